@@ -1,0 +1,68 @@
+# Two commands set everything up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+STAMP  := $(VENV)/.stamp
+
+.PHONY: demo test properties lint docs bench bench-full bench-peers experiments clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+$(STAMP)-venv:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@touch $@
+
+$(STAMP)-core: $(STAMP)-venv pyproject.toml
+	$(PIP) -e '.[all]'
+	@touch $@
+
+$(STAMP)-test: $(STAMP)-core
+	$(PIP) --group test
+	@touch $@
+
+$(STAMP)-lint: $(STAMP)-core
+	$(PIP) --group lint
+	@touch $@
+
+$(STAMP)-docs: $(STAMP)-core
+	$(PIP) --group docs
+	@touch $@
+
+$(STAMP)-bench: $(STAMP)-core
+	$(PIP) --group bench
+	@touch $@
+
+$(STAMP)-peers: $(STAMP)-bench stackfu_bench/requirements-peers.txt
+	$(PIP) -r stackfu_bench/requirements-peers.txt
+	@touch $@
+
+demo: $(STAMP)-core  ## create the environment and run the main job on embedded data
+	$(BIN)/stackfu demo
+
+test: $(STAMP)-test  ## install what the tests need and run them all
+	$(BIN)/python -m pytest -q
+
+properties: $(STAMP)-test  ## thousands of examples a statement
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties
+
+lint: $(STAMP)-lint $(STAMP)-test  ## ruff and mypy --strict
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+docs: $(STAMP)-docs  ## build the documentation, warnings are errors
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+bench: $(STAMP)-bench  ## quick pass over the asv suite
+	cd stackfu_bench && ../$(BIN)/asv run --quick --python=same --show-stderr
+
+bench-full: $(STAMP)-bench  ## the asv suite with repetitions
+	cd stackfu_bench && ../$(BIN)/asv run --python=same --show-stderr
+
+bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
+	$(BIN)/python -m stackfu_bench.peers
+
+clean:
+	rm -rf $(VENV) docs/_build dist build

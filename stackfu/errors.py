@@ -1,0 +1,80 @@
+"""Every error that stackfu raises on purpose.
+
+All derive from :class:`StackfuError`. Bad input raises :class:`InputError` before any work starts; its message
+names the argument, the client (if one is to blame) and the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "ConvergenceError",
+    "FileFormatError",
+    "InfeasibleError",
+    "InputError",
+    "NoEquilibriumError",
+    "NotInducibleError",
+    "StackfuError",
+    "VerificationError",
+]
+
+
+class StackfuError(Exception):
+    """Base of all errors of this library."""
+
+
+class InputError(StackfuError, ValueError):
+    """An argument is not acceptable; nothing was computed.
+
+    >>> raise InputError("sizes", "must be positive", client=3, value=-2)
+    Traceback (most recent call last):
+    stackfu.errors.InputError: sizes[client 3] = -2: must be positive
+    """
+
+    def __init__(self, argument: str, problem: str, *, client: int | None = None, value: object = None) -> None:
+        where = argument if client is None else f"{argument}[client {client}]"
+        what = "" if value is None else f" = {value}"
+        super().__init__(f"{where}{what}: {problem}")
+        self.argument, self.problem, self.client, self.value = argument, problem, client, value
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_input_error, (self.argument, self.problem, self.client, self.value)
+
+
+def _rebuild_input_error(argument: str, problem: str, client: int | None, value: object) -> InputError:
+    return InputError(argument, problem, client=client, value=value)
+
+
+class InfeasibleError(StackfuError):
+    """What was asked for cannot be reached by any payments (a floor above what the clients own, say)."""
+
+
+class NotInducibleError(InfeasibleError):
+    """No non-negative payments make this participation profile an equilibrium.
+
+    ``clients`` are the client numbers that would take part more than the profile says even when paid nothing.
+    """
+
+    def __init__(self, message: str, clients: Sequence[int]) -> None:
+        super().__init__(message)
+        self.clients = tuple(clients)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NotInducibleError, (str(self), self.clients)
+
+
+class NoEquilibriumError(StackfuError):
+    """The clients' game has no equilibrium other than the collapse to nobody taking part."""
+
+
+class ConvergenceError(StackfuError):
+    """A solver stopped without an answer it can stand behind."""
+
+
+class VerificationError(StackfuError):
+    """A result does not survive being recomputed from its game."""
+
+
+class FileFormatError(StackfuError):
+    """A file is broken, is not a stackfu file, or was written by a newer version."""

@@ -1,0 +1,56 @@
+"""Run the frozen prefix over a data set once and keep the result on disk, keyed by content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from stackfu_integration.data.datasets import Inputs, content_hash
+from stackfu_integration.models.backbones import Backbone
+from stackfu_integration.storage import write_npy
+
+__all__ = ["default_cache", "extract"]
+
+
+def default_cache() -> Path:
+    """Folder of cached features: ``$XDG_CACHE_HOME/stackfu-lab``, usually below ``~/.cache``."""
+    import os
+
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "stackfu-lab"
+
+
+def extract(
+    backbone: Backbone,
+    inputs: Inputs,
+    *,
+    cache: Path | None = None,
+    device: torch.device | None = None,
+    batch: int = 128,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> np.ndarray[Any, Any]:
+    """Return the prefix's tensors for ``inputs``, from ``cache`` if the same content was extracted before.
+
+    The key is a hash of the inputs and of the backbone's weights and settings: a changed data set, model or cut never
+    finds an old entry.
+    """
+    device = torch.device("cpu") if device is None else device
+    key = hashlib.sha256(f"{backbone.fingerprint}/{content_hash(inputs)}".encode()).hexdigest()[:32]
+    path = None if cache is None else cache / "features" / f"{key}.npy"
+    if path is not None and path.is_file():
+        cached: np.ndarray[Any, Any] = np.load(path)
+        progress(len(inputs), len(inputs))
+        return cached
+    parts = []
+    with torch.inference_mode():
+        for start in range(0, len(inputs), batch):
+            parts.append(backbone.prefix(inputs[start : start + batch], device))
+            progress(min(start + batch, len(inputs)), len(inputs))
+    extracted = np.concatenate(parts)
+    if path is not None:
+        write_npy(path, extracted)
+    return extracted

@@ -1,0 +1,116 @@
+"""Which participation profiles share an equilibrium's total and mean embedding.
+
+Given S and m, the clients with ``g_k = 0`` may trade participation as long as neither changes: the profiles form the polytope
+
+    { y + v :  sum v = 0,  sum v_k mu_k = 0,  v_k = 0 where g_k != 0,  0 <= y + v <= alpha },
+
+a single point where the embeddings of those clients are affinely independent or the bounds leave no room.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..geometry import Array, frozen
+from ..result import Face
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
+
+__all__ = ["equilibrium_face", "span_of"]
+
+#: |g_k| up to this, relative to the largest squared distance, counts as indifference.
+TIGHT = 1e-11
+#: A movement of the participation by less than this is no movement.
+STILL = 1e-9
+
+
+def equilibrium_face(game: StackelbergGame, payments: Array, participation: Array) -> Face | None:
+    """The polytope of equilibria through this one that share S and m; None if it is a point."""
+    profile = game.profile(participation)
+    w = game.reluctance(payments)
+    scale = game.geometry.scale
+    g = profile.to_clients - profile.total * w
+    inside = (participation > 0) & (participation < 1)
+    tight = inside | (np.abs(g) <= TIGHT * np.maximum(scale, np.abs(profile.total * w)))
+    clients = np.flatnonzero(tight)
+    directions = _dependences(game, clients)
+    if directions.shape[1] == 0:
+        return None
+    y, alpha = profile.y[clients], game.alpha[clients]
+    return _face(game, clients, directions, -y, alpha - y, alpha, participation[clients])
+
+
+def _dependences(game: StackelbergGame, clients: npt.NDArray[np.intp]) -> Array:
+    """Orthonormal basis of ``{v : sum v = 0, sum v_k mu_k = 0}`` over the given clients."""
+    scale = game.geometry.scale
+    gram = game.geometry.gram[np.ix_(clients, clients)] / scale
+    values, vectors = np.linalg.eigh(gram + 1.0)
+    noise = 1e-15 * float(game.embeddings.squared_norms.max()) / scale
+    return np.ascontiguousarray(vectors[:, values <= max(1e-12, 8.0 * noise) * len(clients)])
+
+
+def _face(
+    game: StackelbergGame,
+    clients: npt.NDArray[np.intp],
+    directions: Array,
+    low: Array,
+    high: Array,
+    alpha: Array,
+    x: Array,
+) -> Face | None:
+    from scipy.optimize import linprog
+
+    low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
+    rows = np.vstack([directions, -directions])
+    limits = np.concatenate([high, -low])
+
+    def furthest(objective: Array) -> Array:
+        """A largest movement within the polytope along ``objective`` (in the coordinates of ``directions``)."""
+        result = linprog(-objective, A_ub=rows, b_ub=limits, bounds=(None, None), method="highs")
+        return result.x if result.status == 0 else np.zeros(directions.shape[1])
+
+    lower, upper = x.copy(), x.copy()
+    for i, row in enumerate(directions):
+        if not np.any(np.abs(row) > 1e-12):
+            continue
+        upper[i] = min(max(x[i] + row @ furthest(row) / alpha[i], x[i]), 1.0)
+        lower[i] = max(min(x[i] + row @ furthest(-row) / alpha[i], x[i]), 0.0)
+    loose = upper - lower > STILL
+    if not loose.any():
+        return None
+    # dimension: look along directions not yet known to move or to be fixed, until none is left
+    known = np.zeros((directions.shape[1], 0))
+    dimension = 0
+    while known.shape[1] < directions.shape[1]:
+        axis = np.linalg.qr(known, mode="complete")[0][:, known.shape[1]]
+        move = furthest(axis) - furthest(-axis)
+        moves = bool(np.any(np.abs(directions @ move) > STILL * alpha))
+        dimension += moves
+        known = np.column_stack([known, move if moves else axis])
+    return Face(
+        tuple(int(k) for k in game.remaining[clients[loose]]),
+        frozen(lower[loose]),
+        frozen(upper[loose]),
+        dimension,
+    )
+
+
+def span_of(game: StackelbergGame, payments: Array, first: Array, second: Array) -> Face:
+    """The equilibria between two with different totals, between which t is zero throughout."""
+    lower, upper = np.minimum(first, second), np.maximum(first, second)
+    dimension = 1
+    for end in (first, second):
+        face = equilibrium_face(game, payments, end)
+        if face is not None:
+            place = np.searchsorted(game.remaining, face.clients)
+            lower[place] = np.minimum(lower[place], face.lower)
+            upper[place] = np.maximum(upper[place], face.upper)
+            dimension = max(dimension, 1 + face.dimension)
+    loose = upper - lower > STILL
+    return Face(
+        tuple(int(k) for k in game.remaining[loose]), frozen(lower[loose]), frozen(upper[loose]), dimension
+    )

@@ -1,0 +1,41 @@
+"""The special case that all clients own the same data: nobody drifts, so everybody looks at payment and cost alone.
+
+With all ``d_k = 0`` the conditions read ``-S w_k <= 0, = 0, >= 0``: who is paid more than the cost takes part fully, who is
+paid less stays out, and who is paid exactly the cost may do anything. If everybody is paid less than the cost nobody
+takes part, and that is no profile: every client alone would shrink towards 0 but loses all at 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..geometry import Array, frozen
+from ..result import Face
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
+
+__all__ = ["COLLAPSE", "homogeneous_equilibrium"]
+
+COLLAPSE = (
+    "all clients own the same data and are paid less than their costs, so nobody takes part: "
+    "there is no equilibrium with a participant"
+)
+
+
+def homogeneous_equilibrium(game: StackelbergGame, payments: Array) -> tuple[Array, Face | None] | None:
+    """The equilibrium with the largest total and the face it belongs to; None if there is none."""
+    net = payments - game.costs
+    if np.all(net < 0):
+        return None
+    free = net == 0
+    x = (net >= 0).astype(np.float64)
+    if not free.any():
+        return frozen(x), None
+    count = int(free.sum())
+    face = Face(
+        tuple(int(k) for k in game.remaining[free]), frozen(np.zeros(count)), frozen(np.ones(count)), count
+    )
+    return frozen(x), face

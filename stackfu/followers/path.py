@@ -1,0 +1,135 @@
+"""All equilibria, by following one number along one curve.
+
+Fix the total participation ``S = s``. The profile that satisfies the equilibrium conditions up to a common level t,
+
+    d_k^2 - s w_k - t    <= 0 where y_k = 0,    = 0 where 0 < y_k < alpha_k,    >= 0 where y_k = alpha_k,
+
+is the maximiser of a concave quadratic programme over ``sum y = s``, ``0 <= y <= alpha``, so its mean embedding m is
+unique, and t is its multiplier in disguise. Equilibria are exactly the points where ``t(s) = 0``. At ``s = 1`` everybody
+takes part fully and t may be any number up to ``min_k g_k(alpha)``; from there s is followed down to 0. As long as
+the same clients are inside (0, alpha_k) and the same ones at their caps, y is a quadratic polynomial in s and
+``s^2 t(s)`` a quartic, so both the end of the piece and the zeros of t on it are roots of polynomials. Where nobody
+is inside, the curve ``(s, t)`` is vertical. It comes from ``t = -inf`` and ends at ``t(0+) > 0``, the squared radius of
+the minimum enclosing ball of the embeddings, so there is always a zero unless all embeddings coincide.
+
+That none is missing is checked on the way: the optimality conditions in the middle of every piece from the
+inner products themselves, that t continues from piece to piece, and that the signs of t agree with the zeros found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..geometry import Array, frozen
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
+
+__all__ = ["Path", "Root", "follow_path"]
+
+#: Largest violation of the optimality conditions, and largest jump of t, that count as rounding (relative).
+CHECK = 1e-9
+_COLUMNS = ("top", "bottom", "level_top", "level_bottom", "inside", "capped", "violation", "jump")
+
+
+@dataclass(frozen=True, eq=False)
+class Root:
+    """A zero of t: an equilibrium, as the path found it.
+
+    ``kind`` is "crossing" (t changes sign), "touching" (t is zero within rounding and does not) or "flat" (an end of an
+    interval on which t is zero throughout).
+    """
+
+    participation: Array
+    status: npt.NDArray[np.int8]
+    kind: str
+    tight: int
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """The curve ``(s, t(s))`` from ``s = 1`` to 0, piece by piece, and its zeros by ascending s.
+
+    ``table`` has a row a piece: s at the upper and lower end, t there (in units of squared distance), how many clients
+    are inside and at their cap, and the two checks: violation of the optimality conditions in the middle and jump
+    of t against the piece before, both relative.
+    """
+
+    table: Array
+    roots: tuple[Root, ...]
+    finished: bool
+
+    @property
+    def complete(self) -> bool:
+        """Whether every check on the way to ``s = 0`` held, so that no equilibrium is missing."""
+        return self.finished and self.violation <= CHECK and self.jump <= CHECK and self._signs_agree
+
+    @property
+    def violation(self) -> float:
+        """Largest violation of the optimality conditions in the middle of a piece."""
+        return float(self.table[:, 6].max())
+
+    @property
+    def jump(self) -> float:
+        """Largest jump of t between consecutive pieces, against the direction it may jump in."""
+        return float(self.table[:, 7].max())
+
+    @property
+    def _signs_agree(self) -> bool:
+        # from t < 0 to t > 0 the sign changes an odd number of times; an interval of zeros hides one change or none
+        kinds = [root.kind for root in self.roots]
+        return "flat" in kinds or kinds.count("crossing") % 2 == 1
+
+    def column(self, name: str) -> Array:
+        """A column of the table by name: top, bottom, level_top, level_bottom, inside, capped, violation, jump."""
+        return self.table[:, _COLUMNS.index(name)]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+def follow_path(game: StackelbergGame, payments: Array) -> Path:
+    """Trace t(s) for the given payments; the embeddings must not all coincide."""
+    from . import _path_kernels as kernels
+
+    geometry, alpha = game.geometry, game.alpha
+    scale = geometry.scale
+    G = geometry.gram / scale
+    w = (game.costs - payments) / (2.0 * game.lam * scale * alpha)
+    N = len(alpha)
+    floor = max(1e-14, 4.0 * np.finfo(float).eps * game.embeddings.squared_norms.max() / scale) * N
+    rooms: list[Any] = []
+    size = 4 * N + 60
+    while True:
+        pieces = np.empty((size, 8))
+        places = min(size, 32)
+        rooms = [
+            np.empty(places),
+            np.empty((places, N)),
+            np.empty((places, N), dtype=np.int8),
+            np.empty(places, dtype=np.int8),
+            np.empty(places, dtype=np.int64),
+        ]
+        code, n_pieces, n_roots = kernels.follow(G, alpha, w, floor, pieces, *rooms)
+        if code != kernels.NO_ROOM:
+            break
+        size *= 8
+    table = pieces[:n_pieces].copy()
+    table[:, 2:4] *= scale
+    _, ys, statuses, kinds, tight = rooms
+    names = ("crossing", "touching", "flat")
+    roots = [
+        Root(frozen(_shares(ys[i], alpha, statuses[i])), statuses[i].copy(), names[kinds[i]], int(tight[i]))
+        for i in range(n_roots)
+    ]
+    return Path(frozen(table), tuple(reversed(roots)), code == kernels.DONE)
+
+
+def _shares(y: Array, alpha: Array, status: npt.NDArray[np.int8]) -> Array:
+    x = np.minimum(y / alpha, 1.0)
+    x[status == 1] = 1.0
+    return x

@@ -1,0 +1,217 @@
+"""One equilibrium or all of them: which method, and what may be said about the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError, NoEquilibriumError
+from ..geometry import Array
+from ..result import Equilibria, Equilibrium, Face, Status, Uniqueness
+from .faces import equilibrium_face, span_of
+from .homogeneous import COLLAPSE, homogeneous_equilibrium
+from .path import Path, Root, follow_path
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
+
+__all__ = ["LARGEST_PATH", "default_tolerance", "enumerate_equilibria", "find_equilibrium"]
+
+#: Up to this many clients ``equilibrium()`` follows the path, which settles uniqueness as well.
+LARGEST_PATH = 300
+
+
+def default_tolerance(count: int) -> float:
+    """Residual that a returned equilibrium must have, relative to the largest squared distance."""
+    return 1e-12 if count <= 50 else 1e-9
+
+
+def enumerate_equilibria(game: StackelbergGame, payments: Array) -> Equilibria:
+    """Every equilibrium, ordered by total participation.
+
+    A continuum is represented by one point with its :class:`~stackfu.result.Face`, or by its two ends where the total
+    varies along it.
+    """
+    began = time.perf_counter()
+    if game.is_homogeneous:
+        return _homogeneous(game, payments, began)
+    path = follow_path(game, payments)
+    faces = _faces(game, payments, path.roots)
+    uniqueness, reason = _verdict(path, faces)
+    tolerance = default_tolerance(game.count)
+    items = [
+        _from_root(game, payments, path, root, face, uniqueness, reason, tolerance, began)
+        for root, face in zip(path.roots, faces, strict=True)
+    ]
+    complete = path.complete and all(item.status is Status.CERTIFIED for item in items)
+    if not complete and uniqueness is not Uniqueness.UNKNOWN:
+        uniqueness = Uniqueness.UNKNOWN
+        reason = "an equilibrium that the path found does not meet the tolerance at the returned point"
+    return Equilibria(
+        game, payments, tuple(items), uniqueness, reason, complete, path, time.perf_counter() - began
+    )
+
+
+def find_equilibrium(
+    game: StackelbergGame,
+    payments: Array,
+    *,
+    start: Array | None = None,
+    method: str = "auto",
+    tolerance: float | None = None,
+    max_iterations: int = 500,
+    seed: int = 0,
+    callback: Callable[[dict[str, Any]], None] | None = None,
+    progress: bool | None = None,
+) -> Equilibrium:
+    """One equilibrium, verified at the returned point.
+
+    ``path`` and ``qp`` return the equilibrium with the largest total participation if there are several, or, given a
+    ``start``, the one nearest to where sequential best responses lead from there. ``sweeps`` returns the one its best
+    responses reach, from ``start`` or from full participation.
+    """
+    if method not in ("auto", "path", "sweeps", "qp"):
+        raise InputError("method", 'must be "auto", "path", "sweeps" or "qp"', value=repr(method))
+    if tolerance is None:
+        tolerance = default_tolerance(game.count)
+    elif not 0.0 < tolerance < 1.0:
+        raise InputError("tolerance", "must lie between 0 and 1", value=tolerance)
+    began = time.perf_counter()
+    if game.is_homogeneous:
+        all_of_them = _homogeneous(game, payments, began)
+        if not all_of_them:
+            raise NoEquilibriumError(COLLAPSE)
+        return all_of_them[-1]
+    return _by_path(game, payments, start, tolerance, began)
+
+
+def _by_path(
+    game: StackelbergGame, payments: Array, start: Array | None, tolerance: float, began: float
+) -> Equilibrium:
+    path = follow_path(game, payments)
+    faces = _faces(game, payments, path.roots)
+    uniqueness, reason = _verdict(path, faces)
+    chosen = len(path.roots) - 1
+    if len(path.roots) > 1:
+        if start is None:
+            reason += "; this is the one with the largest total participation"
+        else:
+            chosen = _nearest(game, payments, start, path.roots)
+            reason += "; this is the one that sequential best responses from the given start lead to"
+    if chosen < 0:
+        raise NoEquilibriumError("the path found no equilibrium; its checks failed on the way")
+    return _from_root(
+        game, payments, path, path.roots[chosen], faces[chosen], uniqueness, reason, tolerance, began
+    )
+
+
+def _nearest(game: StackelbergGame, payments: Array, start: Array, roots: tuple[Root, ...]) -> int:
+    from .dynamics import best_response_dynamics
+
+    x = start
+    for _, x in zip(
+        range(200), best_response_dynamics(game, payments, start, kind="sequential"), strict=False
+    ):
+        pass
+    distances = [float(np.abs(game.alpha * (root.participation - x)).sum()) for root in roots]
+    return int(np.argmin(distances))
+
+
+def _faces(game: StackelbergGame, payments: Array, roots: tuple[Root, ...]) -> list[Face | None]:
+    faces: list[Face | None] = [
+        equilibrium_face(game, payments, root.participation) if root.tight else None for root in roots
+    ]
+    flat = [i for i, root in enumerate(roots) if root.kind == "flat"]
+    for i, j in zip(flat[::2], flat[1::2], strict=True):
+        faces[i] = faces[j] = span_of(game, payments, roots[i].participation, roots[j].participation)
+    return faces
+
+
+def _verdict(path: Path, faces: list[Face | None]) -> tuple[Uniqueness, str]:
+    if not path.complete:
+        return Uniqueness.UNKNOWN, (
+            f"a check along t(s) failed (violation {path.violation:.1e}, jump {path.jump:.1e}, "
+            f"{'reached' if path.finished else 'did not reach'} s = 0): equilibria may be missing"
+        )
+    kinds = [root.kind for root in path.roots]
+    if "flat" in kinds:
+        return Uniqueness.CONTINUUM, "t(s) is zero on a whole interval of totals s"
+    wide = next((face for face in faces if face is not None), None)
+    if wide is not None:
+        return (
+            Uniqueness.CONTINUUM,
+            f"clients can trade participation without changing S or the mixture's mean: {wide}",
+        )
+    if kinds.count("crossing") == 1 and len(kinds) > 1:
+        return Uniqueness.UNKNOWN, (
+            "t(s) crosses zero once and elsewhere comes within rounding of zero without crossing: "
+            "the equilibria there may be none, one or two"
+        )
+    if len(kinds) > 1:
+        return Uniqueness.MULTIPLE, f"t(s) is zero at {len(kinds)} totals s in (0, 1]"
+    return Uniqueness.UNIQUE, f"t(s), followed over all {len(path)} pieces of (0, 1], is zero once"
+
+
+def _from_root(
+    game: StackelbergGame,
+    payments: Array,
+    path: Path,
+    root: Root,
+    face: Face | None,
+    uniqueness: Uniqueness,
+    reason: str,
+    tolerance: float,
+    began: float,
+) -> Equilibrium:
+    residual = game.residual(payments, root.participation)
+    if residual > tolerance:
+        status = Status.FAILED
+    else:
+        status = Status.CERTIFIED if path.complete else Status.CONVERGED
+    return Equilibrium(
+        game=game,
+        payments=payments,
+        participation=root.participation,
+        status=status,
+        uniqueness=uniqueness,
+        reason=reason,
+        method="path",
+        regret=game.regret(payments, root.participation),
+        residual=residual,
+        iterations=len(path),
+        seconds=time.perf_counter() - began,
+        face=face,
+    )
+
+
+def _homogeneous(game: StackelbergGame, payments: Array, began: float) -> Equilibria:
+    answer = homogeneous_equilibrium(game, payments)
+    if answer is None:
+        return Equilibria(
+            game, payments, (), Uniqueness.UNKNOWN, COLLAPSE, True, None, time.perf_counter() - began
+        )
+    x, face = answer
+    if face is None:
+        uniqueness, reason = Uniqueness.UNIQUE, "all clients own the same data; payment and cost alone decide"
+    else:
+        uniqueness, reason = (
+            Uniqueness.CONTINUUM,
+            f"all clients own the same data and some are paid just their cost: {face}",
+        )
+    item = Equilibrium(
+        game=game,
+        payments=payments,
+        participation=x,
+        status=Status.CERTIFIED,
+        uniqueness=uniqueness,
+        reason=reason,
+        method="homogeneous",
+        regret=game.regret(payments, x),
+        residual=game.residual(payments, x),
+        seconds=time.perf_counter() - began,
+        face=face,
+    )
+    return Equilibria(game, payments, (item,), uniqueness, reason, True, None, time.perf_counter() - began)

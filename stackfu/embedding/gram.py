@@ -1,35 +1,180 @@
-"""All block means of the kernel matrix, a tile at a time."""
+"""All block means of the kernel matrix, a tile at a time.
+
+    C_ij = mean over a in client i, b in client j of 1 - k(a, b),    G = 1 - C,    k(a, b) = 2^(-|a - b|^2 / 2)
+
+after the samples were centred and divided by ``sigma sqrt(ln 2)``. Summing ``1 - k`` in place of ``k`` costs nothing
+and keeps the digits of the distances ``|mu_i - mu_j|^2 = 2 C_ij - C_ii - C_jj`` when the bandwidth is large.
+
+Squared distances come from inner products, ``|a|^2 + |b|^2 - 2 a.b``, which costs ``G_ij`` an error of at most a small
+multiple of ``u (E_i + E_j)``: u the unit roundoff and E_i the mean of ``|a - centre|^2 / sigma^2`` over client i (about
+1/2 with the median bandwidth). So the arithmetic is chosen from the E_i: float32 for float32 samples while the
+error stays far below 1e-6, else float64; and where float64 could not promise 1e-12, differences ``a - b`` are
+formed coordinate by coordinate, whose error does not grow with the spread of the data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stackfu.embedding.samples import Samples
+from stackfu.embedding.samples import Array, Samples
 
 Progress = Callable[[int, int], None]
 Arithmetic = Literal["auto", "double"]
+
+# Largest mean of |a - centre|^2 / sigma^2 over a client for which inner products are accurate enough.
+SPREAD_FOR_SINGLE = 2.0
+SPREAD_FOR_DOUBLE = {"float32": 1e6, "float64": 500.0}
+_LEFT_BYTES = 256 << 10  # a left tile stays in the second-level cache
+_RIGHT_BYTES = 16 << 20
+# Rows that only fill a group up: 2 to this power is 0 in either precision.
+_PADDING = -1e30
+
+Result = TypeVar("Result")
 
 
 def mean_complements(
     samples: Samples, sigma: float, arithmetic: Arithmetic = "auto", progress: Progress | None = None
 ) -> NDArray[np.float64]:
-    """Return ``C_ij = mean over a in client i, b in client j of 1 - k(a, b)``, so that ``G = 1 - C``."""
-    from scipy.spatial.distance import cdist
+    """Return the (M, M) matrix C of mean ``1 - k``, in the arithmetic that its accuracy needs."""
+    real, direct = choose_arithmetic(samples, sigma, arithmetic)
+    totals = sum_over_tiles(samples, sigma, real, direct, progress)
+    upper = np.triu(totals)
+    sizes = np.diff(samples.starts).astype(np.float64)
+    C = (upper + np.triu(upper, 1).T) / np.multiply.outer(sizes, sizes)
+    return np.asarray(np.clip(C, 0.0, 1.0))
 
-    m = len(samples)
-    C = np.zeros((m, m))
-    for i in range(m):
-        a = np.asarray(samples.arrays[i], dtype=np.float64) / sigma
-        for j in range(i, m):
-            total = 0.0
-            for start in range(0, len(samples.arrays[j]), 256):
-                b = np.asarray(samples.arrays[j][start : start + 256], dtype=np.float64) / sigma
-                total -= float(np.expm1(-cdist(a, b, "sqeuclidean") / 2).sum())
-            C[i, j] = C[j, i] = total / (len(samples.arrays[i]) * len(samples.arrays[j]))
-        if progress is not None:
-            progress(i + 1, m)
-    return C
+
+def choose_arithmetic(samples: Samples, sigma: float, arithmetic: Arithmetic) -> tuple[np.dtype[Any], bool]:
+    """Return the floating-point type to compute in, and whether to form differences coordinate by coordinate."""
+    with np.errstate(over="ignore"):
+        spread = float(np.max(samples.mean_squares / sigma / sigma))
+    if samples.dtype == np.float32 and arithmetic == "auto" and spread <= SPREAD_FOR_SINGLE:
+        return np.dtype(np.float32), False
+    accuracy = samples.dtype.name if arithmetic == "auto" else "float64"
+    return np.dtype(np.float64), not spread <= SPREAD_FOR_DOUBLE[accuracy]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Rows ``start : stop`` of the stack in the layout of the kernels: groups of ``width`` rows."""
+
+    start: int
+    values: Array  # (groups, d, width)
+    halves: Array  # (groups, width): -|a|^2 / 2, or 0 where differences are formed
+    counts: NDArray[np.float64]  # (groups,): rows that are samples and not padding
+    run_starts: NDArray[np.int64]  # first group of each client, and the number of groups
+
+
+def pack(
+    samples: Samples, start: int, stop: int, width: int, scale: float, real: np.dtype[Any], direct: bool, by_client: bool
+) -> Packed:
+    """Centre, scale and regroup rows; with ``by_client`` every client starts a group of its own."""
+    pieces = [len(rows) for _, rows in samples.pieces(start, stop)] if by_client else [stop - start]
+    groups = [-(-length // width) for length in pieces]
+    run_starts = np.concatenate([[0], np.cumsum(groups)]).astype(np.int64)
+    total = int(run_starts[-1])
+    values = np.empty((total, samples.dimension, width), dtype=real)
+    halves = np.full((total, width), _PADDING)
+    counts = np.full(total, float(width))
+    row = start
+    for length, first in zip(pieces, run_starts, strict=False):
+        # A few groups at a time, so that the scratch space stays small beside the tile.
+        step = max(1, (128 << 10) // (width * samples.dimension)) * width
+        for offset in range(0, length, step):
+            rows = min(step, length - offset)
+            scratch = np.zeros((-(-rows // width) * width, samples.dimension), dtype=real)
+            samples.tile(row + offset, row + offset + rows, scale, scratch)
+            at = int(first) + offset // width
+            here = slice(at, at + len(scratch) // width)
+            values[here] = scratch.reshape(-1, width, samples.dimension).transpose(0, 2, 1)
+            squares = np.zeros(rows) if direct else np.einsum("nd,nd->n", scratch[:rows], scratch[:rows], dtype=float)
+            halves[here].reshape(-1)[:rows] = -0.5 * squares
+        last = int(first) + -(-length // width) - 1
+        counts[last] = length - (last - int(first)) * width
+        row += length
+    return Packed(start, values, halves.astype(real), counts, run_starts)
+
+
+def sum_over_tiles(
+    samples: Samples, sigma: float, real: np.dtype[Any], direct: bool, progress: Progress | None = None
+) -> NDArray[np.float64]:
+    """Return sums of ``1 - k`` over all ordered pairs, one entry per pair of clients, upper triangle only."""
+    from stackfu.embedding import _kernels
+
+    # With differences the sum of squares is not halved, so the halving goes into the scale.
+    scale = float(np.sqrt((0.5 if direct else 1.0) / np.log(2))) / sigma
+    columns, rows = _kernels.COLUMNS, _kernels.ROWS
+    bytes_a_row = samples.dimension * real.itemsize
+    height = columns * max(1, min(256, _LEFT_BYTES // bytes_a_row) // columns)
+    panel = height * max(1, _RIGHT_BYTES // (bytes_a_row * height))
+    starts, n = samples.starts, samples.n
+    totals = np.zeros((len(samples), len(samples)))
+
+    def client_of(row: int) -> int:
+        return int(np.searchsorted(starts, row, side="right")) - 1
+
+    done, work = 0, sum(-(-min(n, p + panel) // height) for p in range(0, n, panel))
+    for panel_start in range(0, n, panel):
+        panel_stop = min(n, panel_start + panel)
+        right = pack(samples, panel_start, panel_stop, columns, scale, real, direct, by_client=False)
+        groups = len(right.values)
+        panel_last = client_of(panel_stop - 1)
+
+        def tile_sums(row: int) -> tuple[int, int, Array, int, Array]:
+            """Sums of the rows of one tile with the columns of the panel: those in the tile itself, and beyond."""
+            stop = min(n, row + height)
+            left = pack(samples, row, stop, rows, scale, real, direct, by_client=True)  # noqa: B023
+            tile_first, tile_last = client_of(row), client_of(stop - 1)
+            sums = []
+            own = max(0, -(-(stop - panel_start) // columns))  # noqa: B023
+            beyond_first = client_of(max(stop, panel_start) if max(stop, panel_start) < n else n - 1)  # noqa: B023
+            for q_start, q_stop, first, last in (
+                (max(0, row - panel_start) // columns, own, tile_first, tile_last),  # noqa: B023
+                (own, groups, beyond_first, panel_last),  # noqa: B023
+            ):
+                out = np.zeros((tile_last - tile_first + 1, last - first + 1))
+                if q_start < q_stop:
+                    _kernels.sum_complements(
+                        left.values, left.halves, left.counts, left.run_starts, right.values, right.halves,  # noqa: B023
+                        samples.dimension, q_start, q_stop, panel_start, starts, first, direct, out,  # noqa: B023
+                    )  # fmt: skip
+                sums.append(out)
+            return tile_first, tile_last, sums[0], beyond_first, sums[1]
+
+        for tile_first, tile_last, within, beyond_first, beyond in in_order(tile_sums, range(0, panel_stop, height)):
+            mine = slice(tile_first, tile_last + 1)
+            totals[mine, mine] += within
+            totals[mine, beyond_first : beyond_first + beyond.shape[1]] += beyond
+            # A client that reaches beyond the tile meets its other rows in both orders.
+            if tile_first <= beyond_first <= tile_last:
+                totals[beyond_first, beyond_first] += beyond[beyond_first - tile_first, 0]
+            done += 1
+            if progress is not None:
+                progress(done, work)
+    return totals
+
+
+def in_order(function: Callable[[int], Result], items: Iterable[int]) -> Iterator[Result]:
+    """Map over items on all cores, yielding results in order so that sums do not depend on timing."""
+    from numba import config
+
+    threads = int(config.NUMBA_NUM_THREADS)
+    pending: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="stackfu") as pool:
+        try:
+            for item in items:
+                pending.append(pool.submit(function, item))
+                if len(pending) > 4 * threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()

@@ -14,7 +14,7 @@ from stackfu.errors import InputError
 
 # Squares of larger values overflow float64 before any distance is formed.
 LARGEST_MAGNITUDE = 1e150
-_ROWS_AT_A_TIME = 4096
+_NUMBERS_AT_A_TIME = 1 << 15  # scratch space of 256 KB
 
 Array = NDArray[Any]
 
@@ -77,7 +77,7 @@ class Samples:
         """Mean squared distance of each client's samples from the centre."""
         means = np.zeros(len(self))
         for i, array in enumerate(self.arrays):
-            for rows in _slices(len(array)):
+            for rows in _slices(array):
                 centred = array[rows] - self.centre
                 means[i] += np.einsum("nd,nd->", centred, centred)
             means[i] /= len(array)
@@ -96,7 +96,7 @@ class Samples:
     def tile(self, start: int, stop: int, scale: float, out: Array) -> Array:
         """Write the centred rows ``start:stop`` times ``scale`` into ``out`` (any floating type)."""
         for at, rows in self.pieces(start, stop):
-            for part in _slices(len(rows)):
+            for part in _slices(rows):
                 centred = rows[part] - self.centre
                 centred *= scale
                 out[at + part.start : at + part.stop] = centred
@@ -155,7 +155,7 @@ def _to_numpy(sample: Any, argument: str, client: int | None) -> Array:
 
 
 def _refuse_non_finite(array: Array, argument: str, client: int | None) -> None:
-    for rows in _slices(len(array)):
+    for rows in _slices(array):
         part = array[rows]
         # A finite maximum of magnitudes clears the whole part at once.
         largest = max(float(part.max()), -float(part.min()))
@@ -172,8 +172,9 @@ def _refuse_non_finite(array: Array, argument: str, client: int | None) -> None:
         raise InputError(argument, problem, client=client, value=value)
 
 
-def _slices(n: int) -> Iterator[slice]:
-    return (slice(a, min(a + _ROWS_AT_A_TIME, n)) for a in range(0, n, _ROWS_AT_A_TIME))
+def _slices(array: Array) -> Iterator[slice]:
+    n, step = len(array), max(1, _NUMBERS_AT_A_TIME // array.shape[1])
+    return (slice(a, min(a + step, n)) for a in range(0, n, step))
 
 
 def positive_number(value: Any, argument: str) -> float:

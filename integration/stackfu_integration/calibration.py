@@ -68,10 +68,14 @@ def calibrate(trained: Trained, game: sf.StackelbergGame, epochs: float = 5.0, s
     losses = np.zeros((count, count))  # losses[j, i]: model of client j on the data of client i
     for j, client in enumerate(federation.clients):
         write_weights(model, trained.final)
-        local_train(model, client.train, client_seed(seed, j, 0, _LOCAL_FIT), settings, device=federation.device)
+        local_train(
+            model, client.train, client_seed(seed, j, 0, _LOCAL_FIT), settings, device=federation.device
+        )
         with torch.no_grad():
             for i, other in enumerate(federation.clients):
-                scores = torch.cat([model(x.to(federation.device)).float().cpu() for x in other.train.x.split(512)])
+                scores = torch.cat(
+                    [model(x.to(federation.device)).float().cpu() for x in other.train.x.split(512)]
+                )
                 losses[j, i] = float(functional.cross_entropy(scores.double(), other.train.y))
     pairs = ~np.eye(count, dtype=bool)
     excess = losses - np.diag(losses)[None, :]

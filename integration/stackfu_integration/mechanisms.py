@@ -84,7 +84,11 @@ def build_game(
     options = {} if features is None else {"features": features, "seed": 0}
     embeddings = sf.MeanEmbeddings.from_samples(samples, bandwidth="median", **options)
     return sf.StackelbergGame(
-        embeddings, federation.sizes, removed=tuple(removed), cost_scale=cost_scale, loss_constant=loss_constant
+        embeddings,
+        federation.sizes,
+        removed=tuple(removed),
+        cost_scale=cost_scale,
+        loss_constant=loss_constant,
     )
 
 

@@ -89,7 +89,9 @@ class Dataset:
             if len(split) == 0:
                 raise InputError(f"{self.name}.{pool}", "has no samples")
             if split.y.min() < 0 or split.y.max() >= self.classes:
-                raise InputError(f"{self.name}.{pool}", f"labels must be in 0..{self.classes - 1}", value=split.y)
+                raise InputError(
+                    f"{self.name}.{pool}", f"labels must be in 0..{self.classes - 1}", value=split.y
+                )
         digest = content_hash(self.train.x, self.train.y, self.test.x, self.test.y)
         object.__setattr__(self, "digest", digest)
 

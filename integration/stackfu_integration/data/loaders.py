@@ -104,7 +104,9 @@ def _hugging_face(loaded: Any, text: str, label: str) -> tuple[Split, Split]:
 
 def _read_ag_news_disk(folder: Path) -> Pools:
     datasets = importlib.import_module("datasets")
-    return *_hugging_face(datasets.load_from_disk(str(folder)), "text", "label"), "AG News (saved by datasets)"
+    return *_hugging_face(
+        datasets.load_from_disk(str(folder)), "text", "label"
+    ), "AG News (saved by datasets)"
 
 
 def _download_ag_news(root: Path) -> Pools:
@@ -128,7 +130,12 @@ def _read_idx(path: Path) -> np.ndarray[Any, Any]:
     return values.reshape(shape)
 
 
-_IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_IDX = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 
 
 def _read_fashion_idx(suffix: str) -> Callable[[Path], Pools]:
@@ -192,7 +199,12 @@ DATASETS: dict[str, DatasetSpec] = {
             "text",
             4,
             (
-                Source("CSV files label,text", ("ag_news", "ag-news"), ("train.csv", "test.csv"), _read_ag_news_csv),
+                Source(
+                    "CSV files label,text",
+                    ("ag_news", "ag-news"),
+                    ("train.csv", "test.csv"),
+                    _read_ag_news_csv,
+                ),
                 Source(
                     "a folder saved by Hugging Face datasets",
                     ("ag_news", "ag-news"),

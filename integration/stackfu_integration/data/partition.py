@@ -85,7 +85,12 @@ class Partition:
                 for c in stored["clients"]
             )
             partition = cls(
-                stored["dataset"], stored["beta"], stored["seed"], clients, stored["attempts"], stored["repaired"]
+                stored["dataset"],
+                stored["beta"],
+                stored["seed"],
+                clients,
+                stored["attempts"],
+                stored["repaired"],
             )
             digest = stored["digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -180,14 +185,18 @@ def dirichlet_partition(
         raise InputError("clients", "must be at least 2", value=clients)
     n_train, n_test = len(train_labels), len(test_labels)
     if clients * min_train > n_train // 2 or clients * min_test > n_test // 2:
-        raise InputError("clients", f"the data cannot give {clients} clients their guaranteed sizes", value=n_train)
+        raise InputError(
+            "clients", f"the data cannot give {clients} clients their guaranteed sizes", value=n_train
+        )
     rng = np.random.default_rng([seed, 7919])
     classes = int(max(train_labels.max(), test_labels.max())) + 1
     pool_train = np.bincount(train_labels, minlength=classes)
     pool_test = np.bincount(test_labels, minlength=classes)
     # The test pool is shared out in the same table, so a guaranteed test size is a guaranteed share as well.
     smallest = max((min_train + 1) / n_train, (min_test + 1) / n_test)
-    shares, attempts, repaired = _draw_quantities(rng, clients, beta, smallest, removed, removed_share, retries)
+    shares, attempts, repaired = _draw_quantities(
+        rng, clients, beta, smallest, removed, removed_share, retries
+    )
     mixtures = rng.dirichlet(np.full(classes, beta), size=clients) + 1e-9
     table = _fit_counts(shares[:, None] * mixtures, shares * n_train, pool_train.astype(float))
 
@@ -207,5 +216,10 @@ def dirichlet_partition(
             starts += counts[i]
             indices[i][pool] = np.sort(np.concatenate(taken))
     return Partition(
-        dataset_digest, beta, seed, tuple(ClientIndices(c["train"], c["test"]) for c in indices), attempts, repaired
+        dataset_digest,
+        beta,
+        seed,
+        tuple(ClientIndices(c["train"], c["test"]) for c in indices),
+        attempts,
+        repaired,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,7 @@ class Federation:
 
     clients: tuple[Client, ...]
     model: Callable[[int], Classifier]
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
     def sizes(self) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -41,7 +41,9 @@ def membership_auc(federation: Federation, weights: Tensor, removed: Sequence[in
     """
     members = [federation.clients[i].train for i in removed]
     strangers = [federation.clients[i].test for i in removed]
-    scores = [torch.cat([_confidence(federation, weights, part) for part in side]) for side in (members, strangers)]
+    scores = [
+        torch.cat([_confidence(federation, weights, part) for part in side]) for side in (members, strangers)
+    ]
     return separation(*scores)
 
 

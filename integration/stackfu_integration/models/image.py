@@ -58,7 +58,9 @@ class _ResNet20(nn.Module):
 class ImageBackbone(Backbone):
     """A residual network as a list of blocks, cut before the last ``train`` of them."""
 
-    def __init__(self, name: str, blocks: list[nn.Module], feature_dim: int, train: Trainable, side: int) -> None:
+    def __init__(
+        self, name: str, blocks: list[nn.Module], feature_dim: int, train: Trainable, side: int
+    ) -> None:
         self.name, self.feature_dim = f"{name}-{train}", feature_dim
         self._blocks = nn.ModuleList(blocks).eval()
         self._trained = trainable_blocks(train, len(blocks) - 1)

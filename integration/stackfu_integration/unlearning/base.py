@@ -39,7 +39,9 @@ class UnlearningMethod(ABC):
         """Check the request, run the method and account for it."""
         clients = len(trained.federation.clients)
         if not removed or not set(removed) < set(range(clients)):
-            raise InputError("removed", f"must name some, not all, of clients 0..{clients - 1}", value=tuple(removed))
+            raise InputError(
+                "removed", f"must name some, not all, of clients 0..{clients - 1}", value=tuple(removed)
+            )
         ledger = Ledger()
         start = time.perf_counter()
         weights = self._run(trained, tuple(sorted(removed)), seed, ledger)

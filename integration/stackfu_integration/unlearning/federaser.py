@@ -63,7 +63,9 @@ class FedEraser(UnlearningMethod):
         if not isinstance(history, UpdateHistory):
             raise InputError("trained", "FedEraser needs a federation trained with an UpdateHistory")
         if self.interval % history.interval:
-            raise InputError("interval", f"must be a multiple of the stored {history.interval}", value=self.interval)
+            raise InputError(
+                "interval", f"must be a multiple of the stored {history.interval}", value=self.interval
+            )
         federation = trained.federation
         cohort = federation.cohort(federation.remaining(removed))
         sizes = {client: len(data) for client, data in cohort.items()}

@@ -45,9 +45,13 @@ def participants(
     if shares is None:
         return trained.federation.cohort(remaining)
     if set(shares) != set(remaining):
-        raise InputError("shares", f"must name exactly the remaining clients {remaining}", value=sorted(shares))
+        raise InputError(
+            "shares", f"must name exactly the remaining clients {remaining}", value=sorted(shares)
+        )
     drawn = {
-        client: trained.federation.clients[client].train.share(float(share), client_seed(seed, client, 0, _SHARE))
+        client: trained.federation.clients[client].train.share(
+            float(share), client_seed(seed, client, 0, _SHARE)
+        )
         for client, share in sorted(shares.items())
         if share > min_share
     }

@@ -146,7 +146,9 @@ class QuickDrop(UnlearningMethod):
     """
 
     name: ClassVar[str] = "quickdrop"
-    cooperation: ClassVar[str] = "none at removal time; every client distilled a synthetic set during training"
+    cooperation: ClassVar[str] = (
+        "none at removal time; every client distilled a synthetic set during training"
+    )
 
     ascent_epochs: float = 1.0
     ascent_rate: float = 1.0
@@ -169,7 +171,9 @@ class QuickDrop(UnlearningMethod):
             data = distilled.samples(client)
             with ledger.client_work():
                 stream = client_seed(seed, client, 0, _ASCENT)
-                ledger.samples += local_train(model, data, stream, ascent, ascend=True, device=federation.device)
+                ledger.samples += local_train(
+                    model, data, stream, ascent, ascend=True, device=federation.device
+                )
             climbed[client] = read_weights(model)
             ledger.exchange(weights.numel(), weights.numel())
         weights = aggregate(climbed, {client: len(distilled.samples(client)) for client in removed})

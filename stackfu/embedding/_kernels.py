@@ -12,7 +12,7 @@ coordinate by coordinate, so that every load is contiguous. Values are scaled su
 from math import factorial, log
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -46,10 +46,14 @@ class _Vectors:
         self._fma = cgutils.get_or_insert_function(builder.module, signature, name)
 
     def constant(self, value):
-        return ir.Constant(self.vector, [float(np.float32(value)) if self.single else float(value)] * self.lanes)
+        return ir.Constant(
+            self.vector, [float(np.float32(value)) if self.single else float(value)] * self.lanes
+        )
 
     def at(self, pointer, index):
-        return self.builder.gep(pointer, [index if isinstance(index, ir.Value) else ir.Constant(_INDEX, index)])
+        return self.builder.gep(
+            pointer, [index if isinstance(index, ir.Value) else ir.Constant(_INDEX, index)]
+        )
 
     def load(self, pointer, index):
         where = self.builder.bitcast(self.at(pointer, index), self.vector.as_pointer())
@@ -125,9 +129,7 @@ def _register_block(v, left, right, left_start, right_start, d, direct):
 def _block_pointers(context, builder, signature, args):
     """Pointers to group p of the left side and group q of the right side, and the dimension."""
     left, left_start, p, right, right_start, q, d = args[:7]
-    data = [
-        context.make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 1, 3, 4)
-    ]
+    data = [context.make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 1, 3, 4)]
     steps = [
         (p, builder.mul(d, ir.Constant(_INDEX, ROWS))),
         (p, ir.Constant(_INDEX, ROWS)),
@@ -135,7 +137,8 @@ def _block_pointers(context, builder, signature, args):
         (q, ir.Constant(_INDEX, COLUMNS)),
     ]
     left, left_start, right, right_start = (
-        builder.gep(pointer, [builder.mul(group, step)]) for pointer, (group, step) in zip(data, steps, strict=True)
+        builder.gep(pointer, [builder.mul(group, step)])
+        for pointer, (group, step) in zip(data, steps, strict=True)
     )
     return left, right, left_start, right_start, d
 
@@ -146,7 +149,7 @@ def _add_complements(direct):
 
         def codegen(context, builder, signature, args):
             v = _Vectors(context, builder, signature.args[0].dtype)
-            acc = _register_block(v, *_block_pointers(context, builder, signature, args), direct)
+            acc = _register_block(v, *_block_pointers(context, builder, signature, args), direct=direct)
             sums_data = context.make_array(signature.args[8])(context, builder, args[8]).data
             counts = builder.fptrunc(args[7], v.vector.element) if v.single else args[7]
             undefined = ir.Constant(v.vector, ir.Undefined)
@@ -181,7 +184,7 @@ def store_squared_distances(typingctx, left, left_start, p, right, right_start, 
 
     def codegen(context, builder, signature, args):
         v = _Vectors(context, builder, signature.args[0].dtype)
-        acc = _register_block(v, *_block_pointers(context, builder, signature, args), True)
+        acc = _register_block(v, *_block_pointers(context, builder, signature, args), direct=True)
         data = context.make_array(signature.args[7])(context, builder, args[7]).data
         for r in range(ROWS):
             for c in range(len(acc[0])):
@@ -194,7 +197,20 @@ def store_squared_distances(typingctx, left, left_start, p, right, right_start, 
 
 @njit(nogil=True, cache=True)
 def sum_complements(
-    left, left_start, counts, run_starts, right, right_start, d, q_start, q_stop, first_row, starts, first, direct, out
+    left,
+    left_start,
+    counts,
+    run_starts,
+    right,
+    right_start,
+    d,
+    q_start,
+    q_stop,
+    first_row,
+    starts,
+    first,
+    direct,
+    out,
 ):
     """Add the sums of 1 - k of every run of left groups with every client on the right to ``out[run, client]``.
 
@@ -230,7 +246,9 @@ def sum_complements(
 
 
 @njit(nogil=True, cache=True)
-def count_distances(left, left_start, right, right_start, d, n, p_start, p_stop, low, width, bins, found, kept):
+def count_distances(
+    left, left_start, right, right_start, d, n, p_start, p_stop, low, width, bins, found, kept
+):
     """Histogram the squared distances of all pairs of rows i < j with i in the left groups ``p_start : p_stop``.
 
     ``bins[0]`` counts those below ``low``, ``bins[1 + k]`` those in ``low + [k, k + 1) width``, ``bins[-1]`` the

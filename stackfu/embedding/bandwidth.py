@@ -8,12 +8,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stackfu.embedding.gram import pack
+from stackfu.embedding.parallel import in_order
 from stackfu.embedding.samples import Samples, positive_number
 from stackfu.errors import InputError
 
 # Multiply-adds (pairs times coordinates) up to which the exact median takes about a second on two cores.
 EXACT_LIMIT = 4_000_000_000
 _GATHER_NUMBERS = 1 << 19
+_BINS = 1 << 12
+_LISTED_BY_A_TILE = 1 << 12
 
 
 class Bandwidth(float):
@@ -29,15 +33,15 @@ class Bandwidth(float):
     confidence: float
     pairs: int
 
-    def __new__(
+    def __new__(  # noqa: D102
         cls, sigma: float, method: str, interval: tuple[float, float], confidence: float, pairs: int
     ) -> Bandwidth:
         self = super().__new__(cls, sigma)
         self.method, self.interval, self.confidence, self.pairs = method, interval, confidence, pairs
         return self
 
-    def __getnewargs__(self) -> tuple[float, str, tuple[float, float], float, int]:
-        return float(self), self.method, self.interval, self.confidence, self.pairs
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Bandwidth, (float(self), self.method, self.interval, self.confidence, self.pairs)
 
     def __repr__(self) -> str:
         if self.method == "exact":
@@ -87,12 +91,14 @@ def median_of(
 ) -> Bandwidth:
     """Do the work of :func:`median_bandwidth` for samples that were checked before."""
     if samples.n < 2:
-        raise InputError("samples", "a single sample has no distances to take the median of; pass bandwidth=<number>")
+        raise InputError(
+            "samples", "a single sample has no distances to take the median of; pass bandwidth=<number>"
+        )
     if method == "auto":
         work = samples.n * (samples.n - 1) // 2 * samples.dimension
         method = "exact" if work <= EXACT_LIMIT else "sampled"
     found = _exact(samples) if method == "exact" else _sampled(samples, pairs, confidence, seed)
-    if found == 0:
+    if float(found) == 0.0:
         raise InputError(
             "samples",
             "the median distance between samples is 0 (at least half of all pairs coincide), so it sets no scale; "
@@ -102,12 +108,76 @@ def median_of(
 
 
 def _exact(samples: Samples) -> Bandwidth:
-    from scipy.spatial.distance import pdist
+    """Count all squared distances into ever finer bins around the middle ones until those can be listed."""
+    pairs = samples.n * (samples.n - 1) // 2
+    ranks = np.array([(pairs - 1) // 2, pairs // 2])
+    low, high = _likely_bracket(samples)
+    everything = False
+    while True:
+        below, bins, found = _count(samples, low, high)
+        inside = ranks - below
+        if inside[0] < 0 or inside[1] >= bins.sum():  # rare: the random pairs misjudged where the middle lies
+            assert not everything
+            low, high, everything = 0.0, _above_all_distances(samples), True
+            continue
+        if bins.sum() <= len(found):
+            middle = np.partition(found[: bins.sum()], inside)[inside]
+            break
+        first, last = np.searchsorted(np.cumsum(bins), inside, side="right")
+        edges = low + (high - low) / len(bins) * np.array([first, last + 1])
+        # Counting divides by the width, so an edge may be off by rounding: one more float on either side is safe.
+        narrower = (
+            max(low, float(np.nextafter(edges[0], -1.0))),
+            min(high, float(np.nextafter(edges[1], np.inf))),
+        )
+        if narrower == (low, high):  # no floats left between the edges: one value, repeated
+            middle = np.array([low, low])
+            break
+        low, high = narrower
+    sigma = float(np.sqrt(middle.mean()))
+    return Bandwidth(sigma, "exact", (sigma, sigma), 1.0, pairs)
 
-    stacked = samples.tile(0, samples.n, 1.0, np.empty((samples.n, samples.dimension)))
-    squared = pdist(stacked, "sqeuclidean")
-    sigma = float(np.sqrt(np.median(squared)))
-    return Bandwidth(sigma, "exact", (sigma, sigma), 1.0, len(squared))
+
+def _count(samples: Samples, low: float, high: float) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
+    """Return how many squared distances lie below ``low``, a histogram of [low, high), and the first values there."""
+    from stackfu.embedding import _kernels
+
+    n, d = samples.n, samples.dimension
+    double = np.dtype(np.float64)
+    # Groups of the two widths over the same rows; differences are formed, so no digits cancel.
+    left = pack(samples, 0, n, _kernels.ROWS, 1.0, double, True, by_client=False)
+    right = pack(samples, 0, n, _kernels.COLUMNS, 1.0, double, True, by_client=False)
+    step = max(1, len(left.values) // 256)
+    width = (high - low) / _BINS
+
+    def count(start: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        bins = np.zeros(_BINS + 2, dtype=np.int64)
+        found = np.empty(_LISTED_BY_A_TILE)
+        kept = _kernels.count_distances(
+            left.values, left.halves, right.values, right.halves, d, n,
+            start, min(start + step, len(left.values)), low, width, bins, found, 0,
+        )  # fmt: skip
+        return bins, found[:kept]
+
+    parts = list(in_order(count, range(0, len(left.values), step)))
+    bins = np.sum([b for b, _ in parts], axis=0)
+    listed = np.concatenate([f for _, f in parts])
+    # A tile that ran out of room leaves the list shorter than the histogram says: not all values are known.
+    return int(bins[0]), bins[1:-1], listed
+
+
+def _likely_bracket(samples: Samples) -> tuple[float, float]:
+    """Bounds that hold the median squared distance unless random pairs mislead with odds of one in a million."""
+    low, high = _sampled(samples, 20_000, 1 - 1e-6, seed=0).interval
+    return low**2 * (1 - 1e-9), high**2 * (1 + 1e-9) + np.finfo(float).tiny
+
+
+def _above_all_distances(samples: Samples) -> float:
+    """Return a number above every squared distance."""
+    largest = 0.0
+    for array in samples.arrays:
+        largest = max(largest, float(np.max(np.abs(array - samples.centre))))
+    return 4.0 * samples.dimension * largest**2 * (1 + 1e-9) + np.finfo(float).tiny
 
 
 def _sampled(samples: Samples, pairs: int, confidence: float, seed: int) -> Bandwidth:

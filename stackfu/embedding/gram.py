@@ -14,15 +14,15 @@ formed coordinate by coordinate, whose error does not grow with the spread of th
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stackfu.embedding.parallel import in_order
 from stackfu.embedding.samples import Array, Samples
 
 Progress = Callable[[int, int], None]
@@ -31,12 +31,11 @@ Arithmetic = Literal["auto", "double"]
 # Largest mean of |a - centre|^2 / sigma^2 over a client for which inner products are accurate enough.
 SPREAD_FOR_SINGLE = 2.0
 SPREAD_FOR_DOUBLE = {"float32": 1e6, "float64": 500.0}
+_LEFT_ROWS = 256
 _LEFT_BYTES = 256 << 10  # a left tile stays in the second-level cache
 _RIGHT_BYTES = 16 << 20
 # Rows that only fill a group up: 2 to this power is 0 in either precision.
 _PADDING = -1e30
-
-Result = TypeVar("Result")
 
 
 def mean_complements(
@@ -66,6 +65,7 @@ class Packed:
     """Rows ``start : stop`` of the stack in the layout of the kernels: groups of ``width`` rows."""
 
     start: int
+    stop: int
     values: Array  # (groups, d, width)
     halves: Array  # (groups, width): -|a|^2 / 2, or 0 where differences are formed
     counts: NDArray[np.float64]  # (groups,): rows that are samples and not padding
@@ -73,7 +73,14 @@ class Packed:
 
 
 def pack(
-    samples: Samples, start: int, stop: int, width: int, scale: float, real: np.dtype[Any], direct: bool, by_client: bool
+    samples: Samples,
+    start: int,
+    stop: int,
+    width: int,
+    scale: float,
+    real: np.dtype[Any],
+    direct: bool,
+    by_client: bool,
 ) -> Packed:
     """Centre, scale and regroup rows; with ``by_client`` every client starts a group of its own."""
     pieces = [len(rows) for _, rows in samples.pieces(start, stop)] if by_client else [stop - start]
@@ -94,87 +101,70 @@ def pack(
             at = int(first) + offset // width
             here = slice(at, at + len(scratch) // width)
             values[here] = scratch.reshape(-1, width, samples.dimension).transpose(0, 2, 1)
-            squares = np.zeros(rows) if direct else np.einsum("nd,nd->n", scratch[:rows], scratch[:rows], dtype=float)
+            squares = (
+                np.zeros(rows)
+                if direct
+                else np.einsum("nd,nd->n", scratch[:rows], scratch[:rows], dtype=float)
+            )
             halves[here].reshape(-1)[:rows] = -0.5 * squares
         last = int(first) + -(-length // width) - 1
         counts[last] = length - (last - int(first)) * width
         row += length
-    return Packed(start, values, halves.astype(real), counts, run_starts)
+    return Packed(start, stop, values, halves.astype(real), counts, run_starts)
 
 
 def sum_over_tiles(
     samples: Samples, sigma: float, real: np.dtype[Any], direct: bool, progress: Progress | None = None
 ) -> NDArray[np.float64]:
-    """Return sums of ``1 - k`` over all ordered pairs, one entry per pair of clients, upper triangle only."""
-    from stackfu.embedding import _kernels
+    """Return sums of ``1 - k`` over all ordered pairs, one entry per pair of clients, upper triangle only.
 
-    # With differences the sum of squares is not halved, so the halving goes into the scale.
+    Left tiles of some hundred rows meet right panels of some megabytes; a tile takes the columns from its own
+    first row on.
+    """
+    from stackfu.embedding._kernels import COLUMNS
+
+    # Differences give the whole squared distance, inner products half of it.
     scale = float(np.sqrt((0.5 if direct else 1.0) / np.log(2))) / sigma
-    columns, rows = _kernels.COLUMNS, _kernels.ROWS
-    bytes_a_row = samples.dimension * real.itemsize
-    height = columns * max(1, min(256, _LEFT_BYTES // bytes_a_row) // columns)
-    panel = height * max(1, _RIGHT_BYTES // (bytes_a_row * height))
-    starts, n = samples.starts, samples.n
+    row_bytes = samples.dimension * real.itemsize
+    height = COLUMNS * max(1, min(_LEFT_ROWS, _LEFT_BYTES // row_bytes) // COLUMNS)
+    width = height * max(1, _RIGHT_BYTES // (row_bytes * height))
+    panels = range(0, samples.n, width)
+    done, work = 0, sum(-(-min(samples.n, start + width) // height) for start in panels)
     totals = np.zeros((len(samples), len(samples)))
-
-    def client_of(row: int) -> int:
-        return int(np.searchsorted(starts, row, side="right")) - 1
-
-    done, work = 0, sum(-(-min(n, p + panel) // height) for p in range(0, n, panel))
-    for panel_start in range(0, n, panel):
-        panel_stop = min(n, panel_start + panel)
-        right = pack(samples, panel_start, panel_stop, columns, scale, real, direct, by_client=False)
-        groups = len(right.values)
-        panel_last = client_of(panel_stop - 1)
-
-        def tile_sums(row: int) -> tuple[int, int, Array, int, Array]:
-            """Sums of the rows of one tile with the columns of the panel: those in the tile itself, and beyond."""
-            stop = min(n, row + height)
-            left = pack(samples, row, stop, rows, scale, real, direct, by_client=True)  # noqa: B023
-            tile_first, tile_last = client_of(row), client_of(stop - 1)
-            sums = []
-            own = max(0, -(-(stop - panel_start) // columns))  # noqa: B023
-            beyond_first = client_of(max(stop, panel_start) if max(stop, panel_start) < n else n - 1)  # noqa: B023
-            for q_start, q_stop, first, last in (
-                (max(0, row - panel_start) // columns, own, tile_first, tile_last),  # noqa: B023
-                (own, groups, beyond_first, panel_last),  # noqa: B023
-            ):
-                out = np.zeros((tile_last - tile_first + 1, last - first + 1))
-                if q_start < q_stop:
-                    _kernels.sum_complements(
-                        left.values, left.halves, left.counts, left.run_starts, right.values, right.halves,  # noqa: B023
-                        samples.dimension, q_start, q_stop, panel_start, starts, first, direct, out,  # noqa: B023
-                    )  # fmt: skip
-                sums.append(out)
-            return tile_first, tile_last, sums[0], beyond_first, sums[1]
-
-        for tile_first, tile_last, within, beyond_first, beyond in in_order(tile_sums, range(0, panel_stop, height)):
-            mine = slice(tile_first, tile_last + 1)
-            totals[mine, mine] += within
-            totals[mine, beyond_first : beyond_first + beyond.shape[1]] += beyond
-            # A client that reaches beyond the tile meets its other rows in both orders.
-            if tile_first <= beyond_first <= tile_last:
-                totals[beyond_first, beyond_first] += beyond[beyond_first - tile_first, 0]
+    for start in panels:
+        stop = min(samples.n, start + width)
+        panel = pack(samples, start, stop, COLUMNS, scale, real, direct, by_client=False)
+        tile_sums = partial(_tile_sums, samples, panel, height, scale, direct)
+        for within, beyond in in_order(tile_sums, range(0, stop, height)):
+            for place, sums in (within, beyond):
+                totals[place] += sums
             done += 1
             if progress is not None:
                 progress(done, work)
     return totals
 
 
-def in_order(function: Callable[[int], Result], items: Iterable[int]) -> Iterator[Result]:
-    """Map over items on all cores, yielding results in order so that sums do not depend on timing."""
-    from numba import config
+def _tile_sums(
+    samples: Samples, panel: Packed, height: int, scale: float, direct: bool, row: int
+) -> list[tuple[tuple[slice, slice], Array]]:
+    """Sums of the rows of one tile with the columns of a panel: those of the tile itself, then those beyond it."""
+    from stackfu.embedding import _kernels
 
-    threads = int(config.NUMBA_NUM_THREADS)
-    pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="stackfu") as pool:
-        try:
-            for item in items:
-                pending.append(pool.submit(function, item))
-                if len(pending) > 4 * threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+    stop = min(samples.n, row + height)
+    tile = pack(samples, row, stop, _kernels.ROWS, scale, panel.values.dtype, direct, by_client=True)
+    mine = samples.clients(row, stop)
+    results = []
+    for begin, end in ((max(row, panel.start), min(stop, panel.stop)), (max(stop, panel.start), panel.stop)):
+        theirs = samples.clients(begin, end) if begin < end else mine
+        sums = np.zeros((mine.stop - mine.start, theirs.stop - theirs.start))
+        if begin < end:
+            _kernels.sum_complements(
+                tile.values, tile.halves, tile.counts, tile.run_starts, panel.values, panel.halves,
+                samples.dimension, (begin - panel.start) // _kernels.COLUMNS,
+                -(-(end - panel.start) // _kernels.COLUMNS), panel.start, samples.starts, theirs.start, direct, sums,
+            )  # fmt: skip
+        results.append(((mine, theirs), sums))
+    beyond = results[1][1]
+    if end > begin and theirs.start == mine.stop - 1:
+        beyond[-1, 0] *= 2  # a client that reaches beyond the tile meets its other rows in both orders
+    return results

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stackfu.embedding.bandwidth import median_of
-from stackfu.embedding.features import check_features, check_seed, features_of_all
+from stackfu.embedding.features import check_features, check_seed, frequencies, mean_features
 from stackfu.embedding.gram import Arithmetic, Progress, mean_complements
 from stackfu.embedding.samples import Array, Samples, positive_number
 from stackfu.errors import InputError
@@ -115,8 +115,10 @@ class MeanEmbeddings:
             sigma = positive_number(bandwidth, "bandwidth")
             sigma = bandwidth if isinstance(bandwidth, float) else sigma  # a Bandwidth keeps what it knows
         if features is not None:
-            vectors = features_of_all(checked.arrays, float(sigma), features, seed)
-            return cls._make(bandwidth=sigma, features=vectors)
+            directions = frequencies(checked.dimension, int(features), int(seed))
+            return cls._make(
+                bandwidth=sigma, features=mean_features(checked.arrays, directions / float(sigma))
+            )
         if len(checked) > LARGEST_GRAM:
             raise _too_large(len(checked), "pass features=1024, say")
         complement = mean_complements(checked, float(sigma), arithmetic, progress)
@@ -134,7 +136,9 @@ class MeanEmbeddings:
         """
         array = np.asarray(features)
         if array.ndim != 2 or 0 in array.shape:
-            raise InputError("features", f"must be an (M, D) array with a row per client, not shape {array.shape}")
+            raise InputError(
+                "features", f"must be an (M, D) array with a row per client, not shape {array.shape}"
+            )
         array = Samples.check([array], "features").arrays[0]
         sigma = None if bandwidth is None else positive_number(bandwidth, "bandwidth")
         return cls._make(bandwidth=sigma, features=array)
@@ -164,7 +168,8 @@ class MeanEmbeddings:
         i, j = np.unravel_index(int(skew.argmax()), skew.shape)
         if skew[i, j] > tolerance * size:
             raise InputError(
-                "gram", f"not symmetric: entries ({i}, {j}) and ({j}, {i}) are {array[i, j]} and {array[j, i]}"
+                "gram",
+                f"not symmetric: entries ({i}, {j}) and ({j}, {i}) are {array[i, j]} and {array[j, i]}",
             )
         array = (array + array.T) / 2
         eigenvalues = np.linalg.eigvalsh(array)
@@ -209,8 +214,8 @@ class MeanEmbeddings:
     def squared_norms(self) -> NDArray[np.float64]:
         """|mu_i|^2 for every client."""
         if self._features is not None:
-            return np.einsum("md,md->m", self._features, self._features, dtype=np.float64)
-        return np.diagonal(self.gram).copy()
+            return np.asarray(np.einsum("md,md->m", self._features, self._features, dtype=np.float64))
+        return np.array(np.diagonal(self.gram))
 
     # ------------------------------------------------------------------ distances
 
@@ -302,7 +307,10 @@ class MeanEmbeddings:
 
 
 def _restore(
-    bandwidth: float | None, features: Array | None, gram: NDArray[np.float64] | None, complement: Array | None
+    bandwidth: float | None,
+    features: Array | None,
+    gram: NDArray[np.float64] | None,
+    complement: Array | None,
 ) -> MeanEmbeddings:
     return MeanEmbeddings._make(bandwidth=bandwidth, features=features, gram=gram, complement=complement)
 
@@ -316,7 +324,7 @@ def _squared_distances(negative_gram: NDArray[np.float64]) -> NDArray[np.float64
 def _read_only(array: Array | None) -> Array | None:
     if array is None:
         return None
-    view = array.view()
+    view: Array = array.view()
     view.flags.writeable = False
     return view
 
@@ -324,6 +332,6 @@ def _read_only(array: Array | None) -> Array | None:
 def _too_large(clients: int, instead: str) -> InputError:
     return InputError(
         "clients",
-        f"a gram of {clients} clients takes {8 * clients**2 / 1e9:.1f} GB (limit {LARGEST_GRAM} clients); {instead}",
+        f"a gram of so many takes {8 * clients**2 / 1e9:.1f} GB (limit: {LARGEST_GRAM} clients); {instead}",
         value=clients,
     )

@@ -83,10 +83,14 @@ class Samples:
             means[i] /= len(array)
         return means
 
+    def clients(self, start: int, stop: int) -> slice:
+        """Return the clients that own the rows ``start:stop`` of the stack."""
+        first, last = np.searchsorted(self.starts, [start, stop - 1], side="right")
+        return slice(int(first) - 1, int(last))
+
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
         """Yield ``(row within the tile, rows of one client)`` for the rows ``start:stop`` of the stack."""
-        client = int(np.searchsorted(self.starts, start, side="right")) - 1
-        row = start
+        client, row = self.clients(start, stop).start, start
         while row < stop:
             first = int(self.starts[client])
             end = min(stop, int(self.starts[client + 1]))
@@ -133,7 +137,9 @@ def as_sample_array(sample: Any, argument: str, client: int | None = None) -> Ar
 def _to_numpy(sample: Any, argument: str, client: int | None) -> Array:
     if hasattr(sample, "detach") and hasattr(sample, "device"):  # a torch tensor, without importing torch
         if str(sample.device) != "cpu":
-            raise InputError(argument, "is on another device; pass x.cpu()", client=client, value=sample.device)
+            raise InputError(
+                argument, "is on another device; pass x.cpu()", client=client, value=sample.device
+            )
         if str(sample.dtype) == "torch.bfloat16":
             sample = sample.float()
         sample = sample.detach().numpy()

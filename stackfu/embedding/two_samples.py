@@ -33,7 +33,9 @@ def mmd(a: Any, b: Any, bandwidth: float | str = "median", *, unbiased: bool = F
         sigma = positive_number(bandwidth, "bandwidth")
     sizes = np.array([len(array) for array in checked.arrays])
     if unbiased and sizes.min() < 2:
-        raise InputError("a, b", "the unbiased estimate needs two samples on each side", client=int(sizes.argmin()))
+        raise InputError(
+            "a, b", "the unbiased estimate needs two samples on each side", client=int(sizes.argmin())
+        )
     complement = mean_complements(checked, sigma)
     own = np.diagonal(complement)
     if unbiased:

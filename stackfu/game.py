@@ -139,7 +139,8 @@ class StackelbergGame:
         if features is not None and features.shape[1] < len(keep):
             self._geometry: Geometry = FeatureGeometry(features, keep, self._alpha, original_weights)
         else:
-            self._geometry = GramGeometry(embeddings.gram, keep, self._alpha, original_weights)
+            # the embeddings know 1 - G better than G where clients are nearly alike; centring ignores the constant
+            self._geometry = GramGeometry(-embeddings._best, keep, self._alpha, original_weights)
 
     # ---------------------------------------------------------------- data
 

@@ -1,0 +1,270 @@
+"""Files: games, equilibria and solutions, without loss.
+
+``.json`` for people and other programs, ``.npz`` for large games. Both hold the same record with a format name, a kind and a
+version; numbers survive to the last bit. A file appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .embedding import MeanEmbeddings
+from .errors import FileFormatError, InputError
+from .game import StackelbergGame
+from .geometry import frozen
+from .result import Equilibrium, Face, Solution, Status, Uniqueness
+
+__all__ = ["VERSION", "load", "save", "write_atomically"]
+
+FORMAT = "stackfu"
+VERSION = 1
+
+
+def save(thing: StackelbergGame | Equilibrium | Solution, path: str | os.PathLike[str]) -> None:
+    """Write a game, an equilibrium or a solution; the ending of the name, ``.json`` or ``.npz``, chooses the format."""
+    target = Path(path)
+    record = {"format": FORMAT, "version": VERSION, **_encode(thing)}
+    if target.suffix == ".json":
+        text = json.dumps(_plain(record), indent=1, allow_nan=False)
+        write_atomically(target, text.encode())
+    elif target.suffix == ".npz":
+        arrays: dict[str, np.ndarray] = {}
+        skeleton = _detach(record, arrays, "")
+        arrays["record"] = np.array(json.dumps(_plain(skeleton), allow_nan=False))
+        _replace(target, lambda file: np.savez_compressed(file, **arrays))
+    else:
+        raise InputError("path", "must end in .json or .npz", value=str(target))
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read back what :func:`save` wrote.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is broken, is something else, or was written by a newer version.
+    """
+    source = Path(path)
+    if not source.exists():
+        raise FileNotFoundError(f"no such file: {source}")
+    try:
+        if source.suffix == ".npz":
+            with np.load(source, allow_pickle=False) as arrays:
+                record = _attach(json.loads(str(arrays["record"])), arrays)
+        else:
+            record = _revive(json.loads(source.read_text()))
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise FileFormatError(f"{source}: not a readable stackfu file ({error})") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise FileFormatError(f"{source}: this is not a stackfu file")
+    version = record.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise FileFormatError(f"{source}: the version {version!r} is not one this library wrote")
+    if version > VERSION:
+        raise FileFormatError(f"{source}: written by a newer stackfu (file version {version}, this one reads {VERSION})")
+    try:
+        return _decode(record)
+    except FileFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise FileFormatError(f"{source}: the record is damaged ({type(error).__name__}: {error})") from error
+
+
+def write_atomically(target: Path, content: bytes) -> None:
+    """Write a file under a temporary name and rename it, so that no reader ever sees half of it."""
+    _replace(target, lambda file: file.write(content))
+
+
+def _replace(target: Path, write: Any) -> None:
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+# -------------------------------------------------------------------- records
+
+
+def _encode(thing: object) -> dict[str, Any]:
+    if isinstance(thing, StackelbergGame):
+        bandwidth, features, gram, complement = thing.embeddings.__reduce__()[1]
+        return {
+            "kind": "game",
+            "embeddings": {
+                "bandwidth": None if bandwidth is None else float(bandwidth),
+                "features": features,
+                "gram": gram if features is None else None,
+                "complement": complement,
+            },
+            "sizes": thing.all_sizes,
+            "removed": list(thing.removed),
+            "costs": thing.costs,
+            "lambda_v": thing.lambda_v,
+            "lambda_s": thing.lambda_s,
+            "lambda_q": thing.lambda_q,
+            "loss_constant": thing.loss_constant,
+        }
+    if isinstance(thing, Equilibrium):
+        face = thing.face
+        return {
+            "kind": "equilibrium",
+            "game": _encode(thing.game),
+            "payments": thing.payments,
+            "participation": thing.participation,
+            "status": thing.status.name,
+            "uniqueness": thing.uniqueness.name,
+            "reason": thing.reason,
+            "method": thing.method,
+            "regret": thing.regret,
+            "residual": thing.residual,
+            "iterations": thing.iterations,
+            "seconds": thing.seconds,
+            "face": None
+            if face is None
+            else {
+                "clients": list(face.clients),
+                "lower": face.lower,
+                "upper": face.upper,
+                "dimension": face.dimension,
+            },
+        }
+    if isinstance(thing, Solution):
+        return {
+            "kind": "solution",
+            "equilibrium": _encode(thing.equilibrium),
+            "budget": thing.budget,
+            "status": thing.status.name,
+            "method": thing.method,
+            "objective": thing.objective,
+            "lower_bound": thing.lower_bound,
+            "shadow_price": thing.shadow_price,
+            "options": thing.options,
+            "message": thing.message,
+            "nodes": thing.nodes,
+            "seconds": thing.seconds,
+        }
+    raise InputError("thing", "must be a game, an equilibrium or a solution", value=type(thing).__name__)
+
+
+def _decode(record: dict[str, Any]) -> Any:
+    kind = record["kind"]
+    if kind == "game":
+        stored = record["embeddings"]
+        if stored["features"] is not None:
+            embeddings = MeanEmbeddings.from_features(stored["features"], stored["bandwidth"])
+        else:
+            checked = MeanEmbeddings.from_gram(stored["gram"])
+            embeddings = MeanEmbeddings._make(
+                bandwidth=stored["bandwidth"], gram=checked.gram, complement=stored["complement"]
+            )
+        return StackelbergGame(
+            embeddings,
+            record["sizes"],
+            removed=[int(k) for k in record["removed"]],
+            costs=record["costs"],
+            lambda_v=record["lambda_v"],
+            lambda_s=record["lambda_s"],
+            lambda_q=record["lambda_q"],
+            loss_constant=record["loss_constant"],
+        )
+    if kind == "equilibrium":
+        game = _decode(record["game"])
+        face = record["face"]
+        return Equilibrium(
+            game=game,
+            payments=game.check_payments(record["payments"]),
+            participation=game.check_participation(record["participation"]),
+            status=Status[record["status"]],
+            uniqueness=Uniqueness[record["uniqueness"]],
+            reason=record["reason"],
+            method=record["method"],
+            regret=record["regret"],
+            residual=record["residual"],
+            iterations=record["iterations"],
+            seconds=record["seconds"],
+            face=None
+            if face is None
+            else Face(tuple(face["clients"]), frozen(face["lower"]), frozen(face["upper"]), face["dimension"]),
+        )
+    if kind == "solution":
+        equilibrium = _decode(record["equilibrium"])
+        return Solution(
+            game=equilibrium.game,
+            budget=record["budget"],
+            payments=equilibrium.payments,
+            equilibrium=equilibrium,
+            status=Status[record["status"]],
+            method=record["method"],
+            objective=record["objective"],
+            lower_bound=record["lower_bound"],
+            shadow_price=record["shadow_price"],
+            options=record["options"],
+            message=record["message"],
+            nodes=record["nodes"],
+            seconds=record["seconds"],
+        )
+    raise FileFormatError(f"unknown kind of record: {kind!r}")
+
+
+# -------------------------------------------------------------------- numbers
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON can hold: arrays with their type, and the numbers that JSON has no word for."""
+    if isinstance(value, np.ndarray):
+        return {"array": _plain(value.tolist()), "dtype": str(value.dtype), "shape": list(value.shape)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": repr(value)}
+    return value
+
+
+def _revive(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"array", "dtype", "shape"}:
+            return np.array(_revive(value["array"]), dtype=value["dtype"]).reshape(value["shape"])
+        if value.keys() == {"number"}:
+            return float(value["number"])
+        return {key: _revive(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_revive(item) for item in value]
+    return value
+
+
+def _detach(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
+    """The record with its arrays moved out under their paths."""
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {"stored": name}
+    if isinstance(value, dict):
+        return {key: _detach(item, arrays, f"{name}.{key}" if name else key) for key, item in value.items()}
+    return value
+
+
+def _attach(value: Any, arrays: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"stored"}:
+            return arrays[value["stored"]]
+        if value.keys() == {"number"}:
+            return float(value["number"])
+        return {key: _attach(item, arrays) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_attach(item, arrays) for item in value]
+    return value

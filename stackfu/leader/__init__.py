@@ -1,0 +1,288 @@
+"""The leader: payments within a budget.
+
+===========  ==========================================================================================
+certified    global optimum with a lower bound, by branch and bound (:mod:`stackfu.leader.certified`)
+haipo        the published algorithm, as a baseline (:mod:`stackfu.leader.haipo`)
+uniform      one price for everybody (:mod:`stackfu.leader.uniform`)
+===========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InfeasibleError, InputError, NoEquilibriumError
+from ..game import StackelbergGame
+from ..geometry import Array, frozen
+from ..result import Equilibrium, Solution, Status, Uniqueness
+
+__all__ = ["solve"]
+
+#: Up to this many remaining clients all equilibria of the returned payments are enumerated.
+ENUMERATE_UP_TO = 300
+
+
+def solve(
+    game: StackelbergGame,
+    budget: float | None = None,
+    method: Literal["certified", "haipo", "uniform"] = "certified",
+    **options: Any,
+) -> Solution:
+    """Payments that minimise the server's loss within a budget.
+
+    Parameters
+    ----------
+    budget
+        Largest total payment ``p . x``. None means no limit (sensible with ``payment_weight``).
+    method
+        ``"certified"``, ``"haipo"`` or ``"uniform"``.
+    options
+        For ``"certified"``:
+
+        ``payment_weight`` (0): minimise ``u_server + payment_weight * spend``; 1 without a budget maximises ``U_sr``.
+        ``min_total``, ``min_samples``: floor on total participation S, or on the number of samples used.
+        ``finite_sample`` (False): add the variance of the used samples' embedding to the loss, so that leftover budget
+        buys data. ``max_loss``: with ``payment_weight=1`` and ``loss_weight=0`` the cheapest way to a given loss.
+        ``gap`` (1e-6, 1e-5 above 12 clients, 1e-3 above 60): gap to close, relative to the loss without payments.
+        ``time_limit`` (60 s), ``max_nodes``. ``robust`` (False): prefer payments whose equilibrium is unique.
+        ``start``: profiles to start from. ``progress``, ``callback``.
+
+        For ``"haipo"``: ``others`` ("equilibrium" or "full"), ``tolerance``, ``max_iterations``. For ``"uniform"``: ``tolerance``.
+    """
+    limit = _check_budget(budget)
+    if method == "certified":
+        return _solve_certified(game, limit, **_known(options, _CERTIFIED_OPTIONS, method))
+    if not np.isfinite(limit):
+        raise InputError("budget", f'method "{method}" needs a budget', value=budget)
+    began = time.perf_counter()
+    if method == "uniform":
+        from .uniform import uniform_price
+
+        eq, status, message, history = uniform_price(game, limit, **_known(options, {"tolerance"}, method))
+    elif method == "haipo":
+        from .haipo import haipo
+
+        known = _known(options, {"others", "tolerance", "max_iterations"}, method)
+        if known.get("others", "equilibrium") not in ("equilibrium", "full"):
+            raise InputError("others", 'must be "equilibrium" or "full"', value=known["others"])
+        eq, status, message, history = haipo(game, limit, **known)
+    else:
+        raise InputError("method", 'must be "certified", "haipo" or "uniform"', value=repr(method))
+    return Solution(
+        game=game,
+        budget=limit,
+        payments=eq.payments,
+        equilibrium=eq,
+        status=status,
+        method=method,
+        objective=eq.server_loss,
+        lower_bound=-np.inf,
+        message=message,
+        options=dict(options),
+        nodes=len(history),
+        seconds=time.perf_counter() - began,
+        history=history,
+    )
+
+
+_CERTIFIED_OPTIONS = {
+    "payment_weight",
+    "loss_weight",
+    "max_loss",
+    "min_total",
+    "min_samples",
+    "finite_sample",
+    "gap",
+    "time_limit",
+    "max_nodes",
+    "robust",
+    "start",
+    "progress",
+    "callback",
+}
+
+
+def _known(options: dict[str, Any], names: set[str], method: str) -> dict[str, Any]:
+    unknown = sorted(set(options) - names)
+    if unknown:
+        raise InputError(unknown[0], f'is not an option of method "{method}"; those are {", ".join(sorted(names))}')
+    return options
+
+
+def _check_budget(budget: float | None) -> float:
+    if budget is None:
+        return np.inf
+    try:
+        value = float(budget)
+    except (TypeError, ValueError):
+        raise InputError("budget", "must be a number or None", value=repr(budget)) from None
+    if np.isnan(value) or value < 0:
+        raise InputError("budget", "must not be negative or NaN", value=value)
+    return value
+
+
+def _non_negative(name: str, value: float) -> float:
+    number = float(value)
+    if np.isnan(number) or number < 0:
+        raise InputError(name, "must not be negative or NaN", value=value)
+    return number
+
+
+def _solve_certified(
+    game: StackelbergGame,
+    budget: float,
+    *,
+    payment_weight: float = 0.0,
+    loss_weight: float = 1.0,
+    max_loss: float = np.inf,
+    min_total: float = 0.0,
+    min_samples: float = 0.0,
+    finite_sample: bool = False,
+    gap: float | None = None,
+    time_limit: float = 60.0,
+    max_nodes: int = 100_000,
+    robust: bool = False,
+    start: npt.ArrayLike | None = None,
+    progress: bool | None = None,
+    callback: Callable[[dict[str, Any]], None] | None = None,
+) -> Solution:
+    from .certified import Objective, certified
+    from .homogeneous import buy_data
+    from .progress import reporting
+
+    began = time.perf_counter()
+    payment_weight = _non_negative("payment_weight", payment_weight)
+    loss_weight = _non_negative("loss_weight", loss_weight)
+    if (game.lam_v + game.lam_s) * loss_weight + payment_weight == 0:
+        raise InputError("lambda_v", "and lambda_s are both 0: the server does not care, there is nothing to optimise")
+    floor = max(_non_negative("min_total", min_total), _non_negative("min_samples", min_samples) / game.sizes.sum())
+    if floor > 1.0 + 1e-12:
+        name, value = ("min_total", min_total) if min_total > 1 else ("min_samples", min_samples)
+        raise InfeasibleError(
+            f"{name} = {value:g} is out of reach whatever the budget: the remaining clients own "
+            f"{game.sizes.sum():g} samples (total participation at most 1)"
+        )
+    floor = min(floor, 1.0)
+    if gap is None:
+        gap = 1e-6 if game.count <= 12 else 1e-5 if game.count <= 60 else 1e-3
+    gap = _non_negative("gap", gap)
+    time_limit = _non_negative("time_limit", time_limit)
+    if game.is_homogeneous:
+        return buy_data(game, budget, floor, finite_sample)
+
+    objective = Objective(
+        budget=budget,
+        payment_weight=payment_weight,
+        loss_weight=loss_weight,
+        loss_cap=_non_negative("max_loss", max_loss),
+        finite_sample=bool(finite_sample),
+        floor=floor,
+    )
+    unpaid = game.equilibrium()
+    reference = unpaid.server_loss * loss_weight or payment_weight * game.full_participation_price
+    starts = [unpaid.participation, np.ones(game.count)]
+    if start is not None:
+        given = np.atleast_2d(np.asarray(start, dtype=np.float64))
+        starts += [game.check_participation(row) for row in given]
+    with reporting("certified", progress, callback) as report:
+        run = certified(
+            game,
+            objective,
+            gap=gap * reference,
+            time_limit=time_limit,
+            max_nodes=max_nodes,
+            starts=tuple(starts),
+            callback=report,
+        )
+    best, status, message = run.best, run.status, ""
+    if robust:
+        best, message = _most_robust(game, run.pool, best)
+    equilibrium, reproduced = play_back(game, best.payments, best.x)
+    if status is Status.CERTIFIED and run.best.value - run.bound > gap * reference * (1 + 1e-9):
+        status = Status.GAP_OPEN
+    if not reproduced:
+        status, message = Status.FAILED, "the payments, played back, do not reproduce the participation"
+    loss = equilibrium.server_loss + (game.finite_sample_penalty(equilibrium.participation) if finite_sample else 0.0)
+    return Solution(
+        game=game,
+        budget=budget,
+        payments=frozen(best.payments),
+        equilibrium=equilibrium,
+        status=status,
+        method="certified",
+        objective=loss_weight * loss + payment_weight * equilibrium.spend,
+        lower_bound=run.bound,
+        shadow_price=run.shadow_price,
+        message=message,
+        options={
+            "payment_weight": payment_weight,
+            "loss_weight": loss_weight,
+            "max_loss": objective.loss_cap,
+            "min_total": floor,
+            "finite_sample": objective.finite_sample,
+            "gap": gap,
+            "robust": robust,
+        },
+        nodes=run.nodes,
+        seconds=time.perf_counter() - began,
+        history=run.history,
+    )
+
+
+def play_back(game: StackelbergGame, payments: Array, x: Array) -> tuple[Equilibrium, bool]:
+    """The clients' equilibrium under the payments that is meant, and whether it reproduces x, its spend and its loss."""
+    meant = game.profile(x)
+    candidates: list[Equilibrium] = []
+    verdict = None
+    if game.count <= ENUMERATE_UP_TO:
+        verdict = game.equilibria(payments)
+        candidates = list(verdict)
+    else:
+        try:
+            candidates = [game.equilibrium(payments, start=x)]
+        except NoEquilibriumError:
+            candidates = []
+    near = [eq for eq in candidates if np.abs(eq.profile.y - meant.y).max() <= 1e-7 * meant.total]
+    spend = float(payments @ x)
+    if near:
+        eq = min(near, key=lambda e: float(np.abs(e.participation - x).max()))
+        if eq.spend <= spend * (1.0 + 1e-10) + 1e-300:
+            return eq, True
+    # on a face of equilibria, or where rounding matters, x itself is the equilibrium that is meant
+    residual = game.residual(payments, x)
+    unique = verdict.uniqueness if verdict is not None else Uniqueness.UNKNOWN
+    reason = verdict.reason if verdict is not None else "too many clients to enumerate all equilibria"
+    same_mixture = any(
+        e.face is not None and abs(e.total - meant.total) <= 1e-6 * meant.total for e in candidates
+    )
+    itself = Equilibrium(
+        game=game,
+        payments=frozen(payments),
+        participation=frozen(x),
+        status=Status.CERTIFIED if residual <= 1e-9 else Status.FAILED,
+        uniqueness=unique,
+        reason=reason,
+        method="price",
+        regret=game.regret(payments, x),
+        residual=residual,
+    )
+    return itself, residual <= 1e-9 and (bool(near) or same_mixture or verdict is None)
+
+
+def _most_robust(game: StackelbergGame, pool: tuple[Any, ...], best: Any) -> tuple[Any, str]:
+    """Among the profiles met by the search, the one whose worst equilibrium is best; ties go to a unique one."""
+    ranked = []
+    for candidate in sorted(pool, key=lambda c: c.value)[:25]:
+        verdict = game.equilibria(candidate.payments)
+        worst = max([candidate.value, *(candidate.value + e.server_loss - candidate.loss for e in verdict)])
+        ranked.append((worst, verdict.uniqueness is not Uniqueness.UNIQUE, candidate))
+    worst, several, chosen = min(ranked, key=lambda r: (r[0], r[1]))
+    if chosen is best:
+        return best, "the optimal payments are also the most robust ones found"
+    word = "has several equilibria, the worst of which" if several else "has one equilibrium, which"
+    return chosen, f"robust choice: {word} is worth {worst:.6g} (optimistic optimum {best.value:.6g})"

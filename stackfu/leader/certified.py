@@ -1,0 +1,297 @@
+"""Payments with a certificate: global optimum by branch and bound over total participation.
+
+u_server depends on the mixture z alone, and for fixed total S and fixed volunteers the leader's problem is a small
+second-order cone program (:mod:`stackfu.leader.relaxation`). What is left is one number, S in (0, 1], and for each client
+at most one yes or no: is it a volunteer? Nodes are boxes of these. Each node is bounded from below by a cone program whose
+error falls with the square of the width in S; each node also proposes a point, which is played back exactly through the
+closed-form price of its profile. The incumbent starts at the equilibrium that arises without payments.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InfeasibleError
+from ..game import StackelbergGame
+from ..geometry import Array
+from ..result import Status
+from .price import SLACK, brackets, cheapest_payments
+from .relaxation import FREE, PAID, VOLUNTEER, LeaderProblem, RelaxedPoint, Relaxation
+
+__all__ = ["Candidate", "Objective", "Run", "certified"]
+
+#: Relative part of the budget held back in the cone programs, so that rounding never overspends.
+SHRINKS = (1e-9, 1e-7, 1e-5)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What the leader minimises: ``loss_weight * loss + payment_weight * payment``, and its constraints."""
+
+    budget: float
+    payment_weight: float = 0.0
+    loss_weight: float = 1.0
+    loss_cap: float = np.inf
+    finite_sample: bool = False
+    floor: float = 0.0  # least total participation S
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A profile that payments induce within the constraints."""
+
+    x: Array
+    payments: Array
+    spend: float
+    loss: float
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Outcome of a branch and bound run, in the game's units; ``pool`` are the feasible profiles met on the way."""
+
+    best: Candidate
+    bound: float
+    shadow_price: float
+    history: tuple[dict[str, Any], ...]
+    status: Status
+    nodes: int
+    pool: tuple[Candidate, ...]
+
+
+@dataclass(eq=False)
+class _Node:
+    bound: float
+    low: float
+    high: float
+    decided: npt.NDArray[np.int8]
+    point: RelaxedPoint
+
+
+class _Search:
+    """State of one branch and bound run; works in normalised units inside, in the game's units outside."""
+
+    def __init__(self, game: StackelbergGame, objective: Objective) -> None:
+        self.game, self.objective = game, objective
+        self.problem = LeaderProblem.of(
+            game,
+            budget=objective.budget,
+            loss_cap=objective.loss_cap,
+            loss_weight=objective.loss_weight,
+            payment_weight=objective.payment_weight,
+            finite_sample=objective.finite_sample,
+        )
+        typical = float(np.linalg.norm(self.problem.factor.T @ game.alpha))
+        self.wide = Relaxation(self.problem, 2, typical)
+        self.narrow = Relaxation(self.problem, 1, typical)
+        self.best: Candidate | None = None
+        self.pool: list[Candidate] = []
+        self.solves = 0
+
+    # ------------------------------------------------------------ points
+
+    def value(self, loss: float, spend: float) -> float:
+        weight = self.objective.loss_weight if self.problem.loss_weight else 0.0
+        return weight * loss + self.objective.payment_weight * spend
+
+    def realise(self, x: Array) -> Candidate | None:
+        """What a profile costs and yields, or None if it breaks a constraint; tiny violations are repaired."""
+        game, objective = self.game, self.objective
+        for _ in range(4):
+            x = np.clip(x, 0.0, 1.0)
+            x = np.where(x < 1e-9, 0.0, np.where(x > 1.0 - 1e-9, 1.0, x))
+            if not x.any():
+                return None
+            profile = game.profile(x)
+            # shares below full must not want more for free: a slightly larger S makes room (d^2 / S falls)
+            shortfall = np.where(profile.x < 1, -brackets(game, profile) / game.costs, 0.0)
+            excess = float(shortfall.max())
+            if excess <= SLACK:
+                break
+            if excess > 1e-4:
+                return None
+            x = x * (1.0 + 1.5 * excess)
+        else:
+            return None
+        if profile.total < objective.floor * (1.0 - 1e-12):
+            return None
+        payments = cheapest_payments(game, profile)
+        spend = float(payments @ profile.x)
+        if spend > objective.budget * (1.0 + 1e-12):
+            return None
+        loss = game.server_loss(profile.x)
+        if objective.finite_sample:
+            loss += game.finite_sample_penalty(profile.x)
+        if loss > objective.loss_cap * (1.0 + 1e-12):
+            return None
+        return Candidate(profile.x, payments, spend, loss, self.value(loss, spend))
+
+    def offer(self, x: Array) -> bool:
+        """Keep the profile if it beats the incumbent."""
+        candidate = self.realise(x)
+        if candidate is None:
+            return False
+        self.pool.append(candidate)
+        if self.best is None or candidate.value < self.best.value:
+            self.best = candidate
+        return True
+
+    def propose(self, node: _Node) -> None:
+        """Turn a node's relaxed point into feasible profiles: fix its S, guess its volunteers, solve exactly."""
+        z, total = node.point.z, node.point.total
+        if not np.isfinite(total) or total <= 0:
+            return
+        self.offer(total * z / self.problem.alpha)
+        previous: npt.NDArray[np.int8] | None = None
+        for _ in range(3):
+            guess = node.decided.copy()
+            free = guess == FREE
+            keen = self.problem.squared_distances(z) >= self.problem.theta * total * (1 - 1e-9)
+            capped = total * z >= self.problem.alpha * (1 - 1e-5)
+            guess[free] = np.where((keen & capped)[free], VOLUNTEER, PAID)
+            if previous is not None and np.array_equal(previous, guess):
+                return
+            previous = guess
+            for shrink in SHRINKS:
+                exact = self.narrow.solve(total, total, guess, shrink)
+                self.solves += 1
+                if not exact.solved or not np.isfinite(exact.total):
+                    return
+                if self.offer(total * exact.z / self.problem.alpha):
+                    break
+            z = exact.z
+
+    def shadow_price(self) -> float:
+        """What one more unit of budget is worth: the budget's multiplier at the incumbent's S and volunteers.
+
+        S is chosen optimally, so to first order it need not move with the budget.
+        """
+        if self.best is None or not np.isfinite(self.objective.budget):
+            return 0.0
+        x, paid = self.best.x, self.best.payments
+        decided = np.where((x == 1) & (paid == 0), VOLUNTEER, PAID).astype(np.int8)
+        total = float(self.game.alpha @ x)
+        exact = self.narrow.solve(total, total, decided)
+        price = exact.budget_price if exact.solved else float("nan")
+        return price * self.problem.unit_loss / self.problem.unit_payment
+
+    # ------------------------------------------------------------ nodes
+
+    def node(self, low: float, high: float, decided: npt.NDArray[np.int8], parent: float) -> _Node:
+        """Bound a box; what cannot be a volunteer there is decided first."""
+        p = self.problem
+        decided = decided.copy()
+        decided[(decided == FREE) & ((p.theta * low > p.reach) | (p.alpha > high))] = PAID
+        forced = float(p.alpha[decided == VOLUNTEER].sum())
+        if forced > high:
+            return _Node(np.inf, low, high, decided, RelaxedPoint(np.inf, p.alpha, 1.0, 0.0, 0.0, False))
+        low = max(low, forced)
+        point = self.wide.solve(low, high, decided)
+        self.solves += 1
+        return _Node(max(point.bound, parent), low, high, decided, point)
+
+    def split(self, node: _Node) -> list[tuple[float, float, npt.NDArray[np.int8]]]:
+        """Children of a node: halves of S, or one client decided both ways, whichever explains more of the error."""
+        p, point = self.problem, node.point
+        middle = 0.5 * (node.low + node.high)
+        if np.isfinite(point.total):
+            free = node.decided == FREE
+            if free.any():
+                excess = p.squared_distances(point.z) - p.theta * point.total
+                short = point.total * point.z < p.alpha * (1 - 1e-6)
+                score = np.where(free & (excess > 0), excess * (point.z + short), 0.0)
+                k = int(np.argmax(score))
+                if score[k] > max(point.spread, 1e-12) or node.high - node.low < 1e-7:
+                    if score[k] <= 0:
+                        k = int(np.flatnonzero(free)[0])
+                    children = []
+                    for verdict in (PAID, VOLUNTEER):
+                        decided = node.decided.copy()
+                        decided[k] = verdict
+                        children.append((node.low, node.high, decided))
+                    return children
+            inner = node.low + np.array([0.15, 0.85]) * (node.high - node.low)
+            middle = float(np.clip(point.total, *inner))
+        return [(node.low, middle, node.decided), (middle, node.high, node.decided)]
+
+
+def certified(
+    game: StackelbergGame,
+    objective: Objective,
+    *,
+    gap: float,
+    time_limit: float,
+    max_nodes: int,
+    starts: tuple[Array, ...] = (),
+    callback: Callable[[dict[str, Any]], None] | None = None,
+) -> Run:
+    """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
+    began = time.perf_counter()
+    search = _Search(game, objective)
+    unit = search.problem.unit_loss
+    for x in starts:
+        search.offer(x)
+    history: list[dict[str, Any]] = []
+    status = Status.CERTIFIED
+    heap: list[tuple[float, int, _Node]] = []
+    counter = 0
+    closed_bound = np.inf  # least bound among the nodes set aside: within the gap, or too small to split
+
+    def lower() -> float:
+        best = np.inf if search.best is None else search.best.value
+        return min([heap[0][0] * unit if heap else np.inf, closed_bound * unit, best])
+
+    def target() -> float:
+        return np.inf if search.best is None else (search.best.value - gap) / unit
+
+    try:
+        root = search.node(objective.floor, 1.0, np.zeros(game.count, dtype=np.int8), -np.inf)
+        heapq.heappush(heap, (root.bound, counter, root))
+        search.propose(root)
+        while heap and heap[0][0] < target():
+            elapsed = time.perf_counter() - began
+            if elapsed > time_limit:
+                status = Status.TIME_LIMIT
+                break
+            if counter >= max_nodes:
+                status = Status.MAX_ITERATIONS
+                break
+            _, _, node = heapq.heappop(heap)
+            if node.high - node.low < 1e-9 and not (node.decided == FREE).any():
+                closed_bound = min(closed_bound, node.bound)
+                continue
+            for low, high, decided in search.split(node):
+                child = search.node(low, high, decided, node.bound)
+                counter += 1
+                if child.bound < target():
+                    heapq.heappush(heap, (child.bound, counter, child))
+                    search.propose(child)
+                else:
+                    closed_bound = min(closed_bound, child.bound)
+            record = {
+                "node": counter,
+                "interval": (node.low, node.high),
+                "undecided": int((node.decided == FREE).sum()),
+                "lower": lower(),
+                "upper": np.inf if search.best is None else search.best.value,
+                "seconds": time.perf_counter() - began,
+            }
+            history.append(record)
+            if callback is not None:
+                callback(record)
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    if search.best is None:
+        if status is Status.CERTIFIED and not heap and closed_bound == np.inf:
+            raise InfeasibleError("no payments satisfy the constraints: every box of total participation was refuted")
+        raise InfeasibleError(f"no feasible payments were found ({status.value})")
+    bound = min(lower(), search.best.value)
+    return Run(search.best, bound, search.shadow_price(), tuple(history), status, counter, tuple(search.pool))

@@ -1,0 +1,386 @@
+"""Second-order cone relaxations of the leader's problem on an interval of total participation.
+
+Units. Squared distances are divided by ``scale``, the largest one; losses by ``(lam_v + lam_s) scale``; payments by
+``2 lam scale``; ``theta_k = kappa_k / (2 lam scale)``. The origin is the point the server would like the mixture to be at,
+the mean of ``mu_N`` and ``mu_O`` weighted by lam_v and lam_s (projected onto the clients' span), so that with
+``tau = ||m||^2`` the leader minimises ``tau + const`` over z in the simplex and S, subject to
+
+    S z_k <= alpha_k                                                         nobody brings more than it has
+    d_k^2 = tau - 2 <m, mu_k> + G_kk <= theta_k S     or  S z_k = alpha_k    nobody unpaid wants to bring more
+    sum_k S z_k (theta_k - d_k^2 / S)_+ <= B                                 the budget
+
+For a decided set V of volunteers (``S z_k = alpha_k`` and ``d_k^2 >= theta_k S``: paid nothing) the payment is
+
+    S theta.z - (diag(G).z - tau) + sum_{k in V} ((alpha_k / S) d_k^2 - theta_k alpha_k).
+
+**Relaxation on S in [S1, S2].** Everything above is, for fixed z, affine in S once ``1/S`` is replaced by its tangent
+(a lower bound). The Lagrangian minimum over z is therefore a concave function of S, smallest at an end of the interval,
+and the best Lagrangian bound is the optimum of one convex program over *two* mixtures: ``a = lambda_1 z_1`` living at S1
+and ``b = lambda_2 z_2`` living at S2, ``lambda_1 + lambda_2 = 1``, with every constraint averaged and one rotated cone
+``lambda_j tau_j >= ||m_j||^2`` each. As the curvature of ``tau`` punishes ``m_1 != m_2``, the error of the bound falls with
+the square of the interval's width. With ``S1 = S2`` the same program in one mixture is exact for decided V.
+
+**Safe bounds.** A bound is not taken from the solver's word: for any dual vector in the dual cone,
+``-b'y - sum_i |q + A'y|_i u_i`` bounds the optimum from below when ``u`` bounds the variables of feasible points, however
+inexact the solver was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import clarabel
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.optimize import nnls
+
+from ..game import StackelbergGame
+from ..geometry import Array
+
+__all__ = ["FREE", "PAID", "VOLUNTEER", "LeaderProblem", "Relaxation", "RelaxedPoint"]
+
+#: What is decided about a client in a node: nothing; it is no unpaid maximal participant; it is one.
+FREE, PAID, VOLUNTEER = 0, 1, 2
+
+TOLERANCE = 1e-11  # of the cone solver; what it really reached is measured, see "safe bounds"
+_INERT = 1e3  # right-hand side that switches a row off, far above anything in normalised units
+
+
+@dataclass(frozen=True, eq=False)
+class LeaderProblem:
+    """The leader's problem in normalised units."""
+
+    alpha: Array
+    theta: Array
+    factor: Array  # (N, r), G = factor factor'
+    diagonal: Array
+    constant: float  # loss that remains even where tau = 0
+    noise: Array  # finite-sample term: coefficient of z_k / S, zero when the term is off
+    budget: float  # normalised, may be inf
+    loss_cap: float  # normalised bound on the server's loss, may be inf
+    loss_weight: float  # weight of the server's loss in the objective, 0 or 1
+    payment_weight: float  # weight of the payment in the objective, normalised
+    unit_loss: float  # (lam_v + lam_s) scale, or 2 lam scale if that is zero
+    unit_payment: float  # 2 lam scale
+    reach: Array  # largest squared distance of each client to another
+
+    @classmethod
+    def of(
+        cls,
+        game: StackelbergGame,
+        *,
+        budget: float = np.inf,
+        loss_cap: float = np.inf,
+        loss_weight: float = 1.0,
+        payment_weight: float = 0.0,
+        finite_sample: bool = False,
+    ) -> LeaderProblem:
+        """Normalise a game's data."""
+        geometry = game.geometry
+        scale = geometry.scale
+        gram = geometry.gram / scale
+        values, vectors = np.linalg.eigh(gram)
+        keep = values > 1e-15 * max(values[-1], 0.0) * len(values)
+        roots = np.sqrt(values[keep])
+        pull, square = geometry.original
+        server = game.lam_v + game.lam_s
+        unit_payment = 2.0 * game.lam * scale
+        unit_loss = server * scale if server > 0 else unit_payment
+        share = game.lam_s / server if server > 0 else 0.0
+        target = share * (vectors[:, keep].T @ pull) / (roots * scale)
+        factor = vectors[:, keep] * roots - target
+        noise = np.zeros(game.count)
+        if finite_sample and server > 0:
+            noise = game.sampling_noise / (game.sizes.sum() * scale)
+        return cls(
+            alpha=game.alpha,
+            theta=game.kappa / unit_payment,
+            factor=np.ascontiguousarray(factor),
+            diagonal=np.einsum("ij,ij->i", factor, factor),
+            constant=max(share * square / scale - float(target @ target), 0.0),
+            noise=noise,
+            budget=budget / unit_payment,
+            loss_cap=loss_cap / unit_loss,
+            loss_weight=loss_weight if server > 0 else 0.0,
+            payment_weight=payment_weight * unit_payment / unit_loss,
+            unit_loss=unit_loss,
+            unit_payment=unit_payment,
+            reach=geometry.pairwise.max(axis=1) / scale,
+        )
+
+    @cached_property
+    def least_loss(self) -> float:
+        """Least objective over all mixtures, whatever they cost: nearest point of the clients' hull to the origin.
+
+        For any m, ``2 min_k <mu_k, m> - ||m||^2`` is a lower bound of ``||m'||^2`` over the hull, sharp at the nearest
+        point, which non-negative least squares finds.
+        """
+        system = np.vstack([self.factor.T, np.ones(len(self.factor))])
+        z, _ = nnls(system, np.append(np.zeros(self.factor.shape[1]), 1.0))
+        m = self.factor.T @ (z / z.sum())
+        nearest = max(2.0 * float((self.factor @ m).min()) - float(m @ m), 0.0)
+        return self.loss_weight * (nearest + self.constant)
+
+    def squared_distances(self, z: Array) -> Array:
+        """``d_k^2`` of a mixture, normalised."""
+        m = self.factor.T @ z
+        return np.maximum(self.diagonal - 2.0 * self.factor @ m + m @ m, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedPoint:
+    """Answer of one cone program."""
+
+    bound: float  # safe lower bound, inf when infeasibility was proved
+    z: Array
+    total: float
+    spread: float  # how far the two mixtures differ: the part of the error that a narrower interval removes
+    budget_price: float  # multiplier of the budget row, normalised
+    solved: bool
+
+
+class Relaxation:
+    """The cone program for one or two values of S, built once and updated in place for every node."""
+
+    def __init__(self, problem: LeaderProblem, ends: int, radius: float) -> None:
+        self.problem = problem
+        self.ends = ends
+        # tau and c are expressed in units of a typical ||m||, which keeps the cone well scaled near its boundary
+        self._unit = min(max(radius, 1e-6), 1.0)
+        n, r = problem.factor.shape
+        self._n, self._r = n, r
+        self._width = n + r + 2  # a, c = L'a / unit, tau / unit^2, lambda
+        self._build_pattern()
+        self._solver: Any = None
+
+    # columns of end j
+    def _a(self, j: int) -> npt.NDArray[np.intp]:
+        return j * self._width + np.arange(self._n)
+
+    def _c(self, j: int) -> npt.NDArray[np.intp]:
+        return j * self._width + self._n + np.arange(self._r)
+
+    def _tau(self, j: int) -> int:
+        return j * self._width + self._n + self._r
+
+    def _lam(self, j: int) -> int:
+        return j * self._width + self._n + self._r + 1
+
+    def _build_pattern(self) -> None:
+        """Row and column of every structural non-zero, in the order in which ``_values`` lists their values."""
+        n, r, ends = self._n, self._r, self.ends
+        rows: list[npt.NDArray[np.intp]] = []
+        cols: list[npt.NDArray[np.intp]] = []
+
+        def add(row: npt.ArrayLike, col: npt.ArrayLike) -> None:
+            i, j = np.broadcast_arrays(np.asarray(row), np.asarray(col))
+            rows.append(i.ravel())
+            cols.append(j.ravel())
+
+        top = 0
+        add(0, [self._lam(j) for j in range(ends)])  # sum lambda = 1
+        top = 1
+        for j in range(ends):  # lambda_j = sum a_j ; c_j = L' a_j
+            add(top, self._a(j))
+            add(top, self._lam(j))
+            add(top + 1 + np.arange(r)[:, None], self._a(j)[None, :])
+            add(top + 1 + np.arange(r), self._c(j))
+            top += 1 + r
+        self._equalities = top
+        for j in range(ends):  # a_j >= 0
+            add(top + np.arange(n), self._a(j))
+            top += n
+        self._cap_row = top
+        for j in range(ends):  # sum_j S_j a_jk <= alpha_k
+            add(top + np.arange(n), self._a(j))
+        top += n
+        self._floor_row = top
+        for j in range(ends):  # sum_j S_j a_jk >= alpha_k for volunteers
+            add(top + np.arange(n), self._a(j))
+        top += n
+        self._distance_row = top
+        for j in range(ends):  # d_k^2 <= theta_k S (paid), >= (volunteers)
+            add(top + np.arange(n), self._tau(j))
+            add(top + np.arange(n), self._lam(j))
+            add(top + np.arange(n)[:, None], self._c(j)[None, :])
+        top += n
+        self._budget_row = top
+        for j in range(ends):
+            add(top, self._a(j))
+            add(top, self._c(j))
+            add(top, self._tau(j))
+            add(top, self._lam(j))
+        top += 1
+        self._loss_row = top
+        for j in range(ends):
+            add(top, self._a(j))
+            add(top, self._tau(j))
+        top += 1
+        self._linear = top - self._equalities
+        self._cone_row = top
+        for j in range(ends):  # (tau + lambda, tau - lambda, 2c) in the second-order cone
+            add(top, [self._tau(j), self._lam(j)])
+            add(top + 1, [self._tau(j), self._lam(j)])
+            add(top + 2 + np.arange(r), self._c(j))
+            top += r + 2
+        self._height = top
+        i, j = np.concatenate(rows), np.concatenate(cols)
+        self._columns = ends * self._width
+        # csc order of the coordinate list; the pattern has no duplicates
+        self._order = np.lexsort((i, j))
+        indptr = np.zeros(self._columns + 1, dtype=np.int64)
+        np.add.at(indptr, j + 1, 1)
+        self._indices, self._indptr = i[self._order], np.cumsum(indptr)
+        self._cones = [
+            clarabel.ZeroConeT(self._equalities),
+            clarabel.NonnegativeConeT(self._linear),
+            *[clarabel.SecondOrderConeT(r + 2) for _ in range(ends)],
+        ]
+
+    def _least(self, slope: Array) -> float:
+        """Least value of ``slope . v`` over a set that holds every feasible v.
+
+        There ``a >= 0`` and ``sum a = sum lambda = 1`` over both ends, ``tau_j <= lambda_j R`` and
+        ``||c_j|| <= lambda_j sqrt(R)`` with R the largest ``||mu_k||^2``, so an end contributes in proportion to its lambda.
+        """
+        largest = float(self.problem.diagonal.max())
+        per_end = [
+            min(slope[self._a(j)])
+            + slope[self._lam(j)]
+            + min(slope[self._tau(j)], 0.0) * largest / self._unit**2
+            - np.sqrt(largest) / self._unit * float(np.linalg.norm(slope[self._c(j)]))
+            for j in range(self.ends)
+        ]
+        return float(min(per_end))
+
+    def _values(
+        self, at: Array, inverse: Array, decided: npt.NDArray[np.int8], shrink: float
+    ) -> tuple[Array, Array, Array]:
+        """Matrix values (csc order), right-hand side and objective for ends ``at``; ``inverse`` stands for 1/S there."""
+        p, n, r, ends, unit = self.problem, self._n, self._r, self.ends, self._unit
+        volunteer = decided == VOLUNTEER
+        sign = np.where(volunteer, -1.0, 1.0)
+        values: list[Array] = [np.ones(ends)]
+        for _ in range(ends):
+            values += [np.ones(n), -np.ones(1), p.factor.T.ravel() / unit, -np.ones(r)]
+        values += [-np.ones(n)] * ends
+        values += [np.full(n, s) for s in at]
+        values += [np.full(n, -s) for s in at]
+        for s in at:
+            values += [
+                unit**2 * sign,
+                sign * (p.diagonal - p.theta * s),
+                (-2.0 * unit * sign[:, None] * p.factor).ravel(),
+            ]
+        pay: list[tuple[Array, Array, float, float]] = []
+        for s, inv in zip(at, inverse, strict=True):
+            weight = p.alpha[volunteer] * inv
+            pay.append(
+                (
+                    s * p.theta - p.diagonal,
+                    -2.0 * unit * weight @ p.factor[volunteer],
+                    unit**2 * (1.0 + float(weight.sum())),
+                    float(weight @ p.diagonal[volunteer]),
+                )
+            )
+            values += [pay[-1][0], pay[-1][1], np.array([pay[-1][2]]), np.array([pay[-1][3]])]
+        loss = [inv * p.noise for inv in inverse]
+        for on_a in loss:
+            values += [on_a, np.array([unit**2])]
+        for _ in range(ends):
+            values += [np.array([-1.0, -1.0]), np.array([-1.0, 1.0]), np.full(r, -2.0)]
+
+        saved = float((p.theta * p.alpha)[volunteer].sum())
+        b = np.zeros(self._height)
+        b[0] = 1.0
+        b[self._cap_row : self._cap_row + n] = p.alpha
+        b[self._floor_row : self._floor_row + n] = np.where(volunteer, -p.alpha, 1.0)
+        b[self._distance_row : self._distance_row + n] = np.where(decided == FREE, _INERT, 0.0)
+        paid_out = p.budget * (1.0 - shrink) if np.isfinite(p.budget) else _INERT * (1.0 + p.theta.max())
+        b[self._budget_row] = paid_out + saved
+        b[self._loss_row] = p.loss_cap - p.constant if np.isfinite(p.loss_cap) else _INERT
+
+        q = np.zeros(self._columns)
+        for j in range(ends):
+            q[self._a(j)] = p.loss_weight * loss[j]
+            q[self._tau(j)] = p.loss_weight * unit**2
+            if p.payment_weight:
+                on_a, on_c, on_tau, on_lam = pay[j]
+                q[self._a(j)] += p.payment_weight * on_a
+                q[self._c(j)] += p.payment_weight * on_c
+                q[self._tau(j)] += p.payment_weight * on_tau
+                q[self._lam(j)] += p.payment_weight * on_lam
+        self._offset = p.loss_weight * p.constant - p.payment_weight * saved
+        return np.concatenate(values)[self._order], b, q / unit**2
+
+    def solve(self, low: float, high: float, decided: npt.NDArray[np.int8], shrink: float = 0.0) -> RelaxedPoint:
+        """Solve on [low, high]; exact (for decided clients) when there is one end and low = high.
+
+        ``shrink`` takes a relative part off the budget, so that a point found within the solver's tolerance stays
+        within the budget itself.
+        """
+        middle = 0.5 * (low + high)
+        at = np.array([middle]) if self.ends == 1 else np.array([low, high])
+        inverse = 2.0 / middle - at / middle**2  # tangent of 1/S at the middle; exact there
+        data, b, q = self._values(at, inverse, decided, shrink)
+        if self._solver is None:
+            settings = clarabel.DefaultSettings()
+            settings.verbose = False
+            settings.presolve_enable = False
+            settings.chordal_decomposition_enable = False
+            settings.max_threads = 1 if self._n < 200 else 0
+            settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = TOLERANCE
+            matrix = sparse.csc_matrix((data, self._indices, self._indptr), shape=(self._height, self._columns))
+            nothing = sparse.csc_matrix((self._columns, self._columns))
+            self._solver = clarabel.DefaultSolver(nothing, q, matrix, b, self._cones, settings)
+        else:
+            self._solver.update(q=q, A=data, b=b)
+        answer = self._solver.solve()
+        return self._read(answer, data, b, q, at)
+
+    def _read(self, answer: Any, data: Array, b: Array, q: Array, at: Array) -> RelaxedPoint:
+        matrix = sparse.csc_matrix((data, self._indices, self._indptr), shape=(self._height, self._columns))
+        dual = self._into_dual_cone(np.asarray(answer.z))
+        x = np.asarray(answer.x)
+        n = self._n
+        mass = np.array([max(x[self._a(j)].sum(), 0.0) for j in range(self.ends)])
+        z = np.maximum(sum(x[self._a(j)] for j in range(self.ends)), 0.0)
+        status = str(answer.status)
+        infeasible = "PrimalInfeasible" in status
+        if infeasible:
+            # a ray: A'y ~ 0 and b'y < 0 by more than the error in A'y can make up for
+            proof = -float(b @ dual) + self._least(matrix.T @ dual)
+            bound = np.inf if proof > 0 else self.problem.least_loss
+            return RelaxedPoint(bound, np.full(n, np.nan), float("nan"), 0.0, float("nan"), False)
+        total_mass = float(mass.sum())
+        if not (np.isfinite(dual).all() and np.isfinite(x).all() and total_mass > 0 and np.abs(dual).max() < 1e100):
+            return RelaxedPoint(self.problem.least_loss, np.full(n, np.nan), float("nan"), 0.0, float("nan"), False)
+        bound = self._unit**2 * (-float(b @ dual) + self._least(q + matrix.T @ dual)) + self._offset
+        bound = max(bound, self.problem.least_loss)
+        z = z / z.sum()
+        total = float(at @ mass / total_mass)
+        spread = 0.0
+        if self.ends == 2:
+            lam = mass / total_mass
+            if lam.min() > 1e-12:
+                difference = self._unit * (x[self._c(0)] / mass[0] - x[self._c(1)] / mass[1])
+                spread = float(lam[0] * lam[1] * (difference @ difference))
+            brought = sum(s * x[self._a(j)] for j, s in enumerate(at))
+            spread += float(np.abs(self.problem.theta @ (brought - total * z)))
+            spread += float(np.maximum(total * z - self.problem.alpha, 0).sum())
+        price = self._unit**2 * float(dual[self._budget_row])
+        return RelaxedPoint(bound, z, total, spread, price, "Solved" in status)
+
+    def _into_dual_cone(self, dual: Array) -> Array:
+        dual = dual.copy()
+        line = slice(self._equalities, self._equalities + self._linear)
+        dual[line] = np.maximum(dual[line], 0.0)
+        top = self._cone_row
+        for _ in range(self.ends):
+            radius = float(np.linalg.norm(dual[top + 1 : top + self._r + 2]))
+            dual[top] = max(dual[top], radius)
+            top += self._r + 2
+        return dual

@@ -1,0 +1,1 @@
+"""Measurements of stackfu: an asv suite (``benchmarks``) and side-by-side tables (``peers``)."""

@@ -356,7 +356,8 @@ class Relaxation:
             bound = np.inf if proof > 0 else self.problem.least_loss
             return RelaxedPoint(bound, np.full(n, np.nan), float("nan"), 0.0, float("nan"), False)
         total_mass = float(mass.sum())
-        if not (np.isfinite(dual).all() and np.isfinite(x).all() and total_mass > 0 and np.abs(dual).max() < 1e100):
+        usable = np.isfinite(dual).all() and np.isfinite(x).all() and np.abs(dual).max() < 1e100
+        if not (usable and total_mass > 0 and 0 < z.sum() < np.inf):
             return RelaxedPoint(self.problem.least_loss, np.full(n, np.nan), float("nan"), 0.0, float("nan"), False)
         bound = self._unit**2 * (-float(b @ dual) + self._least(q + matrix.T @ dual)) + self._offset
         bound = max(bound, self.problem.least_loss)

@@ -36,6 +36,7 @@ class Offer:
     participation: FloatArray
     spend: float
     server_loss: float
+    objective: float  # what the mechanism minimised: the server loss, with the finite-sample term where asked for
     lower_bound: float | None
     impacts: FloatArray  # predicted u_i = lambda_q C d_i^2
     status: str
@@ -54,6 +55,7 @@ class Offer:
             "participation": self.participation.tolist(),
             "spend": self.spend,
             "server_loss": self.server_loss,
+            "objective": self.objective,
             "lower_bound": self.lower_bound,
             "impacts": self.impacts.tolist(),
             "status": self.status,
@@ -104,12 +106,13 @@ def offer(game: sf.StackelbergGame, mechanism: str, budget: float) -> Offer:
     if mechanism == "full":
         participation = np.ones(game.count)
         payments = np.asarray(game.payments_for(participation))
-        status = "by definition"
+        status = "BY_DEFINITION"
+        objective = game.server_loss(participation)
     else:
         options = {"finite_sample": True} if mechanism == "certified-finite" else {}
         solution = game.solve(budget, mechanism.removesuffix("-finite"), **options)  # type: ignore[arg-type]
         participation, payments = np.asarray(solution.participation), np.asarray(solution.payments)
-        status = solution.status.name
+        status, objective = solution.status.name, float(solution.objective)
         lower_bound = float(solution.lower_bound) if np.isfinite(solution.lower_bound) else None
     return Offer(
         mechanism=mechanism,
@@ -118,6 +121,7 @@ def offer(game: sf.StackelbergGame, mechanism: str, budget: float) -> Offer:
         participation=participation,
         spend=float(payments @ participation),
         server_loss=game.server_loss(participation),
+        objective=objective,
         lower_bound=lower_bound,
         impacts=np.asarray(game.client_impacts(participation)),
         status=status,

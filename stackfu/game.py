@@ -103,7 +103,9 @@ class StackelbergGame:
             raise InputError("removed", "nobody is left", value=gone)
         if len(keep) == 1:
             raise InputError(
-                "removed", f"only client {keep[0]} is left; a game needs at least two remaining clients", value=gone
+                "removed",
+                f"only client {keep[0]} is left; a game needs at least two remaining clients",
+                value=gone,
             )
         weights = {
             "lambda_v": (_number(lambda_v, "lambda_v"), 0.0),
@@ -113,7 +115,9 @@ class StackelbergGame:
         }
         for name, (value, floor) in weights.items():
             if value < 0 or (floor is None and value == 0):
-                raise InputError(name, "must be positive" if floor is None else "must not be negative", value=value)
+                raise InputError(
+                    name, "must be positive" if floor is None else "must not be negative", value=value
+                )
         sizes_left = all_sizes[keep]
         alpha = sizes_left / sizes_left.sum()
         if costs is None:
@@ -278,7 +282,9 @@ class StackelbergGame:
         y = self._alpha * x
         total = float(y.sum())
         if total <= 0.0:
-            raise InputError("participation", "nobody takes part; the mixture of nobody's data is undefined", value="0")
+            raise InputError(
+                "participation", "nobody takes part; the mixture of nobody's data is undefined", value="0"
+            )
         z = y / total
         return Profile(x, y, total, z, self._geometry.mixture(z))
 
@@ -288,7 +294,9 @@ class StackelbergGame:
         bad = np.flatnonzero((x < 0) | (x > 1))
         if len(bad):
             k = bad[0]
-            raise InputError("participation", "must lie in [0, 1]", client=int(self._remaining[k]), value=x[k])
+            raise InputError(
+                "participation", "must lie in [0, 1]", client=int(self._remaining[k]), value=x[k]
+            )
         return frozen(x)
 
     def check_payments(self, payments: npt.ArrayLike | None) -> Array:
@@ -385,7 +393,9 @@ class StackelbergGame:
         """Best responses in y."""
         q = profile.total**2 * profile.to_clients
         rest = profile.others
-        q = np.where(rest > 0, q, 0.0)  # facing nobody, the mixture is the client's own data whatever it brings
+        q = np.where(
+            rest > 0, q, 0.0
+        )  # facing nobody, the mixture is the client's own data whatever it brings
         with np.errstate(divide="ignore", invalid="ignore"):
             inner = np.cbrt(np.where(w > 0, q / np.where(w > 0, w, 1.0), 0.0)) - rest
         response = np.clip(inner, 0.0, self._alpha)
@@ -408,27 +418,37 @@ class StackelbergGame:
 
     def residual(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> float:
         """Largest violation of the equilibrium conditions, relative to the largest squared distance."""
-        profile = self.profile(participation)
-        g = profile.to_clients - profile.total * self.reluctance(payments)
-        violation = np.where(profile.x == 0, np.maximum(g, 0), np.where(profile.x == 1, np.maximum(-g, 0), np.abs(g)))
-        scale = self._geometry.scale
-        largest = float(violation.max())
-        return largest / scale if scale > 0 else largest
+        return self._residual(self.reluctance(payments), self.profile(participation))
 
     def regrets(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
         """What every client could gain by its best response, never negative."""
-        profile = self.profile(participation)
-        w = self.reluctance(payments)
+        return self._regrets(self.reluctance(payments), self.profile(participation))
+
+    def regret(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> float:
+        """Largest gain any client has from deviating."""
+        return float(self.regrets(payments, participation).max())
+
+    def judge(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> tuple[float, float]:
+        """Residual and regret of a profile, with one pass over the clients."""
+        w, profile = self.reluctance(payments), self.profile(participation)
+        return self._residual(w, profile), float(self._regrets(w, profile).max())
+
+    def _residual(self, w: Array, profile: Profile) -> float:
+        g = profile.to_clients - profile.total * w
+        # g_k > 0 is a violation unless the client takes part fully, g_k < 0 unless it stays out
+        low = np.where(profile.x < 1, g, 0.0).max()
+        high = np.where(profile.x > 0, g, 0.0).min()
+        largest = max(float(low), -float(high), 0.0)
+        scale = self._geometry.scale
+        return largest / scale if scale > 0 else largest
+
+    def _regrets(self, w: Array, profile: Profile) -> Array:
         step = self._responses(w, profile) - profile.y
         after = profile.total + step
         d2 = np.where(profile.others > 0, profile.to_clients, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             saved = np.where(d2 > 0, d2 * (after + profile.total) / after**2, 0.0)
         return np.maximum(self.lam * step * (saved - 2.0 * w), 0.0)
-
-    def regret(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> float:
-        """Largest gain any client has from deviating."""
-        return float(self.regrets(payments, participation).max())
 
     @property
     def full_participation_price(self) -> float:
@@ -538,7 +558,9 @@ class StackelbergGame:
         )
 
     def __hash__(self) -> int:
-        return hash((self._removed, tuple(self._weights.values()), self._sizes.tobytes(), self._costs.tobytes()))
+        return hash(
+            (self._removed, tuple(self._weights.values()), self._sizes.tobytes(), self._costs.tobytes())
+        )
 
     def __repr__(self) -> str:
         shown = self._removed if len(self._removed) <= 6 else f"{len(self._removed)} of them"
@@ -587,7 +609,9 @@ def _client_numbers(removed: Iterable[int], count: int) -> tuple[int, ...]:
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
             raise InputError("removed", "must hold client numbers", value=repr(number))
         if not 0 <= number < count:
-            raise InputError("removed", f"there is no such client; the clients are 0 to {count - 1}", value=number)
+            raise InputError(
+                "removed", f"there is no such client; the clients are 0 to {count - 1}", value=number
+            )
     if len(set(numbers)) != len(numbers):
         raise InputError("removed", "names a client twice", value=tuple(int(k) for k in numbers))
     return tuple(sorted(int(k) for k in numbers))

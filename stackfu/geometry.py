@@ -27,6 +27,8 @@ Array = npt.NDArray[np.float64]
 
 #: Above this many remaining clients an N x N matrix is refused rather than swapped to disk.
 LARGEST_GRAM = 20_000
+#: From this many numbers on, passes over feature rows run in jitted kernels on all cores.
+LARGE_PASS = 10_000_000
 
 
 def frozen(array: npt.ArrayLike) -> Array:
@@ -137,7 +139,10 @@ class FeatureGeometry(Geometry):
         self.remaining = remaining
         self.count = len(remaining)
         self.mean_remaining = self.combine(alpha)
-        self.mean_original = self._weighted_rows(np.arange(len(features)), original_weights)
+        if len(remaining) == len(features):
+            self.mean_original = self.mean_remaining
+        else:
+            self.mean_original = self._weighted_rows(np.arange(len(features)), original_weights)
 
     def _rows(self, start: int) -> npt.NDArray[Any]:
         chosen = self.remaining[start : start + self._BLOCK]
@@ -157,12 +162,25 @@ class FeatureGeometry(Geometry):
             total += weights[start : start + self._BLOCK] @ np.asarray(chosen, dtype=np.float64)
         return total
 
+    @property
+    def _large(self) -> bool:
+        """Whether a pass over the rows is worth the jitted kernels."""
+        return self.count * self.features.shape[1] >= LARGE_PASS
+
     def combine(self, weights: Array) -> Array:
         """``sum_k weights_k mu_k`` over the remaining clients, (D,), float64."""
+        if self._large:
+            from . import _geometry_kernels as kernels
+
+            return np.asarray(kernels.combine(self.features, self.remaining, weights))
         return self._weighted_rows(self.remaining, weights)
 
     def squared_distances(self, point: Array) -> Array:
         """``||mu_k - point||^2`` for every remaining client, from differences, never from expanded squares."""
+        if self._large:
+            from . import _geometry_kernels as kernels
+
+            return np.asarray(kernels.squared_distances(self.features, self.remaining, point))
         out = np.empty(self.count)
         for start in range(0, self.count, self._BLOCK):
             difference = np.asarray(self._rows(start), dtype=np.float64) - point

@@ -1,13 +1,14 @@
 """The jitted core of :mod:`stackfu.followers.path`; a NumPy version for readers is in :mod:`.reference`.
 
-All quantities are in units of the largest squared distance. Around a total ``s0`` the path is written in the relative
-step down ``u = 1 - s / s0`` and in ``z = y / s0``, so that nothing gets small when ``s`` does:
+All quantities are in units of the largest squared distance. Around a total ``s0`` the path is written in
+the relative step down ``u = 1 - s / s0`` and in ``z = y / s0``, so that nothing gets small when ``s`` does:
 
     maximise  (1-u) diag(G).z - z'Gz - (1-u)^2 s0 w.z    over   sum z = 1-u,   0 <= z <= alpha / s0
 
-For fixed sets A (inside), C (at the cap) and Z (out) the solution and its multipliers are quadratic polynomials in
-``u``; rows of three coefficients hold them. ``G + 1 1'`` in place of ``G`` changes the objective by a constant and is
-positive definite on every affinely independent A, so A lives as a Cholesky factor that grows and shrinks by one row.
+For fixed sets A (inside), C (at the cap) and Z (out) the solution and its multipliers are quadratic
+polynomials in ``u``; rows of three coefficients hold them. ``G + 1 1'`` in place of ``G`` changes the
+objective by a constant and is positive definite on every affinely independent A, so A lives as a Cholesky
+factor that grows and shrinks by one row.
 """
 
 import numpy as np
@@ -91,7 +92,7 @@ def solve(L, n, b):
 
 @njit(cache=True)
 def expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b):
-    """Coefficients in u of z, of the multipliers rho = gradient - eta, of eta, and of (1-u)^2 t(u), around s0.
+    """Coefficients in u of z, of the multipliers rho = gradient - eta, of eta, and of (1-u)^2 t(u).
 
     Returns the largest |s0 w_k| inside, the size of the terms that cancel.
     """
@@ -226,7 +227,7 @@ def bracketed_root(p, degree, lo, hi):
 
 @njit(cache=True)
 def roots_between(p, degree, lo, hi, out):
-    """Real roots of a polynomial in the open interval, ascending, where it changes sign; returns their number.
+    """Roots of a polynomial in the open interval where it changes sign, ascending; returns their number.
 
     Found degree by degree: between consecutive roots of the derivative a polynomial is monotone.
     """
@@ -352,7 +353,7 @@ def tight_bounds(G, w, y, status):
 
 @njit(cache=True)
 def violation_at(G, alpha, w, s0, u, status, z, eta):
-    """Largest violation of the optimality conditions at u, from G itself rather than from the expansions of rho."""
+    """Largest violation of the optimality conditions at u, from G itself, not from the expansion of rho."""
     N = len(alpha)
     scale = 1.0
     worst = 0.0
@@ -398,11 +399,12 @@ def note(
     root_status,
     root_kind,
 ):
-    """Take the next stop of the curve (s, t) into account; returns (sign of t, value closest to zero, roots so far).
+    """Take the next stop of the curve (s, t) into account; returns (sign of t, closest to zero, roots).
 
-    While t is zero within rounding the stops are only collected in a zone (top, closest to zero, bottom); the next
-    definite sign tells whether the curve crossed zero there, only touched it, or stayed on it for a while. Without a
-    zone, a change of sign means a crossing at ``s_crossing``, between the stop before and this one.
+    While t is zero within rounding the stops are only collected in a zone (top, closest to zero, bottom);
+    the next definite sign tells whether the curve crossed zero there, only touched it, or stayed on it for
+    a while. Without a zone, a change of sign means a crossing at ``s_crossing``, between the stop before
+    and this one.
     """
     if abs(value) <= tiny:
         if zone_value == np.inf:
@@ -440,9 +442,10 @@ def note(
 def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, root_tight):
     """Trace (s, t) from (1, -inf) down to s = 0 and record where t = 0.
 
-    ``pieces`` gets a row a piece: s at its upper and lower end, t there, number inside, number at the cap, violation
-    of the optimality conditions at its middle, jump of t against the piece before. ``root_tight`` counts the clients
-    at a bound that are indifferent between moving off it and not. Returns (code, pieces, roots).
+    ``pieces`` gets a row a piece: s at its upper and lower end, t there, number inside, number at the cap,
+    violation of the optimality conditions at its middle, jump of t against the piece before. ``root_tight``
+    counts the clients at a bound that are indifferent between moving off it and not. Returns (code, pieces,
+    roots).
     """
     N = len(alpha)
     status = np.ones(N, dtype=np.int8)
@@ -542,8 +545,8 @@ def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, r
                     if u < reach:
                         reach, event, side = u, k, which
                     continue
-                # several may want to change at once: the worst first, if that goes round in circles by number, and
-                # if that does too at random
+                # several may want to change at once: the worst first, if that goes round in circles by
+                # number, and if that does too at random
                 eager += 1
                 harm = -c1 / tiny if c0 >= -tiny else 1e300
                 take = reach > 0.0
@@ -630,8 +633,8 @@ def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, r
             n += 1
             status[event] = INSIDE
             continue
-        # the client depends affinely on those inside: shift weight along the dependence, which changes neither S nor
-        # m, until somebody reaches a bound, and exchange the two
+        # the client depends affinely on those inside: shift weight along the dependence, which changes
+        # neither S nor m, until somebody reaches a bound, and exchange the two
         for j in range(n):
             b[0, j] = -col[j]
         solve(L, n, b[:1, :n])

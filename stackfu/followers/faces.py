@@ -1,6 +1,7 @@
 """Which participation profiles share an equilibrium's total and mean embedding.
 
-Given S and m, the clients with ``g_k = 0`` may trade participation as long as neither changes: the profiles form the polytope
+Given S and m, the clients with ``g_k = 0`` may trade participation as long as neither changes: the profiles
+form the polytope
 
     { y + v :  sum v = 0,  sum v_k mu_k = 0,  v_k = 0 where g_k != 0,  0 <= y + v <= alpha },
 
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..geometry import Array, frozen
+from ..geometry import Array, FeatureGeometry, frozen
 from ..result import Face
 
 if TYPE_CHECKING:
@@ -46,8 +47,13 @@ def equilibrium_face(game: StackelbergGame, payments: Array, participation: Arra
 
 def _dependences(game: StackelbergGame, clients: npt.NDArray[np.intp]) -> Array:
     """Orthonormal basis of ``{v : sum v = 0, sum v_k mu_k = 0}`` over the given clients."""
-    scale = game.geometry.scale
-    gram = game.geometry.gram[np.ix_(clients, clients)] / scale
+    geometry, scale = game.geometry, game.geometry.scale
+    if isinstance(geometry, FeatureGeometry):
+        rows = np.asarray(geometry.features[geometry.remaining[clients]], dtype=np.float64)
+        rows = rows - geometry.mean_remaining
+        gram = rows @ rows.T / scale
+    else:
+        gram = geometry.gram[np.ix_(clients, clients)] / scale
     values, vectors = np.linalg.eigh(gram + 1.0)
     noise = 1e-15 * float(game.embeddings.squared_norms.max()) / scale
     return np.ascontiguousarray(vectors[:, values <= max(1e-12, 8.0 * noise) * len(clients)])
@@ -69,7 +75,7 @@ def _face(
     limits = np.concatenate([high, -low])
 
     def furthest(objective: Array) -> Array:
-        """A largest movement within the polytope along ``objective`` (in the coordinates of ``directions``)."""
+        """A largest movement within the polytope along ``objective``, in coordinates of ``directions``."""
         result = linprog(-objective, A_ub=rows, b_ub=limits, bounds=(None, None), method="highs")
         return result.x if result.status == 0 else np.zeros(directions.shape[1])
 

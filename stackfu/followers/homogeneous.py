@@ -1,8 +1,9 @@
-"""The special case that all clients own the same data: nobody drifts, so everybody looks at payment and cost alone.
+"""The special case that all clients own the same data: nobody drifts, payment and cost alone decide.
 
-With all ``d_k = 0`` the conditions read ``-S w_k <= 0, = 0, >= 0``: who is paid more than the cost takes part fully, who is
-paid less stays out, and who is paid exactly the cost may do anything. If everybody is paid less than the cost nobody
-takes part, and that is no profile: every client alone would shrink towards 0 but loses all at 0.
+With all ``d_k = 0`` the conditions read ``-S w_k <= 0, = 0, >= 0``: who is paid more than the cost takes
+part fully, who is paid less stays out, and who is paid exactly the cost may do anything. If everybody is
+paid less than the cost nobody takes part, and that is no profile: every client alone would shrink towards 0
+but loses all at 0.
 """
 
 from __future__ import annotations

@@ -1,19 +1,22 @@
 """All equilibria, by following one number along one curve.
 
-Fix the total participation ``S = s``. The profile that satisfies the equilibrium conditions up to a common level t,
+Fix the total participation ``S = s``. The profile that satisfies the equilibrium conditions up to a common
+level t,
 
     d_k^2 - s w_k - t    <= 0 where y_k = 0,    = 0 where 0 < y_k < alpha_k,    >= 0 where y_k = alpha_k,
 
-is the maximiser of a concave quadratic programme over ``sum y = s``, ``0 <= y <= alpha``, so its mean embedding m is
-unique, and t is its multiplier in disguise. Equilibria are exactly the points where ``t(s) = 0``. At ``s = 1`` everybody
-takes part fully and t may be any number up to ``min_k g_k(alpha)``; from there s is followed down to 0. As long as
-the same clients are inside (0, alpha_k) and the same ones at their caps, y is a quadratic polynomial in s and
-``s^2 t(s)`` a quartic, so both the end of the piece and the zeros of t on it are roots of polynomials. Where nobody
-is inside, the curve ``(s, t)`` is vertical. It comes from ``t = -inf`` and ends at ``t(0+) > 0``, the squared radius of
-the minimum enclosing ball of the embeddings, so there is always a zero unless all embeddings coincide.
+is the maximiser of a concave quadratic programme over ``sum y = s``, ``0 <= y <= alpha``, so its mean
+embedding m is unique, and t is its multiplier in disguise. Equilibria are exactly the points where ``t(s) =
+0``. At ``s = 1`` everybody takes part fully and t may be any number up to ``min_k g_k(alpha)``; from there
+s is followed down to 0. As long as the same clients are inside (0, alpha_k) and the same ones at their
+caps, y is a quadratic polynomial in s and ``s^2 t(s)`` a quartic, so both the end of the piece and the
+zeros of t on it are roots of polynomials. Where nobody is inside, the curve ``(s, t)`` is vertical. It
+comes from ``t = -inf`` and ends at ``t(0+) > 0``, the squared radius of the minimum enclosing ball of the
+embeddings, so there is always a zero unless all embeddings coincide.
 
 That none is missing is checked on the way: the optimality conditions in the middle of every piece from the
-inner products themselves, that t continues from piece to piece, and that the signs of t agree with the zeros found.
+inner products themselves, that t continues from piece to piece, and that the signs of t agree with the
+zeros found.
 """
 
 from __future__ import annotations
@@ -40,8 +43,8 @@ _COLUMNS = ("top", "bottom", "level_top", "level_bottom", "inside", "capped", "v
 class Root:
     """A zero of t: an equilibrium, as the path found it.
 
-    ``kind`` is "crossing" (t changes sign), "touching" (t is zero within rounding and does not) or "flat" (an end of an
-    interval on which t is zero throughout).
+    ``kind`` is "crossing" (t changes sign), "touching" (t is zero within rounding and does not) or "flat"
+    (an end of an interval on which t is zero throughout).
     """
 
     participation: Array
@@ -54,9 +57,9 @@ class Root:
 class Path:
     """The curve ``(s, t(s))`` from ``s = 1`` to 0, piece by piece, and its zeros by ascending s.
 
-    ``table`` has a row a piece: s at the upper and lower end, t there (in units of squared distance), how many clients
-    are inside and at their cap, and the two checks: violation of the optimality conditions in the middle and jump
-    of t against the piece before, both relative.
+    ``table`` has a row a piece: s at the upper and lower end, t there (in units of squared distance), how
+    many clients are inside and at their cap, and the two checks: violation of the optimality conditions in
+    the middle and jump of t against the piece before, both relative.
     """
 
     table: Array
@@ -80,12 +83,13 @@ class Path:
 
     @property
     def _signs_agree(self) -> bool:
-        # from t < 0 to t > 0 the sign changes an odd number of times; an interval of zeros hides one change or none
+        # from t < 0 to t > 0 the sign changes an odd number of times; an interval of zeros hides one change
+        # or none
         kinds = [root.kind for root in self.roots]
         return "flat" in kinds or kinds.count("crossing") % 2 == 1
 
     def column(self, name: str) -> Array:
-        """A column of the table by name: top, bottom, level_top, level_bottom, inside, capped, violation, jump."""
+        """A column of the table: top, bottom, level_top, level_bottom, inside, capped, violation, jump."""
         return self.table[:, _COLUMNS.index(name)]
 
     def __len__(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,10 @@ __all__ = ["LARGEST_PATH", "default_tolerance", "enumerate_equilibria", "find_eq
 
 #: Up to this many clients ``equilibrium()`` follows the path, which settles uniqueness as well.
 LARGEST_PATH = 300
+#: What a face of equilibria means.
+TRADE = "clients can trade participation without changing S or the mixture's mean"
+#: Up to this many clients the path is followed when sweeps do not converge.
+LARGEST_FALLBACK = 3000
 
 
 def default_tolerance(count: int) -> float:
@@ -32,8 +37,8 @@ def default_tolerance(count: int) -> float:
 def enumerate_equilibria(game: StackelbergGame, payments: Array) -> Equilibria:
     """Every equilibrium, ordered by total participation.
 
-    A continuum is represented by one point with its :class:`~stackfu.result.Face`, or by its two ends where the total
-    varies along it.
+    A continuum is represented by one point with its :class:`~stackfu.result.Face`, or by its two ends where
+    the total varies along it.
     """
     began = time.perf_counter()
     if game.is_homogeneous:
@@ -69,9 +74,9 @@ def find_equilibrium(
 ) -> Equilibrium:
     """One equilibrium, verified at the returned point.
 
-    ``path`` and ``qp`` return the equilibrium with the largest total participation if there are several, or, given a
-    ``start``, the one nearest to where sequential best responses lead from there. ``sweeps`` returns the one its best
-    responses reach, from ``start`` or from full participation.
+    ``path`` returns the equilibrium with the largest total participation if there are several, or, given a
+    ``start``, the one nearest to where sequential best responses lead from there. ``sweeps`` returns the one
+    its best responses reach from ``start``, ``qp`` the one its bisection closes in on.
     """
     if method not in ("auto", "path", "sweeps", "qp"):
         raise InputError("method", 'must be "auto", "path", "sweeps" or "qp"', value=repr(method))
@@ -85,7 +90,128 @@ def find_equilibrium(
         if not all_of_them:
             raise NoEquilibriumError(COLLAPSE)
         return all_of_them[-1]
-    return _by_path(game, payments, start, tolerance, began)
+    if method == "auto":
+        method = "path" if game.count <= LARGEST_PATH else "sweeps"
+    if method == "path":
+        return _by_path(game, payments, start, tolerance, began)
+    if method == "qp":
+        return _by_qp(game, payments, tolerance, began)
+    found = _by_sweeps(game, payments, start, tolerance, max_iterations, seed, callback, progress, began)
+    if found.status is Status.MAX_ITERATIONS and game.count <= LARGEST_FALLBACK:
+        return _by_path(game, payments, start, tolerance, began)
+    return found
+
+
+def _by_sweeps(
+    game: StackelbergGame,
+    payments: Array,
+    start: Array | None,
+    tolerance: float,
+    max_iterations: int,
+    seed: int,
+    callback: Callable[[dict[str, Any]], None] | None,
+    progress: bool | None,
+    began: float,
+) -> Equilibrium:
+    from .sweeps import sweep_to_equilibrium
+
+    sweeps = sweep_to_equilibrium(
+        game,
+        payments,
+        start=start,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        seed=seed,
+        callback=callback,
+        progress=progress,
+    )
+    stopped = Status.INTERRUPTED if sweeps.interrupted else Status.MAX_ITERATIONS
+    return _found(
+        game,
+        payments,
+        sweeps.participation,
+        "sweeps",
+        stopped,
+        tolerance,
+        began,
+        len(sweeps.history),
+        tuple(sweeps.history),
+    )
+
+
+def _by_qp(game: StackelbergGame, payments: Array, tolerance: float, began: float) -> Equilibrium:
+    from .qp import bisect_total
+
+    x, solved = bisect_total(game, payments)
+    return _found(game, payments, x, "qp", Status.FAILED, tolerance, began, solved)
+
+
+def _found(
+    game: StackelbergGame,
+    payments: Array,
+    x: Array,
+    method: str,
+    failure: Status,
+    tolerance: float,
+    began: float,
+    iterations: int,
+    history: tuple[dict[str, Any], ...] = (),
+) -> Equilibrium:
+    """The record of a point found without following the path; uniqueness is what theory says about it."""
+    residual, regret = game.judge(payments, x)
+    status = Status.CONVERGED if residual <= tolerance else failure
+    uniqueness, reason, face = Uniqueness.UNKNOWN, "no verified equilibrium", None
+    if status.success:
+        uniqueness, reason, face = _by_theory(game, payments, x)
+    return Equilibrium(
+        game=game,
+        payments=payments,
+        participation=x,
+        status=status,
+        uniqueness=uniqueness,
+        reason=reason,
+        method=method,
+        regret=regret,
+        residual=residual,
+        iterations=iterations,
+        seconds=time.perf_counter() - began,
+        face=face,
+        history=history,
+    )
+
+
+def _by_theory(game: StackelbergGame, payments: Array, x: Array) -> tuple[Uniqueness, str, Face | None]:
+    """What can be said about uniqueness at an equilibrium without looking for others."""
+    w = game.reluctance(payments)
+    inside = int(np.count_nonzero((x > 0) & (x < 1)))
+    features = game.embeddings.features
+    if features is not None and inside > features.shape[1] + 1:
+        return (
+            Uniqueness.CONTINUUM,
+            f"{inside} clients are strictly inside (0, 1); so many {features.shape[1]}-dimensional embeddings "
+            f"are affinely dependent, so {TRADE}",
+            None,
+        )
+    face = equilibrium_face(game, payments, x)
+    if face is not None:
+        return Uniqueness.CONTINUUM, f"{TRADE}: {face}", face
+    if float(np.ptp(w)) <= 1e-12 * float(np.abs(w).max()):
+        return (
+            Uniqueness.UNIQUE,
+            "all w_k are equal: a concave potential game with unique S and mean, and no clients can trade",
+            None,
+        )
+    if np.all(w > 0) and not np.any(x == 1):
+        return (
+            Uniqueness.UNKNOWN,
+            "the only equilibrium in which nobody takes part fully; others were not searched for",
+            None,
+        )
+    return (
+        Uniqueness.UNKNOWN,
+        "other equilibria were not searched for; equilibria() does that for smaller games",
+        None,
+    )
 
 
 def _by_path(
@@ -111,11 +237,7 @@ def _by_path(
 def _nearest(game: StackelbergGame, payments: Array, start: Array, roots: tuple[Root, ...]) -> int:
     from .dynamics import best_response_dynamics
 
-    x = start
-    for _, x in zip(
-        range(200), best_response_dynamics(game, payments, start, kind="sequential"), strict=False
-    ):
-        pass
+    *_, x = islice(best_response_dynamics(game, payments, start, kind="sequential"), 200)
     distances = [float(np.abs(game.alpha * (root.participation - x)).sum()) for root in roots]
     return int(np.argmin(distances))
 
@@ -141,10 +263,7 @@ def _verdict(path: Path, faces: list[Face | None]) -> tuple[Uniqueness, str]:
         return Uniqueness.CONTINUUM, "t(s) is zero on a whole interval of totals s"
     wide = next((face for face in faces if face is not None), None)
     if wide is not None:
-        return (
-            Uniqueness.CONTINUUM,
-            f"clients can trade participation without changing S or the mixture's mean: {wide}",
-        )
+        return Uniqueness.CONTINUUM, f"{TRADE}: {wide}"
     if kinds.count("crossing") == 1 and len(kinds) > 1:
         return Uniqueness.UNKNOWN, (
             "t(s) crosses zero once and elsewhere comes within rounding of zero without crossing: "
@@ -166,7 +285,7 @@ def _from_root(
     tolerance: float,
     began: float,
 ) -> Equilibrium:
-    residual = game.residual(payments, root.participation)
+    residual, regret = game.judge(payments, root.participation)
     if residual > tolerance:
         status = Status.FAILED
     else:
@@ -179,7 +298,7 @@ def _from_root(
         uniqueness=uniqueness,
         reason=reason,
         method="path",
-        regret=game.regret(payments, root.participation),
+        regret=regret,
         residual=residual,
         iterations=len(path),
         seconds=time.perf_counter() - began,

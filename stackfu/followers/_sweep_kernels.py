@@ -1,0 +1,122 @@
+"""The jitted core of :mod:`stackfu.followers.sweeps`: best responses one client after another, in place.
+
+Client k faces ``S0 = S - y_k`` and ``q = ||T - S mu_k||^2`` with ``T = sum_i y_i mu_i`` (its own part of T
+cancels), and answers with ``clip((q / w_k)^(1/3) - S0, 0, alpha_k)``. ``T`` or ``G y`` is kept up to date,
+so a response costs O(D) or O(N). ``StackelbergGame.best_response`` is the NumPy version.
+"""
+
+import numpy as np
+from numba import njit
+
+from .._geometry_kernels import add_row, squared_gap
+
+BLOCK = 64
+
+
+@njit(cache=True)
+def respond(q, w, rest, cap, present):
+    """Best response in y; a client facing nobody answers 0, an indifferent one stays."""
+    if w > 0.0:
+        return min(max(np.cbrt(q / w) - rest, 0.0), cap) if rest > 0.0 else 0.0
+    if w < 0.0 or (q > 0.0 and rest > 0.0):
+        return cap
+    return present
+
+
+@njit(cache=True)
+def violation(g, y, cap):
+    """How far ``g_k`` is from what its place in [0, cap] asks for."""
+    if y <= 0.0:
+        return max(g, 0.0)
+    if y >= cap:
+        return max(-g, 0.0)
+    return abs(g)
+
+
+@njit(cache=True)
+def sweep_gram(G, alpha, w, y, inner, order, damping):
+    """The clients in ``order``, once each; ``inner`` gets G y.
+
+    Returns (participants, largest violation met, largest move of x).
+    """
+    N = len(alpha)
+    total, active = 0.0, 0
+    for k in range(N):
+        total += y[k]
+        active += y[k] > 0.0
+        inner[k] = 0.0
+    for k in range(N):
+        if y[k] != 0.0:
+            for j in range(N):
+                inner[j] += y[k] * G[k, j]
+    square = 0.0
+    for k in range(N):
+        square += y[k] * inner[k]
+    worst, moved = 0.0, 0.0
+    for k in order:
+        old = y[k]
+        rest = total - old if active - (old > 0.0) > 0 else 0.0
+        q = max(square - 2.0 * total * inner[k] + total * total * G[k, k], 0.0)
+        if total > 0.0:
+            worst = max(worst, violation(q / (total * total) - total * w[k], old, alpha[k]))
+        new = old + damping * (respond(q, w[k], rest, alpha[k], old) - old)
+        step = new - old
+        if step == 0.0:
+            continue
+        moved = max(moved, abs(step) / alpha[k])
+        square += step * (2.0 * inner[k] + step * G[k, k])
+        active += (new > 0.0) - (old > 0.0)
+        y[k] = new
+        total = rest + new
+        for j in range(N):
+            inner[j] += step * G[k, j]
+    return active, worst, moved
+
+
+@njit(cache=True)
+def sweep_features(features, rows, alpha, w, y, point, order, damping):
+    """The clients in ``order``, once each; ``point`` is sum y mu before and after.
+
+    Returns (participants, largest violation met, largest move of x).
+    """
+    total, active = 0.0, 0
+    for k in range(len(alpha)):
+        total += y[k]
+        active += y[k] > 0.0
+    worst, moved = 0.0, 0.0
+    for k in order:
+        old = y[k]
+        rest = total - old if active - (old > 0.0) > 0 else 0.0
+        q = squared_gap(features, rows[k], total, point)
+        if total > 0.0:
+            worst = max(worst, violation(q / (total * total) - total * w[k], old, alpha[k]))
+        new = old + damping * (respond(q, w[k], rest, alpha[k], old) - old)
+        step = new - old
+        if step == 0.0:
+            continue
+        moved = max(moved, abs(step) / alpha[k])
+        active += (new > 0.0) - (old > 0.0)
+        y[k] = new
+        total = rest + new
+        add_row(features, rows[k], step, point)
+    return active, worst, moved
+
+
+@njit(cache=True)
+def undecided(squares, total, w, y, alpha, drift, shift, out):
+    """Clients that may respond differently while m stays within ``drift`` and S within ``shift`` of here.
+
+    ``d_k`` changes by at most ``drift``, so ``g_k`` by at most ``drift (2 d_k + drift) + shift |w_k|``; who
+    is at a bound with a larger margin than that stays there. Returns (how many, largest violation over all
+    clients).
+    """
+    count, worst = 0, 0.0
+    for k in range(len(alpha)):
+        g = squares[k] - total * w[k]
+        v = violation(g, y[k], alpha[k])
+        worst = max(worst, v)
+        reach = drift * (2.0 * np.sqrt(squares[k]) + drift) + shift * abs(w[k])
+        if v > 0.0 or abs(g) <= reach or (y[k] > 0.0 and y[k] < alpha[k]):
+            out[count] = k
+            count += 1
+    return count, worst

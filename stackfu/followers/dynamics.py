@@ -1,0 +1,83 @@
+"""Best-response dynamics, round by round: how clients might find an equilibrium, and how they may fail to.
+
+*Sequential* rounds let one client after another answer what it sees, *simultaneous* rounds let all answer
+the last round at once, *damped* rounds move only part of the way there. They may converge, cycle, or fall
+to the origin: once a single client is left it faces nobody, its best response shrinks towards 0, and no
+mixture remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ..errors import InputError
+from ..geometry import Array, FeatureGeometry, frozen
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
+
+__all__ = ["best_response_dynamics"]
+
+
+def best_response_dynamics(
+    game: StackelbergGame,
+    payments: Array,
+    start: Array,
+    *,
+    kind: Literal["simultaneous", "sequential", "damped"] = "sequential",
+    damping: float = 0.5,
+) -> Iterator[Array]:
+    """The start, then the participation after every round, without end.
+
+    If everybody drops out, the all-zero vector is the last one: there is no response to nobody.
+
+    Examples
+    --------
+    >>> from itertools import islice
+    >>> import numpy as np, stackfu as sf
+    >>> emb = sf.MeanEmbeddings.from_features(np.eye(3))
+    >>> game = sf.StackelbergGame(emb, sizes=[1, 1, 1], costs=[1.0, 1.0, 1.0])
+    >>> for x in islice(game.dynamics(kind="simultaneous"), 3):
+    ...     print(x.round(3))
+    [1. 1. 1.]
+    [0.289 0.289 0.289]
+    [0.423 0.423 0.423]
+    """
+    if kind not in ("simultaneous", "sequential", "damped"):
+        raise InputError("kind", 'must be "simultaneous", "sequential" or "damped"', value=repr(kind))
+    if not 0.0 < damping <= 1.0:
+        raise InputError("damping", "must lie in (0, 1]", value=damping)
+    if not np.any(start > 0):
+        raise InputError("start", "nobody takes part; there is no best response to nobody", value="0")
+    return (
+        _sequential(game, payments, start)
+        if kind == "sequential"
+        else _joint(game, payments, start, 1.0 if kind == "simultaneous" else damping)
+    )
+
+
+def _joint(game: StackelbergGame, payments: Array, x: Array, share: float) -> Iterator[Array]:
+    yield x
+    while np.any(x > 0):
+        x = frozen((1.0 - share) * x + share * game.best_response(payments, x))
+        yield x
+
+
+def _sequential(game: StackelbergGame, payments: Array, x: Array) -> Iterator[Array]:
+    from . import _sweep_kernels as kernels
+
+    geometry, alpha, w = game.geometry, game.alpha, game.reluctance(payments)
+    y = alpha * x
+    yield x
+    N = game.count
+    while np.any(y > 0):
+        if isinstance(geometry, FeatureGeometry):
+            point = geometry.combine(y)
+            blocks = np.arange(-(-N // kernels.BLOCK))
+            kernels.sweep_features(geometry.features, geometry.remaining, alpha, w, y, point, blocks, 1.0)
+        else:
+            kernels.sweep_gram(geometry.gram, alpha, w, y, np.empty(N), np.arange(N), 1.0)
+        yield frozen(np.where(y >= alpha, 1.0, y / alpha))

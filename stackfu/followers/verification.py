@@ -1,0 +1,124 @@
+"""An independent check of an equilibrium: maximise every client's utility numerically, from its definition.
+
+Nothing is shared with the solvers: not the variables y and S, not the closed form of the best response, not
+the conditions on ``g_k``. With the others fixed, client k's utility at participation x is
+
+    U_k(x) = (p_k - c_k) x - lam ||(sum_{i != k} alpha_i x_i mu_i + alpha_k x mu_k) / (sum_{i != k} alpha_i
+    x_i + alpha_k x) - mu_k||^2
+
+and it is compared with its largest value over a grid of [0, 1] that is refined around the best point.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..geometry import Array, FeatureGeometry
+from ..result import Equilibrium, Verification
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
+
+__all__ = ["verify_equilibrium"]
+
+#: Clients are checked in blocks of this many.
+_BLOCK = 4096
+
+
+def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Verification:
+    """Whether no client gains by deviating, in units of ``lam`` times the largest squared distance.
+
+    Also recomputes the residual and checks that the reported regret and residual are not smaller than what
+    is found.
+    """
+    game, payments, x = equilibrium.game, equilibrium.payments, equilibrium.participation
+    scale = game.geometry.scale
+    unit = game.lam * scale if scale > 0 else float(np.max(game.costs))
+    if np.any((x < 0) | (x > 1)) or not np.any(x > 0) or len(x) != game.count:
+        return Verification(False, np.inf, np.inf, tolerance, "the participation is no profile")
+    residual = game.residual(payments, x)
+    gain, client = _largest_gain(game, payments, x)
+    problems = []
+    if gain > tolerance * unit:
+        problems.append(f"client {int(game.remaining[client])} gains {gain:.3e} by deviating")
+    if residual > tolerance:
+        problems.append(f"the equilibrium conditions are violated by {residual:.3e}")
+    if gain > max(equilibrium.regret * (1.0 + 1e-6), 1e-12 * unit):
+        problems.append(f"the reported regret {equilibrium.regret:.3e} is too small")
+    message = "; ".join(problems) or f"no client gains more than {gain:.1e} by deviating"
+    return Verification(not problems, residual, gain, tolerance, message)
+
+
+def _largest_gain(game: StackelbergGame, payments: Array, x: Array) -> tuple[float, int]:
+    """The largest gain found by search, and which client has it."""
+    best, client = -np.inf, 0
+    for start in range(0, game.count, _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, game.count))
+        rest, apart = _without(game, x, rows)
+        gains = _search(game, payments, x, rows, rest, apart)
+        k = int(np.argmax(gains))
+        if gains[k] > best:
+            best, client = float(gains[k]), start + k
+    return max(best, 0.0), client
+
+
+def _without(game: StackelbergGame, x: Array, rows: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+    """What the others bring, and how far their mixture is from client k: ``||mu_{-k} - mu_k||^2``."""
+    weights = game.alpha * x
+    rest = weights.sum() - weights[rows]
+    alone = np.count_nonzero(weights) - (weights[rows] > 0) == 0
+    rest = np.where(alone, 0.0, rest)
+    safe = np.where(rest > 0, rest, 1.0)
+    geometry = game.geometry
+    if isinstance(geometry, FeatureGeometry):
+        own = np.asarray(geometry.features[geometry.remaining[rows]], dtype=np.float64)
+        others = (geometry.combine(weights)[None, :] - weights[rows, None] * own) / safe[:, None]
+        apart = np.einsum("ij,ij->i", others - own, others - own)
+    else:
+        mixtures = np.tile(weights, (len(rows), 1))
+        mixtures[np.arange(len(rows)), rows] = 0.0
+        mixtures /= safe[:, None]
+        inner = mixtures @ geometry.gram
+        square = np.einsum("ij,ij->i", inner, mixtures)
+        own_square = np.diag(geometry.gram)[rows]
+        apart = np.maximum(square - 2.0 * inner[np.arange(len(rows)), rows] + own_square, 0.0)
+    return rest, np.where(rest > 0, apart, 0.0)
+
+
+def _search(
+    game: StackelbergGame,
+    payments: Array,
+    x: Array,
+    rows: npt.NDArray[np.intp],
+    rest: Array,
+    apart: Array,
+) -> Array:
+    """Gain over the current utility by the best of a grid on [0, 1], refined four times around it."""
+    net = (payments - game.costs)[rows]
+    alpha = game.alpha[rows]
+
+    def gain(candidate: Array) -> Array:
+        """``U_k(candidate) - U_k(x)``; a client facing nobody never sees drift."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(
+                rest[:, None] > 0, rest[:, None] / (rest[:, None] + alpha[:, None] * candidate), 0.0
+            )
+            now = np.where(rest > 0, rest / (rest + alpha * x[rows]), 0.0)
+        drift = game.lam * apart[:, None] * (share - now[:, None]) * (share + now[:, None])
+        return net[:, None] * (candidate - x[rows, None]) - drift
+
+    low, high = np.zeros(len(rows)), np.ones(len(rows))
+    best = np.zeros(len(rows))
+    for _ in range(5):
+        grid = low[:, None] + np.linspace(0.0, 1.0, 33) * (high - low)[:, None]
+        # facing nobody, x = 0 leaves no mixture at all; only positive participation counts
+        values = np.where((rest[:, None] > 0) | (grid > 0), gain(grid), -np.inf)
+        place = np.argmax(values, axis=1)
+        best = np.maximum(best, values[np.arange(len(rows)), place])
+        width = (high - low) / 32.0
+        centre = grid[np.arange(len(rows)), place]
+        low, high = np.maximum(centre - width, 0.0), np.minimum(centre + width, 1.0)
+    return best

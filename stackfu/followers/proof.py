@@ -1,30 +1,34 @@
 """Proof of an equilibrium in ball arithmetic.
 
-The game that is proved about is exact: the binary numbers stored in the certificate (inner products or feature rows of the
-remaining clients, amounts of data, costs, payments, lam) taken at face value, everything else derived from them in balls
-that contain the exact result. In the variables of :mod:`stackfu.profile`, multiplied by S^2 to be polynomial,
+The game that is proved about is exact: the binary numbers stored in the certificate (inner products or
+feature rows of the remaining clients, amounts of data, costs, payments, lam) taken at face value,
+everything else derived from them in balls that contain the exact result. In the variables of
+:mod:`stackfu.profile`, multiplied by S^2 to be polynomial,
 
     h_k(y) = S^2 g_k = S^2 G_kk - 2 S (Gy)_k + y'Gy - S^3 w_k,      S = sum y.
 
-**Box.** Fix who is out (y_k = 0) and who takes part fully (y_k = alpha_k); the others solve the square system ``h_k = 0``. With an
-approximate inverse Y of the Jacobian, Krawczyk's operator on the box X around a centre c
+**Box.** Fix who is out (y_k = 0) and who takes part fully (y_k = alpha_k); the others solve the square
+system ``h_k = 0``. With an approximate inverse Y of the Jacobian, Krawczyk's operator on the box X around a
+centre c
 
     K(X) = c - Y h(c) + (I - Y h'(X)) (X - c)
 
-maps X into its interior only if X contains exactly one solution. That solution is an equilibrium if 0 < y_k < alpha_k and
-w_k > 0 inside, and if for everyone else the slope of its own utility,
+maps X into its interior only if X contains exactly one solution. That solution is an equilibrium if 0 < y_k
+< alpha_k and w_k > 0 inside, and if for everyone else the slope of its own utility,
 
-    q_k / T^3 - w_k,      q_k = S0^2 G_kk - 2 S0 (G y_{-k})_k + y_{-k}'G y_{-k},      T between S0 and S0 + alpha_k,
+    q_k / T^3 - w_k,      q_k = S0^2 G_kk - 2 S0 (G y_{-k})_k + y_{-k}'G y_{-k},      T between S0 and S0 +
+    alpha_k,
 
-has one strict sign at both ends of T, hence on the whole interval (it is monotone in T whatever the sign of q_k, so the proof
-does not even need the stored inner products to be positive semidefinite).
+has one strict sign at both ends of T, hence on the whole interval (it is monotone in T whatever the sign of
+q_k, so the proof does not even need the stored inner products to be positive semidefinite).
 
-**Regret.** Where that fails because the equilibrium is degenerate (a continuum, or a client exactly at a threshold), the point
-itself is judged: rigorous upper bounds on every client's gain from deviating, and on how far its best response is from
-what it does.
+**Regret.** Where that fails because the equilibrium is degenerate (a continuum, or a client exactly at a
+threshold), the point itself is judged: rigorous upper bounds on every client's gain from deviating, and on
+how far its best response is from what it does.
 
-Both are refused, with :class:`~stackfu.errors.VerificationError`, for a point that is further than :data:`LIMIT` from the
-equilibrium (box) or whose clients' best responses are further away than that (regret).
+Both are refused, with :class:`~stackfu.errors.VerificationError`, for a point that is further than
+:data:`LIMIT` from the equilibrium (box) or whose clients' best responses are further away than that
+(regret).
 """
 
 from __future__ import annotations
@@ -59,6 +63,8 @@ LIMIT = 1e-7
 SNAP = 1e-9
 #: Clients beyond this number are too many for ball arithmetic.
 LARGEST = 1000
+#: A gain below this part of a client's cost is no reason to move: the client is indifferent.
+NEGLIGIBLE = 1e-26
 
 FORMAT = "stackfu-certificate"
 VERSION = 1
@@ -71,9 +77,10 @@ Balls = list[Any]
 class Certificate:
     """What was proved about a participation profile, and everything needed to check it again.
 
-    ``kind`` is ``"box"``: exactly one equilibrium with these clients out and full lies within ``radius`` of ``participation`` (in
-    every entry); or ``"regret"``: no client gains more than ``regret`` by deviating from ``participation``, and no best response
-    is further than ``radius`` from it. All numbers are stored exactly, as hexadecimal strings.
+    ``kind`` is ``"box"``: exactly one equilibrium with these clients out and full lies within ``radius`` of
+    ``participation`` (in every entry); or ``"regret"``: no client gains more than ``regret`` by deviating
+    from ``participation``, and every client that gains more than 1e-26 of its cost has its best response
+    within ``radius``. All numbers are stored exactly, as hexadecimal strings.
     """
 
     kind: str
@@ -145,8 +152,8 @@ class Certificate:
                 f"(its clients' regret here is at most {self.regret:.1e})"
             )
         return (
-            f"proved: no client gains more than {self.regret:.1e} by deviating, and no best response is further than "
-            f"{self.radius:.1e} away ({groups}); the equilibrium is degenerate, so no box was enclosed"
+            f"proved: no client gains more than {self.regret:.1e} by deviating, and no best response that is worth "
+            f"anything is further than {self.radius:.1e} away ({groups}); degenerate, so no box was enclosed"
         )
 
 
@@ -253,16 +260,18 @@ class _ExactGame:
             n >= 2 and rows == n and all(len(c) == n for c in columns),
             "the stored arrays do not fit together",
         )
-        sizes, costs, paid, self.x = ([_ball(v) for v in column] for column in columns)
-        _demand(all(s > 0 for s in sizes) and all(c > 0 for c in costs), "sizes and costs must be positive")
+        sizes, self.costs, paid, self.x = ([_ball(v) for v in column] for column in columns)
+        _demand(
+            all(s > 0 for s in sizes) and all(c > 0 for c in self.costs), "sizes and costs must be positive"
+        )
         _demand(all(p >= 0 for p in paid), "payments must not be negative")
-        _demand(all(0 <= x and x <= 1 for x in self.x), "participation must lie in [0, 1]")
+        _demand(all(x >= 0 and x <= 1 for x in self.x), "participation must lie in [0, 1]")
         self.lam = _ball(stored.lambda_q) * _ball(stored.loss_constant)
         _demand(bool(self.lam > 0), "lam must be positive")
         owned = sum(sizes, flint.arb(0))
         self.alpha = [s / owned for s in sizes]
-        self.w = [(c - p) / (2 * self.lam * a) for c, p, a in zip(costs, paid, self.alpha, strict=True)]
-        self.net = [p - c for c, p in zip(costs, paid, strict=True)]
+        self.w = [(c - p) / (2 * self.lam * a) for c, p, a in zip(self.costs, paid, self.alpha, strict=True)]
+        self.net = [p - c for c, p in zip(self.costs, paid, strict=True)]
         width = len(stored.embeddings[0])
         matrix = flint.arb_mat(n, width, [_ball(v) for row in stored.embeddings for v in row])
         if stored.form == "features":
@@ -304,7 +313,7 @@ class _ExactGame:
 
     def pull(self, y: Balls, k: int, field: tuple[Ball, Balls, Ball]) -> tuple[Ball, Ball]:
         """``S0_k`` and ``q_k = ||sum_{i != k} y_i (mu_i - mu_k)||^2``, which do not depend on ``y_k``."""
-        total, inner, square = field
+        _, inner, square = field
         if all(v.is_zero() for i, v in enumerate(y) if i != k):
             return flint.arb(0), flint.arb(0)
         rest = sum((v for i, v in enumerate(y) if i != k), flint.arb(0))
@@ -321,38 +330,42 @@ class _ExactGame:
         return q / rest**3 - self.w[k], q / (rest + self.alpha[k]) ** 3 - self.w[k]
 
     def regret_and_distance(self, y: Balls) -> tuple[float, float]:
-        """Upper bounds on the largest gain from deviating and on the distance to a best response, in participation."""
+        """Upper bounds on the largest gain from deviating and on the distance to a best response."""
         field = self.field(y)
         _demand(bool(field[0] > 0), "nobody takes part")
         worst, furthest = flint.arb(0), flint.arb(0)
         for k in range(self.n):
             gain, distance = self._deviation(y, k, field)
-            worst, furthest = _larger(worst, gain), _larger(furthest, distance)
+            worst, furthest = worst.max(gain), furthest.max(distance)
         return _up(worst), _up(furthest)
 
     def _deviation(self, y: Balls, k: int, field: tuple[Ball, Balls, Ball]) -> tuple[Ball, Ball]:
-        alpha, w, lam = self.alpha[k], self.w[k], self.lam
+        """Gain from k's best response and its distance in participation; 0 where the gain is negligible."""
+        alpha, w = self.alpha[k], self.w[k]
         rest, q = self.pull(y, k, field)
         low_slope, high_slope = self.slopes(y, k, field)
-        if low_slope <= 0 and high_slope <= 0:
+        if low_slope < 0 and high_slope < 0:
             best = flint.arb(0)
             _demand(not rest.is_zero(), "a client that faces nobody gains by shrinking, without end")
-        elif low_slope >= 0 and high_slope >= 0:
+        elif low_slope > 0 and high_slope > 0:
             best = alpha
+        elif w > 0 and rest > 0:
+            best = _clip(_cube_root((q / w).nonnegative_part()) - rest, alpha)
         else:
-            # where a slope straddles zero the maximiser is somewhere in a ball; where it does not, in the cube root's
-            _demand(bool(w > 0) and bool(rest > 0), "a client is indifferent within rounding")
-            root = (q / w).nonnegative_part()
-            best = _clip((root.root(3) if root > 0 else _cube_root_of_small(root)) - rest, alpha)
-        if w.is_zero() and q.is_zero():
-            return flint.arb(0), flint.arb(0)
+            best = flint.arb(
+                alpha / 2, (alpha / 2).upper()
+            )  # indifferent within rounding: it might do anything
         step = best - y[k]
-        if step.is_zero():
-            return flint.arb(0), flint.arb(0)
-        # U(best) - U(now) = (p - c) step / alpha - lam q (1/T'^2 - 1/T^2)
+        # U_k(best) - U_k(now) = (p_k - c_k) step / alpha_k + lam q (1 / now^2 - 1 / then^2)
         now, then = rest + y[k], rest + best
-        drift = flint.arb(0) if rest.is_zero() else q * (1 / then**2 - 1 / now**2)
-        gain = self.net[k] * step / alpha - lam * drift
+        saved = (
+            flint.arb(0)
+            if rest.is_zero()
+            else self.lam * q * step * (now + then) * (1 / now) ** 2 * (1 / then) ** 2
+        )
+        gain = self.net[k] * step / alpha + saved
+        if gain < NEGLIGIBLE * self.costs[k]:
+            return gain, flint.arb(0)
         return gain, abs(step / alpha)
 
 
@@ -361,14 +374,15 @@ def _clip(value: Ball, top: Ball) -> Ball:
     return value.max(flint.arb(0)).min(top)
 
 
-def _cube_root_of_small(ball: Ball) -> Ball:
-    """A ball around the cube root of a non-negative ball that contains 0."""
-    top = flint.arb(ball.upper()).root(3)
-    return flint.arb(top / 2, top / 2 * flint.arb("1.0000001"))
-
-
-def _larger(a: Ball, b: Ball) -> Ball:
-    return a.max(b)
+def _cube_root(ball: Ball) -> Ball:
+    """A ball around the cube root of a non-negative ball, which may contain 0."""
+    if ball > 0:
+        return ball.root(3)
+    top = ball.upper()
+    if not top > 0:
+        return flint.arb(0)
+    half = top.root(3).upper() / 2
+    return flint.arb(half, half.upper())
 
 
 def _up(ball: Ball) -> float:
@@ -413,21 +427,9 @@ def _prove_box(game: _ExactGame, bare: Certificate) -> Certificate:
         kind="box",
         centre=tuple(_exact(c) for c in centre),
         width=tuple(_exact(v.upper()) for v in width),
-        radius=LIMIT,
-        regret=float("inf"),
     )
     distance = _check_box(game, found)
-    regret = game.regret_bound_at_point() if False else _regret_at(game)
-    certificate = replace(found, radius=distance, regret=regret)
-    _check_box(game, certificate)
-    return certificate
-
-
-def _regret_at(game: _ExactGame) -> float:
-    try:
-        return game.regret_and_distance(game.point)[0]
-    except VerificationError:
-        return float("inf")
+    return replace(found, radius=distance, regret=game.regret_and_distance(game.point)[0])
 
 
 def _prove_regret(game: _ExactGame, bare: Certificate) -> Certificate:
@@ -437,7 +439,7 @@ def _prove_regret(game: _ExactGame, bare: Certificate) -> Certificate:
 
 
 def _check_box(game: _ExactGame, held: Certificate) -> float:
-    """Verify a box certificate; returns a bound on the distance between the exact equilibrium and the point."""
+    """Verify a box certificate; returns a bound on the distance of the exact equilibrium to the point."""
     _demand(
         len(held.places) == game.n and set(held.places) <= set("01*"), "the places do not fit the clients"
     )
@@ -463,7 +465,12 @@ def _check_box(game: _ExactGame, held: Certificate) -> float:
             _demand(bool(low < 0) and bool(high < 0), f"client {name} may want to take part")
         else:
             _demand(bool(low > 0) and bool(high > 0), f"client {name} may not want to take part fully")
-    distance = _up(max_of([abs(y[k] / game.alpha[k] - game.x[k]) for k in range(game.n)]))
+    distance = 0.0
+    for k in range(game.n):
+        distance = max(
+            distance,
+            _up(abs(y[k] / game.alpha[k] - game.x[k])) if held.places[k] != "1" else _up(1 - game.x[k]),
+        )
     _demand(distance <= held.radius, f"the equilibrium is {distance:.1e} away from the point")
     _demand(held.radius <= LIMIT, f"the stated distance {held.radius:.1e} is above the limit {LIMIT:g}")
     return distance
@@ -500,14 +507,6 @@ def _at_places(game: _ExactGame, places: str, values: Balls, inside: list[int]) 
     return y
 
 
-def max_of(balls: Balls) -> Ball:
-    """A ball around the largest of the numbers in the balls."""
-    top = balls[0]
-    for ball in balls[1:]:
-        top = top.max(ball)
-    return top
-
-
 # -------------------------------------------------------------------- numbers in files
 
 
@@ -523,7 +522,8 @@ def _bare_certificate(equilibrium: Equilibrium, precision: int) -> Certificate:
     if features is not None:
         form, rows = "features", np.asarray(features[keep], dtype=np.float64)
     else:
-        # minus the complement where that is known: the same inner products up to a constant, which no distance sees
+        # minus the complement where that is known: the same inner products up to a constant, which no
+        # distance sees
         form, rows = "gram", -game.embeddings._best[np.ix_(keep, keep)]
     places = "".join("0" if v == 0 else "1" if v == 1 else "*" for v in x)
     return Certificate(
@@ -542,7 +542,7 @@ def _bare_certificate(equilibrium: Equilibrium, precision: int) -> Certificate:
         centre=(),
         width=(),
         radius=LIMIT,
-        regret=float("inf"),
+        regret=0.0,
     )
 
 
@@ -572,7 +572,9 @@ def _exact(ball: Ball) -> tuple[str, int]:
 
 def _from_exact(pair: Sequence[Any]) -> Ball:
     mantissa, exponent = pair
-    return flint.arb(flint.fmpz(int(mantissa, 16))) * flint.arb(2) ** int(exponent)
+    number = flint.arb(flint.fmpz(int(mantissa, 16))) * flint.arb(2) ** int(exponent)
+    _demand(number.is_exact(), "a stored number needs more than the stated precision")
+    return number
 
 
 def _tuples(value: Any) -> Any:

@@ -1,0 +1,255 @@
+"""Hypothesis strategies for property tests about games, mechanisms and unlearning methods.
+
+Every strategy *builds* what it draws: Gram matrices from drawn points, games from drawn reluctances,
+payments from the thresholds of a drawn profile. Nothing is filtered away, so runs are fast and examples
+shrink well. All of them seek edges on purpose:
+
+- clients with identical or nearly identical data (distances down to 1e-8), collinear clients, a client
+inside the
+  convex hull of the others;
+- tiny and huge data sets side by side (shares down to about 1e-7);
+- costs far below, at and far above what drift is worth, equal or unequal per share of data;
+- payments of exactly 0, exactly the cost, exactly a threshold, and one rounding error beside it;
+- participation of exactly 0 and 1, and within 1e-9 of them.
+
+Install with ``pip install 'stackfu[testing]'``. A property of your own mechanism then reads:
+
+>>> import numpy as np
+>>> from hypothesis import given, settings
+>>> from stackfu import testing
+>>> @settings(max_examples=20, deadline=None, database=None)
+... @given(testing.plays())
+... def nobody_is_paid_for_nothing(play):
+...     game, payments, x = play
+...     utilities = game.client_utilities(payments, x)
+...     assert np.all(utilities <= payments * x)
+>>> nobody_is_paid_for_nothing()
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from .embedding import MeanEmbeddings
+from .game import StackelbergGame
+from .geometry import Array, frozen
+
+__all__ = [
+    "Play",
+    "budgets",
+    "embeddings",
+    "games",
+    "gram_matrices",
+    "mixtures",
+    "participations",
+    "payments",
+    "plays",
+    "points",
+]
+
+
+class Play(NamedTuple):
+    """A game, payments, and a participation profile with at least one participant."""
+
+    game: StackelbergGame
+    payments: Array
+    participation: Array
+
+
+#: Offsets between clients that are nearly, but not quite, alike.
+_CLOSE = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
+_SIZES = (1.0, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 1000.0, 1e-2)
+
+
+def _coordinates() -> st.SearchStrategy[float]:
+    """Numbers in [-1/2, 1/2]: mostly a coarse grid, where ties and collinear points are common."""
+    grid = st.integers(-8, 8).map(lambda i: i / 16.0)
+    return st.one_of(grid, grid, st.floats(-0.5, 0.5, width=32))
+
+
+@st.composite
+def points(
+    draw: st.DrawFn, count: int, *, max_dimension: int = 3, distinct: bool = True, twins: bool = True
+) -> Array:
+    """``count`` points of norm at most 1 in up to ``max_dimension`` (at most 4) dimensions.
+
+    With ``distinct`` the first two points differ by at least 1/16; any of the others may coincide with or
+    lie close to an earlier one (unless ``twins`` is false) or be a mixture of earlier ones.
+    """
+    dimension = draw(st.integers(1, min(max_dimension, 4)))
+    rows: list[Array] = []
+    for k in range(count):
+        kinds = ["fresh", "fresh", "fresh"]
+        if k >= 2 or (k == 1 and not distinct):
+            kinds += ["twin", "mean"] if twins else ["mean"]
+        kind = draw(st.sampled_from(kinds))
+        if kind == "fresh":
+            row = np.array(draw(st.lists(_coordinates(), min_size=dimension, max_size=dimension)))
+        elif kind == "twin":
+            row = rows[draw(st.integers(0, k - 1))].copy()
+            row[draw(st.integers(0, dimension - 1))] += draw(st.sampled_from(_CLOSE))
+        else:
+            row = np.mean(rows, axis=0)
+        if distinct and k == 1 and np.abs(row - rows[0]).max() < 1.0 / 16.0:
+            row[0] = rows[0][0] + (1.0 / 16.0 if rows[0][0] <= 0 else -1.0 / 16.0)
+        rows.append(row)
+    order = draw(st.permutations(range(count)))
+    return np.array(rows)[list(order)]
+
+
+@st.composite
+def gram_matrices(draw: st.DrawFn, count: int | None = None, *, max_dimension: int = 3) -> Array:
+    """Inner products of drawn points: positive semidefinite up to rounding, often singular."""
+    size = draw(st.integers(2, 6)) if count is None else count
+    rows = draw(points(size, max_dimension=max_dimension))
+    return np.asarray(rows @ rows.T)
+
+
+@st.composite
+def embeddings(
+    draw: st.DrawFn,
+    count: int | None = None,
+    *,
+    max_dimension: int = 3,
+    distinct: bool = True,
+    form: Literal["any", "gram", "features"] = "any",
+) -> MeanEmbeddings:
+    """Mean embeddings of ``count`` (by default 2 to 6) clients, as features or as a Gram matrix."""
+    size = draw(st.integers(2, 6)) if count is None else count
+    rows = draw(points(size, max_dimension=max_dimension, distinct=distinct))
+    chosen = draw(st.sampled_from(["gram", "features"])) if form == "any" else form
+    return (
+        MeanEmbeddings.from_features(rows)
+        if chosen == "features"
+        else MeanEmbeddings.from_gram(rows @ rows.T)
+    )
+
+
+@st.composite
+def games(
+    draw: st.DrawFn,
+    *,
+    min_clients: int = 2,
+    max_clients: int = 6,
+    max_removed: int = 2,
+    max_dimension: int = 3,
+    costs: Literal["any", "proportional", "free"] = "any",
+    distinct: bool = True,
+    twins: bool = True,
+    form: Literal["any", "gram", "features"] = "any",
+) -> StackelbergGame:
+    """Games with ``min_clients`` to ``max_clients`` remaining clients.
+
+    ``costs="proportional"`` makes them proportional to data as in the paper (one ``kappa`` for everybody),
+    ``"free"`` draws each client's own. Costs are drawn in units of what drift is worth, so that staying
+    out, partial and full participation all occur. ``distinct`` keeps at least two remaining clients apart;
+    without it all of them may own the same data.
+    """
+    count = draw(st.integers(min_clients, max_clients))
+    gone = draw(st.integers(0, max_removed))
+    stay = draw(points(count, max_dimension=max_dimension, distinct=distinct, twins=twins))
+    left = draw(
+        st.lists(
+            st.lists(_coordinates(), min_size=stay.shape[1], max_size=stay.shape[1]),
+            min_size=gone,
+            max_size=gone,
+        )
+    )
+    rows = np.vstack([np.array(left).reshape(gone, stay.shape[1]), stay])
+    sizes = np.array(draw(st.lists(st.sampled_from(_SIZES), min_size=count + gone, max_size=count + gone)))
+    chosen = draw(st.sampled_from(["gram", "features"])) if form == "any" else form
+    emb = (
+        MeanEmbeddings.from_features(rows)
+        if chosen == "features"
+        else MeanEmbeddings.from_gram(rows @ rows.T)
+    )
+    weights: dict[str, Any] = {
+        "lambda_v": draw(st.sampled_from([1.0, 0.5, 3.0, 0.0])),
+        "lambda_q": draw(st.sampled_from([1.0, 0.25, 2.0])),
+        "loss_constant": draw(st.sampled_from([1.0, 0.5])),
+    }
+    weights["lambda_s"] = draw(st.sampled_from([1.0, 2.0] if weights["lambda_v"] == 0 else [1.0, 2.0, 0.0]))
+    lam = weights["lambda_q"] * weights["loss_constant"]
+    alpha = sizes[gone:] / sizes[gone:].sum()
+    spread = max(float(np.ptp(stay, axis=0).max()) ** 2, 1.0 / 256.0)
+    # w_k in units of the squared diameter: below 1 a client is easily drawn in fully, far above it hardly
+    # takes part
+    steps = st.one_of(st.integers(-6, 6).map(lambda i: i / 3.0), st.floats(-2.0, 2.0))
+    shared = costs == "proportional" or (costs == "any" and draw(st.booleans()))
+    if shared:
+        exponents = np.full(count, draw(steps))
+    else:
+        exponents = np.array(draw(st.lists(steps, min_size=count, max_size=count)))
+    cost = 2.0 * lam * alpha * spread * 10.0**exponents
+    return StackelbergGame(emb, sizes, removed=range(gone), costs=cost, **weights)
+
+
+@st.composite
+def participations(draw: st.DrawFn, game: StackelbergGame, *, interior: bool = False) -> Array:
+    """Participation profiles with at least one participant; ``interior`` keeps everybody strictly inside (0, 1)."""
+    inside = st.one_of(st.integers(1, 7).map(lambda i: i / 8.0), st.floats(0.01, 0.99))
+    ends = st.sampled_from([0.0, 1.0, 1e-9, 1.0 - 1e-9])
+    entry = inside if interior else st.one_of(inside, ends)
+    x = np.array(draw(st.lists(entry, min_size=game.count, max_size=game.count)))
+    if not interior:
+        x[draw(st.integers(0, game.count - 1))] = draw(st.one_of(inside, st.just(1.0)))
+    return frozen(x)
+
+
+@st.composite
+def payments(draw: st.DrawFn, game: StackelbergGame, *, below_cost: bool = False) -> Array:
+    """Payments, often exactly at a threshold; with ``below_cost`` every client is paid less than its cost."""
+    at = draw(participations(game))
+    low, high = game.thresholds(at)
+    kinds = ["none", "none", "share", "share", "low", "high", "beside"]
+    if not below_cost:
+        kinds += ["cost", "more"]
+    out = np.zeros(game.count)
+    for k, cost in enumerate(game.costs):
+        kind = draw(st.sampled_from(kinds))
+        if kind == "share":
+            out[k] = cost * draw(st.integers(1, 15)) / 16.0
+        elif kind == "low":
+            out[k] = low[k]
+        elif kind == "high":
+            out[k] = high[k]
+        elif kind == "beside":
+            out[k] = np.nextafter(
+                draw(st.sampled_from([low[k], high[k]])), draw(st.sampled_from([-np.inf, np.inf]))
+            )
+        elif kind == "cost":
+            out[k] = cost
+        elif kind == "more":
+            out[k] = cost * (1.0 + draw(st.integers(1, 8)) / 8.0)
+    ceiling = game.costs * (1.0 - 2.0**-10) if below_cost else np.inf
+    return frozen(np.clip(out, 0.0, ceiling))
+
+
+@st.composite
+def mixtures(draw: st.DrawFn, game: StackelbergGame) -> Array:
+    """Points of the simplex, often on its boundary."""
+    raw = np.array(
+        draw(st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0]), min_size=game.count, max_size=game.count))
+    )
+    raw[draw(st.integers(0, game.count - 1))] += 0.25
+    return np.asarray(raw / raw.sum())
+
+
+@st.composite
+def budgets(draw: st.DrawFn, game: StackelbergGame) -> float:
+    """Budgets between nothing and a little more than the price of full participation."""
+    return game.full_participation_price * draw(st.sampled_from([0.0, 0.01, 0.1, 0.25, 0.5, 0.9, 1.0, 1.5]))
+
+
+@st.composite
+def plays(draw: st.DrawFn, /, *, below_cost: bool = False, interior: bool = False, **options: Any) -> Play:
+    """A game (``options`` as for :func:`games`), payments and a participation profile."""
+    game = draw(games(**options))
+    return Play(
+        game,
+        draw(payments(game, below_cost=below_cost)),
+        draw(participations(game, interior=interior)),
+    )

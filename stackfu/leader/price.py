@@ -24,6 +24,8 @@ __all__ = ["cheapest_payments", "unavoidable"]
 
 #: How far, relative to a client's cost, rounding may push a bracket below zero for a client that is not at full.
 SLACK = 1e-10
+#: Payments below this share of the cost are rounding errors of 0.
+ROUNDING = 1e-13
 
 
 def brackets(game: StackelbergGame, profile: Profile) -> Array:
@@ -62,4 +64,6 @@ def cheapest_payments(game: StackelbergGame, profile: Profile) -> Array:
             f"{profile.x[worst]:.4g} gains {-brackets(game, profile)[worst]:.4g} per unit)",
             names,
         )
-    return frozen(np.where(profile.x > 0, np.maximum(brackets(game, profile), 0.0), 0.0))
+    payments = np.where(profile.x > 0, brackets(game, profile), 0.0)
+    # who takes part unpaid must not be paid a rounding error: with a budget of 0 that would already be too much
+    return frozen(np.where(payments > ROUNDING * game.costs, payments, 0.0))

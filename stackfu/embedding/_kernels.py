@@ -196,6 +196,39 @@ def store_squared_distances(typingctx, left, left_start, p, right, right_start, 
 
 
 @njit(nogil=True, cache=True)
+def add_column_sums(rows, out):
+    """out += sum of the rows."""
+    for i in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            out[k] += rows[i, k]
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def sum_of_squares(rows, centre):
+    """Sum over the rows of |row - centre|^2."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            difference = rows[i, k] - centre[k]
+            total += difference * difference
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def pack_rows(rows, centre, scale, first, expanded, values, halves):
+    """Write (rows - centre) * scale to the places from ``first`` on, and -|value|^2 / 2 if ``expanded``, else 0."""
+    width = values.shape[2]
+    for i in range(rows.shape[0]):
+        group, place = divmod(first + i, width)
+        total = 0.0
+        for k in range(rows.shape[1]):
+            values[group, k, place] = (rows[i, k] - centre[k]) * scale
+            value = np.float64(values[group, k, place])  # as rounded
+            total += value * value
+        halves[group, place] = -0.5 * total if expanded else 0.0
+
+
+@njit(nogil=True, cache=True)
 def sum_complements(
     left,
     left_start,

@@ -145,8 +145,8 @@ def _count(samples: Samples, low: float, high: float) -> tuple[int, NDArray[np.i
     n, d = samples.n, samples.dimension
     double = np.dtype(np.float64)
     # Groups of the two widths over the same rows; differences are formed, so no digits cancel.
-    left = pack(samples, 0, n, _kernels.ROWS, 1.0, double, True, by_client=False)
-    right = pack(samples, 0, n, _kernels.COLUMNS, 1.0, double, True, by_client=False)
+    left = pack(samples, 0, n, _kernels.ROWS, 1.0, double, direct=True)
+    right = pack(samples, 0, n, _kernels.COLUMNS, 1.0, double, direct=True)
     step = max(1, len(left.values) // 256)
     width = (high - low) / _BINS
 

@@ -79,38 +79,29 @@ def pack(
     width: int,
     scale: float,
     real: np.dtype[Any],
+    *,
     direct: bool,
-    by_client: bool,
+    by_client: bool = False,
 ) -> Packed:
     """Centre, scale and regroup rows; with ``by_client`` every client starts a group of its own."""
-    pieces = [len(rows) for _, rows in samples.pieces(start, stop)] if by_client else [stop - start]
-    groups = [-(-length // width) for length in pieces]
+    from stackfu.embedding._kernels import pack_rows
+
+    lengths = np.array([stop - start])
+    if by_client:
+        cuts = samples.starts[samples.clients(start, stop)][1:]
+        lengths = np.diff(np.concatenate([[start], cuts, [stop]]))
+    groups = -(-lengths // width)
     run_starts = np.concatenate([[0], np.cumsum(groups)]).astype(np.int64)
-    total = int(run_starts[-1])
-    values = np.empty((total, samples.dimension, width), dtype=real)
-    halves = np.full((total, width), _PADDING)
-    counts = np.full(total, float(width))
-    row = start
-    for length, first in zip(pieces, run_starts, strict=False):
-        # A few groups at a time, so that the scratch space stays small beside the tile.
-        step = max(1, (128 << 10) // (width * samples.dimension)) * width
-        for offset in range(0, length, step):
-            rows = min(step, length - offset)
-            scratch = np.zeros((-(-rows // width) * width, samples.dimension), dtype=real)
-            samples.tile(row + offset, row + offset + rows, scale, scratch)
-            at = int(first) + offset // width
-            here = slice(at, at + len(scratch) // width)
-            values[here] = scratch.reshape(-1, width, samples.dimension).transpose(0, 2, 1)
-            squares = (
-                np.zeros(rows)
-                if direct
-                else np.einsum("nd,nd->n", scratch[:rows], scratch[:rows], dtype=float)
-            )
-            halves[here].reshape(-1)[:rows] = -0.5 * squares
-        last = int(first) + -(-length // width) - 1
-        counts[last] = length - (last - int(first)) * width
-        row += length
-    return Packed(start, stop, values, halves.astype(real), counts, run_starts)
+    values = np.zeros((run_starts[-1], samples.dimension, width), dtype=real)
+    halves = np.full((run_starts[-1], width), _PADDING, dtype=real)
+    counts = np.full(run_starts[-1], float(width))
+    counts[run_starts[1:] - 1] -= groups * width - lengths
+    first_rows = np.concatenate([[0], np.cumsum(lengths)])
+    shifts = run_starts[:-1] * width - first_rows[:-1]  # place of a row, minus its number
+    for row, rows in samples.pieces(start, stop):
+        run = int(np.searchsorted(first_rows, row, side="right")) - 1
+        pack_rows(rows, samples.centre, scale, row + int(shifts[run]), not direct, values, halves)
+    return Packed(start, stop, values, halves, counts, run_starts)
 
 
 def sum_over_tiles(
@@ -133,7 +124,7 @@ def sum_over_tiles(
     totals = np.zeros((len(samples), len(samples)))
     for start in panels:
         stop = min(samples.n, start + width)
-        panel = pack(samples, start, stop, COLUMNS, scale, real, direct, by_client=False)
+        panel = pack(samples, start, stop, COLUMNS, scale, real, direct=direct)
         tile_sums = partial(_tile_sums, samples, panel, height, scale, direct)
         for within, beyond in in_order(tile_sums, range(0, stop, height)):
             for place, sums in (within, beyond):
@@ -151,7 +142,7 @@ def _tile_sums(
     from stackfu.embedding import _kernels
 
     stop = min(samples.n, row + height)
-    tile = pack(samples, row, stop, _kernels.ROWS, scale, panel.values.dtype, direct, by_client=True)
+    tile = pack(samples, row, stop, _kernels.ROWS, scale, panel.values.dtype, direct=direct, by_client=True)
     mine = samples.clients(row, stop)
     results = []
     for begin, end in ((max(row, panel.start), min(stop, panel.stop)), (max(stop, panel.start), panel.stop)):

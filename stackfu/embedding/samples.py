@@ -67,21 +67,22 @@ class Samples:
     @cached_property
     def centre(self) -> NDArray[np.float64]:
         """Mean of all samples; moving it to the origin changes no distance and shrinks cancellation."""
+        from stackfu.embedding._kernels import add_column_sums
+
         total = np.zeros(self.dimension)
-        for array in self.arrays:
-            total += np.sum(array, axis=0, dtype=np.float64)
+        for _, rows in self.pieces(0, self.n):
+            add_column_sums(rows, total)
         return total / self.n
 
     @cached_property
     def mean_squares(self) -> NDArray[np.float64]:
         """Mean squared distance of each client's samples from the centre."""
-        means = np.zeros(len(self))
-        for i, array in enumerate(self.arrays):
-            for rows in _slices(array):
-                centred = array[rows] - self.centre
-                means[i] += np.einsum("nd,nd->", centred, centred)
-            means[i] /= len(array)
-        return means
+        from stackfu.embedding._kernels import sum_of_squares
+
+        totals = np.zeros(len(self))
+        for start, rows in self.pieces(0, self.n):
+            totals[self.clients(start, start + 1)] += sum_of_squares(rows, self.centre)
+        return totals / np.diff(self.starts)
 
     def clients(self, start: int, stop: int) -> slice:
         """Return the clients that own the rows ``start:stop`` of the stack."""
@@ -89,22 +90,16 @@ class Samples:
         return slice(int(first) - 1, int(last))
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
-        """Yield ``(row within the tile, rows of one client)`` for the rows ``start:stop`` of the stack."""
+        """Yield ``(row within start:stop, rows)``: contiguous rows, each time of one client."""
         client, row = self.clients(start, stop).start, start
         while row < stop:
             first = int(self.starts[client])
             end = min(stop, int(self.starts[client + 1]))
-            yield row - start, self.arrays[client][row - first : end - first]
+            array = self.arrays[client][row - first : end - first]
+            # Other memory layouts are copied a little at a time.
+            for part in [slice(0, len(array))] if array.flags.c_contiguous else _slices(array):
+                yield row - start + part.start, np.ascontiguousarray(array[part])
             row, client = end, client + 1
-
-    def tile(self, start: int, stop: int, scale: float, out: Array) -> Array:
-        """Write the centred rows ``start:stop`` times ``scale`` into ``out`` (any floating type)."""
-        for at, rows in self.pieces(start, stop):
-            for part in _slices(rows):
-                centred = rows[part] - self.centre
-                centred *= scale
-                out[at + part.start : at + part.stop] = centred
-        return out
 
     def rows(self, indices: NDArray[np.int64]) -> NDArray[np.float64]:
         """Copy the rows with these numbers out of the stack, as float64."""

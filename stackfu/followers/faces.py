@@ -70,21 +70,20 @@ def _face(
 ) -> Face | None:
     from scipy.optimize import linprog
 
-    low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
-    rows = np.vstack([directions, -directions])
-    limits = np.concatenate([high, -low])
+    bounds = np.column_stack([np.minimum(low, 0.0), np.maximum(high, 0.0)]) / alpha.max()
+    # movements are orthogonal to everything the directions do not span
+    rest = np.linalg.qr(directions, mode="complete")[0][:, directions.shape[1] :].T
 
     def furthest(objective: Array) -> Array:
-        """A largest movement within the polytope along ``objective``, in coordinates of ``directions``."""
-        result = linprog(-objective, A_ub=rows, b_ub=limits, bounds=(None, None), method="highs")
-        return result.x if result.status == 0 else np.zeros(directions.shape[1])
+        """The largest movement of y within the polytope along ``objective``."""
+        result = linprog(-objective, A_eq=rest, b_eq=np.zeros(len(rest)), bounds=bounds, method="highs")
+        return alpha.max() * result.x if result.status == 0 else np.zeros(len(objective))
 
     lower, upper = x.copy(), x.copy()
-    for i, row in enumerate(directions):
-        if not np.any(np.abs(row) > 1e-12):
-            continue
-        upper[i] = min(max(x[i] + row @ furthest(row) / alpha[i], x[i]), 1.0)
-        lower[i] = max(min(x[i] + row @ furthest(-row) / alpha[i], x[i]), 0.0)
+    axes = np.eye(len(clients))
+    for i in np.flatnonzero(np.abs(directions).max(axis=1) > 1e-12):
+        upper[i] = min(max(x[i] + furthest(axes[i])[i] / alpha[i], x[i]), 1.0)
+        lower[i] = max(min(x[i] + furthest(-axes[i])[i] / alpha[i], x[i]), 0.0)
     loose = upper - lower > STILL
     if not loose.any():
         return None
@@ -93,10 +92,10 @@ def _face(
     dimension = 0
     while known.shape[1] < directions.shape[1]:
         axis = np.linalg.qr(known, mode="complete")[0][:, known.shape[1]]
-        move = furthest(axis) - furthest(-axis)
-        moves = bool(np.any(np.abs(directions @ move) > STILL * alpha))
+        move = furthest(directions @ axis) - furthest(-(directions @ axis))
+        moves = bool(np.any(np.abs(move) > STILL * alpha))
         dimension += moves
-        known = np.column_stack([known, move if moves else axis])
+        known = np.column_stack([known, directions.T @ move / np.abs(move).max() if moves else axis])
     return Face(
         tuple(int(k) for k in game.remaining[clients[loose]]),
         frozen(lower[loose]),

@@ -1,7 +1,8 @@
 """Measure the loss constant C: how much loss a squared embedding distance costs.
 
-The model's premise is ``f_i(w_j) - f_i(w_i) <= C ||mu_i - mu_j||^2`` for models ``w_i`` fitted to client i's data. Every
-pair of clients gives one point of that relation; C is the slope of the regression through the origin.
+The model's premise is ``f_i(w_j) - f_i(w_i) <= C ||mu_i - mu_j||^2`` for models ``w_i`` fitted to client i's
+data. Every pair of clients gives one point of that relation; C is the slope of the regression through the
+origin.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-import stackfu as sf
+from stackfu.game import StackelbergGame
 from stackfu_integration.federation.local import client_seed, local_train
 from stackfu_integration.federation.trained import Trained
 from stackfu_integration.models.classifier import write_weights
@@ -59,7 +60,7 @@ def fit_through_origin(distances: np.ndarray[Any, Any], losses: np.ndarray[Any, 
     )
 
 
-def calibrate(trained: Trained, game: sf.StackelbergGame, epochs: float = 5.0, seed: int = 0) -> Calibration:
+def calibrate(trained: Trained, game: StackelbergGame, epochs: float = 5.0, seed: int = 0) -> Calibration:
     """Fit every client's model from the trained one and compare all pairs on the clients' training data."""
     federation = trained.federation
     model = federation.model(trained.seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -48,7 +48,9 @@ class _Bars:
 
 @app.command()
 def run(
-    preset: Annotated[str, typer.Argument(help="digits, fashion-mnist, ag-news, cifar100, *-finetune")] = "digits",
+    preset: Annotated[
+        str, typer.Argument(help="digits, fashion-mnist, ag-news, cifar100, *-finetune")
+    ] = "digits",
     beta: Annotated[list[float] | None, typer.Option(help="Dirichlet concentration; may be repeated")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="number of seeds, counted from --first-seed")] = 1,
     first_seed: Annotated[int, typer.Option(min=0)] = 0,
@@ -56,8 +58,12 @@ def run(
     data_root: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     cache: Annotated[Path | None, typer.Option(help="folder of extracted features and checkpoints")] = None,
     download: Annotated[bool, typer.Option("--download", help="fetch a missing data set")] = False,
-    rounds: Annotated[int | None, typer.Option(min=1, help="rounds of training instead of the preset's")] = None,
-    train: Annotated[str | None, typer.Option(help="what to train: head, all, or a number of last blocks")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="rounds of training instead of the preset's")
+    ] = None,
+    train: Annotated[
+        str | None, typer.Option(help="what to train: head, all, or a number of last blocks")
+    ] = None,
     backbone: Annotated[str | None, typer.Option(help="another backbone, local or on the hub")] = None,
     budget: Annotated[
         list[float] | None, typer.Option(help="fractions of the full price; the first is the main one")
@@ -114,20 +120,28 @@ def run(
         f"wall clock {total:.1f} s, of which the game: solving {solving:.2f} s ({solving / total:.2%}), "
         f"embedding {embedding:.2f} s ({embedding / total:.2%})"
     )
-    print("\n".join(f"cells in {out / run_name(preset, b, s)}" for b in betas for s in range(first_seed, first_seed + 1)))
+    print(
+        "\n".join(
+            f"cells in {out / run_name(preset, b, s)}"
+            for b in betas
+            for s in range(first_seed, first_seed + 1)
+        )
+    )
 
 
 def _warm_up() -> None:
     """Compile the game's kernels on a tiny game, so that no run is charged for it."""
     import numpy as np
 
-    import stackfu as sf
+    from stackfu.embedding import MeanEmbeddings
+    from stackfu.game import StackelbergGame
 
     rng = np.random.default_rng(0)
     samples = [rng.normal(size=(20, 3)) + i for i in range(5)]
-    game = sf.StackelbergGame(sf.MeanEmbeddings.from_samples(samples, bandwidth="median"), [20] * 5, removed=(0,))
-    for method in ("certified", "haipo", "uniform"):
-        game.solve(0.5 * game.full_participation_price, method)  # type: ignore[arg-type]
+    game = StackelbergGame(MeanEmbeddings.from_samples(samples, bandwidth="median"), [20] * 5, removed=(0,))
+    methods: tuple[Literal["certified", "haipo", "uniform"], ...] = ("certified", "haipo", "uniform")
+    for method in methods:
+        game.solve(0.5 * game.full_participation_price, method)
 
 
 @app.command()
@@ -159,11 +173,20 @@ def table(
 
 @app.command()
 def figure(
-    runs: Annotated[Path, typer.Argument(help="one run for the participation figure, several for the others")],
-    out: Annotated[Path | None, typer.Option(help="folder of the figures; beside the runs by default")] = None,
+    runs: Annotated[
+        Path, typer.Argument(help="one run for the participation figure, several for the others")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="folder of the figures; beside the runs by default")
+    ] = None,
 ) -> None:
     """Draw the figures as PNG and SVG."""
-    from stackfu_integration.report import budget_figure, load_results, participation_figure, prediction_figure
+    from stackfu_integration.report import (
+        budget_figure,
+        load_results,
+        participation_figure,
+        prediction_figure,
+    )
     from stackfu_integration.report.figures import save
 
     results = load_results(runs)

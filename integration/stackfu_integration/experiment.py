@@ -1,8 +1,8 @@
 """Run experiments cell by cell; a finished cell is one JSON file and is never computed twice.
 
-A *run* is a preset at one heterogeneity ``beta`` and one seed: partition, training, game. A *cell* is one unlearned
-model of that run with everything measured about it. Runs live in folders; killing the process loses at most the cell
-that was being computed, and the rounds of training since the last checkpoint.
+A *run* is a preset at one heterogeneity ``beta`` and one seed: partition, training, game. A *cell* is one
+unlearned model of that run with everything measured about it. Runs live in folders; killing the process loses
+at most the cell that was being computed, and the rounds of training since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,16 @@ from torch import Tensor
 
 import stackfu as sf
 from stackfu.errors import FileFormatError, InputError
+from stackfu.game import StackelbergGame
 from stackfu_integration.calibration import calibrate
-from stackfu_integration.data import Dataset, Partition, dirichlet_partition, find_dataset, load_dataset, trigger_for
+from stackfu_integration.data import (
+    Dataset,
+    Partition,
+    dirichlet_partition,
+    find_dataset,
+    load_dataset,
+    trigger_for,
+)
 from stackfu_integration.data.datasets import Inputs
 from stackfu_integration.federation import (
     Federation,
@@ -66,9 +74,9 @@ _GAME_CELLS = "game.json"
 class Settings:
     """What an experiment may vary besides its preset.
 
-    ``budgets`` are fractions of the price of full participation, so that they mean the same for every federation; the
-    first one is the main budget, at which retraining and backdoors are measured too. ``loss_constant`` of ``None``
-    takes the constant calibrated from the trained model.
+    ``budgets`` are fractions of the price of full participation, so that they mean the same for every
+    federation; the first one is the main budget, at which retraining and backdoors are measured too.
+    ``loss_constant`` of ``None`` takes the constant calibrated from the trained model.
     """
 
     clients: int = 10
@@ -159,7 +167,8 @@ class Experiment:
     def marked(self) -> tuple[np.ndarray[Any, Any], dict[int, int], np.ndarray[Any, Any]]:
         """Marked training inputs, where each training sample's is found among them, and marked test inputs.
 
-        One fixed part of the pool is marked, whatever the partition, so that it is extracted once for all runs.
+        One fixed part of the pool is marked, whatever the partition, so that it is extracted once for all
+        runs.
         """
         trigger = trigger_for(self.dataset)
         rng = np.random.default_rng(0)
@@ -212,7 +221,9 @@ class _Run:
     def _refuse_other_run(self) -> None:
         path = self.folder / "run.json"
         if path.is_file() and json.loads(path.read_text()).get("identity") != self.identity:
-            raise FileFormatError(f"{self.folder}: holds a run with other settings or data; choose another folder")
+            raise FileFormatError(
+                f"{self.folder}: holds a run with other settings or data; choose another folder"
+            )
 
     # ---- what cells are made from, each computed when first needed
 
@@ -306,7 +317,7 @@ class _Run:
         return outcome.weights, cost
 
     @cached_property
-    def game(self) -> sf.StackelbergGame:
+    def game(self) -> StackelbergGame:
         start = time.perf_counter()
         constant = self.settings.loss_constant
         game = build_game(
@@ -330,7 +341,9 @@ class _Run:
             stored: dict[str, Any] = json.loads(path.read_text())
             return stored
         game = self.game
-        self.experiment.reporter.begin(f"{self.folder.name}: game", len(MECHANISMS) * len(self.settings.budgets))
+        self.experiment.reporter.begin(
+            f"{self.folder.name}: game", len(MECHANISMS) * len(self.settings.budgets)
+        )
         price = float(game.full_participation_price)
         offers: dict[str, dict[str, Any]] = {}
         for mechanism, fraction in self._offers():
@@ -365,20 +378,20 @@ class _Run:
     def _cells(self) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
         yield "original", lambda: self._measure(self.trained.final, {"seconds": self.trained.seconds})
         yield "retrain", lambda: self._measure(*self.retrained)
-        for method in (FedEraser(), MoDe(), QuickDrop()):
-            yield method.name, lambda method=method: self._unlearn(method)  # type: ignore[misc]
+        methods: tuple[UnlearningMethod, ...] = (FedEraser(), MoDe(), QuickDrop())
+        for method in methods:
+            yield method.name, partial(self._unlearn, method)
         main = self.settings.budgets[0]
         for mechanism, fraction in self._offers():
             key = _offer_key(mechanism, fraction)
-            yield f"head.{key}", lambda key=key: self._participate(HeadFineTuning, key)  # type: ignore[misc]
+            yield f"head.{key}", partial(self._participate, HeadFineTuning, key)
             if self.preset.retraining and fraction in (main, 1.0):
-                cell = lambda key=key: self._participate(ParticipationRetraining, key)  # type: ignore[misc]  # noqa: E731
-                yield f"scratch.{key}", cell
+                yield f"scratch.{key}", partial(self._participate, ParticipationRetraining, key)
         if not self.preset.backdoor:
             return
-        yield "backdoor.original", lambda: self._backdoor(None)
-        for method in (Retrain(), FedEraser(), MoDe(), QuickDrop()):
-            yield f"backdoor.{method.name}", lambda method=method: self._backdoor(method)  # type: ignore[misc]
+        yield "backdoor.original", partial(self._backdoor, None)
+        for method in (Retrain(), *methods):
+            yield f"backdoor.{method.name}", partial(self._backdoor, method)
         for mechanism, fraction in self._offers():
             if fraction in (main, 1.0):
                 key = _offer_key(mechanism, fraction)
@@ -386,7 +399,9 @@ class _Run:
 
     def complete(self) -> None:
         """Compute what is missing, one file a cell, then forget the checkpoints."""
-        cells = [(name, compute) for name, compute in self._cells() if not (self.folder / f"{name}.json").is_file()]
+        cells = [
+            (name, compute) for name, compute in self._cells() if not (self.folder / f"{name}.json").is_file()
+        ]
         if not cells:
             return
         self._describe()

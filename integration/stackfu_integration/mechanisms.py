@@ -1,7 +1,8 @@
 """Payment mechanisms: who is offered what, and who then takes part with how much.
 
-Every mechanism plays the same game at the same budget, and the clients always answer with the equilibrium of the
-payments offered. Full participation is the exception that the others are held against: it costs what it costs.
+Every mechanism plays the same game at the same budget, and the clients always answer with the equilibrium of
+the payments offered. Full participation is the exception that the others are held against: it costs what it
+costs.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import stackfu as sf
+from stackfu.embedding import MeanEmbeddings
 from stackfu.errors import InputError
+from stackfu.game import StackelbergGame
 from stackfu_integration.federation.clients import Federation
 from stackfu_integration.models.classifier import write_weights
 
@@ -36,13 +38,15 @@ class Offer:
     participation: FloatArray
     spend: float
     server_loss: float
-    objective: float  # what the mechanism minimised: the server loss, with the finite-sample term where asked for
+    objective: (
+        float  # what the mechanism minimised: the server loss, with the finite-sample term where asked for
+    )
     lower_bound: float | None
     impacts: FloatArray  # predicted u_i = lambda_q C d_i^2
     status: str
     seconds: float
 
-    def shares(self, game: sf.StackelbergGame) -> dict[int, float]:
+    def shares(self, game: StackelbergGame) -> dict[int, float]:
         """Share of data by client number."""
         return {int(client): float(x) for client, x in zip(game.remaining, self.participation, strict=True)}
 
@@ -71,8 +75,9 @@ def build_game(
     loss_constant: float = 10.0,
     cost_scale: float = 10.0,
     features: int | None = None,
-) -> sf.StackelbergGame:
-    """Return the game of a trained federation: mean embeddings of the penultimate features, costs ``10 n_i / n_O``.
+) -> StackelbergGame:
+    """Return the game of a trained federation: mean embeddings of the penultimate features, costs ``10 n_i /
+    n_O``.
 
     The embedding is exact; ``features`` approximates it with that many random Fourier features instead.
     """
@@ -82,10 +87,9 @@ def build_game(
     with torch.no_grad():
         for client in federation.clients:
             parts = [model.features(x.to(federation.device)).float().cpu() for x in client.train.x.split(512)]
-            samples.append(torch.cat(parts).numpy().astype(np.float64))
-    options = {} if features is None else {"features": features, "seed": 0}
-    embeddings = sf.MeanEmbeddings.from_samples(samples, bandwidth="median", **options)
-    return sf.StackelbergGame(
+            samples.append(torch.cat(parts).numpy())
+    embeddings = MeanEmbeddings.from_samples(samples, bandwidth="median", features=features, seed=0)
+    return StackelbergGame(
         embeddings,
         federation.sizes,
         removed=tuple(removed),
@@ -94,7 +98,7 @@ def build_game(
     )
 
 
-def offer(game: sf.StackelbergGame, mechanism: str, budget: float) -> Offer:
+def offer(game: StackelbergGame, mechanism: str, budget: float) -> Offer:
     """Let ``mechanism`` spend at most ``budget`` and return what it offers and what the clients answer.
 
     ``"full"`` ignores the budget and pays the least that makes everybody take part with everything.

@@ -17,8 +17,9 @@ from stackfu.errors import InputError
 __all__ = ["autocast", "import_torchvision", "import_transformers", "resolve_device", "single_thread"]
 
 # torchvision registers shape functions for its compiled operators while it is imported. When its binary was
-# built against CUDA libraries that this machine does not have, the operators do not exist and that registration
-# is what fails, although nothing here uses them. Their signatures are enough to let the import finish.
+# built against CUDA libraries that this machine does not have, the operators do not exist and that
+# registration is what fails, although nothing here uses them. Their signatures are enough to let the import
+# finish.
 _OPERATORS = ("nms", "qnms")
 _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _declared: list[torch.library.Library] = []  # a Library undoes its definitions when it is collected
@@ -27,7 +28,8 @@ _declared: list[torch.library.Library] = []  # a Library undoes its definitions 
 def import_torchvision() -> ModuleType:
     """Import torchvision, also where its compiled operators cannot be loaded.
 
-    Models, datasets and transforms work either way; the detection operators stay unavailable in the second case.
+    Models, datasets and transforms work either way; the detection operators stay unavailable in the second
+    case.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

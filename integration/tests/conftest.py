@@ -1,4 +1,4 @@
-"""A federation small enough to train in a second, with clients that differ enough for unlearning to matter."""
+"""A federation that trains in a second, with clients that differ enough for unlearning to matter."""
 
 from __future__ import annotations
 
@@ -47,7 +47,13 @@ def dataset() -> Dataset:
 @pytest.fixture(scope="session")
 def partition(dataset: Dataset) -> Partition:
     return dirichlet_partition(
-        dataset.train.y, dataset.test.y, beta=0.5, seed=0, clients=6, removed=REMOVED, removed_share=(0.2, 0.5)
+        dataset.train.y,
+        dataset.test.y,
+        beta=0.5,
+        seed=0,
+        clients=6,
+        removed=REMOVED,
+        removed_share=(0.2, 0.5),
     )
 
 

@@ -35,7 +35,7 @@ def labels(counts):
 @settings(max_examples=40, deadline=None)
 def test_partition_is_disjoint_guaranteed_and_of_one_mixture(beta, seed, clients, train, test):
     y_train, y_test = labels(train), labels([test] * len(train))
-    least = dict(min_train=5, min_test=3)
+    least = {"min_train": 5, "min_test": 3}
     if clients * 5 > len(y_train) // 2 or clients * 3 > len(y_test) // 2:
         return
     partition = dirichlet_partition(y_train, y_test, beta=beta, seed=seed, clients=clients, **least)
@@ -113,7 +113,9 @@ def test_partition_names_bad_arguments(change, argument):
 
 
 def test_missing_data_set_is_named_with_the_places_looked_at(tmp_path):
-    with pytest.raises(DatasetError, match=r"(?s)'cifar100' was not found.*cifar100_25k\.npz.*cifar-100-python"):
+    with pytest.raises(
+        DatasetError, match=r"(?s)'cifar100' was not found.*cifar100_25k\.npz.*cifar-100-python"
+    ):
         find_dataset("cifar100", tmp_path)
     with pytest.raises(InputError, match="must be one of"):
         find_dataset("mnist", tmp_path)

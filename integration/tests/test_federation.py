@@ -5,10 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from conftest import ROUNDS, SETTINGS, observers
+
 from stackfu.errors import FileFormatError, InputError
-from stackfu_integration.federation import LocalTraining, Samples, aggregate, fedavg, local_train, train_federation
+from stackfu_integration.federation import (
+    LocalTraining,
+    Samples,
+    aggregate,
+    fedavg,
+    local_train,
+    train_federation,
+)
 from stackfu_integration.measures import evaluate
 from stackfu_integration.models import read_weights, write_weights
 
@@ -39,7 +46,7 @@ def assert_same(a, b):
         assert a == b
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
@@ -49,9 +56,9 @@ def test_resuming_gives_the_same_bits_as_not_having_stopped(federation, trained,
 
     def die(round_number):
         if round_number == 7:
-            raise Killed
+            raise KilledError
 
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         train_federation(federation, SETTINGS, ROUNDS, observers=observers(), after_round=die, **options)
     rounds = []
     resumed = train_federation(
@@ -74,7 +81,9 @@ def test_aggregate_does_not_depend_on_arrival_order():
     sizes = {i: 7 * i + 1 for i in range(6)}
     backwards = dict(reversed(list(weights.items())))
     assert torch.equal(aggregate(weights, sizes), aggregate(backwards, sizes))
-    expected = np.average([w.double().numpy() for w in weights.values()], axis=0, weights=list(sizes.values()))
+    expected = np.average(
+        [w.double().numpy() for w in weights.values()], axis=0, weights=list(sizes.values())
+    )
     np.testing.assert_allclose(aggregate(weights, sizes).numpy(), expected, rtol=1e-6)
     with pytest.raises(InputError):
         aggregate({}, {})

@@ -1,12 +1,12 @@
-"""Every method must do something: each test compares with the model before and fails if the method returns that."""
+"""Every method must do something: the tests fail if a method returns the model it was given."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-
 from conftest import REMOVED, ROUNDS, SETTINGS, observers
+
 from stackfu.errors import InputError
 from stackfu_integration.data import trigger_for
 from stackfu_integration.federation import Client, Federation, Samples, train_federation
@@ -31,7 +31,7 @@ METHODS = [Retrain(), FedEraser(), MoDe(), ASCENT, ParticipationRetraining(), He
 
 @pytest.fixture(scope="module")
 def poisoned(federation, dataset):
-    """Removed clients label every marked sample with class 0; returns the federation and marked test inputs."""
+    """Removed clients label marked copies of their samples with class 0; also returns marked test inputs."""
     mark = lambda x: torch.cat([x[:, :-1], torch.full((len(x), 1), 6.0)], 1)  # noqa: E731
     clients = list(federation.clients)
     for i in REMOVED:
@@ -63,7 +63,9 @@ def test_confidence_in_the_removed_clients_labels_falls(poisoned, method):
     outcome = method.unlearn(trained, REMOVED, seed=1)
 
     def confidence(weights):
-        parts = [_confidence(trained.federation, weights, trained.federation.clients[i].train) for i in REMOVED]
+        parts = [
+            _confidence(trained.federation, weights, trained.federation.clients[i].train) for i in REMOVED
+        ]
         return float(torch.cat(parts).mean())
 
     assert confidence(outcome.weights) < confidence(trained.final) - 0.02
@@ -107,7 +109,9 @@ def test_retrain_never_sees_the_removed_clients(federation, trained):
 
 
 def test_federaser_with_full_recalibration_is_retrain(trained):
-    exact = FedEraser(calibration=1.0, norm="none", trust_first=False).unlearn(trained, REMOVED, seed=1).weights
+    exact = (
+        FedEraser(calibration=1.0, norm="none", trust_first=False).unlearn(trained, REMOVED, seed=1).weights
+    )
     retrained = Retrain().unlearn(trained, REMOVED, seed=1).weights
     torch.testing.assert_close(exact, retrained, rtol=1e-4, atol=1e-5)
 
@@ -174,7 +178,7 @@ def test_mode_degrades_by_momentum(trained):
 
 
 def test_mode_guides_with_the_degraded_models_labels(poisoned):
-    """Guidance alone (momentum 1) must already weaken a backdoor that the removed clients' own labels would keep."""
+    """Guidance alone (momentum 1) must weaken a backdoor that the removed clients' own labels would keep."""
     trained, marked = poisoned
     guided = MoDe(momentum=1.0).unlearn(trained, REMOVED, seed=1).weights
     before = backdoor_success(trained.federation, trained.final, marked, 0)

@@ -1,8 +1,8 @@
 """From folders to data sets: plain files, torchvision's and Hugging Face's own formats, and downloads.
 
-Every data set has a list of places below the data root in which it is looked for. Nothing is downloaded unless
-asked; a data set that is missing or broken raises :class:`DatasetError`, which says where was looked and what to
-put there.
+Every data set has a list of places below the data root in which it is looked for. Nothing is downloaded
+unless asked; a data set that is missing or broken raises :class:`DatasetError`, which says where was looked
+and what to put there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _texts(values: list[str]) -> np.ndarray[Any, Any]:
     return array
 
 
-# ---- digits ----------------------------------------------------------------------------------------------------
+# ---- digits --------------------------------------------------------------------------------------
 
 
 def _read_digits(_: Path) -> Pools:
@@ -78,7 +78,7 @@ def _read_digits(_: Path) -> Pools:
     return Split(x_train, y_train), Split(x_test, y_test), "the 1,797 8x8 digits that scikit-learn carries"
 
 
-# ---- AG News ---------------------------------------------------------------------------------------------------
+# ---- AG News -------------------------------------------------------------------------------------
 
 
 def _read_label_text_csv(path: Path) -> Split:
@@ -115,7 +115,7 @@ def _download_ag_news(root: Path) -> Pools:
     return *_hugging_face(loaded, "text", "label"), "AG News"
 
 
-# ---- Fashion-MNIST ---------------------------------------------------------------------------------------------
+# ---- Fashion-MNIST -------------------------------------------------------------------------------
 
 
 def _read_idx(path: Path) -> np.ndarray[Any, Any]:
@@ -155,7 +155,7 @@ def _download_fashion(root: Path) -> Pools:
     return train, test, "Fashion-MNIST, official split"
 
 
-# ---- CIFAR-100 -------------------------------------------------------------------------------------------------
+# ---- CIFAR-100 -----------------------------------------------------------------------------------
 
 
 def _read_cifar_npz(folder: Path) -> Pools:
@@ -188,7 +188,7 @@ def _download_cifar(root: Path) -> Pools:
     return train, test, "CIFAR-100, official split"
 
 
-# ---- by name ---------------------------------------------------------------------------------------------------
+# ---- by name -------------------------------------------------------------------------------------
 
 DATASETS: dict[str, DatasetSpec] = {
     spec.name: spec

@@ -3,8 +3,8 @@
 Quantities ``q ~ Dir(beta)`` over the clients and label mixtures ``P_i ~ Dir(beta)`` over the labels are drawn
 independently; the table of counts ``N_ic`` is the one with row sums ``q_i n`` and column sums of at most the
 pool's class counts that keeps the odds ratios of ``q_i P_ic`` (iterative proportional fitting). Every sample
-belongs to one client at most, and a client's test samples are drawn from the test pool in the proportions of its
-training labels.
+belongs to one client at most, and a client's test samples are drawn from the test pool in the proportions of
+its training labels.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _round_within(table: FloatArray, columns: IntArray) -> IntArray:
 
 
 def _guarantee(counts: IntArray, wanted: FloatArray, columns: IntArray, smallest: int) -> IntArray:
-    """Bring every row to ``smallest`` after rounding: first from what no client holds, then from the largest."""
+    """Bring every row to ``smallest`` after rounding, from what no client holds or from the largest."""
     for i in np.flatnonzero(counts.sum(1) < smallest):
         while counts[i].sum() < smallest:
             donors = np.where(columns > counts.sum(0), -1, counts.argmax(0))  # -1: not handed out yet
@@ -141,7 +141,7 @@ def _draw_quantities(
     removed_share: tuple[float, float],
     retries: int,
 ) -> tuple[FloatArray, int, bool]:
-    """Draw shares until the smallest client and the removed share are acceptable; repair the last draw if never."""
+    """Draw shares until the smallest client and the removed share are acceptable; else repair the last."""
     low, high = removed_share
     shares = rng.dirichlet(np.full(clients, beta))
     for attempt in range(1, retries + 1):
@@ -149,7 +149,8 @@ def _draw_quantities(
             return shares, attempt, False
         if attempt < retries:
             shares = rng.dirichlet(np.full(clients, beta))
-    # Lift small clients to the guaranteed size, taking from the others in proportion to what they have above it.
+    # Lift small clients to the guaranteed size, taking from the others in proportion to what they have above
+    # it.
     spare = np.maximum(shares - smallest, 0.0)
     return smallest + spare * ((1.0 - smallest * clients) / spare.sum()), retries, True
 
@@ -170,9 +171,9 @@ def dirichlet_partition(
 ) -> Partition:
     """Draw a partition; every client gets at least ``min_train`` and ``min_test`` samples.
 
-    Quantities are redrawn (at most ``retries`` times) while a client would fall below ``min_train`` or the clients
-    in ``removed`` would hold a share of the data outside ``removed_share``; after the last attempt small clients are
-    lifted to the guaranteed size and the partition says that it was repaired.
+    Quantities are redrawn (at most ``retries`` times) while a client would fall below ``min_train`` or the
+    clients in ``removed`` would hold a share of the data outside ``removed_share``; after the last attempt
+    small clients are lifted to the guaranteed size and the partition says that it was repaired.
 
     >>> labels = np.repeat(np.arange(4), 100)
     >>> partition = dirichlet_partition(labels, labels, beta=0.5, seed=0, clients=5)
@@ -201,10 +202,11 @@ def dirichlet_partition(
     table = _fit_counts(shares[:, None] * mixtures, shares * n_train, pool_train.astype(float))
 
     counts_train = _guarantee(_round_within(table, pool_train), table, pool_train, min_train)
-    # One factor for all classes keeps every client's test mixture equal to its training mixture up to rounding.
+    # One factor for all classes keeps every client's test mixture equal to its training mixture up to
+    # rounding.
     held = counts_train.sum(0)
     factor = float(np.min(pool_test[held > 0] / held[held > 0]))
-    wanted = counts_train * factor
+    wanted: FloatArray = counts_train.astype(np.float64) * factor
     counts_test = _guarantee(_round_within(wanted, pool_test), wanted, pool_test, min_test)
 
     indices: list[dict[str, IntArray]] = [{} for _ in range(clients)]

@@ -9,8 +9,8 @@ from stackfu_integration.federation.trained import Trained, UpdateHistory, train
 __all__ = [
     "Client",
     "Federation",
-    "LocalTraining",
     "Ledger",
+    "LocalTraining",
     "Observer",
     "Samples",
     "Trained",

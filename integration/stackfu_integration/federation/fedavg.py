@@ -1,7 +1,7 @@
 """Federated averaging in a fixed order.
 
-``w <- sum_i (n_i / n) w_i``, summed in ascending client number and in double precision, so that two runs with one seed
-give the same bits on a CPU whatever order the clients finish in.
+``w <- sum_i (n_i / n) w_i``, summed in ascending client number and in double precision, so that two runs with
+one seed give the same bits on a CPU whatever order the clients finish in.
 """
 
 from __future__ import annotations

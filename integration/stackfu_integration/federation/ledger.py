@@ -12,7 +12,7 @@ __all__ = ["Ledger"]
 
 @dataclass
 class Ledger:
-    """Running totals; ``samples`` counts gradient evaluations of single samples, which no machine's load distorts."""
+    """Running totals; ``samples`` counts gradients of single samples, which no machine's load distorts."""
 
     client_seconds: float = 0.0
     samples: int = 0

@@ -68,7 +68,8 @@ def local_train(
     ascend: bool = False,
     device: torch.device | None = None,
 ) -> int:
-    """Minimise (or with ``ascend`` maximise) the cross-entropy on ``data`` in place; return the samples processed.
+    """Minimise (or with ``ascend`` maximise) the cross-entropy on ``data`` in place; return the samples
+    processed.
 
     The result depends on the model's weights, the data, the seed and the settings and on nothing else.
     """
@@ -80,7 +81,7 @@ def local_train(
         optimizer.zero_grad(set_to_none=True)
         with autocast(device):
             loss = functional.cross_entropy(model(x), y)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         processed += len(indices)
     return processed

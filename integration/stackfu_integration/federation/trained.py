@@ -81,9 +81,9 @@ def train_federation(
 ) -> Trained:
     """Train all clients with FedAvg; continue from ``checkpoint`` if it exists.
 
-    A checkpoint is written every ``every`` rounds and at the end. ``identity`` names what is being trained (a digest of
-    data, partition and settings); a checkpoint of something else is refused. Resuming gives the same bits as not having
-    stopped, because every client's seed is a function of the round.
+    A checkpoint is written every ``every`` rounds and at the end. ``identity`` names what is being trained (a
+    digest of data, partition and settings); a checkpoint of something else is refused. Resuming gives the
+    same bits as not having stopped, because every client's seed is a function of the round.
     """
     observers = {} if observers is None else observers
     model = federation.model(seed)

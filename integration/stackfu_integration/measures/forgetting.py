@@ -15,7 +15,8 @@ __all__ = ["agreement", "backdoor_success", "membership_auc", "separation"]
 
 
 def separation(members: Tensor, strangers: Tensor) -> float:
-    """Area under the ROC curve: the probability that a member's score exceeds a stranger's, ties counting half.
+    """Area under the ROC curve: the probability that a member's score exceeds a stranger's, ties counting
+    half.
 
     >>> separation(torch.tensor([0.9, 0.8]), torch.tensor([0.1, 0.8]))
     0.875
@@ -35,9 +36,9 @@ def _confidence(federation: Federation, weights: Tensor, data: Samples) -> Tenso
 def membership_auc(federation: Federation, weights: Tensor, removed: Sequence[int]) -> float:
     """Confidence attack on the removed clients, without shadow models.
 
-    The score of a sample is the model's confidence in its true label; members are the removed clients' training samples,
-    strangers their test samples, which come from the same mixture and were never trained on. 0.5 is no leak; Retrain
-    shows what chance looks like on the data at hand.
+    The score of a sample is the model's confidence in its true label; members are the removed clients'
+    training samples, strangers their test samples, which come from the same mixture and were never trained
+    on. 0.5 is no leak; Retrain shows what chance looks like on the data at hand.
     """
     members = [federation.clients[i].train for i in removed]
     strangers = [federation.clients[i].test for i in removed]

@@ -1,9 +1,11 @@
-"""What a backbone is: a frozen prefix from raw inputs to tensors, and a trainable tail from there to features.
+"""What a backbone is: a frozen prefix from raw inputs to tensors, and a trainable tail from there to
+features.
 
-The cut is placed by ``train``: ``"head"`` trains the softmax head alone (the tail is empty and the prefix yields the
-penultimate features), an integer ``k`` trains the last ``k`` blocks as well, ``"all"`` trains everything. Since the
-prefix never changes it is computed once for the whole data set and cached (:mod:`.extraction`), which makes federated
-training of the last layers of a pretrained model affordable on a CPU.
+The cut is placed by ``train``: ``"head"`` trains the softmax head alone (the tail is empty and the prefix
+yields the penultimate features), an integer ``k`` trains the last ``k`` blocks as well, ``"all"`` trains
+everything. Since the prefix never changes it is computed once for the whole data set and cached
+(:mod:`.extraction`), which makes federated training of the last layers of a pretrained model affordable on a
+CPU.
 """
 
 from __future__ import annotations

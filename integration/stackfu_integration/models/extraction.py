@@ -35,8 +35,8 @@ def extract(
 ) -> np.ndarray[Any, Any]:
     """Return the prefix's tensors for ``inputs``, from ``cache`` if the same content was extracted before.
 
-    The key is a hash of the inputs and of the backbone's weights and settings: a changed data set, model or cut never
-    finds an old entry.
+    The key is a hash of the inputs and of the backbone's weights and settings: a changed data set, model or
+    cut never finds an old entry.
     """
     device = torch.device("cpu") if device is None else device
     key = hashlib.sha256(f"{backbone.fingerprint}/{content_hash(inputs)}".encode()).hexdigest()[:32]

@@ -25,7 +25,7 @@ DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 
 
 class _Block(nn.Module):
-    """Two 3x3 convolutions; the shortcut subsamples and pads with zero channels (option A of the ResNet paper)."""
+    """Two 3x3 convolutions; the shortcut subsamples and pads with zero channels (option A)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -115,9 +115,9 @@ def resnet20(weights: Path, train: Trainable = "head") -> ImageBackbone:
 def resnet18(weights: Path | None = None, train: Trainable = "all", side: int = 64) -> ImageBackbone:
     """torchvision's ResNet-18, from a saved ImageNet state or from scratch.
 
-    From scratch, batch normalisation is replaced by group normalisation: there are no statistics to freeze, and
-    shared running statistics are known to break under label skew. The starting point is one fixed random draw, shared
-    by all clients.
+    From scratch, batch normalisation is replaced by group normalisation: there are no statistics to freeze,
+    and shared running statistics are known to break under label skew. The starting point is one fixed random
+    draw, shared by all clients.
     """
     import_torchvision()
     models = importlib.import_module("torchvision.models")

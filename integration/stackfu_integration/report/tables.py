@@ -92,7 +92,9 @@ def _methods(run: RunResult, approach: str = "head") -> dict[str, str]:
     }
 
 
-def _compare(results: Sequence[RunResult], quantities: dict[str, tuple[str, int, float]], approach: str) -> list[Any]:
+def _compare(
+    results: Sequence[RunResult], quantities: dict[str, tuple[str, int, float]], approach: str
+) -> list[Any]:
     """Rows preset, beta, method and, per quantity, Retrain's value or the difference from it."""
     rows = []
     for (preset, beta), runs in _groups(results).items():
@@ -124,7 +126,8 @@ def accuracy_table(results: Sequence[RunResult], approach: str = "head") -> Tabl
         "V, S and Q in accuracy.",
         ("preset", "β", "method", *quantities),
         tuple(_compare(results, quantities, approach)),
-        "Retrain: absolute; others: difference from Retrain. Larger is better. Mean ± 95% interval over seeds.",
+        "Retrain: absolute; others: difference from Retrain. Larger is better. Mean ± 95% interval over "
+        "seeds.",
     )
 
 
@@ -194,7 +197,9 @@ def cost_table(results: Sequence[RunResult]) -> Table:
                     float(np.mean([c["seconds"] + g for c, g in zip(costs, game, strict=True)])),
                     _spread(wall, 2),
                     float(np.mean([c["client_seconds"] for c in costs])),
-                    float(np.mean([c["samples"] / r["samples"] for c, r in zip(costs, reference, strict=True)])),
+                    float(
+                        np.mean([c["samples"] / r["samples"] for c, r in zip(costs, reference, strict=True)])
+                    ),
                     float(np.mean([(c["bytes_down"] + c["bytes_up"]) / 1e6 for c in costs])),
                     float(np.mean([c["stored_bytes"] / 1e6 for c in costs])),
                     float(np.mean(spend)) if spend else None,
@@ -242,7 +247,9 @@ def budget_table(results: Sequence[RunResult]) -> Table:
                     float(np.dot(run.game["alpha"], o["participation"]))
                     for run, o in zip(present, offers, strict=True)
                 ]
-                relative = [o["spend"] / run.game["full_price"] for run, o in zip(present, offers, strict=True)]
+                relative = [
+                    o["spend"] / run.game["full_price"] for run, o in zip(present, offers, strict=True)
+                ]
                 rows.append(
                     (
                         preset,
@@ -311,8 +318,8 @@ def duel_table(results: Sequence[RunResult]) -> Table:
         "The certified optimum against HAIPO and uniform at equal budget.",
         ("preset", "mechanism", "against", "quantity", "difference in loss", "better in", "p (Wilcoxon)"),
         tuple(rows),
-        "Paired over β, seeds and budgets; negative is better for the certified optimum. Budgets of one run are not "
-        "independent of each other, so the p-values are too small.",
+        "Paired over β, seeds and budgets; negative is better for the certified optimum. Budgets of one "
+        "run are not independent of each other, so the p-values are too small.",
     )
 
 
@@ -327,7 +334,9 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
             present = [run for run in runs if cell in run.cells]
             if not present:
                 continue
-            head = [float(spearmanr(r.offer(cell)["impacts"], r.cells[cell]["q_loss"]).statistic) for r in present]
+            head = [
+                float(spearmanr(r.offer(cell)["impacts"], r.cells[cell]["q_loss"]).statistic) for r in present
+            ]
             other = cell.replace("head.", "scratch.")
             scratch = [
                 float(spearmanr(r.offer(other)["impacts"], r.cells[other]["q_loss"]).statistic)
@@ -360,8 +369,8 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
             "rank correlation of its fit",
         ),
         tuple(rows),
-        "Spearman's rank correlation of predicted u_i and realised Q_i over the remaining clients of a run, mean ± 95% "
-        "interval over seeds.",
+        "Spearman's rank correlation of predicted u_i and realised Q_i over the remaining clients of a "
+        "run, mean ± 95% interval over seeds.",
     )
 
 
@@ -381,7 +390,14 @@ def clock_table(results: Sequence[RunResult]) -> Table:
                 float(np.mean([c["embedding"] for c in clocks])),
                 float(np.mean([c["solving"] for c in clocks])),
                 float(np.mean([c["solving"] / t * 100 for c, t in zip(clocks, total, strict=True)])),
-                float(np.mean([(c["embedding"] + c["solving"]) / t * 100 for c, t in zip(clocks, total, strict=True)])),
+                float(
+                    np.mean(
+                        [
+                            (c["embedding"] + c["solving"]) / t * 100
+                            for c, t in zip(clocks, total, strict=True)
+                        ]
+                    )
+                ),
             )
         )
     return Table(
@@ -397,7 +413,8 @@ def clock_table(results: Sequence[RunResult]) -> Table:
             "embedding and solving (%)",
         ),
         tuple(rows),
-        "Means per run, all mechanisms and budgets together; feature extraction, done once per preset, is left out.",
+        "Means per run, all mechanisms and budgets together; feature extraction, done once per preset, "
+        "is left out.",
     )
 
 
@@ -408,7 +425,9 @@ def wall_clock(run: RunResult) -> dict[str, float]:
         "training": run.cells["original"]["cost"]["seconds"]
         + sum(cell.get("training_seconds", 0.0) for cell in cells),
         "unlearning": sum(
-            cell["cost"]["seconds"] for name, cell in run.cells.items() if "cost" in cell and name != "original"
+            cell["cost"]["seconds"]
+            for name, cell in run.cells.items()
+            if "cost" in cell and name != "original"
         )
         + sum(cell.get("unlearning_seconds", 0.0) for cell in cells),
         "measuring": sum(cell.get("measuring_seconds", 0.0) for cell in cells),

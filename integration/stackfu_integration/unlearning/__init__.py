@@ -1,4 +1,4 @@
-"""Unlearning methods behind one interface; all start from one :class:`~stackfu_integration.federation.Trained`."""
+"""Unlearning methods behind one interface; all start from one trained federation."""
 
 from stackfu_integration.unlearning.base import Outcome, UnlearningMethod
 from stackfu_integration.unlearning.federaser import FedEraser

@@ -1,8 +1,8 @@
 """FedEraser: replay the stored rounds without the removed clients, with freshly calibrated directions.
 
-Per kept round ``t`` and remaining client ``i``, a short training from the current unlearned model gives a new update
-``v``; its direction is kept and its length is that of the stored update ``u``: ``||u|| v / ||v||``. The average by data
-size is added to the model. The first kept round applies the stored updates as they are.
+Per kept round ``t`` and remaining client ``i``, a short training from the current unlearned model gives a new
+update ``v``; its direction is kept and its length is that of the stored update ``u``: ``||u|| v / ||v||``.
+The average by data size is added to the model. The first kept round applies the stored updates as they are.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def rescale(new: Tensor, stored: Tensor, parts: tuple[slice, ...]) -> Tensor:
 class FedEraser(UnlearningMethod):
     """Calibrated replay of stored updates.
 
-    Published defaults: ``calibration = 0.5`` of the local epochs, every stored round (``interval = 1`` as in the public
-    code; the paper uses 2). ``norm`` is per ``"layer"`` (public code) or ``"global"``; ``"none"`` keeps the new length
-    as it is. ``average_first`` averages over clients before rescaling, as the public code does and the paper does not.
-    ``trust_first = False`` calibrates the first kept round too.
-    With ``interval = 1, calibration = 1, norm = "none", trust_first = False`` the method is Retrain.
+    Published defaults: ``calibration = 0.5`` of the local epochs, every stored round (``interval = 1`` as in
+    the public code; the paper uses 2). ``norm`` is per ``"layer"`` (public code) or ``"global"``; ``"none"``
+    keeps the new length as it is. ``average_first`` averages over clients before rescaling, as the public
+    code does and the paper does not. ``trust_first = False`` calibrates the first kept round too. With
+    ``interval = 1, calibration = 1, norm = "none", trust_first = False`` the method is Retrain.
     """
 
     name: ClassVar[str] = "federaser"

@@ -1,9 +1,9 @@
 """MoDe: momentum degradation with memory guidance.
 
-A fresh model ``M_de`` learns from the remaining clients. For ``degradation_rounds`` rounds the trained model moves
-towards it, ``M <- lambda M + (1 - lambda) M_de``. In every round memory guidance follows: all clients start from ``M``,
-remaining ones train on their labels, removed ones on the labels that ``M_de`` predicts for their data; the average over
-all is the new ``M``.
+A fresh model ``M_de`` learns from the remaining clients. For ``degradation_rounds`` rounds the trained model
+moves towards it, ``M <- lambda M + (1 - lambda) M_de``. In every round memory guidance follows: all clients
+start from ``M``, remaining ones train on their labels, removed ones on the labels that ``M_de`` predicts for
+their data; the average over all is the new ``M``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _FRESH_MODEL, _GUIDANCE = 11, 12  # keep the seed streams of the two trainings a
 class MoDe(UnlearningMethod):
     """Momentum degradation; the defaults are the published ones.
 
-    ``guidance_rate`` is the learning rate of the remaining clients' guidance, ``rate`` that of ``M_de`` and of the
-    removed clients' guidance.
+    ``guidance_rate`` is the learning rate of the remaining clients' guidance, ``rate`` that of ``M_de`` and
+    of the removed clients' guidance.
     """
 
     name: ClassVar[str] = "mode"

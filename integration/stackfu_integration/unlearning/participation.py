@@ -1,7 +1,7 @@
 """Unlearning with the participation that the game results in: each client uses a share ``x_i`` of its data.
 
-The share is drawn uniformly once, and a client's weight in the average is the number of samples it uses, so that the
-data seen is a sample of the mixture ``mu(x)`` of the game.
+The share is drawn uniformly once, and a client's weight in the average is the number of samples it uses, so
+that the data seen is a sample of the mixture ``mu(x)`` of the game.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def participants(
     """Draw each remaining client's share of data; clients below the floors drop out.
 
     ``shares`` of ``None`` is full participation. Earlier public code of this line of work drops clients with
-    ``min_share = 0.1`` or ``min_samples = 10``; the default keeps whoever brings a sample, because an optimal payment may
-    well ask many clients for little.
+    ``min_share = 0.1`` or ``min_samples = 10``; the default keeps whoever brings a sample, because an optimal
+    payment may well ask many clients for little.
     """
     remaining = trained.federation.remaining(removed)
     if shares is None:
@@ -97,10 +97,11 @@ class ParticipationRetraining(_Participation):
 
 @dataclass(frozen=True)
 class HeadFineTuning(_Participation):
-    """Freeze everything but the head of the trained model and train it on; ``rounds`` of 0 means as many again.
+    """Freeze everything but the head of the trained model and train it on; ``rounds`` of 0 means as many
+    again.
 
-    With a frozen tail the features do not change, so a client computes them once and trains the head on them: the same
-    result as running the whole model in every step, in a fraction of the time.
+    With a frozen tail the features do not change, so a client computes them once and trains the head on them:
+    the same result as running the whole model in every step, in a fraction of the time.
     """
 
     name: ClassVar[str] = "head-fine-tuning"

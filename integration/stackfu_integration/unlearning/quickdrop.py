@@ -1,12 +1,12 @@
 """QuickDrop: unlearn on small synthetic sets that imitate the clients' gradients.
 
-While the federation trains, every client keeps ``ceil(s n_c)`` synthetic samples of each class ``c`` and moves them so
-that the gradient they cause matches the gradient of real batches: the distance is the sum over layers and output units of
-``1 - cos``, with one-dimensional parameters left out. Unlearning is gradient ascent on the removed clients' synthetic
-sets followed by a few rounds of recovery on the others'.
+While the federation trains, every client keeps ``ceil(s n_c)`` synthetic samples of each class ``c`` and
+moves them so that the gradient they cause matches the gradient of real batches: the distance is the sum over
+layers and output units of ``1 - cos``, with one-dimensional parameters left out. Unlearning is gradient
+ascent on the removed clients' synthetic sets followed by a few rounds of recovery on the others'.
 
-The sets live in the space of the trainable part's inputs: pixels without a backbone, features or hidden states with
-one (for text there are no pixels to move).
+The sets live in the space of the trainable part's inputs: pixels without a backbone, features or hidden
+states with one (for text there are no pixels to move).
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ def gradient_distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor
 class DistilledSets:
     """The clients' synthetic sets, grown while the federation trains.
 
-    Published: a match at every local step. Here: ``steps`` matches per class in every ``interval``-th round, at the
-    global model that the round starts from; a match at every step would cost more than the training it accompanies.
+    Published: a match at every local step. Here: ``steps`` matches per class in every ``interval``-th round,
+    at the global model that the round starts from; a match at every step would cost more than the training it
+    accompanies.
     """
 
     def __init__(
@@ -141,8 +142,8 @@ class DistilledSets:
 class QuickDrop(UnlearningMethod):
     """Ascent on the removed clients' synthetic sets, then recovery on the others'.
 
-    Published: one epoch of ascent at the training's own learning rate, then 2 rounds of recovery at once or twice that
-    rate. ``ascent_rate`` and ``recovery_rate`` are multiples of the federation's learning rate.
+    Published: one epoch of ascent at the training's own learning rate, then 2 rounds of recovery at once or
+    twice that rate. ``ascent_rate`` and ``recovery_rate`` are multiples of the federation's learning rate.
     """
 
     name: ClassVar[str] = "quickdrop"

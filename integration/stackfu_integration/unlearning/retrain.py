@@ -1,4 +1,4 @@
-"""Retrain from the first weights without the removed clients: exact, and the reference for everything else."""
+"""Retrain from the first weights without the removed clients: exact, and the reference for the others."""
 
 from __future__ import annotations
 

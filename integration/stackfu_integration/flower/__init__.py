@@ -1,0 +1,40 @@
+"""The mechanism on a federation that runs with Flower.
+
+Phases, in order; each is closed by a row in the ledger, so that a server that dies goes on where it stopped:
+
+    train -> removal request -> embeddings -> offers -> responses -> unlearning rounds -> settlement -> measures -> report
+
+- :func:`add_mechanism`, :class:`Participant`: the client's side, added to an existing ``ClientApp``
+- :class:`UnlearningMechanism`, :class:`Terms`: the server's side, called in the ``main`` of a ``ServerApp``
+- :class:`PaymentLedger`: what was offered, answered, delivered and paid
+- :class:`InProcessGrid`: a ``Grid`` that calls the client apps directly, without Ray and without a network
+"""
+
+import os
+
+# Flower and Ray read these when they are imported.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+from stackfu_integration.flower.client import Participant, add_mechanism
+from stackfu_integration.flower.in_process import InProcessGrid
+from stackfu_integration.flower.ledger import LedgerError, PaymentLedger
+from stackfu_integration.flower.mechanism import PHASES, Terms, UnlearningMechanism
+from stackfu_integration.flower.privacy import gaussian_deviation, unbiased_gram
+from stackfu_integration.flower.response import Offer
+from stackfu_integration.flower.strategy import ParticipationFedAvg
+
+__all__ = [
+    "PHASES",
+    "InProcessGrid",
+    "LedgerError",
+    "Offer",
+    "Participant",
+    "ParticipationFedAvg",
+    "PaymentLedger",
+    "Terms",
+    "UnlearningMechanism",
+    "add_mechanism",
+    "gaussian_deviation",
+    "unbiased_gram",
+]

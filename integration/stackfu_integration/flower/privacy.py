@@ -1,0 +1,103 @@
+"""Noise on a client's mean embedding: how much, and what it does to distances.
+
+A mean of n unit vectors moves by at most ``2 / n`` when one sample is replaced. Gaussian noise of standard deviation
+sigma in each of its D coordinates makes the release (epsilon, delta)-differentially private exactly when
+
+    Phi(s / 2 sigma - epsilon sigma / s) - e^epsilon Phi(-s / 2 sigma - epsilon sigma / s) <= delta,    s = 2 / n
+
+(Balle and Wang, Improving the Gaussian Mechanism, 2018). Inner products of different clients stay unbiased; squared
+norms grow by ``D sigma^2`` on average, and hence
+
+    E |a + e_a - b - e_b|^2 = |a - b|^2 + D (sigma_a^2 + sigma_b^2),
+
+which :func:`unbiased_gram` takes back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
+from stackfu.errors import InputError
+
+__all__ = ["add_noise", "gaussian_deviation", "largest_norm", "nearest_gram", "unbiased_gram"]
+
+FloatArray = NDArray[np.float64]
+
+
+def _spent_delta(ratio: float, epsilon: float) -> float:
+    """Return delta at ``sigma = ratio * sensitivity``."""
+    a, b = 1.0 / (2.0 * ratio), epsilon * ratio
+    return float(np.exp(log_ndtr(a - b)) - np.exp(epsilon + log_ndtr(-a - b)))
+
+
+def gaussian_deviation(epsilon: float, delta: float, size: int) -> float:
+    """Return the smallest noise that makes one release of a mean of ``size`` unit vectors (epsilon, delta)-private.
+
+    Neighbouring data sets differ in one sample's value; the number of samples is public.
+
+    >>> round(gaussian_deviation(1.0, 1e-5, 100), 4)
+    0.0746
+    """
+    if not epsilon > 0:
+        raise InputError("epsilon", "must be positive", value=epsilon)
+    if not 0 < delta < 1:
+        raise InputError("delta", "must be between 0 and 1", value=delta)
+    if size < 1:
+        raise InputError("size", "must be at least 1", value=size)
+    log_ratio = brentq(lambda t: _spent_delta(float(np.exp(t)), epsilon) - delta, -15.0, 30.0, xtol=1e-13)
+    return float(np.exp(log_ratio)) * 2.0 / size
+
+
+def add_noise(mean: FloatArray, deviation: float, key: bytes | None, *context: Any) -> FloatArray:
+    """Add noise of standard deviation ``deviation``; the same key and context give the same noise.
+
+    Asking twice for one release must not average the noise away, so it is drawn from a keyed hash of everything that
+    was asked (``context``) and of the noiseless answer itself. Without a key it comes from the operating system.
+    """
+    if deviation == 0.0:
+        return mean
+    if key is None:
+        return mean + deviation * np.random.default_rng().normal(size=mean.shape)
+    asked = repr(context).encode() + np.ascontiguousarray(mean).tobytes()
+    seed = int.from_bytes(hmac.new(key, asked, hashlib.sha256).digest(), "big")
+    return mean + deviation * np.random.default_rng(seed).normal(size=mean.shape)
+
+
+def largest_norm(deviation: float, features: int) -> float:
+    """Norm that an honest release exceeds with a probability below 2e-8.
+
+    >>> largest_norm(0.0, 256)
+    1.000000001
+    """
+    return 1.0 + 1e-9 + deviation * (np.sqrt(features) + 6.0)
+
+
+def unbiased_gram(features: ArrayLike, deviations: ArrayLike) -> FloatArray:
+    """Return inner products of the clients' mean embeddings from their noisy versions, without the noise's bias.
+
+        G_ij = f_i . f_j - (D sigma_i^2 if i = j)
+
+    It may fail to be positive semidefinite; :func:`nearest_gram` mends that.
+
+    >>> unbiased_gram([[1.1, 0.0], [0.0, 1.0]], [0.1, 0.0]).round(6)
+    array([[1.19, 0.  ],
+           [0.  , 1.  ]])
+    """
+    rows = np.asarray(features, dtype=np.float64)
+    gram: FloatArray = rows @ rows.T
+    gram[np.diag_indices_from(gram)] -= rows.shape[1] * np.asarray(deviations, dtype=np.float64) ** 2
+    return gram
+
+
+def nearest_gram(gram: FloatArray) -> tuple[FloatArray, float]:
+    """Return the nearest positive semidefinite matrix and the Frobenius distance to it."""
+    values, vectors = np.linalg.eigh(gram)
+    nearest = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return (nearest + nearest.T) / 2.0, float(np.sqrt((np.minimum(values, 0.0) ** 2).sum()))

@@ -1,0 +1,74 @@
+"""Who is who: node ids are Flower's, client numbers are the mechanism's."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from flwr.app import RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore import log
+
+from stackfu.errors import StackfuError
+from stackfu_integration.flower.ledger import PaymentLedger
+from stackfu_integration.flower.protocol import ROLL, Refusal, ask, metric
+
+__all__ = ["NotEnoughNodesError", "call_the_roll"]
+
+
+class NotEnoughNodesError(StackfuError):
+    """Too few nodes came to the roll call."""
+
+
+def call_the_roll(
+    grid: Grid, ledger: PaymentLedger, clients: int, *, wait: float, timeout: float, least: int = 2
+) -> dict[int, int]:
+    """Wait for the nodes, ask each for its client number, and return node ids by client number.
+
+    Nodes register one after the other, and a round that starts too early trains nobody without a word. The call waits
+    until ``clients`` nodes are there or ``wait`` seconds have passed.
+
+    A client number belongs to the public key (or, without keys, to the node) that came with it first. Whoever claims
+    it later joins twice: it is named in the ledger and gets no messages.
+    """
+    deadline = time.monotonic() + wait
+    while len(nodes := sorted(grid.get_node_ids())) < clients and time.monotonic() < deadline:
+        time.sleep(0.1)
+    keys = {info.node_id: info.public_key.hex() for info in grid.get_nodes()}
+    answers = ask(grid, {node: node for node in nodes}, ROLL, {node: RecordDict() for node in nodes}, timeout)
+    owners = {event.client: event.detail for event in ledger.events("", "enrolled")}
+
+    claims: dict[int, list[int]] = {}
+    for node in nodes:
+        answer = answers[node]
+        if isinstance(answer, Refusal):
+            log(30, "node %d did not say who it is: %s", node, answer.problem)
+            continue
+        client = metric(answer, "client")
+        if isinstance(client, int) and 0 <= client < clients:
+            claims.setdefault(client, []).append(node)
+        else:
+            log(30, "node %d claims the client number %r; there are %d clients", node, client, clients)
+
+    roster: dict[int, int] = {}
+    for client, claimants in sorted(claims.items()):
+        known = owners.get(client)
+
+        def rank(node: int, known: dict[str, object] | None = known) -> tuple[bool, int]:
+            same = known is not None and (
+                node == known["node"] or (keys.get(node, "") != "" and keys[node] == known["key"])
+            )
+            return (not same, node)
+
+        chosen, *others = sorted(claimants, key=rank)
+        if known is None:
+            ledger.add("", "enrolled", client=client, node=chosen, key=keys.get(chosen, ""))
+        elif known["key"] and keys.get(chosen, "") != known["key"]:
+            ledger.add_fault("", client, "roll", f"node {chosen} claims this number with another key")
+            continue
+        for node in others:
+            ledger.add_fault("", client, "roll", f"joined twice: node {node} beside node {chosen}")
+        roster[client] = chosen
+    if len(roster) < least:
+        raise NotEnoughNodesError(f"{len(roster)} of {clients} clients came within {wait:g} s, {least} are needed")
+    return roster

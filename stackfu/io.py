@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
+import secrets
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -84,13 +84,13 @@ def write_atomically(target: Path, content: bytes) -> None:
 
 
 def _replace(target: Path, write: Any) -> None:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with part.open("xb") as file:  # with the permissions that the user's files have, unlike tempfile's
             write(file)
-        os.replace(name, target)
+        os.replace(part, target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 

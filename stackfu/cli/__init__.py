@@ -1,0 +1,68 @@
+"""The command line: ``stackfu demo | embed | solve | equilibria | frontier | verify | lemmas | explore``.
+
+Tables for people by default, ``--json`` for programs (one JSON document on standard output), errors as one
+sentence on standard error, and exit codes that scripts can rely on (:class:`ExitCode`).
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+from collections.abc import Sequence
+
+__all__ = ["ExitCode", "main"]
+
+
+class ExitCode(enum.IntEnum):
+    """What the exit code of ``stackfu`` means."""
+
+    OK = 0  #: done; what was to be proved is proved
+    NOT_PROVED = 1  #: an answer was printed, but a check failed or the solver does not stand behind it
+    BAD_INPUT = 2  #: usage, file or argument; nothing was computed
+    INFEASIBLE = 3  #: no payments or no equilibrium can do what was asked
+    INTERNAL = 70  #: a defect of stackfu itself
+    INTERRUPTED = 130  #: Ctrl-C
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    import click
+
+    from ..errors import InfeasibleError, NoEquilibriumError, StackfuError
+    from .commands import app
+
+    try:
+        code = app(args=arguments, prog_name="stackfu", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or ExitCode.OK)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "stackfu"
+        return _complain(f"{_sentence(error.format_message())} (see {where} --help)", ExitCode.BAD_INPUT)
+    except click.ClickException as error:
+        return _complain(error.format_message(), ExitCode.BAD_INPUT)
+    except (KeyboardInterrupt, click.Abort):
+        return _complain("interrupted", ExitCode.INTERRUPTED)
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except (InfeasibleError, NoEquilibriumError) as error:
+        return _complain(str(error), ExitCode.INFEASIBLE)
+    except (StackfuError, OSError) as error:
+        return _complain(str(error), ExitCode.BAD_INPUT)
+    except Exception as error:
+        if os.environ.get("STACKFU_TRACEBACK"):
+            raise
+        return _complain(
+            f"{type(error).__name__}: {error} (a defect of stackfu; set STACKFU_TRACEBACK=1 to see where)",
+            ExitCode.INTERNAL,
+        )
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")
+
+
+def _complain(message: str, code: ExitCode) -> int:
+    print(f"stackfu: {' '.join(message.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,667 @@
+"""The commands. Heavy imports wait until a command runs, so that ``--help`` and completion are quick."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from .. import __version__
+from ..errors import FileFormatError, InputError
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
+    from ..leader.frontier import Frontier
+    from ..result import Equilibrium, Solution, Status
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="stackfu",
+    help="Federated unlearning as a Stackelberg game, solved with proof.",
+    epilog=(
+        "Exit codes: 0 done and proved; 1 an answer that is not proved, or a check that failed; 2 bad input; "
+        "3 infeasible or no equilibrium; 70 a defect; 130 interrupted. Start with: stackfu demo"
+    ),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Method(str, enum.Enum):
+    """How payments are found."""
+
+    certified = "certified"
+    haipo = "haipo"
+    uniform = "uniform"
+
+
+GameFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="GAME", help="A game, equilibrium or solution file (.json or .npz).", show_default=False
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="One JSON document on standard output instead of tables.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress line, also on a terminal.")]
+Floor = Annotated[
+    float,
+    typer.Option(
+        "--min-total", help="Least share of the remaining data that must take part.", show_default=False
+    ),
+]
+TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds for each search.")]
+Gap = Annotated[
+    float | None,
+    typer.Option(
+        "--gap", help="Gap to close, relative to the loss without payments.", show_default="by size"
+    ),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"stackfu {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Federated unlearning as a Stackelberg game, solved with proof."""
+
+
+# -------------------------------------------------------------------- demo
+
+
+@app.command(epilog="Example: stackfu demo --budget 0.1 --output /tmp/demo")
+def demo(
+    budget: Annotated[float, typer.Option("--budget", "-b", help="Largest total payment.")] = 0.05,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path(
+        "stackfu-demo"
+    ),
+    points: Annotated[int, typer.Option(help="Budgets on the frontier of the explorer page.", min=2)] = 17,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """The whole story on embedded data: ten clients share handwritten digits, three ask to be forgotten."""
+    from ..demo import digits_federation, digits_game
+
+    federation = digits_federation()
+    game = digits_game()
+    progress = _progress(quiet, as_json)
+    unpaid = game.equilibrium()
+    best = game.solve(budget, progress=progress)
+    haipo = game.solve(budget, method="haipo")
+    uniform = game.solve(budget, method="uniform")
+    frontier = _frontier(game, _grid(game, None, points), progress, time_limit=60.0)
+    check = best.verify()
+
+    output.mkdir(parents=True, exist_ok=True)
+    written = {
+        "game": output / "game.json",
+        "certified": output / "certified.json",
+        "haipo": output / "haipo.json",
+        "uniform": output / "uniform.json",
+        "frontier": output / "frontier.csv",
+    }
+    game.save(written["game"])
+    for name, solution in (("certified", best), ("haipo", haipo), ("uniform", uniform)):
+        solution.save(written[name])
+    _write_frontier(frontier, written["frontier"])
+
+    code = _proved(best.status) if check else 1
+    if as_json:
+        from .records import dump, equilibrium_record, game_record, solution_record, verification_record
+
+        record = {
+            "game": game_record(game),
+            "unpaid": equilibrium_record(unpaid),
+            **{s.method: solution_record(s) for s in (best, haipo, uniform)},
+            "verification": verification_record(check),
+            "files": {name: str(path) for name, path in written.items()},
+        }
+        typer.echo(dump(record))
+        return code
+
+    from .tables import clients_table, comparison_table, console, game_line
+
+    out = console()
+    out.print(f"[bold]1. The federation.[/] {game_line(game)}")
+    out.print(
+        f"   Digits are spread with Dirichlet(0.2) over labels and quantities; the kernel has bandwidth "
+        f"{game.embeddings.bandwidth:.3g} (median distance)."
+    )
+    _labels(out, federation)
+    out.print(
+        f"[bold]2. Without payments[/] the clients settle where {unpaid.total:.1%} of the remaining data takes "
+        f"part; that is {unpaid.uniqueness.value}."
+    )
+    share = budget / game.full_participation_price
+    out.print(
+        f"[bold]3. A budget of {budget:g}[/], {share:.0%} of what it costs to have everybody take part fully."
+    )
+    rows: list[tuple[str, Equilibrium, Solution | None]] = [
+        ("none", unpaid, None),
+        ("uniform: one price", uniform.equilibrium, uniform),
+        ("HAIPO: published", haipo.equilibrium, haipo),
+        ("certified", best.equilibrium, best),
+    ]
+    out.print(comparison_table(rows, "What the budget buys"))
+    out.print(clients_table(best.equilibrium, "The certified payments, client by client"))
+    out.print("[bold]4. The certificate.[/] " + best_in_words(best))
+    out.print(f"   Checked again from scratch: {check.message}.")
+    out.print(f"[bold]5. Files[/] in {output}: {', '.join(path.name for path in written.values())}.")
+    out.print(f"   Try: stackfu verify {written['certified']}")
+    return code
+
+
+def _labels(out: Any, federation: Any) -> None:
+    """A small heat map of who owns which digit."""
+    import numpy as np
+    from rich.text import Text
+
+    shades = " ░▒▓█"
+    table = np.array([np.bincount(labels, minlength=10) for labels in federation.labels])
+    out.print("   client   digits 0 to 9   samples")
+    for i, counts in enumerate(table):
+        cells = "".join(shades[int(np.ceil(4 * c / counts.max()))] for c in counts)
+        gone = i in federation.removed
+        out.print(
+            Text(
+                f"   {i:>6}   {cells}      {counts.sum():>7}{'   to be forgotten' if gone else ''}",
+                style="dim" if gone else "",
+            )
+        )
+    out.print()
+
+
+def best_in_words(solution: Solution) -> str:
+    """What is proved about a solution, in a sentence."""
+    if solution.lower_bound == -float("inf"):
+        return f"{solution.method} proves nothing about how good its payments are."
+    what = "objective" if solution.options.get("payment_weight") else "server loss"
+    limit = f"a budget of {solution.budget:g}" if solution.budget < float("inf") else "any budget"
+    text = (
+        f"No payments within {limit} give a {what} below {solution.lower_bound:.6g}; "
+        f"these give {solution.objective:.6g} (gap {solution.gap:.1e})."
+    )
+    several = solution.equilibrium.uniqueness.name
+    if several == "UNIQUE":
+        return text + " They have exactly one equilibrium."
+    return text + (
+        f" Their equilibrium is {solution.equilibrium.uniqueness.value}: the server loss lies between "
+        f"{solution.optimistic:.6g} and {solution.pessimistic:.6g}."
+    )
+
+
+# -------------------------------------------------------------------- embed
+
+
+@app.command(
+    epilog="Examples: stackfu embed clients.csv --removed 0,1,2 -o game.json | "
+    "stackfu embed vectors.parquet --client hospital --drop label --removed Leeds --features 1024 -o game.npz"
+)
+def embed(
+    samples: Annotated[
+        Path, typer.Argument(metavar="SAMPLES", help="Samples with a client column: .npz, .csv or .parquet.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Game file to write (.json or .npz).")
+    ] = Path("game.json"),
+    removed: Annotated[
+        str, typer.Option(help="Clients to forget, as they are called in the file: a,b,c.")
+    ] = "",
+    client: Annotated[str, typer.Option(help="Column (or array) that says whose sample it is.")] = "client",
+    drop: Annotated[str, typer.Option(help="Columns to leave out: a,b,c.")] = "",
+    bandwidth: Annotated[str, typer.Option(help='Bandwidth of the kernel, or "median".')] = "median",
+    features: Annotated[
+        int | None,
+        typer.Option(help="Random Fourier features instead of exact inner products.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random features.")] = 0,
+    cost_scale: Annotated[float, typer.Option(help="Cost of taking part, per share of all data.")] = 10.0,
+    lambda_v: Annotated[float, typer.Option(help="Weight of unlearning effectiveness.")] = 1.0,
+    lambda_s: Annotated[float, typer.Option(help="Weight of global stability.")] = 1.0,
+    lambda_q: Annotated[float, typer.Option(help="Weight of a client's own performance.")] = 1.0,
+    as_json: AsJson = False,
+) -> int:
+    """Turn samples into a game file: mean embeddings, sizes, and who is to be forgotten."""
+    from ..embedding import MeanEmbeddings
+    from ..game import StackelbergGame
+    from .sample_files import read_samples
+
+    if output.suffix not in (".json", ".npz"):
+        raise InputError("output", "must end in .json or .npz", value=str(output))
+    width: float | str = bandwidth if bandwidth == "median" else _number(bandwidth, "bandwidth")
+    table = read_samples(samples, client, _words(drop))
+    gone = table.numbers(_words(removed), "removed")
+    embeddings = MeanEmbeddings.from_samples(table.samples, bandwidth=width, features=features, seed=seed)
+    game = StackelbergGame(
+        embeddings,
+        [len(sample) for sample in table.samples],
+        gone,
+        cost_scale=cost_scale,
+        lambda_v=lambda_v,
+        lambda_s=lambda_s,
+        lambda_q=lambda_q,
+    )
+    game.save(output)
+    if as_json:
+        from .records import dump, game_record
+
+        typer.echo(dump({"output": str(output), "names": list(table.names), **game_record(game)}))
+        return 0
+    from .tables import console, game_line
+
+    out = console()
+    out.print(f"{game_line(game)} Bandwidth {float(embeddings.bandwidth or 0):.4g}.")
+    out.print(
+        f"Full participation of all that remain costs {game.full_participation_price:.6g}. Written: {output}"
+    )
+    if table.names != tuple(str(i) for i in range(len(table.names))):
+        shown = ", ".join(f"{i} {name}" for i, name in enumerate(table.names[:12]))
+        out.print(
+            f"Clients are numbered in order of their names: {shown}{', ...' if len(table.names) > 12 else ''}"
+        )
+    return 0
+
+
+# -------------------------------------------------------------------- solve, equilibria, frontier
+
+
+@app.command(
+    epilog="Examples: stackfu solve game.json --budget 0.05 -o solution.json | "
+    "stackfu solve game.json --budget 0.05 --min-total 0.5 --json | "
+    "stackfu solve game.json --payment-weight 1"
+)
+def solve(
+    game_file: GameFile,
+    budget: Annotated[
+        float | None, typer.Option("--budget", "-b", help="Largest total payment.", show_default="no limit")
+    ] = None,
+    method: Annotated[
+        Method, typer.Option("--method", "-m", help="How payments are found.")
+    ] = Method.certified,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Solution file to write (.json or .npz).", show_default=False),
+    ] = None,
+    payment_weight: Annotated[
+        float, typer.Option(help="Minimise loss plus this weight times the spend.")
+    ] = 0.0,
+    min_total: Floor = 0.0,
+    finite_sample: Annotated[
+        bool, typer.Option("--finite-sample", help="Count the noise of using few samples.")
+    ] = False,
+    robust: Annotated[bool, typer.Option("--robust", help="Prefer payments with one equilibrium.")] = False,
+    gap: Gap = None,
+    time_limit: TimeLimit = 60.0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Payments that minimise the server's loss within a budget, with a lower bound for all payments."""
+    game = _game(game_file)
+    if output is not None and output.suffix not in (".json", ".npz"):
+        raise InputError("output", "must end in .json or .npz", value=str(output))
+    options: dict[str, Any] = {}
+    if method is Method.certified:
+        options = {
+            "payment_weight": payment_weight,
+            "min_total": min_total,
+            "finite_sample": finite_sample,
+            "robust": robust,
+            "gap": gap,
+            "time_limit": time_limit,
+            "progress": _progress(quiet, as_json),
+        }
+    else:
+        given = {
+            "payment-weight": payment_weight,
+            "min-total": min_total,
+            "finite-sample": finite_sample,
+            "robust": robust,
+        }
+        for name, value in given.items():
+            if value:
+                raise InputError(
+                    f"--{name}", f'only method "certified" knows it, not "{method.value}"', value=value
+                )
+    with _status(f"{method.value} payments", quiet or as_json or method is Method.certified):
+        solution = game.solve(budget, method=method.value, **options)
+    if output is not None:
+        solution.save(output)
+    if as_json:
+        from .records import dump, solution_record
+
+        typer.echo(dump(solution_record(solution)))
+    else:
+        from .tables import clients_table, comparison_table, console, game_line
+
+        out = console()
+        out.print(game_line(game))
+        out.print(
+            comparison_table(
+                [("none", game.equilibrium(), None), (solution.method, solution.equilibrium, solution)], ""
+            )
+        )
+        out.print(clients_table(solution.equilibrium, "Client by client"))
+        out.print(best_in_words(solution))
+        if not solution.status.success:
+            out.print(f"[yellow]{solution.status.value}.[/] {solution.message}")
+        if output is not None:
+            out.print(f"Written: {output}")
+    return _proved(solution.status)
+
+
+@app.command(
+    epilog="Examples: stackfu equilibria game.json | stackfu equilibria game.json --payments 0.1,0,0,0.2 | "
+    "stackfu equilibria solution.json --prove"
+)
+def equilibria(
+    game_file: GameFile,
+    payments: Annotated[
+        str | None,
+        typer.Option(
+            "--payments",
+            "-p",
+            help="One number a remaining client: a,b,c.",
+            show_default="the file's, or nothing",
+        ),
+    ] = None,
+    prove: Annotated[bool, typer.Option("--prove", help="Prove each one in ball arithmetic.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Every equilibrium of the clients under given payments, and whether the list is complete."""
+    thing = _load(game_file)
+    game, paid = _game_of(thing, game_file), getattr(thing, "payments", None)
+    if payments is not None:
+        paid = [_number(word, "payments") for word in _words(payments)]
+    found = game.equilibria(paid)
+    proofs = [eq.prove() for eq in found] if prove else []
+    if as_json:
+        from .records import dump, equilibria_record
+
+        record = equilibria_record(found)
+        for item, proof in zip(record["equilibria"], proofs, strict=False):
+            item["proof"] = str(proof)
+        typer.echo(dump(record))
+    else:
+        from .tables import clients_table, console, equilibria_table, game_line
+
+        out = console()
+        out.print(game_line(game))
+        out.print(equilibria_table(found, "Equilibria by total participation"))
+        for i, eq in enumerate(found):
+            out.print(clients_table(eq, f"E{i + 1}"))
+            if eq.face is not None:
+                out.print(f"   {eq.face}")
+        for i, proof in enumerate(proofs):
+            out.print(f"E{i + 1}: {proof}")
+        out.print(f"{found.uniqueness.value.capitalize()}: {found.reason}.")
+    if not found:
+        return 3
+    return 0 if found.complete and all(proofs) else 1
+
+
+@app.command(
+    epilog="Examples: stackfu frontier game.json --points 20 -o frontier.csv | "
+    "stackfu frontier game.json --budgets 0,0.05,0.1 --json"
+)
+def frontier(
+    game_file: GameFile,
+    budgets: Annotated[
+        str | None, typer.Option("--budgets", "-b", help="Budgets: a,b,c.", show_default="a grid up to --to")
+    ] = None,
+    to: Annotated[
+        float | None,
+        typer.Option(help="Largest budget of the grid.", show_default="where more money stops helping"),
+    ] = None,
+    points: Annotated[int, typer.Option(help="Budgets of the grid.", min=2)] = 11,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Table to write (.csv or .json).", show_default=False),
+    ] = None,
+    min_total: Floor = 0.0,
+    gap: Gap = None,
+    time_limit: TimeLimit = 60.0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """What a budget buys: certified payments along a list of budgets."""
+    if output is not None and output.suffix not in (".csv", ".json"):
+        raise InputError("output", "must end in .csv or .json", value=str(output))
+    game = _game(game_file)
+    values = (
+        [_number(word, "budgets") for word in _words(budgets)]
+        if budgets is not None
+        else _grid(game, to, points)
+    )
+    traced = _frontier(
+        game, values, _progress(quiet, as_json), min_total=min_total, gap=gap, time_limit=time_limit
+    )
+    if output is not None:
+        _write_frontier(traced, output)
+    if as_json:
+        from .records import dump, frontier_record
+
+        typer.echo(dump(frontier_record(traced)))
+    else:
+        from .tables import console, frontier_table, game_line
+
+        out = console()
+        out.print(game_line(game))
+        out.print(frontier_table(traced, "What a budget buys"))
+        out.print(f"Full participation of everybody would cost {traced.full_participation_price:.6g}.")
+        if output is not None:
+            out.print(f"Written: {output}")
+    return max(_proved(solution.status) for solution in traced)
+
+
+# -------------------------------------------------------------------- verify, lemmas, explore
+
+
+@app.command(epilog="Example: stackfu verify solution.json && echo sound")
+def verify(
+    solution: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A solution or equilibrium file.", show_default=False)
+    ],
+    tolerance: Annotated[float, typer.Option(help="What counts as rounding, relative.")] = 1e-9,
+    as_json: AsJson = False,
+) -> int:
+    """Check a saved solution or equilibrium from scratch; the exit code tells (0 sound, 1 not)."""
+    from ..result import Equilibrium, Solution
+
+    thing = _load(solution)
+    if not isinstance(thing, (Equilibrium, Solution)):
+        raise InputError(
+            "FILE", "holds a game; there is nothing to verify before it is solved", value=str(solution)
+        )
+    check = thing.verify(tolerance)
+    if as_json:
+        from .records import dump, verification_record
+
+        typer.echo(dump(verification_record(check)))
+    else:
+        from .tables import console
+
+        out = console()
+        word = "[green]sound[/]" if check else "[red]not sound[/]"
+        out.print(f"{thing!r}")
+        out.print(f"{word}: {check.message} (regret {check.regret:.1e}, residual {check.residual:.1e}).")
+    return 0 if check else 1
+
+
+@app.command(epilog="Examples: stackfu lemmas | stackfu lemmas game.json --json")
+def lemmas(
+    game_file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[GAME]", help="A game file.", show_default="the game of stackfu demo"),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """The published statements about the game, each checked: which hold, which do not, and what does."""
+    from .. import lemmas as statements
+
+    if game_file is None:
+        from ..demo import digits_game
+
+        game = digits_game()
+    else:
+        game = _game(game_file)
+    report = statements.report(game)
+    typer.echo(str(report))
+    return 0
+
+
+@app.command(epilog="Example: stackfu explore game.json -o explorer.html --points 25")
+def explore(
+    game_file: GameFile,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="HTML file to write.", show_default="GAME with .html"),
+    ] = None,
+    to: Annotated[
+        float | None,
+        typer.Option(help="Largest budget of the slider.", show_default="where more money stops helping"),
+    ] = None,
+    points: Annotated[int, typer.Option(help="Budgets on the slider.", min=2)] = 25,
+    title: Annotated[
+        str | None, typer.Option(help="Heading of the page.", show_default="name of the file")
+    ] = None,
+    min_total: Floor = 0.0,
+    time_limit: TimeLimit = 60.0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Write one HTML page to explore the game with a budget slider; it needs no network and no server."""
+    game = _game(game_file)
+    target = output or game_file.with_suffix(".html")
+    if target.suffix not in (".html", ".htm"):
+        raise InputError("output", "must end in .html", value=str(target))
+    traced = _frontier(
+        game, _grid(game, to, points), _progress(quiet, as_json), min_total=min_total, time_limit=time_limit
+    )
+    _write_explorer(traced, target, title or game_file.stem)
+    if as_json:
+        from .records import dump, frontier_record
+
+        typer.echo(dump({"output": str(target), **frontier_record(traced)}))
+    else:
+        typer.echo(f"Written: {target}")
+    return max(_proved(solution.status) for solution in traced)
+
+
+# -------------------------------------------------------------------- between the words typed and the library
+
+
+def _load(path: Path) -> Any:
+    from ..io import load
+
+    return load(path)
+
+
+def _game_of(thing: Any, path: Path) -> StackelbergGame:
+    from ..game import StackelbergGame
+
+    game = thing if isinstance(thing, StackelbergGame) else getattr(thing, "game", None)
+    if not isinstance(game, StackelbergGame):
+        raise FileFormatError(f"{path}: holds no game")
+    return game
+
+
+def _game(path: Path) -> StackelbergGame:
+    return _game_of(_load(path), path)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _number(word: str, argument: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise InputError(argument, "must be a number", value=repr(word)) from None
+
+
+def _proved(status: Status) -> Literal[0, 1, 130]:
+    """The exit code that a solver's status deserves."""
+    if status.name == "INTERRUPTED":
+        return 130
+    return 0 if status.success else 1
+
+
+def _progress(quiet: bool, as_json: bool) -> bool:
+    return sys.stderr.isatty() and not quiet and not as_json
+
+
+@contextmanager
+def _status(text: str, silent: bool) -> Iterator[None]:
+    if silent or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+def _grid(game: StackelbergGame, to: float | None, points: int) -> list[float]:
+    """Budgets up to ``to`` (default: a little beyond where money stops helping), denser near 0."""
+    import numpy as np
+
+    if to is None:
+        saturation = game.frontier([0.1 * game.full_participation_price], time_limit=5.0).saturation_budget
+        top = 1.15 * saturation if saturation > 0 else game.full_participation_price
+    elif to > 0:
+        top = to
+    else:
+        raise InputError("to", "must be positive", value=to)
+    if not top > 0:
+        return [0.0]  # everybody takes part unpaid: no budget changes anything
+    return [float(top * share**2) for share in np.linspace(0.0, 1.0, points + 1)[1:]]
+
+
+def _frontier(game: StackelbergGame, budgets: Sequence[float], progress: bool, **options: Any) -> Frontier:
+    return game.frontier(budgets, progress=progress, **options)
+
+
+def _write_frontier(frontier: Frontier, path: Path) -> None:
+    """One row a budget; payments and participation one column a client."""
+    from ..io import write_atomically
+    from .records import dump, frontier_record
+
+    record = frontier_record(frontier)
+    if path.suffix == ".json":
+        write_atomically(path, dump(record).encode())
+        return
+    plain = json.loads(dump(record))
+    names = ["budget", "spend", "server_loss", "lower_bound", "total", "status"]
+    who = plain["remaining"]
+    lines = [",".join([*names, *(f"payment_{k}" for k in who), *(f"participation_{k}" for k in who)])]
+    for point in plain["points"]:
+        cells = [point[name] for name in names] + point["payments"] + point["participation"]
+        lines.append(
+            ",".join("" if cell is None else cell if isinstance(cell, str) else repr(cell) for cell in cells)
+        )
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
+
+
+def _write_explorer(frontier: Frontier, path: Path, title: str) -> None:
+    from ..explorer import write_explorer
+
+    write_explorer(frontier, path, title=title)

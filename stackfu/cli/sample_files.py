@@ -1,0 +1,166 @@
+"""Samples from a table with a client column: ``.npz``, ``.csv`` or ``.parquet``."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FileFormatError, InputError
+
+__all__ = ["ClientSamples", "read_samples"]
+
+
+@dataclass(frozen=True, eq=False)
+class ClientSamples:
+    """One array a client, and what each client is called in the file, in ascending order."""
+
+    names: tuple[str, ...]
+    samples: tuple[npt.NDArray[Any], ...]
+
+    def numbers(self, names: Sequence[str], argument: str) -> list[int]:
+        """Client numbers of the named clients."""
+        known = {name: i for i, name in enumerate(self.names)}
+        for name in names:
+            if name not in known:
+                shown = ", ".join(self.names[:12]) + (", ..." if len(self.names) > 12 else "")
+                raise InputError(argument, f"there is no such client; the file has {shown}", value=repr(name))
+        return [known[name] for name in names]
+
+
+def read_samples(path: Path, client: str = "client", drop: Sequence[str] = ()) -> ClientSamples:
+    """Read a table and split its rows by client; all other columns that are not dropped are coordinates."""
+    readers = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
+    if path.suffix not in readers:
+        raise InputError("samples", "must end in .npz, .csv or .parquet", value=str(path))
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
+    columns = readers[path.suffix](path)
+    if client not in columns:
+        raise InputError(
+            "client", f"{path} has no such column; it has {', '.join(columns)}", value=repr(client)
+        )
+    for name in drop:
+        if name not in columns:
+            raise InputError(
+                "drop", f"{path} has no such column; it has {', '.join(columns)}", value=repr(name)
+            )
+    coordinates = [name for name in columns if name != client and name not in drop]
+    if not coordinates:
+        raise InputError("samples", f"{path} has no column of samples besides the client column")
+    rows = len(columns[client])
+    blocks = [_numeric(name, columns[name], rows) for name in coordinates]
+    table = np.concatenate(blocks, axis=1)
+    names, owner = _owners(columns[client], client)
+    order = np.argsort(owner, kind="stable")
+    cuts = np.searchsorted(owner[order], np.arange(1, len(names)))
+    return ClientSamples(names, tuple(np.split(table[order], cuts)))
+
+
+def _owners(column: npt.NDArray[Any], client: str) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:
+    if column.ndim != 1:
+        raise InputError(
+            "client", f"column {client!r} must hold one entry a row, not shape {column.shape[1:]}"
+        )
+    try:  # 2 comes before 10 also where a text file spells numbers
+        ordered = column.astype(np.int64)
+        if not np.array_equal(ordered.astype(column.dtype), column):
+            ordered = column
+    except (ValueError, TypeError, OverflowError):
+        ordered = column
+    if ordered.dtype == object:
+        ordered = ordered.astype(str)
+    values, owner = np.unique(ordered, return_inverse=True)
+    return tuple(str(value) for value in values), owner
+
+
+def _numeric(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+    if len(column) != rows:
+        raise InputError("samples", f"column {name!r} has {len(column)} rows, the client column has {rows}")
+    try:
+        values = column if column.dtype.kind in "fiub" else column.astype(np.float64)
+    except (ValueError, TypeError):
+        bad = next(value for value in column.ravel() if not _is_number(value))
+        raise InputError(
+            "samples",
+            f"column {name!r} holds something else than numbers; leave it out with --drop {name}",
+            value=repr(bad),
+        ) from None
+    return values.reshape(rows, -1)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            columns = {name: stored[name] for name in stored.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise FileFormatError(f"{path}: not a readable .npz file ({error})") from error
+    for name, column in columns.items():
+        if column.ndim == 0:
+            raise FileFormatError(f"{path}: {name!r} is a single number, not an array with a row a sample")
+    return columns
+
+
+def _csv(path: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            header = next(reader, None)
+            if not header:
+                raise FileFormatError(f"{path}: empty; the first line must name the columns")
+            if len(set(header)) != len(header):
+                raise FileFormatError(f"{path}: two columns have the same name")
+            rows = []
+            for row in reader:
+                if not row:
+                    continue
+                if len(row) != len(header):
+                    raise FileFormatError(
+                        f"{path}: line {reader.line_num} has {len(row)} fields, the header has {len(header)}"
+                    )
+                rows.append(row)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FileFormatError(f"{path}: not a readable .csv file ({error})") from error
+    if not rows:
+        raise FileFormatError(f"{path}: no rows below the header")
+    table = np.array(rows, dtype=str)
+    return {name: table[:, i] for i, name in enumerate(header)}
+
+
+def _parquet(path: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            "samples", "parquet files need pyarrow; install it with: pip install 'stackfu[tables]'"
+        ) from None
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise FileFormatError(f"{path}: not a readable .parquet file ({error})") from error
+    return {name: _rectangular(path, name, table[name]) for name in table.column_names}
+
+
+def _rectangular(path: Path, name: str, column: Any) -> npt.NDArray[Any]:
+    """A column of numbers or text, or of equally long lists (feature vectors), as an array."""
+    values = column.to_numpy()
+    if values.dtype == object and len(values) and isinstance(values[0], np.ndarray):
+        if len({len(value) for value in values}) > 1:
+            raise FileFormatError(f"{path}: the lists in column {name!r} differ in length")
+        values = np.stack(values)
+    return np.asarray(values)

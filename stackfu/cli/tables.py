@@ -1,0 +1,146 @@
+"""Results as tables for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
+    from ..leader.frontier import Frontier
+    from ..result import Equilibria, Equilibrium, Solution
+
+__all__ = ["clients_table", "comparison_table", "console", "equilibria_table", "frontier_table", "game_line"]
+
+#: Longer tables are cut: a terminal is no place for a thousand clients.
+MOST_ROWS = 40
+_GOOD = {"CERTIFIED", "CONVERGED", "UNIQUE"}
+
+
+def console() -> Console:
+    """Standard output; piped output is not squeezed into 80 columns."""
+    return Console() if sys.stdout.isatty() else Console(width=120, soft_wrap=False)
+
+
+def number(value: float) -> str:
+    """Four digits: enough for a table, the files have all of them."""
+    return "0" if value == 0 else f"{value:.4g}"
+
+
+def bar(share: float, width: int = 10) -> Text:
+    """A share of 1 as a bar with its percentage."""
+    filled = round(share * width)
+    text = Text("█" * filled, style="cyan").append("░" * (width - filled), style="dim")
+    return text.append(f" {share:>4.0%}")
+
+
+def verdict(name: str) -> Text:
+    """A status or uniqueness, coloured by whether it is good news."""
+    return Text(name.lower().replace("_", " "), style="green" if name in _GOOD else "yellow")
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        left = column.startswith("<")
+        table.add_column(column.lstrip("<"), justify="left" if left else "right", no_wrap=not left)
+    return table
+
+
+def game_line(game: StackelbergGame) -> str:
+    """The game in a sentence."""
+    removed = ", ".join(map(str, game.removed)) if len(game.removed) <= 8 else f"{len(game.removed)} of them"
+    return (
+        f"{len(game.all_sizes)} clients with {game.all_sizes.sum():g} samples; "
+        f"forgotten: {removed or 'nobody'}; remaining: {game.count} with {game.sizes.sum():g} samples."
+    )
+
+
+def clients_table(eq: Equilibrium, title: str) -> Table:
+    """A row a client: what it owns, what it is paid, what it does and what it gets."""
+    game = eq.game
+    low, high = game.thresholds(eq.participation)
+    table = _table(
+        title,
+        "client",
+        "samples",
+        "distance",
+        "cost",
+        "payment",
+        "out below",
+        "full above",
+        "<takes part",
+        "utility",
+    )
+    for k in range(min(game.count, MOST_ROWS)):
+        table.add_row(
+            str(game.remaining[k]),
+            f"{game.sizes[k]:g}",
+            number(game.heterogeneity[k]),
+            number(game.costs[k]),
+            number(eq.payments[k]),
+            number(max(low[k], 0.0)),
+            number(max(high[k], 0.0)),
+            bar(eq.participation[k]),
+            number(eq.utilities[k]),
+        )
+    if game.count > MOST_ROWS:
+        table.add_row("...", *[""] * 7, f"{game.count - MOST_ROWS} more")
+    return table
+
+
+def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], title: str) -> Table:
+    """A row a mechanism."""
+    table = _table(title, "<payments", "spend", "data used", "server loss", "no payments below", "<status")
+    for name, eq, solution in rows:
+        bound = (
+            "" if solution is None or solution.lower_bound == -float("inf") else number(solution.lower_bound)
+        )
+        status = eq.status.name if solution is None else solution.status.name
+        table.add_row(
+            name, number(eq.spend), f"{eq.total:.1%}", number(eq.server_loss), bound, verdict(status)
+        )
+    return table
+
+
+def equilibria_table(found: Equilibria, title: str) -> Table:
+    """A row an equilibrium."""
+    table = _table(
+        title, "", "data used", "taking part", "fully", "spend", "server loss", "residual", "<status"
+    )
+    for i, eq in enumerate(found):
+        table.add_row(
+            f"E{i + 1}",
+            f"{eq.total:.4%}",
+            f"{int((eq.participation > 0).sum())} of {found.game.count}",
+            str(int((eq.participation == 1).sum())),
+            number(eq.spend),
+            f"{eq.server_loss:.6g}",
+            f"{eq.residual:.0e}",
+            verdict(eq.status.name),
+        )
+    return table
+
+
+def frontier_table(frontier: Frontier, title: str) -> Table:
+    """A row a budget."""
+    table = _table(
+        title, "budget", "spend", "data used", "server loss", "no payments below", "taking part", "<status"
+    )
+    for solution, bound in zip(frontier, frontier.lower_bounds, strict=True):
+        table.add_row(
+            number(solution.budget),
+            number(solution.spend),
+            f"{solution.equilibrium.total:.1%}",
+            f"{solution.server_loss:.6g}",
+            f"{bound:.6g}",
+            f"{int((solution.participation > 0).sum())} of {frontier.game.count}",
+            verdict(solution.status.name),
+        )
+    return table

@@ -47,8 +47,15 @@ PRESETS: dict[str, Preset] = {
             train_size=12_000,
             test_size=4_000,
         ),
-        Preset("ag-news", "ag-news", "minilm", 30, _SGD),
-        Preset("cifar100", "cifar100", "resnet20", 50, LocalTraining(epochs=2, batch=64, learning_rate=0.2)),
+        Preset("ag-news", "ag-news", "minilm", 20, _SGD),
+        Preset(
+            "cifar100",
+            "cifar100",
+            "resnet20",
+            30,
+            LocalTraining(epochs=2, batch=64, learning_rate=0.3),
+            distil_interval=10,
+        ),
         Preset(
             "ag-news-finetune",
             "ag-news",

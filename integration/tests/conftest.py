@@ -23,6 +23,13 @@ SETTINGS = LocalTraining(epochs=2, batch=16, learning_rate=0.2)
 ROUNDS = 12
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # typer still imports names that click has deprecated
+    config.addinivalue_line(
+        "filterwarnings", "ignore:.*deprecated and will be removed in Click:DeprecationWarning"
+    )
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     before = torch.get_num_threads()

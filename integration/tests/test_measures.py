@@ -61,7 +61,9 @@ def test_membership_attack_sees_memorised_data_and_retraining_hides_it(federatio
         train_federation(Federation(tuple(clients), federation.model), LocalTraining(), 5, seed=0), REMOVED, 1
     )
     assert membership_auc(noisy, fitted.final, REMOVED) > 0.7
-    assert membership_auc(noisy, retrained.weights, REMOVED) < membership_auc(noisy, fitted.final, REMOVED) - 0.1
+    assert (
+        membership_auc(noisy, retrained.weights, REMOVED) < membership_auc(noisy, fitted.final, REMOVED) - 0.1
+    )
 
 
 def test_backdoor_success_counts_hits(federation, trained):

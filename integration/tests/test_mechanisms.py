@@ -33,7 +33,9 @@ def test_the_game_is_that_of_the_federation(federation, game):
     sigma = game.embeddings.bandwidth
     a, b = samples[2], samples[5]
     squared = ((a[:, None] - b[None]) ** 2).sum(-1)
-    np.testing.assert_allclose(game.embeddings.gram[2, 5], np.exp(-squared / (2 * sigma**2)).mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        game.embeddings.gram[2, 5], np.exp(-squared / (2 * sigma**2)).mean(), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -74,7 +76,9 @@ def test_the_finite_sample_term_buys_more_data(game, offers):
         return game.server_loss(made.participation) + game.finite_sample_penalty(made.participation)
 
     assert penalised(offers["certified-finite"]) <= penalised(offers["certified"]) + 1e-6
-    assert offers["certified-finite"].objective == pytest.approx(penalised(offers["certified-finite"]), rel=1e-6)
+    assert offers["certified-finite"].objective == pytest.approx(
+        penalised(offers["certified-finite"]), rel=1e-6
+    )
     used = {m: game.profile(offers[m].participation).total for m in ("certified", "certified-finite")}
     assert used["certified-finite"] >= used["certified"] - 1e-6
 

@@ -15,6 +15,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
 
 __all__ = ["InProcessGrid"]
 
@@ -35,6 +36,8 @@ class InProcessGrid(Grid):
     ) -> None:
         self._app, self._wire = app, wire
         self._run = Run.create_empty(run_id=1)
+        # an engine says who the process is before it runs a server app; messages carry it
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
         self._numbers = itertools.count(1)
         self._inbox: dict[str, Message] = {}
         self.bytes_down: dict[str, int] = {}  # by message type
@@ -82,7 +85,9 @@ class InProcessGrid(Grid):
         """Hand out the replies to these messages."""
         return [self._inbox.pop(name) for name in list(message_ids) if name in self._inbox]
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
         """Deliver messages and return the replies."""
         return self.pull_messages(self.push_messages(messages))
 

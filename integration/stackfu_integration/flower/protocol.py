@@ -61,7 +61,9 @@ class Refusal:
 
 def numbers(**vectors: NDArray[np.float64]) -> ArrayRecord:
     """Pack vectors of double precision."""
-    return ArrayRecord({name: Array(np.ascontiguousarray(v, dtype=np.float64)) for name, v in vectors.items()})
+    return ArrayRecord(
+        {name: Array(np.ascontiguousarray(v, dtype=np.float64)) for name, v in vectors.items()}
+    )
 
 
 def read_numbers(record: ArrayRecord, name: str) -> NDArray[np.float64]:
@@ -69,7 +71,9 @@ def read_numbers(record: ArrayRecord, name: str) -> NDArray[np.float64]:
     return np.asarray(record[name].numpy(), dtype=np.float64)
 
 
-def messages_to(nodes: Mapping[int, int], message_type: str, contents: Mapping[int, RecordDict]) -> list[Message]:
+def messages_to(
+    nodes: Mapping[int, int], message_type: str, contents: Mapping[int, RecordDict]
+) -> list[Message]:
     """Return one message a client, in ascending client number."""
     return [
         Message(contents[client], dst_node_id=nodes[client], message_type=message_type)

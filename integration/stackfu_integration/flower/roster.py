@@ -70,5 +70,7 @@ def call_the_roll(
             ledger.add_fault("", client, "roll", f"joined twice: node {node} beside node {chosen}")
         roster[client] = chosen
     if len(roster) < least:
-        raise NotEnoughNodesError(f"{len(roster)} of {clients} clients came within {wait:g} s, {least} are needed")
+        raise NotEnoughNodesError(
+            f"{len(roster)} of {clients} clients came within {wait:g} s, {least} are needed"
+        )
     return roster

@@ -59,7 +59,9 @@ def average(models: Mapping[int, ArrayRecord], samples: Mapping[int, int]) -> Ar
         for client in sorted(models):
             acc += models[client][name].numpy().astype(np.float64) * (samples[client] / total)
         # counters, as batch normalisation keeps them, are whole numbers
-        mean[name] = Array((acc if np.issubdtype(values.dtype, np.floating) else np.rint(acc)).astype(values.dtype))
+        mean[name] = Array(
+            (acc if np.issubdtype(values.dtype, np.floating) else np.rint(acc)).astype(values.dtype)
+        )
     return ArrayRecord(mean)
 
 
@@ -124,7 +126,9 @@ class ParticipationFedAvg(Strategy):
         for client, problem in problems.items():
             log(WARNING, "round %d, client %d: %s", number, client, problem)
         if not models:
-            raise NobodyAnsweredError(f"round {number}: no usable model from clients {sorted(self.cohort)}: {problems}")
+            raise NobodyAnsweredError(
+                f"round {number}: no usable model from clients {sorted(self.cohort)}: {problems}"
+            )
         arrays = average(models, samples)
         self._finished(RoundOutcome(number, arrays, samples, problems))
         return arrays, MetricRecord({"num-examples": sum(samples.values()), "clients": len(models)})
@@ -150,7 +154,9 @@ class ParticipationFedAvg(Strategy):
         for name, array in arrays.items():
             values, sent = array.numpy(), self._sent[name].numpy()
             if values.shape != sent.shape or values.dtype != sent.dtype:
-                return f"sent {name} as {values.dtype}{list(values.shape)}, not {sent.dtype}{list(sent.shape)}"
+                return (
+                    f"sent {name} as {values.dtype}{list(values.shape)}, not {sent.dtype}{list(sent.shape)}"
+                )
             if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
                 return f"sent numbers in {name} that are not finite"
         return None

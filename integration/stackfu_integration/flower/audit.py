@@ -1,0 +1,208 @@
+"""The audit of a removal request: who left, what was paid, what is proved, what was forgotten.
+
+Everything is read from the ledger, so the report can be written again at any time and says the same.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stackfu.errors import InputError
+from stackfu_integration.flower.ledger import PaymentLedger
+from stackfu_integration.storage import write_json, write_text
+
+__all__ = ["audit", "render", "write_audit"]
+
+
+def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
+    """Gather the facts of a request from the ledger."""
+    opened = ledger.last(request, "request")
+    if opened is None:
+        known = ", ".join(ledger.requests()) or "none"
+        raise InputError("request", f"is not in the ledger (known: {known})", value=request)
+    offers = ledger.by_client(request, "offer")
+    embeddings = ledger.by_client(request, "embedding")
+    commitments = ledger.by_client(request, "commitment")
+    payments = ledger.by_client(request, "payment")
+    excluded = ledger.by_client(request, "excluded")
+    measures = ledger.by_client(request, "measure")
+    delivered: dict[int, int] = {}
+    for event in ledger.events(request, "work"):
+        delivered[event.client] = delivered.get(event.client, 0) + 1
+    removed = opened.detail["removed"]
+    clients = []
+    for client in sorted(set(embeddings) | set(excluded) | set(removed)):
+        committed = commitments.get(client)
+        clients.append(
+            {
+                "client": client,
+                "role": "removed" if client in removed else "left out" if client in excluded else "remaining",
+                "samples": embeddings[client].amount if client in embeddings else None,
+                "price": offers[client].amount if client in offers else None,
+                "share": committed.amount if committed else 0.0,
+                "samples_used": committed.detail["samples"] if committed else 0,
+                "rounds_agreed": committed.detail["rounds"] if committed else 0,
+                "rounds_delivered": delivered.get(client, 0),
+                "paid": payments[client].amount if client in payments else 0.0,
+                "measures": measures[client].detail if client in measures else {},
+            }
+        )
+    game, solution = ledger.last(request, "game"), ledger.last(request, "solution")
+    committed_row, settled = ledger.last(request, "committed"), ledger.last(request, "settled")
+    unlearned, measured, closed = (ledger.last(request, kind) for kind in ("unlearned", "measured", "closed"))
+    faults = [
+        {"client": e.client, "phase": e.detail["phase"], "problem": e.detail["problem"]}
+        for e in (*ledger.events("", "fault"), *ledger.events(request, "fault"))
+    ]
+    return {
+        "request": request,
+        "opened": opened.at,
+        "closed": closed.at if closed else None,
+        "removed": removed,
+        "terms": opened.detail["terms"],
+        "budget": game.amount if game else None,
+        "full_price": game.detail["full_price"] if game else None,
+        "bandwidth": game.detail["bandwidth"] if game else None,
+        "clipped": game.detail["clipped"] if game else None,
+        "certificate": {k: v for k, v in solution.detail.items() if k != "participation"}
+        if solution
+        else None,
+        "offers_made": solution.round + 1 if solution else 0,
+        "responses": committed_row.detail if committed_row else None,
+        "paid": settled.amount if settled else 0.0,
+        "model_before": opened.detail["before"],
+        "model_after": unlearned.detail["model"] if unlearned else None,
+        "model_moved": measured.amount if measured else None,
+        "clients": clients,
+        "faults": faults,
+    }
+
+
+def write_audit(ledger: PaymentLedger, request: str, folder: Path) -> dict[str, Any]:
+    """Write ``audit-REQUEST.json`` and ``audit-REQUEST.md`` and return the facts."""
+    facts = audit(ledger, request)
+    write_json(folder / f"audit-{request}.json", facts)
+    write_text(folder / f"audit-{request}.md", render(facts))
+    return facts
+
+
+def _number(value: Any, digits: int = 4) -> str:
+    return "" if value is None else f"{value:.{digits}g}"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(r) + " |" for r in rows),
+    ]
+
+
+def render(facts: dict[str, Any]) -> str:
+    """Return the audit as Markdown."""
+    names = ", ".join(str(c) for c in facts["removed"])
+    lines = [f"# Removal request {facts['request']}", ""]
+    lines += [
+        f"Opened {facts['opened']}, {'closed ' + facts['closed'] if facts['closed'] else 'not closed yet'}.",
+        "",
+    ]
+    lines += ["## Who left", "", f"Clients {names}.", ""]
+
+    lines += ["## What was paid", ""]
+    if facts["budget"] is None:
+        lines += ["No offers have been made yet.", ""]
+    else:
+        share = (
+            f" ({facts['paid'] / facts['full_price']:.0%} of what full participation costs)"
+            if facts["full_price"]
+            else ""
+        )
+        lines += [f"{_number(facts['paid'], 6)} of a budget of {_number(facts['budget'], 6)}{share}.", ""]
+        rows = [
+            [
+                str(c["client"]),
+                c["role"],
+                _number(c["samples"], 8),
+                _number(c["price"], 6),
+                f"{100 * c['share']:.2f} %",
+                str(c["samples_used"]),
+                f"{c['rounds_delivered']} of {c['rounds_agreed']}",
+                _number(c["paid"], 6),
+            ]
+            for c in facts["clients"]
+        ]
+        lines += _table(
+            ["client", "role", "samples", "price", "share", "samples used", "rounds", "paid"], rows
+        ) + [""]
+
+    proof = facts["certificate"]
+    lines += ["## Certificate of the equilibrium", ""]
+    if proof is None:
+        lines += ["None yet.", ""]
+    else:
+        lines += [f"- method {proof['method']}: {proof['status']} ({proof['meaning']})"]
+        if proof["lower_bound"] is not None:
+            bound = f"no payments within the budget do better than {_number(proof['lower_bound'], 8)}"
+            lines += [f"- server loss {_number(proof['server_loss'], 8)}; {bound}"]
+        else:
+            lines += [f"- server loss {_number(proof['server_loss'], 8)}, without a lower bound"]
+        lines += [
+            f"- no client gains more than {proof['regret']:.1e} by deviating; "
+            f"equilibrium conditions hold to {proof['residual']:.1e}; uniqueness: {proof['uniqueness'].lower()}",
+            f"- offers were made {facts['offers_made']} time(s)",
+        ]
+        answer = facts["responses"]
+        if answer is not None:
+            word = (
+                "nobody moved any more"
+                if answer["settled"]
+                else f"the clients still moved by {answer['move']:.2g}"
+            )
+            lines += [
+                f"- after {answer['announcements']} announcement(s) {word}; the largest difference from the certified "
+                f"participation is {answer['from_certified']:.1e}",
+                f"- at the committed participation the largest regret is {answer['regret']:.1e} and the server loss "
+                f"{_number(answer['server_loss'], 8)}",
+            ]
+        if facts["terms"]["epsilon"] is not None:
+            lines += [
+                f"- embeddings are ({facts['terms']['epsilon']:g}, {facts['terms']['delta']:g})-differentially private; "
+                f"the bias of the noise in squared distances was taken out, and the Gram matrix then moved by "
+                f"{_number(facts['clipped'], 3)} to be one"
+            ]
+        lines += [""]
+
+    lines += ["## Measures of forgetting", ""]
+    if facts["terms"]["unlearning"] == "retrain":
+        lines += [
+            "The model was trained again from its first weights; the removed clients' data was not used.",
+            "",
+        ]
+    else:
+        lines += ["The trained model was trained on without the removed clients.", ""]
+    if facts["model_moved"] is not None:
+        lines += [f"Distance between the weights before and after: {_number(facts['model_moved'], 6)}.", ""]
+    measured = [c for c in facts["clients"] if c["measures"]]
+    if measured:
+        names = sorted({key.split(".", 1)[1] for c in measured for key in c["measures"]})
+        rows = []
+        for c in measured:
+            row = [str(c["client"]), c["role"], f"{100 * c['share']:.0f} %"]
+            for name in names:
+                before, after = c["measures"].get(f"before.{name}"), c["measures"].get(f"after.{name}")
+                row.append(f"{_number(before)} → {_number(after)}")
+            rows.append(row)
+        lines += _table(["client", "role", "share", *names], rows) + [""]
+        lines += [
+            "Each client measured the model before and after on its own data. `membership-auc` is the success of a "
+            "confidence attack that tells the client's training samples from its unseen ones: 0.5 is chance, and "
+            "clients with a share of 0 show what chance looks like here.",
+            "",
+        ]
+    lines += ["## Faults", ""]
+    if facts["faults"]:
+        lines += [f"- client {f['client']}, {f['phase']}: {f['problem']}" for f in facts["faults"]]
+    else:
+        lines += ["None."]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,175 @@
+"""The lab's clients as participants of a Flower federation: same data, same model, same seeds as in process."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from stackfu_integration.data import dirichlet_partition, load_dataset
+from stackfu_integration.federation import (
+    Federation,
+    LocalTraining,
+    build_federation,
+    client_seed,
+    local_train,
+)
+from stackfu_integration.flower.client import Participant, add_mechanism
+from stackfu_integration.measures.forgetting import separation
+from stackfu_integration.models import Classifier, Identity
+
+__all__ = [
+    "LabParticipant",
+    "initial_arrays",
+    "lab_client_app",
+    "load_federation",
+    "read_arrays",
+    "write_arrays",
+]
+
+_SHARE = 31  # the stream from which unlearning methods of the lab draw a client's share of its samples
+
+
+@lru_cache(maxsize=4)
+def _federation(
+    dataset: str, clients: int, beta: float, seed: int, min_train: int, min_test: int
+) -> Federation:
+    data = load_dataset(dataset)
+    partition = dirichlet_partition(
+        data.train.y,
+        data.test.y,
+        beta=beta,
+        seed=seed,
+        clients=clients,
+        min_train=min_train,
+        min_test=min_test,
+        dataset_digest=data.digest,
+    )
+    backbone = Identity(int(np.prod(data.train.x.shape[1:])))
+    device = torch.device("cpu")
+    train, test = backbone.prefix(data.train.x, device), backbone.prefix(data.test.x, device)
+    return build_federation(partition, (train, data.train.y), (test, data.test.y), backbone, data.classes)
+
+
+def load_federation(run_config: Mapping[str, Any]) -> Federation:
+    """Return the federation that a run config describes, the same on every machine."""
+    return _federation(
+        str(run_config.get("dataset", "digits")),
+        int(run_config.get("clients", 10)),
+        float(run_config.get("beta", 0.5)),
+        int(run_config.get("seed", 0)),
+        int(run_config.get("min-train", 12)),
+        int(run_config.get("min-test", 5)),
+    )
+
+
+def read_arrays(model: torch.nn.Module) -> ArrayRecord:
+    """Return a model's state as Flower's record."""
+    state = model.state_dict()
+    return ArrayRecord(
+        OrderedDict((name, Array(value.detach().cpu().numpy().copy())) for name, value in state.items())
+    )
+
+
+def write_arrays(model: torch.nn.Module, arrays: ArrayRecord) -> None:
+    """Set a model's state."""
+    model.load_state_dict({name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()})
+
+
+def initial_arrays(run_config: Mapping[str, Any]) -> ArrayRecord:
+    """Return the first model of a run."""
+    return read_arrays(load_federation(run_config).model(int(run_config.get("seed", 0))))
+
+
+class LabParticipant(Participant):
+    """One client of a lab federation."""
+
+    def __init__(
+        self, federation: Federation, number: int, settings: LocalTraining, key: bytes | None = None
+    ) -> None:
+        torch.set_num_threads(1)  # the models are small, and sums keep their order
+        self.federation, self.settings, self.noise_key = federation, settings, key
+        self._number, self._data = number, federation.clients[number]
+
+    @classmethod
+    def from_context(cls, context: Context) -> LabParticipant:
+        """Build the participant of a node: its number is ``partition-id``, the rest is the run's config."""
+        run = context.run_config
+        settings = LocalTraining(
+            epochs=float(run.get("local-epochs", 2.0)),
+            batch=int(run.get("batch-size", 32)),
+            learning_rate=float(run.get("learning-rate", 0.5)),
+        )
+        key = context.node_config.get("noise-key")
+        number = int(context.node_config["partition-id"])
+        return cls(load_federation(run), number, settings, str(key).encode() if key else None)
+
+    @property
+    def client(self) -> int:
+        """The partition's number."""
+        return self._number
+
+    @property
+    def size(self) -> int:
+        """Training samples."""
+        return len(self._data.train)
+
+    def _model(self, arrays: ArrayRecord) -> Classifier:
+        model = self.federation.model(0)
+        write_arrays(model, arrays)
+        return model
+
+    def samples(self, arrays: ArrayRecord) -> NDArray[np.float64]:
+        """Return penultimate features of the training data."""
+        model = self._model(arrays)
+        with torch.no_grad():
+            parts = [model.features(x).float() for x in self._data.train.x.split(512)]
+        return torch.cat(parts).numpy().astype(np.float64)
+
+    def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
+        """Train one round on the share that the seed draws."""
+        seed, number = int(config["seed"]), int(config["server-round"]) - 1  # type: ignore[call-overload]
+        data = self._data.train.share(share, client_seed(seed, self.client, 0, _SHARE))
+        model = self._model(arrays)
+        local_train(model, data, client_seed(seed, self.client, number), self.settings)
+        return read_arrays(model), len(data)
+
+    def measure(self, arrays: ArrayRecord) -> dict[str, float]:
+        """Return loss and accuracy on unseen data, and how well a confidence attack tells members from strangers."""
+        model = self._model(arrays)
+        confidences = []
+        with torch.no_grad():
+            for data in (self._data.train, self._data.test):
+                scores = model(data.x).double()
+                confidences.append(scores.softmax(1).gather(1, data.y[:, None]).flatten())
+            test = self._data.test
+            loss = float(functional.cross_entropy(scores, test.y))
+            accuracy = float((scores.argmax(1) == test.y).double().mean())
+        return {"loss": loss, "accuracy": accuracy, "membership-auc": separation(*confidences)}
+
+
+def lab_client_app(load: Any = LabParticipant.from_context) -> ClientApp:
+    """Return a client app with ordinary training and the mechanism."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        participant = load(context)
+        content = message.content
+        arrays, used = participant.train(
+            content.array_records["arrays"], 1.0, content.config_records["config"]
+        )
+        metrics = MetricRecord({"num-examples": used})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+    return add_mechanism(app, load)

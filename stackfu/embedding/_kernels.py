@@ -60,9 +60,15 @@ class _Vectors:
         return self.builder.load(where, align=4 if self.single else 8)
 
     def broadcast(self, pointer, index):
+        return self.splat(self.builder.load(self.at(pointer, index)))
+
+    def splat(self, value):
+        """A vector of this scalar; a double is rounded to the type of the vector."""
+        if self.single and value.type == ir.DoubleType():
+            value = self.builder.fptrunc(value, self.vector.element)
         undefined = ir.Constant(self.vector, ir.Undefined)
         zero = ir.Constant(ir.IntType(32), 0)
-        one = self.builder.insert_element(undefined, self.builder.load(self.at(pointer, index)), zero)
+        one = self.builder.insert_element(undefined, value, zero)
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
         return self.builder.shuffle_vector(one, undefined, zeros)
 
@@ -90,8 +96,8 @@ class _Vectors:
         return s, b.fmul(polynomial, f)
 
 
-def _register_block(v, left, right, left_start, right_start, d, direct):
-    """Emit acc[r][c] = left_start[r] + right_start[c] + left[r].right[c], or - |left[r] - right[c]|^2 instead."""
+def _register_block(v, left, right, left_start, right_start, d, unit=None):
+    """Emit acc[r][c] = left_start[r] + right_start[c] + left[r].right[c], or - |(left[r] - right[c]) unit|^2."""
     b, vectors = v.builder, COLUMNS // v.lanes
     block = [(r, c) for r in range(ROWS) for c in range(vectors)]
     total = {rc: cgutils.alloca_once(b, v.vector) for rc in block}
@@ -114,12 +120,10 @@ def _register_block(v, left, right, left_start, right_start, d, direct):
             for r in range(ROWS):
                 row = v.broadcast(left_k, r)
                 for c in range(vectors):
-                    factor = other = columns[c]
-                    if direct:
-                        factor = b.fsub(row, columns[c])
+                    factor, other = row, columns[c]
+                    if unit is not None:
+                        factor = b.fmul(b.fsub(row, columns[c]), unit)
                         other = b.fneg(factor)
-                    else:
-                        other = row
                     b.store(v.fma(other, factor, b.load(part[r, c])), part[r, c])
         for rc in block:
             b.store(b.fadd(b.load(total[rc]), b.load(part[rc])), total[rc])
@@ -144,18 +148,15 @@ def _block_pointers(context, builder, signature, args):
 
 
 def _add_complements(direct):
-    def typed(typingctx, left, left_start, p, right, right_start, q, d, count, sums):
+    def typed(typingctx, left, left_start, p, right, right_start, q, d, count, sums, unit):
         """sums[c] += sum over the rows of group p of 1 - 2^acc, ``count`` of the rows being samples, not padding."""
 
         def codegen(context, builder, signature, args):
             v = _Vectors(context, builder, signature.args[0].dtype)
-            acc = _register_block(v, *_block_pointers(context, builder, signature, args), direct=direct)
+            unit = v.splat(args[9]) if direct else None
+            acc = _register_block(v, *_block_pointers(context, builder, signature, args), unit=unit)
             sums_data = context.make_array(signature.args[8])(context, builder, args[8]).data
-            counts = builder.fptrunc(args[7], v.vector.element) if v.single else args[7]
-            undefined = ir.Constant(v.vector, ir.Undefined)
-            zeros = ir.Constant(ir.VectorType(ir.IntType(32), v.lanes), [0] * v.lanes)
-            one = builder.insert_element(undefined, counts, ir.Constant(ir.IntType(32), 0))
-            counts = builder.shuffle_vector(one, undefined, zeros)
+            counts = v.splat(args[7])
             for c in range(len(acc[0])):
                 powers = products = v.constant(0.0)
                 for r in range(ROWS):
@@ -169,7 +170,7 @@ def _add_complements(direct):
                 builder.store(builder.fadd(builder.load(where, align=8), complement), where, align=8)
             return context.get_dummy_value()
 
-        return types.void(left, left_start, p, right, right_start, q, d, count, sums), codegen
+        return types.void(left, left_start, p, right, right_start, q, d, count, sums, unit), codegen
 
     return typed
 
@@ -184,7 +185,7 @@ def store_squared_distances(typingctx, left, left_start, p, right, right_start, 
 
     def codegen(context, builder, signature, args):
         v = _Vectors(context, builder, signature.args[0].dtype)
-        acc = _register_block(v, *_block_pointers(context, builder, signature, args), direct=True)
+        acc = _register_block(v, *_block_pointers(context, builder, signature, args), unit=v.constant(1.0))
         data = context.make_array(signature.args[7])(context, builder, args[7]).data
         for r in range(ROWS):
             for c in range(len(acc[0])):
@@ -243,6 +244,7 @@ def sum_complements(
     starts,
     first,
     direct,
+    unit,
     out,
 ):
     """Add the sums of 1 - k of every run of left groups with every client on the right to ``out[run, client]``.
@@ -263,10 +265,14 @@ def sum_complements(
             sums[:] = 0.0
             if direct:
                 for p in range(run_starts[run], run_starts[run + 1]):
-                    add_complements_direct(left, left_start, p, right, right_start, q, d, counts[p], sums)
+                    add_complements_direct(
+                        left, left_start, p, right, right_start, q, d, counts[p], sums, unit
+                    )
             else:
                 for p in range(run_starts[run], run_starts[run + 1]):
-                    add_complements_expanded(left, left_start, p, right, right_start, q, d, counts[p], sums)
+                    add_complements_expanded(
+                        left, left_start, p, right, right_start, q, d, counts[p], sums, unit
+                    )
             column, owner = begin, client
             while column < end:
                 stop = min(end, starts[owner + 1])

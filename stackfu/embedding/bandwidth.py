@@ -114,17 +114,18 @@ def _exact(samples: Samples) -> Bandwidth:
     low, high = _likely_bracket(samples)
     everything = False
     while True:
-        below, bins, found = _count(samples, low, high)
+        width = max((high - low) / _BINS, float(np.finfo(float).tiny))
+        below, bins, found = _count(samples, low, width)
         inside = ranks - below
         if inside[0] < 0 or inside[1] >= bins.sum():  # rare: the random pairs misjudged where the middle lies
             assert not everything
             low, high, everything = 0.0, _above_all_distances(samples), True
             continue
-        if bins.sum() <= len(found):
-            middle = np.partition(found[: bins.sum()], inside)[inside]
+        if bins.sum() == len(found):
+            middle = np.partition(found, inside)[inside]
             break
         first, last = np.searchsorted(np.cumsum(bins), inside, side="right")
-        edges = low + (high - low) / len(bins) * np.array([first, last + 1])
+        edges = low + width * np.array([first, last + 1])
         # Counting divides by the width, so an edge may be off by rounding: one more float on either side is safe.
         narrower = (
             max(low, float(np.nextafter(edges[0], -1.0))),
@@ -138,8 +139,11 @@ def _exact(samples: Samples) -> Bandwidth:
     return Bandwidth(sigma, "exact", (sigma, sigma), 1.0, pairs)
 
 
-def _count(samples: Samples, low: float, high: float) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
-    """Return how many squared distances lie below ``low``, a histogram of [low, high), and the first values there."""
+def _count(samples: Samples, low: float, width: float) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
+    """Return how many squared distances lie below ``low``, a histogram from there on, and the values in it.
+
+    The list of values is shorter than the histogram says if there are too many of them.
+    """
     from stackfu.embedding import _kernels
 
     n, d = samples.n, samples.dimension
@@ -148,7 +152,6 @@ def _count(samples: Samples, low: float, high: float) -> tuple[int, NDArray[np.i
     left = pack(samples, 0, n, _kernels.ROWS, 1.0, double, direct=True)
     right = pack(samples, 0, n, _kernels.COLUMNS, 1.0, double, direct=True)
     step = max(1, len(left.values) // 256)
-    width = (high - low) / _BINS
 
     def count(start: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         bins = np.zeros(_BINS + 2, dtype=np.int64)
@@ -162,7 +165,6 @@ def _count(samples: Samples, low: float, high: float) -> tuple[int, NDArray[np.i
     parts = list(in_order(count, range(0, len(left.values), step)))
     bins = np.sum([b for b, _ in parts], axis=0)
     listed = np.concatenate([f for _, f in parts])
-    # A tile that ran out of room leaves the list shorter than the histogram says: not all values are known.
     return int(bins[0]), bins[1:-1], listed
 
 

@@ -83,9 +83,13 @@ def pack(
     direct: bool,
     by_client: bool = False,
 ) -> Packed:
-    """Centre, scale and regroup rows; with ``by_client`` every client starts a group of its own."""
+    """Centre, scale and regroup rows; with ``by_client`` every client starts a group of its own.
+
+    Rows whose differences will be formed are left as they are: centring would round away what sets them apart.
+    """
     from stackfu.embedding._kernels import pack_rows
 
+    origin, scale = (np.zeros(samples.dimension), 1.0) if direct else (samples.centre, scale)
     lengths = np.array([stop - start])
     if by_client:
         cuts = samples.starts[samples.clients(start, stop)][1:]
@@ -100,7 +104,7 @@ def pack(
     shifts = run_starts[:-1] * width - first_rows[:-1]  # place of a row, minus its number
     for row, rows in samples.pieces(start, stop):
         run = int(np.searchsorted(first_rows, row, side="right")) - 1
-        pack_rows(rows, samples.centre, scale, row + int(shifts[run]), not direct, values, halves)
+        pack_rows(rows, origin, scale, row + int(shifts[run]), not direct, values, halves)
     return Packed(start, stop, values, halves, counts, run_starts)
 
 
@@ -152,7 +156,8 @@ def _tile_sums(
             _kernels.sum_complements(
                 tile.values, tile.halves, tile.counts, tile.run_starts, panel.values, panel.halves,
                 samples.dimension, (begin - panel.start) // _kernels.COLUMNS,
-                -(-(end - panel.start) // _kernels.COLUMNS), panel.start, samples.starts, theirs.start, direct, sums,
+                -(-(end - panel.start) // _kernels.COLUMNS), panel.start, samples.starts, theirs.start,
+                direct, scale, sums,
             )  # fmt: skip
         results.append(((mine, theirs), sums))
     beyond = results[1][1]

@@ -153,7 +153,10 @@ class MeanEmbeddings:
         >>> MeanEmbeddings.from_gram([[1.0, 0.5], [0.5, 1.0]]).distance(0, 1)
         1.0
         """
-        array = np.array(gram, dtype=np.float64)
+        try:
+            array = np.array(gram, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError("gram", "must be a square matrix of numbers") from None
         if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] == 0:
             raise InputError("gram", f"must be a square matrix, not shape {array.shape}")
         if len(array) > LARGEST_GRAM:

@@ -25,7 +25,9 @@ def machine() -> dict[str, object]:
     model = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line
+        ]
         model = names[0] if names else model
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
@@ -82,7 +84,9 @@ def write(path: Path, section: str, rows: list[Row], facts: dict[str, object], q
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m stackfu_bench.peers", description="stackfu beside its peers")
+    parser = argparse.ArgumentParser(
+        prog="python -m stackfu_bench.peers", description="stackfu beside its peers"
+    )
     parser.add_argument("sections", nargs="*", choices=[[], *SECTIONS], help="default: all that exist")
     parser.add_argument("--quick", action="store_true", help="small sizes, a minute in all")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="DIR", help="where the figures go")

@@ -41,7 +41,9 @@ def stackfu_gram(samples: list[np.ndarray], sigma: float) -> np.ndarray:
 def sklearn_gram(samples: list[np.ndarray], sigma: float) -> np.ndarray:
     from sklearn.metrics.pairwise import rbf_kernel
 
-    return _by_blocks(samples, lambda a, b: float(rbf_kernel(a, b, gamma=0.5 / sigma**2).mean(dtype=np.float64)))
+    return _by_blocks(
+        samples, lambda a, b: float(rbf_kernel(a, b, gamma=0.5 / sigma**2).mean(dtype=np.float64))
+    )
 
 
 def torch_gram(samples: list[np.ndarray], sigma: float, tile: int = 1024) -> np.ndarray:
@@ -114,7 +116,9 @@ def bare_product(samples: list[np.ndarray], sigma: float, tile: int = 1024) -> N
             for a in range(0, len(x[i]), tile):
                 for b in range(0, len(x[j]), tile):
                     rows, columns = x[i][a : a + tile], x[j][b : b + tile]
-                    torch.mm(rows, columns.T, out=space[: len(rows) * len(columns)].view(len(rows), len(columns)))
+                    torch.mm(
+                        rows, columns.T, out=space[: len(rows) * len(columns)].view(len(rows), len(columns))
+                    )
 
 
 def _upper(m: int, total: Callable[[int, int], float]) -> np.ndarray:
@@ -153,7 +157,9 @@ def peers_that_work() -> dict[str, Callable[[list[np.ndarray], float], np.ndarra
 def peak_memory(n: int, d: int) -> float:
     """Peak resident memory in MB beyond interpreter, libraries, compiled kernels and input, in a fresh process."""
     code = f"from stackfu_bench.peers.embedding import _peak; _peak({n}, {d})"
-    return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    return float(
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    )
 
 
 def _peak(n: int, d: int) -> None:
@@ -189,14 +195,38 @@ def run(quick: bool) -> list[Row]:
             task = f"gram, n={n}, d={d}"
             for name, theirs in best.items():
                 target = TARGETS[d] if name == fastest and not quick else None
-                rows.append(Row(task, name, ours, theirs, target=target, note="fastest peer" if name == fastest else ""))
+                rows.append(
+                    Row(
+                        task,
+                        name,
+                        ours,
+                        theirs,
+                        target=target,
+                        note="fastest peer" if name == fastest else "",
+                    )
+                )
             rows.append(
-                Row(task, "bare product (torch.mm)", ours, floor, target=FLOOR if d == 384 and not quick else None)
+                Row(
+                    task,
+                    "bare product (torch.mm)",
+                    ours,
+                    floor,
+                    target=FLOOR if d == 384 and not quick else None,
+                )
             )
     rows += _growth(quick)
     if not quick and os.path.exists("/proc/self/clear_refs"):
         for d in (16, 384):
-            rows.append(Row(f"peak memory beyond the input, n=40000, d={d}", "limit", peak_memory(40_000, d), 64.0, "MB", 1.0))
+            rows.append(
+                Row(
+                    f"peak memory beyond the input, n=40000, d={d}",
+                    "limit",
+                    peak_memory(40_000, d),
+                    64.0,
+                    "MB",
+                    1.0,
+                )
+            )
     return rows
 
 
@@ -209,7 +239,9 @@ def _growth(quick: bool) -> list[Row]:
     ):
         sizes = tuple(s // 4 for s in sizes) if quick else sizes
         tasks = {
-            str(n): lambda s=clients(n, 16), f=features: MeanEmbeddings.from_samples(s, bandwidth=6.0, features=f)
+            str(n): lambda s=clients(n, 16), f=features: MeanEmbeddings.from_samples(
+                s, bandwidth=6.0, features=f
+            )
             for n in sizes
         }
         best = interleaved(tasks, repeats=9)

@@ -30,7 +30,9 @@ class Row:
         return self.theirs / self.ours
 
 
-def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int, seconds: float = 60.0) -> dict[str, float]:
+def interleaved(
+    tasks: Mapping[str, Callable[[], object]], repeats: int, seconds: float = 60.0
+) -> dict[str, float]:
     """Best time of each task, the tasks taking turns so that a busy machine is unfair to all of them alike.
 
     Every task runs once before the clock starts (compilation, caches). A task that has used up its share of

@@ -163,7 +163,7 @@ def expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b):
 
 
 @njit(cache=True)
-def first_violation(c0, c1, c2, tiny):
+def first_violation(c0, c1, c2, tiny, tiny1, tiny2):
     """Smallest u >= 0 just after which c0 + c1 u + c2 u^2 >= 0 fails; 2.0 if never before u = 2."""
     if c0 > tiny:
         if c2 == 0.0 or abs(c2) < 1e-300:
@@ -181,10 +181,10 @@ def first_violation(c0, c1, c2, tiny):
             if r2 > 0.0:
                 best = min(best, r2)
         return best
-    if c1 < -tiny:
+    if c1 < -tiny1:
         return 0.0
-    if c1 <= tiny:
-        return 0.0 if c2 < -tiny else 2.0
+    if c1 <= tiny1:
+        return 0.0 if c2 < -tiny2 else 2.0
     return -c1 / c2 if c2 < 0.0 else 2.0
 
 
@@ -521,26 +521,31 @@ def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, r
         # ---- the piece with these sets: how far down does it reach, and what ends it?
         size = max(1.0, expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b))
         full = 0
+        slope, bend = 1.0, 1.0  # fast movements come with as much more rounding
         for k in range(N):
             if status[k] == FULL:
                 full += 1
+            slope += abs(z[1, k])
+            bend += abs(z[2, k])
+        # going round in circles means that rounding is taken for a reason to move: be less sensitive
+        loose = TINY if idle < 3 * N + 10 else (1e2 * TINY if idle < 8 * N + 40 else 1e4 * TINY)
         reach = 2.0
         event, side, worst, eager = -1, 0, 0.0, 0
         for k in range(N):
             for which in range(2 if status[k] == INSIDE else 1):
                 if status[k] == INSIDE:
-                    tiny = TINY * size
+                    tiny = loose * size
                     if which == 0:
                         c0, c1, c2 = z[0, k], z[1, k], z[2, k]
                     else:
                         c0, c1, c2 = alpha[k] / s0 - z[0, k], -z[1, k], -z[2, k]
                 else:
                     f = 1.0 if status[k] == FULL else -1.0
-                    tiny = TINY * max(size, abs(s0 * w[k]))
+                    tiny = loose * max(size, abs(s0 * w[k]))
                     c0, c1, c2 = f * rho[0, k], f * rho[1, k], f * rho[2, k]
                 if full == 0 and which == 0:  # the condition is (1-u) times a linear one
                     c1, c2 = c1 + c0, 0.0
-                u = first_violation(c0, c1, c2, tiny)
+                u = first_violation(c0, c1, c2, tiny, tiny * slope, tiny * bend)
                 if u > 0.0:
                     if u < reach:
                         reach, event, side = u, k, which

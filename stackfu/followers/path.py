@@ -22,12 +22,12 @@ zeros found.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ..geometry import Array, frozen
+from ..geometry import Array
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
@@ -36,6 +36,7 @@ __all__ = ["Path", "Root", "follow_path"]
 
 #: Largest violation of the optimality conditions, and largest jump of t, that count as rounding (relative).
 CHECK = 1e-9
+_KINDS = ("crossing", "touching", "flat")
 _COLUMNS = ("top", "bottom", "level_top", "level_bottom", "inside", "capped", "violation", "jump")
 
 
@@ -97,7 +98,20 @@ class Path:
 
 
 def follow_path(game: StackelbergGame, payments: Array) -> Path:
-    """Trace t(s) for the given payments; the embeddings must not all coincide."""
+    """Trace t(s) for the given payments; the embeddings must not all coincide.
+
+    If ties bring the path to a halt, it is followed again with reluctances that differ by rounding errors.
+    """
+    path = _follow(game, payments, 0.0)
+    for attempt in range(1, 4):
+        if path.complete:
+            break
+        again = _follow(game, payments, 1e-14 * 10.0**attempt)
+        path = again if again.complete or not path.finished else path
+    return path
+
+
+def _follow(game: StackelbergGame, payments: Array, noise: float) -> Path:
     from . import _path_kernels as kernels
 
     geometry, alpha = game.geometry, game.alpha
@@ -105,35 +119,32 @@ def follow_path(game: StackelbergGame, payments: Array) -> Path:
     G = geometry.gram / scale
     w = (game.costs - payments) / (2.0 * game.lam * scale * alpha)
     N = len(alpha)
+    if noise > 0.0:
+        w = w * (1.0 + noise * np.random.default_rng(0).uniform(-1.0, 1.0, N))
     floor = max(1e-14, 4.0 * np.finfo(float).eps * game.embeddings.squared_norms.max() / scale) * N
-    rooms: list[Any] = []
-    size = 4 * N + 60
+    length, places = 4 * N + 60, 16
     while True:
-        pieces = np.empty((size, 8))
-        places = min(size, 32)
-        rooms = [
-            np.empty(places),
-            np.empty((places, N)),
-            np.empty((places, N), dtype=np.int8),
-            np.empty(places, dtype=np.int8),
-            np.empty(places, dtype=np.int64),
-        ]
-        code, n_pieces, n_roots = kernels.follow(G, alpha, w, floor, pieces, *rooms)
+        pieces, totals, ys = np.empty((length, 8)), np.empty(places), np.empty((places, N))
+        statuses, kinds = np.empty((places, N), dtype=np.int8), np.empty(places, dtype=np.int8)
+        tight = np.empty(places, dtype=np.int64)
+        code, n_pieces, n_roots = kernels.follow(
+            G, alpha, w, floor, pieces, totals, ys, statuses, kinds, tight
+        )
         if code != kernels.NO_ROOM:
             break
-        size *= 8
+        length, places = 8 * length, 8 * places
     table = pieces[:n_pieces].copy()
     table[:, 2:4] *= scale
-    _, ys, statuses, kinds, tight = rooms
-    names = ("crossing", "touching", "flat")
+    table.setflags(write=False)
     roots = [
-        Root(frozen(_shares(ys[i], alpha, statuses[i])), statuses[i].copy(), names[kinds[i]], int(tight[i]))
-        for i in range(n_roots)
+        Root(_shares(ys[i], alpha, statuses[i]), statuses[i].copy(), _KINDS[kinds[i]], int(tight[i]))
+        for i in range(n_roots - 1, -1, -1)
     ]
-    return Path(frozen(table), tuple(reversed(roots)), code == kernels.DONE)
+    return Path(table, tuple(roots), code == kernels.DONE)
 
 
 def _shares(y: Array, alpha: Array, status: npt.NDArray[np.int8]) -> Array:
     x = np.minimum(y / alpha, 1.0)
     x[status == 1] = 1.0
+    x.setflags(write=False)
     return x

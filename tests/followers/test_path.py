@@ -1,0 +1,336 @@
+"""All equilibria: against exhaustive search, a NumPy reference, a QP solver, and known degenerate cases."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from follower_games import enumerate_supports, game_from, payments_for_w, random_batch
+from hypothesis import example, given, settings
+
+import stackfu as sf
+from stackfu import catalog, testing
+from stackfu.followers.path import follow_path
+from stackfu.followers.qp import level_profile
+from stackfu.followers.reference import follow_slowly
+
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+
+
+@pytest.mark.parametrize(
+    ("clients", "dimension", "count"),
+    [(2, 3, 800), (3, 4, 800), (4, 5, 500), (3, 1, 800), (4, 1, 800), (4, 2, 500), (5, 2, 200), (5, 6, 100)],
+)
+def test_agrees_with_support_enumeration(clients, dimension, count):
+    rng = np.random.default_rng([7, clients, dimension])
+    multiple = 0
+    for _ in range(20 if DEEP else 1):
+        points, alpha, w = random_batch(rng, count, clients, dimension)
+        for b, expected in enumerate(enumerate_supports(points, alpha, w)):
+            game = game_from(points[b], alpha[b], w[b])
+            found = game.equilibria()
+            assert found.complete
+            assert len(found) == len(expected), (clients, b)
+            for equilibrium, y in zip(found, expected, strict=True):
+                np.testing.assert_allclose(game.alpha * equilibrium.participation, y, atol=2e-7)
+                assert equilibrium.residual <= 1e-12
+                assert equilibrium.status is sf.Status.CERTIFIED
+            multiple += len(found) > 1
+            expected_verdict = sf.Uniqueness.MULTIPLE if len(found) > 1 else sf.Uniqueness.UNIQUE
+            assert found.uniqueness is expected_verdict
+    if (clients, dimension) == (4, 1):
+        assert multiple >= 5  # the comparison must have seen games with several equilibria
+
+
+def test_agrees_with_the_numpy_reference():
+    rng = np.random.default_rng(3)
+    for _ in range(150):
+        N = int(rng.integers(2, 9))
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, N, N + 2))
+        game = game_from(points, alpha, w)
+        path = follow_path(game, np.zeros(N))
+        slow = follow_slowly(game.geometry.gram, game.alpha, game.reluctance())
+        expected = sorted(root for piece in slow for root in piece.roots)
+        fast = [float(game.alpha @ root.participation) for root in path.roots]
+        # an equilibrium with nobody inside lies on a vertical part, which the reference leaves to its caller
+        fast_inside = [s for s, root in zip(fast, path.roots, strict=True) if np.any(root.status == 0)]
+        np.testing.assert_allclose(fast_inside, expected, rtol=1e-8)
+        ends = {round(s, 9) for s in path.column("top")}
+        assert {round(piece.top, 9) for piece in slow} <= ends
+
+
+def test_profiles_along_the_path_agree_with_a_qp_solver():
+    rng = np.random.default_rng(12)
+    for _ in range(8):
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, 6, 7))
+        game = game_from(points, alpha, w)
+        gram, reluctance = game.geometry.gram, game.reluctance()
+        for piece in follow_slowly(gram, game.alpha, reluctance):
+            s = 0.5 * (piece.top + piece.bottom)
+            y, level = level_profile(gram, game.alpha, reluctance, s)
+            np.testing.assert_allclose(piece.y @ [1.0, s, s * s], y, atol=1e-5)
+            assert level == pytest.approx(
+                np.polyval(piece.quartic[::-1], s) / s**2, abs=1e-5 * game.diameter**2
+            )
+
+
+def test_the_level_agrees_with_a_qp_solver():
+    rng = np.random.default_rng(11)
+    for dimension in (1, 2, 3, 12):  # affinely dependent for the most part
+        N = int(rng.integers(6, 10))
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, N, dimension))
+        game = game_from(points, alpha, w)
+        path = follow_path(game, np.zeros(N))
+        assert path.complete
+        gram, reluctance = game.geometry.gram, game.reluctance()
+        for row in path.table:
+            if row[4] > 0 and row[0] > row[1]:
+                _, level = level_profile(gram, game.alpha, reluctance, 0.5 * (row[0] + row[1]))
+                low, high = sorted((row[2], row[3]))
+                assert low - 0.5 * (high - low) - 1e-6 <= level <= high + 0.5 * (high - low) + 1e-6
+        # a dense scan changes sign as often as the path found crossings, or an even number of times less often
+        signs = [False]
+        signs += [
+            level_profile(gram, game.alpha, reluctance, s)[1] > 0 for s in np.linspace(0.999, 0.001, 80)
+        ]
+        missed = sum(root.kind == "crossing" for root in path.roots) - int(np.sum(np.diff(signs)))
+        assert missed >= 0
+        assert missed % 2 == 0
+
+
+@settings(max_examples=300 if DEEP else 60, deadline=None)
+@given(testing.plays())
+def test_every_returned_equilibrium_is_one(play):
+    game, payments, _ = play
+    found = game.equilibria(payments)
+    assert found.complete
+    for equilibrium in found:
+        assert equilibrium.residual <= 1e-12
+        assert equilibrium.total > 0
+        assert equilibrium.verify(1e-9)
+    if not game.is_homogeneous:
+        assert len(found) >= 1
+
+
+@pytest.mark.parametrize("entry", catalog.entries(), ids=lambda entry: entry.name)
+def test_catalog(entry):
+    found = entry.game.equilibria(entry.payments)
+    assert found.uniqueness is entry.uniqueness
+    assert len(found) == len(entry.equilibria)
+    for equilibrium, known in zip(found, entry.equilibria, strict=True):
+        if entry.uniqueness is not sf.Uniqueness.CONTINUUM:
+            np.testing.assert_allclose(equilibrium.participation, known, atol=entry.tolerance)
+        assert equilibrium.total == pytest.approx(float(entry.game.alpha @ known), abs=1e-10)
+
+
+@pytest.mark.parametrize("count", [10, 30, 50])
+def test_residual_targets(count):
+    rng = np.random.default_rng(count)
+    for dimension in (3, 2 * count):
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, count, dimension))
+        for equilibrium in game_from(points, alpha, w).equilibria():
+            assert equilibrium.residual <= 1e-12
+            assert equilibrium.status is sf.Status.CERTIFIED
+
+
+def test_three_equilibria_are_found_and_ordered():
+    entry = catalog.three_equilibria()
+    found = entry.game.equilibria()
+    assert found.uniqueness is sf.Uniqueness.MULTIPLE
+    np.testing.assert_allclose([e.total for e in found], [0.3906, 0.5007, 0.5289], atol=5e-5)
+    assert entry.game.equilibrium().total == found[-1].total
+
+
+# ------------------------------------------------------------------ degenerate inputs
+
+
+def test_identical_clients_form_a_continuum_with_a_described_face():
+    game = game_from([[0, 0], [0, 0], [1, 0], [0, 1]], [1, 2, 2, 2], [2, 2, 8, 6])
+    found = game.equilibria()
+    assert found.uniqueness is sf.Uniqueness.CONTINUUM
+    face = found[0].face
+    assert face.clients == (0, 1)
+    assert face.dimension == 1
+    ends = []
+    for k, other in ((0, 1), (1, 0)):
+        x = found[0].participation.copy()
+        together = game.alpha[[0, 1]] @ x[[0, 1]]
+        x[k] = face.upper[k]
+        x[other] = (together - game.alpha[k] * x[k]) / game.alpha[other]
+        assert x[other] == pytest.approx(face.lower[other], abs=1e-9)
+        ends.append(game.residual(None, np.clip(x, 0, 1)))
+    assert max(ends) <= 1e-12
+
+
+def test_a_square_has_a_face_of_dimension_one():
+    # the centre of a square is the mean of either diagonal: weight can move between the diagonals
+    game = game_from([[1, 1], [1, -1], [-1, 1], [-1, -1]], [1, 1, 1, 1], [9, 9, 9, 9])
+    found = game.equilibria()
+    assert found.uniqueness is sf.Uniqueness.CONTINUUM
+    assert found[0].face.dimension == 1
+    assert found[0].face.clients == (0, 1, 2, 3)
+
+
+def test_affinely_dependent_embeddings_without_room_to_trade_are_unique():
+    # collinear with different reluctance: only two clients can be indifferent at once
+    game = game_from([[0.0], [0.3], [1.0], [0.6]], [1, 1, 1, 1], [2.0, 3.1, 4.3, 5.7])
+    found = game.equilibria()
+    assert found.uniqueness is sf.Uniqueness.UNIQUE
+    assert found[0].face is None
+
+
+def test_symmetric_simplex_where_everybody_ties():
+    for N in (2, 3, 7, 20):
+        game = game_from(np.eye(N), np.ones(N), np.full(N, 3.0))
+        found = game.equilibria()
+        assert found.uniqueness is sf.Uniqueness.UNIQUE
+        # d^2 = 1 - 1/N and S w = d^2
+        np.testing.assert_allclose(found[0].participation, (1 - 1 / N) / 3.0, rtol=1e-12)
+
+
+def test_payments_equal_to_costs():
+    game = game_from(np.eye(4), [1, 2, 3, 4], [3.0, 2.0, 4.0, 3.0])
+    payments = np.array(game.costs)
+    payments[2:] = 0.0
+    found = game.equilibria(payments)
+    assert found.complete
+    for equilibrium in found:
+        assert np.all(equilibrium.participation[:2] == 1.0)
+        assert equilibrium.residual <= 1e-12
+    everybody = game.equilibrium(game.costs)
+    assert np.all(everybody.participation == 1.0)
+    assert everybody.uniqueness is sf.Uniqueness.UNIQUE
+
+
+def test_a_paid_twin_pair_far_from_reluctant_others_leaves_the_total_open():
+    # two clients own the same data and are paid their cost; the third stays out: any total of theirs is an equilibrium
+    game = game_from([[0.0], [0.0], [0.1]], [1, 1, 1], [1.0, 1.0, 50.0])
+    payments = np.array([game.costs[0], game.costs[1], 0.0])
+    found = game.equilibria(payments)
+    assert found.uniqueness is sf.Uniqueness.CONTINUUM
+    assert found[-1].total == pytest.approx(2 / 3)
+    assert set(found[-1].face.clients) == {0, 1}
+    assert found[-1].face.dimension == 2
+
+
+@pytest.mark.parametrize("tiny", [1e-12, 1e-15, 1e-9])
+@pytest.mark.parametrize("place", [0, 3])
+def test_tiny_weights(tiny, place):
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, 5, 6))
+        alpha[place] = tiny
+        found = game_from(points, alpha, w).equilibria()
+        assert found.complete
+        assert all(e.residual <= 1e-12 for e in found)
+
+
+def test_a_client_with_nearly_all_the_data():
+    rng = np.random.default_rng(6)
+    for _ in range(60):
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, 6, 7))
+        alpha[0] = 0.0
+        alpha[0] = 999.0 * alpha.sum()
+        found = game_from(points, alpha, w).equilibria()
+        assert found.complete
+        assert all(e.residual <= 1e-12 for e in found)
+        assert found.uniqueness in (sf.Uniqueness.UNIQUE, sf.Uniqueness.MULTIPLE)
+
+
+def test_ties_on_a_lattice():
+    for seed in range(400):
+        rng = np.random.default_rng([13, seed])
+        N = int(rng.integers(3, 9))
+        points = rng.integers(0, 2, size=(N, 3)).astype(float)
+        if np.ptp(points, axis=0).max() == 0:
+            continue
+        game = game_from(points, rng.integers(1, 3, size=N), rng.choice([0.5, 1.0, 2.0], size=N))
+        found = game.equilibria()
+        assert found.complete, seed
+        assert len(found) >= 1
+        assert all(e.residual <= 1e-12 for e in found), seed
+        assert found.uniqueness is not sf.Uniqueness.UNKNOWN, seed
+
+
+def test_reluctances_over_many_orders_of_magnitude():
+    for seed in range(200):
+        rng = np.random.default_rng([17, seed])
+        N = int(rng.integers(2, 9))
+        points = rng.normal(size=(N, int(rng.integers(1, 9))))
+        game = game_from(points, rng.exponential(size=N), np.exp(10 * rng.normal(size=N)))
+        found = game.equilibria()
+        assert found.complete, seed
+        assert all(e.residual <= 1e-12 for e in found), seed
+
+
+def test_overpaid_clients_take_part_fully():
+    rng = np.random.default_rng(9)
+    for _ in range(100):
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, 5, 6))
+        w[rng.integers(5)] *= -1.0
+        game = game_from(points, alpha, w)
+        payments = payments_for_w(game, w)
+        found = game.equilibria(payments)
+        assert found.complete
+        for equilibrium in found:
+            assert np.all(equilibrium.participation[w < -1e-9] == 1.0)
+
+
+def test_homogeneous_games():
+    gram = np.full((3, 3), 0.7)
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_gram(gram), [1, 2, 3], costs=[1.0, 1.0, 1.0])
+    none = game.equilibria([0.5, 0.2, 0.0])
+    assert len(none) == 0
+    assert none.complete
+    assert "nobody" in none.reason
+    with pytest.raises(sf.NoEquilibriumError):
+        game.equilibrium([0.5, 0.2, 0.0])
+    one = game.equilibrium([2.0, 0.2, 0.0])
+    np.testing.assert_array_equal(one.participation, [1.0, 0.0, 0.0])
+    tie = game.equilibrium([1.0, 0.2, 2.0])
+    assert tie.uniqueness is sf.Uniqueness.CONTINUUM
+    assert tie.face.clients == (0,)
+
+
+def test_touching_zero_is_not_called_unique():
+    # scale w of the first of two nearby equilibria until they merge: within rounding of there, nothing is claimed
+    entry = catalog.three_equilibria()
+    game = entry.game
+
+    def equilibria(factor):
+        payments = np.zeros(5)
+        payments[2] = game.costs[2] * (1.0 - factor)
+        return game.equilibria(payments)
+
+    low, high = 0.9, 1.0  # three equilibria at 1.0
+    assert len(equilibria(high)) == 3
+    assert len(equilibria(low)) == 1
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        found = equilibria(middle)
+        assert found.complete
+        if len(found) == 2:
+            assert found.uniqueness is sf.Uniqueness.UNKNOWN
+            assert "rounding" in found.reason
+            break
+        low, high = (middle, high) if len(found) == 1 else (low, middle)
+    else:
+        pytest.fail("the merging point was not met")
+
+
+@example(testing.Play(catalog.three_equilibria().game, np.zeros(5), np.ones(5)))
+@settings(max_examples=40, deadline=None)
+@given(testing.plays())
+def test_full_participation_is_found_exactly_when_everybody_wants_it(play):
+    game, payments, _ = play
+    if game.is_homogeneous:
+        return
+    wanted = game.inclination(payments, np.ones(game.count))
+    found = [bool(np.all(e.participation == 1)) for e in game.equilibria(payments)]
+    if np.all(wanted > 1e-9 * game.geometry.scale):
+        assert any(found)
+    if np.any(wanted < -1e-9 * game.geometry.scale):
+        assert not any(found)

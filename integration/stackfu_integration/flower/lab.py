@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import lru_cache
@@ -10,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from numpy.typing import NDArray
 from torch.nn import functional
 
@@ -23,7 +21,7 @@ from stackfu_integration.federation import (
     client_seed,
     local_train,
 )
-from stackfu_integration.flower.client import Participant, add_mechanism
+from stackfu_integration.flower.client import Participant
 from stackfu_integration.measures.forgetting import separation
 from stackfu_integration.models import Classifier, Identity
 
@@ -155,21 +153,3 @@ class LabParticipant(Participant):
             loss = float(functional.cross_entropy(scores, test.y))
             accuracy = float((scores.argmax(1) == test.y).double().mean())
         return {"loss": loss, "accuracy": accuracy, "membership-auc": separation(*confidences)}
-
-
-def lab_client_app(load: Any = LabParticipant.from_context) -> ClientApp:
-    """Return a client app with ordinary training and the mechanism."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    app = ClientApp()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        participant = load(context)
-        content = message.content
-        arrays, used = participant.train(
-            content.array_records["arrays"], 1.0, content.config_records["config"]
-        )
-        metrics = MetricRecord({"num-examples": used})
-        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
-
-    return add_mechanism(app, load)

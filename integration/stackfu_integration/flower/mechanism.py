@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,7 +76,9 @@ class Terms:
     ``bandwidth`` of ``None`` asks every client for the median squared distance in its own data and takes the median of the
     answers, weighted by size. ``epsilon`` turns on noise (:mod:`.privacy`), and then the bandwidth must be given.
     ``unlearning`` is ``"retrain"`` from the first model, which never meets the removed data, or ``"continue"`` from the
-    trained one. ``tolerance`` is the largest difference in shares that counts as not moving.
+    trained one. ``finite_sample`` lets the loss know how many samples take part, so that money left over buys data, and
+    ``min_total`` is a floor on the share of the remaining data that takes part. ``tolerance`` is the largest difference
+    in shares that counts as not moving.
     """
 
     budget: float | None = None
@@ -94,6 +96,8 @@ class Terms:
     unlearning: Literal["retrain", "continue"] = "retrain"
     rounds: int = 10
     method: Literal["certified", "haipo", "uniform"] = "certified"
+    finite_sample: bool = False
+    min_total: float = 0.0
     time_limit: float = 60.0
     announcements: int = 60
     damping: float = 0.5
@@ -111,8 +115,26 @@ class Terms:
             )
         if self.rounds < 1:
             raise InputError("rounds", "must be at least 1", value=self.rounds)
+        if not 0 <= self.min_total <= 1:
+            raise InputError("min_total", "must be in [0, 1]", value=self.min_total)
         if not 0 < self.damping <= 1:
             raise InputError("damping", "must be in (0, 1]", value=self.damping)
+
+    @classmethod
+    def from_config(cls, run_config: Mapping[str, Any]) -> Terms:
+        """Take the terms out of a Flower run config, where they are written with dashes.
+
+        A run config cannot hold "nothing": 0 stands for an absent budget, bandwidth or epsilon.
+
+        >>> Terms.from_config({"budget-share": 0.25, "epsilon": 0.0, "learning-rate": 0.1}).budget_share
+        0.25
+        """
+        known = {field.name: field.name.replace("_", "-") for field in fields(cls)}
+        given = {name: run_config[key] for name, key in known.items() if key in run_config}
+        for name in ("budget", "bandwidth", "epsilon"):
+            if given.get(name) == 0:
+                del given[name]
+        return cls(**given)
 
 
 @dataclass(frozen=True)
@@ -505,7 +527,13 @@ class _Removal:
         assert budget is not None and budget.amount is not None
         limit = budget.amount if limit is None else limit
         board = self._board()
-        options = {"time_limit": self.terms.time_limit} if self.terms.method == "certified" else {}
+        options: dict[str, Any] = {}
+        if self.terms.method == "certified":
+            options["time_limit"] = self.terms.time_limit
+            if self.terms.finite_sample:
+                options["finite_sample"] = True
+            if self.terms.min_total > 0:
+                options["min_total"] = self.terms.min_total
         began = time.perf_counter()
         solution = board.game.solve(limit, self.terms.method, **options)
         seconds = time.perf_counter() - began

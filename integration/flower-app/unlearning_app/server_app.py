@@ -1,0 +1,27 @@
+"""The server: train, then carry out a removal request. Started again after a crash, it goes on where it was."""
+
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from stackfu_integration.flower import Terms, UnlearningMechanism
+from stackfu_integration.flower.lab import initial_arrays
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train with everybody and remove the clients named in the run config."""
+    run = context.run_config
+    mechanism = UnlearningMechanism(
+        Path(str(run["folder"])),
+        int(run["clients"]),
+        Terms.from_config(run),
+        timeout=float(run["timeout"]),
+        wait=float(run["wait"]),
+    )
+    mechanism.train(grid, initial_arrays(run), rounds=int(run["training-rounds"]))
+    removed = tuple(int(client) for client in str(run["removed"]).split(","))
+    mechanism.remove(grid, removed, request=str(run["request"]))

@@ -1,0 +1,109 @@
+"""Run a Flower app folder in this process: in Flower's simulation engine (Ray), or without any engine."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+from stackfu.errors import InputError
+from stackfu_integration.flower.in_process import InProcessGrid
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # flwr depends on it there
+
+__all__ = ["APP_FOLDER", "load_app", "run_in_process", "simulate"]
+
+APP_FOLDER = Path(__file__).resolve().parents[2] / "flower-app"
+
+
+def load_app(
+    folder: Path, overrides: Mapping[str, Any] | None = None
+) -> tuple[ServerApp, ClientApp, dict[str, Any]]:
+    """Load server app, client app and run config of a Flower app; unknown overrides are refused as Flower does."""
+    path = folder / "pyproject.toml"
+    if not path.is_file():
+        raise InputError("app", "has no pyproject.toml", value=folder)
+    settings = tomllib.loads(path.read_text())["tool"]["flwr"]["app"]
+    config: dict[str, Any] = dict(settings["config"])
+    for name, value in (overrides or {}).items():
+        if name not in config:
+            raise InputError("run config", f"the app does not know {name}", value=value)
+        config[name] = type(config[name])(value)
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    # Ray's workers import the app by name
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(folder), *_python_path()]))
+    components = []
+    for name in ("serverapp", "clientapp"):
+        module, attribute = settings["components"][name].split(":")
+        components.append(getattr(importlib.import_module(module), attribute))
+    return components[0], components[1], config
+
+
+def _python_path() -> list[str]:
+    return [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+
+
+def _configured(server: ServerApp, client: ClientApp, config: dict[str, Any]) -> tuple[ServerApp, ClientApp]:
+    """Give apps their run config where the engine has none to give."""
+    outer = ServerApp()
+
+    @outer.main()
+    def main(grid, context: Context) -> None:  # type: ignore[no-untyped-def]
+        context.run_config = config
+        server(grid, context)
+
+    def with_config(message, context, call_next):  # type: ignore[no-untyped-def]
+        # the engine refuses a changed run config, so the app sees a context of its own with the node's state
+        own = Context(context.run_id, context.node_id, context.node_config, context.state, config)
+        return client(message, own)
+
+    return outer, ClientApp(client_fn=_unused, mods=[with_config])
+
+
+def _unused(context: Context) -> Any:
+    raise AssertionError("the mod answers every message")
+
+
+def run_in_process(app: Path = APP_FOLDER, *, wire: bool = False, **overrides: Any) -> InProcessGrid:
+    """Run the app without an engine; return the grid, which knows the bytes that passed."""
+    server, client, config = load_app(app, _dashed(overrides))
+    grid = InProcessGrid(client, [{"partition-id": i} for i in range(config["clients"])], config, wire=wire)
+    server(grid, Context(1, 0, {}, RecordDict(), config))
+    return grid
+
+
+def simulate(app: Path = APP_FOLDER, *, cpus: float = 1.0, **overrides: Any) -> Path:
+    """Run the app in Flower's simulation engine and return the folder of its ledger."""
+    server, client, config = load_app(app, _dashed(overrides))
+    outer, inner = _configured(server, client, config)
+    from flwr.simulation import run_simulation
+
+    backend = {
+        "client_resources": {"num_cpus": cpus, "num_gpus": 0.0},
+        "init_args": {"num_cpus": os.cpu_count() or 1, "include_dashboard": False, "log_to_driver": False},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own
+        try:
+            run_simulation(outer, inner, int(config["clients"]), backend_config=backend)
+        finally:
+            import ray
+
+            ray.shutdown()
+    return Path(str(config["folder"]))
+
+
+def _dashed(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "-"): value for name, value in overrides.items()}

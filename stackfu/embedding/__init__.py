@@ -1,7 +1,7 @@
 """Samples of each client in, kernel mean embeddings out.
 
-With the RBF kernel ``k(a, b) = exp(-|a - b|^2 / (2 sigma^2))`` the data of client i is represented by its mean
-embedding ``mu_i = mean_a k(a, .)``, and everything a game needs is the matrix of inner products
+With the RBF kernel ``k(a, b) = exp(-|a - b|^2 / (2 sigma^2))`` the data of client i is represented by its
+mean embedding ``mu_i = mean_a k(a, .)``, and everything a game needs is the matrix of inner products
 ``G_ij = <mu_i, mu_j> = mean_{a, b} k(a, b)``.
 
 - :class:`MeanEmbeddings`: all inner products, exactly or through random Fourier features

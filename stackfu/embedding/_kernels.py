@@ -1,9 +1,9 @@
 """The inner loops, compiled for the machine they run on at first use and cached on disk.
 
 One register block does all the work: ROWS samples against COLUMNS samples, the squared distances (or inner
-products) of all pairs kept in vector registers while the coordinates stream by, the exponential taken there and
-then, and only sums leaving the registers. It is written in explicit vectors because loops that the compiler
-vectorises by itself use half of a 512-bit register and a scalar ``exp``.
+products) of all pairs kept in vector registers while the coordinates stream by, the exponential taken there
+and then, and only sums leaving the registers. It is written in explicit vectors because loops that the
+compiler vectorises by itself use half of a 512-bit register and a scalar ``exp``.
 
 Layout ("packed"): samples come in groups of ROWS (left side) or COLUMNS (right side), and a group is stored
 coordinate by coordinate, so that every load is contiguous. Values are scaled such that the kernel is 2^x.
@@ -26,7 +26,8 @@ VECTORS = 2
 COLUMNS = VECTORS * VECTOR_BYTES // 4  # for float32; float64 uses twice as many vectors of half the length
 
 _INDEX = ir.IntType(64)
-# Coordinates summed up on their own before they join the total, which bounds the growth of rounding errors with d.
+# Coordinates summed up on their own before they join the total, which bounds the growth of rounding errors
+# with d.
 _STRETCH = 64
 
 
@@ -76,7 +77,7 @@ class _Vectors:
         return self.builder.call(self._fma, [a, b, c])
 
     def power_of_two(self, x):
-        """Return (s, q) with 2^x = s (1 + q), s a power of two, for x <= 1; 0 instead below the normal numbers.
+        """Return (s, q) with 2^x = s (1 + q), s a power of two, for x <= 1; about 0 for very negative x.
 
         1 - 2^x = (1 - s) - s q then keeps its relative accuracy where 2^x is near 1.
         """
@@ -96,8 +97,9 @@ class _Vectors:
         return s, b.fmul(polynomial, f)
 
 
-def _register_block(v, left, right, left_start, right_start, d, unit=None):
-    """Emit acc[r][c] = left_start[r] + right_start[c] + left[r].right[c], or - |(left[r] - right[c]) unit|^2."""
+def _register_block(v, pointers, unit):
+    """Emit acc[r][c] = left_start[r] + right_start[c] + left.right, or - |(left - right) unit|^2."""
+    left, right, left_start, right_start, d = pointers
     b, vectors = v.builder, COLUMNS // v.lanes
     block = [(r, c) for r in range(ROWS) for c in range(vectors)]
     total = {rc: cgutils.alloca_once(b, v.vector) for rc in block}
@@ -149,12 +151,12 @@ def _block_pointers(context, builder, signature, args):
 
 def _add_complements(direct):
     def typed(typingctx, left, left_start, p, right, right_start, q, d, count, sums, unit):
-        """sums[c] += sum over the rows of group p of 1 - 2^acc, ``count`` of the rows being samples, not padding."""
+        """sums[c] += sum over the ``count`` rows of group p that are not padding of 1 - 2^acc."""
 
         def codegen(context, builder, signature, args):
             v = _Vectors(context, builder, signature.args[0].dtype)
             unit = v.splat(args[9]) if direct else None
-            acc = _register_block(v, *_block_pointers(context, builder, signature, args), unit=unit)
+            acc = _register_block(v, _block_pointers(context, builder, signature, args), unit)
             sums_data = context.make_array(signature.args[8])(context, builder, args[8]).data
             counts = v.splat(args[7])
             for c in range(len(acc[0])):
@@ -185,7 +187,7 @@ def store_squared_distances(typingctx, left, left_start, p, right, right_start, 
 
     def codegen(context, builder, signature, args):
         v = _Vectors(context, builder, signature.args[0].dtype)
-        acc = _register_block(v, *_block_pointers(context, builder, signature, args), unit=v.constant(1.0))
+        acc = _register_block(v, _block_pointers(context, builder, signature, args), v.constant(1.0))
         data = context.make_array(signature.args[7])(context, builder, args[7]).data
         for r in range(ROWS):
             for c in range(len(acc[0])):
@@ -217,7 +219,7 @@ def sum_of_squares(rows, centre):
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def pack_rows(rows, centre, scale, first, expanded, values, halves):
-    """Write (rows - centre) * scale to the places from ``first`` on, and -|value|^2 / 2 if ``expanded``, else 0."""
+    """Write (rows - centre) * scale to the places from ``first`` on, and -|value|^2 / 2 if ``expanded``."""
     width = values.shape[2]
     for i in range(rows.shape[0]):
         group, place = divmod(first + i, width)
@@ -247,11 +249,11 @@ def sum_complements(
     unit,
     out,
 ):
-    """Add the sums of 1 - k of every run of left groups with every client on the right to ``out[run, client]``.
+    """Add the sums of 1 - k of each run of left groups with each client on the right to ``out[run, client]``.
 
-    Run u is the groups ``run_starts[u] : run_starts[u + 1]``, all of one client. Right groups ``q_start : q_stop``
-    hold the rows from ``first_row + q_start * COLUMNS`` on of the stack that ``starts`` cuts into clients;
-    ``out[:, 0]`` belongs to client ``first``.
+    Run u is the groups ``run_starts[u] : run_starts[u + 1]``, all of one client. Right groups ``q_start :
+    q_stop`` hold the rows from ``first_row + q_start * COLUMNS`` on of the stack that ``starts`` cuts into
+    clients; ``out[:, 0]`` belongs to client ``first``.
     """
     sums = np.empty(COLUMNS)
     n = starts[-1]
@@ -288,11 +290,11 @@ def sum_complements(
 def count_distances(
     left, left_start, right, right_start, d, n, p_start, p_stop, low, width, bins, found, kept
 ):
-    """Histogram the squared distances of all pairs of rows i < j with i in the left groups ``p_start : p_stop``.
+    """Histogram the squared distances of all pairs of rows i < j, i in the left groups ``p_start : p_stop``.
 
-    ``bins[0]`` counts those below ``low``, ``bins[1 + k]`` those in ``low + [k, k + 1) width``, ``bins[-1]`` the
-    rest. Those with ``low <= value < low + (len(bins) - 2) width`` are also written to ``found`` while it has room.
-    Returns how many were written, starting from ``kept``.
+    ``bins[0]`` counts those below ``low``, ``bins[1 + k]`` those in ``low + [k, k + 1) width``, ``bins[-1]``
+    the rest. Those with ``low <= value < low + (len(bins) - 2) width`` are also written to ``found`` while
+    it has room. Returns how many were written, starting from ``kept``.
     """
     block = np.empty((ROWS, COLUMNS))
     last = len(bins) - 1

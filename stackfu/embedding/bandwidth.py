@@ -101,7 +101,7 @@ def median_of(
     if float(found) == 0.0:
         raise InputError(
             "samples",
-            "the median distance between samples is 0 (at least half of all pairs coincide), so it sets no scale; "
+            "the median distance between samples is 0 (half or more of pairs coincide): it sets no scale; "
             "pass bandwidth=<number> or drop the duplicates",
         )
     return found
@@ -126,7 +126,7 @@ def _exact(samples: Samples) -> Bandwidth:
             break
         first, last = np.searchsorted(np.cumsum(bins), inside, side="right")
         edges = low + width * np.array([first, last + 1])
-        # Counting divides by the width, so an edge may be off by rounding: one more float on either side is safe.
+        # Counting divides by the width, so an edge may be off by rounding: take one more float.
         narrower = (
             max(low, float(np.nextafter(edges[0], -1.0))),
             min(high, float(np.nextafter(edges[1], np.inf))),
@@ -169,7 +169,7 @@ def _count(samples: Samples, low: float, width: float) -> tuple[int, NDArray[np.
 
 
 def _likely_bracket(samples: Samples) -> tuple[float, float]:
-    """Bounds that hold the median squared distance unless random pairs mislead with odds of one in a million."""
+    """Bounds that hold the median squared distance, except with odds of one in a million."""
     low, high = _sampled(samples, 20_000, 1 - 1e-6, seed=0).interval
     return low**2 * (1 - 1e-9), high**2 * (1 + 1e-9) + np.finfo(float).tiny
 

@@ -4,9 +4,9 @@ With frequencies ``w_1 .. w_{D/2}`` drawn from the spectrum of the RBF kernel, N
 
     phi(x) = sqrt(2 / D) (cos w_1.x, .., cos w_{D/2}.x, sin w_1.x, .., sin w_{D/2}.x),   |phi(x)| = 1,
 
-has ``E <phi(a), phi(b)> = k(a, b)``. The frequencies come in blocks of d orthogonal directions, which keeps the
-estimate unbiased and lowers its variance (Yu et al., Orthogonal Random Features, 2016). The error of an inner
-product of two mean embeddings has standard deviation at most ``sqrt(1 / D)``.
+has ``E <phi(a), phi(b)> = k(a, b)``. The frequencies come in blocks of d orthogonal directions, which keeps
+the estimate unbiased and lowers its variance (Yu et al., Orthogonal Random Features, 2016). The error of an
+inner product of two mean embeddings has standard deviation at most ``sqrt(1 / D)``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def frequencies(dimension: int, features: int, seed: int) -> NDArray[np.float64]
     normal = ndtri(((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
     gaussian, for_lengths = normal.reshape(2, blocks, dimension, dimension)
     q, r = np.linalg.qr(gaussian)
-    # The sign of R's diagonal is up to the LAPACK in use; with a positive one Q is unique (and Haar distributed).
+    # The sign of R's diagonal is up to the LAPACK in use; with a positive one Q is unique (and Haar
+    # distributed).
     q *= np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None, :]
     q *= np.linalg.norm(for_lengths, axis=1)[:, None, :]
     directions = np.ascontiguousarray(np.concatenate(list(q), axis=1)[:, :half])

@@ -1,15 +1,17 @@
 """All block means of the kernel matrix, a tile at a time.
 
-    C_ij = mean over a in client i, b in client j of 1 - k(a, b),    G = 1 - C,    k(a, b) = 2^(-|a - b|^2 / 2)
+    C_ij = mean over a in client i, b in client j of 1 - k(a, b),    G = 1 - C,
 
-after the samples were centred and divided by ``sigma sqrt(ln 2)``. Summing ``1 - k`` in place of ``k`` costs nothing
-and keeps the digits of the distances ``|mu_i - mu_j|^2 = 2 C_ij - C_ii - C_jj`` when the bandwidth is large.
+where ``k(a, b) = 2^(-|a - b|^2 / 2)`` after the samples were centred and divided by ``sigma sqrt(ln 2)``.
+Summing ``1 - k`` in place of ``k`` costs nothing and keeps the digits of the distances
+``|mu_i - mu_j|^2 = 2 C_ij - C_ii - C_jj`` when the bandwidth is large.
 
-Squared distances come from inner products, ``|a|^2 + |b|^2 - 2 a.b``, which costs ``G_ij`` an error of at most a small
-multiple of ``u (E_i + E_j)``: u the unit roundoff and E_i the mean of ``|a - centre|^2 / sigma^2`` over client i (about
-1/2 with the median bandwidth). So the arithmetic is chosen from the E_i: float32 for float32 samples while the
-error stays far below 1e-6, else float64; and where float64 could not promise 1e-12, differences ``a - b`` are
-formed coordinate by coordinate, whose error does not grow with the spread of the data.
+Squared distances come from inner products, ``|a|^2 + |b|^2 - 2 a.b``, which costs ``G_ij`` an error of at
+most a small multiple of ``u (E_i + E_j)``: u the unit roundoff and E_i the mean of ``|a - centre|^2 /
+sigma^2`` over client i (about 1/2 with the median bandwidth). So the arithmetic is chosen from the E_i:
+float32 for float32 samples while the error stays far below 1e-6, else float64; and where float64 could not
+promise 1e-12, differences ``a - b`` are formed coordinate by coordinate, whose error does not grow with the
+spread of the data.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def mean_complements(
 
 
 def choose_arithmetic(samples: Samples, sigma: float, arithmetic: Arithmetic) -> tuple[np.dtype[Any], bool]:
-    """Return the floating-point type to compute in, and whether to form differences coordinate by coordinate."""
+    """Return the floating-point type to compute in, and whether to form differences."""
     with np.errstate(over="ignore"):
         spread = float(np.max(samples.mean_squares / sigma / sigma))
     if samples.dtype == np.float32 and arithmetic == "auto" and spread <= SPREAD_FOR_SINGLE:
@@ -85,7 +87,8 @@ def pack(
 ) -> Packed:
     """Centre, scale and regroup rows; with ``by_client`` every client starts a group of its own.
 
-    Rows whose differences will be formed are left as they are: centring would round away what sets them apart.
+    Rows whose differences will be formed are left as they are: centring would round away what sets them
+    apart.
     """
     from stackfu.embedding._kernels import pack_rows
 
@@ -142,7 +145,7 @@ def sum_over_tiles(
 def _tile_sums(
     samples: Samples, panel: Packed, height: int, scale: float, direct: bool, row: int
 ) -> list[tuple[tuple[slice, slice], Array]]:
-    """Sums of the rows of one tile with the columns of a panel: those of the tile itself, then those beyond it."""
+    """Sums of the rows of one tile with the columns of a panel: of the tile itself, then beyond it."""
     from stackfu.embedding import _kernels
 
     stop = min(samples.n, row + height)

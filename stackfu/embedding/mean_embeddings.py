@@ -87,11 +87,11 @@ class MeanEmbeddings:
 
             G_ij = mean over a in client i, b in client j of exp(-|a - b|^2 / (2 sigma^2))
 
-        exactly and in O(n^2 d) time, without ever holding more than tiles of the n x n kernel matrix; or, with
-        ``features=D``, approximately through D random Fourier features in O(n d D) time.
+        exactly and in O(n^2 d) time, without ever holding more than tiles of the n x n kernel matrix; or,
+        with ``features=D``, approximately through D random Fourier features in O(n d D) time.
 
-        ``bandwidth`` is sigma, or ``"median"`` for :func:`~stackfu.median_bandwidth`. float32 samples give every
-        G_ij to within 1e-6, float64 samples to within 1e-12; ``arithmetic="double"`` computes in double
+        ``bandwidth`` is sigma, or ``"median"`` for :func:`~stackfu.median_bandwidth`. float32 samples give
+        every G_ij to within 1e-6, float64 samples to within 1e-12; ``arithmetic="double"`` computes in double
         precision whatever the samples are stored in. ``progress(done, total)`` is called as tiles finish.
 
         >>> import numpy as np
@@ -147,8 +147,8 @@ class MeanEmbeddings:
     def from_gram(cls, gram: ArrayLike, tolerance: float = 1e-8) -> MeanEmbeddings:
         """Take the (M, M) inner products themselves.
 
-        Refuses a matrix that no set of vectors has: one with ``|G_ij - G_ji|`` above ``tolerance * max|G|``, or
-        with an eigenvalue below ``-tolerance * max(largest eigenvalue, max|G|)``.
+        Refuses a matrix that no set of vectors has: one with ``|G_ij - G_ji|`` above ``tolerance * max|G|``,
+        or with an eigenvalue below ``-tolerance * max(largest eigenvalue, max|G|)``.
 
         >>> MeanEmbeddings.from_gram([[1.0, 0.5], [0.5, 1.0]]).distance(0, 1)
         1.0
@@ -179,7 +179,7 @@ class MeanEmbeddings:
         if eigenvalues[0] < -tolerance * max(float(eigenvalues[-1]), size):
             raise InputError(
                 "gram",
-                f"not positive semidefinite: its smallest eigenvalue is {eigenvalues[0]:.6g} beside a largest of "
+                f"not positive semidefinite: smallest eigenvalue {eigenvalues[0]:.6g} beside a largest of "
                 f"{eigenvalues[-1]:.6g} (tolerance {tolerance:g}), so these are no inner products",
             )
         return cls._make(gram=array)

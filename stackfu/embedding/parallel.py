@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def cores() -> int:
-    """Return the number of threads to use: ``NUMBA_NUM_THREADS`` if set, else the cores this process may run on."""
+    """Return the number of threads to use: ``NUMBA_NUM_THREADS`` if set, else the cores there are for us."""
     wanted = os.environ.get("NUMBA_NUM_THREADS", "")
     if wanted.isdigit() and int(wanted) > 0:
         return int(wanted)

@@ -17,8 +17,8 @@ def mmd(a: Any, b: Any, bandwidth: float | str = "median", *, unbiased: bool = F
 
         MMD^2 = mean k(a, a') + mean k(b, b') - 2 mean k(a, b)
 
-    With ``unbiased=True`` the pairs of a sample with itself are left out of the first two means. That estimate
-    of MMD^2 may be negative; the square root is then returned with its sign, ``sign(u) sqrt(|u|)``.
+    With ``unbiased=True`` the pairs of a sample with itself are left out of the first two means. That
+    estimate of MMD^2 may be negative; the square root is then returned with its sign, ``sign(u) sqrt(|u|)``.
 
     >>> import numpy as np
     >>> round(mmd(np.zeros((2, 1)), np.ones((2, 1)), bandwidth=1.0), 4)

@@ -17,8 +17,8 @@ from rich.table import Table
 from stackfu_bench.peers import SECTIONS, Row
 
 RESULTS = Path(__file__).parents[1] / "results"
-PACKAGES = ("stackfu", "numpy", "scipy", "numba", "llvmlite", "scikit-learn", "torch", "pykeops", "cvxpy", "clarabel",
-            "nashpy", "pygambit", "quantecon")  # fmt: skip
+PACKAGES = ("stackfu", "numpy", "scipy", "numba", "llvmlite", "scikit-learn", "torch", "pykeops", "cvxpy",
+            "clarabel", "nashpy", "pygambit", "quantecon")  # fmt: skip
 
 
 def machine() -> dict[str, object]:

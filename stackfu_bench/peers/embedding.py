@@ -12,6 +12,8 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -66,7 +68,7 @@ def torch_gram(samples: list[np.ndarray], sigma: float, tile: int = 1024) -> np.
 
 
 def torch_tuned_gram(samples: list[np.ndarray], sigma: float, tile: int = 512) -> np.ndarray:
-    """The norms as two more coordinates, so that one product into a tile that stays in cache gives the exponent."""
+    """The norms as two more coordinates, so that one product into a cached tile is the exponent."""
     import torch
 
     left, right = [], []
@@ -106,7 +108,7 @@ def keops_gram(samples: list[np.ndarray], sigma: float) -> np.ndarray:
 
 
 def bare_product(samples: list[np.ndarray], sigma: float, tile: int = 1024) -> None:
-    """The matrix product of the same blocks and nothing else: the floor of anything that goes through BLAS."""
+    """The matrix product of the same blocks and nothing else: the floor of all that goes through BLAS."""
     import torch
 
     x = [torch.from_numpy(s) for s in samples]
@@ -155,7 +157,7 @@ def peers_that_work() -> dict[str, Callable[[list[np.ndarray], float], np.ndarra
 
 
 def peak_memory(n: int, d: int) -> float:
-    """Peak resident memory in MB beyond interpreter, libraries, compiled kernels and input, in a fresh process."""
+    """Peak resident memory in MB beyond libraries, compiled kernels and input, in a fresh process."""
     code = f"from stackfu_bench.peers.embedding import _peak; _peak({n}, {d})"
     return float(
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
@@ -169,12 +171,13 @@ def _peak(n: int, d: int) -> None:
         file.write("5")
     before = _resident()
     stackfu_gram(samples, sigma_of(d))
-    peak = int(next(x for x in open("/proc/self/status") if x.startswith("VmHWM")).split()[1]) / 1024
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = int(next(x for x in status if x.startswith("VmHWM")).split()[1]) / 1024
     print(peak - before)
 
 
 def _resident() -> float:
-    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() / 2**20
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
 def run(quick: bool) -> list[Row]:
@@ -184,11 +187,11 @@ def run(quick: bool) -> list[Row]:
         for d in (16, 64, 384):
             samples, sigma = clients(n, d), sigma_of(d)
             # scikit-learn holds a whole block in memory and KeOps takes minutes at large n d
-            few = {k: f for k, f in peers.items() if not (k == "KeOps" and n * n * d > 4e10)}
+            few = {k: f for k, f in peers.items() if not (k == "KeOps" and n * n * d > 1e10)}
             tasks = {"stackfu": lambda s=samples, g=sigma: stackfu_gram(s, g)}
             tasks |= {name: (lambda f=f, s=samples, g=sigma: f(s, g)) for name, f in few.items()}
             tasks["bare product"] = lambda s=samples, g=sigma: bare_product(s, g)
-            best = interleaved(tasks, repeats=15 if n <= 10_000 else 5, seconds=10.0 if quick else 60.0)
+            best = interleaved(tasks, repeats=15 if n <= 10_000 else 4, seconds=10.0 if quick else 30.0)
             ours = best.pop("stackfu")
             floor = best.pop("bare product")
             fastest = min(best, key=lambda k: best[k])
@@ -239,9 +242,7 @@ def _growth(quick: bool) -> list[Row]:
     ):
         sizes = tuple(s // 4 for s in sizes) if quick else sizes
         tasks = {
-            str(n): lambda s=clients(n, 16), f=features: MeanEmbeddings.from_samples(
-                s, bandwidth=6.0, features=f
-            )
+            str(n): partial(MeanEmbeddings.from_samples, clients(n, 16), bandwidth=6.0, features=features)
             for n in sizes
         }
         best = interleaved(tasks, repeats=9)

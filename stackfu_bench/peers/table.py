@@ -13,7 +13,8 @@ import numpy as np
 class Row:
     """One task done by stackfu, and by a peer in the same run.
 
-    ``ratio`` is peer / ours in ``unit``: above 1 the peer takes more. ``target`` is the ratio aimed at, if any.
+    ``ratio`` is peer / ours in ``unit``: above 1 the peer takes more. ``target`` is the ratio aimed at, if
+    any.
     """
 
     task: str

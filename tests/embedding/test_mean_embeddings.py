@@ -94,7 +94,7 @@ def test_too_many_clients_for_a_gram(monkeypatch):
 def test_from_gram_accepts_rounding_and_refuses_the_rest():
     noisy = np.ones((3, 3)) + 1e-10 * np.array([[0, 1, 0], [0, 0, 0], [0, 0, 0]])
     assert np.array_equal(MeanEmbeddings.from_gram(noisy).gram, MeanEmbeddings.from_gram(noisy).gram.T)
-    with pytest.raises(InputError, match="not positive semidefinite.*-1"):
+    with pytest.raises(InputError, match=r"not positive semidefinite.*-1"):
         MeanEmbeddings.from_gram([[1.0, 2.0], [2.0, 1.0]])
     assert MeanEmbeddings.from_gram([[1.0, 2.0], [2.0, 1.0]], tolerance=0.5).distance(0, 1) == 0
     with pytest.raises(InputError, match=r"not symmetric: entries \(0, 1\) and \(1, 0\)"):

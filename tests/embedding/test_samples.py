@@ -49,7 +49,7 @@ def test_bandwidths_that_are_none(sigma):
 
 def test_constant_data_says_what_to_do():
     same = [np.ones((3, 2)), np.ones((4, 2))]
-    with pytest.raises(InputError, match="median distance.*is 0.*pass bandwidth="):
+    with pytest.raises(InputError, match=r"median distance.*is 0.*pass bandwidth="):
         MeanEmbeddings.from_samples(same)
     assert np.array_equal(MeanEmbeddings.from_samples(same, bandwidth=1.0).gram, np.ones((2, 2)))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,10 @@ from ..game import StackelbergGame
 from ..geometry import Array
 from ..result import Status
 from .price import SLACK, brackets, cheapest_payments
-from .relaxation import FREE, PAID, VOLUNTEER, LeaderProblem, RelaxedPoint, Relaxation
+from .relaxation import FREE, PAID, VOLUNTEER, Kind, LeaderProblem, Relaxation, RelaxedPoint
+
+#: Boxes narrower than this in S are bounded by the tilted program.
+NARROW = 1e-4
 
 __all__ = ["Candidate", "Objective", "Run", "certified"]
 
@@ -89,12 +92,42 @@ class _Search:
             payment_weight=objective.payment_weight,
             finite_sample=objective.finite_sample,
         )
-        typical = float(np.linalg.norm(self.problem.factor.T @ game.alpha))
-        self.wide = Relaxation(self.problem, 2, typical)
-        self.narrow = Relaxation(self.problem, 1, typical)
+        self._programs: dict[tuple[Kind, int, bytes], Relaxation] = {}
         self.best: Candidate | None = None
         self.pool: list[Candidate] = []
         self.solves = 0
+
+    def program(self, kind: Kind, decided: npt.NDArray[np.int8], shift: int = 0) -> Relaxation:
+        """The cone program for a set of volunteers, built once; ``shift`` tries another scaling."""
+        volunteers = decided == VOLUNTEER
+        exponent = min(max(self._exponent() + shift, -5), 0)
+        key = (kind, exponent, volunteers.tobytes())
+        if key not in self._programs:
+            if len(self._programs) >= 64:
+                self._programs.pop(next(iter(self._programs)))
+            self._programs[key] = Relaxation(self.problem, kind, 4.0**exponent, volunteers)
+        return self._programs[key]
+
+    def _exponent(self) -> int:
+        """``||m||`` at the incumbent as a power of 4: the scale at which the cone programs are well conditioned."""
+        if self.best is None:
+            return -2
+        tau = self.best.loss / self.problem.unit_loss - self.problem.constant
+        return round(np.log(max(tau, 1e-12)) / np.log(16.0))
+
+    def bound(self, low: float, high: float, decided: npt.NDArray[np.int8], enough: float) -> RelaxedPoint:
+        """Lower bound on a box; an inaccurate answer is tried again at other scalings, each of whose bounds is valid."""
+        kind: Kind = "wide" if high - low > NARROW else "narrow"
+        point = self.program(kind, decided).solve(low, high, decided)
+        self.solves += 1
+        for shift in (2, -2):
+            if point.clean or point.bound >= enough:
+                break
+            other = self.program(kind, decided, shift).solve(low, high, decided)
+            self.solves += 1
+            best = max(point.bound, other.bound)
+            point = replace(other if other.clean or not np.isfinite(point.total) else point, bound=best)
+        return point
 
     # ------------------------------------------------------------ points
 
@@ -161,7 +194,7 @@ class _Search:
                 return
             previous = guess
             for shrink in SHRINKS:
-                exact = self.narrow.solve(total, total, guess, shrink)
+                exact = self.program("point", guess).solve(total, total, guess, shrink)
                 self.solves += 1
                 if not exact.solved or not np.isfinite(exact.total):
                     return
@@ -179,13 +212,15 @@ class _Search:
         x, paid = self.best.x, self.best.payments
         decided = np.where((x == 1) & (paid == 0), VOLUNTEER, PAID).astype(np.int8)
         total = float(self.game.alpha @ x)
-        exact = self.narrow.solve(total, total, decided)
+        exact = self.program("point", decided).solve(total, total, decided)
         price = exact.budget_price if exact.solved else float("nan")
         return price * self.problem.unit_loss / self.problem.unit_payment
 
     # ------------------------------------------------------------ nodes
 
-    def node(self, low: float, high: float, decided: npt.NDArray[np.int8], parent: float) -> _Node:
+    def node(
+        self, low: float, high: float, decided: npt.NDArray[np.int8], parent: float, enough: float = np.inf
+    ) -> _Node:
         """Bound a box; what cannot be a volunteer there is decided first."""
         p = self.problem
         decided = decided.copy()
@@ -194,8 +229,7 @@ class _Search:
         if forced > high:
             return _Node(np.inf, low, high, decided, RelaxedPoint(np.inf, p.alpha, 1.0, 0.0, 0.0, False))
         low = max(low, forced)
-        point = self.wide.solve(low, high, decided)
-        self.solves += 1
+        point = self.bound(low, high, decided, enough)
         return _Node(max(point.bound, parent), low, high, decided, point)
 
     def split(self, node: _Node) -> list[tuple[float, float, npt.NDArray[np.int8]]]:
@@ -253,7 +287,7 @@ def certified(
         return np.inf if search.best is None else (search.best.value - gap) / unit
 
     try:
-        root = search.node(objective.floor, 1.0, np.zeros(game.count, dtype=np.int8), -np.inf)
+        root = search.node(objective.floor, 1.0, np.zeros(game.count, dtype=np.int8), -np.inf, target())
         heapq.heappush(heap, (root.bound, counter, root))
         search.propose(root)
         while heap and heap[0][0] < target():
@@ -269,7 +303,7 @@ def certified(
                 closed_bound = min(closed_bound, node.bound)
                 continue
             for low, high, decided in search.split(node):
-                child = search.node(low, high, decided, node.bound)
+                child = search.node(low, high, decided, node.bound, target())
                 counter += 1
                 if child.bound < target():
                     heapq.heappush(heap, (child.bound, counter, child))

@@ -18,18 +18,24 @@ For a decided set V of volunteers (``S z_k = alpha_k`` and ``d_k^2 >= theta_k S`
 and the best Lagrangian bound is the optimum of one convex program over *two* mixtures: ``a = lambda_1 z_1`` living at S1
 and ``b = lambda_2 z_2`` living at S2, ``lambda_1 + lambda_2 = 1``, with every constraint averaged and one rotated cone
 ``lambda_j tau_j >= ||m_j||^2`` each. As the curvature of ``tau`` punishes ``m_1 != m_2``, the error of the bound falls with
-the square of the interval's width. With ``S1 = S2`` the same program in one mixture is exact for decided V.
+the square of the interval's width. With ``S1 = S2`` the same program in one mixture is exact for decided V. On a very narrow
+interval the two mixtures nearly coincide and the program is ill-conditioned; there one mixture serves, with a tilt:
+``S z_k = S_mid z_k + (width / 2) t_k``, ``|t_k| <= z_k``, whose error falls only linearly, but from a small start.
 
 **Safe bounds.** A bound is not taken from the solver's word: for any dual vector in the dual cone,
 ``-b'y - sum_i |q + A'y|_i u_i`` bounds the optimum from below when ``u`` bounds the variables of feasible points, however
 inexact the solver was.
+
+**Elastic rows.** Budget and distance rows may be broken by a common ``e >= 0`` at a steep linear price. The bound stays valid
+(feasible points have e = 0), and an interior point method always has an interior: boxes that are infeasible by a hair get a
+high bound instead of an inconclusive answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import clarabel
 import numpy as np
@@ -42,10 +48,14 @@ from ..geometry import Array
 
 __all__ = ["FREE", "PAID", "VOLUNTEER", "LeaderProblem", "Relaxation", "RelaxedPoint"]
 
+#: Which cone program: two mixtures for a wide interval, one mixture for a single S, one tilted mixture for a narrow interval.
+Kind = Literal["wide", "point", "narrow"]
+
 #: What is decided about a client in a node: nothing; it is no unpaid maximal participant; it is one.
 FREE, PAID, VOLUNTEER = 0, 1, 2
 
 TOLERANCE = 1e-11  # of the cone solver; what it really reached is measured, see "safe bounds"
+PENALTY = 1e3  # price of breaking the budget or a distance row, in normalised loss
 _INERT = 1e3  # right-hand side that switches a row off, far above anything in normalised units
 
 
@@ -139,17 +149,26 @@ class RelaxedPoint:
     total: float
     spread: float  # how far the two mixtures differ: the part of the error that a narrower interval removes
     budget_price: float  # multiplier of the budget row, normalised
-    solved: bool
+    solved: bool  # the solver has an answer
+    clean: bool = False  # to full accuracy, or infeasibility was proved
 
 
 class Relaxation:
-    """The cone program for one or two values of S, built once and updated in place for every node."""
+    """The cone program for one or two values of S and a set of volunteers.
 
-    def __init__(self, problem: LeaderProblem, ends: int, radius: float) -> None:
+    Built once and updated in place for every node with the same volunteers; their caps are equalities, which an interior
+    point method must know as such.
+    """
+
+    def __init__(
+        self, problem: LeaderProblem, kind: Kind, radius: float, volunteers: npt.NDArray[np.bool_]
+    ) -> None:
         self.problem = problem
-        self.ends = ends
+        self.kind = kind
+        self.ends = 2 if kind == "wide" else 1
+        self._volunteer = volunteers
         # tau and c are expressed in units of a typical ||m||, which keeps the cone well scaled near its boundary
-        self._unit = min(max(radius, 1e-6), 1.0)
+        self._unit = radius
         n, r = problem.factor.shape
         self._n, self._r = n, r
         self._width = n + r + 2  # a, c = L'a / unit, tau / unit^2, lambda
@@ -168,6 +187,18 @@ class Relaxation:
 
     def _lam(self, j: int) -> int:
         return j * self._width + self._n + self._r + 1
+
+    @property
+    def _excess(self) -> int:
+        return self.ends * self._width
+
+    @property
+    def _tilt(self) -> npt.NDArray[np.intp]:
+        return self._excess + 1 + np.arange(self._n)
+
+    @property
+    def _shift(self) -> int:
+        return self._excess + 1 + self._n
 
     def _build_pattern(self) -> None:
         """Row and column of every structural non-zero, in the order in which ``_values`` lists their values."""
@@ -189,18 +220,24 @@ class Relaxation:
             add(top + 1 + np.arange(r)[:, None], self._a(j)[None, :])
             add(top + 1 + np.arange(r), self._c(j))
             top += 1 + r
+        if self.kind == "narrow":
+            self._shift_row = top
+            top += 1
+        self._full_row = top
+        full, below = np.flatnonzero(self._volunteer), np.flatnonzero(~self._volunteer)
+        for j in range(ends):  # sum_j S_j a_jk = alpha_k for volunteers
+            add(top + np.arange(len(full)), self._a(j)[full])
+        top += len(full)
         self._equalities = top
         for j in range(ends):  # a_j >= 0
             add(top + np.arange(n), self._a(j))
             top += n
+        add(top, self._excess)  # e >= 0
+        top += 1
         self._cap_row = top
-        for j in range(ends):  # sum_j S_j a_jk <= alpha_k
-            add(top + np.arange(n), self._a(j))
-        top += n
-        self._floor_row = top
-        for j in range(ends):  # sum_j S_j a_jk >= alpha_k for volunteers
-            add(top + np.arange(n), self._a(j))
-        top += n
+        for j in range(ends):  # sum_j S_j a_jk <= alpha_k for the others
+            add(top + np.arange(len(below)), self._a(j)[below])
+        top += len(below)
         self._distance_row = top
         for j in range(ends):  # d_k^2 <= theta_k S (paid), >= (volunteers)
             add(top + np.arange(n), self._tau(j))
@@ -219,6 +256,19 @@ class Relaxation:
             add(top, self._a(j))
             add(top, self._tau(j))
         top += 1
+        add(np.arange(self._distance_row, top), self._excess)  # these rows may be broken by e, at a price
+        if self.kind == "narrow":
+            tilt, shift = self._tilt, self._shift
+            add(self._shift_row, tilt)  # shift = sum of tilts
+            add(self._shift_row, shift)
+            add(self._full_row + np.arange(len(full)), tilt[full])
+            add(self._cap_row + np.arange(len(below)), tilt[below])
+            add(self._distance_row + np.arange(n), shift)
+            add(self._budget_row, tilt)
+            for sign_row in (top, top + n):  # |tilt_k| <= z_k
+                add(sign_row + np.arange(n), tilt)
+                add(sign_row + np.arange(n), self._a(0))
+            top += 2 * n
         self._linear = top - self._equalities
         self._cone_row = top
         for j in range(ends):  # (tau + lambda, tau - lambda, 2c) in the second-order cone
@@ -228,7 +278,7 @@ class Relaxation:
             top += r + 2
         self._height = top
         i, j = np.concatenate(rows), np.concatenate(cols)
-        self._columns = ends * self._width
+        self._columns = ends * self._width + 1 + (n + 1 if self.kind == "narrow" else 0)
         # csc order of the coordinate list; the pattern has no duplicates
         self._order = np.lexsort((i, j))
         indptr = np.zeros(self._columns + 1, dtype=np.int64)
@@ -243,12 +293,16 @@ class Relaxation:
     def _least(self, slope: Array) -> float:
         """Least value of ``slope . v`` over a set that holds every feasible v.
 
-        There ``a >= 0`` and ``sum a = sum lambda = 1`` over both ends, ``tau_j <= lambda_j R`` and
+        There ``e = 0``, ``a >= 0`` and ``sum a = sum lambda = 1`` over both ends, ``tau_j <= lambda_j R`` and
         ``||c_j|| <= lambda_j sqrt(R)`` with R the largest ``||mu_k||^2``, so an end contributes in proportion to its lambda.
         """
         largest = float(self.problem.diagonal.max())
+        tilted, shifted = 0.0, 0.0
+        if self.kind == "narrow":  # |tilt_k| <= a_k and |shift| <= 1
+            tilted, shifted = np.abs(slope[self._tilt]), abs(slope[self._shift])
         per_end = [
-            min(slope[self._a(j)])
+            min(slope[self._a(j)] - tilted)
+            - shifted
             + slope[self._lam(j)]
             + min(slope[self._tau(j)], 0.0) * largest / self._unit**2
             - np.sqrt(largest) / self._unit * float(np.linalg.norm(slope[self._c(j)]))
@@ -257,18 +311,23 @@ class Relaxation:
         return float(min(per_end))
 
     def _values(
-        self, at: Array, inverse: Array, decided: npt.NDArray[np.int8], shrink: float
+        self, at: Array, inverse: Array, half: float, decided: npt.NDArray[np.int8], shrink: float
     ) -> tuple[Array, Array, Array]:
-        """Matrix values (csc order), right-hand side and objective for ends ``at``; ``inverse`` stands for 1/S there."""
+        """Matrix values (csc order), right-hand side and objective for ends ``at``; ``inverse`` stands for 1/S there.
+
+        ``half`` is half the width of a narrow interval.
+        """
         p, n, r, ends, unit = self.problem, self._n, self._r, self.ends, self._unit
-        volunteer = decided == VOLUNTEER
+        volunteer = self._volunteer
+        full = int(volunteer.sum())
         sign = np.where(volunteer, -1.0, 1.0)
         values: list[Array] = [np.ones(ends)]
         for _ in range(ends):
             values += [np.ones(n), -np.ones(1), p.factor.T.ravel() / unit, -np.ones(r)]
+        values += [np.full(full, s) for s in at]
         values += [-np.ones(n)] * ends
-        values += [np.full(n, s) for s in at]
-        values += [np.full(n, -s) for s in at]
+        values += [-np.ones(1)]
+        values += [np.full(n - full, s) for s in at]
         for s in at:
             values += [
                 unit**2 * sign,
@@ -290,20 +349,26 @@ class Relaxation:
         loss = [inv * p.noise for inv in inverse]
         for on_a in loss:
             values += [on_a, np.array([unit**2])]
+        values += [-np.ones(n + 2)]
+        if self.kind == "narrow":
+            values += [np.ones(n), -np.ones(1), np.full(full, half), np.full(n - full, half)]
+            values += [-half * sign * p.theta, half * p.theta]
+            values += [np.ones(n), -np.ones(n), -np.ones(n), -np.ones(n)]
         for _ in range(ends):
             values += [np.array([-1.0, -1.0]), np.array([-1.0, 1.0]), np.full(r, -2.0)]
 
         saved = float((p.theta * p.alpha)[volunteer].sum())
         b = np.zeros(self._height)
         b[0] = 1.0
-        b[self._cap_row : self._cap_row + n] = p.alpha
-        b[self._floor_row : self._floor_row + n] = np.where(volunteer, -p.alpha, 1.0)
+        b[self._full_row : self._full_row + full] = p.alpha[volunteer]
+        b[self._cap_row : self._cap_row + n - full] = p.alpha[~volunteer]
         b[self._distance_row : self._distance_row + n] = np.where(decided == FREE, _INERT, 0.0)
         paid_out = p.budget * (1.0 - shrink) if np.isfinite(p.budget) else _INERT * (1.0 + p.theta.max())
         b[self._budget_row] = paid_out + saved
         b[self._loss_row] = p.loss_cap - p.constant if np.isfinite(p.loss_cap) else _INERT
 
         q = np.zeros(self._columns)
+        q[self._excess] = PENALTY
         for j in range(ends):
             q[self._a(j)] = p.loss_weight * loss[j]
             q[self._tau(j)] = p.loss_weight * unit**2
@@ -313,19 +378,22 @@ class Relaxation:
                 q[self._c(j)] += p.payment_weight * on_c
                 q[self._tau(j)] += p.payment_weight * on_tau
                 q[self._lam(j)] += p.payment_weight * on_lam
+        if self.kind == "narrow":
+            q[self._tilt] = p.payment_weight * half * p.theta
         self._offset = p.loss_weight * p.constant - p.payment_weight * saved
         return np.concatenate(values)[self._order], b, q / unit**2
 
     def solve(self, low: float, high: float, decided: npt.NDArray[np.int8], shrink: float = 0.0) -> RelaxedPoint:
-        """Solve on [low, high]; exact (for decided clients) when there is one end and low = high.
+        """Bound the box [low, high], or solve exactly (for decided clients) at ``S = low = high`` with kind "point".
 
-        ``shrink`` takes a relative part off the budget, so that a point found within the solver's tolerance stays
-        within the budget itself.
+        ``shrink`` takes a relative part off the budget, so that a point found within the solver's tolerance stays within the
+        budget itself.
         """
-        middle = 0.5 * (low + high)
-        at = np.array([middle]) if self.ends == 1 else np.array([low, high])
-        inverse = 2.0 / middle - at / middle**2  # tangent of 1/S at the middle; exact there
-        data, b, q = self._values(at, inverse, decided, shrink)
+        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+        at = np.array([low, high]) if self.kind == "wide" else np.array([middle])
+        # 1/S is bounded from below by its tangent at the middle, on a narrow interval by its least value
+        inverse = 2.0 / middle - at / middle**2 if self.kind != "narrow" else np.array([1.0 / high])
+        data, b, q = self._values(at, inverse, half, decided, shrink)
         if self._solver is None:
             settings = clarabel.DefaultSettings()
             settings.verbose = False
@@ -333,47 +401,53 @@ class Relaxation:
             settings.chordal_decomposition_enable = False
             settings.max_threads = 1 if self._n < 200 else 0
             settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = TOLERANCE
-            matrix = sparse.csc_matrix((data, self._indices, self._indptr), shape=(self._height, self._columns))
             nothing = sparse.csc_matrix((self._columns, self._columns))
-            self._solver = clarabel.DefaultSolver(nothing, q, matrix, b, self._cones, settings)
+            self._solver = clarabel.DefaultSolver(nothing, q, self._matrix(data), b, self._cones, settings)
         else:
             self._solver.update(q=q, A=data, b=b)
         answer = self._solver.solve()
-        return self._read(answer, data, b, q, at)
-
-    def _read(self, answer: Any, data: Array, b: Array, q: Array, at: Array) -> RelaxedPoint:
-        matrix = sparse.csc_matrix((data, self._indices, self._indptr), shape=(self._height, self._columns))
-        dual = self._into_dual_cone(np.asarray(answer.z))
-        x = np.asarray(answer.x)
-        n = self._n
+        x, dual = np.asarray(answer.x), np.asarray(answer.z)
+        infeasible = "PrimalInfeasible" in str(answer.status)
+        n, p = self._n, self.problem
+        nowhere = np.full(n, np.nan)
+        if not np.isfinite(dual).all() or np.abs(dual).max() > 1e100:
+            return RelaxedPoint(p.least_loss, nowhere, float("nan"), 0.0, float("nan"), False)
+        dual = self._into_dual_cone(dual)
+        slope = self._matrix(data).T @ dual + (0.0 if infeasible else q)
+        least = self._least(slope) - float(b @ dual)
+        if infeasible:  # a ray: feasible points would have to make up for more than they can
+            bound = np.inf if least > 0 else p.least_loss
+            return RelaxedPoint(bound, nowhere, float("nan"), 0.0, float("nan"), False, least > 0)
+        bound = max(self._unit**2 * least + self._offset, p.least_loss)
         mass = np.array([max(x[self._a(j)].sum(), 0.0) for j in range(self.ends)])
         z = np.maximum(sum(x[self._a(j)] for j in range(self.ends)), 0.0)
-        status = str(answer.status)
-        infeasible = "PrimalInfeasible" in status
-        if infeasible:
-            # a ray: A'y ~ 0 and b'y < 0 by more than the error in A'y can make up for
-            proof = -float(b @ dual) + self._least(matrix.T @ dual)
-            bound = np.inf if proof > 0 else self.problem.least_loss
-            return RelaxedPoint(bound, np.full(n, np.nan), float("nan"), 0.0, float("nan"), False)
-        total_mass = float(mass.sum())
-        usable = np.isfinite(dual).all() and np.isfinite(x).all() and np.abs(dual).max() < 1e100
-        if not (usable and total_mass > 0 and 0 < z.sum() < np.inf):
-            return RelaxedPoint(self.problem.least_loss, np.full(n, np.nan), float("nan"), 0.0, float("nan"), False)
-        bound = self._unit**2 * (-float(b @ dual) + self._least(q + matrix.T @ dual)) + self._offset
-        bound = max(bound, self.problem.least_loss)
+        if not np.isfinite(x).all() or mass.sum() <= 0 or z.sum() <= 0:
+            return RelaxedPoint(bound, nowhere, float("nan"), 0.0, float("nan"), False)
         z = z / z.sum()
-        total = float(at @ mass / total_mass)
-        spread = 0.0
-        if self.ends == 2:
-            lam = mass / total_mass
-            if lam.min() > 1e-12:
-                difference = self._unit * (x[self._c(0)] / mass[0] - x[self._c(1)] / mass[1])
-                spread = float(lam[0] * lam[1] * (difference @ difference))
-            brought = sum(s * x[self._a(j)] for j, s in enumerate(at))
-            spread += float(np.abs(self.problem.theta @ (brought - total * z)))
-            spread += float(np.maximum(total * z - self.problem.alpha, 0).sum())
+        total = float(at @ mass / mass.sum())
+        if self.kind == "narrow":
+            total += half * float(np.clip(x[self._shift], -1.0, 1.0))
         price = self._unit**2 * float(dual[self._budget_row])
-        return RelaxedPoint(bound, z, total, spread, price, "Solved" in status)
+        status = str(answer.status)
+        spread = self._spread(x, mass, at, z, total)
+        kept = x[self._excess] < 1e-6
+        return RelaxedPoint(bound, z, total, spread, price, kept and "Solved" in status, status == "Solved")
+
+    def _matrix(self, data: Array) -> Any:
+        return sparse.csc_matrix((data, self._indices, self._indptr), shape=(self._height, self._columns))
+
+    def _spread(self, x: Array, mass: Array, at: Array, z: Array, total: float) -> float:
+        """How much of the relaxation's error a narrower interval would remove, roughly."""
+        if self.ends == 1:
+            return 0.0
+        spread = 0.0
+        share = mass / mass.sum()
+        if share.min() > 1e-12:
+            difference = self._unit * (x[self._c(0)] / mass[0] - x[self._c(1)] / mass[1])
+            spread += float(share[0] * share[1] * (difference @ difference))
+        brought = sum(s * x[self._a(j)] for j, s in enumerate(at))
+        spread += float(np.abs(self.problem.theta @ (brought - total * z)))
+        return spread + float(np.maximum(total * z - self.problem.alpha, 0.0).sum())
 
     def _into_dual_cone(self, dual: Array) -> Array:
         dual = dual.copy()

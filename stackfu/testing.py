@@ -189,7 +189,7 @@ def games(
 
 @st.composite
 def participations(draw: st.DrawFn, game: StackelbergGame, *, interior: bool = False) -> Array:
-    """Participation profiles with at least one participant; ``interior`` keeps everybody strictly inside (0, 1)."""
+    """Participation profiles with at least one participant; ``interior`` keeps everybody inside (0, 1)."""
     inside = st.one_of(st.integers(1, 7).map(lambda i: i / 8.0), st.floats(0.01, 0.99))
     ends = st.sampled_from([0.0, 1.0, 1e-9, 1.0 - 1e-9])
     entry = inside if interior else st.one_of(inside, ends)

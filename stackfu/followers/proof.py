@@ -152,7 +152,8 @@ class Certificate:
                 f"(its clients' regret here is at most {self.regret:.1e})"
             )
         return (
-            f"proved: no client gains more than {self.regret:.1e} by deviating, and no best response that is worth "
+            f"proved: no client gains more than {self.regret:.1e} by deviating, and no best response that "
+            f"is worth "
             f"anything is further than {self.radius:.1e} away ({groups}); degenerate, so no box was enclosed"
         )
 

@@ -428,9 +428,12 @@ class StackelbergGame:
         """Largest gain any client has from deviating."""
         return float(self.regrets(payments, participation).max())
 
-    def judge(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> tuple[float, float]:
+    def judge(
+        self, payments: npt.ArrayLike | None, participation: npt.ArrayLike | Profile
+    ) -> tuple[float, float]:
         """Residual and regret of a profile, with one pass over the clients."""
-        w, profile = self.reluctance(payments), self.profile(participation)
+        w = self.reluctance(payments)
+        profile = participation if isinstance(participation, Profile) else self.profile(participation)
         return self._residual(w, profile), float(self._regrets(w, profile).max())
 
     def _residual(self, w: Array, profile: Profile) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..geometry import Array, FeatureGeometry, frozen
+from ..profile import Profile
 from ..result import Face
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ TIGHT = 1e-11
 STILL = 1e-9
 
 
-def equilibrium_face(game: StackelbergGame, payments: Array, participation: Array) -> Face | None:
+def equilibrium_face(
+    game: StackelbergGame, payments: Array, participation: Array, profile: Profile | None = None
+) -> Face | None:
     """The polytope of equilibria through this one that share S and m; None if it is a point."""
-    profile = game.profile(participation)
+    profile = game.profile(participation) if profile is None else profile
     w = game.reluctance(payments)
     scale = game.geometry.scale
     g = profile.to_clients - profile.total * w

@@ -22,6 +22,7 @@ zeros found.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,17 +68,17 @@ class Path:
     roots: tuple[Root, ...]
     finished: bool
 
-    @property
+    @cached_property
     def complete(self) -> bool:
         """Whether every check on the way to ``s = 0`` held, so that no equilibrium is missing."""
         return self.finished and self.violation <= CHECK and self.jump <= CHECK and self._signs_agree
 
-    @property
+    @cached_property
     def violation(self) -> float:
         """Largest violation of the optimality conditions in the middle of a piece."""
         return float(self.table[:, 6].max())
 
-    @property
+    @cached_property
     def jump(self) -> float:
         """Largest jump of t between consecutive pieces, against the direction it may jump in."""
         return float(self.table[:, 7].max())

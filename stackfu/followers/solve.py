@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InputError, NoEquilibriumError
 from ..geometry import Array
+from ..profile import Profile
 from ..result import Equilibria, Equilibrium, Face, Status, Uniqueness
 from .faces import equilibrium_face, span_of
 from .homogeneous import COLLAPSE, homogeneous_equilibrium
@@ -158,11 +159,12 @@ def _found(
     history: tuple[dict[str, Any], ...] = (),
 ) -> Equilibrium:
     """The record of a point found without following the path; uniqueness is what theory says about it."""
-    residual, regret = game.judge(payments, x)
+    profile = game.profile(x)
+    residual, regret = game.judge(payments, profile)
     status = Status.CONVERGED if residual <= tolerance else failure
     uniqueness, reason, face = Uniqueness.UNKNOWN, "no verified equilibrium", None
     if status.success:
-        uniqueness, reason, face = _by_theory(game, payments, x)
+        uniqueness, reason, face = _by_theory(game, payments, profile)
     return Equilibrium(
         game=game,
         payments=payments,
@@ -180,9 +182,9 @@ def _found(
     )
 
 
-def _by_theory(game: StackelbergGame, payments: Array, x: Array) -> tuple[Uniqueness, str, Face | None]:
+def _by_theory(game: StackelbergGame, payments: Array, profile: Profile) -> tuple[Uniqueness, str, Face | None]:
     """What can be said about uniqueness at an equilibrium without looking for others."""
-    w = game.reluctance(payments)
+    w, x = game.reluctance(payments), profile.x
     inside = int(np.count_nonzero((x > 0) & (x < 1)))
     features = game.embeddings.features
     if features is not None and inside > features.shape[1] + 1:
@@ -192,7 +194,7 @@ def _by_theory(game: StackelbergGame, payments: Array, x: Array) -> tuple[Unique
             f"are affinely dependent, so {TRADE}",
             None,
         )
-    face = equilibrium_face(game, payments, x)
+    face = equilibrium_face(game, payments, x, profile)
     if face is not None:
         return Uniqueness.CONTINUUM, f"{TRADE}: {face}", face
     if float(np.ptp(w)) <= 1e-12 * float(np.abs(w).max()):

@@ -37,6 +37,9 @@ Clients = npt.NDArray[np.intp]
 
 #: Newton's method is tried up to this many clients inside.
 LARGEST_SYSTEM = 2000
+#: From this many clients on, a sample of them is settled first.
+LARGE = 100_000
+SAMPLE = 10_000
 #: Damping of the first attempt and of the ones after a fall to the origin.
 DAMPINGS = (1.0, 0.5, 0.2, 0.05)
 
@@ -67,9 +70,17 @@ def sweep_to_equilibrium(
     w, alpha, scale = game.reluctance(payments), game.alpha, game.geometry.scale
     state = _State(game, w, seed)
     guess = _first_guess(game, w)
-    y = alpha * (guess if start is None or not np.any(start > 0) else start)
-    result = Sweeps(frozen(np.where(y >= alpha, 1.0, y / alpha)))
     clients, drift, shift = state.everyone(), np.inf, np.inf
+    if start is not None and np.any(start > 0):
+        y = alpha * start
+    elif game.count >= LARGE and (coarse := _coarse_centre(game, w, guess, seed)) is not None:
+        y = np.where(game.geometry.squared_distances(coarse[0]) > coarse[1] * w, alpha, 0.0)
+        state.refresh(y)
+        drift, shift = (2.0 * gap for gap in state.apart(state.centre(y), coarse))
+        clients, _ = state.undecided(y, drift, shift)
+    else:
+        y = alpha * guess
+    result = Sweeps(frozen(np.where(y >= alpha, 1.0, y / alpha)))
     with _progress_bar(max_iterations, progress, game) as report:
         try:
             while len(result.history) < max_iterations:
@@ -104,11 +115,12 @@ def sweep_to_equilibrium(
                     if places == last:
                         polished = newton_polish(game, w, y)
                         if polished is not None:
+                            state.follow(y, polished)
                             y = polished
                             break
                 if participants == 0:
                     result.falls += 1
-                    y = alpha * guess * 0.5**result.falls
+                    y = alpha * (guess * 0.5**result.falls)
                     clients, drift, shift = state.everyone(), np.inf, np.inf
                     continue
                 drift, shift = 2.0 * motion[0], 2.0 * motion[1]
@@ -179,15 +191,41 @@ def _places(y: Array, alpha: Array) -> bytes:
     return np.packbits(y > 0).tobytes() + np.packbits(y >= alpha).tobytes()
 
 
-def _first_guess(game: StackelbergGame, w: Array) -> Array:
-    """The same participation for everybody, at which drift and reluctance balance on average."""
+def _first_guess(game: StackelbergGame, w: Array) -> float:
+    """The participation, the same for everybody, at which drift and reluctance roughly balance."""
     geometry = game.geometry
     if isinstance(geometry, FeatureGeometry):
-        spread = float(game.alpha @ geometry.squared_distances(geometry.mean_remaining))
+        few = np.linspace(0, game.count - 1, min(game.count, 1000)).astype(np.intp)
+        rows = np.asarray(geometry.features[geometry.remaining[few]], dtype=np.float64)
+        spread = float(np.mean(np.sum((rows - geometry.mean_remaining) ** 2, axis=1)))
     else:
         spread = float(game.alpha @ geometry.mixture(game.alpha).to_clients)
     reluctance = float(game.alpha @ w)
-    return np.full(game.count, 1.0 if reluctance <= spread else spread / reluctance)
+    return 1.0 if reluctance <= spread else spread / reluctance
+
+
+def _coarse_centre(game: StackelbergGame, w: Array, guess: float, seed: int) -> tuple[Array, float] | None:
+    """Mean embedding and total at which a sample of the clients settles, to start the whole game near there."""
+    from . import _sweep_kernels as kernels
+
+    geometry, rng = game.geometry, np.random.default_rng(seed)
+    if not isinstance(geometry, FeatureGeometry):
+        return None
+    few = np.sort(rng.choice(game.count, SAMPLE, replace=False))
+    rows, alpha, reluctance = geometry.remaining[few], game.alpha[few] / game.alpha[few].sum(), w[few]
+    y = alpha * guess
+    point = y @ np.asarray(geometry.features[rows], dtype=np.float64)
+    for _ in range(15):
+        order = rng.permutation(SAMPLE)
+        participants, _, moved = kernels.sweep_features(
+            geometry.features, rows, alpha, reluctance, y, point, order, 1.0
+        )
+        if participants < 2:
+            return None
+        if moved < 1e-3:
+            break
+    total = float(y.sum())
+    return point / total, total
 
 
 class _State:
@@ -224,6 +262,14 @@ class _State:
         if isinstance(self.game.geometry, FeatureGeometry):
             self.point = self.game.geometry.combine(y)
 
+    def follow(self, y: Array, after: Array) -> None:
+        """Take a change of few entries of y into account."""
+        geometry = self.game.geometry
+        if isinstance(geometry, FeatureGeometry):
+            changed = np.flatnonzero(after != y)
+            rows = np.asarray(geometry.features[geometry.remaining[changed]], dtype=np.float64)
+            self.point = self.point + (after - y)[changed] @ rows
+
     def centre(self, y: Array) -> tuple[Array, float]:
         """What stands for m (the point itself, or the mixture), and S."""
         total = float(y.sum())
@@ -244,7 +290,6 @@ class _State:
         """A pass over all clients: who may respond differently nearby, and the largest violation."""
         from . import _sweep_kernels as kernels
 
-        self.refresh(y)
         centre, total = self.centre(y)
         geometry = self.game.geometry
         if isinstance(geometry, FeatureGeometry):

@@ -117,11 +117,13 @@ def demo(
         "haipo": output / "haipo.json",
         "uniform": output / "uniform.json",
         "frontier": output / "frontier.csv",
+        "explorer": output / "explorer.html",
     }
     game.save(written["game"])
     for name, solution in (("certified", best), ("haipo", haipo), ("uniform", uniform)):
         solution.save(written[name])
     _write_frontier(frontier, written["frontier"])
+    _write_explorer(frontier, written["explorer"], "Handwritten digits over ten clients")
 
     code = _proved(best.status) if check else 1
     if as_json:
@@ -147,8 +149,8 @@ def demo(
     )
     _labels(out, federation)
     out.print(
-        f"[bold]2. Without payments[/] the clients settle where {unpaid.total:.1%} of the remaining data takes "
-        f"part; that is {unpaid.uniqueness.value}."
+        f"[bold]2. Without payments[/] the clients settle where {unpaid.total:.1%} of the remaining data "
+        f"takes part; that is {unpaid.uniqueness.value}."
     )
     share = budget / game.full_participation_price
     out.print(
@@ -165,7 +167,9 @@ def demo(
     out.print("[bold]4. The certificate.[/] " + best_in_words(best))
     out.print(f"   Checked again from scratch: {check.message}.")
     out.print(f"[bold]5. Files[/] in {output}: {', '.join(path.name for path in written.values())}.")
-    out.print(f"   Try: stackfu verify {written['certified']}")
+    out.print(
+        f"   Open {written['explorer']} in a browser; check with: stackfu verify {written['certified']}"
+    )
     return code
 
 
@@ -514,7 +518,7 @@ def lemmas(
     as_json: AsJson = False,
 ) -> int:
     """The published statements about the game, each checked: which hold, which do not, and what does."""
-    from .. import lemmas as statements
+    from ..lemmas import report as check_statements
 
     if game_file is None:
         from ..demo import digits_game
@@ -522,7 +526,7 @@ def lemmas(
         game = digits_game()
     else:
         game = _game(game_file)
-    report = statements.report(game)
+    report = check_statements(game)
     typer.echo(str(report))
     return 0
 

@@ -1,7 +1,7 @@
-"""A small federation to try things on: handwritten digits over ten clients, of whom 0 to 2 want to be forgotten.
+"""A small federation to try things on: digits over ten clients, three of whom want to be forgotten.
 
-The 1797 digits (8 x 8 pixels; E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine
-Learning Repository, 1998, CC BY 4.0) come with the package, so nothing is downloaded.
+The 1797 digits (8 x 8 pixels; E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI
+Machine Learning Repository, 1998, CC BY 4.0) come with the package, so nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Federation", "digits", "digits_federation", "digits_game"]
 
-#: Every client owns at least this many digits, however the shares are drawn.
+#: Every client is due at least this many digits, however the shares are drawn (up to rounding).
 SMALLEST_CLIENT = 20
 
 
@@ -62,12 +62,12 @@ def digits_federation(
 ) -> Federation:
     """Digits shared out with Dirichlet(beta)-distributed labels and quantities.
 
-    Client i's wish for label c is ``q_i P_ic`` with shares ``q ~ Dir(beta)`` over the clients (lifted so that nobody
-    has fewer than about 20 digits) and label mixtures ``P_i ~ Dir(beta)``. The wishes are scaled by rows and columns to
-    the quantities ``q_i n`` and the label counts of the data; each digit goes to one client.
+    Client i's wish for label c is ``q_i P_ic`` with shares ``q ~ Dir(beta)`` over the clients (lifted so that
+    nobody has fewer than about 20 digits) and label mixtures ``P_i ~ Dir(beta)``. The wishes are scaled by
+    rows and columns to the quantities ``q_i n`` and the label counts; each digit goes to one client.
 
-    >>> digits_federation().sizes.sum()
-    1797
+    >>> digits_federation().sizes.tolist()
+    [135, 20, 414, 108, 74, 247, 589, 21, 19, 170]
     """
     images, labels = digits()
     if not 2 <= clients <= len(labels) // SMALLEST_CLIENT:

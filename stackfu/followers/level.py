@@ -1,0 +1,47 @@
+"""The level function t(s) on a grid, for drawing it; its zeros are the equilibria (see :mod:`.path`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..geometry import Array
+from .path import Path, follow_path
+from .qp import level_profile
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
+
+__all__ = ["level_curve"]
+
+
+def level_curve(
+    game: StackelbergGame, payments: Array, points: int = 80, upto: float = 1.0
+) -> tuple[Array, Array]:
+    """Totals s in (0, upto] by ascending order, and t(s) at them in units of squared distance.
+
+    The ends of all pieces are there, exactly; wider pieces are filled by a convex solver at about ``points``
+    equidistant totals. Vertical stretches of the curve show as two points with the same s.
+
+    >>> import numpy as np, stackfu as sf
+    >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
+    >>> s, t = level_curve(game, np.zeros(2), points=4)
+    >>> s.round(3), t.round(3)
+    (array([0.  , 0.25, 0.5 , 0.75, 1.  ]), array([ 0.5 ,  0.25,  0.  , -0.25, -0.5 ]))
+    """
+    path: Path = follow_path(game, payments)
+    totals = np.concatenate([path.column("bottom"), path.column("top")])
+    levels = np.concatenate([path.column("level_bottom"), path.column("level_top")])
+    kept = np.isfinite(levels) & (totals <= upto)
+    totals, levels = totals[kept], levels[kept]
+    gram, w = game.geometry.gram, game.reluctance(payments)
+    # a grid point next to the end of a piece would show nothing new
+    step = upto / points
+    grid = [s for s in np.linspace(0.0, upto, points + 1)[1:] if np.abs(totals - s).min() > step / 4]
+    filled = [level_profile(gram, game.alpha, w, float(s))[1] for s in grid]
+    s = np.concatenate([totals, grid])
+    t = np.concatenate([levels, filled])
+    order = np.lexsort((-t, s))
+    distinct = np.concatenate([[True], (np.diff(s[order]) != 0) | (np.diff(t[order]) != 0)])
+    return s[order][distinct], t[order][distinct]

@@ -137,7 +137,7 @@ def _warm_up() -> None:
     from stackfu.game import StackelbergGame
 
     rng = np.random.default_rng(0)
-    samples = [rng.normal(size=(20, 3)) + i for i in range(5)]
+    samples = [(rng.normal(size=(20, 3)) + i).astype(np.float32) for i in range(5)]
     game = StackelbergGame(MeanEmbeddings.from_samples(samples, bandwidth="median"), [20] * 5, removed=(0,))
     methods: tuple[Literal["certified", "haipo", "uniform"], ...] = ("certified", "haipo", "uniform")
     for method in methods:

@@ -45,7 +45,7 @@ from stackfu_integration.federation import (
 )
 from stackfu_integration.measures import agreement, backdoor_success, evaluate, membership_auc, side_effects
 from stackfu_integration.measures.performance import Performance
-from stackfu_integration.mechanisms import MECHANISMS, build_game, offer
+from stackfu_integration.mechanisms import MECHANISMS, build_game, client_features, offer
 from stackfu_integration.models import extract, load_backbone
 from stackfu_integration.models.backbones import Backbone
 from stackfu_integration.presets import Preset
@@ -317,12 +317,16 @@ class _Run:
         return outcome.weights, cost
 
     @cached_property
+    def reference(self) -> Performance:
+        return evaluate(self.trained.federation, self.retrained[0])
+
+    @cached_property
     def game(self) -> StackelbergGame:
-        start = time.perf_counter()
         constant = self.settings.loss_constant
+        samples = client_features(self.trained.federation, self.trained.final)
+        start = time.perf_counter()
         game = build_game(
-            self.trained.federation,
-            self.trained.final,
+            samples,
             self.removed,
             loss_constant=1.0 if constant is None else constant,
             cost_scale=self.settings.cost_scale,
@@ -439,14 +443,13 @@ class _Run:
         federation = self.trained.federation
         start = time.perf_counter()
         performance = evaluate(federation, weights)
-        retrained, _ = self.retrained
-        effects = side_effects(performance, self.original, evaluate(federation, retrained), self.removed)
+        effects = side_effects(performance, self.original, self.reference, self.removed)
         return {
             "losses": performance.losses.tolist(),
             "accuracies": performance.accuracies.tolist(),
             **effects.as_dict(),
-            "membership_auc": membership_auc(federation, weights, self.removed),
-            "agreement": agreement(federation, weights, retrained),
+            "membership_auc": membership_auc(federation, weights, performance, self.removed),
+            "agreement": agreement(performance, self.reference),
             "cost": cost,
             "measuring_seconds": time.perf_counter() - start,
         }

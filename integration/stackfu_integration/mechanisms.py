@@ -67,20 +67,8 @@ class Offer:
         }
 
 
-def build_game(
-    federation: Federation,
-    weights: Tensor,
-    removed: Sequence[int],
-    *,
-    loss_constant: float = 10.0,
-    cost_scale: float = 10.0,
-    features: int | None = None,
-) -> StackelbergGame:
-    """Return the game of a trained federation: mean embeddings of the penultimate features, costs ``10 n_i /
-    n_O``.
-
-    The embedding is exact; ``features`` approximates it with that many random Fourier features instead.
-    """
+def client_features(federation: Federation, weights: Tensor) -> list[np.ndarray[Any, Any]]:
+    """Return the penultimate features of every client's training data, computed by the clients."""
     model = federation.model(0)
     write_weights(model, weights)
     samples = []
@@ -88,10 +76,25 @@ def build_game(
         for client in federation.clients:
             parts = [model.features(x.to(federation.device)).float().cpu() for x in client.train.x.split(512)]
             samples.append(torch.cat(parts).numpy())
+    return samples
+
+
+def build_game(
+    samples: Sequence[np.ndarray[Any, Any]],
+    removed: Sequence[int],
+    *,
+    loss_constant: float = 10.0,
+    cost_scale: float = 10.0,
+    features: int | None = None,
+) -> StackelbergGame:
+    """Return the game of clients with these feature samples: mean embeddings, and costs ``10 n_i / n_O``.
+
+    The embedding is exact; ``features`` approximates it with that many random Fourier features instead.
+    """
     embeddings = MeanEmbeddings.from_samples(samples, bandwidth="median", features=features, seed=0)
     return StackelbergGame(
         embeddings,
-        federation.sizes,
+        [len(rows) for rows in samples],
         removed=tuple(removed),
         cost_scale=cost_scale,
         loss_constant=loss_constant,

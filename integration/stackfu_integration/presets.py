@@ -64,7 +64,7 @@ PRESETS: dict[str, Preset] = {
             LocalTraining(epochs=1, batch=16, learning_rate=1e-3, optimizer="adam"),
             train=1,
             train_size=600,
-            test_size=600,
+            test_size=500,
             length=32,
             min_train=12,
             min_test=10,

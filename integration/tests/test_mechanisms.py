@@ -3,19 +3,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
 from conftest import REMOVED
+
 from stackfu.errors import InputError
 from stackfu_integration.calibration import calibrate, fit_through_origin
 from stackfu_integration.federation import Client, Federation
 from stackfu_integration.measures import evaluate
-from stackfu_integration.mechanisms import MECHANISMS, build_game, offer
+from stackfu_integration.mechanisms import MECHANISMS, build_game, client_features, offer
 from stackfu_integration.unlearning import HeadFineTuning, ParticipationRetraining
 
 
 @pytest.fixture(scope="module")
 def game(federation, trained):
-    return build_game(federation, trained.final, REMOVED, loss_constant=3.0)
+    return build_game(client_features(federation, trained.final), REMOVED, loss_constant=3.0)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,8 @@ def test_every_mechanism_ends_in_a_useful_model(federation, trained, game, offer
 
 
 def test_random_features_come_close_to_the_exact_game(federation, trained, game):
-    approximate = build_game(federation, trained.final, REMOVED, loss_constant=3.0, features=4096)
+    samples = client_features(federation, trained.final)
+    approximate = build_game(samples, REMOVED, loss_constant=3.0, features=4096)
     exact, close = (np.asarray(g.embeddings.distances()) for g in (game, approximate))
     np.testing.assert_allclose(close, exact, atol=0.03)
 
@@ -143,7 +144,7 @@ def test_calibration_finds_nothing_where_there_is_nothing(federation, trained):
         trained.ledger,
         0.0,
     )
-    game = build_game(alike, trained.final, (0,))
+    game = build_game(client_features(alike, trained.final), (0,))
     fit = calibrate(twin, game)
     assert np.isfinite(fit.constant)
     assert game.embeddings.distance(0, 1) < 1e-3

@@ -105,7 +105,7 @@ def test_last_layers_are_trained_and_can_be_distilled(tiny_bert, resnet20_file, 
     assert torch.equal(read_weights(model), before)
 
 
-def DistilledSetsStart(data):  # noqa: N802
+def DistilledSetsStart(data):
     fresh = DistilledSets(seed=0, batch=2)
     fresh._begin(0, data)
     return fresh.samples(0).x

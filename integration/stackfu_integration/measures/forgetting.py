@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stackfu_integration.federation.clients import Federation, Samples
-from stackfu_integration.measures.performance import logits_on
+from stackfu_integration.federation.clients import Federation
+from stackfu_integration.measures.performance import Performance, logits_on
 
 __all__ = ["agreement", "backdoor_success", "membership_auc", "separation"]
 
@@ -28,24 +28,23 @@ def separation(members: Tensor, strangers: Tensor) -> float:
     return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
 
 
-def _confidence(federation: Federation, weights: Tensor, data: Samples) -> Tensor:
-    probabilities = logits_on(federation, weights, data.x).double().softmax(1)
-    return probabilities.gather(1, data.y[:, None]).flatten()
+def _confidence(scores: Tensor, labels: Tensor) -> Tensor:
+    return scores.double().softmax(1).gather(1, labels[:, None]).flatten()
 
 
-def membership_auc(federation: Federation, weights: Tensor, removed: Sequence[int]) -> float:
+def membership_auc(
+    federation: Federation, weights: Tensor, performance: Performance, removed: Sequence[int]
+) -> float:
     """Confidence attack on the removed clients, without shadow models.
 
     The score of a sample is the model's confidence in its true label; members are the removed clients'
-    training samples, strangers their test samples, which come from the same mixture and were never trained
-    on. 0.5 is no leak; Retrain shows what chance looks like on the data at hand.
+    training samples, strangers their test samples, which come from the same mixture and were never trained on
+    (their class scores are in ``performance``). 0.5 is no leak; Retrain shows what chance looks like on this data.
     """
-    members = [federation.clients[i].train for i in removed]
-    strangers = [federation.clients[i].test for i in removed]
-    scores = [
-        torch.cat([_confidence(federation, weights, part) for part in side]) for side in (members, strangers)
-    ]
-    return separation(*scores)
+    clients = [federation.clients[i] for i in removed]
+    members = [_confidence(logits_on(federation, weights, c.train.x), c.train.y) for c in clients]
+    strangers = [_confidence(performance.scores[i], federation.clients[i].test.y) for i in removed]
+    return separation(torch.cat(members), torch.cat(strangers))
 
 
 def backdoor_success(federation: Federation, weights: Tensor, triggered: Tensor, target: int) -> float:
@@ -53,8 +52,9 @@ def backdoor_success(federation: Federation, weights: Tensor, triggered: Tensor,
     return float((logits_on(federation, weights, triggered).argmax(1) == target).double().mean())
 
 
-def agreement(federation: Federation, weights: Tensor, retrained: Tensor) -> float:
+def agreement(model: Performance, retrained: Performance) -> float:
     """Share of all test samples on which two models predict the same class."""
-    x = torch.cat([client.test.x for client in federation.clients])
-    same = logits_on(federation, weights, x).argmax(1) == logits_on(federation, retrained, x).argmax(1)
-    return float(same.double().mean())
+    same = [
+        (a.argmax(1) == b.argmax(1)).double() for a, b in zip(model.scores, retrained.scores, strict=True)
+    ]
+    return float(torch.cat(same).mean())

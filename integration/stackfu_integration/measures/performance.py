@@ -35,6 +35,7 @@ class Performance:
     losses: FloatArray
     accuracies: FloatArray
     sizes: FloatArray  # training samples, the weights n_i
+    scores: tuple[Tensor, ...]  # class scores of every client's test samples
 
     def mean(self, values: FloatArray, clients: Sequence[int]) -> float:
         """Average of per-client ``values`` over ``clients``, weighted by data size."""
@@ -78,12 +79,13 @@ def logits_on(federation: Federation, weights: Tensor, x: Tensor, batch: int = 5
 def evaluate(federation: Federation, weights: Tensor) -> Performance:
     """Evaluate on every client's own test data, removed clients included."""
     tests = [client.test for client in federation.clients]
-    scores = logits_on(federation, weights, torch.cat([test.x for test in tests]))
+    joint = logits_on(federation, weights, torch.cat([test.x for test in tests]))
+    scores = joint.split([len(test) for test in tests])
     losses, accuracies = [], []
-    for test, part in zip(tests, scores.split([len(test) for test in tests]), strict=True):
+    for test, part in zip(tests, scores, strict=True):
         losses.append(float(functional.cross_entropy(part.double(), test.y)))
         accuracies.append(float((part.argmax(1) == test.y).double().mean()))
-    return Performance(np.array(losses), np.array(accuracies), federation.sizes.astype(float))
+    return Performance(np.array(losses), np.array(accuracies), federation.sizes.astype(float), scores)
 
 
 def side_effects(

@@ -4,6 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMP  := $(VENV)/.stamp
+# Where `make experiments` finds its data sets, and where it keeps its cells between interruptions
+DATA_ROOT ?= data
+RUNS      ?= .experiments
+PRESETS   ?= digits ag-news cifar100 ag-news-finetune cifar100-finetune
 
 .PHONY: demo test properties lint docs bench bench-full bench-peers experiments clean
 .DEFAULT_GOAL := help
@@ -22,6 +26,10 @@ $(STAMP)-core: $(STAMP)-venv pyproject.toml
 
 $(STAMP)-test: $(STAMP)-core
 	$(PIP) --group test
+	@touch $@
+
+$(STAMP)-lab: $(STAMP)-core integration/pyproject.toml
+	$(PIP) -e 'integration[all]'
 	@touch $@
 
 $(STAMP)-lint: $(STAMP)-core
@@ -43,14 +51,16 @@ $(STAMP)-peers: $(STAMP)-bench stackfu_bench/requirements-peers.txt
 demo: $(STAMP)-core  ## create the environment and run the main job on embedded data
 	$(BIN)/stackfu demo
 
-test: $(STAMP)-test  ## install what the tests need and run them all
+test: $(STAMP)-test $(STAMP)-lab  ## install what the tests need and run them all
 	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q integration/tests integration/stackfu_integration
 
 properties: $(STAMP)-test  ## thousands of examples a statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties
 
-lint: $(STAMP)-lint $(STAMP)-test  ## ruff and mypy --strict
+lint: $(STAMP)-lint $(STAMP)-test $(STAMP)-lab  ## ruff and mypy --strict
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/mypy --config-file integration/pyproject.toml
 
 docs: $(STAMP)-docs  ## build the documentation, warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
@@ -63,6 +73,15 @@ bench-full: $(STAMP)-bench  ## the asv suite with repetitions
 
 bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers
+
+experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder, then tables and figures; resumes
+	for preset in $(PRESETS); do \
+	  OMP_NUM_THREADS=1 $(BIN)/stackfu-lab run $$preset --beta 0.2 --beta 0.5 --beta 0.8 --seeds 3 \
+	    --data-root $(DATA_ROOT) --out $(RUNS) || exit 1; \
+	done
+	$(BIN)/stackfu-lab collect $(RUNS) docs/experiments/results
+	$(BIN)/stackfu-lab table docs/experiments/results --format all --out docs/experiments/tables
+	$(BIN)/stackfu-lab figure docs/experiments/results --out docs/experiments/figures
 
 clean:
 	rm -rf $(VENV) docs/_build dist build

@@ -74,7 +74,7 @@ def run(
     """Train a federation, remove clients, play the game, unlearn and measure; finished cells are kept."""
     from dataclasses import replace
 
-    from stackfu_integration.experiment import Experiment, Settings, run_name
+    from stackfu_integration.experiment import Experiment, Settings
     from stackfu_integration.models.extraction import default_cache
     from stackfu_integration.presets import preset as preset_by_name
     from stackfu_integration.report import load_results
@@ -120,13 +120,8 @@ def run(
         f"wall clock {total:.1f} s, of which the game: solving {solving:.2f} s ({solving / total:.2%}), "
         f"embedding {embedding:.2f} s ({embedding / total:.2%})"
     )
-    print(
-        "\n".join(
-            f"cells in {out / run_name(preset, b, s)}"
-            for b in betas
-            for s in range(first_seed, first_seed + 1)
-        )
-    )
+    for folder in folders:
+        print(f"cells in {folder}")
 
 
 def _warm_up() -> None:
@@ -148,8 +143,10 @@ def _warm_up() -> None:
 def table(
     runs: Annotated[Path, typer.Argument(help="folder of runs, one run, or collected results")],
     name: Annotated[str, typer.Option(help="which table; all of them by default")] = "all",
-    form: Annotated[str, typer.Option("--format", help="markdown, csv or json")] = "markdown",
-    out: Annotated[Path | None, typer.Option(help="write one file a table into this folder")] = None,
+    form: Annotated[str, typer.Option("--format", help="markdown, csv, json or all")] = "markdown",
+    out: Annotated[
+        Path | None, typer.Option(help="write files instead: one a table, and one a table and preset")
+    ] = None,
 ) -> None:
     """Print or write the tables."""
     from stackfu.errors import InputError
@@ -157,18 +154,24 @@ def table(
     from stackfu_integration.storage import write_text
 
     forms = {"markdown": "md", "csv": "csv", "json": "json"}
-    if form not in forms:
-        raise InputError("format", f"must be one of {', '.join(forms)}", value=form)
+    if form not in (*forms, "all"):
+        raise InputError("format", f"must be one of {', '.join(forms)}, all", value=form)
     if name != "all" and name not in TABLES:
         raise InputError("name", f"must be one of {', '.join(TABLES)}", value=name)
+    chosen = list(forms) if form == "all" else [form]
     results = load_results(runs)
+    presets = dict.fromkeys(result.run["preset"] for result in results)
     for key in TABLES if name == "all" else [name]:
-        made = TABLES[key](results)
-        text = getattr(made, form)()
-        if out is None:
-            print(text)
-        else:
-            print(write_text(out / f"{key}.{forms[form]}", text))
+        for kind in chosen:
+            text = getattr(TABLES[key](results), kind)()
+            if out is None:
+                print(text)
+                continue
+            print(write_text(out / f"{key}.{forms[kind]}", text))
+            for preset in presets if kind == "markdown" else ():
+                part = TABLES[key]([result for result in results if result.run["preset"] == preset])
+                if part.rows:
+                    print(write_text(out / preset / f"{key}.md", part.markdown()))
 
 
 @app.command()
@@ -192,7 +195,8 @@ def figure(
     results = load_results(runs)
     folder = out or (runs if runs.is_dir() else runs.parent)
     written = []
-    firsts = {result.group: result for result in reversed(results)}
+    # The participation figure shows single runs: of many, the most heterogeneous one of each preset.
+    firsts = {result.run["preset"]: result for result in reversed(results)}
     for result in firsts.values():
         written += save(participation_figure(result), folder / f"participation-{result.name}")
     for preset in dict.fromkeys(result.run["preset"] for result in results):

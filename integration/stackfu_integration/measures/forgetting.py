@@ -39,7 +39,8 @@ def membership_auc(
 
     The score of a sample is the model's confidence in its true label; members are the removed clients'
     training samples, strangers their test samples, which come from the same mixture and were never trained on
-    (their class scores are in ``performance``). 0.5 is no leak; Retrain shows what chance looks like on this data.
+    (their class scores are in ``performance``). 0.5 is no leak; Retrain shows what
+    chance looks like on this data.
     """
     clients = [federation.clients[i] for i in removed]
     members = [_confidence(logits_on(federation, weights, c.train.x), c.train.y) for c in clients]

@@ -1,0 +1,15 @@
+"""Two ways to run the property tests: the same examples every time, or (HYPOTHESIS_PROFILE=deep) thousands of new ones."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("test", derandomize=True, max_examples=40, deadline=None, database=None)
+settings.register_profile(
+    "deep",
+    max_examples=2000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))

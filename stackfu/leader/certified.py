@@ -26,7 +26,7 @@ from .price import SLACK, brackets, cheapest_payments
 from .relaxation import FREE, PAID, VOLUNTEER, Kind, LeaderProblem, Relaxation, RelaxedPoint
 
 #: Boxes narrower than this in S are bounded by the tilted program.
-NARROW = 1e-4
+NARROW = 1e-6
 
 __all__ = ["Candidate", "Objective", "Run", "certified"]
 
@@ -82,7 +82,7 @@ class _Node:
 class _Search:
     """State of one branch and bound run; works in normalised units inside, in the game's units outside."""
 
-    def __init__(self, game: StackelbergGame, objective: Objective) -> None:
+    def __init__(self, game: StackelbergGame, objective: Objective, gap: float = 0.0) -> None:
         self.game, self.objective = game, objective
         self.problem = LeaderProblem.of(
             game,
@@ -96,6 +96,7 @@ class _Search:
         self.best: Candidate | None = None
         self.pool: list[Candidate] = []
         self.solves = 0
+        self.resolution = 0.1 * gap / self.problem.unit_loss  # inaccuracy of a bound that is not worth another try
 
     def program(self, kind: Kind, decided: npt.NDArray[np.int8], shift: int = 0) -> Relaxation:
         """The cone program for a set of volunteers, built once; ``shift`` tries another scaling."""
@@ -121,12 +122,13 @@ class _Search:
         point = self.program(kind, decided).solve(low, high, decided)
         self.solves += 1
         for shift in (2, -2):
-            if point.clean or point.bound >= enough:
+            if point.slack <= self.resolution or point.bound >= enough:
                 break
             other = self.program(kind, decided, shift).solve(low, high, decided)
             self.solves += 1
             best = max(point.bound, other.bound)
-            point = replace(other if other.clean or not np.isfinite(point.total) else point, bound=best)
+            better = other if other.slack < point.slack or not np.isfinite(point.total) else point
+            point = replace(better, bound=best)
         return point
 
     # ------------------------------------------------------------ points
@@ -269,7 +271,7 @@ def certified(
 ) -> Run:
     """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
     began = time.perf_counter()
-    search = _Search(game, objective)
+    search = _Search(game, objective, gap)
     unit = search.problem.unit_loss
     for x in starts:
         search.offer(x)

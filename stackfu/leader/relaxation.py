@@ -150,7 +150,7 @@ class RelaxedPoint:
     spread: float  # how far the two mixtures differ: the part of the error that a narrower interval removes
     budget_price: float  # multiplier of the budget row, normalised
     solved: bool  # the solver has an answer
-    clean: bool = False  # to full accuracy, or infeasibility was proved
+    slack: float = np.inf  # what the solver's inaccuracy costs the bound, 0 when infeasibility was proved
 
 
 class Relaxation:
@@ -257,6 +257,19 @@ class Relaxation:
             add(top, self._tau(j))
         top += 1
         add(np.arange(self._distance_row, top), self._excess)  # these rows may be broken by e, at a price
+        if self.kind == "wide":
+            for j in range(ends):  # each mixture by itself, at the S of the interval that is kindest to it
+                add(top + np.arange(n), self._a(j))
+                add(top + np.arange(n), self._lam(j))
+                top += n
+                add(top + np.arange(len(full)), self._a(j)[full])
+                add(top + np.arange(len(full)), self._lam(j))
+                top += len(full)
+                add(top + np.arange(n), self._tau(j))
+                add(top + np.arange(n), self._lam(j))
+                add(top + np.arange(n)[:, None], self._c(j)[None, :])
+                add(top + np.arange(n), self._excess)
+                top += n
         if self.kind == "narrow":
             tilt, shift = self._tilt, self._shift
             add(self._shift_row, tilt)  # shift = sum of tilts
@@ -350,6 +363,18 @@ class Relaxation:
         for on_a in loss:
             values += [on_a, np.array([unit**2])]
         values += [-np.ones(n + 2)]
+        if self.kind == "wide":
+            switch = np.where(decided == FREE, -_INERT, 0.0)
+            kindest = np.where(volunteer, at[0], at[1])
+            for _ in range(ends):
+                values += [np.ones(n), -np.minimum(p.alpha / max(at[0], 1e-300), 1.0)]
+                values += [-np.ones(full), p.alpha[volunteer] / at[1]]
+                values += [
+                    unit**2 * sign,
+                    sign * (p.diagonal - p.theta * kindest) + switch,
+                    (-2.0 * unit * sign[:, None] * p.factor).ravel(),
+                    -np.ones(n),
+                ]
         if self.kind == "narrow":
             values += [np.ones(n), -np.ones(1), np.full(full, half), np.full(n - full, half)]
             values += [-half * sign * p.theta, half * p.theta]
@@ -417,7 +442,7 @@ class Relaxation:
         least = self._least(slope) - float(b @ dual)
         if infeasible:  # a ray: feasible points would have to make up for more than they can
             bound = np.inf if least > 0 else p.least_loss
-            return RelaxedPoint(bound, nowhere, float("nan"), 0.0, float("nan"), False, least > 0)
+            return RelaxedPoint(bound, nowhere, float("nan"), 0.0, float("nan"), False, 0.0 if least > 0 else np.inf)
         bound = max(self._unit**2 * least + self._offset, p.least_loss)
         mass = np.array([max(x[self._a(j)].sum(), 0.0) for j in range(self.ends)])
         z = np.maximum(sum(x[self._a(j)] for j in range(self.ends)), 0.0)
@@ -431,7 +456,12 @@ class Relaxation:
         status = str(answer.status)
         spread = self._spread(x, mass, at, z, total)
         kept = x[self._excess] < 1e-6
-        return RelaxedPoint(bound, z, total, spread, price, kept and "Solved" in status, status == "Solved")
+        slack = abs(self._unit**2 * float(q @ x) + self._offset - bound)
+        if status == "Solved":
+            slack = 0.0
+        elif float(np.abs(self._matrix(data)[: self._equalities] @ x - b[: self._equalities]).max()) > 1e-7:
+            slack = np.inf
+        return RelaxedPoint(bound, z, total, spread, price, kept and "Solved" in status, slack)
 
     def _matrix(self, data: Array) -> Any:
         return sparse.csc_matrix((data, self._indices, self._indptr), shape=(self._height, self._columns))

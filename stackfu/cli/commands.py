@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.markup import escape
 
 from .. import __version__
 from ..errors import FileFormatError, InputError
@@ -412,10 +413,10 @@ def equilibria(
         for i, eq in enumerate(found):
             out.print(clients_table(eq, f"E{i + 1}"))
             if eq.face is not None:
-                out.print(f"   {eq.face}")
+                out.print(escape(f"   {eq.face}"))
         for i, proof in enumerate(proofs):
-            out.print(f"E{i + 1}: {proof}")
-        out.print(f"{found.uniqueness.value.capitalize()}: {found.reason}.")
+            out.print(escape(f"E{i + 1}: {proof}"))
+        out.print(escape(f"{found.uniqueness.value.capitalize()}: {found.reason}."))
     if not found:
         return 3
     return 0 if found.complete and all(proofs) else 1
@@ -504,8 +505,10 @@ def verify(
 
         out = console()
         word = "[green]sound[/]" if check else "[red]not sound[/]"
-        out.print(f"{thing!r}")
-        out.print(f"{word}: {check.message} (regret {check.regret:.1e}, residual {check.residual:.1e}).")
+        out.print(escape(repr(thing)))
+        out.print(
+            f"{word}: {escape(check.message)} (regret {check.regret:.1e}, residual {check.residual:.1e})."
+        )
     return 0 if check else 1
 
 
@@ -515,6 +518,9 @@ def lemmas(
         Path | None,
         typer.Argument(metavar="[GAME]", help="A game file.", show_default="the game of stackfu demo"),
     ] = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Also what needs a certified solution of the server's problem.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """The published statements about the game, each checked: which hold, which do not, and what does."""
@@ -526,9 +532,20 @@ def lemmas(
         game = digits_game()
     else:
         game = _game(game_file)
-    report = check_statements(game)
-    typer.echo(str(report))
-    return 0
+    report = check_statements(game, thorough=thorough)
+    if as_json:
+        from .records import dump
+
+        typer.echo(dump(report.to_dict()))
+    else:
+        from .tables import console, game_line, lemmas_table
+
+        out = console()
+        out.print(game_line(game))
+        out.print(lemmas_table(report))
+        for topic in ("uniqueness", "convergence", "budgets"):
+            out.print(f"[bold]{topic.capitalize()}:[/] {escape(getattr(report, topic))}.")
+    return 0 if all(row.holds is None or row.holds for row in report) else 1
 
 
 @app.command(epilog="Example: stackfu explore game.json -o explorer.html --points 25")

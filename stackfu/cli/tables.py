@@ -14,9 +14,18 @@ from rich.text import Text
 if TYPE_CHECKING:
     from ..game import StackelbergGame
     from ..leader.frontier import Frontier
+    from ..lemmas import LemmaReport
     from ..result import Equilibria, Equilibrium, Solution
 
-__all__ = ["clients_table", "comparison_table", "console", "equilibria_table", "frontier_table", "game_line"]
+__all__ = [
+    "clients_table",
+    "comparison_table",
+    "console",
+    "equilibria_table",
+    "frontier_table",
+    "game_line",
+    "lemmas_table",
+]
 
 #: Longer tables are cut: a terminal is no place for a thousand clients.
 MOST_ROWS = 40
@@ -143,4 +152,13 @@ def frontier_table(frontier: Frontier, title: str) -> Table:
             f"{int((solution.participation > 0).sum())} of {frontier.game.count}",
             verdict(solution.status.name),
         )
+    return table
+
+
+def lemmas_table(report: LemmaReport) -> Table:
+    """A row a statement: what is known of it for all games, and what it says about this one."""
+    table = _table("The published statements at this game", "<statement", "<for all games", "<here")
+    for row in report:
+        style = {"REFUTED": "red", "CORRECTED": "yellow"}.get(row.verdict.name, "green")
+        table.add_row(row.name, Text(row.verdict.value, style=style), Text(row.meaning))
     return table

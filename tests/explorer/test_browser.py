@@ -136,7 +136,8 @@ def test_fits_laptop_and_phone_in_light_and_dark(browser, page, width, height, s
         browser.find_element(By.ID, "theme").click()
         assert background(browser) == {"dark": "rgb(251, 250, 247)", "light": "rgb(18, 21, 27)"}[scheme]
         smallest = browser.execute_script(
-            "return Math.min(...[...document.querySelectorAll('svg text')].map((t) => t.getBoundingClientRect().height))"
+            "const texts = [...document.querySelectorAll('svg text')];"
+            "return Math.min(...texts.map((text) => text.getBoundingClientRect().height))"
         )
         assert smallest >= 11  # text stays legible on a phone
     finally:

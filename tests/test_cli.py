@@ -1,0 +1,398 @@
+"""The command line: tables for people, JSON for programs, exit codes for scripts, one sentence for errors."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import stackfu as sf
+from stackfu.cli import ExitCode, main
+from stackfu.demo import digits_federation, digits_game
+
+
+# typer 0.20 calls a function of click that newer versions of click have renamed
+pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def game():
+    return digits_game()
+
+
+@pytest.fixture(scope="module")
+def files(game, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    game.save(folder / "game.json")
+    game.solve(0.05).save(folder / "solution.json")
+    game.equilibrium().save(folder / "equilibrium.npz")
+    return folder
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        code = main([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def one_sentence(err):
+    assert err.startswith("stackfu: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    return err
+
+
+# -------------------------------------------------------------------- demo
+
+
+def test_demo_tells_the_whole_story(run, tmp_path, game):
+    code, out, err = run("demo", "--output", tmp_path / "d", "--points", 3)
+    assert (code, err) == (0, "")
+    for word in ("Without payments", "HAIPO", "uniform", "certified", "The certificate", "nothing disagrees"):
+        assert word in out
+    written = sorted(p.name for p in (tmp_path / "d").iterdir())
+    assert written == [
+        "certified.json", "explorer.html", "frontier.csv", "game.json", "haipo.json", "uniform.json",
+    ]  # fmt: skip
+    assert sf.load(tmp_path / "d" / "game.json") == game
+    for name in ("certified", "haipo", "uniform"):
+        assert sf.load(tmp_path / "d" / f"{name}.json").method == name
+
+
+def test_demo_as_json_says_what_the_library_says(run, tmp_path, game):
+    code, out, _ = run("demo", "--output", tmp_path, "--points", 2, "--json")
+    record = json.loads(out)
+    solution = game.solve(0.05)
+    assert code == 0
+    assert record["certified"]["payments"] == pytest.approx(solution.payments, abs=1e-6)
+    assert record["certified"]["server_loss"] < record["haipo"]["server_loss"]
+    assert record["haipo"]["lower_bound"] is None  # -inf has no place in JSON
+    assert record["verification"]["passed"]
+
+
+def test_the_embedded_digits_are_those_of_scikit_learn():
+    datasets = pytest.importorskip("sklearn.datasets")
+    from stackfu.demo import digits
+
+    theirs = datasets.load_digits()
+    images, labels = digits()
+    np.testing.assert_array_equal(images * 16, theirs.data)
+    np.testing.assert_array_equal(labels, theirs.target)
+
+
+def test_the_federation_shares_out_every_digit_once():
+    federation = digits_federation()
+    assert federation.sizes.sum() == 1797
+    assert federation.sizes.min() >= 15
+    together = np.sort(np.concatenate(federation.labels))
+    np.testing.assert_array_equal(np.bincount(together), [178, 182, 177, 183, 181, 182, 181, 179, 174, 180])
+    with pytest.raises(sf.InputError, match="beta"):
+        digits_federation(beta=0.0)
+
+
+# -------------------------------------------------------------------- solve, equilibria, frontier
+
+
+@pytest.mark.parametrize("method", ["certified", "uniform"])
+def test_solve_prints_and_writes_what_the_library_finds(run, files, tmp_path, game, method):
+    target = tmp_path / "s.npz"
+    code, out, err = run("solve", files / "game.json", "-b", 0.05, "-m", method, "-o", target, "--json")
+    assert (code, err) == (0, "")
+    record, saved = json.loads(out), sf.load(target)
+    assert record["payments"] == saved.payments.tolist()
+    assert record["equilibrium"]["participation"] == saved.participation.tolist()
+    assert saved.server_loss == pytest.approx(game.solve(0.05, method=method).server_loss, rel=1e-6)
+
+
+def test_solve_for_people(run, files):
+    code, out, _ = run("solve", files / "game.json", "--budget", 0.05)
+    assert code == 0
+    assert "No payments within a budget of 0.05" in out
+    assert "exactly one equilibrium" in out
+
+
+def test_solve_that_is_not_settled_exits_with_one(run, files):
+    code, out, _ = run("solve", files / "game.json", "-b", 0.05, "--gap", 1e-15, "--time-limit", 0.01)
+    assert code == ExitCode.NOT_PROVED
+    assert "stopped by the time limit" in out
+
+
+def test_equilibria_finds_them_all(run, tmp_path):
+    sf.catalog.three_equilibria().game.save(tmp_path / "three.json")
+    code, out, _ = run("equilibria", tmp_path / "three.json", "--json")
+    record = json.loads(out)
+    assert code == 0
+    assert record["uniqueness"] == "MULTIPLE"
+    assert [round(eq["total"], 4) for eq in record["equilibria"]] == [0.3906, 0.5007, 0.5289]
+    code, out, _ = run("equilibria", tmp_path / "three.json")
+    assert "E3" in out
+
+
+def test_equilibria_under_payments(run, files, game):
+    payments = [0.01] * game.count
+    code, out, _ = run("equilibria", files / "game.json", "-p", ",".join(map(str, payments)), "--json")
+    assert code == 0
+    total = game.equilibrium(payments).total
+    assert json.loads(out)["equilibria"][0]["total"] == pytest.approx(total, rel=1e-12)
+    # of a solution file, its own payments are meant
+    _, out, _ = run("equilibria", files / "solution.json", "--json")
+    assert json.loads(out)["payments"] == sf.load(files / "solution.json").payments.tolist()
+
+
+def test_equilibria_proved_in_ball_arithmetic(run, files):
+    pytest.importorskip("flint")
+    code, out, _ = run("equilibria", files / "game.json", "--prove")
+    assert code == 0
+    assert "proved" in out
+
+
+def test_frontier_as_a_table_a_file_and_json(run, files, tmp_path, game):
+    target = tmp_path / "f.csv"
+    code, out, _ = run("frontier", files / "game.json", "-b", "0.02,0.1", "-o", target)
+    assert code == 0
+    assert "What a budget buys" in out
+    rows = list(csv.DictReader(target.read_text().splitlines()))
+    assert [float(r["budget"]) for r in rows] == [0.02, 0.1]
+    assert {f"payment_{k}" for k in game.remaining} <= rows[0].keys()
+    for row in rows:
+        x = [float(row[f"participation_{k}"]) for k in game.remaining]
+        assert game.server_loss(x) == float(row["server_loss"])
+        assert float(row["lower_bound"]) <= float(row["server_loss"])
+    _, out, _ = run("frontier", files / "game.json", "--to", 0.1, "--points", 2, "--json")
+    points = json.loads(out)["points"]
+    assert [p["budget"] for p in points] == pytest.approx([0.025, 0.1])
+    assert points[0]["server_loss"] > points[1]["server_loss"]
+
+
+# -------------------------------------------------------------------- verify, lemmas, explore
+
+
+@pytest.mark.parametrize("name", ["solution.json", "equilibrium.npz"])
+def test_verify_accepts_what_is_sound(run, files, name):
+    code, out, _ = run("verify", files / name)
+    assert code == 0
+    assert "sound" in out
+
+
+@pytest.mark.parametrize("lie", ["participation", "payments", "lower_bound", "objective", "budget"])
+def test_verify_rejects_what_was_tampered_with(run, files, tmp_path, lie):
+    record = json.loads((files / "solution.json").read_text())
+    if lie == "participation":
+        record["equilibrium"]["participation"]["array"][1] *= 1.01
+    elif lie == "payments":
+        record["equilibrium"]["payments"]["array"][1] *= 1.01
+    elif lie == "lower_bound":
+        record["lower_bound"] = record["objective"] = record["objective"] * 1.01
+    elif lie == "objective":
+        record["objective"] *= 0.999
+    else:
+        record["budget"] *= 0.9
+    (tmp_path / "s.json").write_text(json.dumps(record))
+    code, out, _ = run("verify", tmp_path / "s.json", "--json")
+    assert code == ExitCode.NOT_PROVED
+    assert not json.loads(out)["passed"]
+
+
+def test_lemmas(run, files):
+    code, out, _ = run("lemmas", files / "game.json", "--json")
+    assert code == 0
+    names = [row["name"] for row in json.loads(out)["rows"]]
+    assert {"concavity", "existence", "uniqueness"} <= set(names)
+    _, out, _ = run("lemmas", files / "game.json")
+    assert "refuted" in out
+
+
+def test_explore_writes_a_page_beside_the_game(run, files, tmp_path):
+    target = tmp_path / "page.html"
+    code, out, _ = run("explore", files / "game.json", "-o", target, "--points", 2, "--to", 0.1)
+    assert code == 0
+    assert str(target) in out
+    assert target.read_text().startswith("<!doctype html>")
+
+
+# -------------------------------------------------------------------- embed
+
+
+def samples(rng):
+    owner = np.repeat(["b", "a", "c"], [5, 7, 6])
+    return owner, rng.normal(size=(18, 3)) + np.repeat([0.0, 1.0, 2.0], [5, 7, 6])[:, None]
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
+def test_embed_reads_all_formats_alike(run, tmp_path, ending):
+    owner, table = samples(np.random.default_rng(0))
+    path = tmp_path / f"s.{ending}"
+    if ending == "npz":
+        np.savez(path, x=table, client=owner, label=np.arange(18))
+    else:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(table, columns=["x", "y", "z"]).assign(client=owner, label="digit")
+        if ending == "csv":
+            frame.to_csv(path, index=False)
+        else:
+            frame.to_parquet(path)
+    arguments = ("--removed", "b", "--drop", "label", "--bandwidth", 1.5, "--cost-scale", 2, "--json")
+    code, out, err = run("embed", path, "-o", tmp_path / "game.json", *arguments)
+    assert (code, err) == (0, "")
+    record = json.loads(out)
+    assert record["names"] == ["a", "b", "c"]
+    assert record["removed"] == [1]
+    game = sf.load(tmp_path / "game.json")
+    emb = sf.MeanEmbeddings.from_samples([table[owner == name] for name in "abc"], bandwidth=1.5)
+    np.testing.assert_allclose(game.embeddings.gram, emb.gram, atol=1e-14)
+    assert game.all_sizes.tolist() == [7, 5, 6]
+
+
+def test_embed_orders_numbers_as_numbers(run, tmp_path):
+    lines = ["client,x"] + [f"{k},{k + i / 10}" for k in (10, 2, 0) for i in range(3)]
+    (tmp_path / "s.csv").write_text("\n".join(lines))
+    code, out, _ = run("embed", tmp_path / "s.csv", "-o", tmp_path / "g.json", "--json")
+    assert code == 0
+    assert json.loads(out)["names"] == ["0", "2", "10"]
+
+
+def test_embed_of_feature_vectors_in_parquet(run, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    owner, table = samples(np.random.default_rng(1))
+    pandas.DataFrame({"who": owner, "vector": list(table)}).to_parquet(tmp_path / "s.parquet")
+    code, _, err = run(
+        "embed", tmp_path / "s.parquet", "--client", "who", "-o", tmp_path / "g.npz", "--features", 64
+    )
+    assert (code, err) == (0, "")
+    assert sf.load(tmp_path / "g.npz").embeddings.features.shape == (3, 64)
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "problem"),
+    [
+        ("client,x\n", (), "no rows"),
+        ("", (), "empty"),
+        ("client,x\na,1\nb,2,3\n", (), "line 3"),
+        ("client,x\na,1\nb,red\n", (), "--drop x"),
+        ("client,x\na,1\nb,nan\nc,2\n", (), "finite"),
+        ("owner,x\na,1\nb,2\n", (), "no such column"),
+        ("client\na\nb\n", (), "no column of samples"),
+        ("client,x\na,1\nb,2\nc,3\n", ("--removed", "d"), "no such client"),
+        ("client,x\na,1\nb,2\nc,3\n", ("--drop", "y"), "no such column"),
+        ("client,x\na,1\nb,2\nc,3\n", ("--bandwidth", "wide"), "bandwidth"),
+        ("client,x\na,1\nb,2\nc,3\n", ("--removed", "a,b"), "at least two"),
+    ],
+)
+def test_embed_says_in_one_sentence_what_is_wrong(run, tmp_path, content, arguments, problem):
+    (tmp_path / "s.csv").write_text(content)
+    code, out, err = run("embed", tmp_path / "s.csv", "-o", tmp_path / "g.json", *arguments)
+    assert (code, out) == (ExitCode.BAD_INPUT, "")
+    assert problem in one_sentence(err)
+    assert not (tmp_path / "g.json").exists()
+
+
+# -------------------------------------------------------------------- errors and exit codes
+
+
+def test_bad_input_is_one_sentence_and_two(run, files, tmp_path):
+    (tmp_path / "broken.json").write_text("{")
+    for arguments in (
+        ("solve", tmp_path / "missing.json", "-b", 1),
+        ("solve", tmp_path / "broken.json", "-b", 1),
+        ("solve", files / "game.json", "-b", -1),
+        ("solve", files / "game.json", "-b", "much"),
+        ("solve", files / "game.json", "-b", 1, "-m", "magic"),
+        ("solve", files / "game.json", "-b", 1, "-o", tmp_path / "s.txt"),
+        ("solve", files / "game.json", "-b", 1, "-m", "haipo", "--robust"),
+        ("solve", files / "game.json", "-m", "uniform"),
+        ("equilibria", files / "game.json", "-p", "1,2"),
+        ("equilibria", files / "game.json", "-p", "1,x"),
+        ("frontier", files / "game.json", "--to", 0),
+        ("verify", files / "game.json"),
+        ("explore", files / "game.json", "-o", tmp_path / "page.txt"),
+        ("fly",),
+        ("solve",),
+    ):
+        code, out, err = run(*arguments)
+        assert (code, out) == (ExitCode.BAD_INPUT, ""), arguments
+        one_sentence(err)
+
+
+def test_infeasible_is_three(run, files, tmp_path):
+    code, _, err = run("solve", files / "game.json", "-b", 1, "--min-total", 1.5)
+    assert code == ExitCode.INFEASIBLE
+    one_sentence(err)
+    sf.catalog.collapse().game.save(tmp_path / "collapse.json")
+    assert run("equilibria", tmp_path / "collapse.json")[0] == ExitCode.INFEASIBLE
+
+
+def test_a_defect_is_seventy_and_says_so(run, files, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(sf.StackelbergGame, "equilibria", broken)
+    code, _, err = run("equilibria", files / "game.json")
+    assert code == ExitCode.INTERNAL
+    assert "boom" in one_sentence(err)
+    monkeypatch.setenv("STACKFU_TRACEBACK", "1")
+    with pytest.raises(RuntimeError, match="boom"):
+        main(["equilibria", str(files / "game.json")])
+
+
+def test_an_interruption_is_130(run, files, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sf.StackelbergGame, "equilibria", interrupted)
+    assert run("equilibria", files / "game.json")[0] == ExitCode.INTERRUPTED
+
+
+# -------------------------------------------------------------------- help, completion, start
+
+
+@pytest.mark.parametrize(
+    "command", ["demo", "embed", "solve", "equilibria", "frontier", "verify", "lemmas", "explore"]
+)
+def test_every_command_has_help_with_an_example(run, command):
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert "Example" in out
+    assert f"stackfu {command}" in out.replace("\n", " ")
+
+
+def test_version_comes_from_one_place(run):
+    from importlib.metadata import version
+
+    assert run("--version")[1] == f"stackfu {sf.__version__}\n"
+    assert version("stackfu") == sf.__version__
+
+
+def test_completion_offers_the_commands():
+    environment = {
+        **os.environ,
+        "_STACKFU_COMPLETE": "complete_bash",
+        "COMP_WORDS": "stackfu e",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "stackfu"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["embed", "equilibria", "explore"]
+
+
+def test_help_and_import_load_nothing_heavy():
+    probe = (
+        "import sys, stackfu, stackfu.cli.commands;"
+        "print([m for m in ('numpy', 'numba', 'cvxpy', 'scipy', 'matplotlib', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_closed_pipe_is_no_error(files):
+    script = f"{sys.executable} -m stackfu equilibria {files / 'game.json'} --json | head -c 1"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "{"
+    assert done.stderr == ""

@@ -1,0 +1,115 @@
+"""Figures show the library's numbers, on the axes they are given."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+mpl.use("agg")
+from matplotlib import pyplot as plt
+
+import stackfu as sf
+from stackfu import plot
+from stackfu.demo import digits_game
+
+
+@pytest.fixture(scope="module")
+def game():
+    return digits_game()
+
+
+@pytest.fixture(scope="module")
+def solution(game):
+    return game.solve(0.05)
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+def offsets(ax):
+    return np.concatenate([c.get_offsets() for c in ax.collections if len(c.get_offsets())])
+
+
+def test_axes_are_taken_and_returned(game, solution):
+    for draw in (
+        lambda ax: plot.participation(solution, ax),
+        lambda ax: plot.frontier(game.frontier([0.02, 0.1]), ax),
+        lambda ax: plot.level(solution.equilibria, ax, points=10),
+        lambda ax: plot.dynamics(game, solution.payments, ax=ax, rounds=3),
+        lambda ax: plot.distance_map(game, ax),
+    ):
+        _, ax = plt.subplots()
+        assert draw(ax) is ax
+        assert ax.get_xlabel()
+        assert ax.get_ylabel()
+        assert len(plt.get_fignums()) == 1  # no figure besides the given one
+        plt.close("all")
+
+
+def test_participation_places_every_client(game, solution):
+    ax = plot.participation(solution)
+    shown = offsets(ax)
+    assert {tuple(p) for p in shown} == set(zip(game.heterogeneity, game.alpha, strict=True))
+    colours = np.concatenate([c.get_array() for c in ax.collections])
+    np.testing.assert_allclose(np.sort(colours), np.sort(solution.participation))
+
+
+def test_participation_without_payments_or_removed_clients():
+    emb = sf.MeanEmbeddings.from_features(np.random.default_rng(0).normal(size=(4, 3)))
+    game = sf.StackelbergGame(emb, [1, 2, 3, 4])
+    ax = plot.participation(game.equilibrium())
+    assert "mean" in ax.get_xlabel()
+    assert len(offsets(ax)) == 4
+
+
+def test_frontier_shows_losses_and_the_bound(game):
+    traced = game.frontier([0.02, 0.1])
+    other = game.solve(0.05, method="uniform")
+    ax = plot.frontier(traced, others=[other])
+    np.testing.assert_array_equal(ax.lines[0].get_xydata(), np.column_stack([traced.budgets, traced.losses]))
+    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0.05, other.server_loss]])
+    region = ax.collections[0].get_paths()[0].vertices
+    assert set(traced.lower_bounds) <= set(region[:, 1])
+
+
+def test_level_marks_all_three_equilibria():
+    found = sf.catalog.three_equilibria().game.equilibria()
+    ax = plot.level(found, points=40)
+    marked = ax.lines[-1].get_xydata()
+    np.testing.assert_array_equal(marked, [[eq.total, 0.0] for eq in found])
+
+
+def test_level_needs_different_data():
+    found = sf.catalog.homogeneous().game.equilibria(sf.catalog.homogeneous().payments)
+    with pytest.raises(sf.InputError, match="no level function"):
+        plot.level(found)
+
+
+def test_dynamics_draws_the_rounds_that_are_played(game, solution):
+    ax = plot.dynamics(game, solution.payments, rounds=5, kind="simultaneous")
+    played = [
+        x for x, _ in zip(game.dynamics(solution.payments, kind="simultaneous"), range(6), strict=False)
+    ]
+    drawn = np.column_stack([line.get_ydata() for line in ax.lines])
+    np.testing.assert_array_equal(drawn, played)
+
+
+def test_distance_map_keeps_distances_that_fit_a_plane():
+    points = np.random.default_rng(1).normal(size=(6, 2))
+    ax = plot.distance_map(sf.MeanEmbeddings.from_features(points))
+    shown = offsets(ax)
+    wanted = np.linalg.norm(points[:, None] - points[None], axis=2)
+    np.testing.assert_allclose(np.linalg.norm(shown[:, None] - shown[None], axis=2), wanted, atol=1e-7)
+
+
+def test_figures_of_the_explorer_and_matplotlib_agree_on_the_level(game):
+    from stackfu.followers.level import level_curve
+    from stackfu.followers.qp import level_profile
+
+    s, t = level_curve(game, np.zeros(game.count), points=30)
+    assert np.all(np.diff(s) >= 0)
+    for i in range(3, len(s), 7):
+        exact = level_profile(game.geometry.gram, game.alpha, game.reluctance(), float(s[i]))[1]
+        assert t[i] == pytest.approx(exact, abs=1e-6)  # the solver is no better at kinks

@@ -38,7 +38,7 @@ def verify_solution(solution: Solution, tolerance: float = 1e-9) -> Verification
     if np.isfinite(solution.lower_bound):
         if solution.lower_bound > objective + tolerance * scale:
             problems.append("the lower bound lies above the objective")
-        elif not game.is_homogeneous:
+        elif not problems and not game.is_homogeneous:
             problems += _challenge(solution, objective, scale)
     message = "; ".join(problems) if problems else "recomputed from the game; nothing disagrees"
     return Verification(not problems, check.residual, check.regret, tolerance, message)

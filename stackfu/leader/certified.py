@@ -119,16 +119,18 @@ class _Search:
     def bound(self, low: float, high: float, decided: npt.NDArray[np.int8], enough: float) -> RelaxedPoint:
         """Lower bound on a box; an inaccurate answer is tried again at other scalings, each of whose bounds is valid."""
         kind: Kind = "wide" if high - low > NARROW else "narrow"
-        point = self.program(kind, decided).solve(low, high, decided)
-        self.solves += 1
-        for shift in (2, -2):
-            if point.slack <= self.resolution or point.bound >= enough:
-                break
-            other = self.program(kind, decided, shift).solve(low, high, decided)
+        point: RelaxedPoint | None = None
+        for shift, penalty in ((0, 1.0), (1, 30.0), (2, 1e3), (-2, 30.0)):
+            other = self.program(kind, decided, shift).solve(low, high, decided, penalty=penalty)
             self.solves += 1
-            best = max(point.bound, other.bound)
-            better = other if other.slack < point.slack or not np.isfinite(point.total) else point
-            point = replace(better, bound=best)
+            if point is None:
+                point = other
+            else:
+                better = other if other.slack < point.slack or not np.isfinite(point.total) else point
+                point = replace(better, bound=max(point.bound, other.bound))
+            if (point.slack <= self.resolution and other.solved) or point.bound >= enough:
+                break
+        assert point is not None
         return point
 
     # ------------------------------------------------------------ points
@@ -196,7 +198,7 @@ class _Search:
                 return
             previous = guess
             for shrink in SHRINKS:
-                exact = self.program("point", guess).solve(total, total, guess, shrink)
+                exact = self.program("point", guess).solve(total, total, guess, shrink=shrink)
                 self.solves += 1
                 if not exact.solved or not np.isfinite(exact.total):
                     return

@@ -55,7 +55,6 @@ Kind = Literal["wide", "point", "narrow"]
 FREE, PAID, VOLUNTEER = 0, 1, 2
 
 TOLERANCE = 1e-11  # of the cone solver; what it really reached is measured, see "safe bounds"
-PENALTY = 1e3  # price of breaking the budget or a distance row, in normalised loss
 _INERT = 1e3  # right-hand side that switches a row off, far above anything in normalised units
 
 
@@ -324,7 +323,7 @@ class Relaxation:
         return float(min(per_end))
 
     def _values(
-        self, at: Array, inverse: Array, half: float, decided: npt.NDArray[np.int8], shrink: float
+        self, at: Array, inverse: Array, half: float, decided: npt.NDArray[np.int8], shrink: float, penalty: float
     ) -> tuple[Array, Array, Array]:
         """Matrix values (csc order), right-hand side and objective for ends ``at``; ``inverse`` stands for 1/S there.
 
@@ -393,7 +392,7 @@ class Relaxation:
         b[self._loss_row] = p.loss_cap - p.constant if np.isfinite(p.loss_cap) else _INERT
 
         q = np.zeros(self._columns)
-        q[self._excess] = PENALTY
+        q[self._excess] = penalty
         for j in range(ends):
             q[self._a(j)] = p.loss_weight * loss[j]
             q[self._tau(j)] = p.loss_weight * unit**2
@@ -408,17 +407,25 @@ class Relaxation:
         self._offset = p.loss_weight * p.constant - p.payment_weight * saved
         return np.concatenate(values)[self._order], b, q / unit**2
 
-    def solve(self, low: float, high: float, decided: npt.NDArray[np.int8], shrink: float = 0.0) -> RelaxedPoint:
+    def solve(
+        self,
+        low: float,
+        high: float,
+        decided: npt.NDArray[np.int8],
+        *,
+        shrink: float = 0.0,
+        penalty: float = 30.0,
+    ) -> RelaxedPoint:
         """Bound the box [low, high], or solve exactly (for decided clients) at ``S = low = high`` with kind "point".
 
         ``shrink`` takes a relative part off the budget, so that a point found within the solver's tolerance stays within the
-        budget itself.
+        budget itself; ``penalty`` is the price, in normalised loss, of breaking the budget or a distance row.
         """
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
         at = np.array([low, high]) if self.kind == "wide" else np.array([middle])
         # 1/S is bounded from below by its tangent at the middle, on a narrow interval by its least value
         inverse = 2.0 / middle - at / middle**2 if self.kind != "narrow" else np.array([1.0 / high])
-        data, b, q = self._values(at, inverse, half, decided, shrink)
+        data, b, q = self._values(at, inverse, half, decided, shrink, penalty)
         if self._solver is None:
             settings = clarabel.DefaultSettings()
             settings.verbose = False
@@ -455,7 +462,7 @@ class Relaxation:
         price = self._unit**2 * float(dual[self._budget_row])
         status = str(answer.status)
         spread = self._spread(x, mass, at, z, total)
-        kept = x[self._excess] < 1e-6
+        kept = bool(x[self._excess] < 1e-6)
         slack = abs(self._unit**2 * float(q @ x) + self._offset - bound)
         if status == "Solved":
             slack = 0.0

@@ -1,4 +1,4 @@
-"""The server: train, then carry out a removal request. Started again after a crash, it goes on where it was."""
+"""The server: train, then carry out a removal request; after a crash, go on where it was."""
 
 from pathlib import Path
 

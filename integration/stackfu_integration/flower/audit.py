@@ -132,9 +132,8 @@ def render(facts: dict[str, Any]) -> str:
             ]
             for c in facts["clients"]
         ]
-        lines += _table(
-            ["client", "role", "samples", "price", "share", "samples used", "rounds", "paid"], rows
-        ) + [""]
+        head = ["client", "role", "samples", "price", "share", "samples used", "rounds", "paid"]
+        lines += [*_table(head, rows), ""]
 
     proof = facts["certificate"]
     lines += ["## Certificate of the equilibrium", ""]
@@ -149,7 +148,8 @@ def render(facts: dict[str, Any]) -> str:
             lines += [f"- server loss {_number(proof['server_loss'], 8)}, without a lower bound"]
         lines += [
             f"- no client gains more than {proof['regret']:.1e} by deviating; "
-            f"equilibrium conditions hold to {proof['residual']:.1e}; uniqueness: {proof['uniqueness'].lower()}",
+            f"equilibrium conditions hold to {proof['residual']:.1e}; uniqueness: "
+            f"{proof['uniqueness'].lower()}",
             f"- offers were made {facts['offers_made']} time(s)",
         ]
         answer = facts["responses"]
@@ -160,16 +160,16 @@ def render(facts: dict[str, Any]) -> str:
                 else f"the clients still moved by {answer['move']:.2g}"
             )
             lines += [
-                f"- after {answer['announcements']} announcement(s) {word}; the largest difference from the certified "
-                f"participation is {answer['from_certified']:.1e}",
-                f"- at the committed participation the largest regret is {answer['regret']:.1e} and the server loss "
-                f"{_number(answer['server_loss'], 8)}",
+                f"- after {answer['announcements']} announcement(s) {word}; the largest difference from the "
+                f"certified participation is {answer['from_certified']:.1e}",
+                f"- at the committed participation the largest regret is {answer['regret']:.1e} and the "
+                f"server loss {_number(answer['server_loss'], 8)}",
             ]
         if facts["terms"]["epsilon"] is not None:
             lines += [
-                f"- embeddings are ({facts['terms']['epsilon']:g}, {facts['terms']['delta']:g})-differentially private; "
-                f"the bias of the noise in squared distances was taken out, and the Gram matrix then moved by "
-                f"{_number(facts['clipped'], 3)} to be one"
+                f"- embeddings are ({facts['terms']['epsilon']:g}, {facts['terms']['delta']:g})-differentially "
+                "private; the bias of the noise in squared distances was taken out, and the result is "
+                f"{_number(facts['clipped'], 3)} away from the nearest matrix of inner products, which is used"
             ]
         lines += [""]
 
@@ -193,11 +193,11 @@ def render(facts: dict[str, Any]) -> str:
                 before, after = c["measures"].get(f"before.{name}"), c["measures"].get(f"after.{name}")
                 row.append(f"{_number(before)} → {_number(after)}")
             rows.append(row)
-        lines += _table(["client", "role", "share", *names], rows) + [""]
+        lines += [*_table(["client", "role", "share", *names], rows), ""]
         lines += [
-            "Each client measured the model before and after on its own data. `membership-auc` is the success of a "
-            "confidence attack that tells the client's training samples from its unseen ones: 0.5 is chance, and "
-            "clients with a share of 0 show what chance looks like here.",
+            "Each client measured the model before and after on its own data. `membership-auc` is the success "
+            "of a confidence attack that tells the client's training samples from its unseen ones: 0.5 is "
+            "chance, and clients with a share of 0 show what chance looks like here.",
             "",
         ]
     lines += ["## Faults", ""]

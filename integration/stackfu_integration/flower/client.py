@@ -3,9 +3,8 @@
     app = ClientApp()                     # with its own @app.train(), as before
     add_mechanism(app, MyParticipant)     # MyParticipant(context) knows the client's data and model
 
-Raw data stays where it is: what leaves is the mean of random features, a share between 0 and 1, trained weights and
-measures.
-"""
+Raw data stays where it is: what leaves is the mean of random features, a share between 0 and 1, trained
+weights and measures."""
 
 from __future__ import annotations
 
@@ -24,7 +23,6 @@ from stackfu_integration.flower.privacy import add_noise, gaussian_deviation
 from stackfu_integration.flower.protocol import (
     EMBED,
     MEASURE,
-    RECEIPT,
     RESPOND,
     ROLL,
     SPREAD,
@@ -42,8 +40,8 @@ _SPREAD_SAMPLES = 1000
 class Participant(ABC):
     """What the mechanism needs to know of one client; built from the node's context for every message.
 
-    ``noise_key`` is a secret of the client. With it, being asked twice for one release gives the same noise twice.
-    """
+    ``noise_key`` is a secret of the client. With it, being asked twice for one release gives the same noise
+    twice."""
 
     noise_key: bytes | None = None
 
@@ -59,15 +57,14 @@ class Participant(ABC):
 
     @abstractmethod
     def samples(self, arrays: ArrayRecord) -> NDArray[np.float64]:
-        """Return the (n, d) points that represent the client's data, e.g. the model's penultimate features."""
+        """Return the (n, d) points that represent the data, e.g. the model's penultimate features."""
 
     @abstractmethod
     def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
         """Train one round on a share of the data; return the model and the number of samples used.
 
-        ``config`` holds ``server-round`` (from 1), ``seed`` and ``request``. The share must be the same samples in every
-        round of a request.
-        """
+        ``config`` holds ``server-round`` (from 1), ``seed`` and ``request``. The share must be the same
+        samples in every round of a request."""
 
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
         """Return measures of a model on the client's own data, e.g. loss, accuracy, membership attack."""
@@ -78,7 +75,8 @@ class Participant(ABC):
         return offer.best_response()
 
     def paid(self, amount: float, config: ConfigRecord) -> None:
-        """Take note of a payment."""
+        """Take note of a payment; the same request may be told twice, and is paid once."""
+        _ = amount, config
 
 
 def add_mechanism(app: ClientApp, load: Callable[[Context], Participant]) -> ClientApp:
@@ -140,17 +138,13 @@ def add_mechanism(app: ClientApp, load: Callable[[Context], Participant]) -> Cli
 
     @app.evaluate(action(MEASURE))
     def measure(message: Message, context: Context) -> Message:
-        participant, values = load(context), {}
+        participant, settings, values = load(context), _config(message), {}
+        if "amount" in settings:
+            participant.paid(float(settings["amount"]), settings)  # type: ignore[arg-type]
         for which in ("before", "after"):
             for name, value in participant.measure(_arrays(message, which)).items():
                 values[f"{which}.{name}"] = float(value)
         return _reply(message, MetricRecord(values))  # type: ignore[arg-type]
-
-    @app.query(action(RECEIPT))
-    def receipt(message: Message, context: Context) -> Message:
-        settings = _config(message)
-        load(context).paid(float(settings["amount"]), settings)  # type: ignore[arg-type]
-        return _reply(message, MetricRecord({"received": 1}))
 
     return app
 

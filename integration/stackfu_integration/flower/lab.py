@@ -1,4 +1,4 @@
-"""The lab's clients as participants of a Flower federation: same data, same model, same seeds as in process."""
+"""The lab's clients as participants of a Flower federation: same data, model and seeds as in process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from stackfu_integration.models import Classifier, Identity
 __all__ = [
     "LabParticipant",
     "initial_arrays",
-    "lab_client_app",
     "load_federation",
     "read_arrays",
     "write_arrays",
@@ -142,7 +141,7 @@ class LabParticipant(Participant):
         return read_arrays(model), len(data)
 
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
-        """Return loss and accuracy on unseen data, and how well a confidence attack tells members from strangers."""
+        """Return loss and accuracy on unseen data, and the success of a confidence attack on membership."""
         model = self._model(arrays)
         confidences = []
         with torch.no_grad():

@@ -2,18 +2,17 @@
 
 The rules that money depends on are part of the database and not of the code that calls it:
 
-- an event happens once: ``(request, kind, client, round)`` is unique, so nobody is paid twice for one request;
-- rows are never changed or deleted;
-- work counts only after a commitment to it, and a payment is at most
+- an event happens once: ``(request, kind, client, round)`` is unique, so nobody is paid twice for one
+request; - rows are never changed or deleted; - work counts only after a commitment to it, and a payment is at
+most
 
       price * committed share * rounds delivered / rounds agreed,
 
   so what was not delivered is not paid;
 - the payments of a request stay within its budget.
 
-Every write is a transaction on disk before it returns (write-ahead log, full synchronisation): a server killed at any
-moment finds, when it comes back, either all rows of a step or none.
-"""
+Every write is a transaction on disk before it returns (write-ahead log, full synchronisation): a server
+killed at any moment finds, when it comes back, either all rows of a step or none."""
 
 from __future__ import annotations
 
@@ -32,6 +31,7 @@ __all__ = ["Event", "LedgerError", "PaymentLedger"]
 
 NOBODY = -1  # an event of the server, or one that belongs to no round
 _VERSION = 1
+_COLUMNS = ("seq", "at", "request", "kind", "client", "round", "amount", "detail", "payload")
 
 _SCHEMA = """
 CREATE TABLE events (
@@ -64,7 +64,8 @@ CREATE TRIGGER payment_was_earned BEFORE INSERT ON events WHEN NEW.kind = 'payme
 BEGIN
     SELECT RAISE(ABORT, 'a payment needs a positive amount and no round')
         WHERE NEW.amount IS NULL OR NEW.amount <= 0 OR NEW.round <> -1;
-    SELECT RAISE(ABORT, 'payment for work that was not delivered') WHERE NEW.amount > 1e-300 + (1 + 1e-12) * coalesce((
+    SELECT RAISE(ABORT, 'payment for work that was not delivered')
+    WHERE NEW.amount > 1e-300 + (1 + 1e-12) * coalesce((
         SELECT c.amount * json_extract(c.detail, '$.price') / json_extract(c.detail, '$.rounds') * (
             SELECT count(*) FROM events AS w
             WHERE w.request = NEW.request AND w.kind = 'work' AND w.client = NEW.client)
@@ -183,7 +184,7 @@ class PaymentLedger:
         text = json.dumps(detail, sort_keys=True, allow_nan=False)
         try:
             self._db.execute(
-                "INSERT INTO events (at, request, kind, client, round, amount, detail, payload) VALUES (?,?,?,?,?,?,?,?)",
+                f"INSERT INTO events ({', '.join(_COLUMNS[1:])}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (now, request, kind, client, round, None if amount is None else float(amount), text, payload),
             )
         except sqlite3.IntegrityError as error:
@@ -199,10 +200,7 @@ class PaymentLedger:
                 where.append(f"{column} = ?")
                 values.append(value)
         condition = f"WHERE {' AND '.join(where)}" if where else ""
-        rows = self._db.execute(
-            f"SELECT seq, at, request, kind, client, round, amount, detail, payload FROM events {condition} ORDER BY seq",
-            values,
-        )
+        rows = self._db.execute(f"SELECT {', '.join(_COLUMNS)} FROM events {condition} ORDER BY seq", values)
         return [Event(*row[:7], json.loads(row[7]), row[8]) for row in rows]
 
     def last(self, request: str, kind: str) -> Event | None:

@@ -4,13 +4,13 @@
     mechanism.train(grid, initial_arrays, rounds=20)
     audit = mechanism.remove(grid, (0, 1, 2))
 
-Every phase ends with a row in the ledger and begins by looking for it. The server may be killed at any time: started
-again with the same folder, it repeats nothing that is closed, and what is open it continues from the last row.
+Every phase ends with a row in the ledger and begins by looking for it. The server may be killed at any time:
+started again with the same folder, it repeats nothing that is closed, and what is open it continues from the
+last row.
 
-A client that does not answer, answers nonsense or leaves is named in the ledger. Before the commitments it is left out
-of the game and the offers are made anew among the others, so that the certificate always speaks of the clients that
-are there; afterwards it is paid for the rounds that it delivered.
-"""
+A client that does not answer, answers nonsense or leaves is named in the ledger. Before the commitments it is
+left out of the game and the offers are made anew among the others, so that the certificate always speaks of
+the clients that are there; afterwards it is paid for the rounds that it delivered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ from stackfu_integration.flower.privacy import gaussian_deviation, largest_norm,
 from stackfu_integration.flower.protocol import (
     EMBED,
     MEASURE,
-    RECEIPT,
     RESPOND,
     SPREAD,
     TRAIN,
@@ -72,14 +71,14 @@ _ATTEMPTS = 20  # offers made anew at most that often
 class Terms:
     """What the server states before anybody answers.
 
-    ``budget`` is the most that a removal may cost; without it, ``budget_share`` of the price of full participation.
-    ``bandwidth`` of ``None`` asks every client for the median squared distance in its own data and takes the median of the
-    answers, weighted by size. ``epsilon`` turns on noise (:mod:`.privacy`), and then the bandwidth must be given.
-    ``unlearning`` is ``"retrain"`` from the first model, which never meets the removed data, or ``"continue"`` from the
-    trained one. ``finite_sample`` lets the loss know how many samples take part, so that money left over buys data, and
-    ``min_total`` is a floor on the share of the remaining data that takes part. ``tolerance`` is the largest difference
-    in shares that counts as not moving.
-    """
+    ``budget`` is the most that a removal may cost; without it, ``budget_share`` of the price of full
+    participation. ``bandwidth`` of ``None`` asks every client for the median squared distance in its own data
+    and takes the median of the answers, weighted by size. ``epsilon`` turns on noise (:mod:`.privacy`), and
+    then the bandwidth must be given. ``unlearning`` is ``"retrain"`` from the first model, which never meets
+    the removed data, or ``"continue"`` from the trained one. ``finite_sample`` lets the loss know how many
+    samples take part, so that money left over buys data, and ``min_total`` is a floor on the share of the
+    remaining data that takes part. ``tolerance`` is the largest difference in shares that counts as not
+    moving."""
 
     budget: float | None = None
     budget_share: float = 0.5
@@ -186,9 +185,8 @@ class _Board:
 class UnlearningMechanism:
     """A federation of ``clients`` clients with its ledger and its models in ``folder``.
 
-    ``timeout`` is how long the server waits for answers, ``wait`` how long for nodes to appear. ``after(phase)`` is called
-    when a phase is closed.
-    """
+    ``timeout`` is how long the server waits for answers, ``wait`` how long for nodes to appear.
+    ``after(phase)`` is called when a phase is closed."""
 
     folder: Path
     clients: int
@@ -213,7 +211,7 @@ class UnlearningMechanism:
     def train(
         self, grid: Grid, initial: ArrayRecord, rounds: int, settings: Mapping[str, Any] | None = None
     ) -> ArrayRecord:
-        """Train with everybody by Flower's ordinary ``train`` message, from the last round in the ledger on."""
+        """Train with everybody by Flower's own ``train`` message, from the last round in the ledger on."""
         run = self.ledger.last("", "run")
         if run is None:
             first = self.models.put(initial)
@@ -268,7 +266,7 @@ class UnlearningMechanism:
     # ---------------------------------------------------------------- removal
 
     def remove(self, grid: Grid, removed: tuple[int, ...], request: str = "r1") -> dict[str, Any]:
-        """Carry out a removal request to its end, from wherever the ledger says it stands; return the audit."""
+        """Carry out a removal request from wherever the ledger says it stands; return the audit."""
         removal = _Removal(self, grid, request)
         removal.open(tuple(sorted(int(c) for c in removed)))
         if self.ledger.last(request, "closed") is None:
@@ -524,7 +522,8 @@ class _Removal:
         if attempt >= _ATTEMPTS:
             raise StackfuError(f"{self.name}: {attempt} rounds of offers ended without commitments")
         budget = self.ledger.last(self.name, "game")
-        assert budget is not None and budget.amount is not None
+        assert budget is not None
+        assert budget.amount is not None
         limit = budget.amount if limit is None else limit
         board = self._board()
         options: dict[str, Any] = {}
@@ -568,7 +567,7 @@ class _Removal:
                 self.ledger.add(self.name, "offer", client=client, round=attempt, amount=float(price))
 
     def _negotiate(self, nodes: dict[int, int]) -> None:
-        """Announce, listen, and make offers anew until the clients that are there have committed themselves."""
+        """Announce, listen, and make offers anew until the clients that are there are committed."""
         while self.ledger.last(self.name, "committed") is None:
             solution = self.ledger.last(self.name, "solution")
             assert solution is not None
@@ -581,7 +580,7 @@ class _Removal:
                 self._make_offers(limit=limit)
 
     def _hear_responses(self, nodes: dict[int, int], board: _Board, solution: Event) -> float | None:
-        """Let the clients react to each other until nobody moves; return a budget if new offers are needed."""
+        """Let the clients react to each other until nobody moves; return a budget if offers must be new."""
         terms = self.terms
         limit = solution.amount
         assert limit is not None
@@ -593,10 +592,10 @@ class _Removal:
         predicted = np.array([solution.detail["participation"][str(c)] for c in board.remaining])
         x = predicted.copy()
         last = self.ledger.last(self.name, "announced")
-        number = 0 if last is None else last.round + 1
+        first = 0 if last is None else last.round + 1
         deviating: dict[int, str] = {}
         move = np.inf
-        for number in range(number, number + terms.announcements):
+        for number in range(first, first + terms.announcements):
             told = board.offers(prices, x)
             replies = self._ask(nodes, RESPOND, {c: _offer_content(self.name, o) for c, o in told.items()})
             shares: dict[int, float] = {}
@@ -641,7 +640,13 @@ class _Removal:
         if over:
             return limit * limit / spend * (1.0 - 1e-9)
         self._commit(
-            board, prices, x, settled=settled, move=move, predicted=predicted, announcements=number + 1
+            board,
+            prices,
+            x,
+            settled=settled,
+            move=move,
+            predicted=predicted,
+            announcements=number + 1 - first,
         )
         return None
 
@@ -754,25 +759,19 @@ class _Removal:
             self.ledger.add(self.name, "settled", amount=total)
 
     def _measure(self, nodes: dict[int, int]) -> None:
-        """Send receipts, and let every client look at the model before and after. Nobody has to answer."""
-        receipts = self.ledger.by_client(self.name, "receipt")
-        paid = {
-            c: RecordDict({"config": config(request=self.name, amount=e.amount or 0.0)})
-            for c, e in self.ledger.by_client(self.name, "payment").items()
-            if c in nodes and c not in receipts
-        }
-        for client, answer in self._ask(nodes, RECEIPT, paid).items():
-            if not isinstance(answer, Refusal):
-                self.ledger.add(self.name, "receipt", client=client)
+        """Tell clients what they were paid, and let them look at the models. Nobody has to answer."""
         before = self.models.get(self._detail(self.name, "request")["before"])
         after = self.models.get(self._detail(self.name, "unlearned")["model"])
         have = self.ledger.by_client(self.name, "measure")
         gone = self._detail(self.name, "request")["gone"]
-        asked = {
-            c: RecordDict({"before": before, "after": after})
-            for c in nodes
-            if c not in have and c not in gone
-        }
+        payments = self.ledger.by_client(self.name, "payment")
+        asked = {}
+        for client in nodes:
+            if client not in have and client not in gone:
+                told = config(request=self.name)
+                if client in payments:
+                    told["amount"] = payments[client].amount or 0.0
+                asked[client] = RecordDict({"before": before, "after": after, "config": told})
         for client, answer in self._ask(nodes, MEASURE, asked).items():
             if isinstance(answer, Refusal):
                 continue

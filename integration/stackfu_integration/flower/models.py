@@ -1,4 +1,4 @@
-"""Models as files named by their content, so that a ledger row can point at one and a half-written file never counts."""
+"""Models as files named by their content: a ledger row points at one; half a file never counts."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
 """Noise on a client's mean embedding: how much, and what it does to distances.
 
-A mean of n unit vectors moves by at most ``2 / n`` when one sample is replaced. Gaussian noise of standard deviation
-sigma in each of its D coordinates makes the release (epsilon, delta)-differentially private exactly when
+A mean of n unit vectors moves by at most ``2 / n`` when one sample is replaced. Gaussian noise of standard
+deviation sigma in each of its D coordinates makes the release (epsilon, delta)-differentially private exactly
+when
 
-    Phi(s / 2 sigma - epsilon sigma / s) - e^epsilon Phi(-s / 2 sigma - epsilon sigma / s) <= delta,    s = 2 / n
+    Phi(s / 2 sigma - epsilon sigma / s) - e^epsilon Phi(-s / 2 sigma - epsilon sigma / s) <= delta,   s = 2 /
+    n
 
-(Balle and Wang, Improving the Gaussian Mechanism, 2018). Inner products of different clients stay unbiased; squared
-norms grow by ``D sigma^2`` on average, and hence
+(Balle and Wang, Improving the Gaussian Mechanism, 2018). Inner products of different clients stay unbiased;
+squared norms grow by ``D sigma^2`` on average, and hence
 
     E |a + e_a - b - e_b|^2 = |a - b|^2 + D (sigma_a^2 + sigma_b^2),
 
@@ -21,8 +23,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
 
 from stackfu.errors import InputError
 
@@ -33,12 +33,14 @@ FloatArray = NDArray[np.float64]
 
 def _spent_delta(ratio: float, epsilon: float) -> float:
     """Return delta at ``sigma = ratio * sensitivity``."""
+    from scipy.special import log_ndtr
+
     a, b = 1.0 / (2.0 * ratio), epsilon * ratio
     return float(np.exp(log_ndtr(a - b)) - np.exp(epsilon + log_ndtr(-a - b)))
 
 
 def gaussian_deviation(epsilon: float, delta: float, size: int) -> float:
-    """Return the smallest noise that makes one release of a mean of ``size`` unit vectors (epsilon, delta)-private.
+    """Return the smallest noise that makes a mean of ``size`` unit vectors (epsilon, delta)-private.
 
     Neighbouring data sets differ in one sample's value; the number of samples is public.
 
@@ -51,6 +53,8 @@ def gaussian_deviation(epsilon: float, delta: float, size: int) -> float:
         raise InputError("delta", "must be between 0 and 1", value=delta)
     if size < 1:
         raise InputError("size", "must be at least 1", value=size)
+    from scipy.optimize import brentq  # a client without noise need not wait for it
+
     log_ratio = brentq(lambda t: _spent_delta(float(np.exp(t)), epsilon) - delta, -15.0, 30.0, xtol=1e-13)
     return float(np.exp(log_ratio)) * 2.0 / size
 
@@ -58,9 +62,9 @@ def gaussian_deviation(epsilon: float, delta: float, size: int) -> float:
 def add_noise(mean: FloatArray, deviation: float, key: bytes | None, *context: Any) -> FloatArray:
     """Add noise of standard deviation ``deviation``; the same key and context give the same noise.
 
-    Asking twice for one release must not average the noise away, so it is drawn from a keyed hash of everything that
-    was asked (``context``) and of the noiseless answer itself. Without a key it comes from the operating system.
-    """
+    Asking twice for one release must not average the noise away, so it is drawn from a keyed hash of
+    everything that was asked (``context``) and of the noiseless answer itself. Without a key it comes from
+    the operating system."""
     if deviation == 0.0:
         return mean
     if key is None:
@@ -80,7 +84,7 @@ def largest_norm(deviation: float, features: int) -> float:
 
 
 def unbiased_gram(features: ArrayLike, deviations: ArrayLike) -> FloatArray:
-    """Return inner products of the clients' mean embeddings from their noisy versions, without the noise's bias.
+    """Return the inner products of mean embeddings from noisy ones, without the noise's bias.
 
         G_ij = f_i . f_j - (D sigma_i^2 if i = j)
 

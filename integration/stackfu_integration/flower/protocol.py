@@ -8,8 +8,7 @@ message                server sends                                 client repli
 ``query.stackfu_embed``    the model, bandwidth, D, seed, privacy   D numbers, its size, the noise's deviation
 ``query.stackfu_respond``  price, public sum, its own embedding     the share it would take part with
 ``train.stackfu_unlearn``  the model, its share                     the trained model, samples used
-``evaluate.stackfu_measure`` model before and after                 measures on its own data
-``query.stackfu_receipt``  what it was paid                         nothing
+``evaluate.stackfu_measure`` model before and after, its payment    measures on its own data
 =====================  ===========================================  =========================================
 
 Ordinary training uses Flower's own ``train`` message with ``arrays`` and ``config``.
@@ -17,7 +16,7 @@ Ordinary training uses Flower's own ``train`` message with ``arrays`` and ``conf
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +27,6 @@ from numpy.typing import NDArray
 __all__ = [
     "EMBED",
     "MEASURE",
-    "RECEIPT",
     "RESPOND",
     "ROLL",
     "SPREAD",
@@ -49,7 +47,6 @@ RESPOND = "query.stackfu_respond"
 TRAIN = "train"
 UNLEARN = "train.stackfu_unlearn"
 MEASURE = "evaluate.stackfu_measure"
-RECEIPT = "query.stackfu_receipt"
 
 
 @dataclass(frozen=True)
@@ -82,25 +79,27 @@ def messages_to(
 
 
 def sort_replies(
-    replies: Iterable[Message], nodes: Mapping[int, int], asked: Iterable[int]
+    replies: Iterable[Message],
+    nodes: Mapping[int, int],
+    asked: Iterable[int],
+    check: Callable[[int, RecordDict], str | None] = lambda client, answer: None,
 ) -> dict[int, RecordDict | Refusal]:
     """Return what every client that was asked answered, in ascending client number.
 
-    Who answers is known from the node that the reply comes from, which Flower authenticates, and never from what the
-    reply says. The first reply of a node counts.
+    Who answers is known from the node that the reply comes from, which Flower authenticates, and never from
+    what the reply says. Of several replies the first one counts in which ``check`` finds nothing wrong.
     """
     clients = {node: client for client, node in nodes.items()}
     answers: dict[int, RecordDict | Refusal] = {client: Refusal("did not answer") for client in sorted(asked)}
-    seen: set[int] = set()
     for reply in replies:
         client = clients.get(reply.metadata.src_node_id)
-        if client is None or client not in answers or client in seen:
+        if client is None or not isinstance(answers.get(client), Refusal):
             continue
-        seen.add(client)
         if reply.has_error():
             answers[client] = Refusal(f"failed: {_first_line(reply.error.reason)}")
         else:
-            answers[client] = reply.content
+            problem = check(client, reply.content)
+            answers[client] = reply.content if problem is None else Refusal(problem)
     return answers
 
 
@@ -124,7 +123,7 @@ def ask(
 
 
 def metric(content: RecordDict, name: str) -> float | int:
-    """Return a single number of a reply's ``metrics``; raises ``KeyError`` or ``TypeError`` if there is none."""
+    """Return a number of a reply's ``metrics``; raises ``KeyError`` or ``TypeError`` if there is none."""
     record = content["metrics"]
     if not isinstance(record, MetricRecord):
         raise TypeError("metrics is not a MetricRecord")

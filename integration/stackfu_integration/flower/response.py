@@ -1,13 +1,14 @@
 """What a client needs to decide, and what it decides.
 
-The server announces the sum ``a = sum_i y_i mu_i`` and the total ``S = sum_i y_i`` of what everybody would bring. Client k
-takes out its own part and is left with the others', ``a_0 = a - y_k mu_k`` and ``S_0 = S - y_k``. With
+The server announces the sum ``a = sum_i y_i mu_i`` and the total ``S = sum_i y_i`` of what everybody would
+bring. Client k takes out its own part and is left with the others', ``a_0 = a - y_k mu_k`` and ``S_0 = S -
+y_k``. With
 
     q = |a_0 - S_0 mu_k|^2        w = (c_k - p_k) / (2 lam alpha_k)
 
-its best response is ``y_k = clip((q / w)^(1/3) - S_0, 0, alpha_k)``, and ``alpha_k`` where it is paid its cost or more. D + 1
-public numbers and its own embedding are all it needs: no other client's data, embedding or price.
-"""
+its best response is ``y_k = clip((q / w)^(1/3) - S_0, 0, alpha_k)``, and ``alpha_k`` where it is paid its
+cost or more. D + 1 public numbers and its own embedding are all it needs: no other client's data, embedding
+or price."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ class Offer:
     """A price for one client, and the announced behaviour of all.
 
     ``own`` is the embedding that the client sent in and ``share`` its announced participation. ``noise`` is
-    ``D sum_i y_i^2 sigma_i^2`` over all clients and ``own_noise`` is ``D sigma_k^2``: both 0 without privacy noise.
-    """
+    ``D sum_i y_i^2 sigma_i^2`` over all clients and ``own_noise`` is ``D sigma_k^2``: both 0 without privacy
+    noise."""
 
     price: float
     cost: float
@@ -42,7 +43,9 @@ class Offer:
         """Return the share of its data with which the client does best, the others fixed.
 
         >>> here, there = np.array([1.0, 0.0]), np.array([0.0, 1.0])
-        >>> offer = Offer(price=0.0, cost=1.0, alpha=0.5, lam=1.0, share=0.0, total=0.5, aggregate=0.5 * there, own=here)
+        >>> offer = Offer(
+        ...     price=0.0, cost=1.0, alpha=0.5, lam=1.0, share=0.0, total=0.5, aggregate=there / 2, own=here
+        ... )
         >>> round(offer.best_response(), 6)
         0.587401
         """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
@@ -25,12 +24,11 @@ def call_the_roll(
 ) -> dict[int, int]:
     """Wait for the nodes, ask each for its client number, and return node ids by client number.
 
-    Nodes register one after the other, and a round that starts too early trains nobody without a word. The call waits
-    until ``clients`` nodes are there or ``wait`` seconds have passed.
+    Nodes register one after the other, and a round that starts too early trains nobody without a word. The
+    call waits until ``clients`` nodes are there or ``wait`` seconds have passed.
 
-    A client number belongs to the public key (or, without keys, to the node) that came with it first. Whoever claims
-    it later joins twice: it is named in the ledger and gets no messages.
-    """
+    A client number belongs to the public key (or, without keys, to the node) that came with it first. Whoever
+    claims it later joins twice: it is named in the ledger and gets no messages."""
     deadline = time.monotonic() + wait
     while len(nodes := sorted(grid.get_node_ids())) < clients and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -30,7 +30,7 @@ APP_FOLDER = Path(__file__).resolve().parents[2] / "flower-app"
 def load_app(
     folder: Path, overrides: Mapping[str, Any] | None = None
 ) -> tuple[ServerApp, ClientApp, dict[str, Any]]:
-    """Load server app, client app and run config of a Flower app; unknown overrides are refused as Flower does."""
+    """Load server app, client app and run config of a Flower app; unknown overrides are refused."""
     path = folder / "pyproject.toml"
     if not path.is_file():
         raise InputError("app", "has no pyproject.toml", value=folder)

@@ -2,10 +2,9 @@
 
     w <- sum_k (s_k / s) w_k,     s_k = samples that client k uses
 
-summed in ascending client number and in double precision, whatever order the replies come in, so that two runs with
-one seed give the same bits. A reply that is not a model of the right shape with finite numbers and the agreed number
-of samples does not count, and its client is named.
-"""
+summed in ascending client number and in double precision, whatever order the replies come in, so that two
+runs with one seed give the same bits. A reply that is not a model of the right shape with finite numbers and
+the agreed number of samples does not count, and its client is named."""
 
 from __future__ import annotations
 
@@ -68,10 +67,9 @@ def average(models: Mapping[int, ArrayRecord], samples: Mapping[int, int]) -> Ar
 class ParticipationFedAvg(Strategy):
     """FedAvg over a cohort with shares; start it with :meth:`Strategy.start` like any other strategy.
 
-    ``cohort`` says who takes part with how much. ``finished(outcome)`` is called after every round, before the next one
-    begins: what it writes down is safe. ``done`` rounds are behind us already, and rounds are numbered on from there.
-    A client that fails ``patience`` rounds in a row is not asked again.
-    """
+    ``cohort`` says who takes part with how much. ``finished(outcome)`` is called after every round, before
+    the next one begins: what it writes down is safe. ``done`` rounds are behind us already, and rounds are
+    numbered on from there. A client that fails ``patience`` rounds in a row is not asked again."""
 
     def __init__(
         self,
@@ -113,16 +111,17 @@ class ParticipationFedAvg(Strategy):
         models: dict[int, ArrayRecord] = {}
         samples: dict[int, int] = {}
         problems: dict[int, str] = {c: "has no node" for c in sorted(self.cohort) if c not in self.nodes}
-        for client, answer in sort_replies(replies, self.nodes, self._asked).items():
-            problem = answer.problem if isinstance(answer, Refusal) else self._check(client, number, answer)
-            if problem is None:
-                assert isinstance(answer, RecordDict)
+        answers = sort_replies(
+            replies, self.nodes, self._asked, lambda client, answer: self._check(client, number, answer)
+        )
+        for client, answer in answers.items():
+            if isinstance(answer, Refusal):
+                problems[client] = answer.problem
+                self._missed[client] += 1
+            else:
                 models[client] = answer.array_records["arrays"]
                 samples[client] = int(metric(answer, "num-examples"))
                 self._missed[client] = 0
-            else:
-                problems[client] = problem
-                self._missed[client] += 1
         for client, problem in problems.items():
             log(WARNING, "round %d, client %d: %s", number, client, problem)
         if not models:
@@ -172,6 +171,11 @@ class ParticipationFedAvg(Strategy):
         return None
 
     def summary(self) -> None:
-        """Log who takes part."""
-        for client, member in sorted(self.cohort.items()):
-            log(INFO, "\t├──> client %d with %.1f%% of its data", client, 100.0 * member.share)
+        """Log how many take part, and with how much."""
+        shares = [member.share for member in self.cohort.values()]
+        log(
+            INFO,
+            "\t└──> %d clients, with %.1f%% of their data on average",
+            len(shares),
+            100 * np.mean(shares),
+        )

@@ -1,0 +1,143 @@
+"""A federation of eight tiny clients without torch, and a grid on which things go wrong on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from stackfu_integration.flower import (
+    InProcessGrid,
+    Participant,
+    PaymentLedger,
+    Terms,
+    UnlearningMechanism,
+    add_mechanism,
+)
+from stackfu_integration.flower.response import Offer
+
+CLIENTS, REMOVED, DIMENSION = 8, (0, 1), 3
+SIZES = [40, 30, 25, 60, 35, 50, 20, 45]
+TERMS = Terms(rounds=3, bandwidth=1.5, features=64, budget_share=0.4, loss_constant=5.0, cost_scale=20.0)
+TRAINING_ROUNDS = 2
+
+
+class Averager(Participant):
+    """The model is the mean of all samples; training moves it towards the mean of the client's share."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = int(context.node_config["partition-id"])
+        self.noise_key = b"secret %d" % self._client
+        rng = np.random.default_rng([5, self._client])
+        centre = np.random.default_rng([6, self._client % 5]).normal(size=DIMENSION)
+        self.data = centre + 0.7 * rng.normal(size=(SIZES[self._client], DIMENSION))
+
+    @property
+    def client(self) -> int:
+        return self._client
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def samples(self, arrays):
+        return self.data
+
+    def train(self, arrays, share, config):
+        used = self.data[: round(share * len(self.data))]
+        old = arrays["mean"].numpy()
+        new = old + 0.5 * (used.mean(0) - old)
+        return ArrayRecord({"mean": Array(new.astype(np.float32))}), len(used)
+
+    def measure(self, arrays):
+        return {"loss": float(((self.data - arrays["mean"].numpy()) ** 2).sum(1).mean())}
+
+    def decide(self, offer: Offer) -> float:
+        return offer.best_response()
+
+
+def client_app(load: Callable[[Context], Participant] = Averager) -> ClientApp:
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        arrays, used = load(context).train(message.content["arrays"], 1.0, message.content["config"])
+        content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": used})})
+        return Message(content, reply_to=message)
+
+    return add_mechanism(app, load)
+
+
+def initial() -> ArrayRecord:
+    return ArrayRecord({"mean": Array(np.zeros(DIMENSION, dtype=np.float32))})
+
+
+Behaviour = Callable[[Message, Callable[[Message], Message]], Message | None]
+
+
+@dataclass
+class Scene:
+    """A folder, and the grids and servers that work with it."""
+
+    folder: Path
+    terms: Terms = TERMS
+    behaviours: dict[int, Behaviour] = field(default_factory=dict)  # by client
+    load: Callable[[Context], Participant] = Averager
+    extra_nodes: tuple[int, ...] = ()
+
+    def grid(self) -> FaultyGrid:
+        order = [3, 1, 0, 7, 2, 6, 5, 4, *self.extra_nodes]  # nodes do not come in the order of clients
+        return FaultyGrid(client_app(self.load), [{"partition-id": i} for i in order], self.behaviours)
+
+    def mechanism(self, **options: Any) -> UnlearningMechanism:
+        return UnlearningMechanism(self.folder, CLIENTS, self.terms, wait=0.0, timeout=1.0, **options)
+
+    def run(self, grid: FaultyGrid | None = None, **options: Any) -> dict[str, Any]:
+        grid = self.grid() if grid is None else grid
+        mechanism = self.mechanism(**options)
+        try:
+            mechanism.train(grid, initial(), TRAINING_ROUNDS)
+            return mechanism.remove(grid, REMOVED)
+        finally:
+            mechanism.ledger.close()
+
+    def ledger(self) -> PaymentLedger:
+        return PaymentLedger(self.folder / "ledger.sqlite", create=False)
+
+    def books(self, *kinds: str) -> list[tuple[Any, ...]]:
+        """What the ledger says, without the times."""
+        with self.ledger() as ledger:
+            rows = [e for e in ledger.events() if not kinds or e.kind in kinds]
+        return sorted((e.request, e.kind, e.client, e.round, e.amount) for e in rows)
+
+    def final_model(self) -> str:
+        with self.ledger() as ledger:
+            return ledger.last("r1", "unlearned").detail["model"]
+
+
+class FaultyGrid(InProcessGrid):
+    """Clients with a behaviour of their own; ``late`` replies turn up among the next answers."""
+
+    def __init__(self, app: ClientApp, nodes: list[dict[str, Any]], behaviours: dict[int, Behaviour]):
+        super().__init__(app, nodes)
+        self.behaviours = behaviours
+        self.late: list[Message] = []
+        self.log: list[tuple[int, str]] = []
+
+    def _deliver(self, message: Message) -> Message | None:
+        client = self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
+        self.log.append((client, message.metadata.message_type))
+        behave = self.behaviours.get(client)
+        return self.answer(message) if behave is None else behave(message, self.answer)
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        if not messages:
+            return []
+        overdue, self.late = self.late, []
+        return [*overdue, *super().send_and_receive(messages, timeout=timeout)]

@@ -27,21 +27,20 @@ def add_row(features, row, factor, point):
         point[d] += factor * np.float64(features[row, d])
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True)
 def combine(features, rows, weights):
-    """``sum_k weights_k features[rows_k]`` in float64, summed in an order that does not depend on threads."""
+    """``sum_k weights_k features[rows_k]`` in float64, part by part to keep rounding small.
+
+    One thread: memory is the limit, and threads that write small accumulators slow each other down.
+    """
     N, D = len(rows), features.shape[1]
-    partial = np.zeros((PARTS, D))
-    for part in prange(PARTS):
-        # an accumulator of its own: slicing a shared array here would make threads fight over its reference
-        # count
-        acc = np.zeros(D)
-        for k in range(part * N // PARTS, (part + 1) * N // PARTS):
-            add_row(features, rows[k], weights[k], acc)
-        partial[part] = acc
-    out = np.zeros(D)
+    out, acc = np.zeros(D), np.empty(D)
     for part in range(PARTS):
-        out += partial[part]
+        acc[:] = 0.0
+        for k in range(part * N // PARTS, (part + 1) * N // PARTS):
+            if weights[k] != 0.0:
+                add_row(features, rows[k], weights[k], acc)
+        out += acc
     return out
 
 

@@ -78,7 +78,7 @@ def entries() -> tuple[ReferenceGame, ...]:
 
 
 def _game_with(gram: npt.ArrayLike, alpha: npt.ArrayLike, w: npt.ArrayLike) -> StackelbergGame:
-    """A game with given inner products, shares and reluctances at zero payments: ``c_k = 2 lam alpha_k w_k``."""
+    """A game with given inner products, shares, and reluctances when nothing is paid."""
     shares = np.asarray(alpha, dtype=np.float64)
     costs = 2.0 * shares * np.asarray(w, dtype=np.float64)
     return StackelbergGame(MeanEmbeddings.from_gram(np.asarray(gram, dtype=np.float64)), shares, costs=costs)
@@ -87,8 +87,8 @@ def _game_with(gram: npt.ArrayLike, alpha: npt.ArrayLike, w: npt.ArrayLike) -> S
 def two_clients(w: tuple[float, float] = (2.0, 8.0), distance: float = 1.0) -> ReferenceGame:
     """Two clients, no cap binding: a closed form.
 
-    With ``d_1 = z_2 D`` and ``d_2 = z_1 D``, ``d_k^2 = S w_k`` gives ``z_1 = sqrt(w_2) / (sqrt(w_1) + sqrt(w_2))`` and
-    ``S = D^2 / (sqrt(w_1) + sqrt(w_2))^2``: the less reluctant client brings more.
+    With ``d_1 = z_2 D`` and ``d_2 = z_1 D``, ``d_k^2 = S w_k`` gives ``z_1 = sqrt(w_2) / (sqrt(w_1) +
+    sqrt(w_2))`` and ``S = D^2 / (sqrt(w_1) + sqrt(w_2))^2``: the less reluctant client brings more.
 
     >>> entry = two_clients()
     >>> entry.game.equilibrium().participation.round(6)
@@ -134,7 +134,8 @@ def two_clients_capped() -> ReferenceGame:
 def identical_clients() -> ReferenceGame:
     """Two clients with the same data and reluctance against a third: they can trade participation.
 
-    Total and mean are those of :func:`two_clients` with the twins as one client; how the twins share it is open.
+    Total and mean are those of :func:`two_clients` with the twins as one client; how the twins share it is
+    open.
     """
     w = np.array([2.0, 2.0, 8.0])
     points = np.array([[0.0], [0.0], [1.0]])
@@ -223,11 +224,11 @@ SEVEN_HETEROGENEITIES = (0.16, 0.11, 0.17, 0.27, 0.11, 0.03, 0.36)
 def seven_clients() -> ReferenceGame:
     """Seven remaining clients and a removed one, with very uneven shares of the data.
 
-    Client k lies at distance ``h_k`` from the removed client's data, in a direction of its own, so
-    ``d_k^2 = h_k^2 (1 - 2 z_k) + sum_i z_i^2 h_i^2``. Costs are proportional to data and nothing is paid, so
-    every ``w_k`` is 0.1. Clients 0, 2, 3 and 6 take part fully, 5 stays out, and 1 and 4, equally far from the
-    removed data, bring the same y each. With A the sum of alpha and Q that of ``alpha^2 h^2`` over those at their
-    caps, y solves the cubic ``h^2 (S^2 - 2 y S + 2 y^2) + Q = w S^3``, ``S = A + 2 y``.
+    Client k lies at distance ``h_k`` from the removed client's data, in a direction of its own, so ``d_k^2 =
+    h_k^2 (1 - 2 z_k) + sum_i z_i^2 h_i^2``. Costs are proportional to data and nothing is paid, so every
+    ``w_k`` is 0.1. Clients 0, 2, 3 and 6 take part fully, 5 stays out, and 1 and 4, equally far from the
+    removed data, bring the same y each. With A the sum of alpha and Q that of ``alpha^2 h^2`` over those at
+    their caps, y solves the cubic ``h^2 (S^2 - 2 y S + 2 y^2) + Q = w S^3``, ``S = A + 2 y``.
     """
     h = np.array(SEVEN_HETEROGENEITIES)
     alpha = np.array(SEVEN_SHARES) / sum(SEVEN_SHARES)

@@ -253,7 +253,14 @@ class StackelbergGame:
         square = share @ gram[np.ix_(gone, gone)] @ share
         return frozen(np.sqrt(np.maximum(np.diag(gram)[self._remaining] - 2.0 * inner + square, 0.0)))
 
-    @property
+    @cached_property
+    def rounding(self) -> float:
+        """Rounding error of inner products relative to the largest squared distance between clients."""
+        scale = self._geometry.scale
+        norms = float(np.max(self._embeddings.squared_norms))
+        return float(np.finfo(float).eps) * norms / scale if scale > 0 else float("inf")
+
+    @cached_property
     def is_homogeneous(self) -> bool:
         """Whether all remaining clients have the same embedding, so that drift does not matter to anyone."""
         return self._geometry.scale <= 1e-15 * float(np.max(self._embeddings.squared_norms))

@@ -10,8 +10,6 @@ from numba import njit
 
 from .._geometry_kernels import add_row, squared_gap
 
-BLOCK = 64
-
 
 @njit(cache=True)
 def respond(q, w, rest, cap, present):
@@ -103,19 +101,20 @@ def sweep_features(features, rows, alpha, w, y, point, order, damping):
 
 
 @njit(cache=True)
-def undecided(squares, total, w, y, alpha, drift, shift, out):
+def undecided(squares, total, w, y, alpha, among, drift, shift, out):
     """Clients that may respond differently while m stays within ``drift`` and S within ``shift`` of here.
 
     ``d_k`` changes by at most ``drift``, so ``g_k`` by at most ``drift (2 d_k + drift) + shift |w_k|``; who
-    is at a bound with a larger margin than that stays there. Returns (how many, largest violation over all
-    clients).
+    is at a bound with a larger margin than that stays there. Returns (how many, largest violation among
+    them).
     """
     count, worst = 0, 0.0
-    for k in range(len(alpha)):
-        g = squares[k] - total * w[k]
+    for i in range(len(among)):
+        k = among[i]
+        g = squares[i] - total * w[k]
         v = violation(g, y[k], alpha[k])
         worst = max(worst, v)
-        reach = drift * (2.0 * np.sqrt(squares[k]) + drift) + shift * abs(w[k])
+        reach = drift * (2.0 * np.sqrt(squares[i]) + drift) + shift * abs(w[k])
         if v > 0.0 or abs(g) <= reach or (y[k] > 0.0 and y[k] < alpha[k]):
             out[count] = k
             count += 1

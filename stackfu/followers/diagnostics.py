@@ -4,10 +4,10 @@ At an equilibrium the response of a client strictly inside (0, 1) moves with the
 
     d BR_k / d x_j = (alpha_j / alpha_k) ( (2/3) <m - mu_k, mu_j - mu_k> / d_k^2 - 1 ),      j != k,
 
-and that of a client at a bound with ``g_k != 0`` not at all. The term ``-alpha_j / alpha_k`` (more of the others
-leaves less to do) is often forgotten; without it the Jacobian looks harmless where it is not. If its spectral
-radius is below 1, simultaneous best responses converge from nearby; a norm below 1 says so too. Neither is
-needed for an equilibrium to exist or to be the only one.
+and that of a client at a bound with ``g_k != 0`` not at all. The term ``-alpha_j / alpha_k`` (more of the
+others leaves less to do) is often forgotten; without it the Jacobian looks harmless where it is not. If its
+spectral radius is below 1, simultaneous best responses converge from nearby; a norm below 1 says so too.
+Neither is needed for an equilibrium to exist or to be the only one.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ LARGEST = 4000
 class Diagnostics:
     """How best-response dynamics behave around an equilibrium.
 
-    ``jacobian`` is that of the joint best response in x; ``norm_inf``, ``norm_2`` and ``spectral_radius`` are its
-    own, ``sequential_radius`` that of a round in which clients answer one after another. ``observed_simultaneous`` and
-    ``observed_sequential`` are rates measured by playing from a nearby point (NaN if that ends elsewhere).
-    ``bounds`` are the right-hand sides of the paper's condition ``diameter < bound_k``, ``margins`` the bounds minus the
-    diameter. ``kinks`` counts clients at a bound with ``g_k = 0``, where the response has two slopes and the
-    Jacobian shows the one towards the inside.
+    ``jacobian`` is that of the joint best response in x; ``norm_inf``, ``norm_2`` and ``spectral_radius`` are
+    its own, ``sequential_radius`` that of a round in which clients answer one after another.
+    ``observed_simultaneous`` and ``observed_sequential`` are rates measured by playing from a nearby point
+    (NaN if that ends elsewhere). ``bounds`` are the right-hand sides of the paper's condition ``diameter <
+    bound_k``, ``margins`` the bounds minus the diameter. ``kinks`` counts clients at a bound with ``g_k =
+    0``, where the response has two slopes and the Jacobian shows the one towards the inside.
     """
 
     jacobian: Array
@@ -72,11 +72,13 @@ class Diagnostics:
         lines = []
         if self.contracts:
             lines.append(
-                f"Simultaneous best responses converge from nearby: spectral radius {self.spectral_radius:.3g} < 1."
+                "Simultaneous best responses converge from nearby: "
+                f"spectral radius {self.spectral_radius:.3g} < 1."
             )
         else:
             lines.append(
-                f"Simultaneous best responses do not settle here: spectral radius {self.spectral_radius:.3g} >= 1."
+                "Simultaneous best responses do not settle here: "
+                f"spectral radius {self.spectral_radius:.3g} >= 1."
             )
         if self.sequential_radius < 1.0:
             lines.append(f"One after another they converge from nearby: {self.sequential_radius:.3g} < 1.")
@@ -84,7 +86,8 @@ class Diagnostics:
             lines.append(f"One after another they do not settle here: {self.sequential_radius:.3g} >= 1.")
         if self.norm_inf < 1.0:
             lines.append(
-                f"The largest row sum {self.norm_inf:.3g} is below 1: every round shrinks the largest deviation."
+                f"The largest row sum {self.norm_inf:.3g} is below 1: nearby, every round shrinks the "
+                "largest deviation."
             )
         else:
             lines.append(
@@ -94,18 +97,19 @@ class Diagnostics:
         held = int(np.sum(self.margins > 0))
         if not self.paper_condition:
             lines.append(
-                f"The paper's sufficient condition holds for {held} of {len(self.margins)} clients, so it says "
-                "nothing; the equilibrium may well be the only one."
+                f"The paper's sufficient condition holds for {held} of {len(self.margins)} clients, so it "
+                "says nothing; the equilibrium may well be the only one."
             )
         elif self.all_underpaid:
             lines.append(
-                "The paper's sufficient condition holds for every client: nobody takes part fully, and total and "
-                "mean embedding are unique; the participation itself need not be where embeddings are dependent."
+                "The paper's sufficient condition holds for every client: nobody takes part fully, and "
+                "total and mean embedding are unique; the participation itself need not be where "
+                "embeddings are affinely dependent."
             )
         else:
             lines.append(
-                "The paper's sufficient condition holds for every client, but some are paid their cost or more, "
-                "where its argument does not apply; nothing follows."
+                "The paper's sufficient condition holds for every client, but some are paid their cost or "
+                "more, where its argument does not apply; nothing follows."
             )
         lines.append("None of this is needed for existence, and none of it decides uniqueness globally.")
         if self.kinks:
@@ -126,10 +130,10 @@ class Diagnostics:
 
 
 def best_response_jacobian(game: StackelbergGame, payments: Array, participation: Array) -> Array:
-    """``d BR_k / d x_j`` of the joint best response at any profile, from its closed form; zero at strict bounds.
+    """``d BR_k / d x_j`` of the joint best response at any profile; zero where it is at a bound.
 
-    For a response strictly inside, ``BR_k = ((q_k / w_k)^(1/3) - S0_k) / alpha_k`` with
-    ``q_k = ||S m - S mu_k||^2`` gives ``(alpha_j / alpha_k) ((2 S / 3) (q_k / w_k)^(1/3) <m - mu_k, mu_j - mu_k> / q_k - 1)``.
+    For a response strictly inside, ``BR_k = ((q_k / w_k)^(1/3) - S0_k) / alpha_k`` with ``q_k = ||S m - S
+    mu_k||^2`` gives ``(alpha_j / alpha_k) ((2 S / 3) (q_k / w_k)^(1/3) <m - mu_k, mu_j - mu_k> / q_k - 1)``.
     """
     profile = game.profile(participation)
     alpha, w, gram = game.alpha, game.reluctance(payments), game.geometry.gram
@@ -148,7 +152,7 @@ def best_response_jacobian(game: StackelbergGame, payments: Array, participation
 
 
 def sufficient_bounds(game: StackelbergGame, payments: Array) -> Array:
-    """Right-hand sides of the paper's condition: ``(3 alpha_k (1 - alpha_k)^2 / 4) sqrt(3 |c_k - p_k| / lam)``."""
+    """The paper's bounds on the diameter: ``(3 alpha_k (1 - alpha_k)^2 / 4) sqrt(3 |c_k - p_k| / lam)``."""
     alpha = game.alpha
     return 0.75 * alpha * (1.0 - alpha) ** 2 * np.sqrt(3.0 * np.abs(game.costs - payments) / game.lam)
 
@@ -196,7 +200,7 @@ def diagnose(equilibrium: Equilibrium) -> Diagnostics:
 def _observed_rate(
     game: StackelbergGame, payments: Array, x: Array, kind: Literal["simultaneous", "sequential"]
 ) -> float:
-    """Factor a round by which the distance to the equilibrium shrinks or grows, played from a nearby point."""
+    """Factor a round by which the distance to the equilibrium changes, played from a nearby point."""
     inside = (x > 0) & (x < 1)
     if not inside.any():
         return 0.0

@@ -76,8 +76,9 @@ def _sequential(game: StackelbergGame, payments: Array, x: Array) -> Iterator[Ar
     while np.any(y > 0):
         if isinstance(geometry, FeatureGeometry):
             point = geometry.combine(y)
-            blocks = np.arange(-(-N // kernels.BLOCK))
-            kernels.sweep_features(geometry.features, geometry.remaining, alpha, w, y, point, blocks, 1.0)
+            kernels.sweep_features(
+                geometry.features, geometry.remaining, alpha, w, y, point, np.arange(N), 1.0
+            )
         else:
             kernels.sweep_gram(geometry.gram, alpha, w, y, np.empty(N), np.arange(N), 1.0)
         yield frozen(np.where(y >= alpha, 1.0, y / alpha))

@@ -58,8 +58,7 @@ def _dependences(game: StackelbergGame, clients: npt.NDArray[np.intp]) -> Array:
     else:
         gram = geometry.gram[np.ix_(clients, clients)] / scale
     values, vectors = np.linalg.eigh(gram + 1.0)
-    noise = 1e-15 * float(game.embeddings.squared_norms.max()) / scale
-    return np.ascontiguousarray(vectors[:, values <= max(1e-12, 8.0 * noise) * len(clients)])
+    return np.ascontiguousarray(vectors[:, values <= max(1e-12, 40.0 * game.rounding) * len(clients)])
 
 
 def _face(

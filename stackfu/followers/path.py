@@ -122,7 +122,7 @@ def _follow(game: StackelbergGame, payments: Array, noise: float) -> Path:
     N = len(alpha)
     if noise > 0.0:
         w = w * (1.0 + noise * np.random.default_rng(0).uniform(-1.0, 1.0, N))
-    floor = max(1e-14, 4.0 * np.finfo(float).eps * game.embeddings.squared_norms.max() / scale) * N
+    floor = max(1e-14, 4.0 * game.rounding) * N
     length, places = 4 * N + 60, 16
     while True:
         pieces, totals, ys = np.empty((length, 8)), np.empty(places), np.empty((places, N))

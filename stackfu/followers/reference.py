@@ -4,8 +4,8 @@ With the sets A (inside), C (at the cap) and Z (out) fixed, the profile with tot
 
     2 G_AA y_A + eta 1 = s diag(G)_A - s^2 w_A - 2 G_AC alpha_C,      sum y_A = s - sum alpha_C,
 
-so y_A and eta are quadratic polynomials in s, and ``s^2 t(s) = s eta + y'Gy`` is a quartic. Written for reading and for
-tests; it needs affinely independent embeddings and no two events at the same s.
+so y_A and eta are quadratic polynomials in s, and ``s^2 t(s) = s eta + y'Gy`` is a quartic. Written for
+reading and for tests; it needs affinely independent embeddings and no two events at the same s.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Piece", "follow_slowly"]
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The sets between two totals, coefficients of y (N, 3) and of ``s^2 t(s)`` (5,) by powers of s, and zeros of t."""
+    """The sets between two totals; y and ``s^2 t(s)`` as coefficients by powers of s; zeros of t."""
 
     top: float
     bottom: float

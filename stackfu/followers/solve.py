@@ -130,7 +130,7 @@ def _by_sweeps(
     return _found(
         game,
         payments,
-        sweeps.participation,
+        sweeps.profile,
         "sweeps",
         stopped,
         tolerance,
@@ -144,13 +144,13 @@ def _by_qp(game: StackelbergGame, payments: Array, tolerance: float, began: floa
     from .qp import bisect_total
 
     x, solved = bisect_total(game, payments)
-    return _found(game, payments, x, "qp", Status.FAILED, tolerance, began, solved)
+    return _found(game, payments, game.profile(x), "qp", Status.FAILED, tolerance, began, solved)
 
 
 def _found(
     game: StackelbergGame,
     payments: Array,
-    x: Array,
+    profile: Profile,
     method: str,
     failure: Status,
     tolerance: float,
@@ -159,7 +159,6 @@ def _found(
     history: tuple[dict[str, Any], ...] = (),
 ) -> Equilibrium:
     """The record of a point found without following the path; uniqueness is what theory says about it."""
-    profile = game.profile(x)
     residual, regret = game.judge(payments, profile)
     status = Status.CONVERGED if residual <= tolerance else failure
     uniqueness, reason, face = Uniqueness.UNKNOWN, "no verified equilibrium", None
@@ -168,7 +167,7 @@ def _found(
     return Equilibrium(
         game=game,
         payments=payments,
-        participation=x,
+        participation=profile.x,
         status=status,
         uniqueness=uniqueness,
         reason=reason,
@@ -182,7 +181,9 @@ def _found(
     )
 
 
-def _by_theory(game: StackelbergGame, payments: Array, profile: Profile) -> tuple[Uniqueness, str, Face | None]:
+def _by_theory(
+    game: StackelbergGame, payments: Array, profile: Profile
+) -> tuple[Uniqueness, str, Face | None]:
     """What can be said about uniqueness at an equilibrium without looking for others."""
     w, x = game.reluctance(payments), profile.x
     inside = int(np.count_nonzero((x > 0) & (x < 1)))
@@ -190,8 +191,8 @@ def _by_theory(game: StackelbergGame, payments: Array, profile: Profile) -> tupl
     if features is not None and inside > features.shape[1] + 1:
         return (
             Uniqueness.CONTINUUM,
-            f"{inside} clients are strictly inside (0, 1); so many {features.shape[1]}-dimensional embeddings "
-            f"are affinely dependent, so {TRADE}",
+            f"{inside} clients are strictly inside (0, 1); so many embeddings in {features.shape[1]} "
+            f"dimensions are affinely dependent, so {TRADE}",
             None,
         )
     face = equilibrium_face(game, payments, x, profile)

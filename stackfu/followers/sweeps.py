@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..geometry import Array, FeatureGeometry, frozen
+from ..geometry import Array, FeatureGeometry
+from ..profile import Profile
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
@@ -37,6 +38,8 @@ Clients = npt.NDArray[np.intp]
 
 #: Newton's method is tried up to this many clients inside.
 LARGEST_SYSTEM = 2000
+#: With features, so many neighbouring rows are visited in a row.
+BLOCK = 64
 #: From this many clients on, a sample of them is settled first.
 LARGE = 100_000
 SAMPLE = 10_000
@@ -46,9 +49,9 @@ DAMPINGS = (1.0, 0.5, 0.2, 0.05)
 
 @dataclass(eq=False)
 class Sweeps:
-    """Where the sweeps ended: the profile, and what happened on the way."""
+    """Where the sweeps ended: the best profile met, and what happened on the way."""
 
-    participation: Array
+    profile: Profile = field(init=False)
     settled: bool = False
     interrupted: bool = False
     falls: int = 0
@@ -70,26 +73,26 @@ def sweep_to_equilibrium(
     w, alpha, scale = game.reluctance(payments), game.alpha, game.geometry.scale
     state = _State(game, w, seed)
     guess = _first_guess(game, w)
-    clients, drift, shift = state.everyone(), np.inf, np.inf
+    clients: Clients | None = None
     if start is not None and np.any(start > 0):
         y = alpha * start
     elif game.count >= LARGE and (coarse := _coarse_centre(game, w, guess, seed)) is not None:
-        y = np.where(game.geometry.squared_distances(coarse[0]) > coarse[1] * w, alpha, 0.0)
-        state.refresh(y)
-        drift, shift = (2.0 * gap for gap in state.apart(state.centre(y), coarse))
-        clients, _ = state.undecided(y, drift, shift)
+        y, clients = state.start_near(coarse)
     else:
         y = alpha * guess
-    result = Sweeps(frozen(np.where(y >= alpha, 1.0, y / alpha)))
+    result = Sweeps()
+    first, best = y.copy(), np.inf
     with _progress_bar(max_iterations, progress, game) as report:
         try:
             while len(result.history) < max_iterations:
                 damping = DAMPINGS[min(result.falls, len(DAMPINGS) - 1)]
-                if drift == np.inf:
+                everyone = clients is None
+                if clients is None:
+                    clients = state.everyone()
                     state.refresh(y)
-                anchor = state.centre(y)
-                before, places = anchor, _places(y, alpha)
-                for _ in range(2 if drift == np.inf else 50):
+                centre, places = state.centre(y), _places(y, alpha)
+                motion = (np.inf, np.inf)
+                for _ in range(min(2 if everyone else 50, max_iterations - len(result.history))):
                     participants, worst, moved = state.sweep(y, clients, damping)
                     record = {
                         "sweep": len(result.history) + 1,
@@ -104,54 +107,63 @@ def sweep_to_equilibrium(
                     report(record)
                     if callback is not None:
                         callback(record)
-                    if participants == 0 or len(result.history) >= max_iterations:
+                    if participants == 0:
                         break
                     last, places = places, _places(y, alpha)
-                    now = state.centre(y)
-                    away, motion = state.apart(now, anchor), state.apart(now, before)
-                    before = now
-                    if worst <= 0.1 * tolerance * scale or away[0] > drift or away[1] > shift:
+                    before, centre = centre, state.centre(y)
+                    motion = state.apart(centre, before)
+                    if worst <= 0.1 * tolerance * scale:
                         break
                     if places == last:
-                        polished = newton_polish(game, w, y)
+                        polished = newton_polish(game, w, y, state.point)
                         if polished is not None:
                             state.follow(y, polished)
                             y = polished
                             break
+                    if not everyone:  # those whose answer is clear by now need not be asked in this round
+                        few, _ = state.undecided(y, state.squares(clients, centre), clients, motion)
+                        clients = few if len(few) else clients
                 if participants == 0:
                     result.falls += 1
-                    y = alpha * (guess * 0.5**result.falls)
-                    clients, drift, shift = state.everyone(), np.inf, np.inf
+                    y, clients = alpha * (guess * 0.5**result.falls), None
                     continue
-                drift, shift = 2.0 * motion[0], 2.0 * motion[1]
-                clients, worst = state.undecided(y, drift, shift)
+                profile = state.profile(y)
+                clients, worst = state.undecided(y, profile.to_clients, None, motion)
+                if worst < best:
+                    best, result.profile = worst, profile
                 if worst <= 0.5 * tolerance * scale:
                     result.settled = True
                     break
         except KeyboardInterrupt:
             result.interrupted = True
-    if np.any(y > 0):
-        result.participation = frozen(np.where(y >= alpha, 1.0, y / alpha))
+    if best == np.inf:
+        result.profile = state.profile(y if np.any(y > 0) else first)
     return result
 
 
-def newton_polish(game: StackelbergGame, w: Array, y: Array, steps: int = 12) -> Array | None:
-    """Solve ``g_k = 0`` for the clients strictly inside, the others fixed; None if that leaves [0, alpha]."""
+def newton_polish(
+    game: StackelbergGame, w: Array, y: Array, point: Array | None = None, steps: int = 12
+) -> Array | None:
+    """Solve ``g_k = 0`` for the clients strictly inside, the others fixed; None if that leaves [0, alpha].
+
+    ``point`` is ``sum y mu``, if it is known (features only).
+    """
     alpha = game.alpha
     inside = np.flatnonzero((y > 0) & (y < alpha))
     if len(inside) == 0:
-        return y.copy()
+        return np.array(y)
     if len(inside) > LARGEST_SYSTEM:
         return None
-    fixed = y.copy()
+    fixed: Array = np.array(y)
     fixed[inside] = 0.0
     rest = float(fixed.sum())
     geometry = game.geometry
     share, caps, weight = y[inside].copy(), alpha[inside], w[inside]
     if isinstance(geometry, FeatureGeometry):
         rows = np.asarray(geometry.features[geometry.remaining[inside]], dtype=np.float64)
+        held = geometry.combine(fixed) if point is None else point - share @ rows
         rows = rows - geometry.mean_remaining
-        pull = geometry.combine(fixed) - rest * geometry.mean_remaining
+        pull = held - rest * geometry.mean_remaining
     else:
         gram = geometry.gram[np.ix_(inside, inside)]
         diagonal = np.diag(gram)
@@ -205,7 +217,7 @@ def _first_guess(game: StackelbergGame, w: Array) -> float:
 
 
 def _coarse_centre(game: StackelbergGame, w: Array, guess: float, seed: int) -> tuple[Array, float] | None:
-    """Mean embedding and total at which a sample of the clients settles, to start the whole game near there."""
+    """Mean embedding and total at which a sample of the clients settles."""
     from . import _sweep_kernels as kernels
 
     geometry, rng = game.geometry, np.random.default_rng(seed)
@@ -229,75 +241,106 @@ def _coarse_centre(game: StackelbergGame, w: Array, guess: float, seed: int) -> 
 
 
 class _State:
-    """The kernels bound to one game: sweeps, passes over all clients, and distances between mixtures."""
+    """The kernels bound to one game: sweeps, passes over clients, and distances between mixtures."""
 
     def __init__(self, game: StackelbergGame, w: Array, seed: int) -> None:
         self.game, self.w = game, w
         self.rng = np.random.default_rng(seed)
-        self.room = np.empty(game.count, dtype=np.intp)
-        self.point = np.zeros(0)  # sum y mu, with features
+        self.features = game.geometry if isinstance(game.geometry, FeatureGeometry) else None
+        self.point: Array | None = None  # sum y mu, with features
+
+    def profile(self, y: Array) -> Profile:
+        """The profile, summed anew."""
+        return self.game.profile(np.where(y >= self.game.alpha, 1.0, y / self.game.alpha))
+
+    def start_near(self, coarse: tuple[Array, float]) -> tuple[Array, Clients]:
+        """Everybody in or out by its inclination at a given centre, and who may think differently nearby."""
+        squares = self.squares(None, coarse)
+        y = np.where(squares > coarse[1] * self.w, self.game.alpha, 0.0)
+        self.refresh(y)
+        clients, _ = self.undecided(y, squares, None, self.apart(self.centre(y), coarse), coarse[1])
+        return y, clients
 
     def everyone(self) -> Clients:
-        """All clients in random order, by blocks of consecutive ones so that memory is read in order."""
-        from ._sweep_kernels import BLOCK
+        """All clients in random order."""
+        return self.shuffled(np.arange(self.game.count))
 
-        N = self.game.count
-        size = BLOCK if isinstance(self.game.geometry, FeatureGeometry) else 1
-        blocks = self.rng.permutation(-(-N // size))
-        order = (blocks[:, None] * size + np.arange(size)).ravel()
-        return order[order < N]
+    def shuffled(self, clients: Clients) -> Clients:
+        """Clients in random order; with features by blocks of neighbours, so that memory is read in order."""
+        if self.features is None:
+            return self.rng.permutation(clients)
+        whole = len(clients) // BLOCK * BLOCK
+        blocks = clients[:whole].reshape(-1, BLOCK)
+        return np.concatenate([self.rng.permutation(blocks, axis=0).ravel(), clients[whole:]])
 
     def sweep(self, y: Array, clients: Clients, damping: float) -> tuple[int, float, float]:
         """Let the clients respond, one after another; y changes in place."""
         from . import _sweep_kernels as kernels
 
-        geometry, alpha = self.game.geometry, self.game.alpha
-        if isinstance(geometry, FeatureGeometry):
-            features, rows = geometry.features, geometry.remaining
-            return kernels.sweep_features(features, rows, alpha, self.w, y, self.point, clients, damping)
-        return kernels.sweep_gram(geometry.gram, alpha, self.w, y, np.empty(len(y)), clients, damping)
+        alpha, w = self.game.alpha, self.w
+        if self.features is not None:
+            table, rows = self.features.features, self.features.remaining
+            outcome = kernels.sweep_features(table, rows, alpha, w, y, self.point, clients, damping)
+        else:
+            gram = self.game.geometry.gram
+            outcome = kernels.sweep_gram(gram, alpha, w, y, np.empty(len(y)), clients, damping)
+        participants, worst, moved = outcome
+        return int(participants), float(worst), float(moved)
 
     def refresh(self, y: Array) -> None:
         """Sum y mu anew: sweeps keep it up to date, with rounding."""
-        if isinstance(self.game.geometry, FeatureGeometry):
-            self.point = self.game.geometry.combine(y)
+        if self.features is not None:
+            self.point = self.features.combine(y)
 
     def follow(self, y: Array, after: Array) -> None:
         """Take a change of few entries of y into account."""
-        geometry = self.game.geometry
-        if isinstance(geometry, FeatureGeometry):
+        if self.features is not None and self.point is not None:
             changed = np.flatnonzero(after != y)
-            rows = np.asarray(geometry.features[geometry.remaining[changed]], dtype=np.float64)
-            self.point = self.point + (after - y)[changed] @ rows
+            rows = np.asarray(self.features.features[self.features.remaining[changed]], dtype=np.float64)
+            self.point = self.point + (after[changed] - y[changed]) @ rows
 
     def centre(self, y: Array) -> tuple[Array, float]:
         """What stands for m (the point itself, or the mixture), and S."""
         total = float(y.sum())
-        if isinstance(self.game.geometry, FeatureGeometry):
-            return self.point / total, total
-        return y / total, total
+        return (y if self.point is None else self.point) / total, total
 
     def apart(self, a: tuple[Array, float], b: tuple[Array, float]) -> tuple[float, float]:
         """How far two centres are apart, and their totals."""
         gap = a[0] - b[0]
-        if isinstance(self.game.geometry, FeatureGeometry):
-            square = float(gap @ gap)
-        else:
-            square = max(float(gap @ self.game.geometry.gram @ gap), 0.0)
-        return square**0.5, abs(a[1] - b[1])
+        square = float(gap @ gap if self.features is not None else gap @ self.game.geometry.gram @ gap)
+        return max(square, 0.0) ** 0.5, abs(a[1] - b[1])
 
-    def undecided(self, y: Array, drift: float, shift: float) -> tuple[Clients, float]:
-        """A pass over all clients: who may respond differently nearby, and the largest violation."""
+    def squares(self, clients: Clients | None, centre: tuple[Array, float]) -> Array:
+        """Squared distances of the given clients (None: all) to a centre, in the clients' order."""
+        if self.features is None:
+            every = self.game.geometry.mixture(centre[0]).to_clients
+            return every if clients is None else every[clients]
+        if clients is None:
+            return self.features.squared_distances(centre[0])
+        from .._geometry_kernels import squared_distances
+
+        return np.asarray(
+            squared_distances(self.features.features, self.features.remaining[clients], centre[0])
+        )
+
+    def undecided(
+        self,
+        y: Array,
+        squares: Array,
+        clients: Clients | None,
+        motion: tuple[float, float],
+        total: float | None = None,
+    ) -> tuple[Clients, float]:
+        """Who may respond differently within twice the last motion, and the largest violation."""
         from . import _sweep_kernels as kernels
 
-        centre, total = self.centre(y)
-        geometry = self.game.geometry
-        if isinstance(geometry, FeatureGeometry):
-            squares = geometry.squared_distances(centre)
-        else:
-            squares = geometry.mixture(centre).to_clients
-        count, worst = kernels.undecided(squares, total, self.w, y, self.game.alpha, drift, shift, self.room)
-        return self.rng.permutation(self.room[:count]), worst
+        among = np.arange(self.game.count) if clients is None else clients
+        kept = np.empty(len(among), dtype=np.intp)
+        total = float(y.sum()) if total is None else total
+        count, worst = kernels.undecided(
+            squares, total, self.w, y, self.game.alpha, among, 2.0 * motion[0], 2.0 * motion[1], kept
+        )
+        return self.shuffled(kept[:count]), worst
 
 
 @contextmanager

@@ -108,7 +108,8 @@ def _search(
             )
             now = np.where(rest > 0, rest / (rest + alpha * x[rows]), 0.0)
         drift = game.lam * apart[:, None] * (share - now[:, None]) * (share + now[:, None])
-        return net[:, None] * (candidate - x[rows, None]) - drift
+        gained: Array = net[:, None] * (candidate - x[rows, None]) - drift
+        return gained
 
     low, high = np.zeros(len(rows)), np.ones(len(rows))
     best = np.zeros(len(rows))

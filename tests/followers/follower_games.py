@@ -1,4 +1,4 @@
-"""Random games for the followers' tests, and an exhaustive search for their equilibria by enumerating supports."""
+"""Random games for the followers' tests, and an exhaustive search for their equilibria."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import stackfu as sf
 
 
 def game_from(points, alpha, w, **options) -> sf.StackelbergGame:
-    """A game with embeddings ``points``, shares alpha, and reluctances w at zero payments (w may be negative)."""
+    """A game with embeddings ``points``, shares alpha, and, if all are positive, reluctances w."""
     points, alpha, w = (np.asarray(a, dtype=float) for a in (points, alpha, w))
     alpha = alpha / alpha.sum()
     needed = 2.0 * alpha * w
@@ -25,7 +25,7 @@ def payments_for_w(game, w):
 
 
 def random_batch(rng, count, clients, dimension):
-    """Points, shares and reluctances of ``count`` games; a wide spread of w makes several equilibria likelier."""
+    """Points, shares and reluctances of ``count`` games; widely spread w make several equilibria likelier."""
     points = rng.normal(size=(count, clients, dimension))
     alpha = rng.exponential(size=(count, clients))
     alpha /= alpha.sum(axis=1, keepdims=True)
@@ -36,10 +36,10 @@ def random_batch(rng, count, clients, dimension):
 
 
 def enumerate_supports(points, alpha, w):
-    """All equilibria of every game of a batch, as a list of lists of y, by trying every pattern {out, inside, full}^N.
+    """All equilibria y of every game of a batch, by trying every pattern {out, inside, full}^N.
 
-    For a pattern, y is polynomial in S and the equilibrium condition a polynomial equation in S; every real root is
-    tested against the definition: g_k = 0 inside, g_k <= 0 out, g_k >= 0 full.
+    For a pattern, y is polynomial in S and the equilibrium condition a polynomial equation in S; every real
+    root is tested against the definition: g_k = 0 inside, g_k <= 0 out, g_k >= 0 full.
     """
     count, N = alpha.shape
     mean = np.einsum("bk,bkd->bd", alpha, points)

@@ -89,7 +89,8 @@ def test_the_level_agrees_with_a_qp_solver():
                 _, level = level_profile(gram, game.alpha, reluctance, 0.5 * (row[0] + row[1]))
                 low, high = sorted((row[2], row[3]))
                 assert low - 0.5 * (high - low) - 1e-6 <= level <= high + 0.5 * (high - low) + 1e-6
-        # a dense scan changes sign as often as the path found crossings, or an even number of times less often
+        # a dense scan changes sign as often as the path found crossings, or an even number of times less
+        # often
         signs = [False]
         signs += [
             level_profile(gram, game.alpha, reluctance, s)[1] > 0 for s in np.linspace(0.999, 0.001, 80)
@@ -204,7 +205,8 @@ def test_payments_equal_to_costs():
 
 
 def test_a_paid_twin_pair_far_from_reluctant_others_leaves_the_total_open():
-    # two clients own the same data and are paid their cost; the third stays out: any total of theirs is an equilibrium
+    # two clients own the same data and are paid their cost; the third stays out: any total of theirs is an
+    # equilibrium
     game = game_from([[0.0], [0.0], [0.1]], [1, 1, 1], [1.0, 1.0, 50.0])
     payments = np.array([game.costs[0], game.costs[1], 0.0])
     found = game.equilibria(payments)
@@ -294,7 +296,8 @@ def test_homogeneous_games():
 
 
 def test_touching_zero_is_not_called_unique():
-    # scale w of the first of two nearby equilibria until they merge: within rounding of there, nothing is claimed
+    # scale w of the first of two nearby equilibria until they merge: within rounding of there, nothing is
+    # claimed
     entry = catalog.three_equilibria()
     game = entry.game
 

@@ -237,29 +237,28 @@ def _solve_certified(
 def play_back(game: StackelbergGame, payments: Array, x: Array) -> tuple[Equilibrium, bool]:
     """The clients' equilibrium under the payments that is meant, and whether it reproduces x, its spend and its loss."""
     meant = game.profile(x)
-    candidates: list[Equilibrium] = []
-    verdict = None
-    if game.count <= ENUMERATE_UP_TO:
-        verdict = game.equilibria(payments)
-        candidates = list(verdict)
-    else:
-        try:
-            candidates = [game.equilibrium(payments, start=x)]
-        except NoEquilibriumError:
-            candidates = []
-    near = [eq for eq in candidates if np.abs(eq.profile.y - meant.y).max() <= 1e-7 * meant.total]
-    spend = float(payments @ x)
+    residual = game.residual(payments, x)
+    verdict = game.equilibria(payments) if game.count <= ENUMERATE_UP_TO else None
+    try:
+        played = list(verdict) if verdict is not None else [game.equilibrium(payments, start=x)]
+    except NoEquilibriumError:
+        played = []
+    near = [eq for eq in played if np.abs(eq.profile.y - meant.y).max() <= 1e-7 * meant.total]
     if near:
         eq = min(near, key=lambda e: float(np.abs(e.participation - x).max()))
-        if eq.spend <= spend * (1.0 + 1e-10) + 1e-300:
+        if eq.spend <= float(payments @ x) * (1.0 + 1e-10):
             return eq, True
-    # on a face of equilibria, or where rounding matters, x itself is the equilibrium that is meant
-    residual = game.residual(payments, x)
-    unique = verdict.uniqueness if verdict is not None else Uniqueness.UNKNOWN
-    reason = verdict.reason if verdict is not None else "too many clients to enumerate all equilibria"
-    same_mixture = any(
-        e.face is not None and abs(e.total - meant.total) <= 1e-6 * meant.total for e in candidates
+    # On a face of equilibria the solver lands on some point of it; x is another one, as its own residual shows.
+    loss = game.server_loss(x)
+    same = any(
+        abs(eq.total - meant.total) <= 1e-6 * meant.total and abs(eq.server_loss - loss) <= 1e-6 * abs(loss) for eq in played
     )
+    unique, reason = Uniqueness.UNKNOWN, "too many clients to enumerate all equilibria"
+    if verdict is not None:
+        unique, reason = verdict.uniqueness, verdict.reason
+        if not near and same and unique is not Uniqueness.CONTINUUM:
+            unique = Uniqueness.CONTINUUM
+            reason = "up to rounding, a face of equilibria shares this total and this mixture embedding"
     itself = Equilibrium(
         game=game,
         payments=frozen(payments),
@@ -271,7 +270,7 @@ def play_back(game: StackelbergGame, payments: Array, x: Array) -> tuple[Equilib
         regret=game.regret(payments, x),
         residual=residual,
     )
-    return itself, residual <= 1e-9 and (bool(near) or same_mixture or verdict is None)
+    return itself, residual <= 1e-9 and (bool(near) or same or unique is Uniqueness.CONTINUUM)
 
 
 def _most_robust(game: StackelbergGame, pool: tuple[Any, ...], best: Any) -> tuple[Any, str]:

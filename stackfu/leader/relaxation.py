@@ -346,6 +346,8 @@ class Relaxation:
                 sign * (p.diagonal - p.theta * s),
                 (-2.0 * unit * sign[:, None] * p.factor).ravel(),
             ]
+        # a small budget must not be small beside the solver's tolerance
+        strict = 1.0 / min(max(p.budget, 1e-4), 1.0)
         pay: list[tuple[Array, Array, float, float]] = []
         for s, inv in zip(at, inverse, strict=True):
             weight = p.alpha[volunteer] * inv
@@ -357,7 +359,7 @@ class Relaxation:
                     float(weight @ p.diagonal[volunteer]),
                 )
             )
-            values += [pay[-1][0], pay[-1][1], np.array([pay[-1][2]]), np.array([pay[-1][3]])]
+            values += [strict * np.atleast_1d(part) for part in pay[-1]]
         loss = [inv * p.noise for inv in inverse]
         for on_a in loss:
             values += [on_a, np.array([unit**2])]
@@ -376,7 +378,7 @@ class Relaxation:
                 ]
         if self.kind == "narrow":
             values += [np.ones(n), -np.ones(1), np.full(full, half), np.full(n - full, half)]
-            values += [-half * sign * p.theta, half * p.theta]
+            values += [-half * sign * p.theta, strict * half * p.theta]
             values += [np.ones(n), -np.ones(n), -np.ones(n), -np.ones(n)]
         for _ in range(ends):
             values += [np.array([-1.0, -1.0]), np.array([-1.0, 1.0]), np.full(r, -2.0)]
@@ -388,7 +390,8 @@ class Relaxation:
         b[self._cap_row : self._cap_row + n - full] = p.alpha[~volunteer]
         b[self._distance_row : self._distance_row + n] = np.where(decided == FREE, _INERT, 0.0)
         paid_out = p.budget * (1.0 - shrink) if np.isfinite(p.budget) else _INERT * (1.0 + p.theta.max())
-        b[self._budget_row] = paid_out + saved
+        b[self._budget_row] = strict * (paid_out + saved)
+        self._strict = strict
         b[self._loss_row] = p.loss_cap - p.constant if np.isfinite(p.loss_cap) else _INERT
 
         q = np.zeros(self._columns)
@@ -459,7 +462,7 @@ class Relaxation:
         total = float(at @ mass / mass.sum())
         if self.kind == "narrow":
             total += half * float(np.clip(x[self._shift], -1.0, 1.0))
-        price = self._unit**2 * float(dual[self._budget_row])
+        price = self._unit**2 * self._strict * float(dual[self._budget_row])
         status = str(answer.status)
         spread = self._spread(x, mass, at, z, total)
         kept = bool(x[self._excess] < 1e-6)

@@ -22,11 +22,14 @@ from ..errors import InfeasibleError
 from ..game import StackelbergGame
 from ..geometry import Array
 from ..result import Status
-from .price import SLACK, brackets, cheapest_payments
+from .price import brackets, cheapest_payments
 from .relaxation import FREE, PAID, VOLUNTEER, Kind, LeaderProblem, Relaxation, RelaxedPoint
 
 #: Boxes narrower than this in S are bounded by the tilted program.
 NARROW = 1e-6
+
+#: What a client at full is paid beyond indifference, relative to its cost.
+FIRMNESS = 1e-10
 
 __all__ = ["Candidate", "Objective", "Run", "certified"]
 
@@ -142,7 +145,7 @@ class _Search:
     def realise(self, x: Array) -> Candidate | None:
         """What a profile costs and yields, or None if it breaks a constraint; tiny violations are repaired."""
         game, objective = self.game, self.objective
-        for _ in range(4):
+        for _ in range(6):
             x = np.clip(x, 0.0, 1.0)
             x = np.where(x < 1e-9, 0.0, np.where(x > 1.0 - 1e-9, 1.0, x))
             if not x.any():
@@ -151,16 +154,18 @@ class _Search:
             # shares below full must not want more for free: a slightly larger S makes room (d^2 / S falls)
             shortfall = np.where(profile.x < 1, -brackets(game, profile) / game.costs, 0.0)
             excess = float(shortfall.max())
-            if excess <= SLACK:
+            if excess <= 1e-15:
                 break
             if excess > 1e-4:
                 return None
-            x = x * (1.0 + 1.5 * excess)
+            x = x * (1.0 + max(1.5 * excess, 4e-16))
         else:
             return None
         if profile.total < objective.floor * (1.0 - 1e-12):
             return None
         payments = cheapest_payments(game, profile)
+        # the cheapest payments leave a paid client at full exactly indifferent; a hair more keeps it there for certain
+        payments = np.where((profile.x == 1) & (payments > 0), payments + FIRMNESS * game.costs, payments)
         spend = float(payments @ profile.x)
         if spend > objective.budget * (1.0 + 1e-12):
             return None

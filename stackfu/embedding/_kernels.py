@@ -221,14 +221,21 @@ def sum_of_squares(rows, centre):
 def pack_rows(rows, centre, scale, first, expanded, values, halves):
     """Write (rows - centre) * scale to the places from ``first`` on, and -|value|^2 / 2 if ``expanded``."""
     width = values.shape[2]
-    for i in range(rows.shape[0]):
-        group, place = divmod(first + i, width)
-        total = 0.0
+    n, row = rows.shape[0], 0
+    squares = np.empty(width)
+    while row < n:
+        group, place = divmod(first + row, width)
+        count = min(width - place, n - row)
+        squares[:] = 0.0
         for k in range(rows.shape[1]):
-            values[group, k, place] = (rows[i, k] - centre[k]) * scale
-            value = np.float64(values[group, k, place])  # as rounded
-            total += value * value
-        halves[group, place] = -0.5 * total if expanded else 0.0
+            for i in range(count):
+                values[group, k, place + i] = (rows[row + i, k] - centre[k]) * scale
+            for i in range(count):
+                value = np.float64(values[group, k, place + i])  # as rounded
+                squares[i] += value * value
+        for i in range(count):
+            halves[group, place + i] = -0.5 * squares[i] if expanded else 0.0
+        row += count
 
 
 @njit(nogil=True, cache=True)

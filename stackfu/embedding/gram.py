@@ -33,8 +33,12 @@ Arithmetic = Literal["auto", "double"]
 # Largest mean of |a - centre|^2 / sigma^2 over a client for which inner products are accurate enough.
 SPREAD_FOR_SINGLE = 2.0
 SPREAD_FOR_DOUBLE = {"float32": 1e6, "float64": 500.0}
-_LEFT_ROWS = 256
-_LEFT_BYTES = 256 << 10  # a left tile stays in the second-level cache
+_LEFT_ROWS = 512
+# Strips cut the square of a tile with itself: narrow ones waste less below the diagonal, wide ones cost fewer
+# calls. A multiple of the columns of a register block.
+_STRIP_ROWS = 64
+_STRIP_NUMBERS = 16 << 10
+_LEFT_BYTES = 1 << 20  # a left tile stays in the second-level cache
 _RIGHT_BYTES = 16 << 20
 # Rows that only fill a group up: 2 to this power is 0 in either precision.
 _PADDING = -1e30
@@ -124,7 +128,8 @@ def sum_over_tiles(
     # Differences give the whole squared distance, inner products half of it.
     scale = float(np.sqrt((0.5 if direct else 1.0) / np.log(2))) / sigma
     row_bytes = samples.dimension * real.itemsize
-    height = COLUMNS * max(1, min(_LEFT_ROWS, _LEFT_BYTES // row_bytes) // COLUMNS)
+    strip = _STRIP_ROWS * min(4, max(1, _STRIP_NUMBERS // samples.dimension // _STRIP_ROWS))
+    height = strip * max(1, min(_LEFT_ROWS, _LEFT_BYTES // row_bytes) // strip)
     width = height * max(1, _RIGHT_BYTES // (row_bytes * height))
     panels = range(0, samples.n, width)
     done, work = 0, sum(-(-min(samples.n, start + width) // height) for start in panels)
@@ -132,9 +137,9 @@ def sum_over_tiles(
     for start in panels:
         stop = min(samples.n, start + width)
         panel = pack(samples, start, stop, COLUMNS, scale, real, direct=direct)
-        tile_sums = partial(_tile_sums, samples, panel, height, scale, direct)
-        for within, beyond in in_order(tile_sums, range(0, stop, height)):
-            for place, sums in (within, beyond):
+        tile_sums = partial(_tile_sums, samples, panel, height, strip, scale, direct)
+        for results in in_order(tile_sums, range(0, stop, height)):
+            for place, sums in results:
                 totals[place] += sums
             done += 1
             if progress is not None:
@@ -142,28 +147,45 @@ def sum_over_tiles(
     return totals
 
 
-def _tile_sums(
-    samples: Samples, panel: Packed, height: int, scale: float, direct: bool, row: int
-) -> list[tuple[tuple[slice, slice], Array]]:
-    """Sums of the rows of one tile with the columns of a panel: of the tile itself, then beyond it."""
-    from stackfu.embedding import _kernels
+Sums = tuple[tuple[slice, slice], NDArray[np.float64]]
 
+
+def _tile_sums(
+    samples: Samples, panel: Packed, height: int, strip: int, scale: float, direct: bool, row: int
+) -> list[Sums]:
+    """Sums of the rows of one tile with those columns of a panel that do not come before them."""
+    from stackfu.embedding._kernels import ROWS
+
+    left = partial(
+        pack, samples, width=ROWS, scale=scale, real=panel.values.dtype, direct=direct, by_client=True
+    )
+    against = partial(_rectangle_sums, samples, panel, scale, direct)
     stop = min(samples.n, row + height)
-    tile = pack(samples, row, stop, _kernels.ROWS, scale, panel.values.dtype, direct=direct, by_client=True)
-    mine = samples.clients(row, stop)
     results = []
-    for begin, end in ((max(row, panel.start), min(stop, panel.stop)), (max(stop, panel.start), panel.stop)):
-        theirs = samples.clients(begin, end) if begin < end else mine
-        sums = np.zeros((mine.stop - mine.start, theirs.stop - theirs.start))
-        if begin < end:
-            _kernels.sum_complements(
-                tile.values, tile.halves, tile.counts, tile.run_starts, panel.values, panel.halves,
-                samples.dimension, (begin - panel.start) // _kernels.COLUMNS,
-                -(-(end - panel.start) // _kernels.COLUMNS), panel.start, samples.starts, theirs.start,
-                direct, scale, sums,
-            )  # fmt: skip
-        results.append(((mine, theirs), sums))
-    beyond = results[1][1]
-    if end > begin and theirs.start == mine.stop - 1:
-        beyond[-1, 0] *= 2  # a client that reaches beyond the tile meets its other rows in both orders
+    if row >= panel.start:  # the square of the tile with itself
+        for start in range(row, stop, strip):
+            rows = left(start=start, stop=min(stop, start + strip))
+            results.append(against(rows, rows.start, rows.stop))
+            if rows.stop < stop:
+                results.append(against(rows, rows.stop, stop))
+    if stop < panel.stop:
+        results.append(against(left(start=row, stop=stop), max(stop, panel.start), panel.stop))
     return results
+
+
+def _rectangle_sums(
+    samples: Samples, panel: Packed, scale: float, direct: bool, tile: Packed, begin: int, end: int
+) -> Sums:
+    """Sums of the rows of a tile with the columns ``begin : end``, and the clients to which they belong."""
+    from stackfu.embedding._kernels import COLUMNS, sum_complements
+
+    mine, theirs = samples.clients(tile.start, tile.stop), samples.clients(begin, end)
+    sums = np.zeros((mine.stop - mine.start, theirs.stop - theirs.start))
+    q_start, q_stop = (begin - panel.start) // COLUMNS, -(-(end - panel.start) // COLUMNS)
+    sum_complements(
+        tile.values, tile.halves, tile.counts, tile.run_starts, panel.values, panel.halves, samples.dimension,
+        q_start, q_stop, panel.start, samples.starts, theirs.start, direct, scale, sums,
+    )  # fmt: skip
+    if begin >= tile.stop and theirs.start == mine.stop - 1:
+        sums[-1, 0] *= 2  # a client that reaches beyond the tile meets its other rows in both orders
+    return (mine, theirs), sums

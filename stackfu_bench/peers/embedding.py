@@ -11,7 +11,8 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -181,56 +182,67 @@ def _resident() -> float:
 
 
 def run(quick: bool) -> list[Row]:
-    rows: list[Row] = []
+    """Wall time on all cores, processor time on one core, growth with n, and peak memory."""
     peers = peers_that_work()
+    rows: list[Row] = []
     for n in (4_000,) if quick else (10_000, 40_000):
         for d in (16, 64, 384):
-            samples, sigma = clients(n, d), sigma_of(d)
-            # scikit-learn holds a whole block in memory and KeOps takes minutes at large n d
-            few = {k: f for k, f in peers.items() if not (k == "KeOps" and n * n * d > 1e10)}
-            tasks = {"stackfu": lambda s=samples, g=sigma: stackfu_gram(s, g)}
-            tasks |= {name: (lambda f=f, s=samples, g=sigma: f(s, g)) for name, f in few.items()}
-            tasks["bare product"] = lambda s=samples, g=sigma: bare_product(s, g)
-            best = interleaved(tasks, repeats=15 if n <= 10_000 else 4, seconds=10.0 if quick else 30.0)
-            ours = best.pop("stackfu")
-            floor = best.pop("bare product")
-            fastest = min(best, key=lambda k: best[k])
-            task = f"gram, n={n}, d={d}"
-            for name, theirs in best.items():
-                target = TARGETS[d] if name == fastest and not quick else None
-                rows.append(
-                    Row(
-                        task,
-                        name,
-                        ours,
-                        theirs,
-                        target=target,
-                        note="fastest peer" if name == fastest else "",
-                    )
-                )
-            rows.append(
-                Row(
-                    task,
-                    "bare product (torch.mm)",
-                    ours,
-                    floor,
-                    target=FLOOR if d == 384 and not quick else None,
-                )
-            )
+            rows += _compare(peers, n, d, seconds=8.0 if quick else 40.0)
+    with one_core():
+        for d in (16, 64, 384):
+            rows += _compare(peers, 4_000 if quick else 10_000, d, seconds=8.0 if quick else 25.0, alone=True)
     rows += _growth(quick)
-    if not quick and os.path.exists("/proc/self/clear_refs"):
+    if not quick and Path("/proc/self/clear_refs").exists():
         for d in (16, 384):
-            rows.append(
-                Row(
-                    f"peak memory beyond the input, n=40000, d={d}",
-                    "limit",
-                    peak_memory(40_000, d),
-                    64.0,
-                    "MB",
-                    1.0,
-                )
-            )
+            task = f"peak memory beyond the input, n=40000, d={d}"
+            rows.append(Row(task, "limit", peak_memory(40_000, d), 64.0, "MB", 1.0))
     return rows
+
+
+def _compare(
+    peers: dict[str, Callable[[list[np.ndarray], float], np.ndarray]],
+    n: int,
+    d: int,
+    seconds: float,
+    alone: bool = False,
+) -> list[Row]:
+    samples, sigma = clients(n, d), sigma_of(d)
+    # scikit-learn and KeOps are an order of magnitude slower; where that takes minutes they are left out
+    few = {k: f for k, f in peers.items() if "torch" in k or (n * n * d < 1e10 and not alone)}
+    calls = {"stackfu": stackfu_gram, **few, "bare product": bare_product}
+    clock = time.process_time if alone else time.perf_counter
+    tasks = {name: partial(call, samples, sigma) for name, call in calls.items()}
+    best = interleaved(tasks, repeats=25, seconds=seconds, clock=clock)
+    ours, floor = best.pop("stackfu"), best.pop("bare product")
+    fastest = min(best, key=lambda k: best[k])
+    task = f"gram, n={n}, d={d}" + (", one core" if alone else "")
+    print(
+        f"{task}: {ours:.4g} s, {fastest} {best[fastest]:.4g} s, bare {floor:.4g} s",
+        file=sys.stderr,
+        flush=True,
+    )
+    rows = [
+        Row(task, name, ours, theirs, "s", TARGETS[d] if name == fastest else None)
+        for name, theirs in best.items()
+    ]
+    return [*rows, Row(task, "bare product (torch.mm)", ours, floor, "s", FLOOR if d == 384 else None)]
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """Everybody on one thread, so that processor time is comparable whatever else the machine does."""
+    import torch
+
+    threads, numba = torch.get_num_threads(), os.environ.get("NUMBA_NUM_THREADS")
+    torch.set_num_threads(1)
+    os.environ["NUMBA_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        os.environ.pop("NUMBA_NUM_THREADS")
+        if numba is not None:
+            os.environ["NUMBA_NUM_THREADS"] = numba
 
 
 def _growth(quick: bool) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -32,12 +33,16 @@ class Row:
 
 
 def interleaved(
-    tasks: Mapping[str, Callable[[], object]], repeats: int, seconds: float = 60.0
+    tasks: Mapping[str, Callable[[], object]],
+    repeats: int,
+    seconds: float = 60.0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Best time of each task, the tasks taking turns so that a busy machine is unfair to all of them alike.
 
     Every task runs once before the clock starts (compilation, caches). A task that has used up its share of
-    ``seconds`` drops out of further rounds.
+    ``seconds`` drops out of further rounds. With ``clock=time.process_time`` the time that other processes
+    take does not count; compare single-threaded tasks with it.
     """
     best = dict.fromkeys(tasks, float("inf"))
     used = dict.fromkeys(tasks, 0.0)
@@ -47,12 +52,22 @@ def interleaved(
         for name, run in tasks.items():
             if used[name] > seconds / len(tasks):
                 continue
-            start = time.perf_counter()
+            wait_for_quiet()
+            start, began = clock(), time.perf_counter()
             run()
-            elapsed = time.perf_counter() - start
-            best[name] = min(best[name], elapsed)
-            used[name] += elapsed
+            best[name] = min(best[name], clock() - start)
+            used[name] += time.perf_counter() - began
     return best
+
+
+def wait_for_quiet(seconds: float = 2.0) -> None:
+    """Wait until nothing else is running, but no longer than ``seconds``."""
+    loads = Path("/proc/loadavg")
+    deadline = time.monotonic() + seconds
+    while loads.exists() and time.monotonic() < deadline:
+        if int(loads.read_text().split()[3].split("/")[0]) <= 1:  # this process itself
+            return
+        time.sleep(0.02)
 
 
 def fitted_exponent(sizes: Sequence[float], times: Sequence[float]) -> float:

@@ -77,7 +77,7 @@ def test_every_arithmetic_agrees_with_the_reference(real, direct):
 
 def test_several_panels_and_tiles(monkeypatch):
     monkeypatch.setattr(gram_module, "_RIGHT_BYTES", 1 << 12)
-    monkeypatch.setattr(gram_module, "_LEFT_ROWS", 64)
+    monkeypatch.setattr(gram_module, "_LEFT_ROWS", 128)
     samples = clouds(5, [100, 3, 150, 64, 1, 1, 90], 4)
     got = MeanEmbeddings.from_samples(samples, bandwidth=2.0).gram
     assert np.abs(got - reference_gram(samples, 2.0)).max() < 1e-14

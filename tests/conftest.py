@@ -4,7 +4,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("test", derandomize=True, max_examples=40, deadline=None, database=None)
+settings.register_profile("test", derandomize=True, max_examples=20, deadline=None, database=None)
 settings.register_profile(
     "deep",
     max_examples=2000,

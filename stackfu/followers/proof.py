@@ -202,14 +202,14 @@ def check_certificate(certificate: Certificate | str | os.PathLike[str]) -> Cert
     with _arithmetic(held.precision):
         try:
             game = _ExactGame(held)
+            regret, distance = game.regret_and_distance(game.point)
+            _demand(
+                regret <= held.regret,
+                f"the regret may be {regret:.3e}, above the stated {held.regret:.3e}",
+            )
             if held.kind == "box":
                 _check_box(game, held)
             elif held.kind == "regret":
-                regret, distance = game.regret_and_distance(game.point)
-                _demand(
-                    regret <= held.regret,
-                    f"the regret may be {regret:.3e}, above the stated {held.regret:.3e}",
-                )
                 _demand(
                     distance <= held.radius,
                     f"a best response may be {distance:.3e} away, above {held.radius:.3e}",

@@ -257,13 +257,16 @@ class StackelbergGame:
     def rounding(self) -> float:
         """Rounding error of inner products relative to the largest squared distance between clients."""
         scale = self._geometry.scale
-        norms = float(np.max(self._embeddings.squared_norms))
-        return float(np.finfo(float).eps) * norms / scale if scale > 0 else float("inf")
+        if isinstance(self._geometry, FeatureGeometry):
+            norms = self._geometry.squared_distances(np.zeros(self._geometry.features.shape[1]))
+        else:
+            norms = self._embeddings.squared_norms
+        return float(np.finfo(float).eps * norms.max() / scale) if scale > 0 else float("inf")
 
     @cached_property
     def is_homogeneous(self) -> bool:
         """Whether all remaining clients have the same embedding, so that drift does not matter to anyone."""
-        return self._geometry.scale <= 1e-15 * float(np.max(self._embeddings.squared_norms))
+        return self.rounding >= 0.2
 
     def replace(self, **changes: Any) -> StackelbergGame:
         """A game that differs in the named constructor arguments.
@@ -298,9 +301,8 @@ class StackelbergGame:
     def check_participation(self, participation: npt.ArrayLike) -> Array:
         """A read-only copy of a participation vector, or an error naming the client."""
         x = _vector(participation, "participation", self.count, "{} clients remain")
-        bad = np.flatnonzero((x < 0) | (x > 1))
-        if len(bad):
-            k = bad[0]
+        if x.min() < 0 or x.max() > 1:
+            k = np.flatnonzero((x < 0) | (x > 1))[0]
             raise InputError(
                 "participation", "must lie in [0, 1]", client=int(self._remaining[k]), value=x[k]
             )
@@ -311,9 +313,8 @@ class StackelbergGame:
         if payments is None:
             return frozen(np.zeros(self.count))
         p = _vector(payments, "payments", self.count, "{} clients remain")
-        bad = np.flatnonzero(p < 0)
-        if len(bad):
-            k = bad[0]
+        if p.min() < 0:
+            k = np.flatnonzero(p < 0)[0]
             raise InputError("payments", "must not be negative", client=int(self._remaining[k]), value=p[k])
         return frozen(p)
 
@@ -400,9 +401,10 @@ class StackelbergGame:
         """Best responses in y."""
         q = profile.total**2 * profile.to_clients
         rest = profile.others
-        q = np.where(
-            rest > 0, q, 0.0
-        )  # facing nobody, the mixture is the client's own data whatever it brings
+        if w.min() > 0 and rest.min() > 0:  # the usual case, without the exceptions below
+            return np.minimum(np.maximum(np.cbrt(q / w) - rest, 0.0), self._alpha)
+        # facing nobody, the mixture is the client's own data whatever it brings
+        q = np.where(rest > 0, q, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             inner = np.cbrt(np.where(w > 0, q / np.where(w > 0, w, 1.0), 0.0)) - rest
         response = np.clip(inner, 0.0, self._alpha)
@@ -455,9 +457,11 @@ class StackelbergGame:
     def _regrets(self, w: Array, profile: Profile) -> Array:
         step = self._responses(w, profile) - profile.y
         after = profile.total + step
-        d2 = np.where(profile.others > 0, profile.to_clients, 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            saved = np.where(d2 > 0, d2 * (after + profile.total) / after**2, 0.0)
+        if profile.others.min() > 0:
+            saved = profile.to_clients * (after + profile.total) / after**2
+        else:  # facing nobody, a client sees no drift, and after may be 0
+            d2 = np.where(profile.others > 0, profile.to_clients, 0.0)
+            saved = d2 * (after + profile.total) / np.where(d2 > 0, after, 1.0) ** 2
         return np.maximum(self.lam * step * (saved - 2.0 * w), 0.0)
 
     @property
@@ -601,8 +605,8 @@ def _vector(values: npt.ArrayLike, name: str, count: int, why: str) -> Array:
         raise InputError(name, "must be a sequence of numbers", value=repr(values)) from None
     if vector.ndim != 1 or len(vector) != count:
         raise InputError(name, f"needs {count} numbers ({why.format(count)}), got shape {vector.shape}")
-    bad = np.flatnonzero(~np.isfinite(vector))
-    if len(bad):
+    if not np.isfinite(vector).all():
+        bad = np.flatnonzero(~np.isfinite(vector))
         raise InputError(name, f"entry {bad[0]} must be finite", value=vector[bad[0]])
     return vector
 

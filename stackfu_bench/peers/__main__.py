@@ -18,7 +18,7 @@ from stackfu_bench.peers import SECTIONS, Row
 
 RESULTS = Path(__file__).parents[1] / "results"
 PACKAGES = ("stackfu", "numpy", "scipy", "numba", "llvmlite", "scikit-learn", "torch", "pykeops", "cvxpy",
-            "clarabel", "nashpy", "pygambit", "quantecon")  # fmt: skip
+            "clarabel", "casadi", "nashopt", "nashpy", "pygambit", "quantecon")  # fmt: skip
 
 
 def machine() -> dict[str, object]:

@@ -5,8 +5,7 @@ payments from the thresholds of a drawn profile. Nothing is filtered away, so ru
 shrink well. All of them seek edges on purpose:
 
 - clients with identical or nearly identical data (distances down to 1e-8), collinear clients, a client
-inside the
-  convex hull of the others;
+  inside the convex hull of the others;
 - tiny and huge data sets side by side (shares down to about 1e-7);
 - costs far below, at and far above what drift is worth, equal or unequal per share of data;
 - payments of exactly 0, exactly the cost, exactly a threshold, and one rounding error beside it;

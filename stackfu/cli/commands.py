@@ -433,7 +433,7 @@ def frontier(
     ] = None,
     to: Annotated[
         float | None,
-        typer.Option(help="Largest budget of the grid.", show_default="where more money stops helping"),
+        typer.Option(help="Largest budget of the grid.", show_default="what unlimited money would spend"),
     ] = None,
     points: Annotated[int, typer.Option(help="Budgets of the grid.", min=2)] = 11,
     output: Annotated[
@@ -453,7 +453,7 @@ def frontier(
     values = (
         [_number(word, "budgets") for word in _words(budgets)]
         if budgets is not None
-        else _grid(game, to, points)
+        else _grid(game, to, points, min_total=min_total)
     )
     traced = _frontier(
         game, values, _progress(quiet, as_json), min_total=min_total, gap=gap, time_limit=time_limit
@@ -557,7 +557,7 @@ def explore(
     ] = None,
     to: Annotated[
         float | None,
-        typer.Option(help="Largest budget of the slider.", show_default="where more money stops helping"),
+        typer.Option(help="Largest budget of the slider.", show_default="what unlimited money would spend"),
     ] = None,
     points: Annotated[int, typer.Option(help="Budgets on the slider.", min=2)] = 25,
     title: Annotated[
@@ -574,7 +574,11 @@ def explore(
     if target.suffix not in (".html", ".htm"):
         raise InputError("output", "must end in .html", value=str(target))
     traced = _frontier(
-        game, _grid(game, to, points), _progress(quiet, as_json), min_total=min_total, time_limit=time_limit
+        game,
+        _grid(game, to, points, min_total=min_total),
+        _progress(quiet, as_json),
+        min_total=min_total,
+        time_limit=time_limit,
     )
     _write_explorer(traced, target, title or game_file.stem)
     if as_json:
@@ -641,20 +645,17 @@ def _status(text: str, silent: bool) -> Iterator[None]:
         yield
 
 
-def _grid(game: StackelbergGame, to: float | None, points: int) -> list[float]:
-    """Budgets up to ``to`` (default: a little beyond where money stops helping), denser near 0."""
-    import numpy as np
-
+def _grid(game: StackelbergGame, to: float | None, points: int, **options: Any) -> list[float]:
+    """Budgets up to ``to`` (default: what the best payments without a budget spend), denser near 0."""
     if to is None:
-        saturation = game.frontier([0.1 * game.full_participation_price], time_limit=5.0).saturation_budget
-        top = 1.15 * saturation if saturation > 0 else game.full_participation_price
+        top = game.solve(None, progress=False, **options).spend
     elif to > 0:
         top = to
     else:
         raise InputError("to", "must be positive", value=to)
     if not top > 0:
-        return [0.0]  # everybody takes part unpaid: no budget changes anything
-    return [float(top * share**2) for share in np.linspace(0.0, 1.0, points + 1)[1:]]
+        return [0.0]  # the best that can be had comes for free: no budget changes anything
+    return [top * (i / points) ** 2 for i in range(1, points + 1)]
 
 
 def _frontier(game: StackelbergGame, budgets: Sequence[float], progress: bool, **options: Any) -> Frontier:

@@ -215,7 +215,7 @@ class MeanEmbeddings:
 
     @property
     def squared_norms(self) -> NDArray[np.float64]:
-        """|mu_i|^2 for every client."""
+        """``|mu_i|^2`` for every client."""
         if self._features is not None:
             return np.asarray(np.einsum("md,md->m", self._features, self._features, dtype=np.float64))
         return np.array(np.diagonal(self.gram))

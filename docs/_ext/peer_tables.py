@@ -1,0 +1,67 @@
+"""``{peer-tables}``: the committed results of ``python -m stackfu_bench.peers`` as tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+RESULTS = Path(__file__).parents[2] / "stackfu_bench" / "results"
+
+
+class PeerTables(SphinxDirective):
+    """One section a results file, with its date, machine and versions."""
+
+    def run(self) -> list[nodes.Node]:
+        files = sorted(RESULTS.glob("*.json"))
+        self.env.note_dependency(str(RESULTS))
+        lines = (
+            [line for file in files for line in self._section(file)]
+            if files
+            else ["No results are committed yet."]
+        )
+        holder = nodes.Element()
+        self.state.nested_parse(
+            StringList(lines, "peer-tables"), self.content_offset, holder, match_titles=True
+        )
+        return holder.children
+
+    def _section(self, file: Path) -> list[str]:
+        self.env.note_dependency(str(file))
+        record = json.loads(file.read_text())
+        machine, versions = record["machine"], record["versions"]
+        quick = ", a quick run with small sizes" if record.get("quick") else ""
+        lines = [
+            f"## {record['section'].capitalize()}",
+            "",
+            f"Measured {record['date'][:10]} on {machine['cpu']} ({machine['cores']} cores, "
+            f"load {machine['load_at_start']:.1f} at the start, Python {machine['python']}){quick}. "
+            "Ratio is the peer's figure divided by stackfu's: above 1, stackfu is faster or better.",
+            "",
+            "| task | peer | stackfu | peer's | ratio | wanted | note |",
+            "|---|---|---:|---:|---:|---:|---|",
+        ]
+        for row in record["rows"]:
+            wanted = "" if row["target"] is None else f"{row['target']:.3g}"
+            cells = [
+                row["task"],
+                row["peer"],
+                f"{row['stackfu']:.4g} {row['unit']}",
+                f"{row['theirs']:.4g} {row['unit']}",
+                f"**{row['ratio']:.2f}**",
+                wanted,
+                row["note"],
+            ]
+            lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+        packages = ", ".join(f"{name} {number}" for name, number in versions.items())
+        return [*lines, "", f"Versions: {packages}.", ""]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
+    app.add_directive("peer-tables", PeerTables)
+    return {"parallel_read_safe": True}

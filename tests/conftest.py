@@ -1,8 +1,8 @@
-"""Two ways to run the property tests: the same examples every time, or (HYPOTHESIS_PROFILE=deep) thousands of new ones."""
+"""Profiles of the property tests: the same examples every time, or (``deep``) thousands of new ones."""
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile("test", derandomize=True, max_examples=20, deadline=None, database=None)
 settings.register_profile(
@@ -11,5 +11,14 @@ settings.register_profile(
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile(
+    "mutation",
+    derandomize=True,
+    max_examples=12,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))

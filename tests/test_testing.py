@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import stackfu as sf
 from stackfu import testing
 
+
 @given(testing.plays())
 def test_plays_are_valid(play):
     game, p, x = play
@@ -53,7 +54,9 @@ def test_mixtures_and_budgets(data):
 
 EDGES = {
     "same data": lambda g, p, x: g.geometry.pairwise[~np.eye(g.count, dtype=bool)].min() == 0,
-    "nearly the same data": lambda g, p, x: 0 < g.geometry.pairwise[~np.eye(g.count, dtype=bool)].min() < 1e-7,
+    "nearly the same data": lambda g, p, x: (
+        0 < g.geometry.pairwise[~np.eye(g.count, dtype=bool)].min() < 1e-7
+    ),
     "tiny share": lambda g, p, x: g.alpha.min() < 1e-3,
     "paid its cost": lambda g, p, x: bool(np.any(p == g.costs)),
     "paid more": lambda g, p, x: bool(np.any(p > g.costs)),

@@ -183,7 +183,7 @@ def test_residual_is_the_largest_violation(play):
 @given(testing.plays(twins=False, interior=True))
 def test_no_residual_iff_no_regret(play):
     """The three conditions on g_k are the Nash equilibrium."""
-    game, p, x = play
+    game, _, x = play
     prices = game.costs - 2 * game.lam * game.alpha * game.profile(x).to_clients / game.profile(x).total
     assume((prices >= 0).all())
     assert game.residual(prices, x) < 1e-12

@@ -1,4 +1,4 @@
-"""What must not matter: the order of clients, units, where the origin lies, and how a client's data are booked."""
+"""What must not matter: order, units, where the origin lies, and how a client's data are booked."""
 
 import numpy as np
 import pytest

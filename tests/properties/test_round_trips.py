@@ -1,4 +1,4 @@
-"""What is written can be read back to the last bit; what is priced can be played; what is proved can be checked."""
+"""What is written can be read back; what is priced can be played; what is proved can be checked."""
 
 import tempfile
 from pathlib import Path

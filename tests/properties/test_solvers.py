@@ -1,4 +1,4 @@
-"""Solver against solver: path, sweeps, brute force; the price against the equilibrium; certified against a grid."""
+"""Solver against solver: path, sweeps, brute force; the price; certified against a grid."""
 
 import itertools
 

@@ -9,7 +9,7 @@ DATA_ROOT ?= data
 RUNS      ?= .experiments
 PRESETS   ?= digits ag-news cifar100 ag-news-finetune cifar100-finetune
 
-.PHONY: demo test properties lint docs bench bench-full bench-peers experiments clean
+.PHONY: help demo test properties lint docs bench bench-full bench-publish bench-peers experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -26,6 +26,16 @@ $(STAMP)-core: $(STAMP)-venv pyproject.toml
 
 $(STAMP)-test: $(STAMP)-core
 	$(PIP) --group test
+	@touch $@
+
+# The explorer is tested in a real browser; without one, and without the right to install it, those tests are skipped
+$(STAMP)-browser: $(STAMP)-venv
+	@if ! command -v chromedriver >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	      chromium chromium-driver fonts-dejavu-core >/dev/null; \
+	  else echo "no Chromium here: the browser tests will be skipped (install chromium and chromedriver)"; fi; \
+	fi
 	@touch $@
 
 $(STAMP)-lab: $(STAMP)-core integration/pyproject.toml
@@ -51,7 +61,7 @@ $(STAMP)-peers: $(STAMP)-bench stackfu_bench/requirements-peers.txt
 demo: $(STAMP)-core  ## create the environment and run the main job on embedded data
 	$(BIN)/stackfu demo
 
-test: $(STAMP)-test $(STAMP)-lab  ## install what the tests need and run them all
+test: $(STAMP)-test $(STAMP)-lab $(STAMP)-browser  ## install what the tests need and run them all
 	$(BIN)/python -m pytest -q
 	$(BIN)/python -m pytest -q integration/tests integration/stackfu_integration
 
@@ -71,6 +81,9 @@ bench: $(STAMP)-bench  ## quick pass over the asv suite
 bench-full: $(STAMP)-bench  ## the asv suite with repetitions
 	cd stackfu_bench && ../$(BIN)/asv run --python=same --show-stderr
 
+bench-publish: docs $(STAMP)-bench  ## the asv pages of all measured commits, beside the documentation
+	cd stackfu_bench && ../$(BIN)/asv publish --html-dir ../docs/_build/html/asv
+
 bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers
 
@@ -82,6 +95,14 @@ experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder, then table
 	$(BIN)/stackfu-lab collect $(RUNS) docs/experiments/results
 	$(BIN)/stackfu-lab table docs/experiments/results --format all --out docs/experiments/tables
 	$(BIN)/stackfu-lab figure docs/experiments/results --out docs/experiments/figures
+
+dist: $(STAMP)-venv  ## wheel and source distribution
+	$(PIP) build && rm -rf dist && $(BIN)/python -m build --quiet
+
+dist-check: dist  ## install the wheel into an empty environment, away from here, and run the demo
+	rm -rf build/empty && $(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	cd / && $(CURDIR)/build/empty/bin/stackfu demo --output $(CURDIR)/build/empty/demo
 
 clean:
 	rm -rf $(VENV) docs/_build dist build

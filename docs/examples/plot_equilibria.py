@@ -6,7 +6,6 @@ The equilibria are the zeros of one scalar function of the total participation.
 """
 
 import matplotlib.pyplot as plt
-import numpy as np
 
 import stackfu as sf
 
@@ -23,13 +22,13 @@ sf.plot.level(found, right, points=400)
 right.set(xlim=(0.36, 0.56), ylim=(-0.06, 0.06), title="closer")
 
 # %%
-# Which of them do clients reach who answer each other one after another? The one in the middle repels: a little
-# to either side of it, and they end up at one of the others.
+# Which of them do clients reach who answer each other one after another? The one in the middle repels: a
+# tenth of the way to either neighbour, and they go there.
 
 fig, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained", sharey=True)
-for ax, factor in zip(axes, (0.98, 1.02), strict=True):
-    start = np.clip(factor * found[1].participation, 0.0, 1.0)
+middle = found[1].participation
+for ax, neighbour in zip(axes, (found[0], found[2]), strict=True):
+    start = middle + 0.1 * (neighbour.participation - middle)
     sf.plot.dynamics(game, start=start, ax=ax, rounds=40)
-    ax.set_title(f"started with {factor:.0%} of the one in the middle")
-    reached = game.equilibrium(start=start)
-    print(f"{factor:.0%}: S = {reached.total:.4f}")
+    reached = game.equilibrium(start=start).total
+    ax.set_title(f"towards S = {neighbour.total:.4f}: reached {reached:.4f}")

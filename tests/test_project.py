@@ -1,0 +1,89 @@
+"""The project's own promises: its README tells committed figures, its wheel holds what it should."""
+
+import importlib.util
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import stackfu
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_readme_tells_the_committed_figures():
+    spec = importlib.util.spec_from_file_location("readme_figures", ROOT / "docs" / "readme_figures.py")
+    figures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(figures)
+    readme = (ROOT / "README.md").read_text()
+    assert figures.with_figures(readme) == readme, "run: python docs/readme_figures.py"
+
+
+def test_one_version_everywhere():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {stackfu.__version__}\n" in citation
+    assert f"\n## {stackfu.__version__}," in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The wheel, built from this tree without a network."""
+    pytest.importorskip(
+        "hatchling", reason="building a wheel offline needs hatchling (make test installs it)"
+    )
+    target = tmp_path_factory.mktemp("dist")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        target,
+        ROOT,
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    (found,) = target.glob("*.whl")
+    return found
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert tops == {"stackfu", f"stackfu-{stackfu.__version__}.dist-info"}
+    data = {name for name in names if name.startswith("stackfu/") and not name.endswith(".py")}
+    assert data == {
+        "stackfu/demo/digits.npz",
+        "stackfu/explorer/page.css",
+        "stackfu/explorer/page.html",
+        "stackfu/explorer/page.js",
+        "stackfu/py.typed",
+    }
+    assert not [name for name in names if "test_" in name or "conftest" in name or "__pycache__" in name]
+    modules = {str(p.relative_to(ROOT)) for p in (ROOT / "stackfu").rglob("*.py")}
+    assert modules <= set(names)
+
+
+def test_the_demo_needs_only_the_wheel(wheel, tmp_path):
+    """The package straight from the wheel, in a folder far from the repository."""
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    environment = {"PYTHONPATH": str(site), "PATH": "", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    probe = "import stackfu; print(stackfu.__file__)"
+    where = subprocess.run(
+        [sys.executable, "-c", probe],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert where.stdout.startswith(str(site))
+    command = [sys.executable, "-m", "stackfu", "demo", "--points", "2", "--output", str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "explorer.html").exists()

@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from stackfu.errors import StackfuError
+from stackfu_integration.flower.cli import app as flower_commands
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     help="Federated learning, unlearning and incentives, end to end.",
 )
+app.add_typer(flower_commands)
 console = Console(stderr=True)
 
 DEFAULT_RUNS = Path("runs")
@@ -114,11 +116,14 @@ def run(
     print(accuracy_table(results).markdown())
     stages = [wall_clock(result) for result in results]
     total = sum(sum(stage.values()) for stage in stages) + experiment.extraction_seconds
-    solving = sum(stage["solving"] for stage in stages)
-    embedding = sum(stage["embedding"] for stage in stages)
+    solving, embedding, baselines = (
+        sum(stage[name] for stage in stages) for name in ("certified", "embedding", "baselines")
+    )
     print(
-        f"wall clock {total:.1f} s, of which the game: solving {solving:.2f} s ({solving / total:.2%}), "
-        f"embedding {embedding:.2f} s ({embedding / total:.2%})"
+        f"wall clock {total:.1f} s, of which the game: "
+        f"embedding {embedding:.2f} s ({embedding / total:.2%}), "
+        f"certified solves {solving:.2f} s ({solving / total:.2%}); "
+        f"HAIPO and uniform, for comparison: {baselines:.2f} s ({baselines / total:.2%})"
     )
     for folder in folders:
         print(f"cells in {folder}")

@@ -23,7 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 GAME = ["tests/properties/test_formulas.py", "tests/properties/test_invariances.py"]
 FOLLOWERS = ["tests/followers", "tests/properties/test_solvers.py"]
-LEADER = ["tests/leader", "tests/properties/test_solvers.py"]
+PRICE = ["tests/leader/test_price.py", "tests/leader/test_baselines.py", "tests/properties/test_solvers.py"]
+LEADER = ["tests/leader/test_certified.py", "tests/properties/test_solvers.py"]
 
 #: File: (functions whose bodies are mathematics, tests that must notice).
 TARGETS: dict[str, tuple[set[str], list[str]]] = {
@@ -55,15 +56,15 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/profile.py": ({"variance", "others"}, GAME),
     "stackfu/geometry.py": (
-        {"pairwise", "mixture", "original", "squared_distances", "combine", "scale", "gram"},
+        {"__init__", "pairwise", "mixture", "original", "squared_distances", "combine", "scale", "gram"},
         GAME,
     ),
     "stackfu/followers/homogeneous.py": ({"homogeneous_equilibrium"}, FOLLOWERS),
     "stackfu/followers/verification.py": ({"_without", "_search", "gain"}, FOLLOWERS),
     "stackfu/followers/sweeps.py": ({"newton_polish"}, FOLLOWERS),
     "stackfu/followers/path.py": ({"_follow", "_shares"}, FOLLOWERS),
-    "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, LEADER),
-    "stackfu/leader/haipo.py": ({"budget_price", "_response"}, LEADER),
+    "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, PRICE),
+    "stackfu/leader/haipo.py": ({"budget_price", "_response"}, PRICE),
     "stackfu/leader/relaxation.py": ({"of", "squared_distances", "least_loss", "_least", "_values"}, LEADER),
 }
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -172,6 +173,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only files whose name contains this")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds a mutant may run")
     parser.add_argument("--seconds", type=float, default=0.0, help="stop starting mutants after this long")
+    parser.add_argument("--verbose", action="store_true", help="a line a mutant")
     arguments = parser.parse_args()
     os.environ["HYPOTHESIS_PROFILE"] = "mutation"
     # what every mutant imports is loaded once, before forking
@@ -205,6 +207,8 @@ def main() -> int:
             (folder / file).write_text(source)
             tally = counts.setdefault(file, {"killed": 0, "survived": 0, "timeout": 0})
             tally[outcome] += 1
+            if arguments.verbose:
+                print(f"{outcome} {file}:{line} {change}", flush=True)
             if outcome == "survived":
                 print(f"SURVIVED {file}:{line} {change}: {text}", flush=True)
         print(f"{file}: {counts.get(file)}", flush=True)

@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise FileNotFoundError(f"no such file: {source}")
     try:
         if source.suffix == ".npz":
-            with np.load(source, allow_pickle=False) as arrays:
+            with source.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 record = _attach(json.loads(str(arrays["record"])), arrays)
         else:
             record = _revive(json.loads(source.read_text()))

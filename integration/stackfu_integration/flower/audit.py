@@ -167,9 +167,10 @@ def render(facts: dict[str, Any]) -> str:
             ]
         if facts["terms"]["epsilon"] is not None:
             lines += [
-                f"- embeddings are ({facts['terms']['epsilon']:g}, {facts['terms']['delta']:g})-differentially "
-                "private; the bias of the noise in squared distances was taken out, and the result is "
-                f"{_number(facts['clipped'], 3)} away from the nearest matrix of inner products, which is used"
+                f"- embeddings are ({facts['terms']['epsilon']:g}, {facts['terms']['delta']:g})-"
+                "differentially private; the bias of the noise in squared distances was taken out, and the "
+                f"result is {_number(facts['clipped'], 3)} away from the nearest matrix of inner products, "
+                "which is used"
             ]
         lines += [""]
 
@@ -195,9 +196,9 @@ def render(facts: dict[str, Any]) -> str:
             rows.append(row)
         lines += [*_table(["client", "role", "share", *names], rows), ""]
         lines += [
-            "Each client measured the model before and after on its own data. `membership-auc` is the success "
-            "of a confidence attack that tells the client's training samples from its unseen ones: 0.5 is "
-            "chance, and clients with a share of 0 show what chance looks like here.",
+            "Each client measured the model before and after on its own data. `membership-auc` is the "
+            "success of a confidence attack that tells the client's training samples from its unseen ones: "
+            "0.5 is chance, and clients with a share of 0 show what chance looks like here.",
             "",
         ]
     lines += ["## Faults", ""]

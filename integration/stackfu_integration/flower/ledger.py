@@ -151,7 +151,10 @@ class PaymentLedger:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All rows added inside are written together, or none."""
+        """All rows added inside are written together, or none; inside another one it is a part of that."""
+        if self._open_transaction:
+            yield
+            return
         self._db.execute("BEGIN IMMEDIATE")
         self._open_transaction = True
         try:
@@ -176,7 +179,7 @@ class PaymentLedger:
         **detail: Any,
     ) -> None:
         """Write one event, on its own or as part of the open transaction."""
-        if not self._open_transaction:
+        if not self._open_transaction:  # a row of its own is a transaction of its own
             with self.transaction():
                 self.add(request, kind, client=client, round=round, amount=amount, payload=payload, **detail)
             return

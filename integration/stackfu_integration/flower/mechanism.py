@@ -378,21 +378,27 @@ class _Removal:
         out = self.ledger.by_client(self.name, "excluded")
         asked = [c for c in present if c in nodes and c not in have and c not in out]
         contents = {client: RecordDict({"arrays": model, "config": settings}) for client in asked}
-        for client, answer in self._ask(nodes, EMBED, contents).items():
-            checked = answer if isinstance(answer, Refusal) else self._check_embedding(client, answer)
-            if isinstance(checked, Refusal):
-                self._leave_out(client, "embeddings", checked.problem)
-            else:
-                mean, size, deviation = checked
-                self.ledger.add(
-                    self.name,
-                    "embedding",
-                    client=client,
-                    amount=size,
-                    payload=mean.tobytes(),
-                    deviation=deviation,
-                    numbers=len(mean),
+        answers, trained = self._ask(nodes, EMBED, contents), self._samples_in_training()
+        with self.ledger.transaction():
+            for client, answer in answers.items():
+                checked = (
+                    answer
+                    if isinstance(answer, Refusal)
+                    else self._check_embedding(answer, trained.get(client))
                 )
+                if isinstance(checked, Refusal):
+                    self._leave_out(client, "embeddings", checked.problem)
+                else:
+                    mean, size, deviation = checked
+                    self.ledger.add(
+                        self.name,
+                        "embedding",
+                        client=client,
+                        amount=size,
+                        payload=mean.tobytes(),
+                        deviation=deviation,
+                        numbers=len(mean),
+                    )
         self._found_game(bandwidth)
 
     def _bandwidth(self, nodes: dict[int, int], model: ArrayRecord, present: list[int]) -> float:
@@ -426,7 +432,9 @@ class _Removal:
         self.ledger.add(self.name, "bandwidth", amount=value)
         return value
 
-    def _check_embedding(self, client: int, answer: RecordDict) -> tuple[FloatArray, int, float] | Refusal:
+    def _check_embedding(
+        self, answer: RecordDict, used: int | None
+    ) -> tuple[FloatArray, int, float] | Refusal:
         """Return embedding, size and noise of a sound answer, or say what is wrong with it."""
         terms = self.terms
         try:
@@ -436,7 +444,6 @@ class _Removal:
             return Refusal(f"the reply is incomplete ({error})")
         if not isinstance(size, int) or not 1 <= size <= terms.most_samples:
             return Refusal(f"claims {size} samples")
-        used = self._samples_in_training().get(client)
         if used is not None and size != used:
             return Refusal(f"claims {size} samples after training with {used}")
         if mean.shape != (terms.features,):
@@ -772,14 +779,15 @@ class _Removal:
                 if client in payments:
                     told["amount"] = payments[client].amount or 0.0
                 asked[client] = RecordDict({"before": before, "after": after, "config": told})
-        for client, answer in self._ask(nodes, MEASURE, asked).items():
-            if isinstance(answer, Refusal):
-                continue
-            record = answer.metric_records.get("metrics", {})
-            values = {
-                name: float(v) for name, v in record.items() if not isinstance(v, list) and np.isfinite(v)
-            }
-            self.ledger.add(self.name, "measure", client=client, **values)
+        answers = self._ask(nodes, MEASURE, asked)
+        with self.ledger.transaction():
+            for client, answer in answers.items():
+                if isinstance(answer, Refusal):
+                    continue
+                record = answer.metric_records.get("metrics", {})
+                single = {name: float(v) for name, v in record.items() if not isinstance(v, list)}
+                finite = {name: v for name, v in single.items() if np.isfinite(v)}
+                self.ledger.add(self.name, "measure", client=client, **finite)
         distance = sum(
             float(((after[name].numpy() - before[name].numpy()).astype(np.float64) ** 2).sum())
             for name in before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 
 from flwr.app import RecordDict
@@ -32,7 +33,7 @@ def call_the_roll(
     deadline = time.monotonic() + wait
     while len(nodes := sorted(grid.get_node_ids())) < clients and time.monotonic() < deadline:
         time.sleep(0.1)
-    keys = {info.node_id: info.public_key.hex() for info in grid.get_nodes()}
+    keys = {info.node_id: _fingerprint(info.public_key) for info in grid.get_nodes()}
     answers = ask(grid, {node: node for node in nodes}, ROLL, {node: RecordDict() for node in nodes}, timeout)
     owners = {event.client: event.detail for event in ledger.events("", "enrolled")}
 
@@ -49,26 +50,31 @@ def call_the_roll(
             log(30, "node %d claims the client number %r; there are %d clients", node, client, clients)
 
     roster: dict[int, int] = {}
-    for client, claimants in sorted(claims.items()):
-        known = owners.get(client)
+    with ledger.transaction():
+        for client, claimants in sorted(claims.items()):
+            known = owners.get(client)
 
-        def rank(node: int, known: dict[str, object] | None = known) -> tuple[bool, int]:
-            same = known is not None and (
-                node == known["node"] or (keys.get(node, "") != "" and keys[node] == known["key"])
-            )
-            return (not same, node)
+            def rank(node: int, known: dict[str, object] | None = known) -> tuple[bool, int]:
+                same = known is not None and (
+                    node == known["node"] or (keys.get(node, "") != "" and keys[node] == known["key"])
+                )
+                return (not same, node)
 
-        chosen, *others = sorted(claimants, key=rank)
-        if known is None:
-            ledger.add("", "enrolled", client=client, node=chosen, key=keys.get(chosen, ""))
-        elif known["key"] and keys.get(chosen, "") != known["key"]:
-            ledger.add_fault("", client, "roll", f"node {chosen} claims this number with another key")
-            continue
-        for node in others:
-            ledger.add_fault("", client, "roll", f"joined twice: node {node} beside node {chosen}")
-        roster[client] = chosen
+            chosen, *others = sorted(claimants, key=rank)
+            if known is None:
+                ledger.add("", "enrolled", client=client, node=chosen, key=keys.get(chosen, ""))
+            elif known["key"] and keys.get(chosen, "") != known["key"]:
+                ledger.add_fault("", client, "roll", f"node {chosen} claims this number with another key")
+                continue
+            for node in others:
+                ledger.add_fault("", client, "roll", f"joined twice: node {node} beside node {chosen}")
+            roster[client] = chosen
     if len(roster) < least:
         raise NotEnoughNodesError(
             f"{len(roster)} of {clients} clients came within {wait:g} s, {least} are needed"
         )
     return roster
+
+
+def _fingerprint(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest() if key else ""

@@ -22,7 +22,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # flwr depends on it there
 
-__all__ = ["APP_FOLDER", "load_app", "run_in_process", "simulate"]
+__all__ = ["APP_FOLDER", "load_app", "run_in_process", "run_with_ray", "simulate"]
 
 APP_FOLDER = Path(__file__).resolve().parents[2] / "flower-app"
 
@@ -39,7 +39,7 @@ def load_app(
     for name, value in (overrides or {}).items():
         if name not in config:
             raise InputError("run config", f"the app does not know {name}", value=value)
-        config[name] = type(config[name])(value)
+        config[name] = str(value) if isinstance(config[name], str) else type(config[name])(value)
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     # Ray's workers import the app by name
@@ -88,6 +88,13 @@ def simulate(app: Path = APP_FOLDER, *, cpus: float = 1.0, **overrides: Any) -> 
     """Run the app in Flower's simulation engine and return the folder of its ledger."""
     server, client, config = load_app(app, _dashed(overrides))
     outer, inner = _configured(server, client, config)
+    run_with_ray(outer, inner, int(config["clients"]), cpus)
+    return Path(str(config["folder"]))
+
+
+def run_with_ray(server: ServerApp, client: ClientApp, nodes: int, cpus: float = 1.0) -> None:
+    """Run two apps in Flower's simulation engine, and leave nothing of Ray behind."""
+    import ray
     from flwr.simulation import run_simulation
 
     backend = {
@@ -97,12 +104,9 @@ def simulate(app: Path = APP_FOLDER, *, cpus: float = 1.0, **overrides: Any) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own
         try:
-            run_simulation(outer, inner, int(config["clients"]), backend_config=backend)
+            run_simulation(server, client, nodes, backend_config=backend)  # type: ignore[arg-type]
         finally:
-            import ray
-
             ray.shutdown()
-    return Path(str(config["folder"]))
 
 
 def _dashed(overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def test_misses_a_round_and_comes_back(scene):
 
 
 def test_answers_late(scene):
-    """The answer to round 1 comes among the answers to round 2, before the one to round 2, and is not paid."""
+    """The answer to round 1 comes among the answers to round 2, before the right one, and is not paid."""
     grid = scene.grid()
 
     def late(message, answer):

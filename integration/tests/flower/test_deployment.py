@@ -1,0 +1,106 @@
+"""SuperLink and SuperNodes as processes with TLS and node authentication; server app and node are killed."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+
+import psutil
+import pytest
+from cryptography import x509
+
+from stackfu_integration.flower import PaymentLedger
+from stackfu_integration.flower.deployment import (
+    Deployment,
+    DeploymentError,
+    make_certificates,
+    make_node_key,
+)
+
+LOST = 2
+CONFIG = {
+    "clients": 3,
+    "removed": "0",
+    "training_rounds": 1,
+    "rounds": 3,
+    "local_epochs": 1.0,
+    "bandwidth": 3.0,
+    "wait": 60.0,
+    "timeout": 60.0,
+}
+
+
+def test_certificates_are_for_the_loopback_address_and_keys_are_private(tmp_path):
+    make_certificates(tmp_path)
+    private, _ = make_node_key(tmp_path, 0)
+    for key in (private, tmp_path / "server.key"):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    root = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
+    server = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
+    server.verify_directly_issued_by(root)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+
+
+def wait_for_row(path, kind: str, request: str = "r1", count: int = 1, timeout: float = 240.0) -> None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if path.is_file():
+            with PaymentLedger(path, create=False) as ledger:
+                if len(ledger.events(request, kind)) >= count:
+                    return
+        time.sleep(0.1)
+    raise AssertionError(f"no {kind} in the ledger within {timeout} s")
+
+
+def test_a_deployment_survives_the_death_of_its_server_app_and_names_a_dead_node(tmp_path):
+    run, before = tmp_path / "run", {p.pid for p in psutil.process_iter()}
+    with Deployment(tmp_path / "deployment", clients=3) as deployment:
+        # a node whose key nobody registered is turned away
+        make_node_key(deployment.folder / "keys", 99)
+        stranger = deployment.start_node(1, key=99)
+
+        first = deployment.submit(folder=str(run), **CONFIG)
+        wait_for_row(run / "ledger.sqlite", "solution")
+        assert deployment.kill_server_app()
+        assert deployment.wait_for(first) != "finished:completed"
+
+        second = deployment.submit(folder=str(run), **CONFIG)
+        wait_for_row(run / "ledger.sqlite", "round", count=1)
+        deployment.kill_node(LOST)
+        state = deployment.wait_for(second, timeout=400.0)
+        log = (deployment.folder / "logs" / "superlink.log").read_text()
+        assert state == "finished:completed", log[-3000:]
+        assert stranger.poll() != 0 or "joined twice" not in (run / "audit-r1.md").read_text()
+        assert (deployment.folder / "certificates" / "ca.crt").is_file()
+    left = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before and _of(p, tmp_path)]
+    assert left == []
+
+    facts = json.loads((run / "audit-r1.json").read_text())
+    clients = {c["client"]: c for c in facts["clients"]}
+    assert clients[LOST]["rounds_delivered"] < 3
+    assert clients[LOST]["paid"] < clients[LOST]["price"] * clients[LOST]["share"]
+    assert clients[1]["rounds_delivered"] == 3
+    assert clients[1]["paid"] == pytest.approx(clients[1]["price"] * clients[1]["share"])
+    assert {f["client"] for f in facts["faults"]} == {LOST}
+    assert facts["offers_made"] == 1  # the second server app found the offers of the first
+    with PaymentLedger(run / "ledger.sqlite", create=False) as ledger:
+        assert len(ledger.events("r1", "embedding")) == 3
+        keys = {e.detail["key"] for e in ledger.events("", "enrolled")}
+        assert len(keys) == 3
+        assert all(len(key) == 64 for key in keys)
+
+
+def _of(process: psutil.Process, folder) -> bool:
+    try:
+        return any(str(folder) in part for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def test_a_superlink_that_cannot_start_is_reported(tmp_path, monkeypatch):
+    deployment = Deployment(tmp_path, clients=2, patience=20.0)
+    monkeypatch.setattr(deployment, "_server_tls", lambda: ["--ssl-certfile", "nowhere"])
+    with pytest.raises(DeploymentError, match="does not listen"):
+        deployment.__enter__()

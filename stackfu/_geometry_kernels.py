@@ -1,6 +1,6 @@
-"""Jitted passes over feature rows for :class:`stackfu.geometry.FeatureGeometry`; no row is copied.
+"""Jitted passes over feature rows (no row is copied), and the judgement of a point from inner products.
 
-The NumPy versions, in blocks of rows, stand beside the calls in :mod:`stackfu.geometry`.
+The NumPy versions stand beside the calls in :mod:`stackfu.geometry` and :mod:`stackfu.game`.
 """
 
 import numpy as np
@@ -51,3 +51,44 @@ def squared_distances(features, rows, point):
     for k in prange(len(rows)):
         out[k] = squared_gap(features, rows[k], 1.0, point)
     return out
+
+
+@njit(cache=True)
+def judge(gram, alpha, w, x):
+    """Largest violation of the equilibrium conditions, and largest gain by deviating divided by lam."""
+    N = len(alpha)
+    y = alpha * x
+    total, active = 0.0, 0
+    for k in range(N):
+        total += y[k]
+        active += y[k] > 0.0
+    inner = np.zeros(N)
+    for i in range(N):
+        if y[i] > 0.0:
+            share = y[i] / total
+            for k in range(N):
+                inner[k] += share * gram[i, k]
+    square = 0.0
+    for k in range(N):
+        square += inner[k] * y[k] / total
+    violation, gain = 0.0, 0.0
+    for k in range(N):
+        d2 = max(gram[k, k] - 2.0 * inner[k] + square, 0.0)
+        g = d2 - total * w[k]
+        if x[k] < 1.0:
+            violation = max(violation, g)
+        if x[k] > 0.0:
+            violation = max(violation, -g)
+        faces_nobody = active == 0 or (active == 1 and y[k] > 0.0)
+        rest = 0.0 if faces_nobody else total - y[k]
+        if faces_nobody:
+            d2 = 0.0
+        if w[k] > 0.0:
+            response = min(max(np.cbrt(total * total * d2 / w[k]) - rest, 0.0), alpha[k])
+        else:
+            response = alpha[k] if w[k] < 0.0 or d2 > 0.0 else y[k]
+        step = response - y[k]
+        after = total + step
+        saved = d2 * (after + total) / (after * after) if d2 > 0.0 else 0.0
+        gain = max(gain, step * (saved - 2.0 * w[k]))
+    return violation, gain

@@ -442,6 +442,14 @@ class StackelbergGame:
     ) -> tuple[float, float]:
         """Residual and regret of a profile, with one pass over the clients."""
         w = self.reluctance(payments)
+        if not isinstance(participation, Profile) and isinstance(self._geometry, GramGeometry):
+            from ._geometry_kernels import judge
+
+            x = self.check_participation(participation)
+            if not x.any():
+                raise InputError("participation", "nobody takes part", value="0")
+            violation, gain = judge(self._geometry.gram, self._alpha, w, x)
+            return violation / (self._geometry.scale or 1.0), self.lam * gain
         profile = participation if isinstance(participation, Profile) else self.profile(participation)
         return self._residual(w, profile), float(self._regrets(w, profile).max())
 

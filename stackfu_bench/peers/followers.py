@@ -32,7 +32,7 @@ def small_games(count: int) -> list[tuple[sf.StackelbergGame, np.ndarray]]:
     games = []
     for seed in range(count):
         rng = np.random.default_rng([10, seed])
-        points = rng.normal(size=(N, (3, 12)[seed % 2]))
+        points = rng.normal(size=(N, (1, 3, 12, 12)[seed % 4]))
         sizes = rng.exponential(size=N) + 0.05
         emb = sf.MeanEmbeddings.from_gram(points @ points.T)
         game = sf.StackelbergGame(emb, sizes, cost_scale=float(np.exp(rng.uniform(0, 6))))
@@ -195,13 +195,13 @@ def small_rows(quick: bool) -> list[Row]:
         several += found.uniqueness is not sf.Uniqueness.UNIQUE
         for name, solver in zip(names, (by_fischer_burmeister, ipopt), strict=False):
             elapsed, x = min(
-                (clock(lambda s=solver, g=game, p=payments: s(g, p)) for _ in range(2)),
+                (clock(lambda s=solver, g=game, p=payments: s(g, p)) for _ in range(5)),
                 key=lambda pair: pair[0],
             )
             ours[name].append(best)
             theirs[name].append(elapsed)
             wrong[name] += not is_right(game, payments, x)
-        if number < (1 if quick else 12):
+        if number < (1 if quick else 4):  # it takes seconds a game, most of it tracing
             x, elapsed = by_nashopt(game, payments)
             ours["NashOpt"].append(best)
             theirs["NashOpt"].append(elapsed)

@@ -84,6 +84,19 @@ def test_features_and_gram_are_verified_alike():
     assert reports[0] == pytest.approx(reports[1], rel=1e-9)
 
 
+@settings(max_examples=150, deadline=None)
+@given(testing.plays())
+def test_judging_in_one_pass_agrees_with_residual_and_regret(play):
+    game, payments, x = play
+    residual, regret = game.judge(payments, x)
+    unit = 1.0 + float(np.max(np.abs(game.reluctance(payments)))) / (game.geometry.scale or 1.0)
+    assert residual == pytest.approx(game.residual(payments, x), rel=1e-9, abs=1e-13 * unit)
+    again = game.regret(payments, x)
+    size = game.lam * game.geometry.scale * unit + float(np.max(np.abs(payments - game.costs)))
+    assert regret == pytest.approx(again, rel=1e-6, abs=1e-12 * size)
+    assert game.judge(payments, game.profile(x)) == (game.residual(payments, x), again)
+
+
 # ------------------------------------------------------------------ diagnostics
 
 

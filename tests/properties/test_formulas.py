@@ -9,12 +9,18 @@ import stackfu as sf
 from stackfu import testing
 
 
-def coordinates(game):
-    """Embeddings of all original clients, mu_N and mu_O."""
+def everyone(game):
+    """Embeddings of all original clients."""
     features = game.embeddings.features
     if features is None:
         values, vectors = np.linalg.eigh(game.embeddings.gram)
         features = vectors * np.sqrt(np.maximum(values, 0))
+    return features
+
+
+def coordinates(game):
+    """Embeddings of the remaining clients, mu_N and mu_O."""
+    features = everyone(game)
     rows = features[game.remaining]
     share = game.all_sizes[game.remaining] / game.all_sizes[game.remaining].sum()
     return rows, share @ rows, game.all_sizes @ features / game.all_sizes.sum()
@@ -85,12 +91,12 @@ def test_heterogeneity_is_the_distance_to_the_removed_data(game):
     if not game.removed:
         assert np.isnan(game.heterogeneity).all()
         return
-    features = game.embeddings.features
-    assume(features is not None)
     gone = list(game.removed)
     share = game.all_sizes[gone] / game.all_sizes[gone].sum()
-    centre = share @ features[gone]
-    close(game.heterogeneity, np.linalg.norm(features[game.remaining] - centre, axis=1), tolerance=1e-7)
+    points = everyone(game)
+    centre = share @ points[gone]
+    expected = np.linalg.norm(points[game.remaining] - centre, axis=1)
+    np.testing.assert_allclose(game.heterogeneity, expected, atol=1e-6)
 
 
 @given(testing.plays())

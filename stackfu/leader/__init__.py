@@ -189,6 +189,8 @@ def _solve_certified(
     if start is not None:
         given = np.atleast_2d(np.asarray(start, dtype=np.float64))
         starts += [game.check_participation(row) for row in given]
+    if np.isfinite(budget) and (floor > 0 or np.isfinite(objective.loss_cap)):
+        starts.append(_cheapest_admissible(game, objective))
     with reporting("certified", progress, callback) as report:
         run = certified(
             game,
@@ -232,6 +234,26 @@ def _solve_certified(
         seconds=time.perf_counter() - began,
         history=run.history,
     )
+
+
+def _cheapest_admissible(game: StackelbergGame, objective: Any) -> Array:
+    """A profile that meets the floor and the loss cap for as little as possible, or an error that says what it takes."""
+    from dataclasses import replace
+
+    from .certified import certified
+
+    bill = replace(objective, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
+    everything = float(game.costs.sum())
+    run = certified(game, bill, gap=1e-3 * everything, time_limit=30.0, max_nodes=10_000, starts=(np.ones(game.count),))
+    if run.best.spend > objective.budget:
+        run = certified(game, bill, gap=1e-7 * everything, time_limit=30.0, max_nodes=10_000, starts=(run.best.x,))
+    if run.bound > objective.budget:
+        wanted = [f"total participation of at least {objective.floor:g}"] if objective.floor > 0 else []
+        wanted += [f"a loss of at most {objective.loss_cap:g}"] if np.isfinite(objective.loss_cap) else []
+        raise InfeasibleError(
+            f"budget {objective.budget:g} is too small for {' and '.join(wanted)}: that takes at least {run.bound:.6g}"
+        )
+    return run.best.x
 
 
 def play_back(game: StackelbergGame, payments: Array, x: Array) -> tuple[Equilibrium, bool]:

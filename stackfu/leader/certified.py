@@ -212,18 +212,20 @@ class _Search:
             z = exact.z
 
     def shadow_price(self) -> float:
-        """What one more unit of budget is worth: the budget's multiplier at the incumbent's S and volunteers.
+        """What one more unit of budget is worth: the budget's multiplier near the incumbent, its volunteers decided.
 
-        S is chosen optimally, so to first order it need not move with the budget.
+        S must be free to follow the budget, so the multiplier is that of a small box around the incumbent's S.
         """
         if self.best is None or not np.isfinite(self.objective.budget):
+            return 0.0
+        if self.best.spend < self.objective.budget * (1.0 - 1e-4):
             return 0.0
         x, paid = self.best.x, self.best.payments
         decided = np.where((x == 1) & (paid == 0), VOLUNTEER, PAID).astype(np.int8)
         total = float(self.game.alpha @ x)
-        exact = self.program("point", decided).solve(total, total, decided)
-        price = exact.budget_price if exact.solved else float("nan")
-        return price * self.problem.unit_loss / self.problem.unit_payment
+        low = max(total - 1e-3, self.objective.floor, float(self.problem.alpha[decided == VOLUNTEER].sum()))
+        point = self.program("wide", decided).solve(low, min(total + 1e-3, 1.0), decided, penalty=30.0)
+        return point.budget_price * self.problem.unit_loss / self.problem.unit_payment
 
     # ------------------------------------------------------------ nodes
 

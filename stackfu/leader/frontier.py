@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
+from ..errors import InfeasibleError, InputError
 from ..game import StackelbergGame
 from ..geometry import Array
 from ..result import Solution
@@ -69,15 +69,28 @@ class Frontier(Sequence[Solution]):
 
     @cached_property
     def saturation_budget(self) -> float:
-        """Least budget at which the loss is as low (to a millionth of its range) as any budget can make it."""
+        """Least budget at which the loss is, but for a ten-thousandth of its range, as low as any budget can make it."""
         game, options = self.game, {k: v for k, v in self.options.items() if k in _SHARED}
         best = game.solve(None, start=self.participation, **options)
-        nothing = self.game.equilibrium().server_loss
-        target = best.objective + 1e-6 * max(nothing - best.objective, 1e-6 * abs(best.objective))
-        cheapest = game.solve(
-            None, loss_weight=0.0, payment_weight=1.0, max_loss=target, start=best.participation, gap=1e-4, **options
-        )
-        return cheapest.spend
+        nothing = game.solve(0.0, **options).objective if not options.get("min_total") else np.inf
+        worst = max(s.objective for s in self.solutions)
+        span = (nothing if np.isfinite(nothing) else worst) - best.objective
+        target = best.objective + 1e-4 * max(span, 1e-4 * abs(best.objective))
+        low, high, start = 0.0, best.spend, best.participation
+        for _ in range(30):
+            if high - low <= 1e-4 * high:
+                break
+            budget = 0.5 * (low + high)
+            try:
+                found = game.solve(budget, start=start, **options)
+            except InfeasibleError:
+                low = budget
+                continue
+            if found.objective <= target:
+                high, start = min(budget, found.spend), found.participation
+            else:
+                low = budget
+        return high
 
     @property
     def full_participation_price(self) -> float:

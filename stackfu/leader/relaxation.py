@@ -392,7 +392,7 @@ class Relaxation:
         paid_out = p.budget * (1.0 - shrink) if np.isfinite(p.budget) else _INERT * (1.0 + p.theta.max())
         b[self._budget_row] = strict * (paid_out + saved)
         self._strict = strict
-        b[self._loss_row] = p.loss_cap - p.constant if np.isfinite(p.loss_cap) else _INERT
+        b[self._loss_row] = p.loss_cap * (1.0 - shrink) - p.constant if np.isfinite(p.loss_cap) else _INERT
 
         q = np.zeros(self._columns)
         q[self._excess] = penalty

@@ -1,0 +1,71 @@
+"""HAIPO and the uniform price, faithful and honest."""
+
+import numpy as np
+import pytest
+from leader_games import random_game
+
+import stackfu as sf
+from stackfu.leader.haipo import FractionalStep, budget_price
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fractional_step_agrees_with_dinkelbach_and_with_corners(seed):
+    rng = np.random.default_rng(seed)
+    g, low = rng.normal(size=5), rng.uniform(0, 0.1, 5)
+    high = low + rng.uniform(0, 0.3, 5)
+    step = FractionalStep(5)
+    _, level, _ = step.bisect(g, low, high, 1e-9)
+    _, exact = step.dinkelbach(g, low, high)
+    corners = np.array(np.meshgrid(*np.stack([low, high], axis=1))).reshape(5, -1).T
+    best = (corners @ g / corners.sum(axis=1)).min()
+    assert exact == pytest.approx(best, abs=1e-12)
+    assert level == pytest.approx(best, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_budget_price_is_the_root_and_lies_above_the_share(seed):
+    game, budget = random_game(seed, 4)
+    profile = game.profile(np.ones(4))
+    for k in range(4):
+        share = budget * game.alpha[k]
+        price = budget_price(game, k, share, profile)
+        assert share <= price <= max(share, game.costs[k]) * (1 + 1e-12)
+        p = np.zeros(4)
+        p[k] = price
+        x = game.best_response(p, np.ones(4))[k]
+        p[k] = price * (1 - 1e-9)
+        below = game.best_response(p, np.ones(4))[k]
+        assert price * x >= share * (1 - 1e-6) or x == 1
+        assert p[k] * below <= share * (1 + 1e-6)
+
+
+def test_haipo_keeps_its_history_and_its_budget():
+    statuses = set()
+    for seed in range(12):
+        game, budget = random_game(seed, 4)
+        for others in ("equilibrium", "full"):
+            solution = game.solve(budget, method="haipo", others=others)
+            statuses.add(solution.status)
+            assert solution.spend <= budget * (1 + 1e-9)
+            assert solution.history
+            feasible = [h["server_loss"] for h in solution.history if h["feasible"]]
+            assert solution.server_loss <= min([*feasible, game.equilibrium().server_loss]) * (1 + 1e-12)
+    assert sf.Status.CYCLED in statuses
+    assert sf.Status.CONVERGED in statuses
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_uniform_price_is_one_price_that_just_meets_the_budget(seed):
+    game, budget = random_game(seed, 4)
+    solution = game.solve(budget, method="uniform")
+    assert np.ptp(solution.payments) == 0
+    assert solution.spend <= budget * (1 + 1e-9)
+    full = np.all(solution.participation == 1)
+    meets = solution.spend >= budget * (1 - 1e-6)
+    assert full or meets or "jumps" in solution.message
+
+
+def test_unknown_behaviour_of_others_is_refused():
+    game, budget = random_game(0, 3)
+    with pytest.raises(sf.InputError, match="others"):
+        game.solve(budget, method="haipo", others="nobody")

@@ -1,0 +1,267 @@
+"""The certified optimum: against brute force, against its own bound, and played back."""
+
+import numpy as np
+import pytest
+from leader_games import grid_optimum, random_game
+
+import stackfu as sf
+from stackfu.leader.certified import Objective, _Search
+from stackfu.leader.relaxation import PAID, VOLUNTEER, LeaderProblem, Relaxation
+
+
+def check(game, budget, solution):
+    """What every certified solution owes."""
+    reference = game.equilibrium().server_loss
+    assert solution.status is sf.Status.CERTIFIED, (solution, solution.message)
+    assert solution.gap <= 1e-6 * reference * (1 + 1e-9)
+    assert solution.lower_bound <= solution.server_loss * (1 + 1e-12)
+    assert solution.spend <= budget * (1 + 1e-9)
+    assert solution.spend == pytest.approx(solution.payments @ solution.participation)
+    assert solution.equilibrium.residual <= 1e-9
+    assert game.residual(solution.payments, solution.participation) <= 1e-9
+    assert solution.server_loss <= reference * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_two_clients_never_worse_than_a_fine_grid(seed):
+    game, budget = random_game(seed, 2)
+    solution = game.solve(budget)
+    check(game, budget, solution)
+    best = grid_optimum(game, budget, 301)
+    assert solution.server_loss <= best + 1e-6 * game.equilibrium().server_loss
+    assert solution.lower_bound <= best * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_three_clients_never_worse_than_a_fine_grid(seed):
+    game, budget = random_game(seed, 3)
+    solution = game.solve(budget)
+    check(game, budget, solution)
+    best = grid_optimum(game, budget, 41)
+    assert solution.server_loss <= best + 1e-6 * game.equilibrium().server_loss
+    assert solution.lower_bound <= best * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("seed", "count"), [(s, n) for n in (5, 8, 12) for s in range(300, 308)])
+def test_gap_closes_up_to_twelve_clients(seed, count):
+    game, budget = random_game(seed, count)
+    check(game, budget, game.solve(budget))
+
+
+def test_thirty_clients():
+    game, budget = random_game(7, 30)
+    solution = game.solve(budget, time_limit=60)
+    assert solution.status is sf.Status.CERTIFIED
+    assert solution.gap <= 1e-5 * game.equilibrium().server_loss
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_never_worse_than_the_baselines(seed):
+    game, budget = random_game(seed, 5)
+    best = game.solve(budget)
+    slack = 1e-6 * game.equilibrium().server_loss
+    for method in ("haipo", "uniform"):
+        other = game.solve(budget, method=method)
+        assert other.spend <= budget * (1 + 1e-9)
+        assert best.server_loss <= other.server_loss + slack
+        assert other.lower_bound == -np.inf
+
+
+@pytest.mark.parametrize("seed", range(200, 230))
+def test_relaxation_is_a_lower_bound_for_random_feasible_points(seed):
+    """On random boxes of S, no inducible profile within the budget and the box beats the box's bound."""
+    game, budget = random_game(seed, 4)
+    rng = np.random.default_rng(seed)
+    search = _Search(game, Objective(budget))
+    undecided = np.zeros(4, dtype=np.int8)
+    low, high = np.sort(rng.uniform(0, 1, 2))
+    bound = search.node(low, high, undecided, -np.inf).bound * search.problem.unit_loss
+    for x in rng.uniform(size=(400, 4)) ** rng.choice([0.2, 1, 5]):
+        found = search.realise(x)
+        if found is not None and low <= game.alpha @ found.x <= high:
+            assert found.loss >= bound * (1 - 1e-9)
+
+
+def test_error_of_the_bound_falls_faster_than_the_width():
+    """Ten times narrower, and the bound at an optimum that the budget binds is typically much more than ten times closer."""
+    ratios = []
+    for seed in range(300, 330):
+        game, budget = random_game(seed, 5)
+        solution = game.solve(budget)
+        volunteers = (solution.participation == 1) & (solution.payments == 0)
+        decided = np.where(volunteers, VOLUNTEER, PAID).astype(np.int8)
+        problem = LeaderProblem.of(game, budget=budget)
+        errors = []
+        for width in (0.1, 0.01):
+            low = max(solution.equilibrium.total - width / 2, game.alpha[volunteers].sum())
+            high = min(solution.equilibrium.total + width / 2, 1.0)
+            program = Relaxation(problem, "wide", 0.25, volunteers)
+            errors.append(solution.server_loss - program.solve(low, high, decided).bound * problem.unit_loss)
+        if errors[0] > 1e-5 * solution.server_loss:
+            ratios.append(errors[1] / errors[0])
+    assert len(ratios) >= 5
+    assert np.median(ratios) < 1 / 15
+
+
+def test_pinned_fragile_optimum_is_reproduced():
+    """Optimal payments can leave full participants exactly indifferent; a rounding error then loses the equilibrium."""
+    for seed in range(400, 412):
+        game, budget = random_game(seed, 6)
+        solution = game.solve(budget)
+        again = game.equilibria(solution.payments)
+        assert any(np.abs(eq.participation - solution.participation).max() < 1e-6 for eq in again) or any(
+            eq.face is not None for eq in again
+        )
+
+
+class TestOptions:
+    game, budget = random_game(2, 5)
+
+    def test_floor_on_total_participation(self):
+        free = self.game.solve(self.budget)
+        floor = min(1.0, free.equilibrium.total * 1.5)
+        held = self.game.solve(None, min_total=floor)
+        assert held.equilibrium.total >= floor * (1 - 1e-9)
+        samples = self.game.solve(None, min_samples=floor * self.game.sizes.sum())
+        assert samples.server_loss == pytest.approx(held.server_loss, rel=1e-5, abs=1e-9)
+
+    def test_floor_out_of_reach_says_which(self):
+        with pytest.raises(sf.InfeasibleError, match="min_samples = 1e\\+09"):
+            self.game.solve(1.0, min_samples=1e9)
+        with pytest.raises(sf.InfeasibleError, match="min_total = 1.5"):
+            self.game.solve(1.0, min_total=1.5)
+        with pytest.raises(sf.InfeasibleError, match="is too small for total participation of at least 1"):
+            self.game.solve(1e-6 * self.game.full_participation_price, min_total=1.0)
+
+    def test_full_participation_price_is_the_cheapest_way_to_full(self):
+        price = self.game.full_participation_price
+        full = self.game.solve(price * (1 + 1e-6), min_total=1.0)
+        assert np.all(full.participation == 1)
+        assert full.spend == pytest.approx(price, rel=1e-6)
+
+    def test_unconstrained_utility_beats_random_payments(self):
+        best = self.game.solve(None, payment_weight=1.0)
+        rng = np.random.default_rng(0)
+        for _ in range(200):
+            p = rng.uniform(0, 1.2, 5) * self.game.costs * rng.choice([0.01, 0.1, 1])
+            eq = self.game.equilibrium(p)
+            assert -self.game.server_utility(p, eq.participation) >= best.lower_bound - 1e-9
+        assert best.objective == pytest.approx(-self.game.server_utility(best.payments, best.participation))
+
+    def test_cheapest_way_to_a_loss(self):
+        rich = self.game.solve(None)
+        target = 0.5 * (rich.server_loss + self.game.equilibrium().server_loss)
+        cheap = self.game.solve(None, loss_weight=0.0, payment_weight=1.0, max_loss=target)
+        assert cheap.server_loss <= target * (1 + 1e-9)
+        assert self.game.solve(cheap.spend * 0.99).server_loss >= target * (1 - 1e-6)
+
+    def test_shadow_price_is_the_slope_of_the_frontier(self):
+        for seed in (4, 6, 1):
+            game, budget = random_game(seed, 5)
+            solution = game.solve(budget, gap=1e-9)
+            step = 1e-3 * budget
+            slope = (game.solve(budget - step, gap=1e-9).server_loss - solution.server_loss) / step
+            assert solution.shadow_price == pytest.approx(slope, rel=0.05, abs=1e-6)
+
+    def test_finite_sample_term_buys_data(self):
+        rng = np.random.default_rng(5)
+        samples = [rng.normal(size=(n, 2)) + rng.normal(size=2) for n in (40, 60, 50, 80, 30)]
+        sizes = [len(s) for s in samples]
+        game = sf.StackelbergGame(sf.MeanEmbeddings.from_samples(samples), sizes, (0,), cost_scale=5.0)
+        budget = 0.5 * game.full_participation_price
+        blind, careful = game.solve(budget), game.solve(budget, finite_sample=True)
+        assert careful.status is sf.Status.CERTIFIED
+        assert careful.equilibrium.total > blind.equilibrium.total
+        assert careful.objective <= blind.server_loss + game.finite_sample_penalty(blind.participation)
+
+    def test_robust_is_never_worse_in_the_worst_case(self):
+        for seed in range(500, 506):
+            game, budget = random_game(seed, 5)
+            plain, robust = game.solve(budget), game.solve(budget, robust=True)
+            assert robust.pessimistic <= plain.pessimistic * (1 + 1e-9)
+            assert robust.optimistic <= robust.server_loss <= robust.pessimistic
+
+    def test_time_limit_returns_the_best_so_far_with_an_honest_gap(self):
+        game, budget = random_game(3, 12)
+        solution = game.solve(budget, time_limit=0.0, gap=1e-12)
+        assert solution.status in (sf.Status.TIME_LIMIT, sf.Status.CERTIFIED)
+        assert solution.lower_bound <= game.solve(budget).server_loss
+        assert solution.spend <= budget * (1 + 1e-9)
+
+    def test_interrupt_returns_the_best_so_far(self):
+        def interrupt(_):
+            raise KeyboardInterrupt
+
+        game, budget = random_game(42, 8)
+        solution = game.solve(budget, gap=1e-13, callback=interrupt)
+        assert solution.status in (sf.Status.INTERRUPTED, sf.Status.CERTIFIED)
+        assert solution.gap >= 0
+
+    def test_callback_and_history(self):
+        records = []
+        game, budget = random_game(9, 8)
+        solution = game.solve(budget, callback=records.append)
+        assert len(records) == len(solution.history)
+        bounds = [r["lower"] for r in solution.history]
+        assert bounds == sorted(bounds)
+
+    def test_server_that_does_not_care_is_refused(self):
+        with pytest.raises(sf.InputError, match="lambda_v"):
+            self.game.replace(lambda_v=0, lambda_s=0).solve(1.0)
+
+
+class TestSpecialGames:
+    def test_zero_budget_is_the_unpaid_equilibrium(self):
+        game, _ = random_game(1, 5)
+        solution = game.solve(0.0)
+        assert solution.spend == 0.0
+        assert solution.server_loss == pytest.approx(min(e.server_loss for e in game.equilibria()), rel=1e-6)
+
+    def test_alike_clients_are_bought_at_cost_cheapest_first(self):
+        game = sf.StackelbergGame(
+            sf.MeanEmbeddings.from_features(np.ones((4, 2))), [1, 1, 1, 1], (0,), costs=[3.0, 1.0, 2.0]
+        )
+        solution = game.solve(2.0)
+        np.testing.assert_allclose(solution.participation, [0, 1, 0.5])
+        assert solution.spend == pytest.approx(2.0)
+        assert solution.verify()
+        with pytest.raises(sf.InfeasibleError, match="does not buy"):
+            game.solve(0.0)
+
+    def test_nearly_identical_clients(self):
+        points = 1.0 + 1e-7 * np.random.default_rng(0).normal(size=(6, 2))
+        game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), [10] * 6, (0,), cost_scale=1e-14)
+        solution = game.solve(0.2 * game.costs.sum())
+        assert solution.spend <= 0.2 * game.costs.sum() * (1 + 1e-9)
+        assert solution.lower_bound <= solution.server_loss
+
+
+class TestVerification:
+    def test_accepts_a_solution_and_refuses_tampering(self):
+        from dataclasses import replace
+
+        game, budget = random_game(12, 5)
+        solution = game.solve(budget)
+        assert solution.verify(), solution.verify().message
+        assert not replace(solution, budget=solution.spend * 0.9).verify()
+        assert not replace(solution, objective=solution.objective * 0.99).verify()
+        boast = replace(solution, lower_bound=solution.objective * 1.01, objective=solution.objective)
+        assert not boast.verify()
+        moved = replace(solution.equilibrium, participation=np.clip(solution.participation + 1e-3, 0, 1))
+        assert not replace(solution, equilibrium=moved).verify()
+
+    def test_refuses_a_lower_bound_that_can_be_beaten(self):
+        from dataclasses import replace
+
+        game, budget = random_game(2, 5)
+        poor = game.equilibrium()
+        solution = game.solve(budget)
+        fake = replace(
+            solution,
+            equilibrium=poor,
+            payments=poor.payments,
+            objective=poor.server_loss,
+            lower_bound=poor.server_loss * (1 - 1e-9),
+        )
+        assert solution.server_loss < 0.999 * poor.server_loss
+        assert not fake.verify()

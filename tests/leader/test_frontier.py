@@ -1,0 +1,30 @@
+"""Loss along the budget."""
+
+import numpy as np
+from leader_games import random_game
+
+
+def test_frontier_falls_and_stays_above_its_envelope():
+    game, _ = random_game(4, 5)
+    budgets = np.linspace(0, 1.2, 7) * game.full_participation_price
+    frontier = game.frontier(budgets[::-1])
+    slack = 2e-6 * game.equilibrium().server_loss
+    assert np.array_equal(frontier.budgets, budgets)
+    assert np.all(np.diff(frontier.losses) <= slack)
+    assert np.all(frontier.lower_bounds <= frontier.losses + 1e-15)
+    assert np.all(frontier.losses - frontier.lower_bounds <= slack)
+    assert np.all(frontier.spends <= budgets * (1 + 1e-9) + 1e-300)
+    assert frontier.payments.shape == frontier.participation.shape == (7, 5)
+    assert len(frontier) == 7
+    assert frontier[0] is frontier.solutions[0]
+
+
+def test_saturation_budget_is_where_money_stops_helping():
+    game, _ = random_game(2, 5)
+    frontier = game.frontier([0.1 * game.full_participation_price])
+    enough = frontier.saturation_budget
+    least = game.solve(None).server_loss
+    unpaid = game.equilibrium().server_loss
+    assert game.solve(enough * 1.001).server_loss <= least + 1.2e-4 * (unpaid - least)
+    assert game.solve(enough * 0.99).server_loss > least + 1e-4 * (unpaid - least)
+    assert frontier.full_participation_price == game.full_participation_price

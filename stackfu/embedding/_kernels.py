@@ -220,21 +220,23 @@ def sum_of_squares(rows, centre):
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def pack_rows(rows, centre, scale, first, expanded, values, halves):
     """Write (rows - centre) * scale to the places from ``first`` on, and -|value|^2 / 2 if ``expanded``."""
-    width = values.shape[2]
-    n, row = rows.shape[0], 0
-    squares = np.empty(width)
-    while row < n:
+    width, d = values.shape[2], rows.shape[1]
+    scaled = np.empty((width, d), dtype=values.dtype)
+    row = 0
+    while row < rows.shape[0]:
         group, place = divmod(first + row, width)
-        count = min(width - place, n - row)
-        squares[:] = 0.0
-        for k in range(rows.shape[1]):
-            for i in range(count):
-                values[group, k, place + i] = (rows[row + i, k] - centre[k]) * scale
-            for i in range(count):
-                value = np.float64(values[group, k, place + i])  # as rounded
-                squares[i] += value * value
+        count = min(width - place, rows.shape[0] - row)
         for i in range(count):
-            halves[group, place + i] = -0.5 * squares[i] if expanded else 0.0
+            square = 0.0
+            for k in range(d):
+                scaled[i, k] = (rows[row + i, k] - centre[k]) * scale
+            for k in range(d):
+                value = np.float64(scaled[i, k])  # as rounded
+                square += value * value
+            halves[group, place + i] = -0.5 * square if expanded else 0.0
+        for k in range(d):
+            for i in range(count):
+                values[group, k, place + i] = scaled[i, k]
         row += count
 
 
@@ -244,6 +246,7 @@ def sum_complements(
     left_start,
     counts,
     run_starts,
+    run_clients,
     right,
     right_start,
     d,
@@ -256,11 +259,12 @@ def sum_complements(
     unit,
     out,
 ):
-    """Add the sums of 1 - k of each run of left groups with each client on the right to ``out[run, client]``.
+    """Add the sums of 1 - k of each run of left groups with each client on the right to ``out``.
 
-    Run u is the groups ``run_starts[u] : run_starts[u + 1]``, all of one client. Right groups ``q_start :
-    q_stop`` hold the rows from ``first_row + q_start * COLUMNS`` on of the stack that ``starts`` cuts into
-    clients; ``out[:, 0]`` belongs to client ``first``.
+    Run u is the groups ``run_starts[u] : run_starts[u + 1]``, all of one client, whose sums go to row
+    ``run_clients[u]`` of ``out``. Right groups ``q_start : q_stop`` hold the rows from
+    ``first_row + q_start * COLUMNS`` on of the stack that ``starts`` cuts into clients; column 0 of ``out``
+    belongs to client ``first``.
     """
     sums = np.empty(COLUMNS)
     n = starts[-1]
@@ -270,7 +274,7 @@ def sum_complements(
         end = min(begin + COLUMNS, n)
         while starts[client + 1] <= begin:
             client += 1
-        for run in range(len(run_starts) - 1):
+        for run in range(len(run_clients)):
             sums[:] = 0.0
             if direct:
                 for p in range(run_starts[run], run_starts[run + 1]):
@@ -288,7 +292,7 @@ def sum_complements(
                 total = 0.0
                 for k in range(column - begin, stop - begin):
                     total += sums[k]
-                out[run, owner - first] += total
+                out[run_clients[run], owner - first] += total
                 column = stop
                 owner += 1
 

@@ -68,14 +68,18 @@ def choose_arithmetic(samples: Samples, sigma: float, arithmetic: Arithmetic) ->
 
 @dataclass(frozen=True)
 class Packed:
-    """Rows ``start : stop`` of the stack in the layout of the kernels: groups of ``width`` rows."""
+    """Rows ``start : stop`` of the stack in the layout of the kernels: groups of ``width`` rows.
+
+    A run is a stretch of rows that starts a group of its own.
+    """
 
     start: int
     stop: int
     values: Array  # (groups, d, width)
     halves: Array  # (groups, width): -|a|^2 / 2, or 0 where differences are formed
     counts: NDArray[np.float64]  # (groups,): rows that are samples and not padding
-    run_starts: NDArray[np.int64]  # first group of each client, and the number of groups
+    run_starts: NDArray[np.int64]  # first group of each run, and the number of groups
+    run_rows: NDArray[np.int64]  # first row of each run
 
 
 def pack(
@@ -87,32 +91,32 @@ def pack(
     real: np.dtype[Any],
     *,
     direct: bool,
-    by_client: bool = False,
+    strip: int = 0,
 ) -> Packed:
-    """Centre, scale and regroup rows; with ``by_client`` every client starts a group of its own.
+    """Centre, scale and regroup rows; with ``strip`` a run begins at every client and every ``strip`` rows.
 
-    Rows whose differences will be formed are left as they are: centring would round away what sets them
-    apart.
+    Rows whose differences will be formed are left as they are: centring would round off what sets them apart.
     """
     from stackfu.embedding._kernels import pack_rows
 
     origin, scale = (np.zeros(samples.dimension), 1.0) if direct else (samples.centre, scale)
-    lengths = np.array([stop - start])
-    if by_client:
-        cuts = samples.starts[samples.clients(start, stop)][1:]
-        lengths = np.diff(np.concatenate([[start], cuts, [stop]]))
+    cuts = np.array([start])
+    if strip:
+        cuts = np.union1d(samples.starts[samples.clients(start, stop)][1:], np.arange(start, stop, strip))
+    lengths = np.diff(cuts, append=stop)
     groups = -(-lengths // width)
     run_starts = np.concatenate([[0], np.cumsum(groups)]).astype(np.int64)
-    values = np.zeros((run_starts[-1], samples.dimension, width), dtype=real)
-    halves = np.full((run_starts[-1], width), _PADDING, dtype=real)
-    counts = np.full(run_starts[-1], float(width))
+    total = int(run_starts[-1])
+    values = np.empty((total, samples.dimension, width), dtype=real)
+    values[run_starts[1:] - 1] = 0.0  # only the last group of a run may have padding
+    halves = np.full((total, width), _PADDING, dtype=real)
+    counts = np.full(total, float(width))
     counts[run_starts[1:] - 1] -= groups * width - lengths
-    first_rows = np.concatenate([[0], np.cumsum(lengths)])
-    shifts = run_starts[:-1] * width - first_rows[:-1]  # place of a row, minus its number
-    for row, rows in samples.pieces(start, stop):
-        run = int(np.searchsorted(first_rows, row, side="right")) - 1
-        pack_rows(rows, origin, scale, row + int(shifts[run]), not direct, values, halves)
-    return Packed(start, stop, values, halves, counts, run_starts)
+    for run, (first, length) in enumerate(zip(cuts.tolist(), lengths.tolist(), strict=True)):
+        for offset, rows in samples.pieces(first, first + length):
+            place = int(run_starts[run]) * width + offset
+            pack_rows(rows, origin, scale, place, not direct, values, halves)
+    return Packed(start, stop, values, halves, counts, run_starts, cuts)
 
 
 def sum_over_tiles(
@@ -156,36 +160,45 @@ def _tile_sums(
     """Sums of the rows of one tile with those columns of a panel that do not come before them."""
     from stackfu.embedding._kernels import ROWS
 
-    left = partial(
-        pack, samples, width=ROWS, scale=scale, real=panel.values.dtype, direct=direct, by_client=True
-    )
-    against = partial(_rectangle_sums, samples, panel, scale, direct)
     stop = min(samples.n, row + height)
+    tile = pack(samples, row, stop, ROWS, scale, panel.values.dtype, direct=direct, strip=strip)
+    against = partial(_rectangle_sums, samples, panel, scale, direct, tile)
     results = []
     if row >= panel.start:  # the square of the tile with itself
         for start in range(row, stop, strip):
-            rows = left(start=start, stop=min(stop, start + strip))
-            results.append(against(rows, rows.start, rows.stop))
-            if rows.stop < stop:
-                results.append(against(rows, rows.stop, stop))
+            end = min(stop, start + strip)
+            results.append(against(start, end, start, end))
+            if end < stop:
+                results.append(against(start, end, end, stop))
     if stop < panel.stop:
-        results.append(against(left(start=row, stop=stop), max(stop, panel.start), panel.stop))
+        results.append(against(row, stop, max(stop, panel.start), panel.stop))
     return results
 
 
 def _rectangle_sums(
-    samples: Samples, panel: Packed, scale: float, direct: bool, tile: Packed, begin: int, end: int
+    samples: Samples,
+    panel: Packed,
+    scale: float,
+    direct: bool,
+    tile: Packed,
+    start: int,
+    stop: int,
+    begin: int,
+    end: int,
 ) -> Sums:
-    """Sums of the rows of a tile with the columns ``begin : end``, and the clients to which they belong."""
+    """Sums of the rows ``start : stop`` of a tile with the columns ``begin : end``, and whose they are."""
     from stackfu.embedding._kernels import COLUMNS, sum_complements
 
-    mine, theirs = samples.clients(tile.start, tile.stop), samples.clients(begin, end)
+    mine, theirs = samples.clients(start, stop), samples.clients(begin, end)
     sums = np.zeros((mine.stop - mine.start, theirs.stop - theirs.start))
+    first, last = np.searchsorted(tile.run_rows, [start, stop])
+    owners = np.searchsorted(samples.starts, tile.run_rows[first:last], side="right") - 1 - mine.start
     q_start, q_stop = (begin - panel.start) // COLUMNS, -(-(end - panel.start) // COLUMNS)
     sum_complements(
-        tile.values, tile.halves, tile.counts, tile.run_starts, panel.values, panel.halves, samples.dimension,
-        q_start, q_stop, panel.start, samples.starts, theirs.start, direct, scale, sums,
+        tile.values, tile.halves, tile.counts, tile.run_starts[first : last + 1], owners,
+        panel.values, panel.halves, samples.dimension, q_start, q_stop, panel.start, samples.starts,
+        theirs.start, direct, scale, sums,
     )  # fmt: skip
-    if begin >= tile.stop and theirs.start == mine.stop - 1:
-        sums[-1, 0] *= 2  # a client that reaches beyond the tile meets its other rows in both orders
+    if begin >= stop and theirs.start == mine.stop - 1:
+        sums[-1, 0] *= 2  # a client that reaches beyond the rows meets its other rows in both orders
     return (mine, theirs), sums

@@ -29,6 +29,9 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
     [0, 1, 4, 9]
     """
     threads = cores()
+    if threads == 1:
+        yield from map(function, items)
+        return
     pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="stackfu") as pool:
         try:

@@ -60,14 +60,14 @@ def interleaved(
     return best
 
 
-def wait_for_quiet(seconds: float = 2.0) -> None:
+def wait_for_quiet(seconds: float = 0.1) -> None:
     """Wait until nothing else is running, but no longer than ``seconds``."""
     loads = Path("/proc/loadavg")
     deadline = time.monotonic() + seconds
     while loads.exists() and time.monotonic() < deadline:
         if int(loads.read_text().split()[3].split("/")[0]) <= 1:  # this process itself
             return
-        time.sleep(0.02)
+        time.sleep(0.01)
 
 
 def fitted_exponent(sizes: Sequence[float], times: Sequence[float]) -> float:

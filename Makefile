@@ -75,11 +75,14 @@ lint: $(STAMP)-lint $(STAMP)-test $(STAMP)-lab  ## ruff and mypy --strict
 docs: $(STAMP)-docs  ## build the documentation, warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
+# asv measures the environment as it is and keeps the figures under the commit that is checked out
+ASV = --python=same --show-stderr --set-commit-hash=$$(git rev-parse HEAD)
+
 bench: $(STAMP)-bench  ## quick pass over the asv suite
-	cd stackfu_bench && ../$(BIN)/asv run --quick --python=same --show-stderr
+	cd stackfu_bench && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --quick $(ASV)
 
 bench-full: $(STAMP)-bench  ## the asv suite with repetitions
-	cd stackfu_bench && ../$(BIN)/asv run --python=same --show-stderr
+	cd stackfu_bench && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run $(ASV)
 
 bench-publish: docs $(STAMP)-bench  ## the asv pages of all measured commits, beside the documentation
 	cd stackfu_bench && ../$(BIN)/asv publish --html-dir ../docs/_build/html/asv

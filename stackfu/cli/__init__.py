@@ -10,6 +10,7 @@ import enum
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 __all__ = ["ExitCode", "main"]
 
@@ -27,21 +28,25 @@ class ExitCode(enum.IntEnum):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    import click
+    import typer
 
     from ..errors import InfeasibleError, NoEquilibriumError, StackfuError
     from .commands import app
+
+    # older versions of typer build on click, newer ones carry a copy: its errors are found through typer
+    usage_error: Any = typer.BadParameter.__mro__[1]
+    cli_error: Any = typer.BadParameter.__mro__[2]
 
     try:
         code = app(args=arguments, prog_name="stackfu", standalone_mode=False)
         sys.stdout.flush()
         return int(code or ExitCode.OK)
-    except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "stackfu"
-        return _complain(f"{_sentence(error.format_message())} (see {where} --help)", ExitCode.BAD_INPUT)
-    except click.ClickException as error:
-        return _complain(error.format_message(), ExitCode.BAD_INPUT)
-    except (KeyboardInterrupt, click.Abort):
+    except cli_error as error:
+        message = " ".join(error.format_message().split()).rstrip(".")
+        if isinstance(error, usage_error):
+            message += f" (see {error.ctx.command_path if error.ctx else 'stackfu'} --help)"
+        return _complain(message, ExitCode.BAD_INPUT)
+    except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -57,10 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{type(error).__name__}: {error} (a defect of stackfu; set STACKFU_TRACEBACK=1 to see where)",
             ExitCode.INTERNAL,
         )
-
-
-def _sentence(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")
 
 
 def _complain(message: str, code: ExitCode) -> int:

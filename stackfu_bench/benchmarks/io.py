@@ -93,6 +93,9 @@ class Start:
         return "import stackfu"
 
     def timeraw_help(self) -> str:
-        return (
-            "from stackfu.cli import main; import sys; sys.stdout = open('/dev/null', 'w'); main(['--help'])"
-        )
+        return """
+        import contextlib, io
+        from stackfu.cli import main
+        with contextlib.redirect_stdout(io.StringIO()):
+            main(["--help"])
+        """

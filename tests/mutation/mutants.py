@@ -21,10 +21,12 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GAME = ["tests/properties/test_formulas.py", "tests/properties/test_invariances.py"]
-FOLLOWERS = ["tests/followers", "tests/properties/test_solvers.py"]
-PRICE = ["tests/leader/test_price.py", "tests/leader/test_baselines.py", "tests/properties/test_solvers.py"]
-LEADER = ["tests/leader/test_certified.py", "tests/properties/test_solvers.py"]
+FORMULAS, INVARIANCES, STATEMENTS, SOLVERS = (
+    f"tests/properties/test_{name}.py" for name in ("formulas", "invariances", "statements", "solvers")
+)
+GAME = [FORMULAS, INVARIANCES, STATEMENTS]
+FOLLOWERS = [SOLVERS, STATEMENTS]
+LEADER = [SOLVERS]
 
 #: File: (functions whose bodies are mathematics, tests that must notice).
 TARGETS: dict[str, tuple[set[str], list[str]]] = {
@@ -63,8 +65,8 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     "stackfu/followers/verification.py": ({"_without", "_search", "gain"}, FOLLOWERS),
     "stackfu/followers/sweeps.py": ({"newton_polish"}, FOLLOWERS),
     "stackfu/followers/path.py": ({"_follow", "_shares"}, FOLLOWERS),
-    "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, PRICE),
-    "stackfu/leader/haipo.py": ({"budget_price", "_response"}, PRICE),
+    "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, LEADER),
+    "stackfu/leader/haipo.py": ({"budget_price", "_response"}, LEADER),
     "stackfu/leader/relaxation.py": ({"of", "squared_distances", "least_loss", "_least", "_values"}, LEADER),
 }
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -139,21 +141,124 @@ def mutate(source: str, functions: set[str], number: int) -> tuple[str, int, str
     )
 
 
-def run_tests(tree: Path, tests: list[str], limit: float) -> str:
+#: Extra arguments of property tests, beside the play or the game.
+SPECIAL = ("twins=False", "max_removed=0", "costs=", "interior=", "below_cost=", "distinct=False")
+ARGUMENTS: dict[str, object] = {"money": 7.0, "length": 2.0, "amount": 3.0, "shift": 0.25, "what": "costs"}
+
+
+def draw_plays(count: int) -> list[dict[str, object]]:
+    """Plays drawn once, as plain arrays, so that every mutant can rebuild them with its own classes."""
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    from stackfu import testing
+
+    drawn: list[dict[str, object]] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(testing.plays(max_clients=4))
+    def collect(play: testing.Play) -> None:
+        game, payments, x = play
+        known = game.embeddings.features
+        drawn.append(
+            {
+                "features": known is not None,
+                "data": game.embeddings.gram if known is None else known,
+                "sizes": game.all_sizes,
+                "removed": game.removed,
+                "costs": game.costs,
+                "weights": {
+                    n: getattr(game, n) for n in ("lambda_v", "lambda_s", "lambda_q", "loss_constant")
+                },
+                "payments": payments,
+                "x": x,
+            }
+        )
+
+    collect()
+    return drawn
+
+
+def rebuild(record: dict[str, object]) -> object:
+    """A play from plain arrays."""
+    import stackfu as sf
+    from stackfu import testing
+
+    make = sf.MeanEmbeddings.from_features if record["features"] else sf.MeanEmbeddings.from_gram
+    game = sf.StackelbergGame(
+        make(record["data"]),
+        record["sizes"],
+        removed=record["removed"],
+        costs=record["costs"],
+        **record["weights"],  # type: ignore[arg-type]
+    )
+    return testing.Play(game, record["payments"], record["x"])
+
+
+def notices(tree: Path, tests: list[str], plays: list[dict[str, object]]) -> str | None:
+    """The first property test that fails on the copy with the drawn plays, or None."""
+    import importlib.util
+    import inspect
+    import random
+
+    from hypothesis.errors import UnsatisfiedAssumption
+
+    for name in [n for n in sys.modules if n.split(".")[0] == "stackfu" and not n.endswith("_kernels")]:
+        del sys.modules[name]
+    sys.path.insert(0, str(tree))
+    sys.path.insert(0, str(tree / "tests/properties"))
+    rebuilt = [rebuild(record) for record in plays]
+    for file in tests:
+        spec = importlib.util.spec_from_file_location(Path(file).stem, tree / file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for name, test in vars(module).items():
+            inner = getattr(getattr(test, "hypothesis", None), "inner_test", None)
+            if inner is None:
+                continue
+            # the drawn plays are of the general kind; tests that ask for special ones are left out
+            decorators = inspect.getsource(test).split("def ")[0]
+            if any(word in decorators for word in SPECIAL):
+                continue
+            wanted = list(inspect.signature(inner).parameters)
+            for play in rebuilt:
+                values = {"play": play, "game": play.game, "random": random.Random(0), **ARGUMENTS}  # type: ignore[attr-defined]
+                if not set(wanted) <= set(values):
+                    break
+                if "form=" in decorators and play.game.embeddings.features is None:  # type: ignore[attr-defined]
+                    continue
+                try:
+                    inner(**{key: values[key] for key in wanted})
+                except UnsatisfiedAssumption:
+                    continue
+                except BaseException as error:
+                    return f"{name}: {type(error).__name__}"
+    return None
+
+
+def run_tests(tree: Path, tests: list[str], plays: list[dict[str, object]], limit: float) -> str:
     """Fork, run the tests on the copy, and say what happened; a timeout counts as noticed."""
     child = os.fork()
     if child == 0:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
+        if not os.environ.get("MUTANTS_SHOW"):
+            os.dup2(null, 1)
+            os.dup2(null, 2)
         os.chdir(tree)
-        sys.path.insert(0, str(tree))
         sys.dont_write_bytecode = True
-        import pytest
-
-        code = 3
+        code = 1
         try:
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", *tests]))
+            found = notices(tree, tests, plays)
+            print(found, flush=True)
+            code = 0 if found is None else 1
         finally:
             os._exit(code)
     began = time.monotonic()
@@ -173,12 +278,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only files whose name contains this")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds a mutant may run")
     parser.add_argument("--seconds", type=float, default=0.0, help="stop starting mutants after this long")
+    parser.add_argument("--plays", type=int, default=25, help="games to try on every mutant")
     parser.add_argument("--verbose", action="store_true", help="a line a mutant")
     arguments = parser.parse_args()
-    os.environ["HYPOTHESIS_PROFILE"] = "mutation"
     # what every mutant imports is loaded once, before forking
     import clarabel  # noqa: F401
 
+    plays = draw_plays(arguments.plays)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="mutants-"))
     ignore = shutil.ignore_patterns("__pycache__")
@@ -190,9 +296,8 @@ def main() -> int:
     for file, (functions, wanted) in TARGETS.items():  # the cheapest tests come first
         if arguments.only not in file:
             continue
-        tests = [t for t in wanted if any((folder / t).rglob("test_*.py")) or (folder / t).is_file()]
         source = (folder / file).read_text()
-        if run_tests(folder, tests, 900) != "survived":
+        if run_tests(folder, wanted, plays, 900) != "survived":
             print(f"{file}: the tests fail without any mutant", flush=True)
             continue
         places = sites(ast.parse(source), functions)
@@ -203,7 +308,7 @@ def main() -> int:
                 break
             mutant, line, text = mutate(source, functions, number)
             (folder / file).write_text(mutant)
-            outcome = run_tests(folder, tests, arguments.limit)
+            outcome = run_tests(folder, wanted, plays, arguments.limit)
             (folder / file).write_text(source)
             tally = counts.setdefault(file, {"killed": 0, "survived": 0, "timeout": 0})
             tally[outcome] += 1

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import stackfu as sf
 from stackfu import testing
 
 
@@ -235,14 +234,7 @@ def test_variance_is_the_weighted_mean_of_squared_distances(play):
     close(game.profile(x).to_clients, pairwise @ z - 0.5 * z @ pairwise @ z)
 
 
-@given(testing.plays(max_removed=0))
-@example(
-    testing.Play(
-        sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0]),
-        np.zeros(2),
-        np.array([0.5, 0.0]),
-    )
-)
+@given(testing.plays())
 def test_facing_nobody_there_is_nothing_to_gain_from_drift(play):
     game, p, _ = play
     x = np.zeros(game.count)

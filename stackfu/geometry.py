@@ -165,7 +165,7 @@ class FeatureGeometry(Geometry):
     @property
     def _large(self) -> bool:
         """Whether a pass over the rows is worth the jitted kernels."""
-        return self.count * self.features.shape[1] >= LARGE_PASS
+        return bool(self.count * self.features.shape[1] >= LARGE_PASS)
 
     def combine(self, weights: Array) -> Array:
         """``sum_k weights_k mu_k`` over the remaining clients, (D,), float64."""
@@ -188,7 +188,7 @@ class FeatureGeometry(Geometry):
         return out
 
     @cached_property
-    def gram(self) -> Array:  # type: ignore[override]
+    def gram(self) -> Array:
         if self.count > LARGEST_GRAM:
             raise InputError(
                 "embeddings",
@@ -199,7 +199,7 @@ class FeatureGeometry(Geometry):
         return frozen(centred @ centred.T)
 
     @cached_property
-    def original(self) -> tuple[Array, float]:  # type: ignore[override]
+    def original(self) -> tuple[Array, float]:
         shift = self.mean_original - self.mean_remaining
         pull = np.empty(self.count)
         for start in range(0, self.count, self._BLOCK):
@@ -208,7 +208,7 @@ class FeatureGeometry(Geometry):
         return frozen(pull), float(shift @ shift)
 
     @cached_property
-    def scale(self) -> float:  # type: ignore[override]
+    def scale(self) -> float:
         if self.count <= 2000:
             return float(self.pairwise.max(initial=0.0))
         return float(self.squared_distances(self.mean_remaining).max())

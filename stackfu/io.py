@@ -39,7 +39,7 @@ def save(thing: StackelbergGame | Equilibrium | Solution, path: str | os.PathLik
         arrays: dict[str, np.ndarray] = {}
         skeleton = _detach(record, arrays, "")
         arrays["record"] = np.array(json.dumps(_plain(skeleton), allow_nan=False))
-        _replace(target, lambda file: np.savez_compressed(file, **arrays))
+        _replace(target, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
     else:
         raise InputError("path", "must end in .json or .npz", value=str(target))
 
@@ -69,7 +69,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     if not isinstance(version, int) or version < 1:
         raise FileFormatError(f"{source}: the version {version!r} is not one this library wrote")
     if version > VERSION:
-        raise FileFormatError(f"{source}: written by a newer stackfu (file version {version}, this one reads {VERSION})")
+        raise FileFormatError(
+            f"{source}: written by a newer stackfu (file version {version}, this one reads {VERSION})"
+        )
     try:
         return _decode(record)
     except FileFormatError:
@@ -196,7 +198,9 @@ def _decode(record: dict[str, Any]) -> Any:
             seconds=record["seconds"],
             face=None
             if face is None
-            else Face(tuple(face["clients"]), frozen(face["lower"]), frozen(face["upper"]), face["dimension"]),
+            else Face(
+                tuple(face["clients"]), frozen(face["lower"]), frozen(face["upper"]), face["dimension"]
+            ),
         )
     if kind == "solution":
         equilibrium = _decode(record["equilibrium"])

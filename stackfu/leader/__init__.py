@@ -110,7 +110,9 @@ _CERTIFIED_OPTIONS = {
 def _known(options: dict[str, Any], names: set[str], method: str) -> dict[str, Any]:
     unknown = sorted(set(options) - names)
     if unknown:
-        raise InputError(unknown[0], f'is not an option of method "{method}"; those are {", ".join(sorted(names))}')
+        raise InputError(
+            unknown[0], f'is not an option of method "{method}"; those are {", ".join(sorted(names))}'
+        )
     return options
 
 
@@ -159,8 +161,12 @@ def _solve_certified(
     payment_weight = _non_negative("payment_weight", payment_weight)
     loss_weight = _non_negative("loss_weight", loss_weight)
     if (game.lam_v + game.lam_s) * loss_weight + payment_weight == 0:
-        raise InputError("lambda_v", "and lambda_s are both 0: the server does not care, there is nothing to optimise")
-    floor = max(_non_negative("min_total", min_total), _non_negative("min_samples", min_samples) / game.sizes.sum())
+        raise InputError(
+            "lambda_v", "and lambda_s are both 0: the server does not care, there is nothing to optimise"
+        )
+    floor = max(
+        _non_negative("min_total", min_total), _non_negative("min_samples", min_samples) / game.sizes.sum()
+    )
     if floor > 1.0 + 1e-12:
         name, value = ("min_total", min_total) if min_total > 1 else ("min_samples", min_samples)
         raise InfeasibleError(
@@ -209,7 +215,9 @@ def _solve_certified(
         status = Status.GAP_OPEN
     if not reproduced:
         status, message = Status.FAILED, "the payments, played back, do not reproduce the participation"
-    loss = equilibrium.server_loss + (game.finite_sample_penalty(equilibrium.participation) if finite_sample else 0.0)
+    loss = equilibrium.server_loss + (
+        game.finite_sample_penalty(equilibrium.participation) if finite_sample else 0.0
+    )
     return Solution(
         game=game,
         budget=budget,
@@ -244,9 +252,13 @@ def _cheapest_admissible(game: StackelbergGame, objective: Any) -> Array:
 
     bill = replace(objective, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
     everything = float(game.costs.sum())
-    run = certified(game, bill, gap=1e-3 * everything, time_limit=30.0, max_nodes=10_000, starts=(np.ones(game.count),))
+    run = certified(
+        game, bill, gap=1e-3 * everything, time_limit=30.0, max_nodes=10_000, starts=(np.ones(game.count),)
+    )
     if run.best.spend > objective.budget:
-        run = certified(game, bill, gap=1e-7 * everything, time_limit=30.0, max_nodes=10_000, starts=(run.best.x,))
+        run = certified(
+            game, bill, gap=1e-7 * everything, time_limit=30.0, max_nodes=10_000, starts=(run.best.x,)
+        )
     if run.bound > objective.budget:
         wanted = [f"total participation of at least {objective.floor:g}"] if objective.floor > 0 else []
         wanted += [f"a loss of at most {objective.loss_cap:g}"] if np.isfinite(objective.loss_cap) else []
@@ -273,7 +285,8 @@ def play_back(game: StackelbergGame, payments: Array, x: Array) -> tuple[Equilib
     # On a face of equilibria the solver lands on some point of it; x is another one, as its own residual shows.
     loss = game.server_loss(x)
     same = any(
-        abs(eq.total - meant.total) <= 1e-6 * meant.total and abs(eq.server_loss - loss) <= 1e-6 * abs(loss) for eq in played
+        abs(eq.total - meant.total) <= 1e-6 * meant.total and abs(eq.server_loss - loss) <= 1e-6 * abs(loss)
+        for eq in played
     )
     unique, reason = Uniqueness.UNKNOWN, "too many clients to enumerate all equilibria"
     if verdict is not None:

@@ -10,6 +10,7 @@ closed-form price of its profile. The incumbent starts at the equilibrium that a
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -99,7 +100,9 @@ class _Search:
         self.best: Candidate | None = None
         self.pool: list[Candidate] = []
         self.solves = 0
-        self.resolution = 0.1 * gap / self.problem.unit_loss  # inaccuracy of a bound that is not worth another try
+        self.resolution = (
+            0.1 * gap / self.problem.unit_loss
+        )  # inaccuracy of a bound that is not worth another try
 
     def program(self, kind: Kind, decided: npt.NDArray[np.int8], shift: int = 0) -> Relaxation:
         """The cone program for a set of volunteers, built once; ``shift`` tries another scaling."""
@@ -117,7 +120,7 @@ class _Search:
         if self.best is None:
             return -2
         tau = self.best.loss / self.problem.unit_loss - self.problem.constant
-        return round(np.log(max(tau, 1e-12)) / np.log(16.0))
+        return round(math.log(max(tau, 1e-12)) / math.log(16.0))
 
     def bound(self, low: float, high: float, decided: npt.NDArray[np.int8], enough: float) -> RelaxedPoint:
         """Lower bound on a box; an inaccurate answer is tried again at other scalings, each of whose bounds is valid."""
@@ -336,7 +339,9 @@ def certified(
         status = Status.INTERRUPTED
     if search.best is None:
         if status is Status.CERTIFIED and not heap and closed_bound == np.inf:
-            raise InfeasibleError("no payments satisfy the constraints: every box of total participation was refuted")
+            raise InfeasibleError(
+                "no payments satisfy the constraints: every box of total participation was refuted"
+            )
         raise InfeasibleError(f"no feasible payments were found ({status.value})")
     bound = min(lower(), search.best.value)
     return Run(search.best, bound, search.shadow_price(), tuple(history), status, counter, tuple(search.pool))

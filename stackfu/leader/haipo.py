@@ -34,7 +34,9 @@ from ..result import Equilibrium, Status
 __all__ = ["FractionalStep", "haipo"]
 
 
-def budget_price(game: StackelbergGame, k: int, share: float, profile: Profile, iterations: int = 200) -> float:
+def budget_price(
+    game: StackelbergGame, k: int, share: float, profile: Profile, iterations: int = 200
+) -> float:
     """``p_B,k`` with ``p x_k(p) = share``, the others as in ``profile``, by bisection on [share, max(share, c_k)]."""
     low, high = share, max(share, float(game.costs[k]))
     for _ in range(iterations):
@@ -167,7 +169,11 @@ def haipo(
         scale = max(float(np.ptp(g)), 1e-300)
         y, level, solved = step.bisect(g, low, high, 1e-9 * scale)
         exact, exact_level = step.dinkelbach(g, low, high)
-        record |= {"linearised_loss": eq.server_loss + level, "bisection_steps": solved, "cross_check": level - exact_level}
+        record |= {
+            "linearised_loss": eq.server_loss + level,
+            "bisection_steps": solved,
+            "cross_check": level - exact_level,
+        }
         if exact_level < level - 1e-6 * scale:  # never trust a point that the cross-check beats
             y = exact
         following = np.array(

@@ -136,7 +136,7 @@ class LeaderProblem:
     def squared_distances(self, z: Array) -> Array:
         """``d_k^2`` of a mixture, normalised."""
         m = self.factor.T @ z
-        return np.maximum(self.diagonal - 2.0 * self.factor @ m + m @ m, 0.0)
+        return np.asarray(np.maximum(self.diagonal - 2.0 * self.factor @ m + m @ m, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,18 +168,19 @@ class Relaxation:
         self._volunteer = volunteers
         # tau and c are expressed in units of a typical ||m||, which keeps the cone well scaled near its boundary
         self._unit = radius
-        n, r = problem.factor.shape
-        self._n, self._r = n, r
-        self._width = n + r + 2  # a, c = L'a / unit, tau / unit^2, lambda
+        self._n = len(problem.factor)
+        self._r = int(problem.factor.shape[1])
+        n, r = self._n, self._r
+        self._width: int = n + r + 2  # a, c = L'a / unit, tau / unit^2, lambda
         self._build_pattern()
         self._solver: Any = None
 
     # columns of end j
     def _a(self, j: int) -> npt.NDArray[np.intp]:
-        return j * self._width + np.arange(self._n)
+        return np.asarray(j * self._width + np.arange(self._n))
 
     def _c(self, j: int) -> npt.NDArray[np.intp]:
-        return j * self._width + self._n + np.arange(self._r)
+        return np.asarray(j * self._width + self._n + np.arange(self._r))
 
     def _tau(self, j: int) -> int:
         return j * self._width + self._n + self._r
@@ -289,13 +290,13 @@ class Relaxation:
             add(top + 2 + np.arange(r), self._c(j))
             top += r + 2
         self._height = top
-        i, j = np.concatenate(rows), np.concatenate(cols)
+        row, col = np.concatenate(rows), np.concatenate(cols)
         self._columns = ends * self._width + 1 + (n + 1 if self.kind == "narrow" else 0)
         # csc order of the coordinate list; the pattern has no duplicates
-        self._order = np.lexsort((i, j))
+        self._order = np.lexsort((row, col))
         indptr = np.zeros(self._columns + 1, dtype=np.int64)
-        np.add.at(indptr, j + 1, 1)
-        self._indices, self._indptr = i[self._order], np.cumsum(indptr)
+        np.add.at(indptr, col + 1, 1)
+        self._indices, self._indptr = row[self._order], np.cumsum(indptr)
         self._cones = [
             clarabel.ZeroConeT(self._equalities),
             clarabel.NonnegativeConeT(self._linear),
@@ -309,9 +310,9 @@ class Relaxation:
         ``||c_j|| <= lambda_j sqrt(R)`` with R the largest ``||mu_k||^2``, so an end contributes in proportion to its lambda.
         """
         largest = float(self.problem.diagonal.max())
-        tilted, shifted = 0.0, 0.0
+        tilted, shifted = np.zeros(self._n), 0.0
         if self.kind == "narrow":  # |tilt_k| <= a_k and |shift| <= 1
-            tilted, shifted = np.abs(slope[self._tilt]), abs(slope[self._shift])
+            tilted, shifted = np.abs(slope[self._tilt]), abs(float(slope[self._shift]))
         per_end = [
             min(slope[self._a(j)] - tilted)
             - shifted
@@ -323,7 +324,13 @@ class Relaxation:
         return float(min(per_end))
 
     def _values(
-        self, at: Array, inverse: Array, half: float, decided: npt.NDArray[np.int8], shrink: float, penalty: float
+        self,
+        at: Array,
+        inverse: Array,
+        half: float,
+        decided: npt.NDArray[np.int8],
+        shrink: float,
+        penalty: float,
     ) -> tuple[Array, Array, Array]:
         """Matrix values (csc order), right-hand side and objective for ends ``at``; ``inverse`` stands for 1/S there.
 
@@ -452,7 +459,9 @@ class Relaxation:
         least = self._least(slope) - float(b @ dual)
         if infeasible:  # a ray: feasible points would have to make up for more than they can
             bound = np.inf if least > 0 else p.least_loss
-            return RelaxedPoint(bound, nowhere, float("nan"), 0.0, float("nan"), False, 0.0 if least > 0 else np.inf)
+            return RelaxedPoint(
+                bound, nowhere, float("nan"), 0.0, float("nan"), False, 0.0 if least > 0 else np.inf
+            )
         bound = max(self._unit**2 * least + self._offset, p.least_loss)
         mass = np.array([max(x[self._a(j)].sum(), 0.0) for j in range(self.ends)])
         z = np.maximum(sum(x[self._a(j)] for j in range(self.ends)), 0.0)

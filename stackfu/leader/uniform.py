@@ -54,5 +54,9 @@ def uniform_price(
             f"so each needs its full cost (at least {game.costs.min():g})"
         )
     left = budget - best.spend
-    jump = "" if left <= 1e-6 * max(budget, best.spend) else f"; {left:.3g} of the budget is left because participation jumps"
+    jump = (
+        ""
+        if left <= 1e-6 * max(budget, best.spend)
+        else f"; {left:.3g} of the budget is left because participation jumps"
+    )
     return best, Status.CONVERGED, f"price {low:.6g}{jump}", tuple(history)

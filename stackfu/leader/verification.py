@@ -65,7 +65,9 @@ def _challenge(solution: Solution, objective: float, scale: float) -> list[str]:
         starts=(solution.participation,),
     )
     if run.best.value < solution.lower_bound - 1e-9 * scale:
-        return [f"payments worth {run.best.value:.9g} exist, below the stated lower bound {solution.lower_bound:.9g}"]
+        return [
+            f"payments worth {run.best.value:.9g} exist, below the stated lower bound {solution.lower_bound:.9g}"
+        ]
     if run.bound < solution.lower_bound - wanted - 1e-9 * scale:
         return [f"a fresh search only supports the bound {run.bound:.9g}, not {solution.lower_bound:.9g}"]
     return []

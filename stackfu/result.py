@@ -70,7 +70,8 @@ class Face:
 
     def __str__(self) -> str:
         spans = ", ".join(
-            f"x[{k}] in [{a:.4g}, {b:.4g}]" for k, a, b in zip(self.clients, self.lower, self.upper, strict=True)
+            f"x[{k}] in [{a:.4g}, {b:.4g}]"
+            for k, a, b in zip(self.clients, self.lower, self.upper, strict=True)
         )
         return f"{self.dimension}-dimensional face: {spans}"
 

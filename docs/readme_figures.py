@@ -9,12 +9,17 @@ BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->"
 MOST_ROWS = 8
 
 
+def rounded(ratio: float) -> str:
+    """Three digits, and no pretence of more."""
+    return f"{ratio:.2f}" if ratio < 10 else f"{float(f'{ratio:.3g}'):.0f}"
+
+
 def table() -> str:
     """The table, with the date and machine of every section."""
     files = sorted((ROOT / "stackfu_bench" / "results").glob("*.json"))
     if not files:
         return "No figures are committed yet.\n"
-    lines = ["| task | peer | ratio | wanted |", "|---|---|---:|---:|"]
+    lines = ["| task | peer | ratio | wanted | note |", "|---|---|---:|---:|---|"]
     origins = []
     for file in files:
         record = json.loads(file.read_text())
@@ -23,10 +28,12 @@ def table() -> str:
             rows = [row for row in rows if row["target"] is not None] or rows
         for row in rows:
             wanted = "" if row["target"] is None else f"{row['target']:.3g}"
-            lines.append(f"| {row['task']} | {row['peer']} | {row['ratio']:.2f} | {wanted} |")
+            cells = (row["task"], row["peer"], rounded(row["ratio"]), wanted, row["note"])
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         machine = record["machine"]
         origins.append(
-            f"{record['section']} {record['date'][:10]}, {machine['cpu']}, {machine['cores']} cores"
+            f"{record['section']} {record['date'][:10]}, {machine['cpu']}, {machine['cores']} cores, "
+            f"load {machine['load_at_start']:.1f} at the start"
         )
     return "\n".join([*lines, "", f"Measured: {'; '.join(origins)}."]) + "\n"
 

@@ -52,7 +52,7 @@ class PeerTables(SphinxDirective):
                 row["peer"],
                 f"{row['stackfu']:.4g} {row['unit']}",
                 f"{row['theirs']:.4g} {row['unit']}",
-                f"**{row['ratio']:.2f}**",
+                f"**{row['ratio']:.3g}**",
                 wanted,
                 row["note"],
             ]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stackfu_integration.federation.clients import Samples
+from stackfu_integration.models.classifier import Classifier
 from stackfu_integration.runtime import autocast
 
 __all__ = ["LocalTraining", "batches", "client_seed", "local_train"]
@@ -28,6 +29,11 @@ class LocalTraining:
     momentum: float = 0.0
     weight_decay: float = 0.0
     optimizer: Literal["sgd", "adam"] = "sgd"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a step is nothing but the gradient times the learning rate."""
+        return self.optimizer == "sgd" and self.momentum == 0.0 and self.weight_decay == 0.0
 
     def build(self, parameters: Iterable[nn.Parameter], ascend: bool = False) -> torch.optim.Optimizer:
         """Return the optimizer, reset as FedAvg resets it every round."""
@@ -74,6 +80,9 @@ def local_train(
     The result depends on the model's weights, the data, the seed and the settings and on nothing else.
     """
     device = torch.device("cpu") if device is None else device
+    head = _only_layer(model)
+    if head is not None and settings.is_plain and device.type == "cpu":
+        return _train_softmax(head, data, seed, settings, ascend)
     optimizer = settings.build([p for p in model.parameters() if p.requires_grad], ascend)
     processed = 0
     for indices in batches(len(data), settings, seed):
@@ -83,5 +92,34 @@ def local_train(
             loss = functional.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
+        processed += len(indices)
+    return processed
+
+
+def _only_layer(model: nn.Module) -> nn.Linear | None:
+    """Return the one linear layer that ``model`` consists of, if it does: a bare head, or a head on features."""
+    if isinstance(model, nn.Linear):
+        return model
+    if isinstance(model, Classifier) and isinstance(model.tail, nn.Identity):
+        return model.head
+    return None
+
+
+@torch.no_grad()
+def _train_softmax(head: nn.Linear, data: Samples, seed: int, settings: LocalTraining, ascend: bool) -> int:
+    """Train a softmax head by its gradient in closed form, ``(softmax(x W' + b) - onehot(y))' x / n``.
+
+    The same steps as automatic differentiation takes, only faster: a step on a small batch is so cheap that
+    bookkeeping would dominate it.
+    """
+    rate = -settings.learning_rate if ascend else settings.learning_rate
+    weight, bias = head.weight, head.bias
+    processed = 0
+    for indices in batches(len(data), settings, seed):
+        x = data.x[indices]
+        slope = torch.addmm(bias, x, weight.t()).softmax(1)
+        slope[torch.arange(len(indices)), data.y[indices]] -= 1.0
+        weight.addmm_(slope.t(), x, alpha=-rate / len(indices))
+        bias.sub_(slope.sum(0), alpha=rate / len(indices))
         processed += len(indices)
     return processed

@@ -297,6 +297,7 @@ class Relaxation:
         indptr = np.zeros(self._columns + 1, dtype=np.int64)
         np.add.at(indptr, col + 1, 1)
         self._indices, self._indptr = row[self._order], np.cumsum(indptr)
+        self._column_of = col[self._order]
         self._cones = [
             clarabel.ZeroConeT(self._equalities),
             clarabel.NonnegativeConeT(self._linear),
@@ -455,7 +456,9 @@ class Relaxation:
         if not np.isfinite(dual).all() or np.abs(dual).max() > 1e100:
             return RelaxedPoint(p.least_loss, nowhere, float("nan"), 0.0, float("nan"), False)
         dual = self._into_dual_cone(dual)
-        slope = self._matrix(data).T @ dual + (0.0 if infeasible else q)
+        slope = np.add.reduceat(data * dual[self._indices], self._indptr[:-1])  # A'y; no column is empty
+        if not infeasible:
+            slope = slope + q
         least = self._least(slope) - float(b @ dual)
         if infeasible:  # a ray: feasible points would have to make up for more than they can
             bound = np.inf if least > 0 else p.least_loss
@@ -478,8 +481,10 @@ class Relaxation:
         slack = abs(self._unit**2 * float(q @ x) + self._offset - bound)
         if status == "Solved":
             slack = 0.0
-        elif float(np.abs(self._matrix(data)[: self._equalities] @ x - b[: self._equalities]).max()) > 1e-7:
-            slack = np.inf
+        else:
+            reached = np.bincount(self._indices, data * x[self._column_of], self._height)
+            if float(np.abs(reached - b)[: self._equalities].max()) > 1e-7:
+                slack = np.inf
         return RelaxedPoint(bound, z, total, spread, price, kept and "Solved" in status, slack)
 
     def _matrix(self, data: Array) -> Any:

@@ -69,7 +69,7 @@ def by_evolution(game: sf.StackelbergGame, budget: float) -> tuple[np.ndarray, n
 
 
 def by_ipopt(
-    count: int, starts: int = 5
+    count: int, starts: int = 20
 ) -> Callable[[sf.StackelbergGame, float], tuple[np.ndarray, np.ndarray | None]]:
     """casadi and Ipopt on the complementarity-constrained program (products relaxed to 1e-8), best of several starts."""
     import casadi as ca
@@ -164,7 +164,7 @@ def run(quick: bool = False) -> list[Row]:
         began = time.process_time()
         payments, meant = solvers[game.count](game, budget)
         took = time.process_time() - began
-        record("Ipopt, 5 starts", judged(game, budget, payments, meant), np.nan, took)
+        record("Ipopt, 20 starts", judged(game, budget, payments, meant), np.nan, took)
 
     ours = np.array(losses["certified"])
     slack = 1e-6 * np.array(unpaid)
@@ -178,7 +178,7 @@ def run(quick: bool = False) -> list[Row]:
         )
         if name == "certified":
             note = f"largest gap {max(gaps):.1e} of the unpaid loss"
-        search = name in ("differential evolution", "Ipopt, 5 starts")
+        search = name in ("differential evolution", "Ipopt, 20 starts")
         rows.append(
             Row(
                 task=f"{len(cases)} games, equal budget",

@@ -10,7 +10,11 @@ def small_game(seed=0, count=5, removed=(0,), **options):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(count, 3)) * 0.4
     sizes = rng.integers(10, 200, size=count)
-    return sf.StackelbergGame(sf.MeanEmbeddings.from_features(features), sizes, removed, **options), features, sizes
+    return (
+        sf.StackelbergGame(sf.MeanEmbeddings.from_features(features), sizes, removed, **options),
+        features,
+        sizes,
+    )
 
 
 def naive_embedding(features, sizes, removed, x):
@@ -37,7 +41,9 @@ class TestFormulas:
         assert game.server_utility(p, x) == pytest.approx(-loss - p @ x, rel=1e-12)
         assert game.effectiveness_bound(x) == pytest.approx(2 * ((m - mu_n) ** 2).sum(), rel=1e-12)
         assert game.stability_bound(x) == pytest.approx(2 * ((m - mu_o) ** 2).sum(), rel=1e-12)
-        np.testing.assert_allclose(game.change_bounds(x, gaps=[1, 2, 3, 4]), 2 * d2 + [1, 2, 3, 4], rtol=1e-12)
+        np.testing.assert_allclose(
+            game.change_bounds(x, gaps=[1, 2, 3, 4]), 2 * d2 + [1, 2, 3, 4], rtol=1e-12
+        )
         np.testing.assert_allclose(game.profile(x).variance, game.profile(x).mixture @ d2, rtol=1e-12)
 
     def test_default_costs_are_proportional_to_data(self):

@@ -18,7 +18,9 @@ def game_of(kind):
         samples = [rng.normal(size=(n, 2)) for n in sizes]
         return sf.StackelbergGame(sf.MeanEmbeddings.from_samples(samples), sizes, (1,))
     features = rng.normal(size=(4, 2)).astype(np.float32)
-    return sf.StackelbergGame(sf.MeanEmbeddings.from_features(features), sizes, (1,), costs=[0.1, 0.2, 1e-300])
+    return sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(features), sizes, (1,), costs=[0.1, 0.2, 1e-300]
+    )
 
 
 @pytest.mark.parametrize("ending", [".json", ".npz"])

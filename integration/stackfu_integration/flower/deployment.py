@@ -10,11 +10,13 @@ typed by hand (``docs/how-to/flower.md``)."""
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import ipaddress
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -252,7 +254,7 @@ class Deployment:
         while not (state := self.status(run)).startswith("finished"):
             if time.monotonic() > deadline:
                 raise DeploymentError(f"run {run} is still {state}; logs are in {self.folder / 'logs'}")
-            time.sleep(1.0)
+            time.sleep(3.0)
         return state
 
     # ---------------------------------------------------------------- processes
@@ -271,6 +273,7 @@ class Deployment:
             stdout=stream,
             stderr=subprocess.STDOUT,
             env=self._environment,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         self._started.append(process)
         return process
@@ -317,6 +320,11 @@ class Deployment:
         for member in [parent, *parent.children(recursive=True)]:
             _signal(member.kill)
         process.wait(timeout=10.0)
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to end this process when the one that started it ends, however it ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _signal(send: Any) -> None:

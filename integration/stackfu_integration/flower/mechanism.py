@@ -772,9 +772,12 @@ class _Removal:
         have = self.ledger.by_client(self.name, "measure")
         gone = self._detail(self.name, "request")["gone"]
         payments = self.ledger.by_client(self.name, "payment")
+        final = f"unlearning {self.terms.rounds}"
+        faults = self.ledger.events(self.name, "fault")
+        silent = {e.client for e in faults if e.detail["phase"] == final}  # nobody waits for the dead twice
         asked = {}
         for client in nodes:
-            if client not in have and client not in gone:
+            if client not in have and client not in gone and client not in silent:
                 told = config(request=self.name)
                 if client in payments:
                     told["amount"] = payments[client].amount or 0.0

@@ -23,11 +23,10 @@ CONFIG = {
     "clients": 3,
     "removed": "0",
     "training_rounds": 1,
-    "rounds": 3,
+    "rounds": 2,
     "local_epochs": 1.0,
     "bandwidth": 3.0,
-    "wait": 60.0,
-    "timeout": 60.0,
+    "wait": 300.0,
 }
 
 
@@ -43,7 +42,7 @@ def test_certificates_are_for_the_loopback_address_and_keys_are_private(tmp_path
     assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
 
 
-def wait_for_row(path, kind: str, request: str = "r1", count: int = 1, timeout: float = 240.0) -> None:
+def wait_for_row(path, kind: str, request: str = "r1", count: int = 1, timeout: float = 600.0) -> None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if path.is_file():
@@ -56,32 +55,36 @@ def wait_for_row(path, kind: str, request: str = "r1", count: int = 1, timeout: 
 
 def test_a_deployment_survives_the_death_of_its_server_app_and_names_a_dead_node(tmp_path):
     run, before = tmp_path / "run", {p.pid for p in psutil.process_iter()}
+    ledger_file = run / "ledger.sqlite"
     with Deployment(tmp_path / "deployment", clients=3) as deployment:
         # a node whose key nobody registered is turned away
         make_node_key(deployment.folder / "keys", 99)
-        stranger = deployment.start_node(1, key=99)
+        deployment.start_node(1, key=99)
 
-        first = deployment.submit(folder=str(run), **CONFIG)
-        wait_for_row(run / "ledger.sqlite", "solution")
+        first = deployment.submit(folder=str(run), timeout=600.0, **CONFIG)
+        wait_for_row(ledger_file, "run", "")
+        began = time.monotonic()
+        wait_for_row(ledger_file, "solution")
+        exchange = (time.monotonic() - began) / 3  # roll call, training, embeddings, on this machine today
         assert deployment.kill_server_app()
         assert deployment.wait_for(first) != "finished:completed"
 
-        second = deployment.submit(folder=str(run), **CONFIG)
-        wait_for_row(run / "ledger.sqlite", "round", count=1)
+        second = deployment.submit(folder=str(run), timeout=10.0 + 3.0 * exchange, **CONFIG)
+        wait_for_row(ledger_file, "round")
         deployment.kill_node(LOST)
-        state = deployment.wait_for(second, timeout=400.0)
-        log = (deployment.folder / "logs" / "superlink.log").read_text()
-        assert state == "finished:completed", log[-3000:]
-        assert stranger.poll() != 0 or "joined twice" not in (run / "audit-r1.md").read_text()
-        assert (deployment.folder / "certificates" / "ca.crt").is_file()
+        wait_for_row(ledger_file, "closed")
+        assert deployment.wait_for(second) == "finished:completed"
+        stranger = (deployment.folder / "logs" / "supernode-1-key-99.log").read_text()
+        assert "Connection attempt failed" in stranger
+        assert "Receiving" not in stranger
     left = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before and _of(p, tmp_path)]
     assert left == []
 
     facts = json.loads((run / "audit-r1.json").read_text())
     clients = {c["client"]: c for c in facts["clients"]}
-    assert clients[LOST]["rounds_delivered"] < 3
+    assert clients[LOST]["rounds_delivered"] < 2
     assert clients[LOST]["paid"] < clients[LOST]["price"] * clients[LOST]["share"]
-    assert clients[1]["rounds_delivered"] == 3
+    assert clients[1]["rounds_delivered"] == 2
     assert clients[1]["paid"] == pytest.approx(clients[1]["price"] * clients[1]["share"])
     assert {f["client"] for f in facts["faults"]} == {LOST}
     assert facts["offers_made"] == 1  # the second server app found the offers of the first

@@ -57,7 +57,7 @@ class Uniqueness(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Face:
-    """A polytope of equilibria that share total participation S and mean embedding m.
+    """A polytope of equilibria that share total S and mean embedding m (or, rarely, only m as S varies).
 
     ``clients`` are the client numbers whose participation is not pinned down; each may lie anywhere in
     ``[lower, upper]`` as long as the others balance it; ``dimension`` is that of the polytope.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError, NoEquilibriumError
+from ..errors import ConvergenceError, InputError, NoEquilibriumError
 from ..geometry import Array
 from ..profile import Profile
 from ..result import Equilibria, Equilibrium, Face, Status, Uniqueness
@@ -231,7 +231,7 @@ def _by_path(
             chosen = _nearest(game, payments, start, path.roots)
             reason += "; this is the one that sequential best responses from the given start lead to"
     if chosen < 0:
-        raise NoEquilibriumError("the path found no equilibrium; its checks failed on the way")
+        raise ConvergenceError("the path found no equilibrium; its checks failed on the way")
     return _from_root(
         game, payments, path, path.roots[chosen], faces[chosen], uniqueness, reason, tolerance, began
     )

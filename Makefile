@@ -89,6 +89,7 @@ bench-publish: docs $(STAMP)-bench  ## the asv pages of all measured commits, be
 
 bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers
+	$(BIN)/python docs/readme_figures.py
 
 experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder, then tables and figures; resumes
 	for preset in $(PRESETS); do \

@@ -13,7 +13,6 @@ import stackfu as sf
 from stackfu.cli import ExitCode, main
 from stackfu.demo import digits_federation, digits_game
 
-
 # typer 0.20 calls a function of click that newer versions of click have renamed
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 
@@ -215,6 +214,21 @@ def test_explore_writes_a_page_beside_the_game(run, files, tmp_path):
     assert code == 0
     assert str(target) in out
     assert target.read_text().startswith("<!doctype html>")
+
+
+def test_tables_fit_a_narrow_terminal(run, files, monkeypatch):
+    from rich.console import Console
+
+    monkeypatch.setattr("stackfu.cli.tables.console", lambda: Console(width=80, highlight=False))
+    for command in (
+        ("solve", files / "game.json", "-b", 0.05),
+        ("equilibria", files / "game.json"),
+        ("frontier", files / "game.json", "-b", "0.0123,0.1"),
+    ):
+        _, out, _ = run(*command)
+        assert "…" not in out, command
+        assert max(map(len, out.splitlines())) <= 80
+    assert "lower bound" in out
 
 
 # -------------------------------------------------------------------- embed

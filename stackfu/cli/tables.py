@@ -34,7 +34,7 @@ _GOOD = {"CERTIFIED", "CONVERGED", "UNIQUE"}
 
 def console() -> Console:
     """Standard output; piped output is not squeezed into 80 columns."""
-    return Console() if sys.stdout.isatty() else Console(width=120, soft_wrap=False)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def number(value: float) -> str:
@@ -56,9 +56,10 @@ def verdict(name: str) -> Text:
 
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.caption_justify, table.caption_style = "left", "dim"
     for column in columns:
         left = column.startswith("<")
-        table.add_column(column.lstrip("<"), justify="left" if left else "right", no_wrap=not left)
+        table.add_column(column.lstrip("<"), justify="left" if left else "right", no_wrap=True)
     return table
 
 
@@ -75,38 +76,35 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
     """A row a client: what it owns, what it is paid, what it does and what it gets."""
     game = eq.game
     low, high = game.thresholds(eq.participation)
-    table = _table(
-        title,
-        "client",
-        "samples",
-        "distance",
-        "cost",
-        "payment",
-        "out below",
-        "full above",
-        "<takes part",
-        "utility",
-    )
+    thresholds = console().width >= 104  # the first columns to go where there is no room
+    columns = ["client", "samples", "distance", "cost", "payment", "<takes part", "utility"]
+    table = _table(title, *columns, *(["out below", "full above"] if thresholds else []))
     for k in range(min(game.count, MOST_ROWS)):
-        table.add_row(
+        row: list[str | Text] = [
             str(game.remaining[k]),
             f"{game.sizes[k]:g}",
             number(game.heterogeneity[k]),
             number(game.costs[k]),
             number(eq.payments[k]),
-            number(max(low[k], 0.0)),
-            number(max(high[k], 0.0)),
             bar(eq.participation[k]),
             number(eq.utilities[k]),
-        )
+        ]
+        if thresholds:
+            row += [number(max(low[k], 0.0)), number(max(high[k], 0.0))]
+        table.add_row(*row)
     if game.count > MOST_ROWS:
-        table.add_row("...", *[""] * 7, f"{game.count - MOST_ROWS} more")
+        table.add_row("...", f"{game.count - MOST_ROWS} more")
+    table.caption = (
+        f"distance: to {'the forgotten data' if game.removed else 'nothing, as nobody is forgotten'}"
+    )
+    if thresholds:
+        table.caption += "; out below, full above: payments at which it would, the others as they are"
     return table
 
 
 def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], title: str) -> Table:
     """A row a mechanism."""
-    table = _table(title, "<payments", "spend", "data used", "server loss", "no payments below", "<status")
+    table = _table(title, "<payments", "spend", "data used", "server loss", "lower bound", "<status")
     for name, eq, solution in rows:
         bound = (
             "" if solution is None or solution.lower_bound == -float("inf") else number(solution.lower_bound)
@@ -120,15 +118,12 @@ def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], t
 
 def equilibria_table(found: Equilibria, title: str) -> Table:
     """A row an equilibrium."""
-    table = _table(
-        title, "", "data used", "taking part", "fully", "spend", "server loss", "residual", "<status"
-    )
+    table = _table(title, "", "data used", "taking part", "spend", "server loss", "residual", "<status")
     for i, eq in enumerate(found):
         table.add_row(
             f"E{i + 1}",
             f"{eq.total:.4%}",
             f"{int((eq.participation > 0).sum())} of {found.game.count}",
-            str(int((eq.participation == 1).sum())),
             number(eq.spend),
             f"{eq.server_loss:.6g}",
             f"{eq.residual:.0e}",
@@ -139,9 +134,7 @@ def equilibria_table(found: Equilibria, title: str) -> Table:
 
 def frontier_table(frontier: Frontier, title: str) -> Table:
     """A row a budget."""
-    table = _table(
-        title, "budget", "spend", "data used", "server loss", "no payments below", "taking part", "<status"
-    )
+    table = _table(title, "budget", "spend", "data used", "server loss", "lower bound", "<status")
     for solution, bound in zip(frontier, frontier.lower_bounds, strict=True):
         table.add_row(
             number(solution.budget),
@@ -149,7 +142,6 @@ def frontier_table(frontier: Frontier, title: str) -> Table:
             f"{solution.equilibrium.total:.1%}",
             f"{solution.server_loss:.6g}",
             f"{bound:.6g}",
-            f"{int((solution.participation > 0).sum())} of {frontier.game.count}",
             verdict(solution.status.name),
         )
     return table
@@ -158,6 +150,7 @@ def frontier_table(frontier: Frontier, title: str) -> Table:
 def lemmas_table(report: LemmaReport) -> Table:
     """A row a statement: what is known of it for all games, and what it says about this one."""
     table = _table("The published statements at this game", "<statement", "<for all games", "<here")
+    table.columns[2].no_wrap = False
     for row in report:
         style = {"REFUTED": "red", "CORRECTED": "yellow"}.get(row.verdict.name, "green")
         table.add_row(row.name, Text(row.verdict.value, style=style), Text(row.meaning))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,23 @@ def wait_for_quiet(seconds: float = 0.1) -> None:
         if int(loads.read_text().split()[3].split("/")[0]) <= 1:  # this process itself
             return
         time.sleep(0.01)
+
+
+def busy(seconds: float = 3.0) -> bool:
+    """Whether other processes use more than a fifth of a core."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return False
+
+    def idle_and_total() -> tuple[int, int]:
+        fields = [int(x) for x in stat.read_text().splitlines()[0].split()[1:9]]
+        return fields[3] + fields[4], sum(fields)
+
+    idle, total = idle_and_total()
+    time.sleep(seconds)
+    idle_now, total_now = idle_and_total()
+    used = 1 - (idle_now - idle) / (total_now - total)
+    return used * (os.cpu_count() or 1) > 0.2
 
 
 def fitted_exponent(sizes: Sequence[float], times: Sequence[float]) -> float:

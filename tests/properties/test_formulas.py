@@ -5,6 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import stackfu as sf
 from stackfu import testing
 
 
@@ -244,3 +245,20 @@ def test_facing_nobody_there_is_nothing_to_gain_from_drift(play):
     assert game.best_response(p, x)[0] in (0.0, 0.5, 1.0)
     expected = {True: 1.0, False: 0.0}[bool(p[0] > game.costs[0])] if p[0] != game.costs[0] else 0.5
     assert game.best_response(p, x)[0] == expected
+
+
+@given(testing.games())
+def test_geometry_is_centred_at_the_remaining_mean(game):
+    rows, mu_n, mu_o = coordinates(game)
+    centred = rows - mu_n
+    close(game.geometry.gram, centred @ centred.T)
+    pull, square = game.geometry.original
+    close(pull, centred @ (mu_o - mu_n))
+    close(square, np.sum((mu_o - mu_n) ** 2))
+    close(game.geometry.scale, max(np.sum((a - b) ** 2) for a in rows for b in rows))
+
+
+def test_scale_of_very_many_clients_is_the_largest_distance_to_the_mean():
+    rows = np.random.default_rng(0).normal(size=(2001, 2))
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(rows), np.ones(2001))
+    assert game.geometry.scale == pytest.approx(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1).max())

@@ -50,8 +50,8 @@ class PeerTables(SphinxDirective):
             cells = [
                 row["task"],
                 row["peer"],
-                f"{row['stackfu']:.4g} {row['unit']}",
-                f"{row['theirs']:.4g} {row['unit']}",
+                f"{row['stackfu']:.4g}\u00a0{row['unit']}",
+                f"{row['theirs']:.4g}\u00a0{row['unit']}",
                 f"**{row['ratio']:.3g}**",
                 wanted,
                 row["note"],

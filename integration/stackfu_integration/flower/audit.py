@@ -45,7 +45,7 @@ def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
                 "rounds_agreed": committed.detail["rounds"] if committed else 0,
                 "rounds_delivered": delivered.get(client, 0),
                 "paid": payments[client].amount if client in payments else 0.0,
-                "measures": measures[client].detail if client in measures else {},
+                "measures": measures[client].detail["measures"] if client in measures else {},
             }
         )
     game, solution = ledger.last(request, "game"), ledger.last(request, "solution")
@@ -186,15 +186,15 @@ def render(facts: dict[str, Any]) -> str:
         lines += [f"Distance between the weights before and after: {_number(facts['model_moved'], 6)}.", ""]
     measured = [c for c in facts["clients"] if c["measures"]]
     if measured:
-        names = sorted({key.split(".", 1)[1] for c in measured for key in c["measures"]})
+        kinds = sorted({key.split(".", 1)[1] for c in measured for key in c["measures"]})
         rows = []
         for c in measured:
             row = [str(c["client"]), c["role"], f"{100 * c['share']:.0f} %"]
-            for name in names:
+            for name in kinds:
                 before, after = c["measures"].get(f"before.{name}"), c["measures"].get(f"after.{name}")
                 row.append(f"{_number(before)} → {_number(after)}")
             rows.append(row)
-        lines += [*_table(["client", "role", "share", *names], rows), ""]
+        lines += [*_table(["client", "role", "share", *kinds], rows), ""]
         lines += [
             "Each client measured the model before and after on its own data. `membership-auc` is the "
             "success of a confidence attack that tells the client's training samples from its unseen ones: "

@@ -29,6 +29,7 @@ from stackfu_integration.flower.protocol import (
     UNLEARN,
     numbers,
     read_numbers,
+    setting,
 )
 from stackfu_integration.flower.response import Offer
 
@@ -100,12 +101,12 @@ def add_mechanism(app: ClientApp, load: Callable[[Context], Participant]) -> Cli
     @app.query(action(EMBED))
     def embed(message: Message, context: Context) -> Message:
         participant, settings = load(context), _config(message)
-        request, features = str(settings["request"]), int(settings["features"])  # type: ignore[call-overload]
-        bandwidth, seed = float(settings["bandwidth"]), int(settings["seed"])  # type: ignore[arg-type,call-overload]
+        request, features = setting(settings, "request", str), setting(settings, "features", int)
+        bandwidth, seed = setting(settings, "bandwidth", float), setting(settings, "seed", int)
         mean = sf.client_features(participant.samples(_arrays(message)), bandwidth, features, seed)
         deviation = 0.0
         if "epsilon" in settings:
-            epsilon, delta = float(settings["epsilon"]), float(settings["delta"])  # type: ignore[arg-type]
+            epsilon, delta = setting(settings, "epsilon", float), setting(settings, "delta", float)
             deviation = gaussian_deviation(epsilon, delta, participant.size)
             asked = (request, bandwidth, features, seed, epsilon, delta, digest(_arrays(message)))
             mean = add_noise(mean, deviation, participant.noise_key, *asked)
@@ -119,32 +120,34 @@ def add_mechanism(app: ClientApp, load: Callable[[Context], Participant]) -> Cli
         if not isinstance(vectors, ArrayRecord):
             raise InputError("arrays", "must hold the public sum and the client's embedding")
         own = read_numbers(vectors, "own")
-        sent = context.state.get(f"stackfu-{settings['request']}")
+        sent = context.state.get(f"stackfu-{setting(settings, 'request', str)}")
         if isinstance(sent, ArrayRecord) and not np.array_equal(read_numbers(sent, "mean"), own):
             raise InputError("own", "the server did not repeat the embedding that this client sent")
         terms = ("price", "cost", "alpha", "lam", "share", "total", "noise", "own-noise")
-        values = {name.replace("-", "_"): float(settings[name]) for name in terms}  # type: ignore[arg-type]
+        values = {name.replace("-", "_"): setting(settings, name, float) for name in terms}
         offer = Offer(aggregate=read_numbers(vectors, "aggregate"), own=own, **values)
         return _reply(message, MetricRecord({"share": float(load(context).decide(offer))}))
 
     @app.train(action(UNLEARN))
     def unlearn(message: Message, context: Context) -> Message:
         settings = _config(message)
-        share = float(settings["share"])  # type: ignore[arg-type]
+        share = setting(settings, "share", float)
         arrays, used = load(context).train(_arrays(message), share, settings)
         # the metrics name the round, so that a late answer is never taken for the answer to a later question
-        metrics = MetricRecord({"num-examples": used, "server-round": int(settings["server-round"])})  # type: ignore[call-overload]
+        number = setting(settings, "server-round", int)
+        metrics = MetricRecord({"num-examples": used, "server-round": number})
         return _reply(message, metrics, arrays=arrays)
 
     @app.evaluate(action(MEASURE))
     def measure(message: Message, context: Context) -> Message:
-        participant, settings, values = load(context), _config(message), {}
+        participant, settings = load(context), _config(message)
+        values: dict[str, int | float | list[int] | list[float]] = {}
         if "amount" in settings:
-            participant.paid(float(settings["amount"]), settings)  # type: ignore[arg-type]
+            participant.paid(setting(settings, "amount", float), settings)
         for which in ("before", "after"):
             for name, value in participant.measure(_arrays(message, which)).items():
                 values[f"{which}.{name}"] = float(value)
-        return _reply(message, MetricRecord(values))  # type: ignore[arg-type]
+        return _reply(message, MetricRecord(values))
 
     return app
 

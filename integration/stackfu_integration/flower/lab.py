@@ -22,6 +22,7 @@ from stackfu_integration.federation import (
     local_train,
 )
 from stackfu_integration.flower.client import Participant
+from stackfu_integration.flower.protocol import setting
 from stackfu_integration.measures.forgetting import separation
 from stackfu_integration.models import Classifier, Identity
 
@@ -130,11 +131,11 @@ class LabParticipant(Participant):
         model = self._model(arrays)
         with torch.no_grad():
             parts = [model.features(x).float() for x in self._data.train.x.split(512)]
-        return torch.cat(parts).numpy().astype(np.float64)
+        return np.asarray(torch.cat(parts).numpy(), dtype=np.float64)
 
     def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
         """Train one round on the share that the seed draws."""
-        seed, number = int(config["seed"]), int(config["server-round"]) - 1  # type: ignore[call-overload]
+        seed, number = setting(config, "seed", int), setting(config, "server-round", int) - 1
         data = self._data.train.share(share, client_seed(seed, self.client, 0, _SHARE))
         model = self._model(arrays)
         local_train(model, data, client_seed(seed, self.client, number), self.settings)

@@ -204,7 +204,8 @@ class PaymentLedger:
                 values.append(value)
         condition = f"WHERE {' AND '.join(where)}" if where else ""
         rows = self._db.execute(f"SELECT {', '.join(_COLUMNS)} FROM events {condition} ORDER BY seq", values)
-        return [Event(*row[:7], json.loads(row[7]), row[8]) for row in rows]
+        named = (dict(zip(_COLUMNS, row, strict=True)) for row in rows)
+        return [Event(**{**row, "detail": json.loads(row["detail"])}) for row in named]
 
     def last(self, request: str, kind: str) -> Event | None:
         """Return the event of this kind with the highest round, if there is one."""

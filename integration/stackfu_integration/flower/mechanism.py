@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -157,7 +157,7 @@ class _Board:
     def noise(self) -> FloatArray:
         """``D sigma_k^2`` of the remaining clients."""
         kept = [self.clients.index(c) for c in self.remaining]
-        return self.features.shape[1] * self.deviations[kept] ** 2
+        return np.asarray(self.features.shape[1] * self.deviations[kept] ** 2)
 
     def offers(self, prices: FloatArray, x: FloatArray) -> dict[int, Offer]:
         """What every remaining client is told when ``x`` is announced."""
@@ -225,8 +225,8 @@ class UnlearningMechanism:
         last = self.ledger.last("", "round")
         done = 0 if last is None else last.round
         if done < rounds:
+            nodes = self._call(grid)
             with self._phase("train"):
-                nodes = self._call(grid)
                 arrays = initial if last is None else self.models.get(last.detail["model"])
 
                 def finished(outcome: RoundOutcome) -> None:
@@ -321,7 +321,7 @@ class _Removal:
 
     def open(self, removed: tuple[int, ...]) -> None:
         """Write the request down, or check that it is the one in the ledger."""
-        stated = {"removed": list(removed), "terms": asdict(self.terms)}
+        stated: dict[str, Any] = {"removed": list(removed), "terms": asdict(self.terms)}
         known = self.ledger.last(self.name, "request")
         if known is not None:
             if {key: known.detail[key] for key in stated} != stated:
@@ -787,10 +787,7 @@ class _Removal:
             for client, answer in answers.items():
                 if isinstance(answer, Refusal):
                     continue
-                record = answer.metric_records.get("metrics", {})
-                single = {name: float(v) for name, v in record.items() if not isinstance(v, list)}
-                finite = {name: v for name, v in single.items() if np.isfinite(v)}
-                self.ledger.add(self.name, "measure", client=client, **finite)
+                self.ledger.add(self.name, "measure", client=client, measures=_read_measures(answer))
         distance = sum(
             float(((after[name].numpy() - before[name].numpy()).astype(np.float64) ** 2).sum())
             for name in before
@@ -857,3 +854,18 @@ def _read_share(answer: RecordDict | Refusal) -> float | Refusal:
     if not (np.isfinite(share) and 0.0 <= share <= 1.0):
         return Refusal(f"takes part with a share of {share}")
     return share
+
+
+def _read_measures(answer: RecordDict) -> dict[str, float]:
+    """Take what a client measured, as long as it is numbers about the two models."""
+    found: dict[str, float] = {}
+    for name, value in answer.metric_records.get("metrics", MetricRecord()).items():
+        about = name.partition(".")
+        if (
+            about[0] in ("before", "after")
+            and about[2]
+            and not isinstance(value, list)
+            and np.isfinite(value)
+        ):
+            found[name] = float(value)
+    return found

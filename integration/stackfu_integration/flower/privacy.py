@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def largest_norm(deviation: float, features: int) -> float:
     >>> largest_norm(0.0, 256)
     1.000000001
     """
-    return 1.0 + 1e-9 + deviation * (np.sqrt(features) + 6.0)
+    return 1.0 + 1e-9 + deviation * (math.sqrt(features) + 6.0)
 
 
 def unbiased_gram(features: ArrayLike, deviations: ArrayLike) -> FloatArray:

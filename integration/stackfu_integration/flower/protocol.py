@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -34,9 +35,12 @@ __all__ = [
     "UNLEARN",
     "Refusal",
     "ask",
+    "config",
     "messages_to",
+    "metric",
     "numbers",
     "read_numbers",
+    "setting",
     "sort_replies",
 ]
 
@@ -131,6 +135,17 @@ def metric(content: RecordDict, name: str) -> float | int:
     if isinstance(value, list):
         raise TypeError(f"{name} is a list")
     return value
+
+
+_T = TypeVar("_T", str, int, float)
+
+
+def setting(record: ConfigRecord, name: str, kind: type[_T]) -> _T:
+    """Return an entry of a config record as text or number."""
+    value = record[name]
+    if isinstance(value, (list, bytes)):
+        raise TypeError(f"{name} must be one value")
+    return kind(value)
 
 
 def config(**entries: str | int | float | bool) -> ConfigRecord:

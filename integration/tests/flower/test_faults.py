@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from scene import REMOVED, SIZES, Averager, Scene, initial
 
-from stackfu_integration.flower.protocol import EMBED, RESPOND, TRAIN, UNLEARN
+from stackfu_integration.flower.protocol import EMBED, MEASURE, RESPOND, TRAIN, UNLEARN
 
 FAULTY = 5
 
@@ -325,6 +325,14 @@ def test_a_server_that_misquotes_an_embedding_gets_no_answer(scene):
     grid.behaviours[FAULTY] = when(RESPOND, misquoted)
     facts = scene.run(grid)
     assert "did not repeat the embedding" in problems(facts)
+
+
+def test_measures_are_numbers_about_the_models_and_nothing_else(scene):
+    odd = {"amount": 7.0, "client": 3, "before.": 1.0, "after.loss": float("nan"), "before.rank": 2.0}
+    scene.behaviours[FAULTY] = when(MEASURE, changed(**odd))
+    facts = scene.run()
+    measures = check_books(scene, facts)["measures"]
+    assert sorted(measures) == ["before.loss", "before.rank"]
 
 
 def test_sizes_are_known_to_the_tests():

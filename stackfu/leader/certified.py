@@ -86,7 +86,10 @@ class _Node:
 class _Search:
     """State of one branch and bound run; works in normalised units inside, in the game's units outside."""
 
-    def __init__(self, game: StackelbergGame, objective: Objective, gap: float = 0.0) -> None:
+    def __init__(
+        self, game: StackelbergGame, objective: Objective, gap: float = 0.0, time_limit: float = np.inf
+    ) -> None:
+        self.deadline = time.perf_counter() + time_limit
         self.game, self.objective = game, objective
         self.problem = LeaderProblem.of(
             game,
@@ -112,7 +115,9 @@ class _Search:
         if key not in self._programs:
             if len(self._programs) >= 64:
                 self._programs.pop(next(iter(self._programs)))
-            self._programs[key] = Relaxation(self.problem, kind, 4.0**exponent, volunteers)
+            self._programs[key] = Relaxation(
+                self.problem, kind, 4.0**exponent, volunteers, max(self.deadline - time.perf_counter(), 1.0)
+            )
         return self._programs[key]
 
     def _exponent(self) -> int:
@@ -134,7 +139,8 @@ class _Search:
             else:
                 better = other if other.slack < point.slack or not np.isfinite(point.total) else point
                 point = replace(better, bound=max(point.bound, other.bound))
-            if (point.slack <= self.resolution and other.solved) or point.bound >= enough:
+            settled = (point.slack <= self.resolution and other.solved) or point.bound >= enough
+            if settled or time.perf_counter() > self.deadline:
                 break
         assert point is not None
         return point
@@ -188,6 +194,24 @@ class _Search:
         if self.best is None or candidate.value < self.best.value:
             self.best = candidate
         return True
+
+    def blend(self, start: Array) -> None:
+        """Move from a feasible profile's mixture towards the ideal one as far as the budget goes; cheap at any size.
+
+        A mixture without volunteers needs ``S >= d_k^2 / theta_k`` for everyone, and costs least at the smallest such S.
+        """
+        p = self.problem
+        low, high = 0.0, 1.0
+        origin = self.game.profile(start).mixture
+        ideal = np.where(p.ideal > 1e-12, p.ideal, 0.0)
+        for step in range(30):
+            share = 1.0 if step == 0 else 0.5 * (low + high)
+            z = (1.0 - share) * origin + share * ideal
+            total = max(float((p.squared_distances(z) / p.theta).max()) * (1 + 1e-12), self.objective.floor)
+            fits = total * float((z / p.alpha).max()) <= 1.0 and self.offer(total * z / p.alpha)
+            if fits and step == 0:
+                return
+            low, high = (share, high) if fits else (low, share)
 
     def propose(self, node: _Node) -> None:
         """Turn a node's relaxed point into feasible profiles: fix its S, guess its volunteers, solve exactly."""
@@ -283,10 +307,11 @@ def certified(
 ) -> Run:
     """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
     began = time.perf_counter()
-    search = _Search(game, objective, gap)
+    search = _Search(game, objective, gap, time_limit)
     unit = search.problem.unit_loss
     for x in starts:
-        search.offer(x)
+        if search.offer(x) and objective.loss_weight:
+            search.blend(x)
     history: list[dict[str, Any]] = []
     status = Status.CERTIFIED
     heap: list[tuple[float, int, _Node]] = []
@@ -301,6 +326,9 @@ def certified(
         return np.inf if search.best is None else (search.best.value - gap) / unit
 
     try:
+        if search.best is not None and search.problem.least_loss * unit >= search.best.value - gap:
+            bound = min(search.problem.least_loss * unit, search.best.value)
+            return Run(search.best, bound, search.shadow_price(), (), status, 0, tuple(search.pool))
         root = search.node(objective.floor, 1.0, np.zeros(game.count, dtype=np.int8), -np.inf, target())
         heapq.heappush(heap, (root.bound, counter, root))
         search.propose(root)

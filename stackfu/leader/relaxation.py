@@ -121,15 +121,20 @@ class LeaderProblem:
         )
 
     @cached_property
-    def least_loss(self) -> float:
-        """Least objective over all mixtures, whatever they cost: nearest point of the clients' hull to the origin.
-
-        For any m, ``2 min_k <mu_k, m> - ||m||^2`` is a lower bound of ``||m'||^2`` over the hull, sharp at the nearest
-        point, which non-negative least squares finds.
-        """
+    def ideal(self) -> Array:
+        """The mixture whose embedding is nearest to the server's ideal, whatever it costs (non-negative least squares)."""
         system = np.vstack([self.factor.T, np.ones(len(self.factor))])
         z, _ = nnls(system, np.append(np.zeros(self.factor.shape[1]), 1.0))
-        m = self.factor.T @ (z / z.sum())
+        return np.asarray(z / z.sum())
+
+    @cached_property
+    def least_loss(self) -> float:
+        """Least objective over all mixtures, whatever they cost.
+
+        For any m, ``2 min_k <mu_k, m> - ||m||^2`` is a lower bound of ``||m'||^2`` over the clients' hull, sharp at the
+        nearest point.
+        """
+        m = self.factor.T @ self.ideal
         nearest = max(2.0 * float((self.factor @ m).min()) - float(m @ m), 0.0)
         return self.loss_weight * (nearest + self.constant)
 
@@ -160,9 +165,15 @@ class Relaxation:
     """
 
     def __init__(
-        self, problem: LeaderProblem, kind: Kind, radius: float, volunteers: npt.NDArray[np.bool_]
+        self,
+        problem: LeaderProblem,
+        kind: Kind,
+        radius: float,
+        volunteers: npt.NDArray[np.bool_],
+        time_limit: float = np.inf,
     ) -> None:
         self.problem = problem
+        self._time_limit = time_limit
         self.kind = kind
         self.ends = 2 if kind == "wide" else 1
         self._volunteer = volunteers
@@ -442,6 +453,7 @@ class Relaxation:
             settings.verbose = False
             settings.presolve_enable = False
             settings.chordal_decomposition_enable = False
+            settings.time_limit = self._time_limit
             settings.max_threads = 1 if self._n < 200 else 0
             settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = TOLERANCE
             nothing = sparse.csc_matrix((self._columns, self._columns))

@@ -121,8 +121,8 @@ def measure(clients: int, engine: str = "none", method: str = "auto") -> dict[st
             figures["participants"] = sum(c["share"] > 0 for c in facts["clients"])
             figures["paid"], figures["budget"] = facts["paid"], facts["budget"]
             figures["rows"] = len(mechanism.ledger.events())
+            mechanism.ledger.close()  # which also moves everything from the write-ahead log into the file
             figures["ledger_bytes"] = mechanism.ledger.path.stat().st_size
-            mechanism.ledger.close()
 
         began = time.perf_counter()
         if engine == "none":

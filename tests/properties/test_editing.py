@@ -42,7 +42,7 @@ class Session(RuleBasedStateMachine):
     @rule(target=found)
     def solve(self):
         eq = self.game.equilibrium(self.payments)
-        assert eq.residual == self.game.residual(self.payments, eq.participation)
+        assert abs(eq.residual - self.game.residual(self.payments, eq.participation)) <= 1e-14
         assert eq.verify(), eq.verify().message
         return eq
 

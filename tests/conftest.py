@@ -1,4 +1,7 @@
-"""Profiles of the property tests: the same examples every time, or (``deep``) thousands of new ones."""
+"""Profiles of the property tests: the same examples every time, or (``deep``) thousands of new ones.
+
+``HYPOTHESIS_EXAMPLES`` sets another number of examples for the deep profile, for an hour that is short.
+"""
 
 import os
 
@@ -7,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 settings.register_profile("test", derandomize=True, max_examples=20, deadline=None, database=None)
 settings.register_profile(
     "deep",
-    max_examples=2000,
+    max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "2000")),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -192,6 +192,8 @@ class Deployment:
             _signal(member.kill)
         psutil.wait_procs(alive, timeout=5.0)
         for process in self._started:
+            with suppress(ProcessLookupError):  # a child may have outlived its parent
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait(timeout=5.0)
         self._logs.close()
 
@@ -273,6 +275,7 @@ class Deployment:
             stdout=stream,
             stderr=subprocess.STDOUT,
             env=self._environment,
+            start_new_session=True,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         self._started.append(process)
@@ -313,12 +316,8 @@ class Deployment:
 
     @staticmethod
     def _kill(process: subprocess.Popen[bytes]) -> None:
-        try:
-            parent = psutil.Process(process.pid)
-        except psutil.NoSuchProcess:
-            return
-        for member in [parent, *parent.children(recursive=True)]:
-            _signal(member.kill)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=10.0)
 
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -148,16 +149,20 @@ class _Board:
     game: sf.StackelbergGame
     clipped: float  # what the nearest Gram matrix changed
 
-    @property
+    @cached_property
+    def _kept(self) -> list[int]:
+        place = {client: k for k, client in enumerate(self.clients)}
+        return [place[client] for client in self.remaining]
+
+    @cached_property
     def rows(self) -> FloatArray:
         """Embeddings of the remaining clients."""
-        return self.features[[self.clients.index(c) for c in self.remaining]]
+        return self.features[self._kept]
 
-    @property
+    @cached_property
     def noise(self) -> FloatArray:
         """``D sigma_k^2`` of the remaining clients."""
-        kept = [self.clients.index(c) for c in self.remaining]
-        return np.asarray(self.features.shape[1] * self.deviations[kept] ** 2)
+        return np.asarray(self.features.shape[1] * self.deviations[self._kept] ** 2)
 
     def offers(self, prices: FloatArray, x: FloatArray) -> dict[int, Offer]:
         """What every remaining client is told when ``x`` is announced."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from stackfu_integration.data import dirichlet_partition, load_dataset
 from stackfu_integration.federation import (
+    Client,
     Federation,
     LocalTraining,
     build_federation,
@@ -89,14 +90,26 @@ def initial_arrays(run_config: Mapping[str, Any]) -> ArrayRecord:
 
 
 class LabParticipant(Participant):
-    """One client of a lab federation."""
+    """One client of a lab federation, whose data is loaded when a message needs it."""
 
     def __init__(
-        self, federation: Federation, number: int, settings: LocalTraining, key: bytes | None = None
+        self,
+        federation: Callable[[], Federation],
+        number: int,
+        settings: LocalTraining,
+        key: bytes | None = None,
     ) -> None:
         torch.set_num_threads(1)  # the models are small, and sums keep their order
-        self.federation, self.settings, self.noise_key = federation, settings, key
-        self._number, self._data = number, federation.clients[number]
+        self._load, self._number, self.settings, self.noise_key = federation, number, settings, key
+
+    @cached_property
+    def federation(self) -> Federation:
+        """All clients; this one looks at its own data only."""
+        return self._load()
+
+    @property
+    def _data(self) -> Client:
+        return self.federation.clients[self._number]
 
     @classmethod
     def from_context(cls, context: Context) -> LabParticipant:
@@ -109,7 +122,7 @@ class LabParticipant(Participant):
         )
         key = context.node_config.get("noise-key")
         number = int(context.node_config["partition-id"])
-        return cls(load_federation(run), number, settings, str(key).encode() if key else None)
+        return cls(lambda: load_federation(run), number, settings, str(key).encode() if key else None)
 
     @property
     def client(self) -> int:

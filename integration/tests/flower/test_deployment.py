@@ -68,7 +68,7 @@ def test_a_deployment_survives_the_death_of_its_server_app_and_names_a_dead_node
         exchange = (time.monotonic() - began) / 3  # roll call, training, embeddings, on this machine today
         assert deployment.kill_server_app()
 
-        second = deployment.submit(folder=str(run), timeout=10.0 + 3.0 * exchange, **CONFIG)
+        second = deployment.submit(folder=str(run), timeout=10.0 + 2.0 * exchange, **CONFIG)
         wait_for_row(ledger_file, "round")
         deployment.kill_node(LOST)
         wait_for_row(ledger_file, "closed")

@@ -40,7 +40,38 @@ _HOME = {
 }
 _MODULES = ("catalog", "errors", "lemmas", "plot", "testing")
 
-__all__ = ["__version__", *_HOME, *_MODULES]
+__all__ = [
+    "Bandwidth",
+    "ConvergenceError",
+    "Equilibria",
+    "Equilibrium",
+    "FileFormatError",
+    "Frontier",
+    "InfeasibleError",
+    "InputError",
+    "MeanEmbeddings",
+    "NoEquilibriumError",
+    "NotInducibleError",
+    "Profile",
+    "Solution",
+    "StackelbergGame",
+    "StackfuError",
+    "Status",
+    "Uniqueness",
+    "Verification",
+    "VerificationError",
+    "__version__",
+    "catalog",
+    "client_features",
+    "errors",
+    "lemmas",
+    "load",
+    "median_bandwidth",
+    "mmd",
+    "plot",
+    "save",
+    "testing",
+]
 
 if TYPE_CHECKING:
     from . import catalog, errors, lemmas, plot, testing

@@ -134,7 +134,8 @@ def metric(content: RecordDict, name: str) -> float | int:
     value = record[name]
     if isinstance(value, list):
         raise TypeError(f"{name} is a list")
-    return value
+    number: float | int = value
+    return number
 
 
 _T = TypeVar("_T", str, int, float)

@@ -550,7 +550,7 @@ class _Removal:
         seconds = time.perf_counter() - began
         equilibrium = solution.equilibrium
         bound = float(solution.lower_bound)
-        certificate = {
+        certificate: dict[str, Any] = {
             "method": self.terms.method,
             "status": solution.status.name,
             "meaning": solution.status.value,

@@ -9,7 +9,7 @@ DATA_ROOT ?= data
 RUNS      ?= .experiments
 PRESETS   ?= digits ag-news cifar100 ag-news-finetune cifar100-finetune
 
-.PHONY: help demo test properties lint docs bench bench-full bench-publish bench-peers experiments dist dist-check clean
+.PHONY: help demo test properties mutants lint docs bench bench-full bench-publish bench-peers experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -67,6 +67,9 @@ test: $(STAMP)-test $(STAMP)-lab $(STAMP)-browser  ## install what the tests nee
 
 properties: $(STAMP)-test  ## thousands of examples a statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties
+
+mutants: $(STAMP)-test  ## break every formula once: which tests notice?
+	$(BIN)/python tests/mutation/mutants.py
 
 lint: $(STAMP)-lint $(STAMP)-test $(STAMP)-lab  ## ruff and mypy --strict
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -1,5 +1,7 @@
 """HAIPO and the uniform price, faithful and honest."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from leader_games import random_game
@@ -52,6 +54,34 @@ def test_haipo_keeps_its_history_and_its_budget():
             assert solution.server_loss <= min([*feasible, game.equilibrium().server_loss]) * (1 + 1e-12)
     assert sf.Status.CYCLED in statuses
     assert sf.Status.CONVERGED in statuses
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_haipo_minimises_the_linearised_loss(seed):
+    """Against all corners of the box of answers, from the definition of u~ in coordinates."""
+    rng = np.random.default_rng(seed)
+    points, sizes = rng.normal(size=(5, 3)), rng.integers(1, 9, size=5)
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points),
+        sizes,
+        (0,),
+        cost_scale=3.0,
+        lambda_v=0.7,
+        lambda_s=1.6,
+        loss_constant=0.8,
+    )
+    first = game.solve(0.4 * game.costs.sum(), method="haipo").history[0]
+    x = game.equilibrium(first["payments"]).participation
+    cap = 2 * first["payments"]  # the first payments are half of what the budget shares allow
+    answers = []
+    for k in range(4):
+        paid = [np.where(np.arange(4) == k, price, 0.0) for price in (0.0, cap[k])]
+        answers.append([game.alpha[k] * game.best_response(p, x)[k] for p in paid])
+    rows, mu_o = points[1:], sizes @ points / sizes.sum()
+    mu_n, mu_0 = game.alpha @ rows, game.profile(x).mixture @ rows
+    slope = 2 * (game.lam_v * (mu_0 - mu_n) + game.lam_s * (mu_0 - mu_o))
+    least = min(slope @ (np.array(y) @ rows / sum(y) - mu_0) for y in product(*answers) if sum(y) > 0)
+    assert first["linearised_loss"] == pytest.approx(game.server_loss(x) + least, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(12))

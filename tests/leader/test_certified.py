@@ -82,6 +82,26 @@ def test_relaxation_is_a_lower_bound_for_random_feasible_points(seed):
             assert found.loss >= bound * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("seed", [2, 12, 303])
+@pytest.mark.parametrize("options", [{}, {"payment_weight": 1.0}, {"finite_sample": True}], ids=str)
+def test_relaxation_at_the_optimum_is_sharp(seed, options):
+    """Around the optimum, its volunteers decided, every cone program gives the optimal value and no more."""
+    game, budget = random_game(seed, 4)
+    solution = game.solve(budget, time_limit=5.0, **options)
+    volunteers = (solution.participation == 1) & (solution.payments == 0)
+    decided = np.where(volunteers, VOLUNTEER, PAID).astype(np.int8)
+    problem = LeaderProblem.of(game, budget=budget, **options)
+    total = solution.equilibrium.total
+    for kind, width, error in (("point", 0.0, 1e-5), ("narrow", 1e-7, 1e-3), ("wide", 1e-3, 1e-2)):
+        low, high = max(total - width / 2, game.alpha[volunteers].sum()), min(total + width / 2, 1.0)
+        low, high = (low, high) if width else (total, total)
+        point = Relaxation(problem, kind, 0.25, volunteers).solve(low, high, decided)
+        size = max(abs(solution.objective), 1e-3 * problem.unit_loss)
+        assert point.bound * problem.unit_loss == pytest.approx(solution.objective, abs=error * size)
+        assert point.bound * problem.unit_loss <= solution.objective + 1e-6 * size
+        assert point.total == pytest.approx(total, abs=width + 1e-9)
+
+
 def test_error_of_the_bound_falls_faster_than_the_width():
     """Ten times narrower, and the bound at an optimum that the budget binds is typically much more than ten times closer."""
     ratios = []

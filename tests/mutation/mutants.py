@@ -3,16 +3,20 @@
 A mutant changes one operator, comparison, constant or function of the mathematics in :data:`TARGETS`: plus
 and minus, times and divided by, the direction of a comparison, min and max, a factor, a sign. Each runs in
 a forked process on a copy of the package, against the tests of its own stage, until the first failure. A
-mutant that no test notices has survived.
+mutant that no test notices has survived. Compiled kernels run as plain Python here, so that they can be broken
+without compiling them again.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import copy
+import itertools
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -21,14 +25,35 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FORMULAS, INVARIANCES, STATEMENTS, SOLVERS = (
-    f"tests/properties/test_{name}.py" for name in ("formulas", "invariances", "statements", "solvers")
+FORMULAS, INVARIANCES, STATEMENTS = (
+    f"tests/properties/test_{name}.py" for name in ("formulas", "invariances", "statements")
 )
 GAME = [FORMULAS, INVARIANCES, STATEMENTS]
-FOLLOWERS = [SOLVERS, STATEMENTS]
-LEADER = [SOLVERS]
+PATH, SWEEPS, DYNAMICS, JUDGES = (
+    f"tests/followers/test_{name}.py" for name in ("path", "sweeps", "dynamics", "follower_judges")
+)
+PRICE, BASELINES, CERTIFIED, FRONTIER = (
+    f"tests/leader/test_{name}.py" for name in ("price", "baselines", "certified", "frontier")
+)
+ON_THE_PATH = (
+    "catalog or touching or square or continuum or everybody_ties or (tiny_weights and 1e-09) or numpy_reference or "
+    "level_agrees or overpaid or payments_equal or a_paid_twin or ties_on_a_lattice"
+)
+OPTIMUM = (
+    "(two_clients and ([1] or [7] or [11] or [22] or [54])) or (three_clients and ([104] or [119])) or "
+    "(lower_bound_for_random and ([200] or [203] or [205] or [210])) or shadow or finite_sample or cheapest_way or "
+    "unconstrained or floor_on or time_limit or callback or full_participation_price or zero_budget or "
+    "(gap_closes and [301-8]) or within_the_dual_cone or relaxation_at"
+)
 
-#: File: (functions whose bodies are mathematics, tests that must notice).
+
+def chosen(words: str, *files: str) -> list[str]:
+    """Arguments of pytest: the tests of some files whose names match."""
+    return ["-k", words, *files]
+
+
+#: File: (functions whose bodies are mathematics, tests that must notice). A list that starts with ``-k`` goes to pytest,
+#: another one names property tests that are played on games drawn once.
 TARGETS: dict[str, tuple[set[str], list[str]]] = {
     "stackfu/game.py": (
         {
@@ -61,13 +86,73 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         {"__init__", "pairwise", "mixture", "original", "squared_distances", "combine", "scale", "gram"},
         GAME,
     ),
-    "stackfu/followers/homogeneous.py": ({"homogeneous_equilibrium"}, FOLLOWERS),
-    "stackfu/followers/verification.py": ({"_without", "_search", "gain"}, FOLLOWERS),
-    "stackfu/followers/sweeps.py": ({"newton_polish"}, FOLLOWERS),
-    "stackfu/followers/path.py": ({"_follow", "_shares"}, FOLLOWERS),
-    "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, LEADER),
-    "stackfu/leader/haipo.py": ({"budget_price", "_response"}, LEADER),
-    "stackfu/leader/relaxation.py": ({"of", "squared_distances", "least_loss", "_least", "_values"}, LEADER),
+    "stackfu/followers/reference.py": (
+        {"follow_slowly", "_solve", "_real_roots", "_last_root"},
+        chosen("numpy_reference or profiles_along", PATH),
+    ),
+    "stackfu/followers/qp.py": (
+        {"level_profile", "bisect_total", "_finish"},
+        chosen("level_agrees or profiles_along or bisection or (sweeps_and_qp and -3)", PATH, SWEEPS),
+    ),
+    "stackfu/followers/faces.py": (
+        {"equilibrium_face", "_dependences", "_face", "span_of"},
+        chosen("face or square or continuum or dependent or twin", PATH, JUDGES),
+    ),
+    "stackfu/followers/homogeneous.py": ({"homogeneous_equilibrium"}, chosen("homogeneous", PATH)),
+    "stackfu/followers/dynamics.py": ({"_joint", "_sequential"}, chosen("rounds or convergence or fall", DYNAMICS)),
+    "stackfu/followers/diagnostics.py": (
+        {"best_response_jacobian", "sufficient_bounds", "diagnose", "_observed_rate"},
+        chosen("jacobian or simplex or diagnostics or papers_condition", JUDGES),
+    ),
+    "stackfu/followers/verification.py": (
+        {"verify_equilibrium", "_largest_gain", "_without", "_search"},
+        chosen("true_equilibria or flattering or search_never or verified_alike or search_finds", JUDGES),
+    ),
+    "stackfu/followers/path.py": ({"_follow", "_shares"}, chosen(ON_THE_PATH, PATH)),
+    "stackfu/followers/sweeps.py": ({"newton_polish"}, chosen("newton or (sweeps_and_qp and -3)", SWEEPS)),
+    "stackfu/followers/_sweep_kernels.py": (
+        {"respond", "violation", "sweep_gram", "sweep_features", "undecided"},
+        chosen("rounds or (sweeps_and_qp and -3) or screening_decides", DYNAMICS, SWEEPS),
+    ),
+    "stackfu/followers/_path_kernels.py": (
+        {
+            "append",
+            "remove",
+            "room",
+            "solve",
+            "expand",
+            "first_violation",
+            "evaluate",
+            "bracketed_root",
+            "roots_between",
+            "keeps_sign",
+            "polish",
+            "violation_at",
+            "follow",
+        },
+        chosen(ON_THE_PATH, PATH),
+    ),
+    "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, chosen("test_", PRICE)),
+    "stackfu/leader/haipo.py": (
+        {"budget_price", "_response", "_price_of", "bisect", "dinkelbach", "haipo"},
+        chosen("fractional or budget_price or haipo", BASELINES),
+    ),
+    "stackfu/leader/uniform.py": ({"uniform_price"}, chosen("uniform", BASELINES)),
+    "stackfu/leader/homogeneous.py": ({"buy_data"}, chosen("alike", CERTIFIED)),
+    "stackfu/leader/relaxation.py": (
+        {"of", "ideal", "least_loss", "squared_distances", "_least", "_values", "solve", "_into_dual_cone"},
+        chosen(OPTIMUM, CERTIFIED),
+    ),
+    # branching order and the guesses of feasible profiles (split, propose, blend) decide how long a search takes, not its answer
+    "stackfu/leader/certified.py": (
+        {"realise", "value", "shadow_price", "node", "certified"},
+        chosen(OPTIMUM, CERTIFIED),
+    ),
+    "stackfu/leader/frontier.py": ({"lower_bounds", "saturation_budget"}, chosen("test_", FRONTIER)),
+    "stackfu/leader/verification.py": (
+        {"verify_solution", "_challenge"},
+        chosen("Verification", CERTIFIED),
+    ),
 }
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.Gt, ast.Gt: ast.Lt,
@@ -102,10 +187,12 @@ def sites(tree: ast.AST, functions: set[str]) -> list[tuple[int, str]]:
 def _mathematics(tree: ast.AST, functions: set[str]) -> list[ast.AST]:
     """Nodes of the chosen functions, without error messages and raised errors."""
     out: list[ast.AST] = []
+    seen: set[int] = set()
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, (ast.Raise, ast.JoinedStr)):
+        if isinstance(node, (ast.Raise, ast.JoinedStr)) or id(node) in seen:
             return
+        seen.add(id(node))
         out.append(node)
         for child in ast.iter_child_nodes(node):
             visit(child)
@@ -143,6 +230,8 @@ def mutate(source: str, functions: set[str], number: int) -> tuple[str, int, str
 
 #: Extra arguments of property tests, beside the play or the game.
 SPECIAL = ("twins=False", "max_removed=0", "costs=", "interior=", "below_cost=", "distinct=False")
+#: pytest warns of what was imported before it started.
+REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"
 ARGUMENTS: dict[str, object] = {"money": 7.0, "length": 2.0, "amount": 3.0, "shift": 0.25, "what": "costs"}
 
 
@@ -209,9 +298,6 @@ def notices(tree: Path, tests: list[str], plays: list[dict[str, object]]) -> str
 
     from hypothesis.errors import UnsatisfiedAssumption
 
-    for name in [n for n in sys.modules if n.split(".")[0] == "stackfu" and not n.endswith("_kernels")]:
-        del sys.modules[name]
-    sys.path.insert(0, str(tree))
     sys.path.insert(0, str(tree / "tests/properties"))
     rebuilt = [rebuild(record) for record in plays]
     for file in tests:
@@ -244,10 +330,22 @@ def notices(tree: Path, tests: list[str], plays: list[dict[str, object]]) -> str
     return None
 
 
-def run_tests(tree: Path, tests: list[str], plays: list[dict[str, object]], limit: float) -> str:
-    """Fork, run the tests on the copy, and say what happened; a timeout counts as noticed."""
+def first_failure(arguments: list[str]) -> str | None:
+    """What pytest says of the chosen tests on the copy, or None if all pass."""
+    import pytest
+
+    code = pytest.main(["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-W", REWRITTEN, *arguments])
+    return None if code == 0 else str(code)
+
+
+def run_tests(tree: Path, tests: list[str], plays: list[dict[str, object]], limit: int) -> tuple[str, float]:
+    """Fork, run the tests on the copy, and say what happened and how much processor time it took.
+
+    A mutant that loops is stopped by its processor time, so a busy machine does not make one look noticed.
+    """
     child = os.fork()
     if child == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         null = os.open(os.devnull, os.O_WRONLY)
         if not os.environ.get("MUTANTS_SHOW"):
             os.dup2(null, 1)
@@ -256,35 +354,40 @@ def run_tests(tree: Path, tests: list[str], plays: list[dict[str, object]], limi
         sys.dont_write_bytecode = True
         code = 1
         try:
-            found = notices(tree, tests, plays)
+            for name in [n for n in sys.modules if n.split(".")[0] == "stackfu"]:
+                del sys.modules[name]
+            sys.path.insert(0, str(tree))
+            found = first_failure(tests) if tests[0] == "-k" else notices(tree, tests, plays)
             print(found, flush=True)
             code = 0 if found is None else 1
         finally:
             os._exit(code)
-    began = time.monotonic()
-    while time.monotonic() - began < limit:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
-        time.sleep(0.05)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "timeout"
+    _, status, usage = os.wait4(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    outcome = "survived" if code == 0 else "timeout" if code in (-signal.SIGXCPU, -signal.SIGKILL) else "killed"
+    return outcome, usage.ru_utime + usage.ru_stime
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sample", type=int, default=0, help="at most this many mutants a file (0: all)")
     parser.add_argument("--only", default="", help="only files whose name contains this")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds a mutant may run")
+    parser.add_argument("--limit", type=int, default=60, help="processor seconds a mutant may use, if four times its tests are more")
     parser.add_argument("--seconds", type=float, default=0.0, help="stop starting mutants after this long")
     parser.add_argument("--plays", type=int, default=25, help="games to try on every mutant")
     parser.add_argument("--verbose", action="store_true", help="a line a mutant")
     arguments = parser.parse_args()
+    os.environ |= {"NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1", "HYPOTHESIS_PROFILE": "mutation"}
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     # what every mutant imports is loaded once, before forking
     import clarabel  # noqa: F401
+    import cvxpy  # noqa: F401
+    import numba  # noqa: F401
+    import pytest  # noqa: F401
+    import scipy.optimize  # noqa: F401
 
-    plays = draw_plays(arguments.plays)
+    drawn = any(arguments.only in file and tests[0] != "-k" for file, (_, tests) in TARGETS.items())
+    plays = draw_plays(arguments.plays) if drawn else []
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="mutants-"))
     ignore = shutil.ignore_patterns("__pycache__")
@@ -292,31 +395,42 @@ def main() -> int:
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, folder / name)
+    compileall.compile_dir(folder, quiet=2)  # a mutant compiles its own file only
     counts: dict[str, dict[str, int]] = {}
-    for file, (functions, wanted) in TARGETS.items():  # the cheapest tests come first
+    jobs: list[list[tuple[str, int, str]]] = []
+    for file, (functions, _) in TARGETS.items():
         if arguments.only not in file:
             continue
-        source = (folder / file).read_text()
-        if run_tests(folder, wanted, plays, 900) != "survived":
-            print(f"{file}: the tests fail without any mutant", flush=True)
+        places = sites(ast.parse((folder / file).read_text()), functions)
+        chosen_places = random.Random(0).sample(places, min(arguments.sample or len(places), len(places)))
+        print(f"{file}: {len(chosen_places)} of {len(places)} places", flush=True)
+        jobs.append([(file, number, change) for number, change in chosen_places])
+    broken: set[str] = set()
+    limits: dict[str, int] = {}
+    # one mutant of every file in turn, so that a run that is cut short has looked at all of them
+    for file, number, change in filter(None, itertools.chain(*itertools.zip_longest(*jobs))):
+        if file in broken or (arguments.seconds and time.monotonic() - began > arguments.seconds):
             continue
-        places = sites(ast.parse(source), functions)
-        if arguments.sample and len(places) > arguments.sample:
-            places = sorted(random.Random(0).sample(places, arguments.sample))
-        for number, change in places:
-            if arguments.seconds and time.monotonic() - began > arguments.seconds:
-                break
-            mutant, line, text = mutate(source, functions, number)
-            (folder / file).write_text(mutant)
-            outcome = run_tests(folder, wanted, plays, arguments.limit)
-            (folder / file).write_text(source)
-            tally = counts.setdefault(file, {"killed": 0, "survived": 0, "timeout": 0})
-            tally[outcome] += 1
-            if arguments.verbose:
-                print(f"{outcome} {file}:{line} {change}", flush=True)
-            if outcome == "survived":
-                print(f"SURVIVED {file}:{line} {change}: {text}", flush=True)
-        print(f"{file}: {counts.get(file)}", flush=True)
+        functions, wanted = TARGETS[file]
+        if file not in counts:
+            outcome, used = run_tests(folder, wanted, plays, 900)
+            if outcome != "survived":
+                print(f"{file}: the tests fail without any mutant", flush=True)
+                broken.add(file)
+                continue
+            limits[file] = min(int(4 * used + 4), arguments.limit)
+            counts[file] = {"killed": 0, "survived": 0, "timeout": 0}
+            print(f"{file}: {used:.1f} s without a mutant", flush=True)
+        source = (folder / file).read_text()
+        mutant, line, text = mutate(source, functions, number)
+        (folder / file).write_text(mutant)
+        outcome, used = run_tests(folder, wanted, plays, limits[file])
+        (folder / file).write_text(source)
+        counts[file][outcome] += 1
+        if arguments.verbose or outcome == "survived":
+            print(f"{outcome} {used:.1f} s {file}:{line} {change}: {text}", flush=True)
+    for file, tally in counts.items():
+        print(f"{file}: {tally}", flush=True)
     total = {key: sum(c[key] for c in counts.values()) for key in ("killed", "survived", "timeout")}
     share = 1 - total["survived"] / max(sum(total.values()), 1)
     print(f"total {total}: {share:.1%} caught")

@@ -253,10 +253,12 @@ class Deployment:
     def wait_for(self, run: int, timeout: float | None = None) -> str:
         """Wait until a run is over and return its final state."""
         deadline = time.monotonic() + (self.patience if timeout is None else timeout)
+        pause = 1.0
         while not (state := self.status(run)).startswith("finished"):
             if time.monotonic() > deadline:
                 raise DeploymentError(f"run {run} is still {state}; logs are in {self.folder / 'logs'}")
-            time.sleep(3.0)
+            time.sleep(pause)
+            pause = min(1.5 * pause, 15.0)  # every look starts a process, which takes its share of the cores
         return state
 
     # ---------------------------------------------------------------- processes

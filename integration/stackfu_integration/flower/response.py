@@ -39,6 +39,23 @@ class Offer:
     noise: float = 0.0
     own_noise: float = 0.0
 
+    @property
+    def others(self) -> float:
+        """``S_0``: what all the others would bring."""
+        rest = self.total - self.alpha * self.share
+        return (
+            rest if rest > 1e-12 * self.total else 0.0
+        )  # the difference of two equal sums is a rounding error
+
+    @property
+    def squared_gap(self) -> float:
+        """``|a_0 - S_0 mu_k|^2`` without the bias of the noise; negative where the noise is larger than the gap."""
+        brought, others = self.alpha * self.share, self.others
+        gap = self.aggregate - brought * self.own - others * self.own
+        # the noise of the others' sum, and of the own embedding, which enters S_0 times
+        bias = self.noise - brought**2 * self.own_noise + others**2 * self.own_noise
+        return float(gap @ gap) - bias
+
     def best_response(self) -> float:
         """Return the share of its data with which the client does best, the others fixed.
 
@@ -49,14 +66,8 @@ class Offer:
         >>> round(offer.best_response(), 6)
         0.587401
         """
-        brought = self.alpha * self.share
-        others = self.total - brought
-        if others <= 1e-12 * self.total:
-            others = 0.0  # the difference of two equal sums
-        gap = self.aggregate - brought * self.own - others * self.own
-        # the noise of the others' sum and of the own embedding, which enters S_0 times
-        bias = self.noise - brought**2 * self.own_noise + others**2 * self.own_noise
-        q = max(float(gap @ gap) - bias, 0.0) if others > 0.0 else 0.0
+        others = self.others
+        q = max(self.squared_gap, 0.0) if others > 0.0 else 0.0
         w = (self.cost - self.price) / (2.0 * self.lam * self.alpha)
         if w > 0.0:
             return float(np.clip((np.cbrt(q / w) - others) / self.alpha, 0.0, 1.0))

@@ -61,15 +61,23 @@ def test_the_noise_is_taken_out_of_the_reply():
     """Averaged over noise, the squared gap that a client computes is the true one."""
     rng = np.random.default_rng(0)
     rows, sigma = rng.normal(size=(5, 30)) / 8, np.array([0.05, 0.02, 0.1, 0.0, 0.07])
-    y = np.array([0.1, 0.2, 0.05, 0.15, 0.1])
-    k, alpha, features = 2, 0.1, 30
+    y = np.array([0.1, 0.2, 0.35, 0.15, 0.1])
+    k, alpha, features = 2, 0.4, 30
     found = []
     for _ in range(4000):
         seen = rows + sigma[:, None] * rng.normal(size=rows.shape)
-        others = y.sum() - y[k]
-        gap = y @ seen - y[k] * seen[k] - others * seen[k]
-        noise, own = features * float(y**2 @ sigma**2), features * sigma[k] ** 2
-        found.append(gap @ gap - (noise - y[k] ** 2 * own + others**2 * own))
+        offer = Offer(
+            price=0.0,
+            cost=1.0,
+            alpha=alpha,
+            lam=1.0,
+            share=y[k] / alpha,
+            total=y.sum(),
+            aggregate=y @ seen,
+            own=seen[k],
+            noise=features * float(y**2 @ sigma**2),
+            own_noise=features * sigma[k] ** 2,
+        )
+        found.append(offer.squared_gap)
     true = y @ rows - y.sum() * rows[k]
     assert np.mean(found) == pytest.approx(true @ true, rel=0.05)
-    assert alpha > 0

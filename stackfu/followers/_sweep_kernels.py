@@ -63,7 +63,7 @@ def sweep_gram(G, alpha, w, y, inner, order, damping):
             continue
         moved = max(moved, abs(step) / alpha[k])
         square += step * (2.0 * inner[k] + step * G[k, k])
-        active += (new > 0.0) - (old > 0.0)
+        active += int(new > 0.0) - int(old > 0.0)
         y[k] = new
         total = rest + new
         for j in range(N):
@@ -93,7 +93,7 @@ def sweep_features(features, rows, alpha, w, y, point, order, damping):
         if step == 0.0:
             continue
         moved = max(moved, abs(step) / alpha[k])
-        active += (new > 0.0) - (old > 0.0)
+        active += int(new > 0.0) - int(old > 0.0)
         y[k] = new
         total = rest + new
         add_row(features, rows[k], step, point)

@@ -45,6 +45,15 @@ def test_error_names_the_clients_who_cannot_be_kept_out():
     assert caught.value.clients == (3,)
 
 
+def test_error_explains_itself_by_the_client_that_gains_most_for_its_cost():
+    points = np.array([[0.0], [3.0], [10.0]])
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), [1, 1, 1], costs=[1.0, 1.0, 20.0])
+    # brackets -17 and -180: 17 times and 9 times the cost
+    with pytest.raises(sf.NotInducibleError, match="client 1 at 0 gains 17 per unit") as caught:
+        game.payments_for([1.0, 0.0, 0.0])
+    assert caught.value.clients == (1, 2)
+
+
 def test_price_is_the_enclosing_ball_gap_for_equal_costs():
     """At the smallest admissible S, without caps: 2 lam (max_k d_k^2 - Var(z)), zero at the unpaid equilibrium."""
     points = np.random.default_rng(3).normal(size=(6, 2))

@@ -94,6 +94,10 @@ class StackelbergGame:
         lambda_q: float = 1.0,
         loss_constant: float = 1.0,
     ) -> None:
+        from .embedding import MeanEmbeddings
+
+        if not isinstance(embeddings, MeanEmbeddings):
+            raise InputError("embeddings", "must be MeanEmbeddings", value=type(embeddings).__name__)
         count = len(embeddings)
         all_sizes = _vector(sizes, "sizes", count, "embeddings has {} clients")
         _require_positive(all_sizes, "sizes", range(count))
@@ -626,7 +630,11 @@ def _require_positive(values: Array, name: str, clients: Sequence[int] | npt.NDA
 
 
 def _client_numbers(removed: Iterable[int], count: int) -> tuple[int, ...]:
-    numbers = [removed] if isinstance(removed, (int, np.integer)) else list(removed)
+    if isinstance(removed, (int, np.integer)):
+        removed = [int(removed)]
+    if not isinstance(removed, Iterable):
+        raise InputError("removed", "must hold client numbers", value=repr(removed))
+    numbers = list(removed)
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
             raise InputError("removed", "must hold client numbers", value=repr(number))

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import secrets
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def load(path: str | os.PathLike[str]) -> Any:
                 record = _attach(json.loads(str(arrays["record"])), arrays)
         else:
             record = _revive(json.loads(source.read_text()))
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, UnicodeDecodeError) as error:
+    except Exception as error:  # a damaged archive can fail in any layer: zipfile, zlib, numpy, json
         raise FileFormatError(f"{source}: not a readable stackfu file ({error})") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise FileFormatError(f"{source}: this is not a stackfu file")
@@ -206,18 +205,18 @@ def _decode(record: dict[str, Any]) -> Any:
         equilibrium = _decode(record["equilibrium"])
         return Solution(
             game=equilibrium.game,
-            budget=record["budget"],
+            budget=float(record["budget"]),
             payments=equilibrium.payments,
             equilibrium=equilibrium,
             status=Status[record["status"]],
             method=record["method"],
-            objective=record["objective"],
-            lower_bound=record["lower_bound"],
-            shadow_price=record["shadow_price"],
-            options=record["options"],
-            message=record["message"],
-            nodes=record["nodes"],
-            seconds=record["seconds"],
+            objective=float(record["objective"]),
+            lower_bound=float(record["lower_bound"]),
+            shadow_price=float(record["shadow_price"]),
+            options=dict(record["options"]),
+            message=str(record["message"]),
+            nodes=int(record["nodes"]),
+            seconds=float(record["seconds"]),
         )
     raise FileFormatError(f"unknown kind of record: {kind!r}")
 

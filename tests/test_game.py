@@ -213,3 +213,19 @@ def test_bad_games_are_refused_by_name(arguments, message):
 def test_bad_calls_are_refused_by_name(call, message):
     with pytest.raises(sf.InputError, match=message):
         call(sf.StackelbergGame(EMB, [1, 2, 3, 4], removed=[0]))
+
+
+@pytest.mark.parametrize("embeddings", [None, np.eye(3)])
+def test_embeddings_of_the_wrong_kind_are_refused(embeddings):
+    with pytest.raises(sf.errors.InputError, match="embeddings"):
+        sf.StackelbergGame(embeddings, [1, 2, 3])
+
+
+def test_removed_none_is_refused_by_name():
+    with pytest.raises(sf.errors.InputError, match="removed"):
+        sf.StackelbergGame(EMB, [1, 2, 3, 4], removed=None)
+
+
+def test_a_tolerance_that_is_no_number_is_refused():
+    with pytest.raises(sf.errors.InputError, match="tolerance"):
+        sf.StackelbergGame(EMB, [1, 2, 3, 4]).equilibrium(tolerance="tight")

@@ -99,3 +99,32 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_other_endings_are_refused(tmp_path):
     with pytest.raises(sf.InputError, match="path"):
         game_of("gram").save(tmp_path / "game.pickle")
+
+
+@pytest.mark.parametrize("ending", [".json", ".npz"])
+def test_flipped_bytes_are_reported_as_a_damaged_file(tmp_path, ending):
+    path = tmp_path / f"game{ending}"
+    game_of("gram").save(path)
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(200):
+        damaged = bytearray(content)
+        damaged[rng.integers(len(damaged))] = rng.integers(32, 127)
+        path.write_bytes(damaged)
+        try:
+            sf.load(path)
+        except sf.StackfuError:
+            refused += 1
+    assert refused > 0
+
+
+@pytest.mark.parametrize("field", ["budget", "objective", "lower_bound", "options", "seconds"])
+@pytest.mark.parametrize("value", [None, "x", [1]])
+def test_a_solution_with_a_field_of_the_wrong_kind_is_refused(tmp_path, field, value):
+    path = tmp_path / "solution.json"
+    game_of("gram").solve(0.05, max_nodes=0).save(path)
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, field: value}))
+    with pytest.raises(sf.errors.FileFormatError):
+        sf.load(path)

@@ -134,7 +134,10 @@ class MeanEmbeddings:
         >>> MeanEmbeddings.from_features(np.eye(3)).distance(0, 1) ** 2
         2.0000000000000004
         """
-        array = np.asarray(features)
+        try:
+            array = np.asarray(features)
+        except ValueError:
+            raise InputError("features", "must be an (M, D) array: the rows differ in length") from None
         if array.ndim != 2 or 0 in array.shape:
             raise InputError(
                 "features", f"must be an (M, D) array with a row per client, not shape {array.shape}"

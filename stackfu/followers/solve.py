@@ -83,7 +83,7 @@ def find_equilibrium(
         raise InputError("method", 'must be "auto", "path", "sweeps" or "qp"', value=repr(method))
     if tolerance is None:
         tolerance = default_tolerance(game.count)
-    elif not 0.0 < tolerance < 1.0:
+    elif not isinstance(tolerance, (int, float, np.number)) or not 0.0 < tolerance < 1.0:
         raise InputError("tolerance", "must lie between 0 and 1", value=tolerance)
     began = time.perf_counter()
     if game.is_homogeneous:

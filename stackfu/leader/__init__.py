@@ -129,10 +129,38 @@ def _check_budget(budget: float | None) -> float:
 
 
 def _non_negative(name: str, value: float) -> float:
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(name, "must be a number", value=repr(value)) from None
     if np.isnan(number) or number < 0:
         raise InputError(name, "must not be negative or NaN", value=value)
     return number
+
+
+def effective_budget(game: StackelbergGame, budget: float) -> float:
+    """The budget, or infinity if it cannot bind: the cheapest payments never exceed the costs.
+
+    A budget of 1e300 would otherwise spoil the scaling of the cone programs.
+    """
+    return budget if budget < 1.01 * float(game.costs.sum()) else float("inf")
+
+
+def _finite(name: str, value: float) -> float:
+    number = _non_negative(name, value)
+    if np.isinf(number):
+        raise InputError(name, "must be finite", value=value)
+    return number
+
+
+def _starting_profiles(game: StackelbergGame, start: npt.ArrayLike | None) -> list[Array]:
+    if start is None:
+        return []
+    try:
+        rows = np.atleast_2d(np.asarray(start, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InputError("start", "must be a participation profile or a list of them") from None
+    return [game.check_participation(row) for row in rows]
 
 
 def _solve_certified(
@@ -158,8 +186,10 @@ def _solve_certified(
     from .progress import reporting
 
     began = time.perf_counter()
-    payment_weight = _non_negative("payment_weight", payment_weight)
-    loss_weight = _non_negative("loss_weight", loss_weight)
+    payment_weight = _finite("payment_weight", payment_weight)
+    loss_weight = _finite("loss_weight", loss_weight)
+    max_loss = _non_negative("max_loss", max_loss)
+    max_nodes = int(min(_non_negative("max_nodes", max_nodes), 2**62))
     if (game.lam_v + game.lam_s) * loss_weight + payment_weight == 0:
         raise InputError(
             "lambda_v", "and lambda_s are both 0: the server does not care, there is nothing to optimise"
@@ -179,23 +209,29 @@ def _solve_certified(
     gap = _non_negative("gap", gap)
     time_limit = _non_negative("time_limit", time_limit)
     if game.is_homogeneous:
-        return buy_data(game, budget, floor, finite_sample)
+        return buy_data(
+            game,
+            budget,
+            floor,
+            finite_sample,
+            payment_weight=payment_weight,
+            loss_weight=loss_weight,
+            max_loss=max_loss,
+        )
 
     objective = Objective(
-        budget=budget,
+        budget=effective_budget(game, budget),
         payment_weight=payment_weight,
         loss_weight=loss_weight,
-        loss_cap=_non_negative("max_loss", max_loss),
+        loss_cap=max_loss,
         finite_sample=bool(finite_sample),
         floor=floor,
     )
+    given = _starting_profiles(game, start)
     unpaid = game.equilibrium()
     reference = unpaid.server_loss * loss_weight or payment_weight * game.full_participation_price
-    starts = [unpaid.participation, np.ones(game.count)]
-    if start is not None:
-        given = np.atleast_2d(np.asarray(start, dtype=np.float64))
-        starts += [game.check_participation(row) for row in given]
-    if np.isfinite(budget) and (floor > 0 or np.isfinite(objective.loss_cap)):
+    starts = [unpaid.participation, np.ones(game.count), *given]
+    if np.isfinite(objective.budget) and (floor > 0 or np.isfinite(objective.loss_cap)):
         starts.append(_cheapest_admissible(game, objective))
     with reporting("certified", progress, callback) as report:
         run = certified(

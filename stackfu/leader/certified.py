@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InfeasibleError
+from ..errors import ConvergenceError, InfeasibleError
 from ..game import StackelbergGame
 from ..geometry import Array
 from ..result import Status
@@ -309,6 +309,12 @@ def certified(
     began = time.perf_counter()
     search = _Search(game, objective, gap, time_limit)
     unit = search.problem.unit_loss
+    nearest = search.problem.nearest_loss * unit
+    if game.lam_v + game.lam_s > 0 and nearest > objective.loss_cap * (1 + 1e-9):
+        raise InfeasibleError(
+            f"a loss of at most {objective.loss_cap:g} is out of reach whatever the budget: no mixture of the remaining "
+            f"clients' data has a loss below {nearest:.6g}"
+        )
     for x in starts:
         if search.offer(x) and objective.loss_weight:
             search.blend(x)
@@ -370,6 +376,11 @@ def certified(
             raise InfeasibleError(
                 "no payments satisfy the constraints: every box of total participation was refuted"
             )
-        raise InfeasibleError(f"no feasible payments were found ({status.value})")
+        why = (
+            "rounding hides the answer"
+            if status is Status.CERTIFIED
+            else status.name.lower().replace("_", " ")
+        )
+        raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({why})")
     bound = min(lower(), search.best.value)
     return Run(search.best, bound, search.shadow_price(), tuple(history), status, counter, tuple(search.pool))

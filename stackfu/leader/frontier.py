@@ -118,7 +118,10 @@ _SHARED = ("min_total", "min_samples", "finite_sample", "time_limit")
 
 def trace_frontier(game: StackelbergGame, budgets: npt.ArrayLike, **options: Any) -> Frontier:
     """Solve along the budgets, smallest first, each search starting from the solution before."""
-    values = np.asarray(budgets, dtype=np.float64)
+    try:
+        values = np.asarray(budgets, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("budgets", "must be a non-empty list of numbers", value=repr(budgets)) from None
     if values.ndim != 1 or len(values) == 0:
         raise InputError("budgets", "must be a non-empty list of numbers", value=budgets)
     if np.isnan(values).any() or (values < 0).any():

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from ..errors import InfeasibleError
+from ..errors import InfeasibleError, InputError
 from ..game import StackelbergGame
 from ..geometry import frozen
 from ..result import Equilibrium, Solution, Status, Uniqueness
@@ -19,18 +19,35 @@ from ..result import Equilibrium, Solution, Status, Uniqueness
 __all__ = ["buy_data"]
 
 
-def buy_data(game: StackelbergGame, budget: float, floor: float, finite_sample: bool) -> Solution:
-    """The largest total participation the budget buys, cheapest clients first."""
+def buy_data(
+    game: StackelbergGame,
+    budget: float,
+    floor: float,
+    finite_sample: bool,
+    *,
+    payment_weight: float = 0.0,
+    loss_weight: float = 1.0,
+    max_loss: float = np.inf,
+) -> Solution:
+    """The largest total participation the budget buys, cheapest clients first; no more than the floor if money counts."""
     began = time.perf_counter()
+    if payment_weight and (floor == 0 or finite_sample):
+        raise InputError(
+            "payment_weight",
+            "the remaining clients' data are all alike, so less data is always the better buy and nobody's is best; "
+            "set a floor (min_total) without finite_sample, or a budget without payment_weight",
+            value=payment_weight,
+        )
     x = np.zeros(game.count)
-    left = budget
+    left, wanted = budget, floor if payment_weight else 1.0
     for k in np.argsort(game.kappa, kind="stable"):
-        x[k] = min(1.0, left / game.costs[k])
+        x[k] = min(1.0, left / game.costs[k], wanted / game.alpha[k])
         left -= x[k] * game.costs[k]
-        if left <= 0:
+        wanted -= x[k] * game.alpha[k]
+        if left <= 0 or wanted <= 0:
             break
     total = float(game.alpha @ x)
-    if total <= 0 or total < floor:
+    if total <= 0 or total < floor * (1.0 - 1e-12):
         needed = f"total participation {floor:g}" if floor > 0 else "anybody's participation"
         raise InfeasibleError(
             f"budget {budget:g} does not buy {needed}: the remaining clients' data are all alike, so nobody takes part "
@@ -50,6 +67,12 @@ def buy_data(game: StackelbergGame, budget: float, floor: float, finite_sample: 
         residual=residual,
     )
     loss = equilibrium.server_loss + (game.finite_sample_penalty(x) if finite_sample else 0.0)
+    if loss > max_loss * (1.0 + 1e-12):
+        raise InfeasibleError(
+            f"a loss of at most {max_loss:g} is out of reach: the remaining clients' data are all alike, and the most that "
+            f"budget {budget:g} buys has loss {loss:.6g}"
+        )
+    objective = loss_weight * loss + payment_weight * equilibrium.spend
     return Solution(
         game=game,
         budget=budget,
@@ -57,10 +80,16 @@ def buy_data(game: StackelbergGame, budget: float, floor: float, finite_sample: 
         equilibrium=equilibrium,
         status=Status.CERTIFIED,
         method="certified",
-        objective=loss,
-        lower_bound=loss,
+        objective=objective,
+        lower_bound=objective,
         shadow_price=0.0,
         message="all remaining data are alike: the loss does not depend on payments; the budget buys data at cost",
-        options={"finite_sample": finite_sample, "min_total": floor},
+        options={
+            "payment_weight": payment_weight,
+            "loss_weight": loss_weight,
+            "max_loss": max_loss,
+            "finite_sample": finite_sample,
+            "min_total": floor,
+        },
         seconds=time.perf_counter() - began,
     )

@@ -128,15 +128,20 @@ class LeaderProblem:
         return np.asarray(z / z.sum())
 
     @cached_property
-    def least_loss(self) -> float:
-        """Least objective over all mixtures, whatever they cost.
+    def nearest_loss(self) -> float:
+        """Least loss over all mixtures, whatever they cost.
 
         For any m, ``2 min_k <mu_k, m> - ||m||^2`` is a lower bound of ``||m'||^2`` over the clients' hull, sharp at the
         nearest point.
         """
         m = self.factor.T @ self.ideal
         nearest = max(2.0 * float((self.factor @ m).min()) - float(m @ m), 0.0)
-        return self.loss_weight * (nearest + self.constant)
+        return nearest + self.constant
+
+    @property
+    def least_loss(self) -> float:
+        """Least objective over all mixtures, payments left out."""
+        return self.loss_weight * self.nearest_loss
 
     def squared_distances(self, z: Array) -> Array:
         """``d_k^2`` of a mixture, normalised."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..result import Solution, Verification
+from ..result import Solution, Status, Verification
 
 __all__ = ["verify_solution"]
 
@@ -16,7 +16,11 @@ def verify_solution(solution: Solution, tolerance: float = 1e-9) -> Verification
     search must not find payments below the stated bound, and must reach a bound that supports it.
     """
     game, eq, options = solution.game, solution.equilibrium, solution.options
-    problems: list[str] = []
+    problems = [
+        f"the {name} is not a number"
+        for name in ("budget", "objective", "lower_bound")
+        if np.isnan(getattr(solution, name))
+    ]
     check = eq.verify(tolerance)
     if not check:
         problems.append(check.message)
@@ -32,6 +36,13 @@ def verify_solution(solution: Solution, tolerance: float = 1e-9) -> Verification
     scale = max(abs(objective), game.lam * game.geometry.scale * 1e-6)
     if abs(objective - solution.objective) > tolerance * scale:
         problems.append(f"the objective is {objective:.12g}, not {solution.objective:.12g} as stated")
+    if loss > options.get("max_loss", np.inf) * (1.0 + 1e-9):
+        problems.append(f"the loss {loss:.9g} is above the largest one allowed, {options['max_loss']:.9g}")
+    if (
+        solution.status is Status.CERTIFIED
+        and not solution.gap <= _promised_gap(solution) + tolerance * scale
+    ):
+        problems.append(f"the gap {solution.gap:.3g} is too wide for a certificate")
     floor = options.get("min_total", 0.0)
     if eq.total < floor * (1.0 - 1e-9):
         problems.append(f"total participation {eq.total:.6g} is below the floor {floor:.6g}")
@@ -44,7 +55,18 @@ def verify_solution(solution: Solution, tolerance: float = 1e-9) -> Verification
     return Verification(not problems, check.residual, check.regret, tolerance, message)
 
 
+def _promised_gap(solution: Solution) -> float:
+    """The widest gap under which the solver says CERTIFIED, absolute; a robust choice may lie further up."""
+    game, options = solution.game, solution.options
+    if options.get("robust") or game.is_homogeneous:
+        return np.inf
+    unpaid = game.equilibrium().server_loss * options.get("loss_weight", 1.0)
+    reference = unpaid or options.get("payment_weight", 0.0) * game.full_participation_price
+    return float(options.get("gap", 1e-3) * reference)
+
+
 def _challenge(solution: Solution, objective: float, scale: float) -> list[str]:
+    from . import effective_budget
     from .certified import Objective, certified
 
     options = solution.options
@@ -52,7 +74,7 @@ def _challenge(solution: Solution, objective: float, scale: float) -> list[str]:
     run = certified(
         solution.game,
         Objective(
-            budget=solution.budget,
+            budget=effective_budget(solution.game, solution.budget),
             payment_weight=options.get("payment_weight", 0.0),
             loss_weight=options.get("loss_weight", 1.0),
             loss_cap=options.get("max_loss", np.inf),

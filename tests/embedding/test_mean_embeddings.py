@@ -129,3 +129,8 @@ def test_client_numbers_are_checked(i, j):
 def test_from_features_refusals(features):
     with pytest.raises(InputError, match="features"):
         MeanEmbeddings.from_features(features)
+
+
+def test_features_of_unequal_length_are_refused():
+    with pytest.raises(InputError, match="rows differ"):
+        MeanEmbeddings.from_features([[1.0, 2.0], [1.0]])

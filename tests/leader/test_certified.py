@@ -1,5 +1,7 @@
 """The certified optimum: against brute force, against its own bound, and played back."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from leader_games import grid_optimum, random_game
@@ -285,3 +287,77 @@ class TestVerification:
         )
         assert solution.server_loss < 0.999 * poor.server_loss
         assert not fake.verify()
+
+
+def alike_game():
+    features = np.array([[0.0, 0.6], [0.5, 0.5], [0.5, 0.5], [0.5, 0.5]])
+    return sf.StackelbergGame(sf.MeanEmbeddings.from_features(features), [1, 1, 2, 1], [0], cost_scale=1.0)
+
+
+def small_game():
+    features = np.array([[0.0, 0.6], [0.0, 0.0], [0.8, 0.0], [0.1, 0.9]])
+    return sf.StackelbergGame(sf.MeanEmbeddings.from_features(features), [1, 1, 2, 1], [0], cost_scale=1.0)
+
+
+def test_alike_clients_are_not_paid_for_more_than_the_floor_when_money_counts():
+    game = alike_game()
+    solution = game.solve(5.0, payment_weight=1.0, min_total=0.5)
+    assert solution.equilibrium.total == pytest.approx(0.5)
+    assert solution.spend == pytest.approx(0.5 * game.kappa.min())
+    assert solution.objective == pytest.approx(solution.server_loss + solution.spend)
+    assert solution.verify()
+    with pytest.raises(sf.errors.InputError, match="min_total"):
+        game.solve(5.0, payment_weight=1.0)
+
+
+def test_alike_clients_do_not_excuse_a_loss_above_the_cap():
+    with pytest.raises(sf.errors.InfeasibleError, match="out of reach"):
+        alike_game().solve(5.0, max_loss=1e-9)
+
+
+@pytest.mark.parametrize("weights", [{}, {"payment_weight": 1.0, "loss_weight": 0.0}])
+def test_a_cap_below_every_mixture_is_refuted_at_once(weights):
+    with pytest.raises(sf.errors.InfeasibleError, match="whatever the budget"):
+        small_game().solve(0.05, max_loss=0.005, time_limit=0.0, **weights)
+
+
+def test_a_budget_beyond_all_costs_is_no_limit():
+    game = small_game()
+    rich, free = game.solve(1e300), game.solve(None)
+    assert rich.status is sf.Status.CERTIFIED
+    assert rich.server_loss == pytest.approx(free.server_loss)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("min_total", "half"),
+        ("min_total", None),
+        ("payment_weight", np.inf),
+        ("time_limit", None),
+        ("max_nodes", "many"),
+        ("start", "anywhere"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(option, value):
+    with pytest.raises(sf.errors.InputError) as caught:
+        small_game().solve(0.05, **{option: value})
+    assert caught.value.argument == option
+
+
+@pytest.mark.parametrize("field", ["budget", "objective", "lower_bound"])
+def test_not_a_number_does_not_pass_for_a_certificate(field):
+    solution = small_game().solve(0.05)
+    assert solution.verify()
+    assert not dataclasses.replace(solution, **{field: np.nan}).verify()
+
+
+@pytest.mark.parametrize("lower_bound", [-5.0, -np.inf])
+def test_a_wide_gap_does_not_pass_for_a_certificate(lower_bound):
+    solution = small_game().solve(0.05)
+    assert not dataclasses.replace(solution, lower_bound=lower_bound).verify()
+
+
+def test_the_objective_is_shown_beside_a_bound_on_it():
+    assert "objective" not in repr(small_game().solve(0.05))
+    assert "objective=" in repr(small_game().solve(0.05, payment_weight=0.01))

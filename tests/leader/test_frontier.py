@@ -1,7 +1,10 @@
 """Loss along the budget."""
 
 import numpy as np
+import pytest
 from leader_games import random_game
+
+import stackfu as sf
 
 
 def test_frontier_falls_and_stays_above_its_envelope():
@@ -28,3 +31,9 @@ def test_saturation_budget_is_where_money_stops_helping():
     assert game.solve(enough * 1.001).server_loss <= least + 1.2e-4 * (unpaid - least)
     assert game.solve(enough * 0.99).server_loss > least + 1e-4 * (unpaid - least)
     assert frontier.full_participation_price == game.full_participation_price
+
+
+def test_budgets_that_are_no_numbers_are_refused():
+    embeddings = sf.MeanEmbeddings.from_features(np.eye(3))
+    with pytest.raises(sf.errors.InputError, match="budgets"):
+        sf.StackelbergGame(embeddings, [1, 1, 1]).frontier("much")

@@ -74,7 +74,7 @@ def sweep_to_equilibrium(
     state = _State(game, w, seed)
     guess = _first_guess(game, w)
     clients: Clients | None = None
-    if start is not None and np.any(start > 0):
+    if start is not None and alpha @ start > 1e-100:  # S squared must not underflow; less is nobody
         y = alpha * start
     elif game.count >= LARGE and (coarse := _coarse_centre(game, w, guess, seed)) is not None:
         y, clients = state.start_near(coarse)

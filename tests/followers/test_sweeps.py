@@ -185,3 +185,14 @@ def test_passes_over_features_agree_with_numpy(dtype):
         ((chosen - point) ** 2).sum(axis=1),
         rtol=1e-12,
     )
+
+
+@pytest.mark.parametrize("form", ["gram", "features"])
+def test_a_start_too_small_to_square_is_taken_for_nobody(form):
+    points = np.array([[0.0, 0.0], [0.8, 0.0], [0.1, 0.9]])
+    make = sf.MeanEmbeddings.from_gram if form == "gram" else sf.MeanEmbeddings.from_features
+    game = sf.StackelbergGame(
+        make(points @ points.T if form == "gram" else points), [1, 2, 1], cost_scale=0.1
+    )
+    eq = game.equilibrium(start=[1e-300, 0, 0], method="sweeps")
+    assert eq.status is sf.Status.CONVERGED

@@ -335,6 +335,7 @@ def _limits_imply_budget(case: Case) -> float:
 def _limits_imply_frozen(case: Case) -> float:
     """With everybody answering the case's participation, not each other."""
     budget, limits = _limits(case)
+    limits = limits * (1.0 - 1e-11)  # answers can be so steep that the last digit of a root overspends
     spend: float = sum(
         limits[k] * share
         for k, share in ((k, _answer(case, k, float(limits[k]))) for k in range(len(limits)))

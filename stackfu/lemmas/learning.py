@@ -83,7 +83,9 @@ def _loss_bound_corrected(case: Case) -> float:
 
 def _relative(bound: float, value: float, case: Case) -> float:
     # the value is a difference of losses of size 1, so its rounding error does not shrink with the bound
-    size = max(bound, 1e-6 * max(case.game.loss_constant * float(np.max(case.game.embeddings.squared_norms)), 1.0))
+    size = max(
+        bound, 1e-6 * max(case.game.loss_constant * float(np.max(case.game.embeddings.squared_norms)), 1.0)
+    )
     return (bound - value) / size
 
 

@@ -40,10 +40,8 @@ ON_THE_PATH = (
     "level_agrees or overpaid or payments_equal or a_paid_twin or ties_on_a_lattice"
 )
 OPTIMUM = (
-    "(two_clients and ([1] or [7] or [11] or [22] or [54])) or (three_clients and ([104] or [119])) or "
-    "(lower_bound_for_random and ([200] or [203] or [205] or [210])) or shadow or finite_sample or cheapest_way or "
-    "unconstrained or floor_on or time_limit or callback or full_participation_price or zero_budget or "
-    "(gap_closes and [301-8]) or within_the_dual_cone or relaxation_at"
+    "(two_clients and ([1] or [7] or [54])) or (three_clients and [104]) or (lower_bound_for_random and ([200] or [203])) or "
+    "relaxation_at or shadow or cheapest_way or floor_on or zero_budget"
 )
 
 
@@ -92,27 +90,30 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/followers/qp.py": (
         {"level_profile", "bisect_total", "_finish"},
-        chosen("level_agrees or profiles_along or bisection or (sweeps_and_qp and -3)", PATH, SWEEPS),
+        chosen("level_agrees or profiles_along or bisection or (sweeps_and_qp and [0-3])", PATH, SWEEPS),
     ),
     "stackfu/followers/faces.py": (
         {"equilibrium_face", "_dependences", "_face", "span_of"},
         chosen("face or square or continuum or dependent or twin", PATH, JUDGES),
     ),
     "stackfu/followers/homogeneous.py": ({"homogeneous_equilibrium"}, chosen("homogeneous", PATH)),
-    "stackfu/followers/dynamics.py": ({"_joint", "_sequential"}, chosen("rounds or convergence or fall", DYNAMICS)),
+    "stackfu/followers/dynamics.py": (
+        {"_joint", "_sequential"},
+        chosen("rounds or convergence or fall", DYNAMICS),
+    ),
     "stackfu/followers/diagnostics.py": (
         {"best_response_jacobian", "sufficient_bounds", "diagnose", "_observed_rate"},
         chosen("jacobian or simplex or diagnostics or papers_condition", JUDGES),
     ),
     "stackfu/followers/verification.py": (
         {"verify_equilibrium", "_largest_gain", "_without", "_search"},
-        chosen("true_equilibria or flattering or search_never or verified_alike or search_finds", JUDGES),
+        chosen("true_equilibria or flattering or search_never or verified_alike", JUDGES),
     ),
     "stackfu/followers/path.py": ({"_follow", "_shares"}, chosen(ON_THE_PATH, PATH)),
-    "stackfu/followers/sweeps.py": ({"newton_polish"}, chosen("newton or (sweeps_and_qp and -3)", SWEEPS)),
+    "stackfu/followers/sweeps.py": ({"newton_polish"}, chosen("newton", SWEEPS)),
     "stackfu/followers/_sweep_kernels.py": (
         {"respond", "violation", "sweep_gram", "sweep_features", "undecided"},
-        chosen("rounds or (sweeps_and_qp and -3) or screening_decides", DYNAMICS, SWEEPS),
+        chosen("rounds or convergence or (sweeps_and_qp and [0-3])", DYNAMICS, SWEEPS),
     ),
     "stackfu/followers/_path_kernels.py": (
         {
@@ -165,6 +166,8 @@ def sites(tree: ast.AST, functions: set[str]) -> list[tuple[int, str]]:
     """Places that can be mutated, as numbers of nodes in the order of a walk, with what happens there."""
     found: list[tuple[int, str]] = []
     for number, node in enumerate(_mathematics(tree, functions)):
+        if isinstance(node, ast.BinOp) and (_tolerance(node.left) or _tolerance(node.right)):
+            continue
         if isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in SWAPS:
             found.append((number, f"{type(node.op).__name__} -> {SWAPS[type(node.op)].__name__}"))
         elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
@@ -182,6 +185,15 @@ def sites(tree: ast.AST, functions: set[str]) -> list[tuple[int, str]]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMES:
             found.append((number, f"{node.func.id} -> {NAMES[node.func.id]}"))
     return found
+
+
+def _tolerance(node: ast.expr) -> bool:
+    """Whether this is a number for rounding errors, written out or named in capitals: no formula to break."""
+    if isinstance(node, ast.UnaryOp):
+        return _tolerance(node.operand)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, float) and 0.0 < node.value <= 1e-5
+    return isinstance(node, ast.Name) and len(node.id) > 1 and node.id.isupper()
 
 
 def _mathematics(tree: ast.AST, functions: set[str]) -> list[ast.AST]:
@@ -364,7 +376,9 @@ def run_tests(tree: Path, tests: list[str], plays: list[dict[str, object]], limi
             os._exit(code)
     _, status, usage = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    outcome = "survived" if code == 0 else "timeout" if code in (-signal.SIGXCPU, -signal.SIGKILL) else "killed"
+    outcome = (
+        "survived" if code == 0 else "timeout" if code in (-signal.SIGXCPU, -signal.SIGKILL) else "killed"
+    )
     return outcome, usage.ru_utime + usage.ru_stime
 
 
@@ -372,7 +386,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sample", type=int, default=0, help="at most this many mutants a file (0: all)")
     parser.add_argument("--only", default="", help="only files whose name contains this")
-    parser.add_argument("--limit", type=int, default=60, help="processor seconds a mutant may use, if four times its tests are more")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=60,
+        help="processor seconds a mutant may use, if four times its tests are more",
+    )
     parser.add_argument("--seconds", type=float, default=0.0, help="stop starting mutants after this long")
     parser.add_argument("--plays", type=int, default=25, help="games to try on every mutant")
     parser.add_argument("--verbose", action="store_true", help="a line a mutant")

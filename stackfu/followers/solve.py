@@ -291,6 +291,7 @@ def _from_root(
     residual, regret = game.judge(payments, root.participation)
     if residual > tolerance:
         status = Status.FAILED
+        uniqueness, reason = Uniqueness.UNKNOWN, "no verified equilibrium"
     else:
         status = Status.CERTIFIED if path.complete else Status.CONVERGED
     return Equilibrium(

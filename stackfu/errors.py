@@ -32,7 +32,9 @@ class InputError(StackfuError, ValueError):
     stackfu.errors.InputError: sizes[client 3] = -2: must be positive
     """
 
-    def __init__(self, argument: str, problem: str, *, client: int | None = None, value: object = None) -> None:
+    def __init__(
+        self, argument: str, problem: str, *, client: int | None = None, value: object = None
+    ) -> None:
         where = argument if client is None else f"{argument}[client {client}]"
         what = "" if value is None else f" = {value}"
         super().__init__(f"{where}{what}: {problem}")

@@ -5,22 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tiny import REMOVED, ROUNDS, SETTINGS, observers
 
 from stackfu_integration.data import Dataset, Partition, Split, dirichlet_partition
 from stackfu_integration.federation import (
     Federation,
-    LocalTraining,
     Trained,
-    UpdateHistory,
     build_federation,
     train_federation,
 )
 from stackfu_integration.models import Identity
-from stackfu_integration.unlearning import DistilledSets
-
-REMOVED = (0, 1)
-SETTINGS = LocalTraining(epochs=2, batch=16, learning_rate=0.2)
-ROUNDS = 12
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,10 +62,6 @@ def partition(dataset: Dataset) -> Partition:
 def federation(dataset: Dataset, partition: Partition) -> Federation:
     train, test = (dataset.train.x, dataset.train.y), (dataset.test.x, dataset.test.y)
     return build_federation(partition, train, test, Identity(6), dataset.classes)
-
-
-def observers() -> dict:
-    return {"history": UpdateHistory(), "distilled": DistilledSets(seed=0, scale=0.05)}
 
 
 @pytest.fixture(scope="session")

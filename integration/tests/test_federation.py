@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import ROUNDS, SETTINGS, observers
+from tiny import ROUNDS, SETTINGS, observers
 
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.federation import (

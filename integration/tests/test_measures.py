@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import REMOVED
 from sklearn.metrics import log_loss, roc_auc_score
+from tiny import REMOVED
 
 from stackfu_integration.federation import Client, Federation, LocalTraining, Samples, train_federation
 from stackfu_integration.measures import backdoor_success, evaluate, membership_auc, side_effects

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import REMOVED
+from tiny import REMOVED
 
 from stackfu.errors import InputError
 from stackfu_integration.calibration import calibrate, fit_through_origin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import REMOVED, ROUNDS, SETTINGS, observers
+from tiny import REMOVED, ROUNDS, SETTINGS, observers
 
 from stackfu.errors import InputError
 from stackfu_integration.data import trigger_for

@@ -7,7 +7,7 @@ import pytest
 from leader_games import random_game
 
 import stackfu as sf
-from stackfu.leader.haipo import FractionalStep, budget_price
+from stackfu.leader.haipo import FractionalStep, _price_of, _response, budget_price
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -39,6 +39,24 @@ def test_budget_price_is_the_root_and_lies_above_the_share(seed):
         below = game.best_response(p, np.ones(4))[k]
         assert price * x >= share * (1 - 1e-6) or x == 1
         assert p[k] * below <= share * (1 + 1e-6)
+
+
+def test_price_of_an_answer_is_answered_by_it():
+    inside = 0
+    for seed in range(10):
+        game, _ = random_game(seed, 4)
+        profile = game.profile(np.linspace(0.3, 1.0, 4))
+        for k in range(4):
+            for share in (0.0, 0.3, 0.6, 1.0):
+                price = _price_of(game, k, share * game.alpha[k], profile, 1e9)
+                answer = _response(game, k, price, profile)
+                if 0 < price:
+                    assert answer == pytest.approx(share * game.alpha[k], rel=1e-6)
+                    inside += share < 1
+                else:  # it takes part at least that much unpaid
+                    assert answer >= share * game.alpha[k] * (1 - 1e-9)
+            assert _price_of(game, k, game.alpha[k], profile, 1e-6) <= 1e-6
+    assert inside > 10
 
 
 def test_haipo_keeps_its_history_and_its_budget():

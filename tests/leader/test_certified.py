@@ -102,6 +102,12 @@ def test_relaxation_at_the_optimum_is_sharp(seed, options):
         assert point.bound * problem.unit_loss == pytest.approx(solution.objective, abs=error * size)
         assert point.bound * problem.unit_loss <= solution.objective + 1e-6 * size
         assert point.total == pytest.approx(total, abs=width + 1e-9)
+    # an optimum at either end of an interval is not cut off
+    least = float(game.alpha[volunteers].sum())
+    for low, high in ((max(0.9 * total, least), total), (total, min(1.1 * total, 1.0))):
+        for kind in ("narrow", "wide"):
+            point = Relaxation(problem, kind, 0.25, volunteers).solve(low, high, decided)
+            assert point.bound * problem.unit_loss <= solution.objective + 1e-6 * size
 
 
 def test_error_of_the_bound_falls_faster_than_the_width():

@@ -1,5 +1,7 @@
 """Loss along the budget."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from leader_games import random_game
@@ -37,3 +39,21 @@ def test_budgets_that_are_no_numbers_are_refused():
     embeddings = sf.MeanEmbeddings.from_features(np.eye(3))
     with pytest.raises(sf.errors.InputError, match="budgets"):
         sf.StackelbergGame(embeddings, [1, 1, 1]).frontier("much")
+
+
+def test_envelope_takes_the_best_bound_of_any_larger_budget():
+    game, budget = random_game(4, 5)
+    frontier = game.frontier([0.5 * budget, budget, 2 * budget])
+    bounds = (1.0, 3.0, 2.0)
+    proved = tuple(replace(s, lower_bound=b) for s, b in zip(frontier, bounds, strict=True))
+    np.testing.assert_array_equal(replace(frontier, solutions=proved).lower_bounds, [3.0, 3.0, 2.0])
+
+
+def test_saturation_is_measured_by_the_range_of_the_loss_and_not_by_its_size():
+    game, _ = random_game(2, 5)
+    far = game.replace(lambda_v=0.2, lambda_s=2.0)  # the removed data keep the loss above 0
+    frontier = far.frontier([0.1 * far.full_participation_price])
+    least, unpaid = far.solve(None).server_loss, far.solve(0.0).server_loss
+    assert least > 0.1 * (unpaid - least)
+    reached = far.solve(frontier.saturation_budget).server_loss
+    assert reached - least == pytest.approx(1e-4 * (unpaid - least), rel=0.1)

@@ -136,7 +136,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, chosen("test_", PRICE)),
     "stackfu/leader/haipo.py": (
         {"budget_price", "_response", "_price_of", "bisect", "dinkelbach", "haipo"},
-        chosen("fractional or budget_price or haipo", BASELINES),
+        chosen("fractional or budget_price or haipo or price_of", BASELINES),
     ),
     "stackfu/leader/uniform.py": ({"uniform_price"}, chosen("uniform", BASELINES)),
     "stackfu/leader/homogeneous.py": ({"buy_data"}, chosen("alike", CERTIFIED)),
@@ -191,6 +191,8 @@ def _tolerance(node: ast.expr) -> bool:
     """Whether this is a number for rounding errors, written out or named in capitals: no formula to break."""
     if isinstance(node, ast.UnaryOp):
         return _tolerance(node.operand)
+    if isinstance(node, ast.BinOp):
+        return _tolerance(node.left) or _tolerance(node.right)
     if isinstance(node, ast.Constant):
         return isinstance(node.value, float) and 0.0 < node.value <= 1e-5
     return isinstance(node, ast.Name) and len(node.id) > 1 and node.id.isupper()

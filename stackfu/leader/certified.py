@@ -26,7 +26,7 @@ from ..result import Status
 from .price import brackets, cheapest_payments
 from .relaxation import FREE, PAID, VOLUNTEER, Kind, LeaderProblem, Relaxation, RelaxedPoint
 
-#: Boxes narrower than this in S are bounded by the tilted program.
+#: Boxes narrower than this, relative to their S, are bounded by the tilted program.
 NARROW = 1e-6
 
 #: What a client at full is paid beyond indifference, relative to its cost.
@@ -129,7 +129,7 @@ class _Search:
 
     def bound(self, low: float, high: float, decided: npt.NDArray[np.int8], enough: float) -> RelaxedPoint:
         """Lower bound on a box; an inaccurate answer is tried again at other scalings, each of whose bounds is valid."""
-        kind: Kind = "wide" if high - low > NARROW else "narrow"
+        kind: Kind = "wide" if high - low > NARROW * high else "narrow"
         point: RelaxedPoint | None = None
         for shift, penalty in ((0, 1.0), (1, 30.0), (2, 1e3), (-2, 30.0)):
             other = self.program(kind, decided, shift).solve(low, high, decided, penalty=penalty)
@@ -156,7 +156,7 @@ class _Search:
         game, objective = self.game, self.objective
         for _ in range(6):
             x = np.clip(x, 0.0, 1.0)
-            x = np.where(x < 1e-9, 0.0, np.where(x > 1.0 - 1e-9, 1.0, x))
+            x = np.where(x < 1e-9 * x.max(), 0.0, np.where(x > 1.0 - 1e-9, 1.0, x))
             if not x.any():
                 return None
             profile = game.profile(x)
@@ -281,7 +281,7 @@ class _Search:
                 short = point.total * point.z < p.alpha * (1 - 1e-6)
                 score = np.where(free & (excess > 0), excess * (point.z + short), 0.0)
                 k = int(np.argmax(score))
-                if score[k] > max(point.spread, 1e-12) or node.high - node.low < 1e-7:
+                if score[k] > max(point.spread, 1e-12) or node.high - node.low < 1e-7 * node.high:
                     if score[k] <= 0:
                         k = int(np.flatnonzero(free)[0])
                     children = []
@@ -347,7 +347,7 @@ def certified(
                 status = Status.MAX_ITERATIONS
                 break
             _, _, node = heapq.heappop(heap)
-            if node.high - node.low < 1e-9 and not (node.decided == FREE).any():
+            if node.high - node.low < 1e-9 * node.high and not (node.decided == FREE).any():
                 closed_bound = min(closed_bound, node.bound)
                 continue
             for low, high, decided in search.split(node):

@@ -367,3 +367,12 @@ def test_a_wide_gap_does_not_pass_for_a_certificate(lower_bound):
 def test_the_objective_is_shown_beside_a_bound_on_it():
     assert "objective" not in repr(small_game().solve(0.05))
     assert "objective=" in repr(small_game().solve(0.05, payment_weight=0.01))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e5, 1e10])
+def test_costs_of_any_size_leave_the_leader_its_answer(scale):
+    """Huge costs make the unpaid total tiny; nothing in the search may be small only in absolute terms."""
+    points = np.array([[0, 0.6], [0, 0], [0.8, 0], [0.1, 0.9]])
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), [100, 100, 200, 100], [0], cost_scale=scale)
+    assert game.solve(0.0).server_loss == pytest.approx(game.equilibrium().server_loss, rel=1e-6)
+    assert game.solve(0.05).status is sf.Status.CERTIFIED

@@ -50,7 +50,7 @@ def test_price_of_an_answer_is_answered_by_it():
             for share in (0.0, 0.3, 0.6, 1.0):
                 price = _price_of(game, k, share * game.alpha[k], profile, 1e9)
                 answer = _response(game, k, price, profile)
-                if 0 < price:
+                if price > 0:
                     assert answer == pytest.approx(share * game.alpha[k], rel=1e-6)
                     inside += share < 1
                 else:  # it takes part at least that much unpaid

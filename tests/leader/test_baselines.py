@@ -111,6 +111,9 @@ def test_uniform_price_is_one_price_that_just_meets_the_budget(seed):
     full = np.all(solution.participation == 1)
     meets = solution.spend >= budget * (1 - 1e-6)
     assert full or meets or "jumps" in solution.message
+    if not full:  # the price is the largest: a little more breaks the budget
+        enough = game.payments_for(np.ones(4)).max()
+        assert game.equilibrium(solution.payments + 1e-6 * enough).spend > budget
 
 
 def test_unknown_behaviour_of_others_is_refused():

@@ -15,8 +15,9 @@ AT_EQUILIBRIUM = {"existence", "characterisation", "uniqueness", "nash-equilibri
 SLOW = {"quasiconvexity", "metric-bounds", "budget-transformation", "uniqueness"}
 
 
-#: An equilibrium whose total is this small is beyond what the solvers resolve; they say so.
-HARDLY_ANYBODY = 1e-11
+#: Where the total is this small, or rounding errors of the embeddings are this large beside their distances, the solvers
+#: may fail to resolve an equilibrium; they say so.
+HARDLY_ANYBODY, BLURRED = 1e-9, 1e-6
 
 
 def case_of(name, play):
@@ -25,7 +26,7 @@ def case_of(name, play):
         return Case.of(game, payments, None if name in AT_EQUILIBRIUM else x)
     except sf.ConvergenceError:
         total = game.geometry.scale / game.reluctance(payments).min()
-        assert 0 <= total < HARDLY_ANYBODY
+        assert 0 <= total < HARDLY_ANYBODY or game.rounding > BLURRED
         reject()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from logging import WARNING
 
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
@@ -25,29 +26,39 @@ def call_the_roll(
 ) -> dict[int, int]:
     """Wait for the nodes, ask each for its client number, and return node ids by client number.
 
-    Nodes register one after the other, and a round that starts too early trains nobody without a word. The
-    call waits until ``clients`` nodes are there or ``wait`` seconds have passed.
+    Nodes register one after the other, and a round that starts too early trains nobody without a word. A node
+    may also be busy: after a crash it takes Flower a minute to notice that the old run is over. Until all
+    ``clients`` clients are there or ``wait`` seconds have passed, whoever has not answered is asked again.
 
     A client number belongs to the public key (or, without keys, to the node) that came with it first. Whoever
-    claims it later joins twice: it is named in the ledger and gets no messages."""
+    claims it later joins twice: it is named in the ledger and gets no messages.
+    """
     deadline = time.monotonic() + wait
-    while len(nodes := sorted(grid.get_node_ids())) < clients and time.monotonic() < deadline:
+    claims: dict[int, list[int]] = {}
+    heard: set[int] = set()
+    while True:
+        while len(nodes := set(grid.get_node_ids())) < clients and time.monotonic() < deadline:
+            time.sleep(0.1)
+        patience = timeout if wait <= 0 else min(timeout, max(deadline - time.monotonic(), 1.0))
+        asked = {node: node for node in sorted(nodes - heard)}
+        for node, answer in ask(grid, asked, ROLL, {node: RecordDict() for node in asked}, patience).items():
+            if isinstance(answer, Refusal):
+                log(WARNING, "node %d did not say who it is: %s", node, answer.problem)
+                continue
+            heard.add(node)
+            try:
+                client = metric(answer, "client")
+            except (KeyError, TypeError):
+                client = -1
+            if isinstance(client, int) and 0 <= client < clients:
+                claims.setdefault(client, []).append(node)
+            else:
+                log(WARNING, "node %d claims the client number %r of %d clients", node, client, clients)
+        if len(claims) == clients or time.monotonic() >= deadline:
+            break
         time.sleep(0.1)
     keys = {info.node_id: _fingerprint(info.public_key) for info in grid.get_nodes()}
-    answers = ask(grid, {node: node for node in nodes}, ROLL, {node: RecordDict() for node in nodes}, timeout)
     owners = {event.client: event.detail for event in ledger.events("", "enrolled")}
-
-    claims: dict[int, list[int]] = {}
-    for node in nodes:
-        answer = answers[node]
-        if isinstance(answer, Refusal):
-            log(30, "node %d did not say who it is: %s", node, answer.problem)
-            continue
-        client = metric(answer, "client")
-        if isinstance(client, int) and 0 <= client < clients:
-            claims.setdefault(client, []).append(node)
-        else:
-            log(30, "node %d claims the client number %r; there are %d clients", node, client, clients)
 
     roster: dict[int, int] = {}
     with ledger.transaction():

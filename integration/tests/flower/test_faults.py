@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from scene import REMOVED, SIZES, Averager, Scene, initial
 
-from stackfu_integration.flower.protocol import EMBED, MEASURE, RESPOND, TRAIN, UNLEARN
+from stackfu_integration.flower.protocol import EMBED, MEASURE, RESPOND, ROLL, TRAIN, UNLEARN
 
 FAULTY = 5
 
@@ -89,6 +89,17 @@ def test_never_answers(scene):
 
 def test_never_even_says_who_it_is(scene):
     scene.behaviours[FAULTY] = silence
+    facts = scene.run()
+    assert check_books(scene, facts)["role"] == "left out"
+    assert "has no node" in problems(facts)
+
+
+@pytest.mark.parametrize("claim", [{}, {"client": -1}, {"client": 99}, {"client": 2.5}, {"client": [5]}])
+def test_says_nonsense_about_who_it_is(scene, claim):
+    def reply(message, answer):
+        return Message(RecordDict({"metrics": MetricRecord(claim)}), reply_to=message)
+
+    scene.behaviours[FAULTY] = when(ROLL, reply)
     facts = scene.run()
     assert check_books(scene, facts)["role"] == "left out"
     assert "has no node" in problems(facts)

@@ -11,7 +11,8 @@ from scene import CLIENTS, REMOVED, SIZES, TERMS, TRAINING_ROUNDS, Averager, Sce
 
 import stackfu as sf
 from stackfu.errors import InputError, StackfuError
-from stackfu_integration.flower import PHASES, PaymentLedger, Terms
+from stackfu_integration.flower import PHASES, PaymentLedger, Terms, UnlearningMechanism
+from stackfu_integration.flower.protocol import ROLL
 from stackfu_integration.flower.roster import NotEnoughNodesError
 
 
@@ -187,6 +188,24 @@ def test_nobody_there(scene):
     grid.contexts.clear()
     with pytest.raises(NotEnoughNodesError, match="0 of 8"):
         scene.run(grid)
+
+
+def test_a_node_that_is_busy_at_the_roll_call_is_asked_again(scene, sound):
+    grid, calls = scene.grid(), []
+
+    def busy(message, answer):
+        if message.metadata.message_type == ROLL:
+            calls.append(message)
+            if len(calls) < 3:
+                return None
+        return answer(message)
+
+    grid.behaviours[5] = busy
+    mechanism = UnlearningMechanism(scene.folder, CLIENTS, scene.terms, wait=30.0, timeout=1.0)
+    mechanism.train(grid, initial(), TRAINING_ROUNDS)
+    mechanism.remove(grid, REMOVED)
+    assert len(calls) == 3
+    assert scene.books() == sound.books()
 
 
 def test_a_budget_of_nothing_buys_what_comes_for_free(scene):

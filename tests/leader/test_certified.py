@@ -373,6 +373,8 @@ def test_the_objective_is_shown_beside_a_bound_on_it():
 def test_costs_of_any_size_leave_the_leader_its_answer(scale):
     """Huge costs make the unpaid total tiny; nothing in the search may be small only in absolute terms."""
     points = np.array([[0, 0.6], [0, 0], [0.8, 0], [0.1, 0.9]])
-    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), [100, 100, 200, 100], [0], cost_scale=scale)
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points), [100, 100, 200, 100], [0], cost_scale=scale
+    )
     assert game.solve(0.0).server_loss == pytest.approx(game.equilibrium().server_loss, rel=1e-6)
     assert game.solve(0.05).status is sf.Status.CERTIFIED

@@ -9,7 +9,7 @@ DATA_ROOT ?= data
 RUNS      ?= .experiments
 PRESETS   ?= digits ag-news cifar100 ag-news-finetune cifar100-finetune
 
-.PHONY: help demo test properties mutants lint docs bench bench-full bench-publish bench-peers experiments dist dist-check clean
+.PHONY: help demo test test-deployment properties mutants lint docs bench bench-full bench-publish bench-peers experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -64,6 +64,9 @@ demo: $(STAMP)-core  ## create the environment and run the main job on embedded 
 test: $(STAMP)-test $(STAMP)-lab $(STAMP)-browser  ## install what the tests need and run them all
 	$(BIN)/python -m pytest -q
 	$(BIN)/python -m pytest -q integration/tests integration/stackfu_integration
+
+test-deployment: $(STAMP)-test $(STAMP)-lab  ## the Flower deployment as separate processes, with kills; takes minutes
+	STACKFU_DEPLOYMENT=1 $(BIN)/python -m pytest -q integration/tests/flower/test_deployment.py
 
 properties: $(STAMP)-test  ## thousands of examples a statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import time
 
@@ -57,6 +58,10 @@ def wait_for_row(deployment: Deployment, run: int, path, kind: str, request: str
         time.sleep(0.1)
 
 
+@pytest.mark.skipif(
+    os.environ.get("STACKFU_DEPLOYMENT") != "1",
+    reason="starts seven processes and takes minutes: make test-deployment runs it",
+)
 def test_a_deployment_survives_the_death_of_its_server_app_and_names_a_dead_node(tmp_path):
     run, before = tmp_path / "run", {p.pid for p in psutil.process_iter()}
     ledger_file = run / "ledger.sqlite"

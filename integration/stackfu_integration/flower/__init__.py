@@ -10,7 +10,8 @@ Phases, in order; each is closed by a row in the ledger, so that a server that d
 - :class:`InProcessGrid`: a ``Grid`` that calls the client apps directly, without Ray and without a network
 
 Names are loaded when they are first used: an engine starts a process for every message, and a client should
-not wait for what only the server needs."""
+not wait for what only the server needs.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@
     add_mechanism(app, MyParticipant)     # MyParticipant(context) knows the client's data and model
 
 Raw data stays where it is: what leaves is the mean of random features, a share between 0 and 1, trained
-weights and measures."""
+weights and measures.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Participant(ABC):
     """What the mechanism needs to know of one client; built from the node's context for every message.
 
     ``noise_key`` is a secret of the client. With it, being asked twice for one release gives the same noise
-    twice."""
+    twice.
+    """
 
     noise_key: bytes | None = None
 
@@ -65,7 +67,8 @@ class Participant(ABC):
         """Train one round on a share of the data; return the model and the number of samples used.
 
         ``config`` holds ``server-round`` (from 1), ``seed`` and ``request``. The share must be the same
-        samples in every round of a request."""
+        samples in every round of a request.
+        """
 
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
         """Return measures of a model on the client's own data, e.g. loss, accuracy, membership attack."""

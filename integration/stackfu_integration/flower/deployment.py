@@ -6,7 +6,8 @@
 
 Certificates and keys are made when the deployment starts and live in its folder. Every SuperNode has a key
 pair; only nodes whose public key was registered may connect. The commands are those of Flower and can be
-typed by hand (``docs/how-to/flower.md``)."""
+typed by hand (``docs/howto/flower.md``).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A Flower ``Grid`` that calls client apps directly: no Ray, no network, no processes.
 
 It runs the same client and server apps as the engines do. Messages pass through Flower's own serialisation
-when ``wire=True``, which also counts their bytes."""
+when ``wire=True``, which also counts their bytes.
+"""
 
 from __future__ import annotations
 

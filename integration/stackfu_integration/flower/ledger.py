@@ -12,7 +12,8 @@ most
 - the payments of a request stay within its budget.
 
 Every write is a transaction on disk before it returns (write-ahead log, full synchronisation): a server
-killed at any moment finds, when it comes back, either all rows of a step or none."""
+killed at any moment finds, when it comes back, either all rows of a step or none.
+"""
 
 from __future__ import annotations
 

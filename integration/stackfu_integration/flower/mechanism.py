@@ -10,7 +10,8 @@ last row.
 
 A client that does not answer, answers nonsense or leaves is named in the ledger. Before the commitments it is
 left out of the game and the offers are made anew among the others, so that the certificate always speaks of
-the clients that are there; afterwards it is paid for the rounds that it delivered."""
+the clients that are there; afterwards it is paid for the rounds that it delivered.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ class Terms:
     the removed data, or ``"continue"`` from the trained one. ``finite_sample`` lets the loss know how many
     samples take part, so that money left over buys data, and ``min_total`` is a floor on the share of the
     remaining data that takes part. ``tolerance`` is the largest difference in shares that counts as not
-    moving."""
+    moving.
+    """
 
     budget: float | None = None
     budget_share: float = 0.5
@@ -191,7 +193,8 @@ class UnlearningMechanism:
     """A federation of ``clients`` clients with its ledger and its models in ``folder``.
 
     ``timeout`` is how long the server waits for answers, ``wait`` how long for nodes to appear.
-    ``after(phase)`` is called when a phase is closed."""
+    ``after(phase)`` is called when a phase is closed.
+    """
 
     folder: Path
     clients: int

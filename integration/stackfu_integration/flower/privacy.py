@@ -65,7 +65,8 @@ def add_noise(mean: FloatArray, deviation: float, key: bytes | None, *context: A
 
     Asking twice for one release must not average the noise away, so it is drawn from a keyed hash of
     everything that was asked (``context``) and of the noiseless answer itself. Without a key it comes from
-    the operating system."""
+    the operating system.
+    """
     if deviation == 0.0:
         return mean
     if key is None:

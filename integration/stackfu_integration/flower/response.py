@@ -8,7 +8,8 @@ y_k``. With
 
 its best response is ``y_k = clip((q / w)^(1/3) - S_0, 0, alpha_k)``, and ``alpha_k`` where it is paid its
 cost or more. D + 1 public numbers and its own embedding are all it needs: no other client's data, embedding
-or price."""
+or price.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class Offer:
 
     ``own`` is the embedding that the client sent in and ``share`` its announced participation. ``noise`` is
     ``D sum_i y_i^2 sigma_i^2`` over all clients and ``own_noise`` is ``D sigma_k^2``: both 0 without privacy
-    noise."""
+    noise.
+    """
 
     price: float
     cost: float

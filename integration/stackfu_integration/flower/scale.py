@@ -2,7 +2,8 @@
 
 The clients hold fifty points around one of several centres and train a model of nine numbers, so that nearly
 all of the time is the mechanism's and the engine's. Without an engine the same apps are called directly,
-through Flower's serialisation; the difference is what the engine takes."""
+through Flower's serialisation; the difference is what the engine takes.
+"""
 
 from __future__ import annotations
 

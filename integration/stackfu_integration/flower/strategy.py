@@ -4,7 +4,8 @@
 
 summed in ascending client number and in double precision, whatever order the replies come in, so that two
 runs with one seed give the same bits. A reply that is not a model of the right shape with finite numbers and
-the agreed number of samples does not count, and its client is named."""
+the agreed number of samples does not count, and its client is named.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ class ParticipationFedAvg(Strategy):
 
     ``cohort`` says who takes part with how much. ``finished(outcome)`` is called after every round, before
     the next one begins: what it writes down is safe. ``done`` rounds are behind us already, and rounds are
-    numbered on from there. A client that fails ``patience`` rounds in a row is not asked again."""
+    numbered on from there. A client that fails ``patience`` rounds in a row is not asked again.
+    """
 
     def __init__(
         self,

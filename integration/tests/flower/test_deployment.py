@@ -75,9 +75,10 @@ def test_a_deployment_survives_the_death_of_its_server_app_and_names_a_dead_node
         began = time.monotonic()
         wait_for_row(deployment, first, ledger_file, "solution")
         exchange = (time.monotonic() - began) / 3  # roll call, training, embeddings, on this machine today
+        time.sleep(2.0)  # prices have been sent out
         assert deployment.kill_server_app()
 
-        second = deployment.submit(folder=str(run), timeout=10.0 + 2.0 * exchange, **CONFIG)
+        second = deployment.submit(folder=str(run), timeout=10.0 + 1.5 * exchange, **CONFIG)
         wait_for_row(deployment, second, ledger_file, "round")
         deployment.kill_node(LOST)
         wait_for_row(deployment, second, ledger_file, "closed")

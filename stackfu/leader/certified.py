@@ -102,10 +102,8 @@ class _Search:
         self._programs: dict[tuple[Kind, int, bytes], Relaxation] = {}
         self.best: Candidate | None = None
         self.pool: list[Candidate] = []
-        self.solves = 0
-        self.resolution = (
-            0.1 * gap / self.problem.unit_loss
-        )  # inaccuracy of a bound that is not worth another try
+        # inaccuracy of a bound that is not worth another try
+        self.resolution = 0.1 * gap / self.problem.unit_loss
 
     def program(self, kind: Kind, decided: npt.NDArray[np.int8], shift: int = 0) -> Relaxation:
         """The cone program for a set of volunteers, built once; ``shift`` tries another scaling."""
@@ -133,7 +131,6 @@ class _Search:
         point: RelaxedPoint | None = None
         for shift, penalty in ((0, 1.0), (1, 30.0), (2, 1e3), (-2, 30.0)):
             other = self.program(kind, decided, shift).solve(low, high, decided, penalty=penalty)
-            self.solves += 1
             if point is None:
                 point = other
             else:
@@ -231,7 +228,6 @@ class _Search:
             previous = guess
             for shrink in SHRINKS:
                 exact = self.program("point", guess).solve(total, total, guess, shrink=shrink)
-                self.solves += 1
                 if not exact.solved or not np.isfinite(exact.total):
                     return
                 if self.offer(total * exact.z / self.problem.alpha):
@@ -323,10 +319,13 @@ def certified(
     heap: list[tuple[float, int, _Node]] = []
     counter = 0
     closed_bound = np.inf  # least bound among the nodes set aside: within the gap, or too small to split
+    current_bound = (
+        search.problem.least_loss
+    )  # of the box being worked on, in no list: an interrupt must not lose it
 
     def lower() -> float:
         best = np.inf if search.best is None else search.best.value
-        return min([heap[0][0] * unit if heap else np.inf, closed_bound * unit, best])
+        return min([heap[0][0] * unit if heap else np.inf, closed_bound * unit, current_bound * unit, best])
 
     def target() -> float:
         return np.inf if search.best is None else (search.best.value - gap) / unit
@@ -337,6 +336,7 @@ def certified(
             return Run(search.best, bound, search.shadow_price(), (), status, 0, tuple(search.pool))
         root = search.node(objective.floor, 1.0, np.zeros(game.count, dtype=np.int8), -np.inf, target())
         heapq.heappush(heap, (root.bound, counter, root))
+        current_bound = np.inf
         search.propose(root)
         while heap and heap[0][0] < target():
             elapsed = time.perf_counter() - began
@@ -346,9 +346,10 @@ def certified(
             if counter >= max_nodes:
                 status = Status.MAX_ITERATIONS
                 break
+            current_bound = heap[0][0]
             _, _, node = heapq.heappop(heap)
             if node.high - node.low < 1e-9 * node.high and not (node.decided == FREE).any():
-                closed_bound = min(closed_bound, node.bound)
+                closed_bound, current_bound = min(closed_bound, node.bound), np.inf
                 continue
             for low, high, decided in search.split(node):
                 child = search.node(low, high, decided, node.bound, target())
@@ -358,6 +359,7 @@ def certified(
                     search.propose(child)
                 else:
                     closed_bound = min(closed_bound, child.bound)
+            current_bound = np.inf
             record = {
                 "node": counter,
                 "interval": (node.low, node.high),

@@ -116,33 +116,26 @@ def _loss_bound_counterexample() -> Counterexample:
     )
 
 
-def _metric_bounds(case: Case) -> float:
-    """V, S and Q_i - delta_i against ``C ||.||^2``, with the regularised losses."""
+def _metric_slack(case: Case, regularised: bool) -> float:
+    """V, S and Q_i - delta_i against ``C ||.||^2``, with the regularised losses or the plain ones."""
     m, game = _Mixtures(case), case.game
     family, c = m.family, game.loss_constant
+    loss = family.regularised if regularised else family.loss
     pairs = [(m.remaining, m.retrained), (m.original, m.before), *((d, family.fit(d)) for d in m.clients)]
     return min(
         _relative(
-            c * family.squared_distance(m.used, target),
-            family.regularised(m.unlearned, target) - family.regularised(best, target),
-            case,
+            c * family.squared_distance(m.used, target), loss(m.unlearned, target) - loss(best, target), case
         )
         for target, best in pairs
     )
+
+
+def _metric_bounds(case: Case) -> float:
+    return _metric_slack(case, regularised=True)
 
 
 def _metric_bounds_stated(case: Case) -> float:
-    m, game = _Mixtures(case), case.game
-    family, c = m.family, game.loss_constant
-    pairs = [(m.remaining, m.retrained), (m.original, m.before), *((d, family.fit(d)) for d in m.clients)]
-    return min(
-        _relative(
-            c * family.squared_distance(m.used, target),
-            family.loss(m.unlearned, target) - family.loss(best, target),
-            case,
-        )
-        for target, best in pairs
-    )
+    return _metric_slack(case, regularised=False)
 
 
 def _metric_counterexample() -> Counterexample:

@@ -225,6 +225,24 @@ class TestOptions:
         assert solution.status in (sf.Status.INTERRUPTED, sf.Status.CERTIFIED)
         assert solution.gap >= 0
 
+    @pytest.mark.parametrize("moment", [1, 2, 5, 8])
+    def test_interrupt_in_the_middle_of_a_box_loses_no_bound(self, monkeypatch, moment):
+        """The box being worked on is in no list; what was proved without it must not be claimed."""
+        game, budget = random_game(6, 5)
+        best = game.solve(budget)
+        calls = iter(range(1, 10**6))
+        original = _Search.node
+
+        def interrupted(search, *arguments):
+            if next(calls) == moment:
+                raise KeyboardInterrupt
+            return original(search, *arguments)
+
+        monkeypatch.setattr(_Search, "node", interrupted)
+        solution = game.solve(budget, gap=1e-13)
+        assert solution.status in (sf.Status.INTERRUPTED, sf.Status.CERTIFIED)
+        assert solution.lower_bound <= best.server_loss * (1 + 1e-12)
+
     def test_callback_and_history(self):
         records = []
         game, budget = random_game(9, 8)

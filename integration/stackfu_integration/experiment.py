@@ -46,8 +46,9 @@ from stackfu_integration.federation import (
 from stackfu_integration.measures import agreement, backdoor_success, evaluate, membership_auc, side_effects
 from stackfu_integration.measures.performance import Performance
 from stackfu_integration.mechanisms import MECHANISMS, build_game, client_features, offer
-from stackfu_integration.models import extract, load_backbone
+from stackfu_integration.models import load_backbone
 from stackfu_integration.models.backbones import Backbone
+from stackfu_integration.models.extraction import extract_timed
 from stackfu_integration.presets import Preset
 from stackfu_integration.runtime import resolve_device, single_thread
 from stackfu_integration.storage import write_checkpoint, write_json
@@ -144,15 +145,14 @@ class Experiment:
 
     def _extract(self, inputs: Inputs, what: str) -> np.ndarray[Any, Any]:
         self.reporter.begin(f"features of {what}", len(inputs))
-        start = time.perf_counter()
-        tensors = extract(
+        tensors, seconds = extract_timed(
             self.backbone,
             inputs,
             cache=self.cache,
             device=self.device,
             progress=lambda done, total: self.reporter.advance(done),
         )
-        self.extraction_seconds += time.perf_counter() - start
+        self.extraction_seconds += seconds
         return tensors
 
     @cached_property
@@ -434,6 +434,7 @@ class _Run:
                 "partition_digest": self.partition.digest,
                 "partition_repaired": self.partition.repaired,
                 "sizes": self.partition.sizes.tolist(),
+                "extraction_seconds": self.experiment.extraction_seconds,
                 "settings": asdict(self.settings),
                 "versions": {"stackfu": sf.__version__, "torch": torch.__version__, "numpy": np.__version__},
             },

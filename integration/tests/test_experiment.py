@@ -18,7 +18,7 @@ from stackfu_integration.experiment import Experiment, Settings, run_name
 from stackfu_integration.presets import PRESETS, preset
 from stackfu_integration.report import TABLES, collect, load_results
 from stackfu_integration.report.figures import budget_figure, participation_figure, prediction_figure, save
-from stackfu_integration.report.tables import wall_clock
+from stackfu_integration.report.tables import game_share, wall_clock
 
 TINY = replace(preset("digits"), rounds=3)
 SETTINGS = Settings(budgets=(0.5, 0.1))
@@ -73,7 +73,12 @@ def test_cells_say_what_was_measured(results):
                 for i, x in zip(result.game["remaining"], offer["participation"], strict=True)
             )
             assert result.cells[name]["cost"]["samples"] == used * 2 * TINY.rounds
-        assert sum(wall_clock(result).values()) > 0
+        clock = wall_clock(result)
+        assert min(clock.values()) >= 0
+        game = clock["embedding"] + clock["certified"]
+        assert game_share(clock) == pytest.approx(game / sum(clock.values()))
+        without = sum(seconds for stage, seconds in clock.items() if stage != "extraction")
+        assert game_share(clock, cached=True) == pytest.approx(game / without)
 
 
 def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
@@ -224,7 +229,7 @@ def test_command_line(finished, tmp_path):
     )
     assert ran.exit_code == 0
     assert "| digits | 0.8 | certified |" in ran.output
-    assert "of which the game" in ran.output
+    assert "and the game" in ran.output
     shown = runner.invoke(app, ["table", str(tmp_path / "runs"), "--name", "cost", "--format", "csv"])
     assert "wall clock / Retrain" in shown.output
     drawn = runner.invoke(

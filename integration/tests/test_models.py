@@ -16,6 +16,7 @@ from stackfu_integration.models import (
     read_weights,
     write_weights,
 )
+from stackfu_integration.models.extraction import extract_timed
 from stackfu_integration.models.image import _ResNet20, resnet18, resnet20
 from stackfu_integration.models.text import TextBackbone
 from stackfu_integration.runtime import import_torchvision, import_transformers, resolve_device
@@ -156,7 +157,10 @@ def test_features_are_cached_by_content(tmp_path):
     assert not np.array_equal(extract(backbone, changed, cache=tmp_path), first)
     assert backbone.calls == 2
     backbone.version = "2"
-    extract(backbone, x, cache=tmp_path)
+    _, spent = extract_timed(backbone, x, cache=tmp_path)
+    assert backbone.calls == 3
+    assert spent > 0
+    assert extract_timed(backbone, x, cache=tmp_path)[1] == spent  # what it cost, not what reading it costs
     assert backbone.calls == 3
 
 

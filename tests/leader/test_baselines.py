@@ -59,6 +59,14 @@ def test_price_of_an_answer_is_answered_by_it():
     assert inside > 10
 
 
+def test_a_client_paid_more_than_its_cost_takes_part_fully_even_alone():
+    game, _ = random_game(0, 3)
+    alone = game.profile(np.array([0.5, 0.0, 0.0]))
+    assert _response(game, 0, 2.0 * game.costs[0], alone) == game.alpha[0]
+    assert _response(game, 0, float(game.costs[0]), alone) == pytest.approx(0.5 * game.alpha[0])
+    assert _response(game, 0, 0.5 * game.costs[0], alone) == 0.0
+
+
 def test_haipo_keeps_its_history_and_its_budget():
     statuses = set()
     for seed in range(12):
@@ -72,6 +80,38 @@ def test_haipo_keeps_its_history_and_its_budget():
             assert solution.server_loss <= min([*feasible, game.equilibrium().server_loss]) * (1 + 1e-12)
     assert sf.Status.CYCLED in statuses
     assert sf.Status.CONVERGED in statuses
+
+
+def test_haipo_calls_a_cycle_only_what_is_one():
+    """Without its memory the algorithm goes on for ever; a reported cycle must be the first repetition there."""
+    tolerance, cycles = 1e-6, 0
+    for seed in range(6):
+        game, budget = random_game(seed, 4)
+        told = game.solve(budget, method="haipo", tolerance=tolerance)
+        end = len(told.history)
+        longer = game.solve(budget, method="haipo", tolerance=0.0, max_iterations=end + 1)
+        endless = [h["payments"] for h in longer.history]
+        if told.status is sf.Status.CONVERGED:
+            assert np.abs(endless[end] - endless[end - 1]).max() < tolerance
+            continue
+        distances = [np.abs(a - b).max() for i, a in enumerate(endless[:end]) for b in endless[1:i]]
+        assert min(distances, default=1.0) >= tolerance
+        if told.status is sf.Status.CYCLED:
+            cycles += 1
+            back = np.flatnonzero([np.abs(endless[end] - old).max() < tolerance for old in endless[1:end]])
+            assert len(back) == 1
+            assert end - 1 - back[0] >= 2  # coming back to where one is would be convergence
+            assert (
+                f"came back to iteration {back[0] + 1}: a cycle of length {end - 1 - back[0]}" in told.message
+            )
+    assert cycles >= 3
+
+
+def test_haipo_solves_its_step_twice():
+    for seed in range(6):
+        game, budget = random_game(seed, 4)
+        for record in game.solve(budget, method="haipo").history:
+            assert abs(record["cross_check"]) <= 1e-5 * (game.lam_v + game.lam_s) * game.geometry.scale
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -110,7 +150,7 @@ def test_uniform_price_is_one_price_that_just_meets_the_budget(seed):
     assert solution.spend <= budget * (1 + 1e-9)
     full = np.all(solution.participation == 1)
     meets = solution.spend >= budget * (1 - 1e-6)
-    assert full or meets or "jumps" in solution.message
+    assert ("jumps" in solution.message) == (not full and not meets)
     if not full:  # the price is the largest: a little more breaks the budget
         enough = game.payments_for(np.ones(4)).max()
         assert game.equilibrium(solution.payments + 1e-6 * enough).spend > budget

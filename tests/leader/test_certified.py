@@ -142,6 +142,47 @@ def test_pinned_fragile_optimum_is_reproduced():
         )
 
 
+def test_a_profile_a_hair_outside_is_repaired_and_one_far_outside_is_not():
+    game, _ = random_game(2, 5)
+    search = _Search(game, Objective(np.inf))
+    x = np.full(5, 0.4)
+    d2 = game.profile(x).to_clients
+    edge = float(
+        (2 * game.lam * game.alpha * d2 / game.costs).max()
+    )  # the least total with nobody below full wanting more
+    x = x / (game.alpha @ x) * edge
+    assert x.max() < 1
+    for below, kept in ((-1e-3, True), (1e-6, True), (1e-2, False)):
+        found = search.realise(x * (1 - below))
+        assert (found is not None) == kept
+        if found is not None:
+            assert game.residual(found.payments, found.x) <= 1e-9
+            np.testing.assert_allclose(found.x, x * (1 - below), rtol=1e-5)
+            assert found.spend == pytest.approx(found.payments @ found.x)
+    assert search.realise(np.zeros(5)) is None
+    small = np.array([1.0, 1e-10, 1.0 - 1e-10, 0.7, 0.9])
+    np.testing.assert_array_equal(search.realise(small).x, [1.0, 0.0, 1.0, 0.7, 0.9])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_box_decides_holds_in_all_of_it(seed):
+    """Clients ruled out as volunteers want no more data than they have room for, whatever the mixture in the box."""
+    rng = np.random.default_rng(seed)
+    game, budget = random_game(seed, 4)
+    search = _Search(game, Objective(budget))
+    p = search.problem
+    low, high = np.sort(rng.uniform(0.01, 1, 2))
+    node = search.node(low, high, np.zeros(4, dtype=np.int8), -np.inf)
+    for _ in range(300):
+        z = rng.dirichlet(np.full(4, 0.2))
+        total = rng.uniform(low, high)
+        volunteers = (p.squared_distances(z) >= p.theta * total) & (p.alpha <= total)
+        assert not volunteers[node.decided == PAID].any()
+    for k in np.flatnonzero(node.decided == 0):  # and nobody is left open without need
+        assert p.alpha[k] <= high
+        assert p.reach[k] >= p.theta[k] * low
+
+
 class TestOptions:
     game, budget = random_game(2, 5)
 
@@ -215,6 +256,19 @@ class TestOptions:
         assert solution.status in (sf.Status.TIME_LIMIT, sf.Status.CERTIFIED)
         assert solution.lower_bound <= game.solve(budget).server_loss
         assert solution.spend <= budget * (1 + 1e-9)
+
+    @pytest.mark.parametrize("options", [{"gap": 0.3}, {"gap": 1e-9, "max_nodes": 3}], ids=str)
+    def test_an_early_stop_claims_no_more_than_was_proved(self, options):
+        wide = 0
+        for seed in range(300, 310):
+            game, budget = random_game(seed, 5)
+            best = game.solve(budget, gap=1e-8)
+            early = game.solve(budget, **options)
+            assert early.lower_bound <= best.server_loss * (1 + 1e-9)
+            assert early.server_loss >= best.lower_bound * (1 - 1e-9)
+            assert early.verify(), early.verify().message
+            wide += early.gap > 1e-3 * early.server_loss
+        assert wide >= 3
 
     def test_interrupt_returns_the_best_so_far(self):
         def interrupt(_):
@@ -297,6 +351,57 @@ class TestVerification:
         moved = replace(solution.equilibrium, participation=np.clip(solution.participation + 1e-3, 0, 1))
         assert not replace(solution, equilibrium=moved).verify()
 
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"finite_sample": True},
+            {"payment_weight": 0.3},
+            {"payment_weight": 1.0, "loss_weight": 0.0, "max_loss": 0.012},
+            {"min_total": 0.6},
+        ],
+        ids=str,
+    )
+    def test_every_objective_is_recomputed(self, options):
+        solution = small_game().solve(2.0, **options)
+        assert solution.verify(), solution.verify().message
+        for factor in (0.999, 1.001):
+            told = dataclasses.replace(
+                solution,
+                objective=solution.objective * factor,
+                lower_bound=min(solution.lower_bound, solution.objective * factor),
+            )
+            assert "objective" in told.verify().message
+        other = {"finite_sample": 0.0, "payment_weight": 0.0} | options
+        for name in ("finite_sample", "payment_weight")[
+            options.get("loss_weight") == 0.0 :
+        ]:  # another objective than the one solved for
+            changed = dataclasses.replace(solution, options={**solution.options, name: not other[name]})
+            assert "objective" in changed.verify().message
+        if "max_loss" in options:
+            stricter = {**solution.options, "max_loss": 0.9 * solution.server_loss}
+            assert "above the largest" in dataclasses.replace(solution, options=stricter).verify().message
+        if "min_total" in options:
+            stricter = {**solution.options, "min_total": 1.1 * solution.equilibrium.total}
+            assert "below the floor" in dataclasses.replace(solution, options=stricter).verify().message
+
+    def test_a_bound_that_a_fresh_search_does_not_support_is_refused(self, monkeypatch):
+        from stackfu.leader import certified as module
+
+        game, budget = random_game(302, 5)
+        solution = game.solve(budget, gap=0.3)
+        assert solution.gap > 1e-3 * solution.server_loss
+        search = module.certified
+
+        def weaker(*arguments, **options):
+            run = search(*arguments, **options)
+            return dataclasses.replace(run, bound=solution.lower_bound - missing * solution.gap)
+
+        monkeypatch.setattr(module, "certified", weaker)
+        missing = 0.5  # within what the search was asked for
+        assert solution.verify(), solution.verify().message
+        missing = 1.5
+        assert "only supports" in solution.verify().message
+
     def test_refuses_a_lower_bound_that_can_be_beaten(self):
         from dataclasses import replace
 
@@ -333,6 +438,17 @@ def test_alike_clients_are_not_paid_for_more_than_the_floor_when_money_counts():
     assert solution.verify()
     with pytest.raises(sf.errors.InputError, match="min_total"):
         game.solve(5.0, payment_weight=1.0)
+
+
+def test_alike_clients_count_the_samples_they_bring():
+    game = alike_game()
+    solution = game.solve(0.5, finite_sample=True)
+    noise = float(game.sampling_noise[0])
+    samples = float(game.sizes @ solution.participation)
+    assert solution.objective == pytest.approx(
+        solution.server_loss + (game.lam_v + game.lam_s) * noise / samples
+    )
+    assert solution.verify()
 
 
 def test_alike_clients_do_not_excuse_a_loss_above_the_cap():

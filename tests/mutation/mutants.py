@@ -29,8 +29,9 @@ FORMULAS, INVARIANCES, STATEMENTS = (
     f"tests/properties/test_{name}.py" for name in ("formulas", "invariances", "statements")
 )
 GAME = [FORMULAS, INVARIANCES, STATEMENTS]
-PATH, SWEEPS, DYNAMICS, JUDGES = (
-    f"tests/followers/test_{name}.py" for name in ("path", "sweeps", "dynamics", "follower_judges")
+PATH, KERNELS, SWEEPS, DYNAMICS, JUDGES = (
+    f"tests/followers/test_{name}.py"
+    for name in ("path", "path_kernels", "sweeps", "dynamics", "follower_judges")
 )
 PRICE, BASELINES, RELAXATION, CERTIFIED, FRONTIER = (
     f"tests/leader/test_{name}.py" for name in ("price", "baselines", "relaxation", "certified", "frontier")
@@ -131,7 +132,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
             "violation_at",
             "follow",
         },
-        chosen(ON_THE_PATH, PATH),
+        chosen(f"{ON_THE_PATH} or test_path_kernels", KERNELS, PATH),
     ),
     "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, chosen("test_", PRICE)),
     "stackfu/leader/haipo.py": (

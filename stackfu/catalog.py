@@ -13,12 +13,19 @@ seven_clients
 >>> entry = catalog.three_equilibria()
 >>> [round(e.total, 4) for e in entry.game.equilibria(entry.payments)]
 [0.3906, 0.5007, 0.5289]
+
+The games against statements that do not hold as published are here too, each with the inequality it breaks:
+
+>>> found = catalog.counterexamples()["quasiconvexity"]
+>>> found.game.count, found.violation > 0
+(2, True)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +35,13 @@ from .game import StackelbergGame
 from .geometry import Array, frozen
 from .result import Uniqueness
 
+if TYPE_CHECKING:
+    from .lemmas import Counterexample
+
 __all__ = [
     "ReferenceGame",
     "collapse",
+    "counterexamples",
     "entries",
     "homogeneous",
     "identical_clients",
@@ -75,6 +86,16 @@ def entries() -> tuple[ReferenceGame, ...]:
         seven_clients,
     )
     return tuple(make() for make in makers)
+
+
+def counterexamples() -> dict[str, Counterexample]:
+    """The smallest game known against each statement that does not hold as published, by the statement's name.
+
+    Building one recomputes both sides of the inequality it breaks, so this takes a second or two.
+    """
+    from .lemmas import ALL
+
+    return {name: statement.refute() for name, statement in ALL.items() if statement.counterexample}
 
 
 def _game_with(gram: npt.ArrayLike, alpha: npt.ArrayLike, w: npt.ArrayLike) -> StackelbergGame:

@@ -51,3 +51,12 @@ def test_seven_clients_have_the_stated_shape():
     game = catalog.seven_clients().game
     np.testing.assert_allclose(game.alpha, np.array(catalog.SEVEN_SHARES) / sum(catalog.SEVEN_SHARES))
     np.testing.assert_allclose(game.heterogeneity, catalog.SEVEN_HETEROGENEITIES)
+
+
+def test_every_statement_that_fails_has_its_game_here():
+    found = catalog.counterexamples()
+    wrong = (sf.lemmas.Verdict.CORRECTED, sf.lemmas.Verdict.REFUTED)
+    assert set(found) == {name for name, s in sf.lemmas.ALL.items() if s.verdict in wrong}
+    for name, example in found.items():
+        assert example.violation > 0, name
+        assert len(example.payments) == len(example.participation) == example.game.count

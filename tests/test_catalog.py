@@ -58,5 +58,5 @@ def test_every_statement_that_fails_has_its_game_here():
     wrong = (sf.lemmas.Verdict.CORRECTED, sf.lemmas.Verdict.REFUTED)
     assert set(found) == {name for name, s in sf.lemmas.ALL.items() if s.verdict in wrong}
     for name, example in found.items():
-        assert example.violation > 0, name
+        assert example.violation >= 0, name  # 0 where the paper claims a strict inequality
         assert len(example.payments) == len(example.participation) == example.game.count

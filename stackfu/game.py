@@ -146,6 +146,8 @@ class StackelbergGame:
         features = embeddings.features
         if features is not None and features.shape[1] < len(keep):
             self._geometry: Geometry = FeatureGeometry(features, keep, self._alpha, original_weights)
+        elif features is not None:
+            self._geometry = GramGeometry.of_features(features, keep, self._alpha, original_weights)
         else:
             # the embeddings know 1 - G better than G where clients are nearly alike; centring ignores the constant
             self._geometry = GramGeometry(-embeddings._best, keep, self._alpha, original_weights)
@@ -257,15 +259,10 @@ class StackelbergGame:
         square = share @ gram[np.ix_(gone, gone)] @ share
         return frozen(np.sqrt(np.maximum(np.diag(gram)[self._remaining] - 2.0 * inner + square, 0.0)))
 
-    @cached_property
+    @property
     def rounding(self) -> float:
-        """Rounding error of inner products relative to the largest squared distance between clients."""
-        scale = self._geometry.scale
-        if isinstance(self._geometry, FeatureGeometry):
-            norms = self._geometry.squared_distances(np.zeros(self._geometry.features.shape[1]))
-        else:
-            norms = self._embeddings.squared_norms
-        return float(np.finfo(float).eps * norms.max() / scale) if scale > 0 else float("inf")
+        """Rounding error of squared distances relative to the largest one between clients."""
+        return self._geometry.rounding
 
     @cached_property
     def is_homogeneous(self) -> bool:

@@ -25,6 +25,8 @@ __all__ = ["FeatureGeometry", "Geometry", "GramGeometry", "MixtureDistances"]
 
 Array = npt.NDArray[np.float64]
 
+EPS = float(np.finfo(np.float64).eps)
+
 #: Above this many remaining clients an N x N matrix is refused rather than swapped to disk.
 LARGEST_GRAM = 20_000
 #: From this many numbers on, passes over feature rows run in jitted kernels on all cores.
@@ -75,6 +77,11 @@ class Geometry(ABC):
         which is at most that.
         """
 
+    @property
+    @abstractmethod
+    def rounding(self) -> float:
+        """Rounding error of squared distances relative to the largest one, infinite where all clients coincide."""
+
     @cached_property
     def pairwise(self) -> Array:
         """Squared distances ``||mu_i - mu_j||^2``, (N, N), read-only."""
@@ -85,12 +92,36 @@ class Geometry(ABC):
         return frozen(squares)
 
 
+def _rounding_of_differences(largest_square: float, scale: float) -> float:
+    """Differences of rows are as exact as the rows: an error of eps times their size."""
+    return EPS * max(1.0, 2.0 * float(np.sqrt(largest_square / scale))) if scale > 0 else float("inf")
+
+
 class GramGeometry(Geometry):
     """Geometry from the inner products of all original clients' embeddings."""
+
+    #: Largest squared norm of the feature rows that the inner products were computed from, if they were.
+    _rows: float | None = None
+
+    @classmethod
+    def of_features(
+        cls,
+        features: npt.NDArray[Any],
+        remaining: npt.NDArray[np.intp],
+        alpha: Array,
+        original_weights: Array,
+    ) -> GramGeometry:
+        """From feature rows, centred before they are multiplied, so that what all rows share is not rounded."""
+        rows = np.asarray(features, dtype=np.float64)
+        centred = rows - alpha @ rows[remaining]
+        out = cls(centred @ centred.T, remaining, alpha, original_weights)
+        out._rows = float(np.einsum("ij,ij->i", rows, rows)[remaining].max())
+        return out
 
     def __init__(
         self, gram: Array, remaining: npt.NDArray[np.intp], alpha: Array, original_weights: Array
     ) -> None:
+        self._largest = float(np.abs(gram[np.ix_(remaining, remaining)]).max(initial=0.0))
         everyone = np.zeros(len(gram))
         everyone[remaining] = alpha
         row_means = gram @ everyone
@@ -113,6 +144,12 @@ class GramGeometry(Geometry):
     @cached_property
     def scale(self) -> float:
         return float(self.pairwise.max(initial=0.0))
+
+    @cached_property
+    def rounding(self) -> float:
+        if self._rows is not None:
+            return _rounding_of_differences(self._rows, self.scale)
+        return EPS * self._largest / self.scale if self.scale > 0 else float("inf")
 
     def mixture(self, z: Array) -> MixtureDistances:
         inner = self._gram @ z
@@ -149,6 +186,9 @@ class FeatureGeometry(Geometry):
         if chosen[-1] - chosen[0] == len(chosen) - 1:  # consecutive rows: a view, no gathering
             return self.features[chosen[0] : chosen[-1] + 1]
         return self.features[chosen]
+
+    def _centred_rows(self, start: int) -> Array:
+        return np.asarray(self._rows(start), dtype=np.float64) - self.mean_remaining
 
     def _weighted_rows(self, rows: npt.NDArray[np.intp], weights: Array) -> Array:
         total = np.zeros(self.features.shape[1])
@@ -203,8 +243,7 @@ class FeatureGeometry(Geometry):
         shift = self.mean_original - self.mean_remaining
         pull = np.empty(self.count)
         for start in range(0, self.count, self._BLOCK):
-            rows = np.asarray(self._rows(start), dtype=np.float64) - self.mean_remaining
-            pull[start : start + self._BLOCK] = rows @ shift
+            pull[start : start + self._BLOCK] = self._centred_rows(start) @ shift
         return frozen(pull), float(shift @ shift)
 
     @cached_property
@@ -213,10 +252,22 @@ class FeatureGeometry(Geometry):
             return float(self.pairwise.max(initial=0.0))
         return float(self.squared_distances(self.mean_remaining).max())
 
+    @cached_property
+    def rounding(self) -> float:
+        norms = self.squared_distances(np.zeros(self.features.shape[1]))
+        return _rounding_of_differences(float(norms.max()), self.scale)
+
     def mixture(self, z: Array) -> MixtureDistances:
-        m = self.combine(z)
-        return MixtureDistances(
-            self.squared_distances(m),
-            float(np.sum((m - self.mean_remaining) ** 2)),
-            float(np.sum((m - self.mean_original) ** 2)),
-        )
+        if self._large:
+            m = self.combine(z) - self.mean_remaining
+            to_clients = self.squared_distances(m + self.mean_remaining)
+        else:  # from mu_N as the origin: clients may lie closer together than they are to zero
+            m = np.zeros(self.features.shape[1])
+            for start in range(0, self.count, self._BLOCK):
+                m += z[start : start + self._BLOCK] @ self._centred_rows(start)
+            to_clients = np.empty(self.count)
+            for start in range(0, self.count, self._BLOCK):
+                difference = self._centred_rows(start) - m
+                to_clients[start : start + self._BLOCK] = np.einsum("ij,ij->i", difference, difference)
+        shift = self.mean_original - self.mean_remaining
+        return MixtureDistances(to_clients, float(m @ m), float(np.sum((m - shift) ** 2)))

@@ -101,24 +101,42 @@ class Path:
 def follow_path(game: StackelbergGame, payments: Array) -> Path:
     """Trace t(s) for the given payments; the embeddings must not all coincide.
 
-    If ties bring the path to a halt, it is followed again with reluctances that differ by rounding errors.
+    If a check fails, the path is followed again from the largest total an equilibrium can have, and if ties
+    bring it to a halt, with reluctances that differ by rounding errors.
     """
-    path = _follow(game, payments, 0.0)
-    for attempt in range(1, 4):
+    path = _follow(game, payments)
+    ceiling = 1.0 if path.complete else _largest_total(game, payments)
+    for attempt in range(4):
         if path.complete:
             break
-        again = _follow(game, payments, 1e-14 * 10.0**attempt)
-        path = again if again.complete or not path.finished else path
+        if attempt == 0 and ceiling == 1.0:
+            continue
+        again = _follow(game, payments, 10.0 ** (attempt - 14) if attempt else 0.0, ceiling)
+        path = min(path, again, key=lambda p: (not p.complete, not p.finished, max(p.violation, p.jump)))
     return path
 
 
-def _follow(game: StackelbergGame, payments: Array, noise: float) -> Path:
+def _largest_total(game: StackelbergGame, payments: Array) -> float:
+    """No equilibrium has a larger total than this, at most 1.
+
+    Whoever takes part has ``S w_k <= d_k^2``, and no mixture is further from a client than the furthest of
+    the others. At smaller totals nobody can bring more than this either, so it may stand in for larger shares:
+    where distances are tiny beside reluctances the path then starts where the two can be compared.
+    """
+    w = game.reluctance(payments)
+    if np.any(w <= 0):
+        return 1.0
+    return float(min(1.0, (1.0 + 1e-9) * (game.geometry.pairwise.max(axis=1) / w).max()))
+
+
+def _follow(game: StackelbergGame, payments: Array, noise: float = 0.0, ceiling: float = 1.0) -> Path:
     from . import _path_kernels as kernels
 
-    geometry, alpha = game.geometry, game.alpha
+    geometry = game.geometry
+    alpha = np.minimum(game.alpha, ceiling)
     scale = geometry.scale
     G = geometry.gram / scale
-    w = (game.costs - payments) / (2.0 * game.lam * scale * alpha)
+    w = game.reluctance(payments) / scale
     N = len(alpha)
     if noise > 0.0:
         w = w * (1.0 + noise * np.random.default_rng(0).uniform(-1.0, 1.0, N))
@@ -135,17 +153,24 @@ def _follow(game: StackelbergGame, payments: Array, noise: float) -> Path:
             break
         length, places = 8 * length, 8 * places
     table = pieces[:n_pieces].copy()
+    if ceiling < 1.0:  # above it the curve is that of smaller shares
+        table = table[(table[:, 0] <= ceiling) | (np.arange(n_pieces) == n_pieces - 1)]
     table[:, 2:4] *= scale
     table.setflags(write=False)
     roots = [
-        Root(_shares(ys[i], alpha, statuses[i]), statuses[i].copy(), _KINDS[kinds[i]], int(tight[i]))
+        Root(
+            _shares(ys[i], game.alpha, alpha, statuses[i]),
+            statuses[i].copy(),
+            _KINDS[kinds[i]],
+            int(tight[i]),
+        )
         for i in range(n_roots - 1, -1, -1)
     ]
     return Path(table, tuple(roots), code == kernels.DONE)
 
 
-def _shares(y: Array, alpha: Array, status: npt.NDArray[np.int8]) -> Array:
+def _shares(y: Array, alpha: Array, most: Array, status: npt.NDArray[np.int8]) -> Array:
     x = np.minimum(y / alpha, 1.0)
-    x[status == 1] = 1.0
+    x[(status == 1) & (most == alpha)] = 1.0
     x.setflags(write=False)
     return x

@@ -342,7 +342,52 @@ def test_full_participation_is_found_exactly_when_everybody_wants_it(play):
 def test_a_point_that_failed_is_not_called_unique():
     features = np.array([[0.0, 0.6], [0.5, 0.5], [0.5, 0.5 + 1e-5], [0.5 + 1e-5, 0.5]])
     game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(features), [1, 1, 2, 1], [0], cost_scale=1.0)
-    eq = game.equilibrium(tolerance=1e-14)
-    assert eq.residual > 1e-14
+    eq = game.equilibrium(tolerance=1e-17)
+    assert eq.residual > 1e-17
     assert eq.status is sf.Status.FAILED
     assert eq.uniqueness is sf.Uniqueness.UNKNOWN
+
+
+@pytest.mark.parametrize("spacing", [1e-3, 1e-5, 1e-7, 1e-9])
+@pytest.mark.parametrize("dimension", [2, 12])
+def test_clients_that_are_almost_alike_are_resolved(spacing, dimension):
+    """A common offset of 1 takes digits off the inner products, not off differences of features.
+
+    The game of the differences alone, stretched to ordinary size with its costs, has the same equilibrium.
+    """
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        offsets = rng.normal(size=(5, dimension))
+        points = 1.0 + spacing * offsets
+        exact = (points - 1.0) / spacing  # what the rounded points really are
+        sizes, costs = rng.uniform(1, 9, 5), rng.uniform(0.1, 2.0, 5)
+        close = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), sizes, costs=costs)
+        wide = sf.StackelbergGame(sf.MeanEmbeddings.from_features(exact), sizes, costs=costs / spacing**2)
+        found, known = close.equilibrium(), wide.equilibrium()
+        assert found.status is sf.Status.CERTIFIED
+        assert found.uniqueness is known.uniqueness is sf.Uniqueness.UNIQUE
+        np.testing.assert_allclose(found.participation, known.participation, rtol=1e-6)
+
+
+def test_no_equilibrium_lies_above_the_largest_total():
+    from stackfu.followers.path import _follow, _largest_total
+
+    lower = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        points = rng.normal(size=(4, 3)) * 0.1
+        game = sf.StackelbergGame(
+            sf.MeanEmbeddings.from_features(points), rng.uniform(1, 9, 4), costs=rng.uniform(0.1, 2.0, 4)
+        )
+        payments = game.costs * rng.uniform(0, 0.9, 4)
+        most = _largest_total(game, payments)
+        lower += most < 1.0
+        found = game.equilibria(payments)
+        assert all(eq.total <= most for eq in found)
+        path = _follow(game, payments, 0.0, most)
+        assert path.complete
+        assert len(path.roots) == len(found)
+        for root, eq in zip(path.roots, found, strict=True):
+            np.testing.assert_allclose(root.participation, eq.participation, rtol=1e-9, atol=1e-12)
+    assert lower > 20
+    assert _largest_total(game, 1.5 * game.costs) == 1.0

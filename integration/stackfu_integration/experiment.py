@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 import stackfu as sf
-from stackfu.errors import FileFormatError, InputError
+from stackfu.errors import ConvergenceError, FileFormatError, InputError
 from stackfu.game import StackelbergGame
 from stackfu_integration.calibration import calibrate
 from stackfu_integration.data import (
@@ -413,7 +413,12 @@ class _Run:
         for number, (name, compute) in enumerate(cells):
             self.experiment.reporter.begin(f"{self.folder.name}: {name}", len(cells))
             self.experiment.reporter.advance(number)
-            write_json(self.folder / f"{name}.json", _rounded({"cell": name, **compute()}))
+            try:
+                cell = compute()
+            except ConvergenceError as error:  # a method that fails is a result too
+                cell = {"diverged": str(error)}
+                self.experiment.reporter.note(f"{self.folder.name}: {name}: {error}")
+            write_json(self.folder / f"{name}.json", _rounded({"cell": name, **cell}))
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _describe(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from stackfu_integration.presets import PRESETS, preset
 from stackfu_integration.report import TABLES, collect, load_results
 from stackfu_integration.report.figures import budget_figure, participation_figure, prediction_figure, save
 from stackfu_integration.report.tables import game_share, wall_clock
+from stackfu_integration.unlearning import MoDe
 
 TINY = replace(preset("digits"), rounds=3)
 SETTINGS = Settings(budgets=(0.5, 0.1))
@@ -117,6 +119,21 @@ def test_a_killed_run_keeps_its_cells_and_ends_as_if_never_killed(finished, tmp_
         for key in ("losses", "accuracies", "membership_auc", "agreement", "backdoor_success"):
             assert resumed.cells[name].get(key) == cell.get(key), (name, key)
     assert not list(tmp_path.rglob(".*.json.*"))
+
+
+def test_a_method_that_diverges_is_a_result_and_not_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MoDe", partial(MoDe, momentum=1e30))
+    folder = tiny(tmp_path).run(0.5, 0)
+    (result,) = load_results(folder)
+    assert "mode" not in result.cells
+    assert "mode diverged" in result.diverged["mode"]
+    assert "backdoor.mode" in result.diverged
+    assert "head.certified.0.5" in result.cells
+    assert "| MoDe (1 of 1 diverged) | – |" in TABLES["accuracy"]([result]).markdown()
+    (kept,) = collect(folder, tmp_path / "kept")
+    assert load_results(kept)[0].diverged == result.diverged
+    for table in TABLES.values():
+        table([result]).markdown()
 
 
 def test_other_settings_do_not_mix_with_finished_cells(finished):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from tiny import REMOVED, ROUNDS, SETTINGS, observers
 
-from stackfu.errors import InputError
+from stackfu.errors import ConvergenceError, InputError
 from stackfu_integration.data import trigger_for
 from stackfu_integration.federation import Client, Federation, Samples, train_federation
 from stackfu_integration.measures import agreement, backdoor_success, evaluate
@@ -275,3 +277,14 @@ def test_agreement_with_retrain(federation, trained):
 
 def test_trigger_target(dataset):
     assert trigger_for(dataset, target=2).target == 2
+
+
+def test_a_method_that_diverges_says_so(trained):
+    with pytest.raises(ConvergenceError, match="mode diverged"):
+        MoDe(momentum=1e30, rounds=3).unlearn(trained, (0,), seed=1)
+
+
+def test_mode_takes_plain_steps_whatever_the_federation_trained_with(trained):
+    with_momentum = replace(trained, settings=replace(trained.settings, momentum=0.9, weight_decay=0.1))
+    a, b = (MoDe(rounds=2).unlearn(t, (0,), seed=1).weights for t in (trained, with_momentum))
+    assert torch.equal(a, b)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,21 @@ __all__ = ["RunResult", "collect", "interval", "load_results"]
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run: its description, its game and its cells by name."""
+    """One run: its description, its game and its cells by name; methods that diverged have a message instead."""
 
     name: str
     run: dict[str, Any]
     game: dict[str, Any]
     cells: dict[str, dict[str, Any]]
+    diverged: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, name: str, run: dict[str, Any], game: dict[str, Any], stored: dict[str, dict[str, Any]]
+    ) -> RunResult:
+        """From all stored cells."""
+        failed = {key: cell["diverged"] for key, cell in stored.items() if "diverged" in cell}
+        return cls(name, run, game, {k: c for k, c in stored.items() if k not in failed}, failed)
 
     @property
     def group(self) -> tuple[str, float]:
@@ -50,13 +59,13 @@ def _from_folder(folder: Path) -> RunResult:
                 cells[stored["cell"]] = stored
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{folder}: not a finished run ({error!r})") from error
-    return RunResult(folder.name, run, game, cells)
+    return RunResult.of(folder.name, run, game, cells)
 
 
 def _from_file(path: Path) -> RunResult:
     try:
         stored = json.loads(path.read_text())
-        return RunResult(path.stem, stored["run"], stored["game"], stored["cells"])
+        return RunResult.of(path.stem, stored["run"], stored["game"], stored["cells"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileFormatError(f"{path}: not a collected run ({error!r})") from error
 
@@ -78,7 +87,8 @@ def collect(runs: Path, out: Path) -> list[Path]:
     """Write every run as one compact JSON file, for keeping."""
     written = []
     for result in load_results(runs):
-        value = {"run": result.run, "game": result.game, "cells": result.cells}
+        failed = {name: {"cell": name, "diverged": message} for name, message in result.diverged.items()}
+        value = {"run": result.run, "game": result.game, "cells": {**result.cells, **failed}}
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
         written.append(write_text(out / f"{result.name}.json", text + "\n"))
     return written

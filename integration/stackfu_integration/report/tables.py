@@ -100,9 +100,13 @@ def _compare(
     for (preset, beta), runs in _groups(results).items():
         for label, cell in _methods(runs[0], approach).items():
             present = [run for run in runs if cell in run.cells]
+            failed = sum(cell in run.diverged for run in runs)
+            shown = f"{label} ({failed} of {len(runs)} diverged)" if failed else label
+            row: list[Cell] = [preset, f"{beta:g}", shown]
             if not present:
+                if failed:
+                    rows.append((*row, *["–"] * len(quantities)))
                 continue
-            row: list[Cell] = [preset, f"{beta:g}", label]
             for key, digits, scale in quantities.values():
                 values = [run.cells[cell][key] for run in present]
                 if label == "retrain":

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from stackfu.errors import InputError
+from stackfu.errors import ConvergenceError, InputError
 from stackfu_integration.federation.ledger import Ledger
 from stackfu_integration.federation.trained import Trained
 
@@ -36,7 +37,7 @@ class UnlearningMethod(ABC):
     cooperation: ClassVar[str]
 
     def unlearn(self, trained: Trained, removed: Sequence[int], seed: int) -> Outcome:
-        """Check the request, run the method and account for it."""
+        """Check the request, run the method and account for it; weights that are no numbers are an error."""
         clients = len(trained.federation.clients)
         if not removed or not set(removed) < set(range(clients)):
             raise InputError(
@@ -45,7 +46,14 @@ class UnlearningMethod(ABC):
         ledger = Ledger()
         start = time.perf_counter()
         weights = self._run(trained, tuple(sorted(removed)), seed, ledger)
-        return Outcome(weights, ledger, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        lost = int((~torch.isfinite(weights)).sum())
+        if lost:
+            raise ConvergenceError(
+                f"{self.name} diverged: {lost} of {weights.numel()} weights are no numbers; its learning rates are too "
+                "large for this model"
+            )
+        return Outcome(weights, ledger, seconds)
 
     @abstractmethod
     def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, ledger: Ledger) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from stackfu_integration.federation.clients import Samples
 from stackfu_integration.federation.fedavg import aggregate, fedavg
 from stackfu_integration.federation.ledger import Ledger
-from stackfu_integration.federation.local import client_seed, local_train
+from stackfu_integration.federation.local import LocalTraining, client_seed, local_train
 from stackfu_integration.federation.trained import Trained
 from stackfu_integration.models.classifier import read_weights, write_weights
 from stackfu_integration.unlearning.base import UnlearningMethod
@@ -54,9 +54,8 @@ class MoDe(UnlearningMethod):
         sizes = {client: len(data) for client, data in (*remaining.items(), *leaving.items())}
         model = federation.model(client_seed(seed, 0, 0, _FRESH_MODEL))
         degraded, weights = read_weights(model), trained.final
-        fast = replace(
-            trained.settings, epochs=self.epochs, batch=self.batch, learning_rate=self.rate, optimizer="sgd"
-        )
+        # plain steps at the published rates; the federation's own optimizer belongs to its own rate
+        fast = LocalTraining(epochs=self.epochs, batch=self.batch, learning_rate=self.rate)
         slow = replace(fast, learning_rate=self.guidance_rate)
         for number in range(self.rounds):
             if number < self.degradation_rounds:

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 
 import stackfu as sf
 from stackfu import catalog, testing
-from stackfu.followers.diagnostics import best_response_jacobian, sufficient_bounds
+from stackfu.followers.diagnostics import best_response_jacobian, diagnose, sufficient_bounds
 from stackfu.followers.faces import equilibrium_face
+from stackfu.result import Face
 
 # ------------------------------------------------------------------ verification
 
@@ -228,3 +229,98 @@ def test_an_unreachable_tolerance_is_not_called_success():
 def test_importing_the_followers_does_not_load_numba():
     code = "import sys, stackfu.followers; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_sole_participant_passes():
+    """The others are far too reluctant; the one who is paid more than its cost takes part alone."""
+    points = np.array([[0.0], [1.0], [2.0]])
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_gram(points @ points.T), [1, 1, 1], costs=[0.1, 1e3, 1e3]
+    )
+    eq = game.equilibrium(np.array([0.2, 0.0, 0.0]))
+    np.testing.assert_array_equal(eq.participation, [1.0, 0.0, 0.0])
+    check = eq.verify()
+    assert check, check.message
+    assert check.regret == 0.0
+    features = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), [1, 1, 1], costs=[0.1, 1e3, 1e3])
+    assert features.equilibrium(np.array([0.2, 0.0, 0.0])).verify()
+
+
+def test_the_client_who_gains_is_named():
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(np.eye(5)), [1, 1, 1, 1, 1], removed=[0], costs=np.full(4, 0.5)
+    )
+    eq = game.equilibrium()
+    for k in range(4):
+        x = eq.participation.copy()
+        x[k] = 0.0
+        moved = replace(eq, participation=x)
+        gains = game.regrets(eq.payments, x)
+        assert f"client {game.remaining[int(np.argmax(gains))]} gains" in moved.verify().message
+
+
+def test_a_kink_is_counted_and_shows_its_inner_slope():
+    """Two clients; the first reaches its cap exactly where it would stop anyway (all numbers are binary)."""
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_gram(np.diag([0.5, 0.5])), [1, 3], costs=2.0 * np.array([0.25, 0.75]) * 0.5
+    )
+    eq = game.equilibrium()
+    np.testing.assert_allclose(game.alpha * eq.participation, [0.25, 0.25])
+    at_cap = replace(eq, participation=np.array([1.0, 1.0 / 3.0]))
+    assert diagnose(at_cap).kinks == 1
+    cheaper = game.replace(costs=game.costs * np.array([0.5, 1.0]))  # now it would go on: no kink
+    settled = diagnose(cheaper.equilibrium())
+    assert settled.kinks == 0
+    assert not settled.jacobian[0].any()
+
+
+def test_the_papers_bounds_by_hand():
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(np.eye(2)), [1, 3], costs=[2.0, 5.0], lambda_q=0.5, loss_constant=4.0
+    )
+    bounds = sufficient_bounds(game, np.array([0.5, 7.0]))
+    by_hand = [
+        3 * 0.25 * 0.75**2 / 4 * np.sqrt(3 * 1.5 / game.lam),
+        3 * 0.75 * 0.25**2 / 4 * np.sqrt(3 * 2.0 / game.lam),
+    ]
+    np.testing.assert_allclose(bounds, by_hand)
+
+
+@pytest.mark.parametrize("form", ["gram", "features"])
+def test_twins_near_their_caps_have_a_short_face(form):
+    """Two clients own the same data; together they bring more than one of them has."""
+    points = np.array([[0.0], [0.0], [1.0]])
+    make = {
+        "gram": lambda: sf.MeanEmbeddings.from_gram(points @ points.T),
+        "features": lambda: sf.MeanEmbeddings.from_features(points + 5.0),
+    }[form]
+    alpha = np.array([0.3, 0.2, 0.5])
+    w = np.array([0.3, 0.3, 0.7])
+    game = sf.StackelbergGame(make(), alpha, costs=2.0 * alpha * w)
+    eq = game.equilibrium()
+    assert eq.uniqueness is sf.Uniqueness.CONTINUUM
+    together = float(alpha[:2] @ eq.participation[:2])
+    assert 0.3 < together < 0.5
+    assert eq.face is not None
+    assert eq.face.clients == (0, 1)
+    assert eq.face.dimension == 1
+    np.testing.assert_allclose(eq.face.lower, [(together - 0.2) / 0.3, (together - 0.3) / 0.2], atol=1e-7)
+    np.testing.assert_allclose(eq.face.upper, [1.0, 1.0], atol=1e-7)
+
+
+def test_equilibria_between_two_totals_span_both_and_their_faces(monkeypatch):
+    from stackfu.followers import faces
+
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(4)), [1, 1, 1, 1], costs=np.ones(4))
+    first, second = np.array([0.5, 0.5, 0.2, 0.4]), np.array([0.5, 0.8, 0.6, 0.4])
+    at_first = Face((1, 3), np.array([0.4, 0.3]), np.array([0.9, 0.45]), 2)
+
+    def known(game, payments, x):
+        return at_first if np.array_equal(x, first) else None
+
+    monkeypatch.setattr(faces, "equilibrium_face", known)
+    span = faces.span_of(game, np.zeros(4), first, second)
+    assert span.clients == (1, 2, 3)
+    np.testing.assert_allclose(span.lower, [0.4, 0.2, 0.3])
+    np.testing.assert_allclose(span.upper, [0.9, 0.6, 0.45])
+    assert span.dimension == 3

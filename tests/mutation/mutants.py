@@ -29,9 +29,9 @@ FORMULAS, INVARIANCES, STATEMENTS = (
     f"tests/properties/test_{name}.py" for name in ("formulas", "invariances", "statements")
 )
 GAME = [FORMULAS, INVARIANCES, STATEMENTS]
-PATH, KERNELS, SWEEPS, DYNAMICS, JUDGES = (
+PATH, PATH_KERNELS, SWEEPS, SWEEP_KERNELS, DYNAMICS, JUDGES = (
     f"tests/followers/test_{name}.py"
-    for name in ("path", "path_kernels", "sweeps", "dynamics", "follower_judges")
+    for name in ("path", "path_kernels", "sweeps", "sweep_kernels", "dynamics", "follower_judges")
 )
 PRICE, BASELINES, RELAXATION, CERTIFIED, FRONTIER = (
     f"tests/leader/test_{name}.py" for name in ("price", "baselines", "relaxation", "certified", "frontier")
@@ -95,7 +95,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/followers/faces.py": (
         {"equilibrium_face", "_dependences", "_face", "span_of"},
-        chosen("face or square or continuum or dependent or twin", PATH, JUDGES),
+        chosen("face or square or continuum or dependent or twin or span", PATH, JUDGES),
     ),
     "stackfu/followers/homogeneous.py": ({"homogeneous_equilibrium"}, chosen("homogeneous", PATH)),
     "stackfu/followers/dynamics.py": (
@@ -104,17 +104,20 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/followers/diagnostics.py": (
         {"best_response_jacobian", "sufficient_bounds", "diagnose", "_observed_rate"},
-        chosen("jacobian or simplex or diagnostics or papers_condition", JUDGES),
+        chosen("jacobian or simplex or diagnostics or papers or kink", JUDGES),
     ),
     "stackfu/followers/verification.py": (
         {"verify_equilibrium", "_largest_gain", "_without", "_search"},
-        chosen("true_equilibria or flattering or search_never or verified_alike", JUDGES),
+        chosen("true_equilibria or flattering or search_never or verified_alike or sole or named", JUDGES),
     ),
-    "stackfu/followers/path.py": ({"_follow", "_shares"}, chosen(ON_THE_PATH, PATH)),
-    "stackfu/followers/sweeps.py": ({"newton_polish"}, chosen("newton", SWEEPS)),
+    "stackfu/followers/path.py": (
+        {"_largest_total", "_follow", "_shares"},
+        chosen(f"{ON_THE_PATH} or almost_alike or largest_total", PATH),
+    ),
+    "stackfu/followers/sweeps.py": ({"newton_polish"}, chosen("newton", SWEEPS, SWEEP_KERNELS)),
     "stackfu/followers/_sweep_kernels.py": (
         {"respond", "violation", "sweep_gram", "sweep_features", "undecided"},
-        chosen("rounds or convergence or (sweeps_and_qp and [0-3])", DYNAMICS, SWEEPS),
+        chosen("test_sweep_kernels or rounds or (sweeps_and_qp and [0-3])", SWEEP_KERNELS, DYNAMICS, SWEEPS),
     ),
     "stackfu/followers/_path_kernels.py": (
         {
@@ -132,7 +135,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
             "violation_at",
             "follow",
         },
-        chosen(f"{ON_THE_PATH} or test_path_kernels", KERNELS, PATH),
+        chosen(f"{ON_THE_PATH} or test_path_kernels", PATH_KERNELS, PATH),
     ),
     "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, chosen("test_", PRICE)),
     "stackfu/leader/haipo.py": (

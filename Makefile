@@ -9,7 +9,7 @@ DATA_ROOT ?= data
 RUNS      ?= .experiments
 PRESETS   ?= digits ag-news cifar100 ag-news-finetune cifar100-finetune
 
-.PHONY: help demo test test-deployment properties mutants lint docs bench bench-full bench-publish bench-peers experiments dist dist-check clean
+.PHONY: help demo test test-deployment properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -78,20 +78,19 @@ lint: $(STAMP)-lint $(STAMP)-test $(STAMP)-lab  ## ruff and mypy --strict
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 	$(BIN)/mypy --config-file integration/pyproject.toml
 
-docs: $(STAMP)-docs  ## build the documentation, warnings are errors
+docs: $(STAMP)-docs $(STAMP)-bench  ## build the documentation, warnings are errors, and asv's pages beside it
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	cd stackfu_bench && ../$(BIN)/asv publish --html-dir ../docs/_build/html/asv
 
 # asv measures the environment as it is and keeps the figures under the commit that is checked out
-ASV = --python=same --show-stderr --set-commit-hash=$$(git rev-parse HEAD)
+MACHINE ?= $(shell uname -n)
+ASV = --python=same --show-stderr --set-commit-hash=$$(git rev-parse HEAD) --machine=$(MACHINE)
 
 bench: $(STAMP)-bench  ## quick pass over the asv suite
-	cd stackfu_bench && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --quick $(ASV)
+	cd stackfu_bench && ../$(BIN)/asv machine --yes --machine=$(MACHINE) && ../$(BIN)/asv run --quick $(ASV)
 
 bench-full: $(STAMP)-bench  ## the asv suite with repetitions
-	cd stackfu_bench && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run $(ASV)
-
-bench-publish: docs $(STAMP)-bench  ## the asv pages of all measured commits, beside the documentation
-	cd stackfu_bench && ../$(BIN)/asv publish --html-dir ../docs/_build/html/asv
+	cd stackfu_bench && ../$(BIN)/asv machine --yes --machine=$(MACHINE) && ../$(BIN)/asv run $(ASV)
 
 bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers

@@ -22,6 +22,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "peer_tables",
+    "asv_tables",
 ]
 exclude_patterns = ["_build", "examples", "experiments/tables/**", "**/README.md"]
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]

@@ -91,6 +91,11 @@ class Geometry(ABC):
         np.fill_diagonal(squares, 0.0)
         return frozen(squares)
 
+    @cached_property
+    def reach(self) -> Array:
+        """Largest squared distance of every client to another; no mixture is further from it."""
+        return frozen(self.pairwise.max(axis=1))
+
 
 def _rounding_of_differences(largest_square: float, scale: float) -> float:
     """Differences of rows are as exact as the rows: an error of eps times their size."""

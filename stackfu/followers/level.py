@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..geometry import Array
-from .path import Path, follow_path
+from .path import Path, follow_path, relevant_reluctance
 from .qp import level_profile
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def level_curve(
     levels = np.concatenate([path.column("level_bottom"), path.column("level_top")])
     kept = np.isfinite(levels) & (totals <= upto)
     totals, levels = totals[kept], levels[kept]
-    gram, w = game.geometry.gram, game.reluctance(payments)
+    gram, w = game.geometry.gram, relevant_reluctance(game, payments)
     # a grid point next to the end of a piece would show nothing new
     step = upto / points
     grid = [s for s in np.linspace(0.0, upto, points + 1)[1:] if np.abs(totals - s).min() > step / 4]

@@ -37,6 +37,10 @@ __all__ = ["Path", "Root", "follow_path"]
 
 #: Largest violation of the optimality conditions, and largest jump of t, that count as rounding (relative).
 CHECK = 1e-9
+#: Totals below this are followed from the largest possible one, not from 1.
+SMALL = 1e-3
+#: Reluctance further below zero than this many largest squared distances says nothing more.
+EAGER = 1e3
 _KINDS = ("crossing", "touching", "flat")
 _COLUMNS = ("top", "bottom", "level_top", "level_bottom", "inside", "capped", "violation", "jump")
 
@@ -101,19 +105,22 @@ class Path:
 def follow_path(game: StackelbergGame, payments: Array) -> Path:
     """Trace t(s) for the given payments; the embeddings must not all coincide.
 
-    If a check fails, the path is followed again from the largest total an equilibrium can have, and if ties
-    bring it to a halt, with reluctances that differ by rounding errors.
+    Where no equilibrium can have more than a small total, the path begins there. If ties bring it to a halt, it is
+    followed again with reluctances that differ by rounding errors.
     """
-    path = _follow(game, payments)
-    ceiling = 1.0 if path.complete else _largest_total(game, payments)
+    ceiling = _largest_total(game, payments)
+    path = _follow(game, payments, 0.0, ceiling if ceiling < SMALL else 1.0)
     for attempt in range(4):
         if path.complete:
             break
-        if attempt == 0 and ceiling == 1.0:
-            continue
         again = _follow(game, payments, 10.0 ** (attempt - 14) if attempt else 0.0, ceiling)
         path = min(path, again, key=lambda p: (not p.complete, not p.finished, max(p.violation, p.jump)))
     return path
+
+
+def relevant_reluctance(game: StackelbergGame, payments: Array) -> Array:
+    """``w_k``, but not far below zero: who is paid more than its cost takes part fully, however much more it is."""
+    return np.maximum(game.reluctance(payments), -EAGER * game.geometry.scale)
 
 
 def _largest_total(game: StackelbergGame, payments: Array) -> float:
@@ -126,7 +133,7 @@ def _largest_total(game: StackelbergGame, payments: Array) -> float:
     w = game.reluctance(payments)
     if np.any(w <= 0):
         return 1.0
-    return float(min(1.0, (1.0 + 1e-9) * (game.geometry.pairwise.max(axis=1) / w).max()))
+    return float(min(1.0, (1.0 + 1e-9) * (game.geometry.reach / w).max()))
 
 
 def _follow(game: StackelbergGame, payments: Array, noise: float = 0.0, ceiling: float = 1.0) -> Path:
@@ -136,7 +143,7 @@ def _follow(game: StackelbergGame, payments: Array, noise: float = 0.0, ceiling:
     alpha = np.minimum(game.alpha, ceiling)
     scale = geometry.scale
     G = geometry.gram / scale
-    w = game.reluctance(payments) / scale
+    w = relevant_reluctance(game, payments) / scale
     N = len(alpha)
     if noise > 0.0:
         w = w * (1.0 + noise * np.random.default_rng(0).uniform(-1.0, 1.0, N))

@@ -117,7 +117,7 @@ class LeaderProblem:
             payment_weight=payment_weight * unit_payment / unit_loss,
             unit_loss=unit_loss,
             unit_payment=unit_payment,
-            reach=geometry.pairwise.max(axis=1) / scale,
+            reach=geometry.reach / scale,
         )
 
     @cached_property

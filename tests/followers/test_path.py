@@ -391,3 +391,28 @@ def test_no_equilibrium_lies_above_the_largest_total():
             np.testing.assert_allclose(root.participation, eq.participation, rtol=1e-9, atol=1e-12)
     assert lower > 20
     assert _largest_total(game, 1.5 * game.costs) == 1.0
+
+
+@pytest.mark.parametrize("generous", [1.0, 1e4, 1e7, 1e12])
+def test_how_much_more_than_its_cost_a_client_is_paid_does_not_matter(generous):
+    points = np.array([[0.0, 0.0], [0.8, 0.0], [0.1, 0.9]])
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), [1, 2, 1], costs=[0.2, 0.4, 0.2])
+    known = game.equilibrium([0.3, 0.0, 0.0])
+    found = game.equilibrium([0.2 + generous, 0.0, 0.0])
+    assert found.status is sf.Status.CERTIFIED
+    assert found.uniqueness is sf.Uniqueness.UNIQUE
+    np.testing.assert_allclose(found.participation, known.participation, rtol=1e-12)
+
+
+@pytest.mark.parametrize("weight", [1e-3, 1e-9, 1e-15])
+def test_clients_who_hardly_care_bring_next_to_nothing_in_the_right_mixture(weight):
+    """A weight on drift that is a million times smaller makes the total so, and leaves the mixture."""
+    points = np.array([[0.0, 0.0], [0.8, 0.0], [0.1, 0.9]])
+    make = lambda q: sf.StackelbergGame(  # noqa: E731
+        sf.MeanEmbeddings.from_features(points), [1, 1, 1], costs=[1.0, 2.0, 1.5], lambda_q=q
+    )
+    known, found = make(0.02).equilibrium(), make(weight).equilibrium()
+    assert not np.any(known.participation == 1)
+    assert found.status is sf.Status.CERTIFIED
+    np.testing.assert_allclose(found.mixture, known.mixture, rtol=1e-9)
+    assert found.total * 0.02 == pytest.approx(known.total * weight, rel=1e-9)

@@ -122,6 +122,8 @@ class StackelbergGame:
                 raise InputError(
                     name, "must be positive" if floor is None else "must not be negative", value=value
                 )
+        if not np.isfinite(_quiet_sum(all_sizes)):
+            raise InputError("sizes", "are too large: their sum is not a number", value=all_sizes.max())
         sizes_left = all_sizes[keep]
         alpha = sizes_left / sizes_left.sum()
         if costs is None:
@@ -132,6 +134,17 @@ class StackelbergGame:
         else:
             cost = _vector(costs, "costs", len(keep), "{} clients remain")
             _require_positive(cost, "costs", keep)
+
+        with np.errstate(over="ignore", divide="ignore", under="ignore", invalid="ignore"):
+            reluctance = cost / (2.0 * weights["lambda_q"][0] * weights["loss_constant"][0] * alpha)
+        if not np.isfinite(reluctance).all():
+            k = int(np.argmin(np.isfinite(reluctance)))
+            raise InputError(
+                "costs",
+                "are too large beside lambda_q * loss_constant: the ratio is not a number",
+                client=int(keep[k]),
+                value=cost[k],
+            )
 
         self._embeddings = embeddings
         self._sizes = frozen(all_sizes)
@@ -281,6 +294,10 @@ class StackelbergGame:
             "costs": self._costs,
             **self._weights,
         }
+        unknown = changes.keys() - kept.keys() - {"cost_scale"}
+        if unknown:
+            known = ", ".join([*kept, "cost_scale"])
+            raise InputError(min(unknown), f"is not an argument of a game; those are {known}")
         if {"sizes", "removed", "embeddings", "cost_scale"} & changes.keys() and "costs" not in changes:
             del kept["costs"]
         return StackelbergGame(**{**kept, **changes})
@@ -604,6 +621,11 @@ def _number(value: object, name: str) -> float:
     if not np.isfinite(number):
         raise InputError(name, "must be finite", value=number)
     return number
+
+
+def _quiet_sum(values: Array) -> float:
+    with np.errstate(over="ignore"):
+        return float(values.sum())
 
 
 def _vector(values: npt.ArrayLike, name: str, count: int, why: str) -> Array:

@@ -29,7 +29,7 @@ VERSION = 1
 
 def save(thing: StackelbergGame | Equilibrium | Solution, path: str | os.PathLike[str]) -> None:
     """Write a game, an equilibrium or a solution; the ending of the name, ``.json`` or ``.npz``, chooses the format."""
-    target = Path(path)
+    target = _path(path)
     record = {"format": FORMAT, "version": VERSION, **_encode(thing)}
     if target.suffix == ".json":
         text = json.dumps(_plain(record), indent=1, allow_nan=False)
@@ -43,6 +43,12 @@ def save(thing: StackelbergGame | Equilibrium | Solution, path: str | os.PathLik
         raise InputError("path", "must end in .json or .npz", value=str(target))
 
 
+def _path(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError("path", "must be a file name", value=repr(path))
+    return Path(path)
+
+
 def load(path: str | os.PathLike[str]) -> Any:
     """Read back what :func:`save` wrote.
 
@@ -51,7 +57,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     FileFormatError
         If the file is broken, is something else, or was written by a newer version.
     """
-    source = Path(path)
+    source = _path(path)
     if not source.exists():
         raise FileNotFoundError(f"no such file: {source}")
     try:

@@ -229,3 +229,24 @@ def test_removed_none_is_refused_by_name():
 def test_a_tolerance_that_is_no_number_is_refused():
     with pytest.raises(sf.errors.InputError, match="tolerance"):
         sf.StackelbergGame(EMB, [1, 2, 3, 4]).equilibrium(tolerance="tight")
+
+
+@pytest.mark.parametrize(
+    ("argument", "broken"),
+    [
+        ("path", lambda game: game.save(None)),
+        ("path", lambda game: sf.load(3)),
+        ("colour", lambda game: game.replace(colour=1)),
+        ("callback", lambda game: game.solve(0.05, callback=3)),
+        ("callback", lambda game: game.equilibrium(callback="often")),
+        ("sizes", lambda game: game.replace(sizes=[1e308] * 4)),
+        ("costs", lambda game: game.replace(lambda_q=1e-320)),
+        ("costs", lambda game: game.replace(costs=[1e308] * 3, lambda_q=1e-5)),
+    ],
+)
+def test_what_cannot_be_computed_is_named(argument, broken):
+    points = [[0.0, 0.6], [0.0, 0.0], [0.8, 0.0], [0.1, 0.9]]
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), [1, 1, 2, 1], [0])
+    with pytest.raises(sf.InputError) as caught:
+        broken(game)
+    assert caught.value.argument == argument

@@ -85,6 +85,8 @@ def find_equilibrium(
         tolerance = default_tolerance(game.count)
     elif not isinstance(tolerance, (int, float, np.number)) or not 0.0 < tolerance < 1.0:
         raise InputError("tolerance", "must lie between 0 and 1", value=tolerance)
+    if callback is not None and not callable(callback):
+        raise InputError("callback", "must be a function of one record", value=repr(callback))
     began = time.perf_counter()
     if game.is_homogeneous:
         all_of_them = _homogeneous(game, payments, began)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..geometry import Array, FeatureGeometry
-from ..result import Equilibrium, Verification
+from ..result import Equilibrium, Uniqueness, Verification
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
@@ -31,9 +31,12 @@ _BLOCK = 4096
 def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Verification:
     """Whether no client gains by deviating, in units of ``lam`` times the largest squared distance.
 
-    Also recomputes the residual and checks that the reported regret and residual are not smaller than what
-    is found.
+    Also recomputes the residual, checks that the reported regret and residual are not smaller than what is
+    found, and that an equilibrium said to be the only one still is when they are enumerated again (in games
+    small enough for that).
     """
+    from .solve import LARGEST_PATH
+
     game, payments, x = equilibrium.game, equilibrium.payments, equilibrium.participation
     scale = game.geometry.scale
     unit = game.lam * scale if scale > 0 else float(np.max(game.costs))
@@ -48,6 +51,12 @@ def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Ver
         problems.append(f"the equilibrium conditions are violated by {residual:.3e}")
     if gain > max(equilibrium.regret * (1.0 + 1e-6), 1e-12 * unit):
         problems.append(f"the reported regret {equilibrium.regret:.3e} is too small")
+    if equilibrium.residual < residual - tolerance:
+        problems.append(f"the reported residual {equilibrium.residual:.3e} is too small")
+    if equilibrium.uniqueness is Uniqueness.UNIQUE and game.count <= LARGEST_PATH:
+        again = game.equilibria(payments)
+        if again.complete and again.uniqueness is not Uniqueness.UNIQUE:
+            problems.append(f"said to be the only one, but enumerating again says {again.uniqueness.name}")
     message = "; ".join(problems) or f"no client gains more than {gain:.1e} by deviating"
     return Verification(not problems, residual, gain, tolerance, message)
 

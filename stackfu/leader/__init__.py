@@ -207,6 +207,8 @@ def _solve_certified(
     if gap is None:
         gap = 1e-6 if game.count <= 12 else 1e-5 if game.count <= 60 else 1e-3
     gap = _non_negative("gap", gap)
+    if callback is not None and not callable(callback):
+        raise InputError("callback", "must be a function of one record", value=repr(callback))
     time_limit = _non_negative("time_limit", time_limit)
     if game.is_homogeneous:
         return buy_data(

@@ -324,3 +324,18 @@ def test_equilibria_between_two_totals_span_both_and_their_faces(monkeypatch):
     np.testing.assert_allclose(span.lower, [0.4, 0.2, 0.3])
     np.testing.assert_allclose(span.upper, [0.9, 0.6, 0.45])
     assert span.dimension == 3
+
+
+def test_a_false_claim_of_uniqueness_is_noticed():
+    entry = catalog.three_equilibria()
+    eq = entry.game.equilibrium()
+    assert eq.verify()
+    boast = replace(eq, uniqueness=sf.Uniqueness.UNIQUE)
+    assert "only one" in boast.verify().message
+
+
+def test_a_flattering_residual_is_noticed():
+    game = game_from(np.eye(3), [1, 2, 3], [2.0, 3.0, 4.0])
+    eq = game.equilibrium()
+    rough = replace(eq, participation=eq.participation * (1 + 1e-5), residual=0.0)
+    assert "reported residual" in rough.verify(1e-7).message

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from stackfu.errors import ConvergenceError
 from stackfu.game import StackelbergGame
 from stackfu_integration.federation.local import client_seed, local_train
 from stackfu_integration.federation.trained import Trained
@@ -61,7 +62,10 @@ def fit_through_origin(distances: np.ndarray[Any, Any], losses: np.ndarray[Any, 
 
 
 def calibrate(trained: Trained, game: StackelbergGame, epochs: float = 5.0, seed: int = 0) -> Calibration:
-    """Fit every client's model from the trained one and compare all pairs on the clients' training data."""
+    """Fit every client's model from the trained one and compare all pairs on the clients' training data.
+
+    Fits that diverge are left out.
+    """
     federation = trained.federation
     model = federation.model(trained.seed)
     settings = replace(trained.settings, epochs=epochs)
@@ -78,7 +82,14 @@ def calibrate(trained: Trained, game: StackelbergGame, epochs: float = 5.0, seed
                     [model(x.to(federation.device)).float().cpu() for x in other.train.x.split(512)]
                 )
                 losses[j, i] = float(functional.cross_entropy(scores.double(), other.train.y))
-    pairs = ~np.eye(count, dtype=bool)
-    excess = losses - np.diag(losses)[None, :]
+    # a local fit that diverged says nothing about distances
+    sound = np.isfinite(losses).all(axis=1)
+    if sound.sum() < 2:
+        raise ConvergenceError(
+            f"local training diverged for {count - sound.sum()} of {count} clients; lower the learning rate"
+        )
+    pairs = ~np.eye(count, dtype=bool) & sound[:, None] & sound[None, :]
+    with np.errstate(invalid="ignore"):
+        excess = losses - np.diag(losses)[None, :]
     squared = np.asarray(game.embeddings.distances()) ** 2
     return fit_through_origin(squared[pairs], excess[pairs])

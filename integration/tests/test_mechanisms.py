@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny import REMOVED
 
-from stackfu.errors import InputError
+from stackfu.errors import ConvergenceError, InputError
 from stackfu_integration.calibration import calibrate, fit_through_origin
 from stackfu_integration.federation import Client, Federation
 from stackfu_integration.measures import evaluate
@@ -127,6 +127,28 @@ def test_calibration_sees_that_distance_costs_loss(trained, game):
     assert fit.pairs == 30
     assert fit.constant > 0
     assert fit.rank_correlation > 0.3
+
+
+def test_calibration_leaves_out_what_diverged(trained, game, monkeypatch):
+    import stackfu_integration.calibration as module
+
+    real, fits = module.local_train, []
+
+    def explodes(model, data, *arguments, **options):
+        real(model, data, *arguments, **options)
+        fits.append(data)
+        if len(fits) <= broken:
+            with torch.no_grad():
+                model.head.weight.fill_(float("nan"))
+
+    monkeypatch.setattr(module, "local_train", explodes)
+    broken = 2
+    fit = calibrate(trained, game)
+    assert fit.pairs == 12  # four of six clients are left
+    assert np.isfinite([fit.constant, fit.bound, fit.rank_correlation]).all()
+    fits, broken = [], 5
+    with pytest.raises(ConvergenceError, match="5 of 6 clients"):
+        calibrate(trained, game)
 
 
 def test_calibration_finds_nothing_where_there_is_nothing(federation, trained):

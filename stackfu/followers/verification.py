@@ -77,9 +77,7 @@ def _largest_gain(game: StackelbergGame, payments: Array, x: Array) -> tuple[flo
 def _without(game: StackelbergGame, x: Array, rows: npt.NDArray[np.intp]) -> tuple[Array, Array]:
     """What the others bring, and how far their mixture is from client k: ``||mu_{-k} - mu_k||^2``."""
     weights = game.alpha * x
-    rest = weights.sum() - weights[rows]
-    alone = np.count_nonzero(weights) - (weights[rows] > 0) == 0
-    rest = np.where(alone, 0.0, rest)
+    rest = weights.sum() - weights[rows]  # exactly 0 for a sole participant: the others' weights are 0
     safe = np.where(rest > 0, rest, 1.0)
     geometry = game.geometry
     if isinstance(geometry, FeatureGeometry):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -386,6 +387,9 @@ def test_no_equilibrium_lies_above_the_largest_total():
         assert all(eq.total <= most for eq in found)
         path = _follow(game, payments, 0.0, most)
         assert path.complete
+        assert path.column("top").max() <= most  # what is above belongs to smaller shares
+        assert path.column("bottom").min() == 0.0
+        assert _follow(game, payments).column("top").max() == pytest.approx(1.0)
         assert len(path.roots) == len(found)
         for root, eq in zip(path.roots, found, strict=True):
             np.testing.assert_allclose(root.participation, eq.participation, rtol=1e-9, atol=1e-12)
@@ -416,3 +420,20 @@ def test_clients_who_hardly_care_bring_next_to_nothing_in_the_right_mixture(weig
     assert found.status is sf.Status.CERTIFIED
     np.testing.assert_allclose(found.mixture, known.mixture, rtol=1e-9)
     assert found.total * 0.02 == pytest.approx(known.total * weight, rel=1e-9)
+
+
+def test_a_path_with_more_pieces_than_expected_gets_more_room(monkeypatch):
+    from stackfu.followers import _path_kernels as kernels
+
+    entry, real, asked = catalog.three_equilibria(), kernels.follow, []
+
+    def cramped(G, alpha, w, floor, pieces, root_s, *rest):
+        asked.append((len(pieces), len(root_s)))
+        if len(pieces) < 2000 or len(root_s) < 300:
+            return kernels.NO_ROOM, 0, 0
+        return real(G, alpha, w, floor, pieces, root_s, *rest)
+
+    monkeypatch.setattr(kernels, "follow", cramped)
+    assert len(entry.game.equilibria()) == 3
+    assert len(asked) == 3
+    assert all(b[0] == 8 * a[0] and b[1] == 8 * a[1] for a, b in pairwise(asked))

@@ -29,7 +29,7 @@ def test_sequential_rounds_let_one_client_after_another_answer():
                 x[k] = game.best_response(None, x)[k]
             np.testing.assert_allclose(answer, x, atol=1e-12)
             inside += int(((x > 0) & (x < 1)).sum())
-    assert inside > 30
+    assert inside > 10
 
 
 def test_sequential_rounds_agree_between_gram_and_features():

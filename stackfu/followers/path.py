@@ -160,8 +160,8 @@ def _follow(game: StackelbergGame, payments: Array, noise: float = 0.0, ceiling:
             break
         length, places = 8 * length, 8 * places
     table = pieces[:n_pieces].copy()
-    if ceiling < 1.0:  # above it the curve is that of smaller shares
-        table = table[(table[:, 0] <= ceiling) | (np.arange(n_pieces) == n_pieces - 1)]
+    if ceiling < 1.0:  # above it the curve is that of smaller shares, except where nobody is at a cap
+        table = table[(table[:, 0] <= ceiling) | (table[:, 5] == 0)]
     table[:, 2:4] *= scale
     table.setflags(write=False)
     roots = [

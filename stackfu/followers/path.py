@@ -80,12 +80,12 @@ class Path:
     @cached_property
     def violation(self) -> float:
         """Largest violation of the optimality conditions in the middle of a piece."""
-        return float(self.table[:, 6].max())
+        return float(self.table[:, 6].max(initial=0.0))
 
     @cached_property
     def jump(self) -> float:
         """Largest jump of t between consecutive pieces, against the direction it may jump in."""
-        return float(self.table[:, 7].max())
+        return float(self.table[:, 7].max(initial=0.0))
 
     @property
     def _signs_agree(self) -> bool:

@@ -151,3 +151,14 @@ def test_equilibria_do_not_depend_on_the_currency(play, money):
     first, second = totals(game, p), totals(other, money * p)
     assert len(first) == len(second)
     np.testing.assert_allclose(second, first, rtol=1e-6)
+
+
+@given(testing.plays(), st.floats(1.0, 1e9))
+def test_size_of_an_overpayment(play, more):
+    """Who is paid more than its cost takes part fully; how much more changes nothing for anybody."""
+    game, p, _ = play
+    over = p > game.costs * (1 + 1e-6)
+    richer = np.where(over, p * more, p)
+    np.testing.assert_allclose(totals(game, richer), totals(game, p), rtol=TOLERANCE, atol=TOLERANCE)
+    for eq in game.equilibria(richer):
+        assert np.all(eq.participation[over] == 1)

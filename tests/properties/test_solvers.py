@@ -175,3 +175,14 @@ def test_baselines_stay_within_the_budget_and_above_the_bound(game):
         solution = game.solve(budget, method=method)
         assert solution.spend <= budget * (1 + 1e-9)
         assert solution.server_loss >= bound - 1e-9 * unit
+
+
+@given(testing.plays(below_cost=True))
+def test_no_equilibrium_lies_above_the_largest_total(play):
+    """Whoever takes part has S w_k <= d_k^2, and no mixture is further away than the furthest client."""
+    game, payments, _ = play
+    w = game.reluctance(payments)
+    assume((w > 0).all() and not game.is_homogeneous)
+    most = (game.geometry.pairwise.max(axis=1) / w).max()
+    for eq in game.equilibria(payments):
+        assert eq.total <= most * (1 + 1e-9)

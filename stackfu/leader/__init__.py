@@ -234,13 +234,14 @@ def _solve_certified(
     reference = unpaid.server_loss * loss_weight or payment_weight * game.full_participation_price
     starts = [unpaid.participation, np.ones(game.count), *given]
     if np.isfinite(objective.budget) and (floor > 0 or np.isfinite(objective.loss_cap)):
-        starts.append(_cheapest_admissible(game, objective))
+        starts.append(_cheapest_admissible(game, objective, 0.5 * time_limit))
+    left = max(time_limit - (time.perf_counter() - began), 0.0)
     with reporting("certified", progress, callback) as report:
         run = certified(
             game,
             objective,
             gap=gap * reference,
-            time_limit=time_limit,
+            time_limit=left,
             max_nodes=max_nodes,
             starts=tuple(starts),
             callback=report,
@@ -282,7 +283,7 @@ def _solve_certified(
     )
 
 
-def _cheapest_admissible(game: StackelbergGame, objective: Any) -> Array:
+def _cheapest_admissible(game: StackelbergGame, objective: Any, time_limit: float) -> Array:
     """A profile that meets the floor and the loss cap for as little as possible, or an error that says what it takes."""
     from dataclasses import replace
 
@@ -290,12 +291,13 @@ def _cheapest_admissible(game: StackelbergGame, objective: Any) -> Array:
 
     bill = replace(objective, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
     everything = float(game.costs.sum())
+    half, most = 0.5 * time_limit, 10_000
     run = certified(
-        game, bill, gap=1e-3 * everything, time_limit=30.0, max_nodes=10_000, starts=(np.ones(game.count),)
+        game, bill, gap=1e-3 * everything, time_limit=half, max_nodes=most, starts=(np.ones(game.count),)
     )
     if run.best.spend > objective.budget:
         run = certified(
-            game, bill, gap=1e-7 * everything, time_limit=30.0, max_nodes=10_000, starts=(run.best.x,)
+            game, bill, gap=1e-7 * everything, time_limit=half, max_nodes=most, starts=(run.best.x,)
         )
     if run.bound > objective.budget:
         wanted = [f"total participation of at least {objective.floor:g}"] if objective.floor > 0 else []

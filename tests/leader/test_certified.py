@@ -270,6 +270,21 @@ class TestOptions:
             wide += early.gap > 1e-3 * early.server_loss
         assert wide >= 3
 
+    def test_time_limit_covers_the_search_for_a_first_profile(self, monkeypatch):
+        from stackfu.leader import certified as module
+
+        limits, search = [], module.certified
+
+        def watched(*arguments, time_limit, **options):
+            limits.append(time_limit)
+            return search(*arguments, time_limit=time_limit, **options)
+
+        monkeypatch.setattr(module, "certified", watched)
+        self.game.solve(self.budget, min_total=0.2, time_limit=2.0)
+        assert len(limits) >= 2
+        assert sum(limits[:-1]) <= 1.0  # half of it at most before the search proper
+        assert limits[-1] <= 2.0
+
     def test_interrupt_returns_the_best_so_far(self):
         def interrupt(_):
             raise KeyboardInterrupt

@@ -280,7 +280,8 @@ class TestOptions:
             return search(*arguments, time_limit=time_limit, **options)
 
         monkeypatch.setattr(module, "certified", watched)
-        self.game.solve(self.budget, min_total=0.2, time_limit=2.0)
+        price = self.game.full_participation_price
+        self.game.solve(0.9 * price, min_total=0.2, time_limit=2.0)
         assert len(limits) >= 2
         assert sum(limits[:-1]) <= 1.0  # half of it at most before the search proper
         assert limits[-1] <= 2.0

@@ -165,6 +165,17 @@ def _encode(thing: object) -> dict[str, Any]:
     raise InputError("thing", "must be a game, an equilibrium or a solution", value=type(thing).__name__)
 
 
+def _inner_products(stored: dict[str, Any]) -> MeanEmbeddings:
+    """Embeddings known by their Gram matrix; where its complement is stored too, the two must say the same."""
+    gram = MeanEmbeddings.from_gram(stored["gram"]).gram
+    if stored["complement"] is None:
+        return MeanEmbeddings._make(bandwidth=stored["bandwidth"], gram=gram)
+    complement = np.asarray(stored["complement"], dtype=np.float64)
+    if complement.shape != gram.shape or not np.allclose(1.0 - complement, gram, rtol=0.0, atol=1e-12):
+        raise ValueError("the inner products and their complement contradict each other")
+    return MeanEmbeddings._make(bandwidth=stored["bandwidth"], gram=gram, complement=complement)
+
+
 def _decode(record: dict[str, Any]) -> Any:
     kind = record["kind"]
     if kind == "game":
@@ -172,10 +183,7 @@ def _decode(record: dict[str, Any]) -> Any:
         if stored["features"] is not None:
             embeddings = MeanEmbeddings.from_features(stored["features"], stored["bandwidth"])
         else:
-            checked = MeanEmbeddings.from_gram(stored["gram"])
-            embeddings = MeanEmbeddings._make(
-                bandwidth=stored["bandwidth"], gram=checked.gram, complement=stored["complement"]
-            )
+            embeddings = _inner_products(stored)
         return StackelbergGame(
             embeddings,
             record["sizes"],

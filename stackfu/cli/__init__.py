@@ -42,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(code or ExitCode.OK)
     except cli_error as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # the bare command; its help has been shown
+            return ExitCode.BAD_INPUT
         message = " ".join(error.format_message().split()).rstrip(".")
         if isinstance(error, usage_error):
             message += f" (see {error.ctx.command_path if error.ctx else 'stackfu'} --help)"

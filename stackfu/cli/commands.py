@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -90,7 +91,9 @@ def root(
 
 @app.command(epilog="Example: stackfu demo --budget 0.1 --output /tmp/demo")
 def demo(
-    budget: Annotated[float, typer.Option("--budget", "-b", help="Largest total payment.")] = 0.05,
+    budget: Annotated[
+        float, typer.Option("--budget", "-b", help="Largest spend: payment times participation, summed.")
+    ] = 0.05,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path(
         "stackfu-demo"
     ),
@@ -249,8 +252,7 @@ def embed(
     from ..game import StackelbergGame
     from .sample_files import read_samples
 
-    if output.suffix not in (".json", ".npz"):
-        raise InputError("output", "must end in .json or .npz", value=str(output))
+    _writable(output, ".json", ".npz")
     width: float | str = bandwidth if bandwidth == "median" else _number(bandwidth, "bandwidth")
     table = read_samples(samples, client, _words(drop))
     gone = table.numbers(_words(removed), "removed")
@@ -278,7 +280,7 @@ def embed(
         f"Full participation of all that remain costs {game.full_participation_price:.6g}. Written: {output}"
     )
     if table.names != tuple(str(i) for i in range(len(table.names))):
-        shown = ", ".join(f"{i} {name}" for i, name in enumerate(table.names[:12]))
+        shown = ", ".join(f"{i} = {name!r}" for i, name in enumerate(table.names[:12]))
         out.print(
             f"Clients are numbered in order of their names: {shown}{', ...' if len(table.names) > 12 else ''}"
         )
@@ -296,7 +298,13 @@ def embed(
 def solve(
     game_file: GameFile,
     budget: Annotated[
-        float | None, typer.Option("--budget", "-b", help="Largest total payment.", show_default="no limit")
+        float | None,
+        typer.Option(
+            "--budget",
+            "-b",
+            help="Largest spend: payment times participation, summed.",
+            show_default="no limit",
+        ),
     ] = None,
     method: Annotated[
         Method, typer.Option("--method", "-m", help="How payments are found.")
@@ -320,8 +328,8 @@ def solve(
 ) -> int:
     """Payments that minimise the server's loss within a budget, with a lower bound for all payments."""
     game = _game(game_file)
-    if output is not None and output.suffix not in (".json", ".npz"):
-        raise InputError("output", "must end in .json or .npz", value=str(output))
+    if output is not None:
+        _writable(output, ".json", ".npz")
     options: dict[str, Any] = {}
     if method is Method.certified:
         options = {
@@ -435,7 +443,7 @@ def frontier(
         float | None,
         typer.Option(help="Largest budget of the grid.", show_default="what unlimited money would spend"),
     ] = None,
-    points: Annotated[int, typer.Option(help="Budgets of the grid.", min=2)] = 11,
+    points: Annotated[int, typer.Option(help="Budgets of the grid, which is denser near 0.", min=2)] = 11,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Table to write (.csv or .json).", show_default=False),
@@ -447,8 +455,10 @@ def frontier(
     quiet: Quiet = False,
 ) -> int:
     """What a budget buys: certified payments along a list of budgets."""
-    if output is not None and output.suffix not in (".csv", ".json"):
-        raise InputError("output", "must end in .csv or .json", value=str(output))
+    if output is not None:
+        _writable(output, ".csv", ".json")
+    if budgets is not None and to is not None:
+        raise InputError("to", "is the end of a grid; with --budgets there is none", value=to)
     game = _game(game_file)
     values = (
         [_number(word, "budgets") for word in _words(budgets)]
@@ -495,6 +505,8 @@ def verify(
         raise InputError(
             "FILE", "holds a game; there is nothing to verify before it is solved", value=str(solution)
         )
+    if not 0.0 < tolerance < 1.0:
+        raise InputError("tolerance", "must lie between 0 and 1", value=tolerance)
     check = thing.verify(tolerance)
     if as_json:
         from .records import dump, verification_record
@@ -571,8 +583,7 @@ def explore(
     """Write one HTML page to explore the game with a budget slider; it needs no network and no server."""
     game = _game(game_file)
     target = output or game_file.with_suffix(".html")
-    if target.suffix not in (".html", ".htm"):
-        raise InputError("output", "must end in .html", value=str(target))
+    _writable(target, ".html", ".htm")
     traced = _frontier(
         game,
         _grid(game, to, points, min_total=min_total),
@@ -610,6 +621,16 @@ def _game_of(thing: Any, path: Path) -> StackelbergGame:
 
 def _game(path: Path) -> StackelbergGame:
     return _game_of(_load(path), path)
+
+
+def _writable(path: Path, *endings: str) -> None:
+    """Refuse a file that could not be written, before anything is computed for it."""
+    if path.suffix not in endings:
+        raise InputError("output", f"must end in {' or '.join(endings)}", value=str(path))
+    if not path.parent.is_dir():
+        raise InputError("output", f"there is no folder {path.parent}", value=str(path))
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError("output", "cannot be written", value=str(path))
 
 
 def _words(text: str) -> list[str]:

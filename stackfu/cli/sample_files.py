@@ -76,6 +76,10 @@ def _owners(column: npt.NDArray[Any], client: str) -> tuple[tuple[str, ...], npt
         ordered = column
     if ordered.dtype == object:
         ordered = ordered.astype(str)
+    if ordered.dtype.kind == "U":
+        nameless = np.flatnonzero([name.strip() in ("", "None", "nan") for name in ordered.tolist()])
+        if len(nameless):
+            raise InputError("client", f"column {client!r} has no client in row {nameless[0] + 1}")
     values, owner = np.unique(ordered, return_inverse=True)
     return tuple(str(value) for value in values), owner
 
@@ -86,11 +90,13 @@ def _numeric(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]
     try:
         values = column if column.dtype.kind in "fiub" else column.astype(np.float64)
     except (ValueError, TypeError):
-        bad = next(value for value in column.ravel() if not _is_number(value))
+        cells = column.reshape(rows, -1)
+        row = next(i for i, values in enumerate(cells) if not all(map(_is_number, values)))
+        bad = next(value for value in cells[row] if not _is_number(value))
         raise InputError(
             "samples",
-            f"column {name!r} holds something else than numbers; leave it out with --drop {name}",
-            value=repr(bad),
+            f"row {row + 1} of column {name!r} is not a number; mend it, or leave the column out with --drop {name}",
+            value=repr(bad.item() if isinstance(bad, np.generic) else bad),
         ) from None
     return values.reshape(rows, -1)
 

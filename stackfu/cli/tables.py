@@ -32,9 +32,15 @@ MOST_ROWS = 40
 _GOOD = {"CERTIFIED", "CONVERGED", "UNIQUE"}
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line: a reader that has seen enough is no failure."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output; piped output is not squeezed into 80 columns."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    return _Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def number(value: float) -> str:
@@ -76,17 +82,19 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
     """A row a client: what it owns, what it is paid, what it does and what it gets."""
     game = eq.game
     low, high = game.thresholds(eq.participation)
-    thresholds = console().width >= 104  # the first columns to go where there is no room
-    columns = ["client", "samples", "distance", "cost", "payment", "<takes part", "utility"]
+    thresholds, roomy = (console().width >= width for width in (112, 90))  # what goes where there is no room
+    distance, receives = ["distance"] if game.removed else [], ["receives"] if roomy else []
+    columns = ["client", "samples", *distance, "cost", "payment", "<takes part", *receives, "utility"]
     table = _table(title, *columns, *(["out below", "full above"] if thresholds else []))
     for k in range(min(game.count, MOST_ROWS)):
         row: list[str | Text] = [
             str(game.remaining[k]),
             f"{game.sizes[k]:g}",
-            number(game.heterogeneity[k]),
+            *([number(game.heterogeneity[k])] if game.removed else []),
             number(game.costs[k]),
             number(eq.payments[k]),
             bar(eq.participation[k]),
+            *([number(eq.payments[k] * eq.participation[k])] if roomy else []),
             number(eq.utilities[k]),
         ]
         if thresholds:
@@ -94,9 +102,9 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
         table.add_row(*row)
     if game.count > MOST_ROWS:
         table.add_row("...", f"{game.count - MOST_ROWS} more")
-    table.caption = (
-        f"distance: to {'the forgotten data' if game.removed else 'nothing, as nobody is forgotten'}"
-    )
+    table.caption = "cost, payment: for full participation, in proportion for less"
+    if game.removed:
+        table.caption += "; distance: to the forgotten data"
     if thresholds:
         table.caption += "; out below, full above: payments at which it would, the others as they are"
     return table

@@ -71,7 +71,7 @@ def _largest_gain(game: StackelbergGame, payments: Array, x: Array) -> tuple[flo
         k = int(np.argmax(gains))
         if gains[k] > best:
             best, client = float(gains[k]), start + k
-    return max(best, 0.0), client
+    return max(best, 0.0) + 0.0, client  # + 0.0: no minus before a zero
 
 
 def _without(game: StackelbergGame, x: Array, rows: npt.NDArray[np.intp]) -> tuple[Array, Array]:

@@ -51,8 +51,15 @@ def verify_solution(solution: Solution, tolerance: float = 1e-9) -> Verification
             problems.append("the lower bound lies above the objective")
         elif not problems and not game.is_homogeneous:
             problems += _challenge(solution, objective, scale)
-    message = "; ".join(problems) if problems else "recomputed from the game; nothing disagrees"
+    message = "; ".join(problems) if problems else _checked(solution)
     return Verification(not problems, check.residual, check.regret, tolerance, message)
+
+
+def _checked(solution: Solution) -> str:
+    known = "equilibrium, spend, objective"
+    if not np.isfinite(solution.lower_bound):
+        return f"{known} recomputed from the game, nothing disagrees; optimality is not claimed"
+    return f"{known} and lower bound recomputed from the game, nothing disagrees"
 
 
 def _promised_gap(solution: Solution) -> float:

@@ -11,6 +11,9 @@ __all__ = ["main"]
 
 def main(arguments: list[str]) -> int:
     """Print the list, or one statement; 2 for an unknown name."""
+    if arguments in (["-h"], ["--help"]):
+        print(__doc__)
+        return 0
     if not arguments:
         width = max(map(len, ALL))
         for name, statement in ALL.items():

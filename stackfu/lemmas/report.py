@@ -180,7 +180,7 @@ def _meaning(
         return statement.meaning(case, applies, holds)
     if not applies:
         name, margin = applies.tightest
-        return f"does not apply here: {name} fails (margin {margin:.2g})"
+        return f"does not apply here: it needs {name} (margin {margin:.2g})"
     if holds is None:
         return "applies; not evaluated (needs a certified solution of the server's problem)"
     if stated_holds is not None and not stated_holds and statement.corrected is not None:
@@ -233,4 +233,4 @@ def _convergence(case: Case) -> str:
 def _budgets(case: Case, rows: tuple[Row, ...]) -> str:
     price = case.game.full_participation_price
     row = next(r for r in rows if r.name == "budget-transformation")
-    return f"full participation costs {price:.6g}, more money than that buys nothing; {row.meaning}"
+    return f"full participation costs {price:.6g}, and no larger budget is ever needed; {row.meaning}"

@@ -369,7 +369,7 @@ def scaling_row(quick: bool) -> Row:
         1.0,
         unit="",
         target=0.95,
-        note="fitted over D = 32 and 128",
+        note=f"the exponent is {exponent:.2f}; fitted over D = 32 and 128",
         extra=extra,
     )
 

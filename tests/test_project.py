@@ -1,6 +1,7 @@
 """The project's own promises: its README tells committed figures, its wheel holds what it should."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 import zipfile
@@ -87,3 +88,19 @@ def test_the_demo_needs_only_the_wheel(wheel, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "explorer.html").exists()
+
+
+def test_the_tests_that_the_theory_names_exist():
+    """Every theorem is linked to the test that tries to break it; the links must not rot."""
+    defined = {
+        name: file
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)", file.read_text())
+    }
+    named = 0
+    for page in (ROOT / "docs" / "theory").glob("*.md"):
+        for path, name in re.findall(r"`(?:(tests/[\w/]+\.py)::)?(test_\w+)`", page.read_text()):
+            named += 1
+            assert name in defined, f"{page.name} names {name}"
+            assert not path or f"def {name}" in (ROOT / path).read_text(), f"{page.name} names {path}::{name}"
+    assert named > 20

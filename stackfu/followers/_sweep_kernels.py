@@ -115,7 +115,7 @@ def undecided(squares, total, w, y, alpha, among, drift, shift, out):
         v = violation(g, y[k], alpha[k])
         worst = max(worst, v)
         reach = drift * (2.0 * np.sqrt(squares[i]) + drift) + shift * abs(w[k])
-        if v > 0.0 or abs(g) <= reach or (y[k] > 0.0 and y[k] < alpha[k]):
+        if v > 0.0 or abs(g) <= reach:  # whoever is inside has v = |g|
             out[count] = k
             count += 1
     return count, worst

@@ -145,8 +145,7 @@ def _follow(game: StackelbergGame, payments: Array, noise: float = 0.0, ceiling:
     G = geometry.gram / scale
     w = relevant_reluctance(game, payments) / scale
     N = len(alpha)
-    if noise > 0.0:
-        w = w * (1.0 + noise * np.random.default_rng(0).uniform(-1.0, 1.0, N))
+    w = _shaken(w, noise)
     floor = max(1e-14, 4.0 * game.rounding) * N
     length, places = 4 * N + 60, 16
     while True:
@@ -174,6 +173,11 @@ def _follow(game: StackelbergGame, payments: Array, noise: float = 0.0, ceiling:
         for i in range(n_roots - 1, -1, -1)
     ]
     return Path(table, tuple(roots), code == kernels.DONE)
+
+
+def _shaken(w: Array, noise: float) -> Array:
+    """Reluctances with relative errors up to ``noise``, always the same ones."""
+    return w * (1.0 + noise * np.random.default_rng(0).uniform(-1.0, 1.0, len(w))) if noise > 0.0 else w
 
 
 def _shares(y: Array, alpha: Array, most: Array, status: npt.NDArray[np.int8]) -> Array:

@@ -15,6 +15,7 @@ import stackfu as sf
 from stackfu import catalog, testing
 from stackfu.followers.diagnostics import best_response_jacobian, diagnose, sufficient_bounds
 from stackfu.followers.faces import equilibrium_face
+from stackfu.followers.verification import _largest_gain
 from stackfu.result import Face
 
 # ------------------------------------------------------------------ verification
@@ -339,3 +340,96 @@ def test_a_flattering_residual_is_noticed():
     eq = game.equilibrium()
     rough = replace(eq, participation=eq.participation * (1 + 1e-5), residual=0.0)
     assert "reported residual" in rough.verify(1e-7).message
+
+
+@pytest.mark.parametrize("scale", [0.05, 20.0])
+def test_tolerance_of_a_check_is_in_units_of_the_largest_drift(scale):
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_gram(scale * np.eye(3)), [1, 2, 3], costs=scale * np.ones(3), lambda_q=0.3
+    )
+    eq = game.equilibrium()
+    x = eq.participation * (1 + 1e-3)
+    rough = replace(eq, participation=x, regret=1.0, residual=1.0)
+    relative = game.regret(eq.payments, x) / (game.lam * game.geometry.scale)
+    assert "gains" in rough.verify(0.9 * relative).message
+    assert "gains" not in rough.verify(1.1 * relative).message
+
+
+def test_the_search_finds_the_whole_gain():
+    """Four refinements of the grid come as close as the closed form's own rounding."""
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, 5, 6))
+        game = game_from(points, alpha, w)
+        x = rng.uniform(size=5)
+        gain, client = _largest_gain(game, np.zeros(5), x)
+        regrets = game.regrets(np.zeros(5), x)
+        assert gain == pytest.approx(regrets.max(), rel=1e-9, abs=1e-14)
+        assert regrets[client] == pytest.approx(regrets.max(), rel=1e-9)
+
+
+def test_a_sole_participant_who_is_underpaid_gains_by_taking_part_less():
+    points = np.array([[0.0], [1.0], [2.0]])
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_gram(points @ points.T), [1, 1, 1], costs=[0.1, 1e3, 1e3]
+    )
+    eq = game.equilibrium(np.array([0.2, 0.0, 0.0]))
+    alone = replace(eq, payments=np.zeros(3), regret=1.0, residual=1.0)
+    check = alone.verify()
+    assert "client 0 gains" in check.message
+    assert check.regret == pytest.approx(0.1, rel=1e-3)
+
+
+def test_alike_clients_are_judged_by_their_costs():
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_gram(np.ones((2, 2))), [1, 1], costs=[1e-3, 1e3])
+    eq = game.equilibrium(np.array([2e-3, 0.0]))
+    idle = replace(eq, participation=np.array([0.5, 0.0]), regret=1.0, residual=1.0)  # gives up 0.5e-3
+    assert "gains" in idle.verify(1e-7).message
+    assert "gains" not in idle.verify(1e-5).message
+
+
+def test_row_sums_of_a_lopsided_game():
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, 5, 6))
+        d = game_from(points, alpha, w).equilibrium().diagnostics
+        assert d.norm_inf == pytest.approx(np.linalg.norm(d.jacobian, np.inf))
+        assert d.norm_2 == pytest.approx(np.linalg.norm(d.jacobian, 2), abs=1e-12)
+        assert d.spectral_radius <= min(d.norm_inf, d.norm_2) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e3])
+@pytest.mark.parametrize("form", ["gram", "features"])
+def test_faces_do_not_depend_on_the_unit_of_length(size, form):
+    def made(points, w):
+        points = size * np.asarray(points, dtype=float)
+        alpha = np.full(len(points), 1.0 / len(points))
+        emb = (
+            sf.MeanEmbeddings.from_gram(points @ points.T)
+            if form == "gram"
+            else sf.MeanEmbeddings.from_features(points)
+        )
+        return sf.StackelbergGame(emb, alpha, costs=2.0 * alpha * size**2 * np.asarray(w))
+
+    triangle = made([[0.0, 0.0], [1.0, 0.0], [0.4, 0.9]], [0.9, 1.0, 1.1])
+    found = triangle.equilibrium()
+    assert equilibrium_face(triangle, np.zeros(3), found.participation) is None
+    twins = made([[0.0], [0.0], [1.0]], [2.0, 2.0, 8.0])
+    face = equilibrium_face(twins, np.zeros(3), twins.equilibrium().participation)
+    assert face is not None
+    assert face.clients == (0, 1)
+
+
+def test_clients_inside_may_trade_also_at_a_rough_equilibrium():
+    """A large game is solved to 1e-9; its g_k are then not zero to the last digit, and its face is still there."""
+    twins = game_from([[0.0], [0.0], [1.0]], [1.0, 1.0, 1.0], [2.0, 2.0, 8.0])
+    x = twins.equilibrium().participation * (1 + 1e-8)
+    x[:2] = x[:2].mean()  # both inside
+    face = equilibrium_face(twins, np.zeros(3), x)
+    assert face is not None
+    assert face.clients == (0, 1)
+
+
+def test_qp_counts_its_programmes():
+    game = game_from(np.eye(3), [1, 2, 3], [2.0, 3.0, 4.0])
+    assert 1 <= game.equilibrium(method="qp").iterations <= 60

@@ -76,6 +76,7 @@ def expanded(G, alpha, w, s0, status):
 def test_expansion_solves_the_level_problem_with_its_sets(seed):
     """At several u: the linear system of the optimality conditions, and t(u) from its definition."""
     G, alpha, w, rng = random_problem(seed)
+    w = w * (1.0, 6.0)[seed % 2]  # the violation is relative where reluctance is large
     status = np.array([INSIDE, FULL, OUT, INSIDE, INSIDE], dtype=np.int8)
     rng.shuffle(status)
     if seed % 3 == 0:

@@ -16,6 +16,7 @@ import copy
 import itertools
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -91,11 +92,16 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/followers/qp.py": (
         {"level_profile", "bisect_total", "_finish"},
-        chosen("level_agrees or profiles_along or bisection or (sweeps_and_qp and [0-3])", PATH, SWEEPS),
+        chosen(
+            "level_agrees or profiles_along or bisection or qp_counts or (sweeps_and_qp and [0-3])",
+            PATH,
+            SWEEPS,
+            JUDGES,
+        ),
     ),
     "stackfu/followers/faces.py": (
         {"equilibrium_face", "_dependences", "_face", "span_of"},
-        chosen("face or square or continuum or dependent or twin or span", PATH, JUDGES),
+        chosen("face or square or continuum or dependent or twin or span or rough", PATH, JUDGES),
     ),
     "stackfu/followers/homogeneous.py": ({"homogeneous_equilibrium"}, chosen("homogeneous", PATH)),
     "stackfu/followers/dynamics.py": (
@@ -103,16 +109,19 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         chosen("rounds or convergence or fall", DYNAMICS),
     ),
     "stackfu/followers/diagnostics.py": (
-        {"best_response_jacobian", "sufficient_bounds", "diagnose", "_observed_rate"},
-        chosen("jacobian or simplex or diagnostics or papers or kink", JUDGES),
+        {"best_response_jacobian", "sufficient_bounds", "diagnose"},
+        chosen("jacobian or simplex or diagnostics or papers or kink or row_sums", JUDGES),
     ),
     "stackfu/followers/verification.py": (
         {"verify_equilibrium", "_largest_gain", "_without", "_search"},
-        chosen("true_equilibria or flattering or search_never or verified_alike or sole or named", JUDGES),
+        chosen(
+            "true_equilibria or flattering or search or verified_alike or sole or named or tolerance_of or alike_clients",
+            JUDGES,
+        ),
     ),
     "stackfu/followers/path.py": (
         {"_largest_total", "_follow", "_shares"},
-        chosen(f"{ON_THE_PATH} or almost_alike or largest_total", PATH),
+        chosen(f"{ON_THE_PATH} or almost_alike or largest_total or more_room", PATH),
     ),
     "stackfu/followers/sweeps.py": ({"newton_polish"}, chosen("newton", SWEEPS, SWEEP_KERNELS)),
     "stackfu/followers/_sweep_kernels.py": (
@@ -214,13 +223,22 @@ def _clock(node: ast.AST) -> bool:
     )
 
 
+def _room(node: ast.AST) -> bool:
+    """Whether this allocates an array: how much room there is changes no number."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("empty", "zeros")
+    )
+
+
 def _mathematics(tree: ast.AST, functions: set[str]) -> list[ast.AST]:
     """Nodes of the chosen functions, without error messages, raised errors and clocks."""
     out: list[ast.AST] = []
     seen: set[int] = set()
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, (ast.Raise, ast.JoinedStr)) or _clock(node) or id(node) in seen:
+        if isinstance(node, (ast.Raise, ast.JoinedStr)) or _clock(node) or _room(node) or id(node) in seen:
             return
         seen.add(id(node))
         out.append(node)
@@ -400,6 +418,16 @@ def run_tests(tree: Path, tests: list[str], plays: list[dict[str, object]], limi
     return outcome, usage.ru_utime + usage.ru_stime
 
 
+def survivors(log: str, file: str, source: str, functions: set[str]) -> list[tuple[int, str]]:
+    """Places of a file that an earlier run lists as survived, found again by their change and their line's text."""
+    listed = set(re.findall(rf"^survived .*? {re.escape(file)}:\d+ (.*)$", log, flags=re.MULTILINE))
+    return [
+        (number, change)
+        for number, change in sites(ast.parse(source), functions)
+        if f"{change}: {mutate(source, functions, number)[2]}" in listed
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sample", type=int, default=0, help="at most this many mutants a file (0: all)")
@@ -412,6 +440,9 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=0.0, help="stop starting mutants after this long")
     parser.add_argument("--plays", type=int, default=25, help="games to try on every mutant")
+    parser.add_argument(
+        "--again", type=Path, default=None, help="only the survivors that this output of an earlier run lists"
+    )
     parser.add_argument("--verbose", action="store_true", help="a line a mutant")
     arguments = parser.parse_args()
     os.environ |= {"NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1", "HYPOTHESIS_PROFILE": "mutation"}
@@ -439,6 +470,8 @@ def main() -> int:
         if arguments.only not in file:
             continue
         places = sites(ast.parse((folder / file).read_text()), functions)
+        if arguments.again is not None:
+            places = survivors(arguments.again.read_text(), file, (folder / file).read_text(), functions)
         chosen_places = random.Random(0).sample(places, min(arguments.sample or len(places), len(places)))
         print(f"{file}: {len(chosen_places)} of {len(places)} places", flush=True)
         jobs.append([(file, number, change) for number, change in chosen_places])

@@ -74,15 +74,25 @@ def judge(gram, alpha, w, x):
     violation, gain = 0.0, 0.0
     for k in range(N):
         d2 = max(gram[k, k] - 2.0 * inner[k] + square, 0.0)
+        rest = total - y[k]
+        if y[k] > 0.5 * total:  # hardly different from its own embedding: from what the others bring
+            rest, d2 = 0.0, 0.0
+            for i in range(N):
+                if i != k:
+                    rest += y[i]
+            for i in range(N):
+                if i != k and y[i] > 0.0:
+                    for j in range(N):
+                        if j != k and y[j] > 0.0:
+                            d2 += y[i] * y[j] * (gram[i, j] - gram[i, k] - gram[j, k] + gram[k, k])
+            d2 = max(d2, 0.0) / (total * total)
         g = d2 - total * w[k]
         if x[k] < 1.0:
             violation = max(violation, g)
         if x[k] > 0.0:
             violation = max(violation, -g)
-        faces_nobody = active == 0 or (active == 1 and y[k] > 0.0)
-        rest = 0.0 if faces_nobody else total - y[k]
-        if faces_nobody:
-            d2 = 0.0
+        if active == 0 or (active == 1 and y[k] > 0.0):  # facing nobody
+            rest, d2 = 0.0, 0.0
         if w[k] > 0.0:
             response = min(max(np.cbrt(total * total * d2 / w[k]) - rest, 0.0), alpha[k])
         else:

@@ -25,6 +25,8 @@ __all__ = ["FeatureGeometry", "Geometry", "GramGeometry", "MixtureDistances"]
 
 Array = npt.NDArray[np.float64]
 
+#: Above this share of a mixture, the distance to it of the client that owns the share is taken from the others'.
+MOSTLY = 0.5
 EPS = float(np.finfo(np.float64).eps)
 
 #: Above this many remaining clients an N x N matrix is refused rather than swapped to disk.
@@ -160,6 +162,12 @@ class GramGeometry(Geometry):
         inner = self._gram @ z
         square = float(z @ inner)
         to_clients = np.maximum(self._diagonal - 2.0 * inner + square, 0.0)
+        k = int(np.argmax(z))
+        if z[k] > MOSTLY:  # the mixture is hardly different from mu_k: from what the others add to it
+            v = np.array(z)
+            v[k] = 0.0
+            spread = v @ self.pairwise
+            to_clients[k] = max(float(v.sum() * spread[k] - 0.5 * (spread @ v)), 0.0)
         pull, original_square = self._original
         to_original = max(square - 2.0 * float(pull @ z) + original_square, 0.0)
         return MixtureDistances(to_clients, max(square, 0.0), to_original)
@@ -274,5 +282,13 @@ class FeatureGeometry(Geometry):
             for start in range(0, self.count, self._BLOCK):
                 difference = self._centred_rows(start) - m
                 to_clients[start : start + self._BLOCK] = np.einsum("ij,ij->i", difference, difference)
+            k = int(np.argmax(z))
+            if z[k] > MOSTLY:  # the mixture is hardly different from mu_k: from what the others add to it
+                own = np.asarray(self.features[self.remaining[k]], dtype=np.float64)
+                gap = np.zeros(len(own))
+                for start in range(0, self.count, self._BLOCK):
+                    rows = np.asarray(self._rows(start), dtype=np.float64) - own
+                    gap += z[start : start + self._BLOCK] @ rows
+                to_clients[k] = float(gap @ gap)
         shift = self.mean_original - self.mean_remaining
         return MixtureDistances(to_clients, float(m @ m), float(np.sum((m - shift) ** 2)))

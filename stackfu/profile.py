@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from .geometry import Array, MixtureDistances
 
 __all__ = ["Profile"]
@@ -45,8 +47,7 @@ class Profile:
     def others(self) -> Array:
         """``S0_k``: total participation of everyone but k."""
         rest = self.total - self.y
-        # a sole participant faces nobody: the difference of two equal sums may leave a rounding error behind
-        active = self.y > 0
-        if active.sum() == 1:
-            rest[active] = 0.0
+        k = int(np.argmax(self.y))
+        if self.y[k] > 0.5 * self.total:  # the difference of two nearly equal sums: the small ones are added up instead
+            rest[k] = self.y[:k].sum() + self.y[k + 1 :].sum()
         return rest

@@ -24,6 +24,8 @@ __all__ = ["LARGEST_PATH", "default_tolerance", "enumerate_equilibria", "find_eq
 
 #: Up to this many clients ``equilibrium()`` follows the path, which settles uniqueness as well.
 LARGEST_PATH = 300
+#: Residual, relative, below which t(s) counts as zero on an interval, not merely as close to it.
+ZERO = 1e-14
 #: What a face of equilibria means.
 TRADE = "clients can trade participation without changing S or the mixture's mean"
 #: Up to this many clients the path is followed when sweeps do not converge.
@@ -46,7 +48,7 @@ def enumerate_equilibria(game: StackelbergGame, payments: Array) -> Equilibria:
         return _homogeneous(game, payments, began)
     path = follow_path(game, payments)
     faces = _faces(game, payments, path.roots)
-    uniqueness, reason = _verdict(path, faces)
+    uniqueness, reason = _verdict(game, payments, path, faces)
     tolerance = default_tolerance(game.count)
     items = [
         _from_root(game, payments, path, root, face, uniqueness, reason, tolerance, began)
@@ -224,7 +226,7 @@ def _by_path(
 ) -> Equilibrium:
     path = follow_path(game, payments)
     faces = _faces(game, payments, path.roots)
-    uniqueness, reason = _verdict(path, faces)
+    uniqueness, reason = _verdict(game, payments, path, faces)
     chosen = len(path.roots) - 1
     if len(path.roots) > 1:
         if start is None:
@@ -257,7 +259,9 @@ def _faces(game: StackelbergGame, payments: Array, roots: tuple[Root, ...]) -> l
     return faces
 
 
-def _verdict(path: Path, faces: list[Face | None]) -> tuple[Uniqueness, str]:
+def _verdict(
+    game: StackelbergGame, payments: Array, path: Path, faces: list[Face | None]
+) -> tuple[Uniqueness, str]:
     if not path.complete:
         return Uniqueness.UNKNOWN, (
             f"a check along t(s) failed (violation {path.violation:.1e}, jump {path.jump:.1e}, "
@@ -265,6 +269,12 @@ def _verdict(path: Path, faces: list[Face | None]) -> tuple[Uniqueness, str]:
         )
     kinds = [root.kind for root in path.roots]
     if "flat" in kinds:
+        ends = [root.participation for root in path.roots if root.kind == "flat"]
+        if max(game.residual(payments, x) for x in ends) > ZERO:
+            return Uniqueness.UNKNOWN, (
+                "t(s) comes within rounding of zero on a whole interval of totals s; whether it is zero there "
+                "cannot be told"
+            )
         return Uniqueness.CONTINUUM, "t(s) is zero on a whole interval of totals s"
     wide = next((face for face in faces if face is not None), None)
     if wide is not None:

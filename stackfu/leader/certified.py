@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ..errors import ConvergenceError, InfeasibleError
 from ..game import StackelbergGame
 from ..geometry import Array
+from ..profile import Profile
 from ..result import Status
 from .price import brackets, cheapest_payments
 from .relaxation import FREE, PAID, VOLUNTEER, Kind, LeaderProblem, Relaxation, RelaxedPoint
@@ -150,7 +151,7 @@ class _Search:
 
     def realise(self, x: Array) -> Candidate | None:
         """What a profile costs and yields, or None if it breaks a constraint; tiny violations are repaired."""
-        game, objective = self.game, self.objective
+        game = self.game
         for _ in range(6):
             x = np.clip(x, 0.0, 1.0)
             x = np.where(x < 1e-9 * x.max(), 0.0, np.where(x > 1.0 - 1e-9, 1.0, x))
@@ -160,18 +161,23 @@ class _Search:
             # shares below full must not want more for free: a slightly larger S makes room (d^2 / S falls)
             shortfall = np.where(profile.x < 1, -brackets(game, profile) / game.costs, 0.0)
             excess = float(shortfall.max())
-            if excess <= 1e-15:
+            if excess <= 1e-12:
                 break
             if excess > 1e-4:
                 return None
             x = x * (1.0 + max(1.5 * excess, 4e-16))
         else:
             return None
-        if profile.total < objective.floor * (1.0 - 1e-12):
-            return None
         payments = cheapest_payments(game, profile)
         # the cheapest payments leave a paid client at full exactly indifferent; a hair more keeps it there for certain
         payments = np.where((profile.x == 1) & (payments > 0), payments + FIRMNESS * game.costs, payments)
+        return self._candidate(profile, payments)
+
+    def _candidate(self, profile: Profile, payments: Array) -> Candidate | None:
+        """A profile with payments that induce it, unless it breaks a constraint."""
+        game, objective = self.game, self.objective
+        if profile.total < objective.floor * (1.0 - 1e-12):
+            return None
         spend = float(payments @ profile.x)
         if spend > objective.budget * (1.0 + 1e-12):
             return None
@@ -184,7 +190,16 @@ class _Search:
 
     def offer(self, x: Array) -> bool:
         """Keep the profile if it beats the incumbent."""
-        candidate = self.realise(x)
+        return self._keep(self.realise(x))
+
+    def offer_unpaid(self, x: Array) -> bool:
+        """Keep an equilibrium that needs no payments, also where rounding would charge it some."""
+        nothing = np.zeros(self.game.count)
+        if self.game.residual(nothing, x) > 1e-12:
+            return False
+        return self._keep(self._candidate(self.game.profile(x), nothing))
+
+    def _keep(self, candidate: Candidate | None) -> bool:
         if candidate is None:
             return False
         self.pool.append(candidate)
@@ -312,7 +327,7 @@ def certified(
             f"clients' data has a loss below {nearest:.6g}"
         )
     for x in starts:
-        if search.offer(x) and objective.loss_weight:
+        if (search.offer(x) or search.offer_unpaid(x)) and objective.loss_weight:
             search.blend(x)
     history: list[dict[str, Any]] = []
     status = Status.CERTIFIED

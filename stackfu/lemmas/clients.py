@@ -116,7 +116,9 @@ def _characterised(case: Case) -> float:
         abs(_published_response(case, k) - case.participation[k]) * game.alpha[k] for k in range(game.count)
     ]
     worst = max(differences, key=lambda d: np.inf if np.isnan(d) else d)
-    return -1.0 if np.isnan(worst) else -float(worst) / case.profile.total
+    # coordinates recovered from inner products are good to half the digits only
+    rounding = 1e-7 if game.embeddings.features is None else 0.0
+    return -1.0 if np.isnan(worst) else rounding - float(worst) / case.profile.total
 
 
 def _responses_defined(case: Case) -> dict[str, float]:
@@ -195,6 +197,7 @@ def _corrected_uniqueness(case: Case) -> dict[str, float]:
     return {
         "embeddings differ": -1.0 if case.game.is_homogeneous else case.game.diameter,
         "no cap can bind, or all w_k equal": max(no_cap_margin(case), _one_reluctance(case)),
+        "t(s) can be told from 0": -1.0 if case.equilibria.uniqueness is Uniqueness.UNKNOWN else 1.0,
     }
 
 

@@ -438,3 +438,16 @@ def test_a_path_with_more_pieces_than_expected_gets_more_room(monkeypatch):
     assert len(entry.game.equilibria()) == 3
     assert len(asked) == 3
     assert all(b[0] == 8 * a[0] and b[1] == 8 * a[1] for a, b in pairwise(asked))
+
+
+def test_nearly_zero_on_an_interval_is_not_called_a_continuum():
+    """A client whose cost is almost nothing: alone it is almost, but not quite, at an equilibrium at many totals."""
+    alpha = np.array([1.0 - 1e-5, 1e-5])
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_gram(np.diag([0.0, 0.00390625])), alpha, costs=[7.8e-13, 1.157e-3]
+    )
+    found = game.equilibria()
+    assert found.uniqueness is sf.Uniqueness.UNKNOWN
+    assert "cannot be told" in found.reason
+    free = game.replace(costs=game.costs).equilibria([7.8e-13, 0.0])  # paid its cost: now t is zero there
+    assert free.uniqueness is sf.Uniqueness.CONTINUUM

@@ -529,3 +529,13 @@ def test_costs_of_any_size_leave_the_leader_its_answer(scale):
     )
     assert game.solve(0.0).server_loss == pytest.approx(game.equilibrium().server_loss, rel=1e-6)
     assert game.solve(0.05).status is sf.Status.CERTIFIED
+
+
+def test_rounding_does_not_make_the_unpaid_equilibrium_cost_something():
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_gram(np.diag([0.0, 0.00390625])), [1, 1], costs=[0.000390625, 0.390625]
+    )
+    solution = game.solve(0.0)
+    assert solution.status is sf.Status.CERTIFIED
+    assert solution.spend == 0.0
+    assert solution.server_loss == pytest.approx(game.equilibrium().server_loss)

@@ -43,5 +43,6 @@ def level_curve(
     s = np.concatenate([totals, grid])
     t = np.concatenate([levels, filled])
     order = np.lexsort((-t, s))
-    distinct = np.concatenate([[True], (np.diff(s[order]) != 0) | (np.diff(t[order]) != 0)])
+    rounding = 1e-12 * np.abs(t).max()
+    distinct = np.concatenate([[True], (np.diff(s[order]) != 0) | (np.abs(np.diff(t[order])) > rounding)])
     return s[order][distinct], t[order][distinct]

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 
 import stackfu as sf
 from stackfu import catalog, testing
-from stackfu.followers.path import follow_path
+from stackfu.followers.path import _follow, follow_path
 from stackfu.followers.qp import level_profile
 from stackfu.followers.reference import follow_slowly
 
@@ -371,7 +371,7 @@ def test_clients_that_are_almost_alike_are_resolved(spacing, dimension):
 
 
 def test_no_equilibrium_lies_above_the_largest_total():
-    from stackfu.followers.path import _follow, _largest_total
+    from stackfu.followers.path import _largest_total
 
     lower = 0
     for seed in range(60):
@@ -451,3 +451,56 @@ def test_nearly_zero_on_an_interval_is_not_called_a_continuum():
     assert "cannot be told" in found.reason
     free = game.replace(costs=game.costs).equilibria([7.8e-13, 0.0])  # paid its cost: now t is zero there
     assert free.uniqueness is sf.Uniqueness.CONTINUUM
+
+
+def test_the_table_tells_the_pieces_of_the_reference():
+    """Ends, levels and counts of every piece against the plain version, which does not cut pieces short."""
+    rng = np.random.default_rng(21)
+    for _ in range(40):
+        N = int(rng.integers(2, 8))
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, N, N + 2))
+        game = game_from(points, alpha, w)
+        path = _follow(game, np.zeros(N))
+        slow = follow_slowly(game.geometry.gram, game.alpha, game.reluctance())
+        unit = game.geometry.scale * max(1.0, np.abs(game.reluctance()).max() / game.geometry.scale)
+        assert path.column("top")[0] == pytest.approx(1.0)
+        np.testing.assert_allclose(path.column("top")[1:], path.column("bottom")[:-1], rtol=1e-12)
+        assert path.column("bottom")[-1] == 0.0
+        for top, bottom, above, below, inside, capped, violation, jump in path.table:
+            if top == bottom:  # vertical: nobody inside, those at their caps add up to s
+                assert inside == 0
+                sums = [game.alpha[piece.full].sum() for piece in slow] + [1.0]
+                assert min(abs(top - value) for value in [*sums, game.alpha.sum()]) < 1e-9 or capped > 0
+                continue
+            middle = 0.5 * (top + bottom)
+            piece = next(p for p in slow if p.bottom <= middle <= p.top)
+            assert (inside, capped) == (piece.inside.sum(), piece.full.sum())
+            assert above == pytest.approx(np.polyval(piece.quartic[::-1], top) / top**2, abs=1e-8 * unit)
+            if bottom > 0:
+                assert below == pytest.approx(
+                    np.polyval(piece.quartic[::-1], bottom) / bottom**2, abs=1e-8 * unit
+                )
+            assert violation < 1e-12
+            assert jump < 1e-9 or top == path.column("top")[0]
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_dependent_embeddings_are_followed_at_the_first_attempt(dimension):
+    """In few dimensions clients must be exchanged all the time; the level is that of a QP solver all along."""
+    for seed in range(25):
+        rng = np.random.default_rng([3, seed])
+        N = int(rng.integers(4, 9))
+        points, alpha, w = (a[0] for a in random_batch(rng, 1, N, dimension))
+        game = game_from(points, alpha, w)
+        path = _follow(game, np.zeros(N))
+        assert path.complete, (seed, path.violation, path.jump)
+        for row in path.table[:: max(1, len(path) // 4)]:
+            top, bottom, above, below = row[:4]
+            if top > bottom > 1e-3:  # the QP solver is at a loss at smaller totals
+                s = 0.999 * bottom + 0.001 * top
+                _, level = level_profile(game.geometry.gram, game.alpha, game.reluctance(), s)
+                near = below + 0.001 * (above - below)
+                size = game.geometry.scale * max(
+                    1.0, s * np.abs(game.reluctance()).max() / game.geometry.scale
+                )
+                assert level == pytest.approx(near, abs=0.02 * abs(above - below) + 1e-5 * size)

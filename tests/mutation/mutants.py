@@ -39,7 +39,7 @@ PRICE, BASELINES, RELAXATION, CERTIFIED, FRONTIER = (
 )
 ON_THE_PATH = (
     "catalog or touching or square or continuum or everybody_ties or (tiny_weights and 1e-09) or numpy_reference or "
-    "level_agrees or overpaid or payments_equal or a_paid_twin or ties_on_a_lattice"
+    "level_agrees or overpaid or payments_equal or a_paid_twin or ties_on_a_lattice or the_table_tells or dependent_emb"
 )
 OPTIMUM = (
     "(two_clients and ([1] or [7] or [12] or [25] or [54])) or (three_clients and ([104] or [117])) or "
@@ -223,6 +223,24 @@ def _clock(node: ast.AST) -> bool:
     )
 
 
+#: Variables that decide which of several tied clients moves first, and when that has gone on for too long: any choice is
+#: right that ends, and the tests of ties see to it that it does.
+TIES = {"idle", "loose", "eager", "harm", "take", "noise"}
+
+
+def _tie(node: ast.AST) -> bool:
+    """Whether this statement or test is about the order of ties."""
+    part: ast.AST | None = node
+    if isinstance(node, (ast.If, ast.While)):
+        return False
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return any(isinstance(name, ast.Name) and name.id in TIES for t in targets for name in ast.walk(t))
+    if isinstance(node, (ast.Compare, ast.BoolOp)):
+        return any(isinstance(name, ast.Name) and name.id in TIES for name in ast.walk(part or node))
+    return False
+
+
 def _room(node: ast.AST) -> bool:
     """Whether this allocates an array: how much room there is changes no number."""
     return (
@@ -238,7 +256,13 @@ def _mathematics(tree: ast.AST, functions: set[str]) -> list[ast.AST]:
     seen: set[int] = set()
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, (ast.Raise, ast.JoinedStr)) or _clock(node) or _room(node) or id(node) in seen:
+        if (
+            isinstance(node, (ast.Raise, ast.JoinedStr))
+            or _clock(node)
+            or _room(node)
+            or _tie(node)
+            or id(node) in seen
+        ):
             return
         seen.add(id(node))
         out.append(node)

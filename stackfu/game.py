@@ -19,7 +19,7 @@ and :mod:`stackfu.leader`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -340,7 +340,15 @@ class StackelbergGame:
 
     def reluctance(self, payments: npt.ArrayLike | None = None) -> Array:
         """``w_k = (c_k - p_k) / (2 lam alpha_k)``: net cost in units of squared distance."""
-        return (self._costs - self.check_payments(payments)) / (2.0 * self.lam * self._alpha)
+        return self.reluctance_under(self.check_payments(payments))
+
+    def reluctance_under(self, checked: Array) -> Array:
+        """:meth:`reluctance` for payments that :meth:`check_payments` has seen."""
+        return (self._costs - checked) / self._drift_weight
+
+    @cached_property
+    def _drift_weight(self) -> Array:
+        return 2.0 * self.lam * self._alpha
 
     def inclination(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
         """``g_k = d_k^2 - S w_k``: positive where a client would rather take part more."""
@@ -460,15 +468,19 @@ class StackelbergGame:
     ) -> tuple[float, float]:
         """Residual and regret of a profile, with one pass over the clients."""
         w = self.reluctance(payments)
-        if not isinstance(participation, Profile) and isinstance(self._geometry, GramGeometry):
-            from ._geometry_kernels import judge
+        if isinstance(participation, Profile):
+            return self._residual(w, participation), float(self._regrets(w, participation).max())
+        x = self.check_participation(participation)
+        if not x.any():
+            raise InputError("participation", "nobody takes part", value="0")
+        return self.judge_checked(w, x)
 
-            x = self.check_participation(participation)
-            if not x.any():
-                raise InputError("participation", "nobody takes part", value="0")
-            violation, gain = judge(self._geometry.gram, self._alpha, w, x)
+    def judge_checked(self, w: Array, x: Array) -> tuple[float, float]:
+        """:meth:`judge` for a reluctance and a participation that need no checking."""
+        if isinstance(self._geometry, GramGeometry):
+            violation, gain = _kernels().judge(self._geometry.gram, self._alpha, w, x)
             return violation / (self._geometry.scale or 1.0), self.lam * gain
-        profile = participation if isinstance(participation, Profile) else self.profile(participation)
+        profile = self.profile(x)
         return self._residual(w, profile), float(self._regrets(w, profile).max())
 
     def _residual(self, w: Array, profile: Profile) -> float:
@@ -621,6 +633,14 @@ def _number(value: object, name: str) -> float:
     if not np.isfinite(number):
         raise InputError(name, "must be finite", value=number)
     return number
+
+
+@cache
+def _kernels() -> Any:
+    """The compiled passes, loaded when they are first needed."""
+    from . import _geometry_kernels
+
+    return _geometry_kernels
 
 
 def _quiet_sum(values: Array) -> float:

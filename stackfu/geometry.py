@@ -94,6 +94,11 @@ class Geometry(ABC):
         return frozen(squares)
 
     @cached_property
+    def normalised(self) -> Array:
+        """The inner products in units of the largest squared distance, (N, N), read-only."""
+        return frozen(self.gram / self.scale)
+
+    @cached_property
     def reach(self) -> Array:
         """Largest squared distance of every client to another; no mixture is further from it."""
         return frozen(self.pairwise.max(axis=1))

@@ -22,8 +22,8 @@ zeros found.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,7 @@ class Path:
     @cached_property
     def complete(self) -> bool:
         """Whether every check on the way to ``s = 0`` held, so that no equilibrium is missing."""
-        return self.finished and self.violation <= CHECK and self.jump <= CHECK and self._signs_agree
+        return self.finished and float(self.table[:, 6:].max(initial=0.0)) <= CHECK and self._signs_agree
 
     @cached_property
     def violation(self) -> float:
@@ -108,44 +108,41 @@ def follow_path(game: StackelbergGame, payments: Array) -> Path:
     Where no equilibrium can have more than a small total, the path begins there. If ties bring it to a halt, it is
     followed again with reluctances that differ by rounding errors.
     """
-    ceiling = _largest_total(game, payments)
-    path = _follow(game, payments, 0.0, ceiling if ceiling < SMALL else 1.0)
+    w = relevant_reluctance(game, payments)
+    ceiling = _largest_total(game, w)
+    path = _follow(game, w, 0.0, ceiling if ceiling < SMALL else 1.0)
     for attempt in range(4):
         if path.complete:
             break
-        again = _follow(game, payments, 10.0 ** (attempt - 14) if attempt else 0.0, ceiling)
+        again = _follow(game, w, 10.0 ** (attempt - 14) if attempt else 0.0, ceiling)
         path = min(path, again, key=lambda p: (not p.complete, not p.finished, max(p.violation, p.jump)))
     return path
 
 
 def relevant_reluctance(game: StackelbergGame, payments: Array) -> Array:
     """``w_k``, but not far below zero: who is paid more than its cost takes part fully, however much more it is."""
-    return np.maximum(game.reluctance(payments), -EAGER * game.geometry.scale)
+    w = game.reluctance_under(payments)
+    return w if w.min() > 0 else np.maximum(w, -EAGER * game.geometry.scale)
 
 
-def _largest_total(game: StackelbergGame, payments: Array) -> float:
+def _largest_total(game: StackelbergGame, w: Array) -> float:
     """No equilibrium has a larger total than this, at most 1.
 
     Whoever takes part has ``S w_k <= d_k^2``, and no mixture is further from a client than the furthest of
     the others. At smaller totals nobody can bring more than this either, so it may stand in for larger shares:
     where distances are tiny beside reluctances the path then starts where the two can be compared.
     """
-    w = game.reluctance(payments)
-    if np.any(w <= 0):
+    if w.min() <= 0:
         return 1.0
-    return float(min(1.0, (1.0 + 1e-9) * (game.geometry.reach / w).max()))
+    return min(1.0, (1.0 + 1e-9) * float((game.geometry.reach / w).max()))
 
 
-def _follow(game: StackelbergGame, payments: Array, noise: float = 0.0, ceiling: float = 1.0) -> Path:
-    from . import _path_kernels as kernels
-
+def _follow(game: StackelbergGame, w: Array, noise: float = 0.0, ceiling: float = 1.0) -> Path:
+    kernels = _kernels()
     geometry = game.geometry
-    alpha = np.minimum(game.alpha, ceiling)
-    scale = geometry.scale
-    G = geometry.gram / scale
-    w = relevant_reluctance(game, payments) / scale
-    N = len(alpha)
-    w = _shaken(w, noise)
+    alpha = game.alpha if ceiling >= 1.0 else np.minimum(game.alpha, ceiling)
+    scale, G, N = geometry.scale, geometry.normalised, len(alpha)
+    w = _shaken(w / scale, noise)
     floor = max(1e-14, 4.0 * game.rounding) * N
     length, places = 4 * N + 60, 16
     while True:
@@ -173,6 +170,14 @@ def _follow(game: StackelbergGame, payments: Array, noise: float = 0.0, ceiling:
         for i in range(n_roots - 1, -1, -1)
     ]
     return Path(table, tuple(roots), code == kernels.DONE)
+
+
+@cache
+def _kernels() -> Any:
+    """The compiled core, loaded when it is first needed; an import statement would cost more than the path of two clients."""
+    from . import _path_kernels
+
+    return _path_kernels
 
 
 def _shaken(w: Array, noise: float) -> Array:

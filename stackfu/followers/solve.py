@@ -300,7 +300,7 @@ def _from_root(
     tolerance: float,
     began: float,
 ) -> Equilibrium:
-    residual, regret = game.judge(payments, root.participation)
+    residual, regret = game.judge_checked(game.reluctance_under(payments), root.participation)
     if residual > tolerance:
         status = Status.FAILED
         uniqueness, reason = Uniqueness.UNKNOWN, "no verified equilibrium"

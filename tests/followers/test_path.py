@@ -381,21 +381,22 @@ def test_no_equilibrium_lies_above_the_largest_total():
             sf.MeanEmbeddings.from_features(points), rng.uniform(1, 9, 4), costs=rng.uniform(0.1, 2.0, 4)
         )
         payments = game.costs * rng.uniform(0, 0.9, 4)
-        most = _largest_total(game, payments)
+        w = game.reluctance(payments)
+        most = _largest_total(game, w)
         lower += most < 1.0
         found = game.equilibria(payments)
         assert all(eq.total <= most for eq in found)
-        path = _follow(game, payments, 0.0, most)
+        path = _follow(game, w, 0.0, most)
         assert path.complete
         # what is above belongs to smaller shares, except where nobody is at a cap
         assert np.all((path.column("top") <= most * (1 + 1e-12)) | (path.column("capped") == 0))
         assert path.column("bottom").min() == 0.0
-        assert _follow(game, payments).column("top").max() == pytest.approx(1.0)
+        assert _follow(game, w).column("top").max() == pytest.approx(1.0)
         assert len(path.roots) == len(found)
         for root, eq in zip(path.roots, found, strict=True):
             np.testing.assert_allclose(root.participation, eq.participation, rtol=1e-9, atol=1e-12)
     assert lower > 20
-    assert _largest_total(game, 1.5 * game.costs) == 1.0
+    assert _largest_total(game, game.reluctance(1.5 * game.costs)) == 1.0
 
 
 @pytest.mark.parametrize("generous", [1.0, 1e4, 1e7, 1e12])
@@ -460,7 +461,7 @@ def test_the_table_tells_the_pieces_of_the_reference():
         N = int(rng.integers(2, 8))
         points, alpha, w = (a[0] for a in random_batch(rng, 1, N, N + 2))
         game = game_from(points, alpha, w)
-        path = _follow(game, np.zeros(N))
+        path = _follow(game, game.reluctance())
         slow = follow_slowly(game.geometry.gram, game.alpha, game.reluctance())
         unit = game.geometry.scale * max(1.0, np.abs(game.reluctance()).max() / game.geometry.scale)
         assert path.column("top")[0] == pytest.approx(1.0)
@@ -492,7 +493,7 @@ def test_dependent_embeddings_are_followed_at_the_first_attempt(dimension):
         N = int(rng.integers(4, 9))
         points, alpha, w = (a[0] for a in random_batch(rng, 1, N, dimension))
         game = game_from(points, alpha, w)
-        path = _follow(game, np.zeros(N))
+        path = _follow(game, game.reluctance())
         assert path.complete, (seed, path.violation, path.jump)
         for row in path.table[:: max(1, len(path) // 4)]:
             top, bottom, above, below = row[:4]

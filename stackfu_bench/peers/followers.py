@@ -23,6 +23,7 @@ from stackfu_bench.peers.table import Row, fitted_exponent
 
 N = 10
 GOOD = 1e-6
+REPEATS = 20  # of every solver but NashOpt; the quickest counts
 
 
 # ------------------------------------------------------------------ small games
@@ -208,14 +209,14 @@ def small_rows(quick: bool) -> list[Row]:
     own_wrong, several = 0, 0
     for number, (game, payments) in enumerate(games):
         best = float("inf")
-        for _ in range(5):
+        for _ in range(REPEATS):
             elapsed, found = clock(lambda g=game, p=payments: g.equilibrium(p))
             best = min(best, elapsed)
         own_wrong += not (found.status.success and is_right(game, payments, found.participation))
         several += len(game.equilibria(payments)) > 1
         for name, solver in zip(names, (by_fischer_burmeister, ipopt), strict=False):
             elapsed, x = min(
-                (clock(lambda s=solver, g=game, p=payments: s(g, p)) for _ in range(5)),
+                (clock(lambda s=solver, g=game, p=payments: s(g, p)) for _ in range(REPEATS)),
                 key=lambda pair: pair[0],
             )
             ours[name].append(best)

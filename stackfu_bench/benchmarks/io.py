@@ -29,9 +29,9 @@ class Games:
 
     def setup(self, game: str, ending: str) -> None:
         kind, clients = game.split("-")
+        self.folder = tempfile.TemporaryDirectory()
         if kind == "features" and ending == ".json":
             raise NotImplementedError  # large games belong in .npz
-        self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / f"game{ending}"
         self.game = (dense_game if kind == "gram" else wide_game)(int(clients))
         self.game.save(self.path)

@@ -445,7 +445,7 @@ def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, r
     ``pieces`` gets a row a piece: s at its upper and lower end, t there, number inside, number at the cap,
     violation of the optimality conditions at its middle, jump of t against the piece before. ``root_tight``
     counts the clients at a bound that are indifferent between moving off it and not. Returns (code, pieces,
-    roots).
+    roots, worst violation or jump of any piece).
     """
     N = len(alpha)
     status = np.ones(N, dtype=np.int8)
@@ -670,4 +670,9 @@ def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, r
     for i in range(n_roots):
         root_s[i] = polish(G, alpha, w, root_s[i], root_status[i], order, L, z, rho, eta, level, b, root_y[i])
         root_tight[i] = tight_bounds(G, w, root_y[i], root_status[i])
-    return code, n_pieces, n_roots
+    worst = 0.0
+    for i in range(n_pieces):
+        for column in (6, 7):
+            value = pieces[i, column]
+            worst = np.inf if np.isnan(value) else max(worst, value)
+    return code, n_pieces, n_roots, worst

@@ -63,19 +63,31 @@ class Root:
 class Path:
     """The curve ``(s, t(s))`` from ``s = 1`` to 0, piece by piece, and its zeros by ascending s.
 
-    ``table`` has a row a piece: s at the upper and lower end, t there (in units of squared distance), how
-    many clients are inside and at their cap, and the two checks: violation of the optimality conditions in
-    the middle and jump of t against the piece before, both relative.
+    ``worst`` is the largest violation or jump of any piece; ``pieces`` are those of the game itself, t in units of the
+    largest squared distance, ``scale``.
     """
 
-    table: Array
+    pieces: Array
+    scale: float
     roots: tuple[Root, ...]
     finished: bool
+    worst: float
 
     @cached_property
     def complete(self) -> bool:
         """Whether every check on the way to ``s = 0`` held, so that no equilibrium is missing."""
-        return self.finished and float(self.table[:, 6:].max(initial=0.0)) <= CHECK and self._signs_agree
+        return self.finished and self.worst <= CHECK and self._signs_agree
+
+    @cached_property
+    def table(self) -> Array:
+        """A row a piece: s at the upper and lower end, t there (in units of squared distance), how many clients are
+        inside and at their cap, and the two checks: violation of the optimality conditions in the middle and jump
+        of t against the piece before, both relative.
+        """
+        table: Array = np.array(self.pieces)
+        table[:, 2:4] *= self.scale
+        table.setflags(write=False)
+        return table
 
     @cached_property
     def violation(self) -> float:
@@ -99,7 +111,7 @@ class Path:
         return self.table[:, _COLUMNS.index(name)]
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.pieces)
 
 
 def follow_path(game: StackelbergGame, payments: Array) -> Path:
@@ -115,7 +127,7 @@ def follow_path(game: StackelbergGame, payments: Array) -> Path:
         if path.complete:
             break
         again = _follow(game, w, 10.0 ** (attempt - 14) if attempt else 0.0, ceiling)
-        path = min(path, again, key=lambda p: (not p.complete, not p.finished, max(p.violation, p.jump)))
+        path = min(path, again, key=lambda p: (not p.complete, not p.finished, p.worst))
     return path
 
 
@@ -149,27 +161,20 @@ def _follow(game: StackelbergGame, w: Array, noise: float = 0.0, ceiling: float 
         pieces, totals, ys = np.empty((length, 8)), np.empty(places), np.empty((places, N))
         statuses, kinds = np.empty((places, N), dtype=np.int8), np.empty(places, dtype=np.int8)
         tight = np.empty(places, dtype=np.int64)
-        code, n_pieces, n_roots = kernels.follow(
+        code, n_pieces, n_roots, worst = kernels.follow(
             G, alpha, w, floor, pieces, totals, ys, statuses, kinds, tight
         )
         if code != kernels.NO_ROOM:
             break
         length, places = 8 * length, 8 * places
-    table = pieces[:n_pieces].copy()
+    pieces = pieces[:n_pieces]
     if ceiling < 1.0:  # above it the curve is that of smaller shares, except where nobody is at a cap
-        table = table[(table[:, 0] <= ceiling) | (table[:, 5] == 0)]
-    table[:, 2:4] *= scale
-    table.setflags(write=False)
-    roots = [
-        Root(
-            _shares(ys[i], game.alpha, alpha, statuses[i]),
-            statuses[i].copy(),
-            _KINDS[kinds[i]],
-            int(tight[i]),
-        )
+        pieces = pieces[(pieces[:, 0] <= ceiling) | (pieces[:, 5] == 0)]
+    roots = tuple(
+        Root(_shares(ys[i], game.alpha), statuses[i], _KINDS[kinds[i]], int(tight[i]))
         for i in range(n_roots - 1, -1, -1)
-    ]
-    return Path(table, tuple(roots), code == kernels.DONE)
+    )
+    return Path(pieces, scale, roots, code == kernels.DONE, worst)
 
 
 @cache
@@ -185,8 +190,7 @@ def _shaken(w: Array, noise: float) -> Array:
     return w * (1.0 + noise * np.random.default_rng(0).uniform(-1.0, 1.0, len(w))) if noise > 0.0 else w
 
 
-def _shares(y: Array, alpha: Array, most: Array, status: npt.NDArray[np.int8]) -> Array:
-    x = np.minimum(y / alpha, 1.0)
-    x[(status == 1) & (most == alpha)] = 1.0
+def _shares(y: Array, alpha: Array) -> Array:
+    x = y / alpha  # exactly 1 at the cap
     x.setflags(write=False)
     return x

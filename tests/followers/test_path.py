@@ -432,7 +432,7 @@ def test_a_path_with_more_pieces_than_expected_gets_more_room(monkeypatch):
     def cramped(G, alpha, w, floor, pieces, root_s, *rest):
         asked.append((len(pieces), len(root_s)))
         if len(pieces) < 2000 or len(root_s) < 300:
-            return kernels.NO_ROOM, 0, 0
+            return kernels.NO_ROOM, 0, 0, 0.0
         return real(G, alpha, w, floor, pieces, root_s, *rest)
 
     monkeypatch.setattr(kernels, "follow", cramped)

@@ -6,6 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import stackfu as sf
+from stackfu import geometry as module
 from stackfu import testing
 
 
@@ -262,3 +263,50 @@ def test_scale_of_very_many_clients_is_the_largest_distance_to_the_mean():
     rows = np.random.default_rng(0).normal(size=(2001, 2))
     game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(rows), np.ones(2001))
     assert game.geometry.scale == pytest.approx(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1).max())
+
+
+@given(testing.plays())
+def test_lopsided_profiles_lose_no_digits(play):
+    """One client brings a billion times as much as the others: its drift is made of their small contributions."""
+    game, _, _ = play
+    squared = game.geometry.pairwise.astype(np.longdouble)
+    for k in range(game.count):
+        x = np.full(game.count, 1e-9)
+        x[k] = 1.0
+        profile = game.profile(x)
+        others = np.delete(profile.y.astype(np.longdouble), k)
+        assert profile.others[k] == pytest.approx(float(others.sum()), rel=1e-14)
+        v = others / (others.sum() + np.longdouble(profile.y[k]))
+        apart = np.delete(np.delete(squared, k, axis=0), k, axis=1)
+        exact = float(v.sum() * (v @ np.delete(squared[k], k)) - (v @ apart @ v) / 2)
+        assert profile.to_clients[k] == pytest.approx(
+            exact, rel=1e-6, abs=1e-9 * float(v.sum() ** 2) * game.geometry.scale
+        )
+
+
+@given(testing.plays())
+def test_passes_of_large_games_agree_with_those_of_small_ones(play):
+    game, _, x = play
+    geometry = game.geometry
+    if not isinstance(geometry, module.FeatureGeometry):
+        return
+    z = game.profile(x).mixture
+    small, limit = geometry.mixture(z), module.LARGE_PASS
+    try:
+        module.LARGE_PASS = 0
+        large = geometry.mixture(z)
+    finally:
+        module.LARGE_PASS = limit
+    tolerance = 1e-12 * max(geometry.scale, float(np.abs(geometry.features).max()) ** 2)
+    np.testing.assert_allclose(large.to_clients, small.to_clients, atol=tolerance)
+    assert large.to_remaining == pytest.approx(small.to_remaining, abs=tolerance)
+    assert large.to_original == pytest.approx(small.to_original, abs=tolerance)
+
+
+@given(testing.games())
+def test_rounding_of_inner_products_is_relative_to_distances(game):
+    if game.embeddings.features is not None:
+        return
+    kept = np.abs(game.embeddings.gram[np.ix_(game.remaining, game.remaining)]).max()
+    if game.geometry.scale > 0:
+        assert game.rounding == pytest.approx(np.finfo(float).eps * kept / game.geometry.scale)

@@ -48,8 +48,6 @@ class Profile:
         """``S0_k``: total participation of everyone but k."""
         rest = self.total - self.y
         k = int(np.argmax(self.y))
-        if (
-            self.y[k] > 0.5 * self.total
-        ):  # the difference of two nearly equal sums: the small ones are added up instead
+        if self.y[k] > 0.5 * self.total:  # nearly all of it: the others are added up, not left over
             rest[k] = self.y[:k].sum() + self.y[k + 1 :].sum()
         return rest

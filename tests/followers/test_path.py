@@ -465,6 +465,10 @@ def test_the_table_tells_the_pieces_of_the_reference():
         slow = follow_slowly(game.geometry.gram, game.alpha, game.reluctance())
         unit = game.geometry.scale * max(1.0, np.abs(game.reluctance()).max() / game.geometry.scale)
         assert path.column("top")[0] == pytest.approx(1.0)
+        # at s = 1 everybody is at the cap, and the curve rises from -inf to where the first client comes in
+        first = path.table[0]
+        assert (first[2], first[4], first[5], first[6], first[7]) == (-np.inf, 0, N, 0.0, 0.0)
+        assert first[3] == pytest.approx(path.table[1][2], abs=1e-9 * unit)
         np.testing.assert_allclose(path.column("top")[1:], path.column("bottom")[:-1], rtol=1e-12)
         assert path.column("bottom")[-1] == 0.0
         for top, bottom, above, below, inside, capped, violation, jump in path.table:

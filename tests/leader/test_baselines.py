@@ -44,7 +44,7 @@ def test_budget_price_is_the_root_and_lies_above_the_share(seed):
 def test_price_of_an_answer_is_answered_by_it():
     inside = 0
     for seed in range(10):
-        game, _ = random_game(seed, 4)
+        game = random_game(seed, 4)[0].replace(loss_constant=0.7)
         profile = game.profile(np.linspace(0.3, 1.0, 4))
         for k in range(4):
             for share in (0.0, 0.3, 0.6, 1.0):
@@ -160,3 +160,14 @@ def test_unknown_behaviour_of_others_is_refused():
     game, budget = random_game(0, 3)
     with pytest.raises(sf.InputError, match="others"):
         game.solve(budget, method="haipo", others="nobody")
+
+
+@pytest.mark.parametrize("seed", [7, 13, 14, 15])
+def test_haipo_settles_where_its_payments_reproduce_themselves(seed):
+    game, budget = random_game(seed, 3)
+    solution = game.solve(budget, method="haipo")
+    assert solution.status is sf.Status.CONVERGED
+    last = solution.history[-1]["payments"]
+    assert last.max() > 1e-3
+    again = game.solve(budget, method="haipo", tolerance=0.0, max_iterations=len(solution.history) + 1)
+    np.testing.assert_allclose(again.history[-1]["payments"], last, atol=1e-6)

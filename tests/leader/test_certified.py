@@ -207,6 +207,10 @@ class TestOptions:
         full = self.game.solve(price * (1 + 1e-6), min_total=1.0)
         assert np.all(full.participation == 1)
         assert full.spend == pytest.approx(price, rel=1e-6)
+        # at the cheapest payments everybody is indifferent; a hair more keeps them there
+        cheapest = self.game.payments_for(np.ones(5))
+        assert np.all(full.payments[cheapest > 0] > cheapest[cheapest > 0])
+        assert np.all(full.payments[cheapest == 0] == 0)
 
     def test_unconstrained_utility_beats_random_payments(self):
         best = self.game.solve(None, payment_weight=1.0)

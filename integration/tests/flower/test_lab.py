@@ -26,8 +26,8 @@ CONFIG = {
     "rounds": 2,
     "local_epochs": 1.0,
     "finite_sample": False,
-    "wait": 60.0,
-    "timeout": 120.0,
+    "wait": 600.0,  # a fresh environment on a busy machine imports torch for minutes
+    "timeout": 600.0,
 }
 
 

@@ -62,6 +62,8 @@ def judge(gram, alpha, w, x):
     for k in range(N):
         total += y[k]
         active += y[k] > 0.0
+    if total * total == 0.0:  # too little to be squared
+        return np.inf, np.inf
     inner = np.zeros(N)
     for i in range(N):
         if y[i] > 0.0:
@@ -99,6 +101,8 @@ def judge(gram, alpha, w, x):
             response = alpha[k] if w[k] < 0.0 or d2 > 0.0 else y[k]
         step = response - y[k]
         after = total + step
+        if d2 > 0.0 and after * after == 0.0:
+            return np.inf, np.inf
         saved = d2 * (after + total) / (after * after) if d2 > 0.0 else 0.0
         gain = max(gain, step * (saved - 2.0 * w[k]))
     return violation, gain

@@ -161,9 +161,12 @@ def _follow(game: StackelbergGame, w: Array, noise: float = 0.0, ceiling: float 
         pieces, totals, ys = np.empty((length, 8)), np.empty(places), np.empty((places, N))
         statuses, kinds = np.empty((places, N), dtype=np.int8), np.empty(places, dtype=np.int8)
         tight = np.empty(places, dtype=np.int64)
-        code, n_pieces, n_roots, worst = kernels.follow(
-            G, alpha, w, floor, pieces, totals, ys, statuses, kinds, tight
-        )
+        try:
+            code, n_pieces, n_roots, worst = kernels.follow(
+                G, alpha, w, floor, pieces, totals, ys, statuses, kinds, tight
+            )
+        except ZeroDivisionError:  # numbers so far apart that one of them underflows
+            return Path(np.empty((0, len(_COLUMNS))), scale, (), False, np.inf)
         if code != kernels.NO_ROOM:
             break
         length, places = 8 * length, 8 * places

@@ -116,8 +116,10 @@ def _characterised(case: Case) -> float:
         abs(_published_response(case, k) - case.participation[k]) * game.alpha[k] for k in range(game.count)
     ]
     worst = max(differences, key=lambda d: np.inf if np.isnan(d) else d)
-    # coordinates recovered from inner products are good to half the digits only
+    # coordinates recovered from inner products are good to half the digits only, and c - p loses what the two share
     rounding = 1e-7 if game.embeddings.features is None else 0.0
+    net = np.abs(game.costs - case.payments)
+    rounding += float(100.0 * np.finfo(float).eps * (game.costs[net > 0] / net[net > 0]).max(initial=0.0))
     return -1.0 if np.isnan(worst) else rounding - float(worst) / case.profile.total
 
 
@@ -126,7 +128,7 @@ def _responses_defined(case: Case) -> dict[str, float]:
     scale = game.geometry.scale or 1.0
     decisive = []
     for k in range(game.count):
-        if case.rest(k) > 0:
+        if case.rest(k) > 1e-12 * case.profile.total:  # not merely a rounding error above 0
             gap = case.mean_of_others(k) - case.points[k]
             decisive.append(
                 max(float(gap @ gap) / scale, abs(case.payments[k] - game.costs[k]) / game.costs[k])

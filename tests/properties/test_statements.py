@@ -23,10 +23,14 @@ HARDLY_ANYBODY = 1e-9
 def case_of(name, play):
     game, payments, x = play
     try:
-        return Case.of(game, payments, None if name in AT_EQUILIBRIUM else x)
+        case = Case.of(game, payments, None if name in AT_EQUILIBRIUM else x)
+        failed = name in AT_EQUILIBRIUM and any(not eq.status.success for eq in case.equilibria)
     except sf.ConvergenceError:
+        failed = True
+    if failed:
         assert game.geometry.scale < HARDLY_ANYBODY * game.reluctance(payments).max()
         reject()
+    return case
 
 
 def from_gram(gram, sizes, costs, x, removed=()):

@@ -65,6 +65,8 @@ def test_a_client_paid_more_than_its_cost_takes_part_fully_even_alone():
     assert _response(game, 0, 2.0 * game.costs[0], alone) == game.alpha[0]
     assert _response(game, 0, float(game.costs[0]), alone) == pytest.approx(0.5 * game.alpha[0])
     assert _response(game, 0, 0.5 * game.costs[0], alone) == 0.0
+    together = game.profile(np.array([0.5, 0.4, 0.3]))  # drift to avoid, and nothing to lose by it
+    assert _response(game, 0, float(game.costs[0]), together) == game.alpha[0]
 
 
 def test_haipo_keeps_its_history_and_its_budget():
@@ -110,7 +112,12 @@ def test_haipo_calls_a_cycle_only_what_is_one():
 def test_haipo_solves_its_step_twice():
     for seed in range(6):
         game, budget = random_game(seed, 4)
-        for record in game.solve(budget, method="haipo").history:
+        history = game.solve(budget, method="haipo").history
+        assert max(record["bisection_steps"] for record in history) > 0
+        unpaid = game.equilibrium().profile
+        caps = [budget_price(game, k, budget * game.alpha[k], unpaid) for k in range(4)]
+        np.testing.assert_allclose(history[0]["payments"], 0.5 * np.array(caps))
+        for record in history:
             assert abs(record["cross_check"]) <= 1e-5 * (game.lam_v + game.lam_s) * game.geometry.scale
 
 

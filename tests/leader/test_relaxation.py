@@ -94,6 +94,8 @@ def box(seed, kind):
         costs=costs,
         lambda_v=rng.uniform(0, 2),
         lambda_s=rng.uniform(0.1, 2),
+        lambda_q=0.7,
+        loss_constant=1.3,
     )
     budget = float(rng.uniform(0.05, 0.8) * costs.sum())
     low, high = np.sort(rng.uniform(0.05, 1.0, size=2))
@@ -166,6 +168,30 @@ def test_normalised_units_are_the_games_own(variant):
         spread = np.array([[((a - b) ** 2).sum() for a in problem.factor] for b in problem.factor])
         assert problem.reach == pytest.approx(spread.max(axis=1))
         assert spread.max() <= 4 + 1e-12  # of the order of one
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_held_back_comes_off_the_budget_and_the_cap(kind):
+    """A tenth held back is a budget, or a cap on the loss, that is a tenth smaller."""
+    binding = 0
+    for seed in range(8):
+        game, budget, low, high, decided = box(seed, kind)
+        cap = 1.02 * game.server_loss(np.ones(4)) + 0.05 * game.geometry.scale
+        for limits in (
+            {"budget": 0.2 * budget},
+            {"loss_cap": cap, "budget": budget, "payment_weight": 1.0, "loss_weight": 0.0},
+        ):
+            values = {}
+            for name, factor, shrink in (("whole", 1.0, 0.0), ("held", 1.0, 0.1), ("smaller", 0.9, 0.0)):
+                scaled = {k: v * factor if k in ("budget", "loss_cap") else v for k, v in limits.items()}
+                program = Relaxation(LeaderProblem.of(game, **scaled), kind, 0.25, decided == VOLUNTEER)
+                values[name] = program.solve(low, high, decided, shrink=shrink).bound
+            if np.isfinite(values["whole"]):
+                # the excess is priced per row, whose scale follows the budget; compare where nothing is in excess
+                if values["smaller"] < 5:
+                    assert values["held"] == pytest.approx(values["smaller"], rel=2e-3, abs=1e-5)
+                binding += values["held"] > values["whole"] + 1e-4
+    assert binding >= 2
 
 
 def test_a_server_without_weights_of_its_own_has_no_loss():

@@ -83,7 +83,7 @@ def calibrate(trained: Trained, game: StackelbergGame, epochs: float = 5.0, seed
                 )
                 losses[j, i] = float(functional.cross_entropy(scores.double(), other.train.y))
     # a local fit that diverged says nothing about distances
-    sound = np.isfinite(losses).all(axis=1)
+    sound = np.asarray(np.isfinite(losses).all(axis=1))
     if sound.sum() < 2:
         raise ConvergenceError(
             f"local training diverged for {count - sound.sum()} of {count} clients; lower the learning rate"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from docutils.statemachine import StringList
+from peer_tables import parsed
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -52,11 +52,7 @@ class AsvTables(SphinxDirective):
         self.env.note_dependency(str(RESULTS))
         files = [f for f in RESULTS.glob("*/*.json") if f.name != "machine.json"]
         lines = self._tables(files) if files else ["No pass is committed yet."]
-        holder = nodes.Element()
-        self.state.nested_parse(
-            StringList(lines, "asv-tables"), self.content_offset, holder, match_titles=True
-        )
-        return holder.children
+        return parsed(self, lines)
 
     def _tables(self, files: list[Path]) -> list[str]:
         newest = max(files, key=lambda f: json.loads(f.read_text())["date"])

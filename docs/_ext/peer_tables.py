@@ -13,6 +13,14 @@ from sphinx.util.docutils import SphinxDirective
 RESULTS = Path(__file__).parents[2] / "stackfu_bench" / "results"
 
 
+def parsed(directive: SphinxDirective, lines: list[str]) -> list[nodes.Node]:
+    """Markdown made by a directive, as if it stood on the page itself."""
+    holder = nodes.Element()
+    source = StringList(lines, directive.name)
+    directive.state.nested_parse(source, directive.content_offset, holder, match_titles=True)
+    return holder.children
+
+
 class PeerTables(SphinxDirective):
     """One section a results file, with its date, machine and versions."""
 
@@ -24,11 +32,7 @@ class PeerTables(SphinxDirective):
             if files
             else ["No results are committed yet."]
         )
-        holder = nodes.Element()
-        self.state.nested_parse(
-            StringList(lines, "peer-tables"), self.content_offset, holder, match_titles=True
-        )
-        return holder.children
+        return parsed(self, lines)
 
     def _section(self, file: Path) -> list[str]:
         self.env.note_dependency(str(file))

@@ -19,22 +19,26 @@ from stackfu_bench.peers.table import Row
 N = 5
 
 
+def federation(rng: np.random.Generator, clients: int) -> tuple[sf.StackelbergGame, float]:
+    """A random game after three clients left, and a budget that may be tight or ample."""
+    points = rng.normal(size=(clients + 3, rng.integers(2, 7))) * rng.choice([0.1, 0.3, 1.0])
+    sizes = rng.dirichlet(np.full(clients + 3, 0.7)) * 1000 + 1
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_gram(points @ points.T),
+        sizes,
+        range(3),
+        cost_scale=float(rng.choice([0.3, 1, 3, 10])),
+    )
+    return game, float(rng.uniform(0.02, 0.6) * rng.choice([0.1, 1]) * game.costs.sum())
+
+
 def games(count: int) -> list[tuple[str, sf.StackelbergGame, float]]:
     """Random federations, and the embedded one."""
     from stackfu.demo import digits_game
 
     cases = []
     for seed in range(count):
-        rng = np.random.default_rng([4, seed])
-        points = rng.normal(size=(N + 3, rng.integers(2, 7))) * rng.choice([0.1, 0.3, 1.0])
-        sizes = rng.dirichlet(np.full(N + 3, 0.7)) * 1000 + 1
-        game = sf.StackelbergGame(
-            sf.MeanEmbeddings.from_gram(points @ points.T),
-            sizes,
-            range(3),
-            cost_scale=float(rng.choice([0.3, 1, 3, 10])),
-        )
-        budget = float(rng.uniform(0.02, 0.6) * rng.choice([0.1, 1]) * game.costs.sum())
+        game, budget = federation(np.random.default_rng([4, seed]), N)
         cases.append((f"random {seed}", game, budget))
     digits = digits_game()
     return [*cases, ("digits", digits, 0.25 * digits.full_participation_price)]
@@ -146,16 +150,7 @@ def sizes(quick: bool) -> list[Row]:
             continue
         took, gaps = [], []
         for seed in range(count):
-            rng = np.random.default_rng([5, clients, seed])
-            points = rng.normal(size=(clients + 3, rng.integers(2, 7))) * rng.choice([0.1, 0.3, 1.0])
-            amounts = rng.dirichlet(np.full(clients + 3, 0.7)) * 1000 + 1
-            game = sf.StackelbergGame(
-                sf.MeanEmbeddings.from_gram(points @ points.T),
-                amounts,
-                range(3),
-                cost_scale=float(rng.choice([0.3, 1, 3, 10])),
-            )
-            budget = float(rng.uniform(0.02, 0.6) * rng.choice([0.1, 1]) * game.costs.sum())
+            game, budget = federation(np.random.default_rng([5, clients, seed]), clients)
             began = time.process_time()
             solution = game.solve(budget)
             took.append(time.process_time() - began)

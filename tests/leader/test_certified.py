@@ -24,24 +24,23 @@ def check(game, budget, solution):
     assert solution.server_loss <= reference * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_two_clients_never_worse_than_a_fine_grid(seed):
-    game, budget = random_game(seed, 2)
+def check_against_a_grid(seed, count, steps):
+    game, budget = random_game(seed, count)
     solution = game.solve(budget)
     check(game, budget, solution)
-    best = grid_optimum(game, budget, 301)
+    best = grid_optimum(game, budget, steps)
     assert solution.server_loss <= best + 1e-6 * game.equilibrium().server_loss
     assert solution.lower_bound <= best * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_two_clients_never_worse_than_a_fine_grid(seed):
+    check_against_a_grid(seed, 2, 301)
 
 
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_three_clients_never_worse_than_a_fine_grid(seed):
-    game, budget = random_game(seed, 3)
-    solution = game.solve(budget)
-    check(game, budget, solution)
-    best = grid_optimum(game, budget, 41)
-    assert solution.server_loss <= best + 1e-6 * game.equilibrium().server_loss
-    assert solution.lower_bound <= best * (1 + 1e-12)
+    check_against_a_grid(seed, 3, 41)
 
 
 @pytest.mark.parametrize(("seed", "count"), [(s, n) for n in (5, 8, 12) for s in range(300, 308)])

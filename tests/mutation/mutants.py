@@ -229,16 +229,16 @@ TIES = {"idle", "loose", "eager", "harm", "take", "noise"}
 
 
 def _tie(node: ast.AST) -> bool:
-    """Whether this statement or test is about the order of ties."""
-    part: ast.AST | None = node
-    if isinstance(node, (ast.If, ast.While)):
+    """Whether this assignment or test is about the order of ties."""
+    if isinstance(node, ast.Assign):
+        about: list[ast.AST] = list(node.targets)
+    elif isinstance(node, ast.AugAssign):
+        about = [node.target]
+    elif isinstance(node, (ast.Compare, ast.BoolOp)):
+        about = [node]
+    else:
         return False
-    if isinstance(node, (ast.Assign, ast.AugAssign)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return any(isinstance(name, ast.Name) and name.id in TIES for t in targets for name in ast.walk(t))
-    if isinstance(node, (ast.Compare, ast.BoolOp)):
-        return any(isinstance(name, ast.Name) and name.id in TIES for name in ast.walk(part or node))
-    return False
+    return any(isinstance(name, ast.Name) and name.id in TIES for part in about for name in ast.walk(part))
 
 
 def _room(node: ast.AST) -> bool:

@@ -62,14 +62,6 @@ def extract_timed(
     return extracted, seconds
 
 
-def extract(
-    backbone: Backbone,
-    inputs: Inputs,
-    *,
-    cache: Path | None = None,
-    device: torch.device | None = None,
-    batch: int = 128,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> np.ndarray[Any, Any]:
-    """Return the prefix's tensors for ``inputs``; see :func:`extract_timed`."""
-    return extract_timed(backbone, inputs, cache=cache, device=device, batch=batch, progress=progress)[0]
+def extract(backbone: Backbone, inputs: Inputs, **options: Any) -> np.ndarray[Any, Any]:
+    """Return the tensors alone; ``options`` as for :func:`extract_timed`."""
+    return extract_timed(backbone, inputs, **options)[0]

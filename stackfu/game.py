@@ -35,7 +35,9 @@ class StackelbergGame(GameModel):
     sizes
         Amount of data of every original client: positive numbers, usually counts.
     removed
-        Numbers of the clients whose data must be forgotten.
+        The clients whose data must be forgotten, by number or by name.
+    names
+        What the clients are called; by default what the embeddings call them, or their numbers.
     costs
         Cost of full participation, one number per remaining client; by default ``cost_scale * n_k / n_O``.
     cost_scale
@@ -65,8 +67,9 @@ class StackelbergGame(GameModel):
         self,
         embeddings: MeanEmbeddings,
         sizes: npt.ArrayLike,
-        removed: Iterable[int] = (),
+        removed: Iterable[int | str] | int | str = (),
         *,
+        names: Sequence[str] | None = None,
         costs: npt.ArrayLike | None = None,
         cost_scale: float = 10.0,
         lambda_v: float = 1.0,
@@ -79,6 +82,7 @@ class StackelbergGame(GameModel):
             embeddings,
             sizes,
             removed,
+            names=names,
             costs=costs,
             cost_scale=cost_scale,
             lambda_v=lambda_v,

@@ -142,6 +142,7 @@ class Equilibrium:
         low, high = self.game.thresholds(self.participation)
         return {
             "remaining": self.game.remaining,
+            "names": list(self.game.names),
             **self.stated(),
             "total": self.total,
             "mixture": self.mixture,
@@ -184,6 +185,7 @@ class Equilibria(Sequence[Equilibrium]):
         """All of them as plain values."""
         return {
             "remaining": self.game.remaining,
+            "names": list(self.game.names),
             "payments": self.payments,
             "uniqueness": self.uniqueness.name,
             "reason": self.reason,

@@ -109,6 +109,7 @@ class Frontier(Sequence[Solution]):
         """The solutions along the budgets as plain values."""
         return {
             "remaining": self.game.remaining,
+            "names": list(self.game.names),
             "full_participation_price": self.full_participation_price,
             "proves": self.solutions[0].proves,
             "points": [

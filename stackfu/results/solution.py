@@ -144,6 +144,7 @@ class Solution:
             "server_loss": self.server_loss,
             "gap": self.gap,
             "remaining": self.game.remaining,
+            "names": list(self.game.names),
             "payments": self.payments,
             "equilibrium": self.equilibrium.summary(),
         }

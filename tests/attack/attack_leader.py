@@ -29,7 +29,7 @@ CLEAR = 1e-8
 
 
 def nasty_game(rng):
-    """A game whose distances, sizes and costs live at unusual scales; returns the game and its coordinates in extended precision."""
+    """A game whose distances, sizes and costs live at unusual scales, and the name of its kind."""
     count, gone, width = int(rng.integers(2, 8)), int(rng.integers(0, 3)), int(rng.integers(1, 5))
     points = rng.normal(size=(count + gone, width))
     kind = rng.choice(["plain", "outlier", "twins", "near twins", "line", "cluster"])
@@ -220,7 +220,7 @@ def attack(seed, time_limit):
         }
     if not confident:
         return solution.status.name.lower(), case
-    own, spend, loss = reference.price(solution.participation)
+    _, _, loss = reference.price(solution.participation)
     paid = float(np.asarray(solution.payments, LONG) @ np.asarray(solution.participation, LONG))
     claimed = reference.on_loss * float(loss[0]) + reference.on_pay * paid
     if budget is not None and paid > budget * (1 + 1e-9):

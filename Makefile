@@ -4,7 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMP  := $(VENV)/.stamp
-# Where `make experiments` finds its data sets, and where it keeps its cells between interruptions
+# Where `make experiments` finds its data sets, and where it keeps its cells between interruptions; what it measured goes
+# to integration/results, and `make docs` makes the tables and figures of the pages from there
 DATA_ROOT ?= data
 RUNS      ?= .experiments
 PRESETS   ?= digits ag-news cifar100 ag-news-finetune cifar100-finetune
@@ -98,15 +99,13 @@ bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers
 	$(BIN)/python docs/readme_figures.py
 
-experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder, then tables and figures; resumes
+experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder into integration/results; resumes
 	for preset in $(PRESETS); do \
 	  case $$preset in *-finetune) seeds=3;; *) seeds=$(SEEDS);; esac; \
 	  OMP_NUM_THREADS=1 $(BIN)/stackfu-lab run $$preset --beta 0.2 --beta 0.5 --beta 0.8 --seeds $$seeds \
 	    --data-root $(DATA_ROOT) --out $(RUNS) || exit 1; \
 	done
-	$(BIN)/stackfu-lab collect $(RUNS) docs/experiments/results
-	$(BIN)/stackfu-lab table docs/experiments/results --format all --out docs/experiments/tables
-	$(BIN)/stackfu-lab figure docs/experiments/results --out docs/experiments/figures
+	$(BIN)/stackfu-lab collect $(RUNS) integration/results
 
 dist: $(STAMP)-venv  ## wheel and source distribution
 	$(PIP) build && rm -rf dist && $(BIN)/python -m build --quiet

@@ -1,7 +1,7 @@
 # Two commands set everything up on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
 VENV   ?= .venv
-BIN    := $(VENV)/bin
+BIN    := $(abspath $(VENV))/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMP  := $(VENV)/.stamp
 # Where `make experiments` finds its data sets, and where it keeps its cells between interruptions; what it measured goes
@@ -12,7 +12,7 @@ PRESETS   ?= digits ag-news cifar100 ag-news-finetune cifar100-finetune
 # Seeds of the presets on frozen features; those that train layers take ten times as long and get three
 SEEDS     ?= 5
 
-.PHONY: help demo test test-deployment properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
+.PHONY: help demo test test-core test-oldest test-deployment properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -68,10 +68,19 @@ test: $(STAMP)-test $(STAMP)-lab $(STAMP)-browser  ## install what the tests nee
 	$(BIN)/python -m pytest -q
 	$(BIN)/python -m pytest -q integration/tests integration/stackfu_integration
 
+test-core: $(STAMP)-test $(STAMP)-browser  ## the tests of the package itself, without the second one
+	$(BIN)/python -m pytest -q
+
+# An environment of its own; run it with PYTHON=python3.10, for which all of these versions have wheels
+test-oldest:  ## the same tests on the oldest versions that pyproject.toml allows
+	$(MAKE) VENV=$(VENV)-oldest $(VENV)-oldest/.stamp-test
+	$(VENV)-oldest/bin/python -m pip install --quiet $$($(VENV)-oldest/bin/python tests/oldest.py)
+	$(VENV)-oldest/bin/python -m pytest -q
+
 test-deployment: $(STAMP)-test $(STAMP)-lab  ## the Flower deployment as separate processes, with kills; takes minutes
 	STACKFU_DEPLOYMENT=1 $(BIN)/python -m pytest -q integration/tests/flower/test_deployment.py
 
-properties: $(STAMP)-test  ## thousands of examples a statement
+properties: $(STAMP)-test  ## thousands of examples per statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
@@ -83,17 +92,19 @@ lint: $(STAMP)-lint $(STAMP)-test $(STAMP)-lab  ## ruff and mypy --strict
 
 docs: $(STAMP)-docs $(STAMP)-bench  ## build the documentation, warnings are errors, and asv's pages beside it
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
-	cd stackfu_bench && ../$(BIN)/asv publish --html-dir ../docs/_build/html/asv || echo "asv has no pages to show: run make bench"
+	cd stackfu_bench && $(BIN)/asv publish --html-dir ../docs/_build/html/asv || echo "asv has no pages to show: run make bench"
 
 # asv measures the environment as it is and keeps the figures under the commit that is checked out
 MACHINE ?= $(shell uname -n)
 ASV = --python=same --show-stderr --set-commit-hash=$$(git rev-parse HEAD) --machine=$(MACHINE)
 
 bench: $(STAMP)-bench  ## quick pass over the asv suite
-	cd stackfu_bench && ../$(BIN)/asv machine --yes --machine=$(MACHINE) && ../$(BIN)/asv run --quick $(ASV)
+	cd stackfu_bench && $(BIN)/asv machine --yes --machine=$(MACHINE) && $(BIN)/asv run --quick $(ASV)
+	$(BIN)/python -m stackfu_bench.records
 
 bench-full: $(STAMP)-bench  ## the asv suite with repetitions
-	cd stackfu_bench && ../$(BIN)/asv machine --yes --machine=$(MACHINE) && ../$(BIN)/asv run $(ASV)
+	cd stackfu_bench && $(BIN)/asv machine --yes --machine=$(MACHINE) && $(BIN)/asv run $(ASV)
+	$(BIN)/python -m stackfu_bench.records
 
 bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers

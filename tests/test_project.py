@@ -28,6 +28,17 @@ def test_one_version_everywhere():
     assert f"\n## {stackfu.__version__}," in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_committed_records_name_no_path_of_a_machine():
+    """asv names a record after the interpreter's path; ``python -m stackfu_bench.records`` takes it out."""
+    folders = [ROOT / "stackfu_bench" / "results", ROOT / "integration" / "results"]
+    records = [path for folder in folders for path in folder.rglob("*.json")]
+    assert len(records) > 60
+    absolute = re.compile(r'"(?:/|[A-Z]:\\\\)\w[^"]*"|existing-py_\w*')
+    for record in records:
+        found = absolute.search(record.name + record.read_text())
+        assert not found, f"{record}: {found[0]}"
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
     """The wheel, built from this tree without a network."""

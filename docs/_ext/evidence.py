@@ -13,6 +13,7 @@ RESULTS = ROOT / "integration" / "results"
 sys.path.insert(0, str(ROOT / "integration"))
 
 from matplotlib.figure import Figure
+
 from stackfu_integration.report import (
     TABLES,
     RunResult,

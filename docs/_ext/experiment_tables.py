@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import evidence
+import matplotlib
 from docutils import nodes
 from docutils.parsers.rst import directives
 from peer_tables import parsed
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-from stackfu_integration.report.figures import save
 
 #: Where the figures are drawn, beside the pages of the experiments; not committed.
 FIGURES = Path("experiments", "generated")
@@ -89,8 +89,12 @@ class ExperimentFigure(_Evidence):
             drawn = evidence.figure(kind, preset)
         except ValueError as error:
             raise self.error(str(error)) from error
-        save(drawn, Path(self.env.srcdir) / FIGURES / f"{kind}-{preset}")
-        return [nodes.image(uri=f"/{(FIGURES / f'{kind}-{preset}.svg').as_posix()}", alt=self.options["alt"])]
+        name = FIGURES / f"{kind}-{preset}.svg"
+        target = Path(self.env.srcdir) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with matplotlib.rc_context({"svg.hashsalt": "stackfu"}):  # equal results give equal files
+            drawn.savefig(target, metadata={"Date": None})
+        return [nodes.image(uri=f"/{name.as_posix()}", alt=self.options["alt"])]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,5 +1,7 @@
 """The project's own promises: its README tells committed figures, its wheel holds what it should."""
 
+import ast
+import importlib.metadata
 import importlib.util
 import re
 import subprocess
@@ -37,6 +39,22 @@ def test_committed_records_name_no_path_of_a_machine():
     for record in records:
         found = absolute.search(record.name + record.read_text())
         assert not found, f"{record}: {found[0]}"
+
+
+def test_dependencies_are_those_that_are_imported():
+    """What the package imports is declared, and what is declared is imported."""
+    imported = set()
+    for file in (ROOT / "stackfu").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(node.module.split(".")[0])
+    outside = imported - set(sys.stdlib_module_names) - {"stackfu"}
+    homes = importlib.metadata.packages_distributions()
+    project = (ROOT / "pyproject.toml").read_text()
+    declared = project[project.index("\ndependencies = [") : project.index("\n[project.scripts]")]
+    assert {homes[name][0].lower() for name in outside} == set(re.findall(r'"([\w-]+)>=', declared))
 
 
 @pytest.fixture(scope="session")

@@ -45,17 +45,16 @@ def all_presets() -> list[str]:
 
 def selected(presets: Sequence[str] = (), betas: Sequence[float] = ()) -> list[RunResult]:
     """The runs of some presets and betas, in the order in which the presets are named; all of them by default."""
-    runs = [
+    known = {run.run["preset"] for run in measured()}, {run.run["beta"] for run in measured()}
+    for asked, there in zip((presets, betas), known, strict=True):
+        if unknown := [value for value in asked if value not in there]:
+            raise ValueError(f"no run of {unknown} among the results")
+    return [
         run
         for preset in presets or all_presets()
         for run in measured()
         if run.run["preset"] == preset and (not betas or run.run["beta"] in betas)
     ]
-    known = {run.run["preset"] for run in runs}, {run.run["beta"] for run in runs}
-    for asked, there in zip((presets, betas), known, strict=True):
-        if unknown := [value for value in asked if value not in there]:
-            raise ValueError(f"no run of {unknown} among the results")
-    return runs
 
 
 def table(

@@ -26,6 +26,11 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
+def _lines(made: evidence.Table) -> list[str]:
+    """The table as Markdown; a mean stays on one line with its interval."""
+    return made.markdown().replace(" ± ", "\u00a0±\u00a0").splitlines()
+
+
 class _Evidence(SphinxDirective):
     required_arguments = 1
 
@@ -58,7 +63,7 @@ class ExperimentTable(_Evidence):
             )
         except ValueError as error:
             raise self.error(str(error)) from error
-        return parsed(self, made.markdown().splitlines())
+        return parsed(self, _lines(made))
 
 
 class ExperimentTables(_Evidence):
@@ -73,7 +78,7 @@ class ExperimentTables(_Evidence):
             except ValueError as error:
                 raise self.error(str(error)) from error
             if made.rows:
-                lines += [f"## {name.capitalize()}", "", *made.markdown().splitlines(), ""]
+                lines += [f"## {name.capitalize()}", "", *_lines(made), ""]
         return parsed(self, lines)
 
 

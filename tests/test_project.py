@@ -46,7 +46,9 @@ def test_dependencies_are_those_that_are_imported():
     imported = set()
     for file in (ROOT / "stackfu").rglob("*.py"):
         tree = ast.parse(file.read_text())
-        checked = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+        checked = [
+            n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
+        ]
         unread = {id(inner) for block in checked for inner in ast.walk(block)}
         for node in ast.walk(tree):
             if id(node) in unread:

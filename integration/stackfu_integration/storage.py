@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
 
 __all__ = ["write_atomically", "write_checkpoint", "write_json", "write_npy", "write_text"]
 
@@ -46,4 +45,6 @@ def write_npy(path: Path, array: np.ndarray[Any, Any]) -> Path:
 
 def write_checkpoint(path: Path, value: dict[str, Any]) -> Path:
     """Write tensors and plain values that ``torch.load(weights_only=True)`` reads back."""
+    import torch  # the Flower side writes files too, and its clients need not have torch
+
     return write_atomically(path, lambda stream: torch.save(value, stream))

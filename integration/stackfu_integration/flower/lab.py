@@ -13,8 +13,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from stackfu_integration.data import dirichlet_partition, load_dataset
-from stackfu_integration.federation import (
+from stackfu_integration.flower.client import Participant
+from stackfu_integration.flower.protocol import setting
+from stackfu_integration.lab.data import dirichlet_partition, load_dataset
+from stackfu_integration.lab.federation import (
     Client,
     Federation,
     LocalTraining,
@@ -22,10 +24,8 @@ from stackfu_integration.federation import (
     client_seed,
     local_train,
 )
-from stackfu_integration.flower.client import Participant
-from stackfu_integration.flower.protocol import setting
-from stackfu_integration.measures.forgetting import separation
-from stackfu_integration.models import Classifier, Identity
+from stackfu_integration.lab.measures.forgetting import separation
+from stackfu_integration.lab.models import Classifier, Identity
 
 __all__ = [
     "LabParticipant",

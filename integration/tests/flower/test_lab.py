@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import stackfu as sf
-from stackfu_integration.federation import LocalTraining, train_federation
 from stackfu_integration.flower import PaymentLedger
 from stackfu_integration.flower.lab import load_federation, write_arrays
 from stackfu_integration.flower.models import ModelStore
 from stackfu_integration.flower.simulation import APP_FOLDER, load_app, run_in_process, simulate
-from stackfu_integration.models import read_weights
-from stackfu_integration.unlearning import ParticipationRetraining
+from stackfu_integration.lab.federation import LocalTraining, train_federation
+from stackfu_integration.lab.models import read_weights
+from stackfu_integration.lab.unlearning import ParticipationRetraining
 
 REMOVED = (0,)
 CONFIG = {

@@ -18,7 +18,7 @@ from stackfu_integration.flower.protocol import setting
 from stackfu_integration.lab.data import dirichlet_partition, load_dataset
 from stackfu_integration.lab.federation import (
     Client,
-    Federation,
+    LabFederation,
     LocalTraining,
     build_federation,
     client_seed,
@@ -41,7 +41,7 @@ _SHARE = 31  # the stream from which unlearning methods of the lab draw a client
 @lru_cache(maxsize=4)
 def _federation(
     dataset: str, clients: int, beta: float, seed: int, min_train: int, min_test: int
-) -> Federation:
+) -> LabFederation:
     data = load_dataset(dataset)
     partition = dirichlet_partition(
         data.train.y,
@@ -59,7 +59,7 @@ def _federation(
     return build_federation(partition, (train, data.train.y), (test, data.test.y), backbone, data.classes)
 
 
-def load_federation(run_config: Mapping[str, Any]) -> Federation:
+def load_federation(run_config: Mapping[str, Any]) -> LabFederation:
     """Return the federation that a run config describes, the same on every machine."""
     return _federation(
         str(run_config.get("dataset", "digits")),
@@ -94,7 +94,7 @@ class LabParticipant(Participant):
 
     def __init__(
         self,
-        federation: Callable[[], Federation],
+        federation: Callable[[], LabFederation],
         number: int,
         settings: LocalTraining,
         key: bytes | None = None,
@@ -103,7 +103,7 @@ class LabParticipant(Participant):
         self._load, self._number, self.settings, self.noise_key = federation, number, settings, key
 
     @cached_property
-    def federation(self) -> Federation:
+    def federation(self) -> LabFederation:
         """All clients; this one looks at its own data only."""
         return self._load()
 

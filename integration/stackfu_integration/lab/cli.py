@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -127,13 +127,13 @@ def _warm_up() -> None:
 
     from stackfu.embedding import MeanEmbeddings
     from stackfu.game import StackelbergGame
+    from stackfu_integration.lab.mechanisms import leader_methods
 
     rng = np.random.default_rng(0)
     samples = [(rng.normal(size=(20, 3)) + i).astype(np.float32) for i in range(5)]
     game = StackelbergGame(MeanEmbeddings.from_samples(samples, bandwidth="median"), [20] * 5, removed=(0,))
-    methods: tuple[Literal["certified", "haipo", "uniform"], ...] = ("certified", "haipo", "uniform")
-    for method in methods:
-        game.solve(0.5 * game.full_participation_price, method)
+    for method in leader_methods():
+        game.solve(0.5 * game.full_participation_price, method)  # type: ignore[arg-type]
 
 
 @app.command()
@@ -142,7 +142,7 @@ def table(
     name: Annotated[str, typer.Option(help="which table; all of them by default")] = "all",
     form: Annotated[str, typer.Option("--format", help="markdown, csv, json or all")] = "markdown",
     out: Annotated[
-        Path | None, typer.Option(help="write files instead: one a table, and one a table and preset")
+        Path | None, typer.Option(help="write files instead: one per table, and one per table and preset")
     ] = None,
 ) -> None:
     """Print or write the tables."""

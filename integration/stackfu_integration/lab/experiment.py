@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ import stackfu as sf
 from stackfu.errors import ConvergenceError, FileFormatError, InputError
 from stackfu.game import StackelbergGame
 from stackfu_integration.lab.calibration import calibrate
+from stackfu_integration.lab.cells import HEAD, ORIGINAL, RETRAIN, SCRATCH, CellKey, PlanKey
 from stackfu_integration.lab.data import (
     Dataset,
     Partition,
@@ -35,9 +36,9 @@ from stackfu_integration.lab.data import (
 )
 from stackfu_integration.lab.data.datasets import Inputs
 from stackfu_integration.lab.federation import (
-    Federation,
+    LabelledTensors,
+    LabFederation,
     Observer,
-    Samples,
     Trained,
     UpdateHistory,
     build_federation,
@@ -51,10 +52,11 @@ from stackfu_integration.lab.measures import (
     side_effects,
 )
 from stackfu_integration.lab.measures.performance import Performance
-from stackfu_integration.lab.mechanisms import MECHANISMS, build_game, client_features, offer
+from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
 from stackfu_integration.lab.models import load_backbone
 from stackfu_integration.lab.models.backbones import Backbone
 from stackfu_integration.lab.models.extraction import extract_timed
+from stackfu_integration.lab.payments import build_game, penultimate_features, plan_payments
 from stackfu_integration.lab.presets import Preset
 from stackfu_integration.lab.runtime import resolve_device, single_thread
 from stackfu_integration.lab.unlearning import (
@@ -71,10 +73,12 @@ from stackfu_integration.storage import write_checkpoint, write_json
 
 __all__ = ["Experiment", "Reporter", "Settings", "run_name"]
 
+_Shared = TypeVar("_Shared", HeadFineTuning, ParticipationRetraining)
+
 _UNLEARNING_SEED = 1000  # unlearning draws from other streams than training
 _POISONED_SHARE = 0.2
 _MARKED_TESTS = 1000
-_GAME_CELLS = "game.json"
+_GAME_FILE = "game.json"
 
 
 @dataclass(frozen=True)
@@ -254,7 +258,7 @@ class _Run:
         partition.save(path)
         return partition
 
-    def _federation(self, poisoned: dict[int, Samples] | None = None) -> Federation:
+    def _federation(self, poisoned: dict[int, LabelledTensors] | None = None) -> LabFederation:
         data, (x_train, x_test) = self.experiment.dataset, self.experiment.pools
         return build_federation(
             self.partition,
@@ -266,7 +270,7 @@ class _Run:
             poisoned=poisoned,
         )
 
-    def _poison(self) -> dict[int, Samples]:
+    def _poison(self) -> dict[int, LabelledTensors]:
         """Removed clients' data with the marked part of it put in place of the original."""
         x_train, where, _ = self.experiment.marked
         pool, labels = self.experiment.pools[0], self.experiment.dataset.train.y
@@ -277,10 +281,10 @@ class _Run:
             for row, index in enumerate(held):
                 if int(index) in where:
                     x[row], y[row] = x_train[where[int(index)]], trigger_for(self.experiment.dataset).target
-            poisoned[client] = Samples(torch.from_numpy(x), torch.from_numpy(y))
+            poisoned[client] = LabelledTensors(torch.from_numpy(x), torch.from_numpy(y))
         return poisoned
 
-    def _train(self, federation: Federation, name: str) -> Trained:
+    def _train(self, federation: LabFederation, name: str) -> Trained:
         p = self.preset
         observers: dict[str, Observer] = {
             "history": UpdateHistory(),
@@ -318,7 +322,7 @@ class _Run:
             stored = torch.load(path, weights_only=True)
             return stored["weights"], stored["cost"]
         outcome = Retrain().unlearn(self.trained, self.removed, self.seed + _UNLEARNING_SEED)
-        cost = {**outcome.ledger.as_dict(), "seconds": outcome.seconds}
+        cost = {**outcome.effort.as_dict(), "seconds": outcome.seconds}
         write_checkpoint(path, {"weights": outcome.weights, "cost": cost})
         return outcome.weights, cost
 
@@ -329,7 +333,7 @@ class _Run:
     @cached_property
     def game(self) -> StackelbergGame:
         constant = self.settings.loss_constant
-        samples = client_features(self.trained.federation, self.trained.final)
+        samples = penultimate_features(self.trained.federation, self.trained.final)
         start = time.perf_counter()
         game = build_game(
             samples,
@@ -344,9 +348,9 @@ class _Run:
         return game
 
     @cached_property
-    def plan(self) -> dict[str, Any]:
-        """The game and all offers made in it, as plain numbers; a cell of its own."""
-        path = self.folder / _GAME_CELLS
+    def played(self) -> dict[str, Any]:
+        """The game and all payments planned in it, as plain numbers; a file of its own."""
+        path = self.folder / _GAME_FILE
         if path.is_file():
             stored: dict[str, Any] = json.loads(path.read_text())
             return stored
@@ -355,12 +359,12 @@ class _Run:
             f"{self.folder.name}: game", len(MECHANISMS) * len(self.settings.budgets)
         )
         price = float(game.full_participation_price)
-        offers: dict[str, dict[str, Any]] = {}
-        for mechanism, fraction in self._offers():
-            made = offer(game, mechanism, fraction * price)
-            offers[_offer_key(mechanism, fraction)] = {**made.as_dict(), "fraction": fraction}
-            self.experiment.reporter.advance(len(offers))
-        plan = {
+        plans: dict[str, dict[str, Any]] = {}
+        for key in self._plans():
+            made = plan_payments(game, key.mechanism, key.fraction * price)
+            plans[str(key)] = {**made.as_dict(), "fraction": key.fraction}
+            self.experiment.reporter.advance(len(plans))
+        played = {
             "remaining": game.remaining.tolist(),
             "alpha": game.alpha.tolist(),
             "costs": game.costs.tolist(),
@@ -370,61 +374,60 @@ class _Run:
             "loss_constant": game.loss_constant,
             "full_price": price,
             "calibration": self._calibration.as_dict(),
-            "offers": offers,
+            "offers": plans,
             "embedding_seconds": self._embedding_seconds,
-            "solver_seconds": sum(made["seconds"] for made in offers.values()),
+            "solver_seconds": sum(made["seconds"] for made in plans.values()),
         }
-        write_json(path, plan)
-        return plan
+        write_json(path, played)
+        return played
 
-    def _offers(self) -> Iterator[tuple[str, float]]:
-        yield "full", 1.0
+    def _plans(self) -> Iterator[PlanKey]:
+        yield PlanKey.full()
         for fraction in self.settings.budgets:
-            for mechanism in MECHANISMS[1:]:
-                yield mechanism, fraction
+            for mechanism in BUDGETED:
+                yield PlanKey(mechanism, fraction)
 
     # ---- cells
 
-    def _cells(self) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-        yield "original", lambda: self._measure(self.trained.final, {"seconds": self.trained.seconds})
-        yield "retrain", lambda: self._measure(*self.retrained)
+    def _cells(self) -> Iterator[tuple[CellKey, Callable[[], dict[str, Any]]]]:
+        yield ORIGINAL, lambda: self._measure(self.trained.final, {"seconds": self.trained.seconds})
+        yield RETRAIN, lambda: self._measure(*self.retrained)
         methods: tuple[UnlearningMethod, ...] = (FedEraser(), MoDe(), QuickDrop())
         for method in methods:
-            yield method.name, partial(self._unlearn, method)
-        main = self.settings.budgets[0]
-        for mechanism, fraction in self._offers():
-            key = _offer_key(mechanism, fraction)
-            yield f"head.{key}", partial(self._participate, HeadFineTuning, key)
-            if self.preset.retraining and fraction in (main, 1.0):
-                yield f"scratch.{key}", partial(self._participate, ParticipationRetraining, key)
+            yield CellKey(method.name), partial(self._unlearn, method)
+        plans = list(self._plans())
+        main = [plan for plan in plans if plan.fraction in (1.0, plans[1].fraction)]  # plans[1]: main budget
+        for plan in plans:
+            yield CellKey(HEAD, plan), partial(self._participate, HeadFineTuning, plan)
+            if self.preset.retraining and plan in main:
+                yield CellKey(SCRATCH, plan), partial(self._participate, ParticipationRetraining, plan)
         if not self.preset.backdoor:
             return
-        yield "backdoor.original", partial(self._backdoor, None)
+        yield ORIGINAL.with_backdoor(), partial(self._backdoor, None)
         for method in (Retrain(), *methods):
-            yield f"backdoor.{method.name}", partial(self._backdoor, method)
-        for mechanism, fraction in self._offers():
-            if fraction in (main, 1.0):
-                key = _offer_key(mechanism, fraction)
-                yield f"backdoor.head.{key}", lambda key=key: self._backdoor(self._with_shares(key))  # type: ignore[misc]
+            yield CellKey(method.name, backdoor=True), partial(self._backdoor, method)
+        for plan in main:
+            yield CellKey(HEAD, plan, backdoor=True), partial(self._backdoor_with_shares, plan)
+
+    def _path(self, key: CellKey) -> Path:
+        return self.folder / f"{key}.json"
 
     def complete(self) -> None:
-        """Compute what is missing, one file a cell, then forget the checkpoints."""
-        cells = [
-            (name, compute) for name, compute in self._cells() if not (self.folder / f"{name}.json").is_file()
-        ]
+        """Compute what is missing, one file per cell, then forget the checkpoints."""
+        cells = [(key, compute) for key, compute in self._cells() if not self._path(key).is_file()]
         if not cells:
             return
         self._describe()
-        _ = self.plan
-        for number, (name, compute) in enumerate(cells):
-            self.experiment.reporter.begin(f"{self.folder.name}: {name}", len(cells))
+        _ = self.played
+        for number, (key, compute) in enumerate(cells):
+            self.experiment.reporter.begin(f"{self.folder.name}: {key}", len(cells))
             self.experiment.reporter.advance(number)
             try:
                 cell = compute()
             except ConvergenceError as error:  # a method that fails is a result too
                 cell = {"diverged": str(error)}
-                self.experiment.reporter.note(f"{self.folder.name}: {name}: {error}")
-            write_json(self.folder / f"{name}.json", _rounded({"cell": name, **cell}))
+                self.experiment.reporter.note(f"{self.folder.name}: {key}: {error}")
+            write_json(self._path(key), _rounded({"cell": str(key), **cell}))
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _describe(self) -> None:
@@ -468,20 +471,19 @@ class _Run:
 
     def _unlearn(self, method: UnlearningMethod) -> dict[str, Any]:
         outcome = method.unlearn(self.trained, self.removed, self.seed + _UNLEARNING_SEED)
-        cost = {**outcome.ledger.as_dict(), "seconds": outcome.seconds}
+        cost = {**outcome.effort.as_dict(), "seconds": outcome.seconds}
         return {**self._measure(outcome.weights, cost), "cooperation": method.cooperation}
 
-    def _shares(self, key: str) -> dict[int, float]:
-        plan = self.plan
-        return dict(zip(plan["remaining"], plan["offers"][key]["participation"], strict=True))
+    def _with_shares(self, method: type[_Shared], plan: PlanKey) -> _Shared:
+        """Return the method with the participation that a mechanism's payments led to."""
+        participation = self.played["offers"][str(plan)]["participation"]
+        return method(shares=dict(zip(self.played["remaining"], participation, strict=True)))
 
-    def _with_shares(self, key: str) -> HeadFineTuning:
-        return HeadFineTuning(shares=self._shares(key))
+    def _participate(self, method: type[_Shared], plan: PlanKey) -> dict[str, Any]:
+        return {"offer": str(plan), **self._unlearn(self._with_shares(method, plan))}
 
-    def _participate(
-        self, method: type[HeadFineTuning] | type[ParticipationRetraining], key: str
-    ) -> dict[str, Any]:
-        return {"offer": key, **self._unlearn(method(shares=self._shares(key)))}
+    def _backdoor_with_shares(self, plan: PlanKey) -> dict[str, Any]:
+        return self._backdoor(self._with_shares(HeadFineTuning, plan))
 
     def _backdoor(self, method: UnlearningMethod | None) -> dict[str, Any]:
         trained = self.infected
@@ -499,10 +501,6 @@ class _Run:
             "training_seconds": trained.seconds if method is None else 0.0,
             "unlearning_seconds": seconds,
         }
-
-
-def _offer_key(mechanism: str, fraction: float) -> str:
-    return mechanism if mechanism == "full" else f"{mechanism}.{fraction:g}"
 
 
 def _rounded(value: Any) -> Any:

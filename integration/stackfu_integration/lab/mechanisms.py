@@ -1,136 +1,100 @@
-"""Payment mechanisms: who is offered what, and who then takes part with how much.
+"""The mechanisms that the lab compares, by name: what each asks of stackfu, and what tables and figures call it.
 
-Every mechanism plays the same game at the same budget, and the clients always answer with the equilibrium of
-the payments offered. Full participation is the exception that the others are held against: it costs what it
-costs.
+Whoever needs a mechanism's name, its order or its label reads it here; whoever needs to know which methods
+stackfu's leader has asks :func:`leader_methods`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from stackfu.embedding import MeanEmbeddings
 from stackfu.errors import InputError
-from stackfu.game import StackelbergGame
-from stackfu_integration.lab.federation.clients import Federation
-from stackfu_integration.lab.models.classifier import write_weights
 
-__all__ = ["MECHANISMS", "Offer", "build_game", "offer"]
+__all__ = [
+    "BUDGETED",
+    "CERTIFIED",
+    "CERTIFIED_FINITE",
+    "FULL",
+    "HAIPO",
+    "MECHANISMS",
+    "UNIFORM",
+    "Mechanism",
+    "check_leader_method",
+    "leader_methods",
+    "mechanism",
+]
 
-MECHANISMS = ("full", "uniform", "haipo", "certified", "certified-finite")
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+FULL = "full"
+UNIFORM = "uniform"
+HAIPO = "haipo"
+CERTIFIED = "certified"
+CERTIFIED_FINITE = "certified-finite"
+
+_LEADER = (CERTIFIED, HAIPO, UNIFORM)
+
+
+def leader_methods() -> tuple[str, ...]:
+    """Names that ``StackelbergGame.solve`` knows as a method.
+
+    >>> leader_methods()
+    ('certified', 'haipo', 'uniform')
+    """
+    return _LEADER
+
+
+def check_leader_method(method: str, argument: str = "method") -> None:
+    """Refuse a method that the leader does not have."""
+    if method not in leader_methods():
+        raise InputError(argument, f"must be one of {', '.join(leader_methods())}", value=method)
 
 
 @dataclass(frozen=True)
-class Offer:
-    """Payments and the participation they lead to; arrays follow ``game.remaining``."""
+class Mechanism:
+    """One mechanism of the comparison.
 
-    mechanism: str
-    budget: float
-    payments: FloatArray
-    participation: FloatArray
-    spend: float
-    server_loss: float
-    objective: (
-        float  # what the mechanism minimised: the server loss, with the finite-sample term where asked for
-    )
-    lower_bound: float | None
-    impacts: FloatArray  # predicted u_i = lambda_q C d_i^2
-    status: str
-    seconds: float
-
-    def shares(self, game: StackelbergGame) -> dict[int, float]:
-        """Share of data by client number."""
-        return {int(client): float(x) for client, x in zip(game.remaining, self.participation, strict=True)}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
-        return {
-            "mechanism": self.mechanism,
-            "budget": self.budget,
-            "payments": self.payments.tolist(),
-            "participation": self.participation.tolist(),
-            "spend": self.spend,
-            "server_loss": self.server_loss,
-            "objective": self.objective,
-            "lower_bound": self.lower_bound,
-            "impacts": self.impacts.tolist(),
-            "status": self.status,
-            "seconds": self.seconds,
-        }
-
-
-def client_features(federation: Federation, weights: Tensor) -> list[np.ndarray[Any, Any]]:
-    """Return the penultimate features of every client's training data, computed by the clients."""
-    model = federation.model(0)
-    write_weights(model, weights)
-    samples = []
-    with torch.no_grad():
-        for client in federation.clients:
-            parts = [model.features(x.to(federation.device)).float().cpu() for x in client.train.x.split(512)]
-            samples.append(torch.cat(parts).numpy())
-    return samples
-
-
-def build_game(
-    samples: Sequence[np.ndarray[Any, Any]],
-    removed: Sequence[int],
-    *,
-    loss_constant: float = 10.0,
-    cost_scale: float = 10.0,
-    features: int | None = None,
-) -> StackelbergGame:
-    """Return the game of clients with these feature samples: mean embeddings, and costs ``10 n_i / n_O``.
-
-    The embedding is exact; ``features`` approximates it with that many random Fourier features instead.
+    ``method`` and ``options`` are those of ``StackelbergGame.solve``; without a method nothing is solved and
+    everybody takes part with everything. ``label`` is what tables say, ``caption`` what figures say.
     """
-    embeddings = MeanEmbeddings.from_samples(samples, bandwidth="median", features=features, seed=0)
-    return StackelbergGame(
-        embeddings,
-        [len(rows) for rows in samples],
-        removed=tuple(removed),
-        cost_scale=cost_scale,
-        loss_constant=loss_constant,
+
+    name: str
+    label: str
+    caption: str
+    colour: str
+    method: str | None = None
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+MECHANISMS: dict[str, Mechanism] = {
+    m.name: m
+    for m in (
+        Mechanism(FULL, "full participation", "full participation", "#555555"),
+        Mechanism(UNIFORM, "uniform", "uniform price", "#0072b2", UNIFORM),
+        Mechanism(HAIPO, "HAIPO", "HAIPO", "#d55e00", HAIPO),
+        Mechanism(CERTIFIED, "certified", "certified", "#009e73", CERTIFIED),
+        Mechanism(
+            CERTIFIED_FINITE,
+            "certified, finite-sample",
+            "certified, finite-sample",
+            "#cc79a7",
+            CERTIFIED,
+            MappingProxyType({"finite_sample": True}),
+        ),
     )
+}
+
+#: Those that keep to a budget; full participation costs what it costs.
+BUDGETED: tuple[str, ...] = tuple(name for name, m in MECHANISMS.items() if m.method is not None)
 
 
-def offer(game: StackelbergGame, mechanism: str, budget: float) -> Offer:
-    """Let ``mechanism`` spend at most ``budget`` and return what it offers and what the clients answer.
+def mechanism(name: str) -> Mechanism:
+    """Return a mechanism by name.
 
-    ``"full"`` ignores the budget and pays the least that makes everybody take part with everything.
+    >>> mechanism("haipo").label
+    'HAIPO'
     """
-    if mechanism not in MECHANISMS:
-        raise InputError("mechanism", f"must be one of {', '.join(MECHANISMS)}", value=mechanism)
-    start = time.perf_counter()
-    lower_bound: float | None = None
-    if mechanism == "full":
-        participation = np.ones(game.count)
-        payments = np.asarray(game.payments_for(participation))
-        status = "BY_DEFINITION"
-        objective = game.server_loss(participation)
-    else:
-        options = {"finite_sample": True} if mechanism == "certified-finite" else {}
-        solution = game.solve(budget, mechanism.removesuffix("-finite"), **options)  # type: ignore[arg-type]
-        participation, payments = np.asarray(solution.participation), np.asarray(solution.payments)
-        status, objective = solution.status.name, float(solution.objective)
-        lower_bound = float(solution.lower_bound) if np.isfinite(solution.lower_bound) else None
-    return Offer(
-        mechanism=mechanism,
-        budget=float(budget),
-        payments=payments,
-        participation=participation,
-        spend=float(payments @ participation),
-        server_loss=game.server_loss(participation),
-        objective=objective,
-        lower_bound=lower_bound,
-        impacts=np.asarray(game.client_impacts(participation)),
-        status=status,
-        seconds=time.perf_counter() - start,
-    )
+    if name not in MECHANISMS:
+        raise InputError("mechanism", f"must be one of {', '.join(MECHANISMS)}", value=name)
+    return MECHANISMS[name]

@@ -9,7 +9,7 @@ from tiny import REMOVED, ROUNDS, SETTINGS, observers
 
 from stackfu_integration.lab.data import Dataset, Partition, Split, dirichlet_partition
 from stackfu_integration.lab.federation import (
-    Federation,
+    LabFederation,
     Trained,
     build_federation,
     train_federation,
@@ -52,11 +52,11 @@ def partition(dataset: Dataset) -> Partition:
 
 
 @pytest.fixture(scope="session")
-def federation(dataset: Dataset, partition: Partition) -> Federation:
+def federation(dataset: Dataset, partition: Partition) -> LabFederation:
     train, test = (dataset.train.x, dataset.train.y), (dataset.test.x, dataset.test.y)
     return build_federation(partition, train, test, Identity(6), dataset.classes)
 
 
 @pytest.fixture(scope="session")
-def trained(federation: Federation) -> Trained:
+def trained(federation: LabFederation) -> Trained:
     return train_federation(federation, SETTINGS, ROUNDS, seed=0, observers=observers())

@@ -14,6 +14,15 @@ from typer.testing import CliRunner
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.cli import app
 from stackfu_integration.lab import experiment as module
+from stackfu_integration.lab.cells import (
+    FEDERASER,
+    HEAD,
+    MODE,
+    ORIGINAL,
+    RETRAIN,
+    CellKey,
+    PlanKey,
+)
 from stackfu_integration.lab.data import DatasetError
 from stackfu_integration.lab.experiment import Experiment, Settings, run_name
 from stackfu_integration.lab.presets import PRESETS, preset
@@ -29,7 +38,6 @@ from stackfu_integration.lab.unlearning import MoDe
 
 TINY = replace(preset("digits"), rounds=3)
 SETTINGS = Settings(budgets=(0.5, 0.1))
-MECHANISMS = ("uniform", "haipo", "certified", "certified-finite")
 
 
 def tiny(folder: Path, **changes) -> Experiment:
@@ -51,35 +59,36 @@ def results(finished):
 
 
 def test_every_method_mechanism_and_budget_has_its_cell(results):
+    mechanisms = ("uniform", "haipo", "certified", "certified-finite")
     expected = {"original", "retrain", "federaser", "mode", "quickdrop", "head.full", "scratch.full"}
-    expected |= {f"head.{m}.{b:g}" for m in MECHANISMS for b in (0.5, 0.1)}
-    expected |= {f"scratch.{m}.0.5" for m in MECHANISMS}
+    expected |= {f"head.{m}.{b:g}" for m in mechanisms for b in (0.5, 0.1)}
+    expected |= {f"scratch.{m}.0.5" for m in mechanisms}
     expected |= {
         f"backdoor.{m}" for m in ("original", "retrain", "federaser", "mode", "quickdrop", "head.full")
     }
-    expected |= {f"backdoor.head.{m}.0.5" for m in MECHANISMS}
-    assert [set(result.cells) for result in results] == [expected] * 2
+    expected |= {f"backdoor.head.{m}.0.5" for m in mechanisms}
+    assert [{str(key) for key in result.cells} for result in results] == [expected] * 2
 
 
 def test_cells_say_what_was_measured(results):
     for result in results:
-        retrain, original = result.cells["retrain"], result.cells["original"]
+        retrain, original = result.cells[RETRAIN], result.cells[ORIGINAL]
         assert retrain["v_loss"] == 0
         assert retrain["agreement"] == 1
         assert original["s_loss"] == 0
         assert original["q_accuracy_worst"] == 0
-        assert result.cells["federaser"]["cost"]["stored_bytes"] > 0
-        assert 0 <= result.cells["backdoor.retrain"]["backdoor_success"] < 0.2
-        backdoor = result.cells["backdoor.original"]["backdoor_success"]
-        assert backdoor > result.cells["backdoor.retrain"]["backdoor_success"]
-        for name in ("head.certified.0.5", "head.haipo.0.1"):
-            offer = result.offer(name)
-            assert offer["spend"] <= offer["budget"] * (1 + 1e-6)
+        assert result.cells[FEDERASER]["cost"]["stored_bytes"] > 0
+        assert 0 <= result.cells[RETRAIN.with_backdoor()]["backdoor_success"] < 0.2
+        backdoor = result.cells[ORIGINAL.with_backdoor()]["backdoor_success"]
+        assert backdoor > result.cells[RETRAIN.with_backdoor()]["backdoor_success"]
+        for key in (CellKey(HEAD, PlanKey("certified", 0.5)), CellKey(HEAD, PlanKey("haipo", 0.1))):
+            plan = result.plan_of(key)
+            assert plan["spend"] <= plan["budget"] * (1 + 1e-6)
             used = sum(
                 round(x * result.run["sizes"][i])
-                for i, x in zip(result.game["remaining"], offer["participation"], strict=True)
+                for i, x in zip(result.game["remaining"], plan["participation"], strict=True)
             )
-            assert result.cells[name]["cost"]["samples"] == used * 2 * TINY.rounds
+            assert result.cells[key]["cost"]["samples"] == used * 2 * TINY.rounds
         clock = wall_clock(result)
         assert min(clock.values()) >= 0
         game = clock["embedding"] + clock["certified"]
@@ -130,10 +139,10 @@ def test_a_method_that_diverges_is_a_result_and_not_the_end(tmp_path, monkeypatc
     monkeypatch.setattr(module, "MoDe", partial(MoDe, momentum=1e30))
     folder = tiny(tmp_path).run(0.5, 0)
     (result,) = load_results(folder)
-    assert "mode" not in result.cells
-    assert "mode diverged" in result.diverged["mode"]
-    assert "backdoor.mode" in result.diverged
-    assert "head.certified.0.5" in result.cells
+    assert MODE not in result.cells
+    assert "mode diverged" in result.diverged[MODE]
+    assert MODE.with_backdoor() in result.diverged
+    assert CellKey(HEAD, PlanKey("certified", 0.5)) in result.cells
     assert "| MoDe (1 of 1 diverged) | – |" in TABLES["accuracy"]([result]).markdown()
     (kept,) = collect(folder, tmp_path / "kept")
     assert load_results(kept)[0].diverged == result.diverged
@@ -190,13 +199,10 @@ def test_table_one_shows_differences_from_retrain(results):
         "certified",
         "certified, finite-sample",
     ]
-    mean = np.mean([100 * result.cells["retrain"]["v_accuracy"] for result in results])
+    mean = np.mean([100 * result.cells[RETRAIN]["v_accuracy"] for result in results])
     assert rows["retrain"][3].startswith(f"{mean:.2f} ±")
     gain = np.mean(
-        [
-            100 * (result.cells["mode"]["s_accuracy"] - result.cells["retrain"]["s_accuracy"])
-            for result in results
-        ]
+        [100 * (result.cells[MODE]["s_accuracy"] - result.cells[RETRAIN]["s_accuracy"]) for result in results]
     )
     assert rows["MoDe"][4].startswith(f"{gain:+.2f} ±")
 
@@ -209,15 +215,15 @@ def test_collected_results_give_the_same_tables(finished, results, tmp_path):
         load_results(tmp_path / "nowhere")
 
 
-def test_participation_figure_shows_the_offer(results):
+def test_participation_figure_shows_the_payments(results):
     figure = participation_figure(results[0], ("certified",))
     axis = figure.axes[0]
     rings = axis.collections[0]
     positions = np.column_stack([results[0].game["heterogeneity"], 100 * np.array(results[0].game["alpha"])])
     np.testing.assert_allclose(rings.get_offsets(), positions)
-    offer = results[0].game["offers"]["certified.0.5"]
-    assert len(axis.collections) - 1 == np.count_nonzero(offer["participation"])
-    paid = np.multiply(offer["payments"], offer["participation"])
+    plan = results[0].plan(PlanKey("certified", 0.5))
+    assert len(axis.collections) - 1 == np.count_nonzero(plan["participation"])
+    paid = np.multiply(plan["payments"], plan["participation"])
     assert np.argmax(rings.get_sizes()) == np.argmax(paid)
 
 

@@ -9,8 +9,8 @@ from tiny import ROUNDS, SETTINGS, observers
 
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.lab.federation import (
+    LabelledTensors,
     LocalTraining,
-    Samples,
     aggregate,
     fedavg,
     local_train,
@@ -133,13 +133,13 @@ def test_closed_form_steps_are_those_of_automatic_differentiation(federation, as
 
 @pytest.mark.parametrize(("epochs", "samples"), [(0.5, 50), (1, 100), (2.25, 225)])
 def test_epochs_may_be_fractions(epochs, samples):
-    data = Samples(torch.randn(100, 6), torch.zeros(100, dtype=torch.long))
+    data = LabelledTensors(torch.randn(100, 6), torch.zeros(100, dtype=torch.long))
     model = torch.nn.Linear(6, 2)
     assert local_train(model, data, 0, replace(SETTINGS, epochs=epochs)) == samples
 
 
 def test_a_share_is_a_uniform_sample_of_whole_samples():
-    data = Samples(torch.arange(200.0)[:, None], torch.zeros(200, dtype=torch.long))
+    data = LabelledTensors(torch.arange(200.0)[:, None], torch.zeros(200, dtype=torch.long))
     drawn = torch.cat([data.share(0.25, seed).x.flatten() for seed in range(200)])
     counts = torch.bincount(drawn.long(), minlength=200)
     assert len(drawn) == 200 * 50

@@ -6,7 +6,13 @@ import torch
 from sklearn.metrics import log_loss, roc_auc_score
 from tiny import REMOVED
 
-from stackfu_integration.lab.federation import Client, Federation, LocalTraining, Samples, train_federation
+from stackfu_integration.lab.federation import (
+    Client,
+    LabelledTensors,
+    LabFederation,
+    LocalTraining,
+    train_federation,
+)
 from stackfu_integration.lab.measures import backdoor_success, evaluate, membership_auc, side_effects
 from stackfu_integration.lab.measures.forgetting import separation
 from stackfu_integration.lab.measures.performance import logits_on
@@ -52,13 +58,15 @@ def test_membership_attack_sees_memorised_data_and_retraining_hides_it(federatio
     clients = list(federation.clients)
     for i in REMOVED:
         train, test = clients[i].train, clients[i].test
-        few = Samples(train.x[:12], torch.randint(0, 4, (12,), generator=generator))
-        fresh = Samples(test.x, torch.randint(0, 4, (len(test),), generator=generator))
+        few = LabelledTensors(train.x[:12], torch.randint(0, 4, (12,), generator=generator))
+        fresh = LabelledTensors(test.x, torch.randint(0, 4, (len(test),), generator=generator))
         clients[i] = Client(few, fresh)
-    noisy = Federation(tuple(clients[:2]) * 3, federation.model, federation.device)
+    noisy = LabFederation(tuple(clients[:2]) * 3, federation.model, federation.device)
     fitted = train_federation(noisy, LocalTraining(epochs=20, batch=8, learning_rate=0.5), 30, seed=0)
     retrained = Retrain().unlearn(
-        train_federation(Federation(tuple(clients), federation.model), LocalTraining(), 5, seed=0), REMOVED, 1
+        train_federation(LabFederation(tuple(clients), federation.model), LocalTraining(), 5, seed=0),
+        REMOVED,
+        1,
     )
 
     def auc(weights):

@@ -6,7 +6,7 @@ import torch
 
 from stackfu.errors import InputError
 from stackfu_integration.lab.data import Dataset, Split
-from stackfu_integration.lab.federation import LocalTraining, Samples, local_train
+from stackfu_integration.lab.federation import LabelledTensors, LocalTraining, local_train
 from stackfu_integration.lab.models import (
     Classifier,
     Identity,
@@ -91,7 +91,7 @@ def test_last_layers_are_trained_and_can_be_distilled(tiny_bert, resnet20_file, 
         "image": lambda: (resnet20(resnet20_file, 1), IMAGES),
         "resnet18": lambda: (resnet18(train=1, side=32), IMAGES),
     }[kind]()
-    data = Samples(torch.from_numpy(extract(backbone, inputs)), torch.tensor([0, 1, 2] * 2))
+    data = LabelledTensors(torch.from_numpy(extract(backbone, inputs)), torch.tensor([0, 1, 2] * 2))
     model = Classifier(backbone, 3, seed=0)
     before = read_weights(model)
     sets = DistilledSets(seed=0, batch=2)
@@ -114,7 +114,7 @@ def DistilledSetsStart(data):
 
 def test_the_token_mask_is_not_distilled(tiny_bert):
     backbone = TextBackbone(tiny_bert, 1, 12)
-    data = Samples(torch.from_numpy(extract(backbone, TEXTS)), torch.tensor([0, 1, 2] * 3))
+    data = LabelledTensors(torch.from_numpy(extract(backbone, TEXTS)), torch.tensor([0, 1, 2] * 3))
     model = Classifier(backbone, 3, seed=0)
     sets = DistilledSets(seed=0)
     sets.client_trained(0, 0, data, model, read_weights(model), read_weights(model))

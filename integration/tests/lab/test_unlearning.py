@@ -11,7 +11,7 @@ from tiny import REMOVED, ROUNDS, SETTINGS, observers
 
 from stackfu.errors import ConvergenceError, InputError
 from stackfu_integration.lab.data import trigger_for
-from stackfu_integration.lab.federation import Client, Federation, Samples, train_federation
+from stackfu_integration.lab.federation import Client, LabelledTensors, LabFederation, train_federation
 from stackfu_integration.lab.measures import agreement, backdoor_success, evaluate
 from stackfu_integration.lab.measures.forgetting import _confidence
 from stackfu_integration.lab.measures.performance import logits_on
@@ -40,8 +40,8 @@ def poisoned(federation, dataset):
     for i in REMOVED:
         data = clients[i].train
         x, y = torch.cat([data.x, mark(data.x)]), torch.cat([data.y, torch.zeros_like(data.y)])
-        clients[i] = Client(Samples(x, y), clients[i].test)
-    infected = Federation(tuple(clients), federation.model, federation.device)
+        clients[i] = Client(LabelledTensors(x, y), clients[i].test)
+    infected = LabFederation(tuple(clients), federation.model, federation.device)
     tests = torch.cat([c.test.x[c.test.y != 0] for c in clients])
     return train_federation(infected, SETTINGS, 25, seed=0, observers=observers()), mark(tests)
 
@@ -54,9 +54,9 @@ def test_the_backdoor_of_removed_clients_is_weakened(poisoned, method):
     after = backdoor_success(trained.federation, outcome.weights, marked, 0)
     assert before > 0.6
     assert after < before - 0.1
-    assert outcome.ledger.samples > 0
-    assert outcome.ledger.bytes_up > 0
-    assert outcome.seconds >= outcome.ledger.client_seconds > 0
+    assert outcome.effort.samples > 0
+    assert outcome.effort.bytes_up > 0
+    assert outcome.seconds >= outcome.effort.client_seconds > 0
     assert method.cooperation
 
 
@@ -97,9 +97,9 @@ def test_bad_requests_are_refused(trained, removed):
 def test_retrain_never_sees_the_removed_clients(federation, trained):
     clients = list(federation.clients)
     for i in REMOVED:
-        nonsense = Samples(torch.full_like(clients[i].train.x, 99.0), clients[i].train.y)
+        nonsense = LabelledTensors(torch.full_like(clients[i].train.x, 99.0), clients[i].train.y)
         clients[i] = Client(nonsense, clients[i].test)
-    other = Federation(tuple(clients), federation.model, federation.device)
+    other = LabFederation(tuple(clients), federation.model, federation.device)
     same_start = train_federation(other, SETTINGS, 1, seed=0)
     object.__setattr__(same_start, "rounds", trained.rounds)
     a = Retrain().unlearn(trained, REMOVED, seed=1).weights
@@ -135,8 +135,8 @@ def test_federaser_moves_in_the_direction_of_retrain(poisoned):
 
 def test_federaser_reports_the_history_it_needed(trained):
     parameters = trained.final.numel()
-    every = FedEraser().unlearn(trained, REMOVED, seed=1).ledger
-    third = FedEraser(interval=3).unlearn(trained, REMOVED, seed=1).ledger
+    every = FedEraser().unlearn(trained, REMOVED, seed=1).effort
+    third = FedEraser(interval=3).unlearn(trained, REMOVED, seed=1).effort
     assert every.stored_bytes == 4 * parameters * 6 * ROUNDS
     assert third.stored_bytes == every.stored_bytes // 3
     assert third.samples < every.samples / 2
@@ -247,7 +247,7 @@ def test_shares_decide_how_much_data_is_used(trained):
     }
     outcome = HeadFineTuning(shares=shares).unlearn(trained, REMOVED, seed=1)
     epochs = SETTINGS.epochs * trained.rounds
-    assert outcome.ledger.samples == sum(round(x * sizes[i]) for i, x in shares.items()) * epochs
+    assert outcome.effort.samples == sum(round(x * sizes[i]) for i, x in shares.items()) * epochs
     few = participants(trained, REMOVED, shares, seed=1, min_share=0.3)
     assert set(few) == {remaining[1], remaining[2]}
     with pytest.raises(InputError, match="nobody takes part"):

@@ -15,11 +15,11 @@ from stackfu_integration.lab.data.partition import Partition
 from stackfu_integration.lab.models.backbones import Backbone
 from stackfu_integration.lab.models.classifier import Classifier
 
-__all__ = ["Client", "Federation", "Samples", "build_federation"]
+__all__ = ["Client", "LabFederation", "LabelledTensors", "build_federation"]
 
 
 @dataclass(frozen=True)
-class Samples:
+class LabelledTensors:
     """Inputs of the trainable part and labels, of equal length."""
 
     x: Tensor
@@ -28,14 +28,14 @@ class Samples:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, indices: Tensor) -> Samples:
+    def take(self, indices: Tensor) -> LabelledTensors:
         """Return the samples at ``indices``."""
-        return Samples(self.x[indices], self.y[indices])
+        return LabelledTensors(self.x[indices], self.y[indices])
 
-    def share(self, share: float, seed: int) -> Samples:
+    def share(self, share: float, seed: int) -> LabelledTensors:
         """Return a uniformly drawn share of the samples, rounded to whole samples.
 
-        >>> len(Samples(torch.zeros(10, 2), torch.zeros(10)).share(0.34, seed=0))
+        >>> len(LabelledTensors(torch.zeros(10, 2), torch.zeros(10)).share(0.34, seed=0))
         3
         """
         if not 0.0 <= share <= 1.0:
@@ -56,12 +56,12 @@ class Samples:
 class Client:
     """Training and test samples of one client."""
 
-    train: Samples
-    test: Samples
+    train: LabelledTensors
+    test: LabelledTensors
 
 
 @dataclass(frozen=True)
-class Federation:
+class LabFederation:
     """All clients, and the model that they share: ``model(seed)`` builds a fresh one."""
 
     clients: tuple[Client, ...]
@@ -73,7 +73,7 @@ class Federation:
         """Training samples of each client."""
         return np.array([len(client.train) for client in self.clients])
 
-    def cohort(self, numbers: Sequence[int]) -> dict[int, Samples]:
+    def cohort(self, numbers: Sequence[int]) -> dict[int, LabelledTensors]:
         """Training data of these clients, all of it."""
         return {number: self.clients[number].train for number in numbers}
 
@@ -90,19 +90,19 @@ def build_federation(
     classes: int,
     *,
     device: torch.device | None = None,
-    poisoned: Mapping[int, Samples] | None = None,
-) -> Federation:
+    poisoned: Mapping[int, LabelledTensors] | None = None,
+) -> LabFederation:
     """Hand every client its samples of the extracted ``train`` and ``test`` pools (inputs, labels).
 
     ``poisoned`` replaces the training data of some clients (a planted backdoor).
     """
 
-    def samples(pool: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], indices: Any) -> Samples:
-        return Samples(torch.from_numpy(pool[0][indices]), torch.from_numpy(pool[1][indices]))
+    def samples(pool: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], indices: Any) -> LabelledTensors:
+        return LabelledTensors(torch.from_numpy(pool[0][indices]), torch.from_numpy(pool[1][indices]))
 
     clients = [
         Client((poisoned or {}).get(i) or samples(train, held.train), samples(test, held.test))
         for i, held in enumerate(partition.clients)
     ]
     device = torch.device("cpu") if device is None else device
-    return Federation(tuple(clients), lambda seed: Classifier(backbone, classes, seed).to(device), device)
+    return LabFederation(tuple(clients), lambda seed: Classifier(backbone, classes, seed).to(device), device)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from stackfu.errors import InputError
-from stackfu_integration.lab.federation.clients import Samples
-from stackfu_integration.lab.federation.ledger import Ledger
+from stackfu_integration.lab.federation.clients import LabelledTensors
+from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.local import LocalTraining, client_seed, local_train
 from stackfu_integration.lab.models.classifier import read_weights, write_weights
 
@@ -25,7 +25,13 @@ class Observer(Protocol):
     """Watches training and keeps what an unlearning method will need; its state goes into checkpoints."""
 
     def client_trained(
-        self, round_number: int, client: int, data: Samples, model: nn.Module, before: Tensor, after: Tensor
+        self,
+        round_number: int,
+        client: int,
+        data: LabelledTensors,
+        model: nn.Module,
+        before: Tensor,
+        after: Tensor,
     ) -> None:
         """Called once per client and round."""
 
@@ -53,14 +59,14 @@ def aggregate(weights: Mapping[int, Tensor], sizes: Mapping[int, float]) -> Tens
 
 def fedavg(
     model: nn.Module,
-    cohort: Mapping[int, Samples],
+    cohort: Mapping[int, LabelledTensors],
     initial: Tensor,
     rounds: int,
     settings: LocalTraining,
     seed: int,
     *,
     start: int = 0,
-    ledger: Ledger | None = None,
+    effort: Effort | None = None,
     observers: tuple[Observer, ...] = (),
     device: torch.device | None = None,
     after_round: Callable[[int, Tensor], None] = lambda round_number, weights: None,
@@ -68,21 +74,21 @@ def fedavg(
     """Run rounds ``start .. rounds - 1`` of FedAvg over ``cohort`` and return the global weights."""
     if not cohort or any(len(data) == 0 for data in cohort.values()):
         raise InputError("cohort", "needs clients, and every client needs data", value=sorted(cohort))
-    ledger = Ledger() if ledger is None else ledger
+    effort = Effort() if effort is None else effort
     weights = initial
     sizes = {client: len(data) for client, data in cohort.items()}
     for round_number in range(start, rounds):
         local: dict[int, Tensor] = {}
         for client in sorted(cohort):
             write_weights(model, weights)
-            with ledger.client_work():
+            with effort.client_work():
                 stream = client_seed(seed, client, round_number)
-                ledger.samples += local_train(model, cohort[client], stream, settings, device=device)
+                effort.samples += local_train(model, cohort[client], stream, settings, device=device)
             local[client] = read_weights(model)
-            ledger.exchange(weights.numel(), weights.numel())
+            effort.exchange(weights.numel(), weights.numel())
             for observer in observers:
                 observer.client_trained(round_number, client, cohort[client], model, weights, local[client])
         weights = aggregate(local, sizes)
-        ledger.rounds += 1
+        effort.rounds += 1
         after_round(round_number, weights)
     return weights

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stackfu_integration.lab.federation.clients import Samples
+from stackfu_integration.lab.federation.clients import LabelledTensors
 from stackfu_integration.lab.models.classifier import Classifier
 from stackfu_integration.lab.runtime import autocast
 
@@ -67,7 +67,7 @@ def batches(size: int, settings: LocalTraining, seed: int) -> Iterator[Tensor]:
 
 def local_train(
     model: nn.Module,
-    data: Samples,
+    data: LabelledTensors,
     seed: int,
     settings: LocalTraining,
     *,
@@ -106,7 +106,9 @@ def _only_layer(model: nn.Module) -> nn.Linear | None:
 
 
 @torch.no_grad()
-def _train_softmax(head: nn.Linear, data: Samples, seed: int, settings: LocalTraining, ascend: bool) -> int:
+def _train_softmax(
+    head: nn.Linear, data: LabelledTensors, seed: int, settings: LocalTraining, ascend: bool
+) -> int:
     """Train a softmax head by its gradient in closed form, ``(softmax(x W' + b) - onehot(y))' x / n``.
 
     The same steps as automatic differentiation takes, only faster: a step on a small batch is so cheap that

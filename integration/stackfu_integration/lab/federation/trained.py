@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from stackfu.errors import FileFormatError, InputError
-from stackfu_integration.lab.federation.clients import Federation, Samples
+from stackfu_integration.lab.federation.clients import LabelledTensors, LabFederation
+from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.fedavg import Observer, fedavg
-from stackfu_integration.lab.federation.ledger import Ledger
 from stackfu_integration.lab.federation.local import LocalTraining
 from stackfu_integration.lab.models.classifier import read_weights
 from stackfu_integration.storage import write_checkpoint
@@ -32,7 +32,13 @@ class UpdateHistory:
         self.updates: dict[int, dict[int, Tensor]] = {}
 
     def client_trained(
-        self, round_number: int, client: int, data: Samples, model: nn.Module, before: Tensor, after: Tensor
+        self,
+        round_number: int,
+        client: int,
+        data: LabelledTensors,
+        model: nn.Module,
+        before: Tensor,
+        after: Tensor,
     ) -> None:
         """Keep ``after - before`` in kept rounds."""
         if round_number % self.interval == 0:
@@ -56,19 +62,19 @@ class UpdateHistory:
 class Trained:
     """A federation after training: first and last global weights, and what the observers kept."""
 
-    federation: Federation
+    federation: LabFederation
     settings: LocalTraining
     rounds: int
     seed: int
     initial: Tensor
     final: Tensor
     observers: dict[str, Observer]
-    ledger: Ledger
+    effort: Effort
     seconds: float
 
 
 def train_federation(
-    federation: Federation,
+    federation: LabFederation,
     settings: LocalTraining,
     rounds: int,
     seed: int,
@@ -88,7 +94,7 @@ def train_federation(
     observers = {} if observers is None else observers
     model = federation.model(seed)
     initial = read_weights(model)
-    weights, start, ledger, seconds = initial, 0, Ledger(), 0.0
+    weights, start, effort, seconds = initial, 0, Effort(), 0.0
     if checkpoint is not None and checkpoint.is_file():
         try:
             stored = torch.load(checkpoint, weights_only=True)
@@ -98,7 +104,7 @@ def train_federation(
         if not same:
             raise FileFormatError(f"{checkpoint}: belongs to another run; remove it or choose another folder")
         weights, start, seconds = stored["weights"], stored["round"], stored["seconds"]
-        ledger = Ledger(**stored["ledger"])
+        effort = Effort(**stored["ledger"])
         for name, observer in observers.items():
             observer.restore(stored["observers"][name])
     began = time.perf_counter()
@@ -112,7 +118,7 @@ def train_federation(
                 "round": done,
                 "weights": current,
                 "seconds": seconds + time.perf_counter() - began,
-                "ledger": ledger.as_dict(),
+                "ledger": effort.as_dict(),  # the name that checkpoints have it under
                 "observers": {name: observer.state() for name, observer in observers.items()},
             }
             write_checkpoint(checkpoint, value)
@@ -125,10 +131,10 @@ def train_federation(
         settings,
         seed,
         start=start,
-        ledger=ledger,
+        effort=effort,
         observers=tuple(observers.values()),
         device=federation.device,
         after_round=keep,
     )
     total = seconds + time.perf_counter() - began
-    return Trained(federation, settings, rounds, seed, initial, final, observers, ledger, total)
+    return Trained(federation, settings, rounds, seed, initial, final, observers, effort, total)

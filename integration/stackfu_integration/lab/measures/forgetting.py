@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stackfu_integration.lab.federation.clients import Federation
+from stackfu_integration.lab.federation.clients import LabFederation
 from stackfu_integration.lab.measures.performance import Performance, logits_on
 
 __all__ = ["agreement", "backdoor_success", "membership_auc", "separation"]
@@ -33,7 +33,7 @@ def _confidence(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def membership_auc(
-    federation: Federation, weights: Tensor, performance: Performance, removed: Sequence[int]
+    federation: LabFederation, weights: Tensor, performance: Performance, removed: Sequence[int]
 ) -> float:
     """Confidence attack on the removed clients, without shadow models.
 
@@ -48,7 +48,7 @@ def membership_auc(
     return separation(torch.cat(members), torch.cat(strangers))
 
 
-def backdoor_success(federation: Federation, weights: Tensor, triggered: Tensor, target: int) -> float:
+def backdoor_success(federation: LabFederation, weights: Tensor, triggered: Tensor, target: int) -> float:
     """Share of marked inputs, none of them of class ``target``, that the model takes for ``target``."""
     return float((logits_on(federation, weights, triggered).argmax(1) == target).double().mean())
 

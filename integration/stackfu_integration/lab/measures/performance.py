@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stackfu_integration.lab.federation.clients import Federation
+from stackfu_integration.lab.federation.clients import LabFederation
 from stackfu_integration.lab.models.classifier import write_weights
 
 __all__ = ["Performance", "SideEffects", "evaluate", "logits_on", "side_effects"]
@@ -49,7 +49,7 @@ class SideEffects:
 
     v_loss: float
     s_loss: float
-    q_loss: FloatArray  # one number a remaining client
+    q_loss: FloatArray  # one number per remaining client
     v_accuracy: float
     s_accuracy: float
     q_accuracy: FloatArray
@@ -68,7 +68,7 @@ class SideEffects:
         }
 
 
-def logits_on(federation: Federation, weights: Tensor, x: Tensor, batch: int = 512) -> Tensor:
+def logits_on(federation: LabFederation, weights: Tensor, x: Tensor, batch: int = 512) -> Tensor:
     """Class scores of the model with ``weights`` for inputs ``x``."""
     model = federation.model(0)
     write_weights(model, weights)
@@ -76,7 +76,7 @@ def logits_on(federation: Federation, weights: Tensor, x: Tensor, batch: int = 5
         return torch.cat([model(part.to(federation.device)).float().cpu() for part in x.split(batch)])
 
 
-def evaluate(federation: Federation, weights: Tensor) -> Performance:
+def evaluate(federation: LabFederation, weights: Tensor) -> Performance:
     """Evaluate on every client's own test data, removed clients included."""
     tests = [client.test for client in federation.clients]
     joint = logits_on(federation, weights, torch.cat([test.x for test in tests]))

@@ -12,26 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from stackfu_integration.lab.cells import HEAD, Approach, CellKey, PlanKey
+from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
 from stackfu_integration.lab.report.results import RunResult, interval
 from stackfu_integration.storage import write_atomically
 
 __all__ = ["budget_figure", "participation_figure", "prediction_figure", "save"]
 
-NAMES = {
-    "full": "full participation",
-    "uniform": "uniform price",
-    "haipo": "HAIPO",
-    "certified": "certified",
-    "certified-finite": "certified, finite-sample",
-}
-COLOURS = {
-    "full": "#555555",
-    "uniform": "#0072b2",
-    "haipo": "#d55e00",
-    "certified": "#009e73",
-    "certified-finite": "#cc79a7",
-}
-_SHOWN = ("uniform", "haipo", "certified", "certified-finite")
 _plain = FuncFormatter(lambda value, position: f"{value:g}")
 
 
@@ -56,21 +43,21 @@ def _title(run: RunResult) -> str:
     return f"{run.run['preset']}, β = {run.run['beta']:g}, seed {run.run['seed']}"
 
 
-def participation_figure(run: RunResult, mechanisms: Sequence[str] = _SHOWN) -> Figure:
+def participation_figure(run: RunResult, mechanisms: Sequence[str] = BUDGETED) -> Figure:
     """Data share against heterogeneity to the removed clients; area is payment, fill is participation."""
     figure = Figure(figsize=(3.3 * len(mechanisms), 3.9), layout="constrained")
     axes: Any = figure.subplots(1, len(mechanisms), sharex=True, sharey=True, squeeze=False)[0]
     share = 100 * np.array(run.game["alpha"])
     heterogeneity = np.array(run.game["heterogeneity"])
-    offers = {m: run.game["offers"][f"{m}.{run.main_budget:g}"] for m in mechanisms}
+    plans = {m: run.plan(run.main_plan(m)) for m in mechanisms}
     # Area shows what a client is actually paid, p_i x_i, on one scale for all panels.
-    paid = {m: np.multiply(o["payments"], o["participation"]) for m, o in offers.items()}
+    paid = {m: np.multiply(plan["payments"], plan["participation"]) for m, plan in plans.items()}
     largest = max(float(np.max(p)) for p in paid.values()) or 1.0
     for axis, mechanism in zip(axes, mechanisms, strict=True):
-        offer, colour = offers[mechanism], COLOURS[mechanism]
+        plan, colour = plans[mechanism], MECHANISMS[mechanism].colour
         area = 40 + 460 * paid[mechanism] / largest
         axis.scatter(heterogeneity, share, s=area, facecolors="white", edgecolors=colour, linewidths=1.3)
-        for k, x in enumerate(offer["participation"]):
+        for k, x in enumerate(plan["participation"]):
             if x > 0:
                 alpha = 0.15 + 0.75 * x
                 axis.scatter(
@@ -85,7 +72,8 @@ def participation_figure(run: RunResult, mechanisms: Sequence[str] = _SHOWN) -> 
                 textcoords="offset points",
                 size=8,
             )
-        axis.set_title(f"{NAMES[mechanism]}\nspends {offer['spend']:.2f} of {offer['budget']:.2f}", size=9)
+        spends = f"spends {plan['spend']:.2f} of {plan['budget']:.2f}"
+        axis.set_title(f"{MECHANISMS[mechanism].caption}\n{spends}", size=9)
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(_plain)
         axis.yaxis.set_minor_formatter(NullFormatter())
@@ -104,21 +92,28 @@ def participation_figure(run: RunResult, mechanisms: Sequence[str] = _SHOWN) -> 
     return figure
 
 
-def prediction_figure(runs: Sequence[RunResult], approach: str = "head") -> Figure:
+def prediction_figure(runs: Sequence[RunResult], approach: Approach = HEAD) -> Figure:
     """Predicted u_i against realised Q_i for every remaining client of every run, one panel per beta."""
     betas = sorted({run.run["beta"] for run in runs})
     figure = Figure(figsize=(3.5 * len(betas), 3.6), layout="constrained")
     axes: Any = figure.subplots(1, len(betas), sharey=True, squeeze=False)[0]
     for axis, beta in zip(axes, betas, strict=True):
-        for mechanism in _SHOWN:
+        for mechanism in BUDGETED:
             points: list[tuple[float, float]] = []
             for run in runs:
-                cell = f"{approach}.{mechanism}.{run.main_budget:g}"
+                cell = CellKey(approach, run.main_plan(mechanism))
                 if run.run["beta"] == beta and cell in run.cells:
-                    points += zip(run.offer(cell)["impacts"], run.cells[cell]["q_loss"], strict=True)
+                    points += zip(run.plan_of(cell)["impacts"], run.cells[cell]["q_loss"], strict=True)
             if points:
                 u, q = np.array(points).T
-                axis.scatter(u, q, s=18, color=COLOURS[mechanism], alpha=0.7, label=NAMES[mechanism])
+                axis.scatter(
+                    u,
+                    q,
+                    s=18,
+                    color=MECHANISMS[mechanism].colour,
+                    alpha=0.7,
+                    label=MECHANISMS[mechanism].caption,
+                )
         axis.axhline(0, color="grey", linewidth=0.8)
         axis.set_title(f"β = {beta:g}", size=10)
         axis.set_xlabel("predicted uᵢ = λ C dᵢ²")
@@ -139,20 +134,16 @@ def budget_figure(runs: Sequence[RunResult]) -> Figure:
     for column, beta in enumerate(betas):
         chosen = [run for run in runs if run.run["beta"] == beta]
         fractions = sorted(chosen[0].run["settings"]["budgets"])
-        for shift, mechanism in enumerate(_SHOWN):
+        for shift, mechanism in enumerate(BUDGETED):
             values: list[list[list[float]]] = [[], [], []]
             for fraction in fractions:
-                cells = [
-                    (run, f"head.{mechanism}.{fraction:g}")
-                    for run in chosen
-                    if f"head.{mechanism}.{fraction:g}" in run.cells
-                ]
-                values[0].append([run.offer(cell)["server_loss"] for run, cell in cells])
-                values[1].append([run.cells[cell]["s_loss"] for run, cell in cells])
-                values[2].append([run.cells[cell]["q_loss_worst"] for run, cell in cells])
-            where = np.array(fractions) * (
-                1 + 0.03 * (shift - 1.5)
-            )  # side by side, so that bars do not hide each other
+                cell = CellKey(HEAD, PlanKey(mechanism, fraction))
+                present = [run for run in chosen if cell in run.cells]
+                values[0].append([run.plan_of(cell)["server_loss"] for run in present])
+                values[1].append([run.cells[cell]["s_loss"] for run in present])
+                values[2].append([run.cells[cell]["q_loss_worst"] for run in present])
+            # side by side, so that bars do not hide each other
+            where = np.array(fractions) * (1 + 0.03 * (shift - (len(BUDGETED) - 1) / 2))
             for row in range(3):
                 means = [interval(v)[0] for v in values[row]]
                 low = [m - min(v) for m, v in zip(means, values[row], strict=True)]
@@ -161,12 +152,12 @@ def budget_figure(runs: Sequence[RunResult]) -> Figure:
                     where,
                     means,
                     yerr=[low, high],
-                    color=COLOURS[mechanism],
+                    color=MECHANISMS[mechanism].colour,
                     marker="o",
                     markersize=4,
                     capsize=2,
                     linewidth=1.2,
-                    label=NAMES[mechanism],
+                    label=MECHANISMS[mechanism].caption,
                 )
         axes[0, column].set_title(f"β = {beta:g}", size=10)
         axes[2, column].set_xlabel("budget / full price")

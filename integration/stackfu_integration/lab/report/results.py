@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stackfu.errors import FileFormatError, InputError
+from stackfu_integration.lab.cells import CellKey, PlanKey
 from stackfu_integration.storage import write_text
 
 __all__ = ["RunResult", "collect", "interval", "load_results"]
@@ -17,21 +18,22 @@ __all__ = ["RunResult", "collect", "interval", "load_results"]
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run: its description, its game and its cells by name; methods that diverged have a message instead."""
+    """One run: its description, its game and its cells; methods that diverged have a message instead."""
 
     name: str
     run: dict[str, Any]
     game: dict[str, Any]
-    cells: dict[str, dict[str, Any]]
-    diverged: dict[str, str] = field(default_factory=dict)
+    cells: dict[CellKey, dict[str, Any]]
+    diverged: dict[CellKey, str] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, name: str, run: dict[str, Any], game: dict[str, Any], stored: dict[str, dict[str, Any]]
     ) -> RunResult:
-        """From all stored cells."""
-        failed = {key: cell["diverged"] for key, cell in stored.items() if "diverged" in cell}
-        return cls(name, run, game, {k: c for k, c in stored.items() if k not in failed}, failed)
+        """From all stored cells, by the names that their files have."""
+        cells = {CellKey.parse(text): cell for text, cell in stored.items()}
+        failed = {key: cell["diverged"] for key, cell in cells.items() if "diverged" in cell}
+        return cls(name, run, game, {k: c for k, c in cells.items() if k not in failed}, failed)
 
     @property
     def group(self) -> tuple[str, float]:
@@ -43,10 +45,18 @@ class RunResult:
         """Fraction of the full price at which the tables compare mechanisms."""
         return float(self.run["settings"]["budgets"][0])
 
-    def offer(self, cell: str) -> dict[str, Any]:
-        """The offer that a cell's participation came from."""
-        offer: dict[str, Any] = self.game["offers"][self.cells[cell]["offer"]]
-        return offer
+    def main_plan(self, mechanism: str) -> PlanKey:
+        """A mechanism at the main budget."""
+        return PlanKey(mechanism, self.main_budget)
+
+    def plan(self, key: PlanKey) -> dict[str, Any]:
+        """What a mechanism pays at a budget, and the participation that follows."""
+        plan: dict[str, Any] = self.game["offers"][str(key)]
+        return plan
+
+    def plan_of(self, cell: CellKey) -> dict[str, Any]:
+        """The payments that a cell's participation came from."""
+        return self.plan(PlanKey.parse(self.cells[cell]["offer"]))
 
 
 def _from_folder(folder: Path) -> RunResult:
@@ -87,8 +97,9 @@ def collect(runs: Path, out: Path) -> list[Path]:
     """Write every run as one compact JSON file, for keeping."""
     written = []
     for result in load_results(runs):
-        failed = {name: {"cell": name, "diverged": message} for name, message in result.diverged.items()}
-        value = {"run": result.run, "game": result.game, "cells": {**result.cells, **failed}}
+        cells = {str(key): cell for key, cell in result.cells.items()}
+        failed = {str(k): {"cell": str(k), "diverged": message} for k, message in result.diverged.items()}
+        value = {"run": result.run, "game": result.game, "cells": {**cells, **failed}}
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
         written.append(write_text(out / f"{result.name}.json", text + "\n"))
     return written

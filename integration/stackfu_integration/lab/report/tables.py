@@ -12,6 +12,27 @@ from typing import Any
 
 import numpy as np
 
+from stackfu_integration.lab.cells import (
+    FEDERASER,
+    HEAD,
+    MODE,
+    ORIGINAL,
+    QUICKDROP,
+    RETRAIN,
+    SCRATCH,
+    Approach,
+    CellKey,
+    PlanKey,
+)
+from stackfu_integration.lab.mechanisms import (
+    BUDGETED,
+    CERTIFIED,
+    CERTIFIED_FINITE,
+    FULL,
+    HAIPO,
+    MECHANISMS,
+    UNIFORM,
+)
 from stackfu_integration.lab.report.results import RunResult, interval
 
 __all__ = ["TABLES", "Table"]
@@ -76,24 +97,25 @@ def _groups(results: Sequence[RunResult]) -> dict[tuple[str, float], list[RunRes
     return groups
 
 
-def _methods(run: RunResult, approach: str = "head") -> dict[str, str]:
+def _methods(run: RunResult, approach: Approach = HEAD) -> dict[str, CellKey]:
     """Label of each row of the comparison and the cell it is read from."""
-    budget = f"{run.main_budget:g}"
+
+    def paid(*mechanisms: str) -> dict[str, CellKey]:
+        return {MECHANISMS[m].label: CellKey(approach, run.main_plan(m)) for m in mechanisms}
+
     return {
-        "retrain": "retrain",
-        "full participation": f"{approach}.full",
-        "uniform": f"{approach}.uniform.{budget}",
-        "FedEraser": "federaser",
-        "MoDe": "mode",
-        "QuickDrop": "quickdrop",
-        "HAIPO": f"{approach}.haipo.{budget}",
-        "certified": f"{approach}.certified.{budget}",
-        "certified, finite-sample": f"{approach}.certified-finite.{budget}",
+        "retrain": RETRAIN,
+        MECHANISMS[FULL].label: CellKey(approach, PlanKey.full()),
+        **paid(UNIFORM),
+        "FedEraser": FEDERASER,
+        "MoDe": MODE,
+        "QuickDrop": QUICKDROP,
+        **paid(HAIPO, CERTIFIED, CERTIFIED_FINITE),
     }
 
 
 def _compare(
-    results: Sequence[RunResult], quantities: dict[str, tuple[str, int, float]], approach: str
+    results: Sequence[RunResult], quantities: dict[str, tuple[str, int, float]], approach: Approach
 ) -> list[Any]:
     """Rows preset, beta, method and, per quantity, Retrain's value or the difference from it."""
     rows = []
@@ -109,17 +131,17 @@ def _compare(
                 continue
             for key, digits, scale in quantities.values():
                 values = [run.cells[cell][key] for run in present]
-                if label == "retrain":
+                if cell == RETRAIN:
                     row.append(_spread(values, digits, scale=scale))
                 else:
-                    reference = [run.cells["retrain"][key] for run in present]
+                    reference = [run.cells[RETRAIN][key] for run in present]
                     differences = [v - r for v, r in zip(values, reference, strict=True)]
                     row.append(_spread(differences, digits, sign=True, scale=scale))
             rows.append(tuple(row))
     return rows
 
 
-def accuracy_table(results: Sequence[RunResult], approach: str = "head") -> Table:
+def accuracy_table(results: Sequence[RunResult], approach: Approach = HEAD) -> Table:
     """Table 1 of the paper: V, S and Q in accuracy."""
     quantities = {
         "V (%)": ("v_accuracy", 2, 100.0),
@@ -135,7 +157,13 @@ def accuracy_table(results: Sequence[RunResult], approach: str = "head") -> Tabl
     )
 
 
-def loss_table(results: Sequence[RunResult], approach: str = "head") -> Table:
+def scratch_table(results: Sequence[RunResult]) -> Table:
+    """Table 1 with retraining from scratch in place of head fine-tuning, for the runs that have it."""
+    full = CellKey(SCRATCH, PlanKey.full())
+    return accuracy_table([run for run in results if full in run.cells], SCRATCH)
+
+
+def loss_table(results: Sequence[RunResult], approach: Approach = HEAD) -> Table:
     """V, S and Q in loss."""
     quantities = {
         "V": ("v_loss", 3, 1.0),
@@ -154,11 +182,12 @@ def forgetting_table(results: Sequence[RunResult]) -> Table:
     """Membership inference, agreement with Retrain and backdoor success."""
     rows = []
     for (preset, beta), runs in _groups(results).items():
-        for label, cell in {"before unlearning": "original", **_methods(runs[0])}.items():
+        for label, cell in {"before unlearning": ORIGINAL, **_methods(runs[0])}.items():
             present = [run for run in runs if cell in run.cells]
             if not present:
                 continue
-            backdoor = [r.cells[f"backdoor.{cell}"] for r in present if f"backdoor.{cell}" in r.cells]
+            infected = cell.with_backdoor()
+            backdoor = [run.cells[infected] for run in present if infected in run.cells]
             rows.append(
                 (
                     preset,
@@ -190,10 +219,10 @@ def cost_table(results: Sequence[RunResult]) -> Table:
             if not present:
                 continue
             costs = [run.cells[cell]["cost"] for run in present]
-            reference = [run.cells["retrain"]["cost"] for run in present]
+            reference = [run.cells[RETRAIN]["cost"] for run in present]
             game = [_game_seconds(run, cell) for run in present]
             wall = [(c["seconds"] + g) / r["seconds"] for c, g, r in zip(costs, game, reference, strict=True)]
-            spend = [run.offer(cell)["spend"] for run in present if "offer" in run.cells[cell]]
+            spend = [run.plan_of(cell)["spend"] for run in present if "offer" in run.cells[cell]]
             rows.append(
                 (
                     preset,
@@ -229,10 +258,10 @@ def cost_table(results: Sequence[RunResult]) -> Table:
     )
 
 
-def _game_seconds(run: RunResult, cell: str) -> float:
-    if "offer" not in run.cells[cell] or run.cells[cell]["offer"] == "full":
+def _game_seconds(run: RunResult, cell: CellKey) -> float:
+    if cell.plan is None or cell.plan.mechanism == FULL:
         return 0.0
-    return float(run.game["embedding_seconds"] + run.offer(cell)["seconds"])
+    return float(run.game["embedding_seconds"] + run.plan_of(cell)["seconds"])
 
 
 def budget_table(results: Sequence[RunResult]) -> Table:
@@ -241,18 +270,18 @@ def budget_table(results: Sequence[RunResult]) -> Table:
     for (preset, beta), runs in _groups(results).items():
         fractions = runs[0].run["settings"]["budgets"]
         for fraction in sorted(fractions):
-            for mechanism in ("uniform", "haipo", "certified", "certified-finite"):
-                cell = f"head.{mechanism}.{fraction:g}"
+            for mechanism in BUDGETED:
+                cell = CellKey(HEAD, PlanKey(mechanism, fraction))
                 present = [run for run in runs if cell in run.cells]
                 if not present:
                     continue
-                offers = [run.offer(cell) for run in present]
+                plans = [run.plan_of(cell) for run in present]
                 used = [
-                    float(np.dot(run.game["alpha"], o["participation"]))
-                    for run, o in zip(present, offers, strict=True)
+                    float(np.dot(run.game["alpha"], plan["participation"]))
+                    for run, plan in zip(present, plans, strict=True)
                 ]
                 relative = [
-                    o["spend"] / run.game["full_price"] for run, o in zip(present, offers, strict=True)
+                    plan["spend"] / run.game["full_price"] for run, plan in zip(present, plans, strict=True)
                 ]
                 rows.append(
                     (
@@ -262,7 +291,7 @@ def budget_table(results: Sequence[RunResult]) -> Table:
                         mechanism,
                         _spread(relative, 2),
                         _spread(used, 2),
-                        float(np.mean([o["server_loss"] for o in offers])),
+                        float(np.mean([plan["server_loss"] for plan in plans])),
                         _spread([run.cells[cell]["v_loss"] for run in present], 3, sign=True),
                         _spread([run.cells[cell]["s_loss"] for run in present], 3, sign=True),
                         _spread([run.cells[cell]["q_loss_worst"] for run in present], 3, sign=True),
@@ -299,8 +328,8 @@ def duel_table(results: Sequence[RunResult]) -> Table:
     quantities = {"V": "v_loss", "S": "s_loss", "worst Q": "q_loss_worst"}
     for preset in dict.fromkeys(result.run["preset"] for result in results):
         runs = [result for result in results if result.run["preset"] == preset]
-        for champion in ("certified", "certified-finite"):
-            for rival in ("haipo", "uniform"):
+        for champion in (CERTIFIED, CERTIFIED_FINITE):
+            for rival in (HAIPO, UNIFORM):
                 for name, key in quantities.items():
                     paired = [_differences(run, champion, rival, key) for run in runs]
                     paired = [differences for differences in paired if differences]
@@ -340,7 +369,10 @@ def duel_table(results: Sequence[RunResult]) -> Table:
 
 def _differences(run: RunResult, champion: str, rival: str, key: str) -> list[float]:
     """Champion minus rival at every budget that both were measured at."""
-    cells = [(f"head.{champion}.{f:g}", f"head.{rival}.{f:g}") for f in run.run["settings"]["budgets"]]
+    cells = [
+        (CellKey(HEAD, PlanKey(champion, fraction)), CellKey(HEAD, PlanKey(rival, fraction)))
+        for fraction in run.run["settings"]["budgets"]
+    ]
     return [run.cells[a][key] - run.cells[b][key] for a, b in cells if {a, b} <= run.cells.keys()]
 
 
@@ -350,20 +382,19 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
 
     rows = []
     for (preset, beta), runs in _groups(results).items():
-        for mechanism in ("uniform", "haipo", "certified", "certified-finite"):
-            cell = f"head.{mechanism}.{runs[0].main_budget:g}"
+        for mechanism in BUDGETED:
+            cell = CellKey(HEAD, runs[0].main_plan(mechanism))
             present = [run for run in runs if cell in run.cells]
             if not present:
                 continue
-            head = [
-                float(spearmanr(r.offer(cell)["impacts"], r.cells[cell]["q_loss"]).statistic) for r in present
-            ]
-            other = cell.replace("head.", "scratch.")
-            scratch = [
-                float(spearmanr(r.offer(other)["impacts"], r.cells[other]["q_loss"]).statistic)
-                for r in present
-                if other in r.cells
-            ]
+            head, scratch = (
+                [
+                    float(spearmanr(run.plan_of(key)["impacts"], run.cells[key]["q_loss"]).statistic)
+                    for run in present
+                    if key in run.cells
+                ]
+                for key in (cell, cell.by(SCRATCH))
+            )
             fits = [run.game["calibration"] for run in present]
             rows.append(
                 (
@@ -442,12 +473,12 @@ def wall_clock(run: RunResult) -> dict[str, float]:
 
     ``extraction`` is what the features cost when they were computed, also if this run found them on disk.
     """
-    cells, offers = run.cells.values(), run.game["offers"].values()
-    certified = sum(offer["seconds"] for offer in offers if offer["mechanism"].startswith("certified"))
-    unlearned = [cell for name, cell in run.cells.items() if "cost" in cell and name != "original"]
+    cells, plans = run.cells.values(), run.game["offers"].values()
+    certified = sum(plan["seconds"] for plan in plans if MECHANISMS[plan["mechanism"]].method == CERTIFIED)
+    unlearned = [cell for key, cell in run.cells.items() if "cost" in cell and key != ORIGINAL]
     return {
         "extraction": run.run.get("extraction_seconds", 0.0),
-        "training": run.cells["original"]["cost"]["seconds"]
+        "training": run.cells[ORIGINAL]["cost"]["seconds"]
         + sum(cell.get("training_seconds", 0.0) for cell in cells),
         "unlearning": sum(cell["cost"]["seconds"] for cell in unlearned)
         + sum(cell.get("unlearning_seconds", 0.0) for cell in cells),
@@ -461,7 +492,7 @@ def wall_clock(run: RunResult) -> dict[str, float]:
 TABLES: dict[str, Callable[[Sequence[RunResult]], Table]] = {
     "accuracy": accuracy_table,
     "loss": loss_table,
-    "scratch": lambda results: accuracy_table([r for r in results if "scratch.full" in r.cells], "scratch"),
+    "scratch": scratch_table,
     "forgetting": forgetting_table,
     "cost": cost_table,
     "budgets": budget_table,

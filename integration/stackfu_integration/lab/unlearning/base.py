@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stackfu.errors import ConvergenceError, InputError
-from stackfu_integration.lab.federation.ledger import Ledger
+from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.trained import Trained
 
 __all__ = ["Outcome", "UnlearningMethod"]
@@ -23,7 +23,7 @@ class Outcome:
     """Weights after unlearning, what it cost, and the wall-clock seconds it took."""
 
     weights: Tensor
-    ledger: Ledger
+    effort: Effort
     seconds: float
 
 
@@ -43,9 +43,9 @@ class UnlearningMethod(ABC):
             raise InputError(
                 "removed", f"must name some, not all, of clients 0..{clients - 1}", value=tuple(removed)
             )
-        ledger = Ledger()
+        effort = Effort()
         start = time.perf_counter()
-        weights = self._run(trained, tuple(sorted(removed)), seed, ledger)
+        weights = self._run(trained, tuple(sorted(removed)), seed, effort)
         seconds = time.perf_counter() - start
         lost = int((~torch.isfinite(weights)).sum())
         if lost:
@@ -53,8 +53,8 @@ class UnlearningMethod(ABC):
                 f"{self.name} diverged: {lost} of {weights.numel()} weights are no numbers; its learning rates are too "
                 "large for this model"
             )
-        return Outcome(weights, ledger, seconds)
+        return Outcome(weights, effort, seconds)
 
     @abstractmethod
-    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, ledger: Ledger) -> Tensor:
-        """Return the unlearned weights and enter costs into ``ledger``."""
+    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
+        """Return the unlearned weights and count in ``effort`` what it took."""

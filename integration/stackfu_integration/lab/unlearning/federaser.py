@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from stackfu.errors import InputError
+from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.fedavg import aggregate
-from stackfu_integration.lab.federation.ledger import Ledger
 from stackfu_integration.lab.federation.local import client_seed, local_train
 from stackfu_integration.lab.federation.trained import Trained, UpdateHistory
 from stackfu_integration.lab.models.classifier import layer_slices, read_weights, write_weights
@@ -58,7 +58,7 @@ class FedEraser(UnlearningMethod):
     average_first: bool = False
     trust_first: bool = True
 
-    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, ledger: Ledger) -> Tensor:
+    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
         history = trained.observers.get("history")
         if not isinstance(history, UpdateHistory):
             raise InputError("trained", "FedEraser needs a federation trained with an UpdateHistory")
@@ -73,7 +73,7 @@ class FedEraser(UnlearningMethod):
         parts = layer_slices(model) if self.norm == "layer" else (slice(None),)
         settings = replace(trained.settings, epochs=self.calibration * trained.settings.epochs)
         kept = [number for number in sorted(history.updates) if number % self.interval == 0]
-        ledger.stored_bytes = sum(4 * u.numel() for t in kept for u in history.updates[t].values())
+        effort.stored_bytes = sum(4 * u.numel() for t in kept for u in history.updates[t].values())
 
         weights = trained.initial
         for number in kept:
@@ -84,13 +84,13 @@ class FedEraser(UnlearningMethod):
             fresh: dict[int, Tensor] = {}
             for client, data in cohort.items():
                 write_weights(model, weights)
-                with ledger.client_work():
+                with effort.client_work():
                     stream = client_seed(seed, client, number)
-                    ledger.samples += local_train(model, data, stream, settings, device=federation.device)
+                    effort.samples += local_train(model, data, stream, settings, device=federation.device)
                 fresh[client] = read_weights(model) - weights
-                ledger.exchange(weights.numel(), weights.numel())
+                effort.exchange(weights.numel(), weights.numel())
             weights = weights + self._calibrated(fresh, stored, sizes, parts)
-            ledger.rounds += 1
+            effort.rounds += 1
         return weights
 
     def _calibrated(

@@ -14,9 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from stackfu_integration.lab.federation.clients import Samples
+from stackfu_integration.lab.federation.clients import LabelledTensors
+from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.fedavg import aggregate, fedavg
-from stackfu_integration.lab.federation.ledger import Ledger
 from stackfu_integration.lab.federation.local import LocalTraining, client_seed, local_train
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.models.classifier import read_weights, write_weights
@@ -46,7 +46,7 @@ class MoDe(UnlearningMethod):
     guidance_rate: float = 5e-4
     batch: int = 32
 
-    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, ledger: Ledger) -> Tensor:
+    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
         federation = trained.federation
         device = federation.device
         remaining = federation.cohort(federation.remaining(removed))
@@ -60,27 +60,29 @@ class MoDe(UnlearningMethod):
         for number in range(self.rounds):
             if number < self.degradation_rounds:
                 stream = client_seed(seed, 0, number, _FRESH_MODEL)
-                degraded = fedavg(model, remaining, degraded, 1, fast, stream, ledger=ledger, device=device)
+                degraded = fedavg(model, remaining, degraded, 1, fast, stream, effort=effort, device=device)
                 weights = self.momentum * weights + (1.0 - self.momentum) * degraded
             local: dict[int, Tensor] = {}
             for client in sorted(sizes):
-                ledger.exchange((1 + (client in leaving)) * weights.numel(), weights.numel())
-                with ledger.client_work():
+                effort.exchange((1 + (client in leaving)) * weights.numel(), weights.numel())
+                with effort.client_work():
                     if client in leaving:
                         data, settings = self._relabelled(model, degraded, leaving[client], device), fast
                     else:
                         data, settings = remaining[client], slow
                     write_weights(model, weights)
                     stream = client_seed(seed, client, number, _GUIDANCE)
-                    ledger.samples += local_train(model, data, stream, settings, device=device)
+                    effort.samples += local_train(model, data, stream, settings, device=device)
                 local[client] = read_weights(model)
             weights = aggregate(local, sizes)
-            ledger.rounds += 1
+            effort.rounds += 1
         return weights
 
     @staticmethod
-    def _relabelled(model: torch.nn.Module, degraded: Tensor, data: Samples, device: torch.device) -> Samples:
+    def _relabelled(
+        model: torch.nn.Module, degraded: Tensor, data: LabelledTensors, device: torch.device
+    ) -> LabelledTensors:
         write_weights(model, degraded)
         with torch.no_grad():
             labels = [model(x.to(device)).argmax(1).cpu() for x in data.x.split(256)]
-        return Samples(data.x, torch.cat(labels))
+        return LabelledTensors(data.x, torch.cat(labels))

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from stackfu.errors import InputError
-from stackfu_integration.lab.federation.clients import Samples
+from stackfu_integration.lab.federation.clients import LabelledTensors
+from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.fedavg import fedavg
-from stackfu_integration.lab.federation.ledger import Ledger
 from stackfu_integration.lab.federation.local import client_seed
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.models.classifier import read_weights, write_weights
@@ -34,7 +34,7 @@ def participants(
     seed: int,
     min_share: float = 0.0,
     min_samples: int = 1,
-) -> dict[int, Samples]:
+) -> dict[int, LabelledTensors]:
     """Draw each remaining client's share of data; clients below the floors drop out.
 
     ``shares`` of ``None`` is full participation. Earlier public code of this line of work drops clients with
@@ -71,7 +71,7 @@ class _Participation(UnlearningMethod):
     min_share: float = 0.0
     min_samples: int = 1
 
-    def _cohort(self, trained: Trained, removed: Sequence[int], seed: int) -> dict[int, Samples]:
+    def _cohort(self, trained: Trained, removed: Sequence[int], seed: int) -> dict[int, LabelledTensors]:
         return participants(trained, removed, self.shares, seed, self.min_share, self.min_samples)
 
 
@@ -81,7 +81,7 @@ class ParticipationRetraining(_Participation):
 
     name: ClassVar[str] = "participation-retraining"
 
-    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, ledger: Ledger) -> Tensor:
+    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
         federation = trained.federation
         return fedavg(
             federation.model(trained.seed),
@@ -90,7 +90,7 @@ class ParticipationRetraining(_Participation):
             trained.rounds,
             trained.settings,
             seed,
-            ledger=ledger,
+            effort=effort,
             device=federation.device,
         )
 
@@ -107,16 +107,16 @@ class HeadFineTuning(_Participation):
     name: ClassVar[str] = "head-fine-tuning"
     rounds: int = 0
 
-    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, ledger: Ledger) -> Tensor:
+    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
         federation = trained.federation
         model = federation.model(trained.seed)
         write_weights(model, trained.final)
         cohort = {}
         for client, data in self._cohort(trained, removed, seed).items():
-            with torch.no_grad(), ledger.client_work():
+            with torch.no_grad(), effort.client_work():
                 features = [model.features(x.to(federation.device)).cpu() for x in data.x.split(256)]
-            cohort[client] = Samples(torch.cat(features), data.y)
-            ledger.exchange(trained.final.numel(), 0)
+            cohort[client] = LabelledTensors(torch.cat(features), data.y)
+            effort.exchange(trained.final.numel(), 0)
         head = fedavg(
             model.head,
             cohort,
@@ -124,7 +124,7 @@ class HeadFineTuning(_Participation):
             self.rounds or trained.rounds,
             trained.settings,
             seed,
-            ledger=ledger,
+            effort=effort,
             device=federation.device,
         )
         write_weights(model.head, head)

@@ -22,9 +22,9 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stackfu.errors import InputError
-from stackfu_integration.lab.federation.clients import Samples
+from stackfu_integration.lab.federation.clients import LabelledTensors
+from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.fedavg import aggregate, fedavg
-from stackfu_integration.lab.federation.ledger import Ledger
 from stackfu_integration.lab.federation.local import client_seed, local_train
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.models.classifier import read_weights, write_weights
@@ -71,12 +71,18 @@ class DistilledSets:
         self.batch, self.steps, self.interval = batch, steps, interval
         self.sets: dict[int, dict[str, Tensor]] = {}
 
-    def samples(self, client: int) -> Samples:
+    def samples(self, client: int) -> LabelledTensors:
         """Synthetic samples of a client."""
-        return Samples(self.sets[client]["x"], self.sets[client]["y"])
+        return LabelledTensors(self.sets[client]["x"], self.sets[client]["y"])
 
     def client_trained(
-        self, round_number: int, client: int, data: Samples, model: nn.Module, before: Tensor, after: Tensor
+        self,
+        round_number: int,
+        client: int,
+        data: LabelledTensors,
+        model: nn.Module,
+        before: Tensor,
+        after: Tensor,
     ) -> None:
         """Match gradients at the weights that the round started from."""
         if client not in self.sets:
@@ -87,7 +93,7 @@ class DistilledSets:
             for _ in range(self.steps):
                 self._match(self.sets[client], data, model, generator)
 
-    def _begin(self, client: int, data: Samples) -> None:
+    def _begin(self, client: int, data: LabelledTensors) -> None:
         generator = torch.Generator().manual_seed(client_seed(self.seed, client, 0, _INITIAL))
         chosen = []
         for label in data.y.unique():
@@ -98,7 +104,11 @@ class DistilledSets:
         self.sets[client] = {"x": real.x.clone(), "y": real.y.clone(), "velocity": torch.zeros_like(real.x)}
 
     def _match(
-        self, synthetic: dict[str, Tensor], data: Samples, model: nn.Module, generator: torch.Generator
+        self,
+        synthetic: dict[str, Tensor],
+        data: LabelledTensors,
+        model: nn.Module,
+        generator: torch.Generator,
     ) -> None:
         if not synthetic["x"].is_floating_point():
             raise InputError("train", "token numbers cannot be distilled; keep the embedding layer frozen")
@@ -156,12 +166,12 @@ class QuickDrop(UnlearningMethod):
     recovery_rounds: int = 2
     recovery_rate: float = 2.0
 
-    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, ledger: Ledger) -> Tensor:
+    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
         distilled = trained.observers.get("distilled")
         if not isinstance(distilled, DistilledSets):
             raise InputError("trained", "QuickDrop needs a federation trained with DistilledSets")
         federation = trained.federation
-        ledger.stored_bytes = distilled.nbytes
+        effort.stored_bytes = distilled.nbytes
         model = federation.model(trained.seed)
         rate = trained.settings.learning_rate
         ascent = replace(trained.settings, epochs=self.ascent_epochs, learning_rate=self.ascent_rate * rate)
@@ -170,15 +180,15 @@ class QuickDrop(UnlearningMethod):
         for client in removed:
             write_weights(model, weights)
             data = distilled.samples(client)
-            with ledger.client_work():
+            with effort.client_work():
                 stream = client_seed(seed, client, 0, _ASCENT)
-                ledger.samples += local_train(
+                effort.samples += local_train(
                     model, data, stream, ascent, ascend=True, device=federation.device
                 )
             climbed[client] = read_weights(model)
-            ledger.exchange(weights.numel(), weights.numel())
+            effort.exchange(weights.numel(), weights.numel())
         weights = aggregate(climbed, {client: len(distilled.samples(client)) for client in removed})
-        ledger.rounds += 1
+        effort.rounds += 1
         recovery = replace(trained.settings, learning_rate=self.recovery_rate * rate)
         cohort = {client: distilled.samples(client) for client in federation.remaining(removed)}
         stream = client_seed(seed, 0, 0, _RECOVERY)
@@ -189,6 +199,6 @@ class QuickDrop(UnlearningMethod):
             self.recovery_rounds,
             recovery,
             stream,
-            ledger=ledger,
+            effort=effort,
             device=federation.device,
         )

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.fedavg import fedavg
-from stackfu_integration.lab.federation.ledger import Ledger
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.unlearning.base import UnlearningMethod
 
@@ -22,7 +22,7 @@ class Retrain(UnlearningMethod):
     name: ClassVar[str] = "retrain"
     cooperation: ClassVar[str] = "none"
 
-    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, ledger: Ledger) -> Tensor:
+    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
         federation = trained.federation
         cohort = federation.cohort(federation.remaining(removed))
         return fedavg(
@@ -32,6 +32,6 @@ class Retrain(UnlearningMethod):
             trained.rounds,
             trained.settings,
             seed,
-            ledger=ledger,
+            effort=effort,
             device=federation.device,
         )

@@ -1,4 +1,4 @@
-"""What an unlearning run costs: time at the clients, traffic, and what had to be stored beforehand."""
+"""What a training or unlearning run takes: time at the clients, traffic, and what was stored beforehand."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-__all__ = ["Ledger"]
+__all__ = ["Effort"]
 
 
 @dataclass
-class Ledger:
+class Effort:
     """Running totals; ``samples`` counts gradients of single samples, which no machine's load distorts."""
 
     client_seconds: float = 0.0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from stackfu_integration.flower.client import Participant
-from stackfu_integration.flower.protocol import setting
+from stackfu_integration.flower.wire.records import setting
 from stackfu_integration.lab.data import dirichlet_partition, load_dataset
 from stackfu_integration.lab.federation import (
     Client,

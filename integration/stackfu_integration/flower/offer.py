@@ -1,8 +1,8 @@
 """What a client needs to decide, and what it decides.
 
 The server announces the sum ``a = sum_i y_i mu_i`` and the total ``S = sum_i y_i`` of what everybody would
-bring. Client k takes out its own part and is left with the others', ``a_0 = a - y_k mu_k`` and ``S_0 = S -
-y_k``. With
+bring. Client k takes out its own part and is left with that of the others, ``a_0 = a - y_k mu_k`` and
+``S_0 = S - y_k``. With
 
     q = |a_0 - S_0 mu_k|^2        w = (c_k - p_k) / (2 lam alpha_k)
 
@@ -45,9 +45,8 @@ class Offer:
     def others(self) -> float:
         """``S_0``: what all the others would bring."""
         rest = self.total - self.alpha * self.share
-        return (
-            rest if rest > 1e-12 * self.total else 0.0
-        )  # the difference of two equal sums is a rounding error
+        # the difference of two equal sums is a rounding error
+        return rest if rest > 1e-12 * self.total else 0.0
 
     @property
     def squared_gap(self) -> float:

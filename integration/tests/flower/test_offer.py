@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stackfu as sf
-from stackfu_integration.flower.mechanism import _Board
-from stackfu_integration.flower.response import Offer
+from stackfu_integration.flower import Offer
+from stackfu_integration.flower.board import Board
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 7), scale=st.floats(0.01, 50.0), paid=st.floats(0.0, 1.5))
@@ -22,7 +22,7 @@ def test_a_client_that_knows_only_sums_answers_as_one_that_knows_all(seed, n, sc
     if not (game.alpha * x).any():
         x[0] = 0.5
     prices = paid * game.costs * rng.random(n)
-    board = _Board(list(range(n + 1)), list(range(1, n + 1)), rows, np.zeros(n + 1), sizes, game, 0.0)
+    board = Board(list(range(n + 1)), list(range(1, n + 1)), rows, np.zeros(n + 1), sizes, game, 0.0)
     replies = [offer.best_response() for offer in board.offers(prices, x).values()]
     assert replies == pytest.approx(game.best_response(prices, x), abs=1e-6)
 

@@ -54,8 +54,7 @@ _Question = TypeVar("_Question")
 class Participant(ABC):
     """What the mechanism needs to know of one client; built from the node's context for every message.
 
-    ``noise_key`` is a secret of the client. With it, being asked twice for one release gives the same noise
-    twice.
+    ``noise_key`` is a secret of the client: with it, whoever asks twice for one release gets the same noise.
     """
 
     noise_key: bytes | None = None

@@ -26,8 +26,8 @@ class Offer:
     """A price for one client, and the announced behaviour of all.
 
     ``own`` is the embedding that the client sent in and ``share`` its announced participation. ``noise`` is
-    ``D sum_i y_i^2 sigma_i^2`` over all clients and ``own_noise`` is ``D sigma_k^2``: both 0 without privacy
-    noise.
+    ``D sum_i y_i^2 sigma_i^2`` over all clients and ``own_noise`` is ``D sigma_k^2``; both are 0 where no
+    privacy noise was asked for.
     """
 
     price: float

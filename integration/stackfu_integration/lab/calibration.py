@@ -1,8 +1,8 @@
 """Measure the loss constant C: how much loss a squared embedding distance costs.
 
 The model's premise is ``f_i(w_j) - f_i(w_i) <= C ||mu_i - mu_j||^2`` for models ``w_i`` fitted to client i's
-data. Every pair of clients gives one point of that relation; C is the slope of the regression through the
-origin.
+data. Every pair of clients gives one point of that relation; C is the slope of the regression line through
+the origin.
 """
 
 from __future__ import annotations

@@ -177,8 +177,7 @@ class Experiment:
     def marked(self) -> tuple[np.ndarray[Any, Any], dict[int, int], np.ndarray[Any, Any]]:
         """Marked training inputs, where each training sample's is found among them, and marked test inputs.
 
-        One fixed part of the pool is marked, whatever the partition, so that it is extracted once for all
-        runs.
+        One fixed part of the pool is marked, whatever the partition, and extracted once for all runs.
         """
         trigger = trigger_for(self.dataset)
         rng = np.random.default_rng(0)

@@ -18,8 +18,7 @@ __all__ = ["autocast", "import_torchvision", "import_transformers", "resolve_dev
 
 # torchvision registers shape functions for its compiled operators while it is imported. When its binary was
 # built against CUDA libraries that this machine does not have, the operators do not exist and that
-# registration is what fails, although nothing here uses them. Their signatures are enough to let the import
-# finish.
+# registration is what fails, although nothing here uses them. With their signatures the import finishes.
 _OPERATORS = ("nms", "qnms")
 _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _declared: list[torch.library.Library] = []  # a Library undoes its definitions when it is collected
@@ -28,8 +27,7 @@ _declared: list[torch.library.Library] = []  # a Library undoes its definitions 
 def import_torchvision() -> ModuleType:
     """Import torchvision, also where its compiled operators cannot be loaded.
 
-    Models, datasets and transforms work either way; the detection operators stay unavailable in the second
-    case.
+    Models, datasets and transforms work either way; without its operators, detection does not.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -149,8 +149,7 @@ def _draw_quantities(
             return shares, attempt, False
         if attempt < retries:
             shares = rng.dirichlet(np.full(clients, beta))
-    # Lift small clients to the guaranteed size, taking from the others in proportion to what they have above
-    # it.
+    # Lift small clients to the guaranteed size; the others give in proportion to what they have above it.
     spare = np.maximum(shares - smallest, 0.0)
     return smallest + spare * ((1.0 - smallest * clients) / spare.sum()), retries, True
 
@@ -202,8 +201,7 @@ def dirichlet_partition(
     table = _fit_counts(shares[:, None] * mixtures, shares * n_train, pool_train.astype(float))
 
     counts_train = _guarantee(_round_within(table, pool_train), table, pool_train, min_train)
-    # One factor for all classes keeps every client's test mixture equal to its training mixture up to
-    # rounding.
+    # One factor for all classes keeps a client's test mixture equal to its training mixture up to rounding.
     held = counts_train.sum(0)
     factor = float(np.min(pool_test[held > 0] / held[held > 0]))
     wanted: FloatArray = counts_train.astype(np.float64) * factor

@@ -74,10 +74,10 @@ def local_train(
     ascend: bool = False,
     device: torch.device | None = None,
 ) -> int:
-    """Minimise (or with ``ascend`` maximise) the cross-entropy on ``data`` in place; return the samples
-    processed.
+    """Minimise the cross-entropy on ``data`` in place and return the number of samples processed.
 
-    The result depends on the model's weights, the data, the seed and the settings and on nothing else.
+    ``ascend`` maximises it instead. The result depends on the model's weights, the data, the seed and the
+    settings and on nothing else.
     """
     device = torch.device("cpu") if device is None else device
     head = _only_layer(model)

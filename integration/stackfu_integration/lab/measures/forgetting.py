@@ -15,8 +15,7 @@ __all__ = ["agreement", "backdoor_success", "membership_auc", "separation"]
 
 
 def separation(members: Tensor, strangers: Tensor) -> float:
-    """Area under the ROC curve: the probability that a member's score exceeds a stranger's, ties counting
-    half.
+    """Area under the ROC curve: how often a member's score exceeds a stranger's, ties counting half.
 
     >>> separation(torch.tensor([0.9, 0.8]), torch.tensor([0.1, 0.8]))
     0.875
@@ -39,8 +38,8 @@ def membership_auc(
 
     The score of a sample is the model's confidence in its true label; members are the removed clients'
     training samples, strangers their test samples, which come from the same mixture and were never trained on
-    (their class scores are in ``performance``). 0.5 is no leak; Retrain shows what
-    chance looks like on this data.
+    (their class scores are in ``performance``). 0.5 is no leak; Retrain shows what chance looks like on this
+    data.
     """
     clients = [federation.clients[i] for i in removed]
     members = [_confidence(logits_on(federation, weights, c.train.x), c.train.y) for c in clients]

@@ -1,12 +1,13 @@
 """V, S and Q in loss and in accuracy, per client and worst case.
 
-With ``f_i`` the loss on client i's own unseen data, ``F = sum_O n_i/n_O f_i`` and ``F_N = sum_N n_i/n_N
-f_i``:
+With ``f_i`` the loss on client i's own unseen data and its averages by data size over all clients and over
+the remaining ones, ``F = sum_O n_i/n_O f_i`` and ``F_N = sum_N n_i/n_N f_i``:
 
     V = F_N(w) - F_N(w_retrain)      S = F(w) - F(w_original)      Q_i = f_i(w) - f_i(w_original)
 
-and for accuracies ``a_i`` the same sums: ``V~ = A_N(w)``, ``S~ = A_O(w)``, ``Q~ = min_i (a_i(w) -
-a_i(w_original))``.
+and with the same averages ``A_O``, ``A_N`` of accuracies ``a_i``:
+
+    V~ = A_N(w)      S~ = A_O(w)      Q~ = min_i (a_i(w) - a_i(w_original))
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What a backbone is: a frozen prefix from raw inputs to tensors, and a trainable tail from there to
-features.
+"""What a backbone is: a frozen prefix from raw inputs to tensors, then a trainable tail up to features.
 
 The cut is placed by ``train``: ``"head"`` trains the softmax head alone (the tail is empty and the prefix
 yields the penultimate features), an integer ``k`` trains the last ``k`` blocks as well, ``"all"`` trains

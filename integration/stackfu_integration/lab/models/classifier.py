@@ -22,8 +22,7 @@ class Classifier(nn.Module):
         self.train(False)
 
     def train(self, mode: bool = True) -> Classifier:
-        """Stay in evaluation mode: no dropout and no batch statistics, so that a step is a function of its
-        batch.
+        """Stay in evaluation mode, so that a step is a function of its batch: no dropout, no batch statistics.
 
         Batch normalisation keeps its pretrained statistics. They are no parameters: averaging them over
         clients with different label mixtures is not what FedAvg does, and without them the parameter vector

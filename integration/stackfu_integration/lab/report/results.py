@@ -106,8 +106,7 @@ def collect(runs: Path, out: Path) -> list[Path]:
 
 
 def interval(values: list[float], level: float = 0.95) -> tuple[float, float]:
-    """Mean and half-width of Student's confidence interval over seeds; the half-width of one value is not a
-    number.
+    """Mean and half-width of Student's confidence interval over seeds; one value has no half-width (NaN).
 
     >>> mean, half = interval([1.0, 2.0, 3.0])
     >>> round(mean, 3), round(half, 3)

@@ -50,8 +50,8 @@ class UnlearningMethod(ABC):
         lost = int((~torch.isfinite(weights)).sum())
         if lost:
             raise ConvergenceError(
-                f"{self.name} diverged: {lost} of {weights.numel()} weights are no numbers; its learning rates are too "
-                "large for this model"
+                f"{self.name} diverged: {lost} of {weights.numel()} weights are no numbers; "
+                "its learning rates are too large for this model"
             )
         return Outcome(weights, effort, seconds)
 

@@ -97,11 +97,11 @@ class ParticipationRetraining(_Participation):
 
 @dataclass(frozen=True)
 class HeadFineTuning(_Participation):
-    """Freeze everything but the head of the trained model and train it on; ``rounds`` of 0 means as many
-    again.
+    """Freeze everything but the head of the trained model and train that on.
 
-    With a frozen tail the features do not change, so a client computes them once and trains the head on them:
-    the same result as running the whole model in every step, in a fraction of the time.
+    ``rounds`` of 0 are as many as the training had. With a frozen tail the features do not change, so a
+    client computes them once and trains the head on them: the same result as running the whole model in every
+    step, in a fraction of the time.
     """
 
     name: ClassVar[str] = "head-fine-tuning"

@@ -21,15 +21,14 @@ import numpy.typing as npt
 
 from .errors import InputError, StackfuError
 from .game import StackelbergGame
-from .geometry import Array
-from .result import Solution
+from .model.geometry import Array
+from .results import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from .embedding import MeanEmbeddings
-    from .leader.frontier import Frontier
-    from .result import Equilibria, Equilibrium
+    from .results import Equilibria, Equilibrium, Frontier
 
 __all__ = ["distance_map", "dynamics", "frontier", "level", "participation"]
 
@@ -62,10 +61,10 @@ def participation(result: Equilibrium | Solution, ax: Axes | None = None) -> Axe
             linewidths=0.8,
         )
     if game.count <= _LABELLED:
-        for k, number in enumerate(game.remaining):
+        for k, name in enumerate(game.names):
             gap = 3.0 + 0.5 * float(np.sqrt(area[k]))
             ax.annotate(
-                str(number),
+                name,
                 (distance[k], game.alpha[k]),
                 (gap, 0),
                 textcoords="offset points",
@@ -148,8 +147,8 @@ def dynamics(
     played: Array = np.array(list(islice(game.dynamics(payments, start, **options), rounds + 1)))
     lines = ax.plot(played, lw=1.4)
     if game.count <= 10:
-        for line, number in zip(lines, game.remaining, strict=True):
-            line.set_label(str(number))
+        for line, name in zip(lines, game.names, strict=True):
+            line.set_label(name)
         ax.legend(title="client", frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     ax.set_ylim(-0.03, 1.03)
     ax.yaxis.set_major_formatter(_percent())

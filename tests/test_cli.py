@@ -256,7 +256,7 @@ def test_embed_reads_all_formats_alike(run, tmp_path, ending):
     code, out, err = run("embed", path, "-o", tmp_path / "game.json", *arguments)
     assert (code, err) == (0, "")
     record = json.loads(out)
-    assert record["names"] == ["a", "b", "c"]
+    assert record["all_names"] == ["a", "b", "c"]
     assert record["removed"] == [1]
     game = sf.load(tmp_path / "game.json")
     emb = sf.MeanEmbeddings.from_samples([table[owner == name] for name in "abc"], bandwidth=1.5)

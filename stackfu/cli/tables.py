@@ -13,9 +13,8 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
-    from ..leader.frontier import Frontier
     from ..lemmas import LemmaReport
-    from ..result import Equilibria, Equilibrium, Solution
+    from ..results import Equilibria, Equilibrium, Frontier, Solution
 
 __all__ = [
     "clients_table",
@@ -71,7 +70,11 @@ def _table(title: str, *columns: str) -> Table:
 
 def game_line(game: StackelbergGame) -> str:
     """The game in a sentence."""
-    removed = ", ".join(map(str, game.removed)) if len(game.removed) <= 8 else f"{len(game.removed)} of them"
+    removed = (
+        ", ".join(map(game.called, game.removed))
+        if len(game.removed) <= 8
+        else f"{len(game.removed)} of them"
+    )
     return (
         f"{len(game.all_sizes)} clients with {game.all_sizes.sum():g} samples; "
         f"forgotten: {removed or 'nobody'}; remaining: {game.count} with {game.sizes.sum():g} samples."
@@ -79,7 +82,7 @@ def game_line(game: StackelbergGame) -> str:
 
 
 def clients_table(eq: Equilibrium, title: str) -> Table:
-    """A row a client: what it owns, what it is paid, what it does and what it gets."""
+    """One row per client: what it owns, what it is paid, what it does and what it gets."""
     game = eq.game
     low, high = game.thresholds(eq.participation)
     thresholds, roomy = (console().width >= width for width in (112, 90))  # what goes where there is no room
@@ -88,7 +91,7 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
     table = _table(title, *columns, *(["out below", "full above"] if thresholds else []))
     for k in range(min(game.count, MOST_ROWS)):
         row: list[str | Text] = [
-            str(game.remaining[k]),
+            str(game.who(k)),
             f"{game.sizes[k]:g}",
             *([number(game.heterogeneity[k])] if game.removed else []),
             number(game.costs[k]),
@@ -111,7 +114,7 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
 
 
 def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], title: str) -> Table:
-    """A row a mechanism."""
+    """One row per mechanism."""
     table = _table(title, "<payments", "spend", "data used", "server loss", "lower bound", "<status")
     for name, eq, solution in rows:
         bound = (
@@ -125,7 +128,7 @@ def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], t
 
 
 def equilibria_table(found: Equilibria, title: str) -> Table:
-    """A row an equilibrium."""
+    """One row per equilibrium."""
     table = _table(title, "", "data used", "taking part", "spend", "server loss", "residual", "<status")
     for i, eq in enumerate(found):
         table.add_row(
@@ -141,7 +144,7 @@ def equilibria_table(found: Equilibria, title: str) -> Table:
 
 
 def frontier_table(frontier: Frontier, title: str) -> Table:
-    """A row a budget."""
+    """One row per budget."""
     table = _table(title, "budget", "spend", "data used", "server loss", "lower bound", "<status")
     for solution, bound in zip(frontier, frontier.lower_bounds, strict=True):
         table.add_row(
@@ -156,7 +159,7 @@ def frontier_table(frontier: Frontier, title: str) -> Table:
 
 
 def lemmas_table(report: LemmaReport) -> Table:
-    """A row a statement: what is known of it for all games, and what it says about this one."""
+    """One row per statement: what is known of it for all games, and what it says about this one."""
     table = _table("The published statements at this game", "<statement", "<for all games", "<here")
     table.columns[2].no_wrap = False
     for row in report:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ..geometry import Array
+from ..model import Array, GameModel
 from .path import Path, follow_path, relevant_reluctance
 from .qp import level_profile
-
-if TYPE_CHECKING:
-    from ..game import StackelbergGame
 
 __all__ = ["level_curve"]
 
 
-def level_curve(
-    game: StackelbergGame, payments: Array, points: int = 80, upto: float = 1.0
-) -> tuple[Array, Array]:
+def level_curve(game: GameModel, payments: Array, points: int = 80, upto: float = 1.0) -> tuple[Array, Array]:
     """Totals s in (0, upto] by ascending order, and t(s) at them in units of squared distance.
 
     The ends of all pieces are there, exactly; wider pieces are filled by a convex solver at about ``points``

@@ -1,7 +1,7 @@
 """Payments with a certificate: global optimum by branch and bound over total participation.
 
 u_server depends on the mixture z alone, and for fixed total S and fixed volunteers the leader's problem is a small
-second-order cone program (:mod:`stackfu.leader.relaxation`). What is left is one number, S in (0, 1], and for each client
+second-order cone program (:mod:`stackfu.leader.certified.relaxation`). What is left is one number, S in (0, 1], and for each client
 at most one yes or no: is it a volunteer? Nodes are boxes of these. Each node is bounded from below by a cone program whose
 error falls with the square of the width in S; each node also proposes a point, which is played back exactly through the
 closed-form price of its profile. The incumbent starts at the equilibrium that arises without payments.
@@ -19,12 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConvergenceError, InfeasibleError
-from ..game import StackelbergGame
-from ..geometry import Array
-from ..profile import Profile
-from ..result import Status
-from .price import brackets, cheapest_payments
+from ...errors import ConvergenceError, InfeasibleError
+from ...model import Array, GameModel, Objective, Profile
+from ...model.price import brackets, cheapest_payments
+from ...results import Status
 from .relaxation import FREE, PAID, VOLUNTEER, Kind, LeaderProblem, Relaxation, RelaxedPoint
 
 #: Boxes narrower than this, relative to their S, are bounded by the tilted program.
@@ -33,22 +31,10 @@ NARROW = 1e-6
 #: What a client at full is paid beyond indifference, relative to its cost.
 FIRMNESS = 1e-10
 
-__all__ = ["Candidate", "Objective", "Run", "certified"]
+__all__ = ["Candidate", "Run", "search"]
 
 #: Relative part of the budget held back in the cone programs, so that rounding never overspends.
 SHRINKS = (1e-9, 1e-7, 1e-5)
-
-
-@dataclass(frozen=True)
-class Objective:
-    """What the leader minimises: ``loss_weight * loss + payment_weight * payment``, and its constraints."""
-
-    budget: float
-    payment_weight: float = 0.0
-    loss_weight: float = 1.0
-    loss_cap: float = np.inf
-    finite_sample: bool = False
-    floor: float = 0.0  # least total participation S
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +74,14 @@ class _Search:
     """State of one branch and bound run; works in normalised units inside, in the game's units outside."""
 
     def __init__(
-        self, game: StackelbergGame, objective: Objective, gap: float = 0.0, time_limit: float = np.inf
+        self, game: GameModel, objective: Objective, gap: float = 0.0, time_limit: float = np.inf
     ) -> None:
         self.deadline = time.perf_counter() + time_limit
         self.game, self.objective = game, objective
         self.problem = LeaderProblem.of(
             game,
             budget=objective.budget,
-            loss_cap=objective.loss_cap,
+            loss_cap=objective.max_loss,
             loss_weight=objective.loss_weight,
             payment_weight=objective.payment_weight,
             finite_sample=objective.finite_sample,
@@ -176,15 +162,13 @@ class _Search:
     def _candidate(self, profile: Profile, payments: Array) -> Candidate | None:
         """A profile with payments that induce it, unless it breaks a constraint."""
         game, objective = self.game, self.objective
-        if profile.total < objective.floor * (1.0 - 1e-12):
+        if profile.total < objective.min_total * (1.0 - 1e-12):
             return None
         spend = float(payments @ profile.x)
         if spend > objective.budget * (1.0 + 1e-12):
             return None
-        loss = game.server_loss(profile.x)
-        if objective.finite_sample:
-            loss += game.finite_sample_penalty(profile.x)
-        if loss > objective.loss_cap * (1.0 + 1e-12):
+        loss = game.loss_of(profile, objective.finite_sample)
+        if loss > objective.max_loss * (1.0 + 1e-12):
             return None
         return Candidate(profile.x, payments, spend, loss, self.value(loss, spend))
 
@@ -219,7 +203,9 @@ class _Search:
         for step in range(30):
             share = 1.0 if step == 0 else 0.5 * (low + high)
             z = (1.0 - share) * origin + share * ideal
-            total = max(float((p.squared_distances(z) / p.theta).max()) * (1 + 1e-12), self.objective.floor)
+            total = max(
+                float((p.squared_distances(z) / p.theta).max()) * (1 + 1e-12), self.objective.min_total
+            )
             fits = total * float((z / p.alpha).max()) <= 1.0 and self.offer(total * z / p.alpha)
             if fits and step == 0:
                 return
@@ -261,7 +247,9 @@ class _Search:
         x, paid = self.best.x, self.best.payments
         decided = np.where((x == 1) & (paid == 0), VOLUNTEER, PAID).astype(np.int8)
         total = float(self.game.alpha @ x)
-        low = max(total - 1e-3, self.objective.floor, float(self.problem.alpha[decided == VOLUNTEER].sum()))
+        low = max(
+            total - 1e-3, self.objective.min_total, float(self.problem.alpha[decided == VOLUNTEER].sum())
+        )
         point = self.program("wide", decided).solve(low, min(total + 1e-3, 1.0), decided, penalty=30.0)
         return point.budget_price * self.problem.unit_loss / self.problem.unit_payment
 
@@ -306,8 +294,8 @@ class _Search:
         return [(node.low, middle, node.decided), (middle, node.high, node.decided)]
 
 
-def certified(
-    game: StackelbergGame,
+def search(
+    game: GameModel,
     objective: Objective,
     *,
     gap: float,
@@ -318,41 +306,41 @@ def certified(
 ) -> Run:
     """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
     began = time.perf_counter()
-    search = _Search(game, objective, gap, time_limit)
-    unit = search.problem.unit_loss
-    nearest = search.problem.nearest_loss * unit
-    if game.lam_v + game.lam_s > 0 and nearest > objective.loss_cap * (1 + 1e-9):
+    state = _Search(game, objective, gap, time_limit)
+    unit = state.problem.unit_loss
+    nearest = state.problem.nearest_loss * unit
+    if game.loss.weight > 0 and nearest > objective.max_loss * (1 + 1e-9):
         raise InfeasibleError(
-            f"a loss of at most {objective.loss_cap:g} is out of reach whatever the budget: no mixture of the remaining "
+            f"a loss of at most {objective.max_loss:g} is out of reach whatever the budget: no mixture of the remaining "
             f"clients' data has a loss below {nearest:.6g}"
         )
     for x in starts:
-        if (search.offer(x) or search.offer_unpaid(x)) and objective.loss_weight:
-            search.blend(x)
+        if (state.offer(x) or state.offer_unpaid(x)) and objective.loss_weight:
+            state.blend(x)
     history: list[dict[str, Any]] = []
     status = Status.CERTIFIED
     heap: list[tuple[float, int, _Node]] = []
     counter = 0
     closed_bound = np.inf  # least bound among the nodes set aside: within the gap, or too small to split
     current_bound = (
-        search.problem.least_loss
+        state.problem.least_loss
     )  # of the box being worked on, in no list: an interrupt must not lose it
 
     def lower() -> float:
-        best = np.inf if search.best is None else search.best.value
+        best = np.inf if state.best is None else state.best.value
         return min([heap[0][0] * unit if heap else np.inf, closed_bound * unit, current_bound * unit, best])
 
     def target() -> float:
-        return np.inf if search.best is None else (search.best.value - gap) / unit
+        return np.inf if state.best is None else (state.best.value - gap) / unit
 
     try:
-        if search.best is not None and search.problem.least_loss * unit >= search.best.value - gap:
-            bound = min(search.problem.least_loss * unit, search.best.value)
-            return Run(search.best, bound, search.shadow_price(), (), status, 0, tuple(search.pool))
-        root = search.node(objective.floor, 1.0, np.zeros(game.count, dtype=np.int8), -np.inf, target())
+        if state.best is not None and state.problem.least_loss * unit >= state.best.value - gap:
+            bound = min(state.problem.least_loss * unit, state.best.value)
+            return Run(state.best, bound, state.shadow_price(), (), status, 0, tuple(state.pool))
+        root = state.node(objective.min_total, 1.0, np.zeros(game.count, dtype=np.int8), -np.inf, target())
         heapq.heappush(heap, (root.bound, counter, root))
         current_bound = np.inf
-        search.propose(root)
+        state.propose(root)
         while heap and heap[0][0] < target():
             elapsed = time.perf_counter() - began
             if elapsed > time_limit:
@@ -366,12 +354,12 @@ def certified(
             if node.high - node.low < 1e-9 * node.high and not (node.decided == FREE).any():
                 closed_bound, current_bound = min(closed_bound, node.bound), np.inf
                 continue
-            for low, high, decided in search.split(node):
-                child = search.node(low, high, decided, node.bound, target())
+            for low, high, decided in state.split(node):
+                child = state.node(low, high, decided, node.bound, target())
                 counter += 1
                 if child.bound < target():
                     heapq.heappush(heap, (child.bound, counter, child))
-                    search.propose(child)
+                    state.propose(child)
                 else:
                     closed_bound = min(closed_bound, child.bound)
             current_bound = np.inf
@@ -380,7 +368,7 @@ def certified(
                 "interval": (node.low, node.high),
                 "undecided": int((node.decided == FREE).sum()),
                 "lower": lower(),
-                "upper": np.inf if search.best is None else search.best.value,
+                "upper": np.inf if state.best is None else state.best.value,
                 "seconds": time.perf_counter() - began,
             }
             history.append(record)
@@ -388,7 +376,7 @@ def certified(
                 callback(record)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    if search.best is None:
+    if state.best is None:
         if status is Status.CERTIFIED and not heap and closed_bound == np.inf:
             raise InfeasibleError(
                 "no payments satisfy the constraints: every box of total participation was refuted"
@@ -399,5 +387,5 @@ def certified(
             else status.name.lower().replace("_", " ")
         )
         raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({why})")
-    bound = min(lower(), search.best.value)
-    return Run(search.best, bound, search.shadow_price(), tuple(history), status, counter, tuple(search.pool))
+    bound = min(lower(), state.best.value)
+    return Run(state.best, bound, state.shadow_price(), tuple(history), status, counter, tuple(state.pool))

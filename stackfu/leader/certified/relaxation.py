@@ -1,8 +1,8 @@
 """Second-order cone relaxations of the leader's problem on an interval of total participation.
 
-Units. Squared distances are divided by ``scale``, the largest one; losses by ``(lam_v + lam_s) scale``; payments by
-``2 lam scale``; ``theta_k = kappa_k / (2 lam scale)``. The origin is the point the server would like the mixture to be at,
-the mean of ``mu_N`` and ``mu_O`` weighted by lam_v and lam_s (projected onto the clients' span), so that with
+Units. Squared distances are divided by ``scale``, the largest one; losses by the sum of their weights times ``scale``; payments
+by ``2 lam scale``; ``theta_k = kappa_k / (2 lam scale)``. The origin is the point the server would like the mixture to be at,
+the weighted mean of the loss's targets (projected onto the clients' span), so that with
 ``tau = ||m||^2`` the leader minimises ``tau + const`` over z in the simplex and S, subject to
 
     S z_k <= alpha_k                                                         nobody brings more than it has
@@ -43,8 +43,7 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import nnls
 
-from ..game import StackelbergGame
-from ..geometry import Array
+from ...model import Array, GameModel
 
 __all__ = ["FREE", "PAID", "VOLUNTEER", "LeaderProblem", "Relaxation", "RelaxedPoint"]
 
@@ -72,14 +71,14 @@ class LeaderProblem:
     loss_cap: float  # normalised bound on the server's loss, may be inf
     loss_weight: float  # weight of the server's loss in the objective, 0 or 1
     payment_weight: float  # weight of the payment in the objective, normalised
-    unit_loss: float  # (lam_v + lam_s) scale, or 2 lam scale if that is zero
+    unit_loss: float  # the loss's weight times scale, or 2 lam scale if that is zero
     unit_payment: float  # 2 lam scale
     reach: Array  # largest squared distance of each client to another
 
     @classmethod
     def of(
         cls,
-        game: StackelbergGame,
+        game: GameModel,
         *,
         budget: float = np.inf,
         loss_cap: float = np.inf,
@@ -94,12 +93,10 @@ class LeaderProblem:
         values, vectors = np.linalg.eigh(gram)
         keep = values > 1e-15 * max(values[-1], 0.0) * len(values)
         roots = np.sqrt(values[keep])
-        pull, square = geometry.original
-        server = game.lam_v + game.lam_s
+        server, pull, square = game.loss_centre
         unit_payment = 2.0 * game.lam * scale
         unit_loss = server * scale if server > 0 else unit_payment
-        share = game.lam_s / server if server > 0 else 0.0
-        target = share * (vectors[:, keep].T @ pull) / (roots * scale)
+        target = (vectors[:, keep].T @ pull) / (roots * scale)
         factor = vectors[:, keep] * roots - target
         noise = np.zeros(game.count)
         if finite_sample and server > 0:
@@ -109,7 +106,7 @@ class LeaderProblem:
             theta=game.kappa / unit_payment,
             factor=np.ascontiguousarray(factor),
             diagonal=np.einsum("ij,ij->i", factor, factor),
-            constant=max(share * square / scale - float(target @ target), 0.0),
+            constant=max(square / scale - float(target @ target), 0.0),
             noise=noise,
             budget=budget / unit_payment,
             loss_cap=loss_cap / unit_loss,

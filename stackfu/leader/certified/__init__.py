@@ -1,0 +1,5 @@
+"""Payments with a certificate: the global optimum within a budget, and a lower bound that no payments can beat."""
+
+from .mechanism import certified
+
+__all__ = ["certified"]

@@ -5,26 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from stackfu.result import Solution
+from stackfu.results import Solution
 
 __all__ = ["solution_summary"]
 
 
 def solution_summary(solution: Solution) -> dict[str, Any]:
-    """Return what a solution says, in numbers and words that JSON can hold; an absent bound is ``None``."""
-    equilibrium = solution.equilibrium
+    """Return the figures of a solution that JSON can hold; a bound that is not finite is ``None``.
+
+    Payments and participation are left to the caller, who knows the clients' numbers.
+    """
+    found = solution.summary()
+    equilibrium = found["equilibrium"]
     return {
-        "status": solution.status.name,
+        "status": found["status"],
         "meaning": solution.status.value,
-        "server_loss": float(solution.server_loss),
-        "objective": float(solution.objective),
-        "lower_bound": _finite(solution.lower_bound),
-        "gap": _finite(solution.gap),
-        "spend": float(solution.spend),
-        "regret": float(equilibrium.regret),
-        "residual": float(equilibrium.residual),
-        "uniqueness": equilibrium.uniqueness.name,
-        "total": float(equilibrium.total),
+        **{name: float(found[name]) for name in ("server_loss", "objective", "spend")},
+        **{name: _finite(found[name]) for name in ("lower_bound", "gap")},
+        **{name: float(equilibrium[name]) for name in ("regret", "residual", "total")},
+        "uniqueness": equilibrium["uniqueness"],
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from stackfu.errors import InputError
-from stackfu_integration.lab.mechanisms import CERTIFIED, check_leader_method
+from stackfu_integration.lab.mechanisms import CERTIFIED, known_options
 
 __all__ = ["Terms"]
 
@@ -25,7 +25,7 @@ class Terms:
     the removed data, or ``"continue"`` from the trained one. ``finite_sample`` lets the loss know how many
     samples take part, so that money left over buys data, and ``min_total`` is a floor on the share of the
     remaining data that takes part. ``tolerance`` is the largest difference in shares that counts as not
-    moving. ``method`` is one of the leader's mechanisms.
+    moving. ``method`` is a mechanism registered with stackfu.
     """
 
     budget: float | None = None
@@ -68,7 +68,7 @@ class Terms:
             raise InputError(
                 "unlearning", f"must be one of {', '.join(get_args(Unlearning))}", value=self.unlearning
             )
-        check_leader_method(self.method)
+        known_options(self.method)  # refuses what nobody registered
         if self.announcements < 1:
             raise InputError("announcements", "must be at least 1", value=self.announcements)
         if not 0 < self.damping <= 1:

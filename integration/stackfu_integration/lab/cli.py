@@ -127,13 +127,14 @@ def _warm_up() -> None:
 
     from stackfu.embedding import MeanEmbeddings
     from stackfu.game import StackelbergGame
-    from stackfu_integration.lab.mechanisms import leader_methods
+    from stackfu_integration.lab.mechanisms import BUDGETED
+    from stackfu_integration.lab.payments import plan_payments
 
     rng = np.random.default_rng(0)
     samples = [(rng.normal(size=(20, 3)) + i).astype(np.float32) for i in range(5)]
     game = StackelbergGame(MeanEmbeddings.from_samples(samples, bandwidth="median"), [20] * 5, removed=(0,))
-    for method in leader_methods():
-        game.solve(0.5 * game.full_participation_price, method)  # type: ignore[arg-type]
+    for mechanism in BUDGETED:
+        plan_payments(game, mechanism, 0.5 * game.full_participation_price)
 
 
 @app.command()

@@ -1,7 +1,8 @@
 """The mechanisms that the lab compares, by name: what each asks of stackfu, and what tables and figures call it.
 
-Whoever needs a mechanism's name, its order or its label reads it here; whoever needs to know which methods
-stackfu's leader has asks :func:`leader_methods`.
+Whoever needs a mechanism's name, its order or its label reads it here. Which methods there are at all is for
+stackfu's registry to say (``stackfu.register_mechanism``): :func:`mechanism` knows every name that is registered
+there, with the name as its label.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ __all__ = [
     "MECHANISMS",
     "UNIFORM",
     "Mechanism",
-    "check_leader_method",
-    "leader_methods",
+    "known_options",
     "mechanism",
 ]
 
@@ -32,23 +32,18 @@ UNIFORM = "uniform"
 HAIPO = "haipo"
 CERTIFIED = "certified"
 CERTIFIED_FINITE = "certified-finite"
+_OTHER_COLOUR = "#56b4e9"
 
-_LEADER = (CERTIFIED, HAIPO, UNIFORM)
 
+def known_options(method: str) -> frozenset[str]:
+    """Options that a method of ``StackelbergGame.solve`` knows; a method that is not registered is refused.
 
-def leader_methods() -> tuple[str, ...]:
-    """Names that ``StackelbergGame.solve`` knows as a method.
-
-    >>> leader_methods()
-    ('certified', 'haipo', 'uniform')
+    >>> "time_limit" in known_options("certified"), "time_limit" in known_options("uniform")
+    (True, False)
     """
-    return _LEADER
+    from stackfu.leader import mechanisms  # reports need the names alone, and no solver
 
-
-def check_leader_method(method: str, argument: str = "method") -> None:
-    """Refuse a method that the leader does not have."""
-    if method not in leader_methods():
-        raise InputError(argument, f"must be one of {', '.join(leader_methods())}", value=method)
+    return mechanisms.mechanism(method).options
 
 
 @dataclass(frozen=True)
@@ -90,11 +85,16 @@ BUDGETED: tuple[str, ...] = tuple(name for name, m in MECHANISMS.items() if m.me
 
 
 def mechanism(name: str) -> Mechanism:
-    """Return a mechanism by name.
+    """Return a mechanism by name: one of the lab's own, or any that is registered with stackfu.
 
     >>> mechanism("haipo").label
     'HAIPO'
     """
-    if name not in MECHANISMS:
-        raise InputError("mechanism", f"must be one of {', '.join(MECHANISMS)}", value=name)
-    return MECHANISMS[name]
+    if name in MECHANISMS:
+        return MECHANISMS[name]
+    from stackfu.leader import mechanism_names
+
+    if name not in mechanism_names():
+        known = dict.fromkeys((*MECHANISMS, *mechanism_names()))
+        raise InputError("mechanism", f"must be one of {', '.join(known)}", value=name)
+    return Mechanism(name, name, name, _OTHER_COLOUR, name)

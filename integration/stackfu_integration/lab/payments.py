@@ -119,7 +119,7 @@ def plan_payments(game: StackelbergGame, mechanism: str, budget: float) -> Payme
             "lower_bound": None,
         }
     else:
-        solution = game.solve(budget, chosen.method, **chosen.options)  # type: ignore[arg-type]
+        solution = game.solve(budget, chosen.method, **chosen.options)
         participation, payments = np.asarray(solution.participation), np.asarray(solution.payments)
         found = solution_summary(solution)
     return PaymentPlan(

@@ -9,7 +9,7 @@ from stackfu.errors import StackfuError
 from stackfu_integration.flower.events import GameFounded, GameSolved, PriceOffered
 from stackfu_integration.flower.phases.session import Removal
 from stackfu_integration.flower.terms import Terms
-from stackfu_integration.lab.mechanisms import CERTIFIED
+from stackfu_integration.lab.mechanisms import known_options
 from stackfu_integration.summary import solution_summary
 
 __all__ = ["ATTEMPTS", "PHASE", "make_offers", "run"]
@@ -47,7 +47,7 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
         limit = ledger.need(removal.name, GameFounded).budget
     board = removal.board()
     began = time.perf_counter()
-    solution = board.game.solve(limit, terms.method, **_options(terms))  # type: ignore[arg-type]
+    solution = board.game.solve(limit, terms.method, **_options(terms))
     seconds = time.perf_counter() - began
     summary = solution_summary(solution)
     solved = GameSolved(
@@ -67,12 +67,11 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
 
 
 def _options(terms: Terms) -> dict[str, Any]:
-    """Options of the leader that the terms speak of; only the certified one has them."""
-    if terms.method != CERTIFIED:
-        return {}
-    options: dict[str, Any] = {"time_limit": terms.time_limit}
+    """What the terms say about the solution, as far as the mechanism has an option for it."""
+    stated: dict[str, Any] = {"time_limit": terms.time_limit}
     if terms.finite_sample:
-        options["finite_sample"] = True
+        stated["finite_sample"] = True
     if terms.min_total > 0:
-        options["min_total"] = terms.min_total
-    return options
+        stated["min_total"] = terms.min_total
+    known = known_options(terms.method)
+    return {name: value for name, value in stated.items() if name in known}

@@ -26,6 +26,7 @@ from stackfu_integration.lab.federation import (
 )
 from stackfu_integration.lab.measures.forgetting import separation
 from stackfu_integration.lab.models import Classifier, Identity
+from stackfu_integration.lab.unlearning.participation import SHARE_STREAM
 
 __all__ = [
     "LabParticipant",
@@ -34,8 +35,6 @@ __all__ = [
     "read_arrays",
     "write_arrays",
 ]
-
-_SHARE = 31  # the stream from which unlearning methods of the lab draw a client's share of its samples
 
 
 @lru_cache(maxsize=4)
@@ -149,7 +148,7 @@ class LabParticipant(Participant):
     def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
         """Train one round on the share that the seed draws."""
         seed, number = setting(config, "seed", int), setting(config, "server-round", int) - 1
-        data = self._data.train.share(share, client_seed(seed, self.client, 0, _SHARE))
+        data = self._data.train.share(share, client_seed(seed, self.client, 0, SHARE_STREAM))
         model = self._model(arrays)
         local_train(model, data, client_seed(seed, self.client, number), self.settings)
         return read_arrays(model), len(data)

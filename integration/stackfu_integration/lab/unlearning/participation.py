@@ -22,9 +22,9 @@ from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.models.classifier import read_weights, write_weights
 from stackfu_integration.lab.unlearning.base import UnlearningMethod
 
-__all__ = ["HeadFineTuning", "ParticipationRetraining", "participants"]
+__all__ = ["SHARE_STREAM", "HeadFineTuning", "ParticipationRetraining", "participants"]
 
-_SHARE = 31  # seed stream
+SHARE_STREAM = 31  # of seeds, from which a client's share of its samples is drawn
 
 
 def participants(
@@ -50,7 +50,7 @@ def participants(
         )
     drawn = {
         client: trained.federation.clients[client].train.share(
-            float(share), client_seed(seed, client, 0, _SHARE)
+            float(share), client_seed(seed, client, 0, SHARE_STREAM)
         )
         for client, share in sorted(shares.items())
         if share > min_share

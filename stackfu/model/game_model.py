@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from .data import GameData, vector
 from .geometry import Array, GramGeometry, frozen
+from .impacts import Impacts, predicted_impacts
 from .price import cheapest_payments
 from .profile import Profile
 from .responses import best_responses, inclinations, regrets, violation
@@ -102,6 +103,17 @@ class GameModel(GameData):
     def client_impacts(self, participation: npt.ArrayLike) -> Array:
         """``u_k = lam d_k^2``, the drift each client suffers."""
         return self.lam * self.profile(participation).to_clients
+
+    def impacts(self, participation: npt.ArrayLike) -> Impacts:
+        """Predicted changes in loss against the original federation, see :mod:`stackfu.model.impacts`.
+
+        >>> import numpy as np, stackfu as sf
+        >>> emb = sf.MeanEmbeddings.from_features(np.eye(3))
+        >>> game = sf.StackelbergGame(emb, [100, 100, 100], removed=[0], sampling_constant=10.0)
+        >>> game.impacts([1.0, 1.0]).clients.round(4)
+        array([-0.15, -0.15])
+        """
+        return predicted_impacts(self, self.profile(participation), self.calibrated)
 
     def client_utilities(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
         """``U_k = (p_k - c_k) x_k - lam d_k^2``."""

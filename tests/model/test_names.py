@@ -14,7 +14,9 @@ NAMES = ["Leeds", "York", "Hull", "Bath 2", "Bath 10"]
 def game(**options):
     points = np.random.default_rng(0).normal(size=(5, 3))
     return sf.StackelbergGame(
-        sf.MeanEmbeddings.from_features(points), [4, 3, 2, 1, 5], **{"names": NAMES, "removed": "Leeds", **options}
+        sf.MeanEmbeddings.from_features(points),
+        [4, 3, 2, 1, 5],
+        **{"names": NAMES, "removed": "Leeds", **options},
     )
 
 

@@ -14,6 +14,7 @@ ROOMS = (
     ("errors", "atomic"),
     ("embedding",),
     ("model",),
+    ("calibration",),
     ("results",),
     ("judging",),
     ("followers",),

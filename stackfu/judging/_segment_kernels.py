@@ -1,7 +1,7 @@
 """Compiled arithmetic of :mod:`stackfu.judging.completeness`: values with proved error bounds.
 
-Every number here is a sum of products of non-negative numbers, or a difference of two such sums, so its error is at most ``rho`` times the
-sum of their sizes; ``rho`` covers all roundings from the stored binary numbers on (see :func:`stackfu.judging.completeness.roundings`).
+Every number here is a sum of products of non-negative numbers, or a difference of two such sums, so its error is at most ``rho``
+times the sum of their sizes; ``rho`` covers all roundings from the stored binary numbers on.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ UNDECIDED, ABOVE, BELOW = 0, 1, 2
 
 @njit(cache=True)
 def weigh(distances, slack, alpha, x):
-    """Of a profile: its total, ``D y`` with its size, ``y' D y`` is left to pairs; ``slack`` is what distances may be off, over rho."""
+    """Amounts, total, ``D y`` and its size of a profile; ``slack`` is what distances may be off beyond rounding, over rho."""
     N = len(alpha)
     y = alpha * x
     total = 0.0
@@ -69,7 +69,7 @@ def pair(ya, sa, da, za, yb, sb, db, zb, out, size):
 
 @njit(cache=True)
 def inclinations(y, s, d, z, w, a, rho, low, high, drift):
-    """Bounds of ``s^2 g_k`` along a segment by its Bernstein coefficients, degree 6: (N, 7) lower and upper, and of ``s^2 d_k^2`` above.
+    """Bounds of ``s^2 g_k`` along a segment by Bernstein coefficients of degree 6, lower and upper, and of ``s^2 d_k^2`` above.
 
     ``y, s, d, z`` hold the three control profiles: amounts, totals, ``D y`` and its size.
     """
@@ -122,7 +122,7 @@ def most_inside(y, bound):
 
 @njit(cache=True)
 def radius(y, s, bound, low, high, rho, defect):
-    """A bound on ``||m~ - m||`` for every equilibrium whose total the segment passes: its square is half the gap (plus ``2 defect``)."""
+    """A bound on ``||m~ - m||`` for every equilibrium whose total the segment passes: ``sqrt(gap / 2 + 2 defect)``."""
     N = len(bound)
     level = most_inside(y, bound)
     smallest = min(s[0], min(s[1], s[2])) * (1.0 - rho)
@@ -146,8 +146,8 @@ def radius(y, s, bound, low, high, rho, defect):
 def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place):
     """Whether an equilibrium can have a total that the segment passes; ``place`` says where each client must then be (-1, 0, 1).
 
-    With the mixture within r of the candidate's, ``s^2 g_k`` moves by at most ``s^2 (r^2 + 2 r d_k)``. Who wants more brings all it may, who
-    wants less brings nothing: the total lies between what the first bring and what all but the second bring.
+    With the mixture within r of the candidate's, ``s^2 g_k`` moves by at most ``s^2 (r^2 + 2 r d_k)``. Who wants more brings all it
+    may, who wants less brings nothing: the total lies between what the first bring and what all but the second bring.
     """
     N = len(bound)
     inclinations(y, s, d, z, w, a, rho, low, high, drift)
@@ -178,7 +178,7 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place):
 
 @njit(cache=True)
 def walk(chain, distances, slack, alpha, caps, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius):
-    """Follow the chain's segments, halving those that decide nothing; returns how many leaves stay undecided, -1 if they are too many.
+    """Follow the chain, halving segments that decide nothing; how many leaves stay undecided, -1 if they are too many.
 
     ``leaves`` gets the three control profiles of every undecided leaf, in the order of the chain.
     """

@@ -1,29 +1,30 @@
 """That no equilibrium is missing, and that there is only one: checked from a chain of profiles that the solver leaves.
 
-**What a chain shows.** Let y* be any equilibrium with total s and mixture z*, and z~ any other mixture that the caps allow at the same
-total. With ``g_k(z) = d_k^2(z) + a / (2 s) - s w_k`` the equilibrium conditions give ``sum_k (z~_k - z*_k) g_k(z*) <= 0``, and what z~ falls
-short of a best response to itself, its *gap*, ``sum_k (z*_k - z~_k) g_k(z~) <= gap``. Their sum is ``2 ||m~ - m*||^2 <= gap``. So every
-equilibrium at total s has its mixture embedding within ``r = sqrt(gap / 2)`` of the candidate's, hence ``d_k^2`` within ``r^2 + 2 r d_k``, and
+**What a chain shows.** Let y* be any equilibrium with total s and mixture z*, and z~ any other mixture that the caps allow at
+the same total. With ``g_k(z) = d_k^2(z) + a / (2 s) - s w_k`` the equilibrium conditions give
+``sum_k (z~_k - z*_k) g_k(z*) <= 0``, and what z~ falls short of a best response to itself, its *gap*, gives
+``sum_k (z*_k - z~_k) g_k(z~) <= gap``. Their sum is ``2 ||m~ - m*||^2 <= gap``. So every equilibrium at total s has its mixture
+embedding within ``r = sqrt(gap / 2)`` of the candidate's, hence ``d_k^2`` within ``r^2 + 2 r d_k``, and
 
     who wants more there (g_k > 0 on the whole ball) brings all it may, who wants less (g_k < 0) brings nothing.
 
 If those who want more own more than s, or all but those who want less own less than s, *no equilibrium has total s*. Nothing is
 assumed about the candidate: a bad one decides nothing.
 
-**The chain** ``X_0, X_1, ..., X_2K`` holds participation profiles. ``X_2i, X_2i+1, X_2i+2`` are the Bernstein control points of a quadratic
-curve of profiles; totals change continuously along it and neighbours share their ends, so all totals between the first and the last
-are passed. ``s^2 g_k`` is then a polynomial of degree 6 that its own Bernstein coefficients enclose, a whole segment at a time;
-segments that decide nothing are halved. Above the first total nothing is possible because everybody already takes part (or by
-``s w_k > max_j D_jk`` for all k), below the last one because two clients i, j always have ``d_i + d_j >= sqrt(D_ij)``, so one of them wants
-more as long as ``s < D_ij / (sqrt(w_i) + sqrt(w_j))^2``, and owns more than s.
+**The chain** ``X_0, X_1, ..., X_2K`` holds participation profiles. ``X_2i, X_2i+1, X_2i+2`` are the Bernstein control points of a
+quadratic curve of profiles; totals change continuously along it and neighbours share their ends, so all totals between the
+first and the last are passed. ``s^2 g_k`` is then a polynomial of degree 6 that its own Bernstein coefficients enclose, a whole
+segment at a time; segments that decide nothing are halved. Above the first total nothing is possible because everybody
+already takes part (or because ``s w_k > max_j D_jk`` for all k), below the last one because two clients i, j always have
+``d_i + d_j >= sqrt(D_ij)``, so one of them wants more as long as ``s < D_ij / (sqrt(w_i) + sqrt(w_j))^2``, and owns more than s.
 
-**Where it cannot be decided** there may be equilibria. There the clients that are not sure (A) must hold at most one solution: with everybody
-else at a bound, two equilibria y, y' would have ``sum_A (y_k - y'_k)(g_k(y) - g_k(y')) >= 0``; impossible if the symmetric part of the
-Jacobian ``-(2/S) <mu_k - m, mu_j - m> - w_k - a / (2 S^2)`` is negative definite, and, if all of A are proved to be strictly
-inside (their ``g_k`` then vanish), as soon as it is regular.
+**Where it cannot be decided** there may be equilibria. There the clients that are not sure (A) must hold at most one solution:
+with everybody else at a bound, two equilibria y, y' would have ``sum_A (y_k - y'_k)(g_k(y) - g_k(y')) >= 0``; impossible if the
+symmetric part of the Jacobian ``-(2/S) <mu_k - m, mu_j - m> - w_k - a / (2 S^2)`` is negative definite, and, if all of A are
+proved to be strictly inside (their ``g_k`` then vanish), as soon as it is regular.
 
-Rounding: values carry proved error bounds (:mod:`stackfu.judging._segment_kernels`), relative to the sizes of what is added up, so that
-clients of very different sizes and outliers far away are judged by their own terms.
+Rounding: values carry proved error bounds (:mod:`stackfu.judging._segment_kernels`), relative to the sizes of what is added up,
+so that clients of very different sizes and outliers far away are judged by their own terms.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..model import Array, GameModel
 
-__all__ = ["Completeness", "check_complete"]
+__all__ = ["Completeness", "check_complete", "squared_distances"]
 
 #: Unit roundoff.
 U = float(np.finfo(np.float64).eps) / 2
@@ -121,8 +122,8 @@ class _Exact:
         self.count = N = game.count
         self.alpha, self.caps = np.array(game.alpha), np.array(caps)
         self.bound = self.alpha * self.caps
-        self.w, self.a = np.array(game.reluctance_under(payments)), float(game.__dict__.get("sampling", 0.0))
-        self.distances, error, terms, self.defect = _distances(game)
+        self.w, self.a = np.array(game.reluctance_under(payments)), game.sampling
+        self.distances, error, terms, self.defect = squared_distances(game)
         # shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products
         self.rho = (6 * N + terms + 64) * U
         self.slack = error / self.rho + SMALLEST
@@ -199,7 +200,9 @@ class _Exact:
             if len(inside) != 1:
                 word = "no equilibrium was found" if not inside else f"{len(inside)} equilibria were found"
                 return Completeness(
-                    False, tuple(brackets), f"{word} with a total between {low:.9g} and {high:.9g}, where some may be"
+                    False,
+                    tuple(brackets),
+                    f"{word} with a total between {low:.9g} and {high:.9g}, where some may be",
                 )
             left.remove(inside[0])
             reason = self.several(group)
@@ -209,7 +212,9 @@ class _Exact:
                 )
         if left:
             return Completeness(
-                False, tuple(brackets), f"no equilibrium can have a total of {left[0]:.9g}, as one is said to have"
+                False,
+                tuple(brackets),
+                f"no equilibrium can have a total of {left[0]:.9g}, as one is said to have",
             )
         word = "equilibrium" if len(brackets) == 1 else "equilibria"
         message = f"every total was followed; {len(brackets)} {word}, no other is possible"
@@ -232,8 +237,12 @@ class _Exact:
         joint, joint_size = float(y @ spread), float(y @ size)
         D, E = self.distances[np.ix_(unsure, unsure)], self.slack[np.ix_(unsure, unsure)]
         # <mu_k - m, mu_j - m> = ((D y)_k / S + (D y)_j / S - y'Dy / S^2 - D_kj) / 2
-        inner = 0.5 * (spread[unsure][:, None] / total + spread[unsure][None, :] / total - joint / total**2 - D)
-        scale = 0.5 * (size[unsure][:, None] / total + size[unsure][None, :] / total + joint_size / total**2 + D + E)
+        inner = 0.5 * (
+            spread[unsure][:, None] / total + spread[unsure][None, :] / total - joint / total**2 - D
+        )
+        scale = 0.5 * (
+            size[unsure][:, None] / total + size[unsure][None, :] / total + joint_size / total**2 + D + E
+        )
         drift = np.sqrt(np.maximum(np.diag(inner) + 4.0 * self.rho * np.diag(scale) + 2.0 * self.defect, 0.0))
         moved = reach * (drift[:, None] + drift[None, :]) + reach**2 + 4.0 * self.defect
         error = 4.0 * self.rho * scale + moved * (1.0 + 16.0 * self.rho)
@@ -241,7 +250,9 @@ class _Exact:
         middle = 0.5 * (1.0 / S_low + 1.0 / S_high)
         half = 0.5 * (1.0 / S_low - 1.0 / S_high) + 4.0 * U * middle
         jacobian = 2.0 * middle * inner + w[:, None] + 0.5 * thin * middle**2
-        doubt = 2.0 * (middle + half) * error + 2.0 * half * np.abs(inner) + 16.0 * self.rho * np.abs(w)[:, None]
+        doubt = (
+            2.0 * (middle + half) * error + 2.0 * half * np.abs(inner) + 16.0 * self.rho * np.abs(w)[:, None]
+        )
         doubt = doubt + 2.0 * thin * middle * half + 16.0 * self.rho * np.abs(jacobian)
         if _positive_definite(jacobian, doubt):
             return ""
@@ -257,7 +268,9 @@ class _Exact:
         size = np.abs(gap) @ (self.distances + self.slack) @ np.abs(gap)
         # -v'Dv/2 with v = a - b; entries of v carry rounding of a and b, paired with D through both
         cross = (a + b) @ (self.distances + self.slack) @ np.abs(gap)
-        square = -0.5 * float(gap @ self.distances @ gap) + self.rho * float(size) + 4.0 * self.rho * float(cross)
+        square = (
+            -0.5 * float(gap @ self.distances @ gap) + self.rho * float(size) + 4.0 * self.rho * float(cross)
+        )
         square += 16.0 * self.rho**2 * float((a + b) @ (self.distances + self.slack) @ (a + b))
         return float(np.sqrt(max(square, 0.0) + 2.0 * self.defect) * (1.0 + 4.0 * self.rho))
 
@@ -276,9 +289,14 @@ class _Exact:
         # K + 11' is at least as large as K on vectors that sum to zero, and bounded below on all of them
         shifted = inner + inner.diagonal().max()
         values, vectors = np.linalg.eigh(shifted)
-        rest = np.abs(shifted - (vectors * values) @ vectors.T).sum(axis=1).max() + np.abs(error).sum(axis=1).max()
+        rest = (
+            np.abs(shifted - (vectors * values) @ vectors.T).sum(axis=1).max()
+            + np.abs(error).sum(axis=1).max()
+        )
         skew = np.abs(vectors.T @ vectors - np.eye(len(unsure))).sum(axis=1).max()
-        least = float(values.min()) * (1.0 - skew - 8 * len(unsure) * U) - float(rest) * (1.0 + 8 * len(unsure) * U)
+        least = float(values.min()) * (1.0 - skew - 8 * len(unsure) * U) - float(rest) * (
+            1.0 + 8 * len(unsure) * U
+        )
         if least <= 0.0:
             return False
         for leaf in group:
@@ -297,7 +315,9 @@ def _positive_definite(matrix: Array, doubt: Array) -> bool:
     symmetric, error = 0.5 * (matrix + matrix.T), 0.5 * (doubt + doubt.T)
     values, vectors = np.linalg.eigh(symmetric)
     n = len(matrix)
-    rest = np.abs(symmetric - (vectors * values) @ vectors.T) + 4 * n * U * (np.abs(vectors) * np.abs(values)) @ np.abs(vectors.T)
+    rest = np.abs(symmetric - (vectors * values) @ vectors.T) + 4 * n * U * (
+        np.abs(vectors) * np.abs(values)
+    ) @ np.abs(vectors.T)
     skew = np.abs(vectors.T @ vectors - np.eye(n)).sum(axis=1).max() + 4 * n * n * U
     least = float(values.min())
     lost = float((rest + error).sum(axis=1).max()) * (1.0 + 8 * n * U)
@@ -316,7 +336,7 @@ def _regular(matrix: Array, doubt: Array) -> bool:
     return bool(np.isfinite(total).all() and total.sum(axis=1).max() * (1.0 + 8 * n * U) < 1.0)
 
 
-def _distances(game: GameModel) -> tuple[Array, Array, int, float]:
+def squared_distances(game: GameModel) -> tuple[Array, Array, int, float]:
     """Squared distances, absolute errors beyond relative rounding, terms of that rounding, and the defect of the inner products."""
     keep, features = game.remaining, game.embeddings.features
     if features is not None:

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "integration"))
 
 from matplotlib.figure import Figure
 
-from stackfu_integration.report import (
+from stackfu_integration.lab.report import (
     TABLES,
     RunResult,
     Table,

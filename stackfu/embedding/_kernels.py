@@ -13,9 +13,11 @@ from math import factorial, log
 
 import numpy as np
 from llvmlite import binding, ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from stackfu.jit import njit
 
 _features = binding.get_host_cpu_features()
 _arm = binding.get_process_triple().startswith(("aarch64", "arm64"))

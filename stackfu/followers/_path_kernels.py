@@ -12,7 +12,8 @@ factor that grows and shrinks by one row.
 """
 
 import numpy as np
-from numba import njit
+
+from ..jit import njit
 
 OUT, INSIDE, FULL = -1, 0, 1
 CROSSING, TOUCHING, FLAT = 0, 1, 2

@@ -1,9 +1,9 @@
 """Compiled functions, and where their machine code is kept between runs.
 
-numba keeps machine code in ``NUMBA_CACHE_DIR``, else beside the source, else in the user's cache folder, and by itself refuses to
-*decorate* a function for which none of them can be written: a read-only installation without a home could not even be imported.
-Here such a function is compiled anew in every process; only time is lost. Every compiled function of the library comes from
-this :func:`njit`.
+numba keeps machine code in ``NUMBA_CACHE_DIR``, else beside the source, else in the user's cache folder, and by
+itself refuses to *decorate* a function for which none of them can be written: a read-only installation without a home
+could not even be imported. Here such a function is compiled anew in every process; only time is lost. Every compiled
+function of the library comes from this :func:`njit`.
 """
 
 from __future__ import annotations

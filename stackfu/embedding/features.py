@@ -13,34 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stackfu.embedding.parallel import in_order
-from stackfu.embedding.samples import Array, as_sample_array, positive_number
+from stackfu.embedding.samples import Array
 from stackfu.errors import InputError
 
 _TILE_NUMBERS = 1 << 17  # 1 MB of float64 a tile
-
-
-def client_features(samples: Any, bandwidth: float, features: int, seed: int = 0) -> NDArray[np.float64]:
-    """Return the mean random Fourier feature vector of one client: D numbers in place of its data.
-
-    Every machine that uses the same ``bandwidth``, ``features`` (D, even) and ``seed`` draws the same
-    frequencies, so the vectors of all clients can be combined with
-    :meth:`MeanEmbeddings.from_features <stackfu.MeanEmbeddings.from_features>`.
-
-    >>> import numpy as np
-    >>> phi = client_features(np.array([[0.0, 1.0]]), bandwidth=2.0, features=64)
-    >>> phi.shape, round(float(np.linalg.norm(phi)), 12)
-    ((64,), 1.0)
-    """
-    array = as_sample_array(samples, "samples")
-    sigma = positive_number(bandwidth, "bandwidth")
-    directions = frequencies(array.shape[1], check_features(features), check_seed(seed))
-    return np.asarray(mean_features([array], directions / sigma)[0])
 
 
 def mean_features(arrays: Sequence[Array], scaled_frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -86,6 +67,21 @@ def frequencies(dimension: int, features: int, seed: int) -> NDArray[np.float64]
     directions = np.ascontiguousarray(np.concatenate(list(q), axis=1)[:, :half])
     directions.flags.writeable = False
     return directions
+
+
+def dealt_out(features: int, classes: int) -> list[slice]:
+    """Return which of D features belong to each of K classes: pairs of cosine and sine, as equally as can be.
+
+    >>> dealt_out(10, 2)
+    [slice(0, 6, None), slice(6, 10, None)]
+    """
+    if features < 2 * classes:
+        raise InputError(
+            "features", f"must be at least 2 per class ({2 * classes} for {classes} classes)", value=features
+        )
+    pairs, more = divmod(features // 2, classes)
+    stops = np.cumsum([2 * (pairs + (k < more)) for k in range(classes)]).tolist()
+    return [slice(start, stop) for start, stop in zip([0, *stops[:-1]], stops, strict=True)]
 
 
 def check_features(features: int) -> int:

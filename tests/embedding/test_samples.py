@@ -103,8 +103,11 @@ def test_torch_tensors():
     assert MeanEmbeddings.from_samples(tensors, bandwidth=2.0) == expected
     half = [torch.tensor(x).to(torch.bfloat16) for x in X]
     assert np.abs(MeanEmbeddings.from_samples(half, bandwidth=2.0).gram - expected.gram).max() < 0.01
+    elsewhere = [torch.ones(2, 2, device="meta")]
+    with pytest.raises(InputError, match=r"client 0\] = meta.*no data"):
+        MeanEmbeddings.from_samples(elsewhere, bandwidth=1.0)
     with pytest.raises(InputError, match=r"client 0\] = meta.*another device"):
-        MeanEmbeddings.from_samples([torch.ones(2, 2, device="meta")], bandwidth=1.0)
+        MeanEmbeddings.from_samples(elsewhere, bandwidth=1.0, backend="numpy")
 
 
 def test_the_input_is_neither_changed_nor_copied():

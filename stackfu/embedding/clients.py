@@ -1,0 +1,126 @@
+"""Who the clients are: a sequence with an entry per client, a dictionary {name: entry}, or a table with a client column.
+
+Clients keep the order in which they come: that of the sequence, of the dictionary, or of first appearance in the table.
+pandas is never imported; a table is recognised by what it can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stackfu.embedding.samples import Names
+from stackfu.errors import InputError
+
+
+def is_table(thing: Any) -> bool:
+    """Whether this is a DataFrame."""
+    return hasattr(thing, "columns") and hasattr(thing, "groupby") and hasattr(thing, "to_numpy")
+
+
+def check_names(names: Sequence[Any], count: int | None, argument: str = "names") -> Names:
+    """Return the names as strings, one per client and all different."""
+    if isinstance(names, (str, bytes)) or not hasattr(names, "__len__"):
+        raise InputError(argument, "must be a sequence with one name per client", value=repr(names))
+    if count is not None and len(names) != count:
+        raise InputError(argument, f"must hold one name per client ({count})", value=len(names))
+    result = tuple(str(name) for name in names)
+    seen: set[str] = set()
+    for k, name in enumerate(result):
+        if not name.strip():
+            raise InputError(argument, "is empty", client=k, value=repr(names[k]))
+        if name in seen:
+            raise InputError(argument, "two clients have this name", client=k, value=repr(name))
+        seen.add(name)
+    return result
+
+
+def split_by_client(
+    samples: Any, labels: Any, client: str, names: Sequence[Any] | None
+) -> tuple[Sequence[Any], Sequence[Any] | None, Names | None]:
+    """Return samples and labels as sequences with one entry per client, and the names if there are any."""
+    if is_table(samples):
+        return _split_table(samples, labels, client, names)
+    if client != "client":
+        raise InputError("client", "names a column, but the samples are not a DataFrame", value=repr(client))
+    if isinstance(samples, Mapping):
+        return _split_mapping(samples, labels, names)
+    if isinstance(labels, Mapping):
+        raise InputError("labels", "are a dictionary, but the samples are not: whose are they?")
+    if isinstance(labels, (str, bytes)):
+        raise InputError("labels", "name a column, but the samples are not a DataFrame", value=repr(labels))
+    count = len(samples) if hasattr(samples, "__len__") else 0
+    return samples, labels, None if names is None else check_names(names, count)
+
+
+def _split_mapping(
+    samples: Mapping[Any, Any], labels: Any, names: Sequence[Any] | None
+) -> tuple[Sequence[Any], Sequence[Any] | None, Names]:
+    _refuse_names(names, "dictionary of samples")
+    called = check_names(list(samples), None, "samples")
+    if labels is not None:
+        if not isinstance(labels, Mapping):
+            raise InputError("labels", "must be a dictionary with the clients of the samples as keys")
+        for key in samples:
+            if key not in labels:
+                raise InputError("labels", "are missing", client=str(key))
+        for key in labels:
+            if key not in samples:
+                raise InputError("labels", "there are no samples of this client", client=str(key))
+        labels = [labels[key] for key in samples]
+    return list(samples.values()), labels, called
+
+
+def _split_table(
+    table: Any, labels: Any, client: str, names: Sequence[Any] | None
+) -> tuple[Sequence[Any], Sequence[Any] | None, Names]:
+    _refuse_names(names, "client column")
+    owners = _column(table, client, "client")
+    codes, values = owners.factorize()
+    if len(codes) == 0:
+        raise InputError("samples", "must hold at least one client: the table has no rows")
+    if codes.min() < 0:
+        raise InputError("client", f"column {client!r} has no client in row {int(codes.argmin())}")
+    called = check_names(list(values), None, "client")
+    used = [client]
+    if isinstance(labels, str):
+        marks: Any = _column(table, labels, "labels")
+        used.append(labels)
+    elif labels is None or len(labels) == len(table):
+        marks = labels
+    else:
+        raise InputError(
+            "labels", f"must hold one label per row of the table ({len(table)})", value=len(labels)
+        )
+    coordinates = table.drop(columns=used)
+    if coordinates.shape[1] == 0:
+        raise InputError("samples", "the table has no column of samples besides those of clients and labels")
+    for name, kind in zip(coordinates.columns, coordinates.dtypes, strict=True):
+        if getattr(kind, "kind", "O") not in "fiub":
+            raise InputError(
+                "samples",
+                f"column {name!r} has dtype {kind}, which are no numbers; drop it, or name it by client= or labels=",
+            )
+    order = np.argsort(codes, kind="stable")
+    cuts = np.searchsorted(codes[order], np.arange(1, len(called)))
+    split: list[NDArray[Any]] = np.split(coordinates.to_numpy()[order], cuts)
+    if marks is None:
+        return split, None, called
+    return split, np.split(np.asarray(marks)[order], cuts), called
+
+
+def _column(table: Any, name: str, argument: str) -> Any:
+    found = sum(1 for column in table.columns if column == name)
+    if found != 1:
+        problem = "is the name of several columns" if found else "there is no such column"
+        shown = ", ".join(map(str, table.columns[:12])) + (", ..." if len(table.columns) > 12 else "")
+        raise InputError(argument, f"{problem}; the table has {shown}", value=repr(name))
+    return table[name]
+
+
+def _refuse_names(names: Sequence[Any] | None, source: str) -> None:
+    if names is not None:
+        raise InputError("names", f"the {source} names the clients already")

@@ -145,7 +145,10 @@ def _decode_embeddings(stored: dict[str, Any]) -> MeanEmbeddings:
         # files that say nothing about kernels hold the RBF kernel, or one that nobody named
         "kernel": stored.get("kernel", None if bandwidth is None else "rbf"),
     }
-    described = {"names": stored.get("names"), "self_similarity": stored.get("self_similarity")}
+    described: dict[str, Any] = {
+        "names": stored.get("names"),
+        "self_similarity": stored.get("self_similarity"),
+    }
     if stored["features"] is not None:
         checked = MeanEmbeddings.from_features(stored["features"], **described)
         known["features"] = checked.features

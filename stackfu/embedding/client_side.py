@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stackfu.embedding import rbf
 from stackfu.embedding.features import check_features, check_seed, dealt_out, frequencies
-from stackfu.embedding.labels import Labels, as_labels, check_classes
+from stackfu.embedding.labels import Labels, check_classes
 from stackfu.embedding.privacy import noisy_counts
 from stackfu.embedding.samples import check_bandwidth, check_samples
 from stackfu.errors import InputError
@@ -79,10 +79,7 @@ def client_counts(
     array([1., 2., 0.])
     """
     listed = check_classes(classes)
-    length = len(as_labels(labels))
-    if length == 0:
-        raise InputError("labels", "are empty: a client without samples has no mean embedding")
-    counts = Labels.check([labels], [length], classes=listed).counts[0]
+    counts = Labels.check([labels], None, classes=listed).counts[0]
     if epsilon is None:
         if delta is not None:
             raise InputError("delta", "needs an epsilon", value=delta)

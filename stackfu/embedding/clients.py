@@ -39,13 +39,19 @@ def check_names(names: Sequence[Any], count: int | None, argument: str = "names"
 
 
 def split_by_client(
-    samples: Any, labels: Any, client: str, names: Sequence[Any] | None
-) -> tuple[Sequence[Any], Sequence[Any] | None, Names | None]:
-    """Return samples and labels as sequences with one entry per client, and the names if there are any."""
+    samples: Any, labels: Any, client: str, names: Sequence[Any] | None, *, labels_only: bool = False
+) -> tuple[Sequence[Any] | None, Sequence[Any] | None, Names | None]:
+    """Return samples and labels as sequences with one entry per client, and the names if there are any.
+
+    With ``labels_only`` there need not be samples, and the other columns of a table are not looked at.
+    """
     if is_table(samples):
-        return _split_table(samples, labels, client, names)
+        return _split_table(samples, labels, client, names, labels_only)
     if client != "client":
         raise InputError("client", "names a column, but the samples are not a DataFrame", value=repr(client))
+    if samples is None and labels_only:
+        entries, _, called = split_by_client(labels, None, client, names)
+        return None, entries, called
     if isinstance(samples, Mapping):
         return _split_mapping(samples, labels, names)
     if isinstance(labels, Mapping):
@@ -75,8 +81,8 @@ def _split_mapping(
 
 
 def _split_table(
-    table: Any, labels: Any, client: str, names: Sequence[Any] | None
-) -> tuple[Sequence[Any], Sequence[Any] | None, Names]:
+    table: Any, labels: Any, client: str, names: Sequence[Any] | None, labels_only: bool
+) -> tuple[Sequence[Any] | None, Sequence[Any] | None, Names]:
     _refuse_names(names, "client column")
     owners = _column(table, client, "client")
     codes, values = owners.factorize()
@@ -85,16 +91,21 @@ def _split_table(
     if codes.min() < 0:
         raise InputError("client", f"column {client!r} has no client in row {int(codes.argmin())}")
     called = check_names(list(values), None, "client")
+    order = np.argsort(codes, kind="stable")
+    cuts = np.searchsorted(codes[order], np.arange(1, len(called)))
+    marks: list[NDArray[Any]] | None = None
     used = [client]
-    if isinstance(labels, str):
-        marks: Any = _column(table, labels, "labels")
-        used.append(labels)
-    elif labels is None or len(labels) == len(table):
-        marks = labels
-    else:
-        raise InputError(
-            "labels", f"must hold one label per row of the table ({len(table)})", value=len(labels)
-        )
+    if labels is not None:
+        if isinstance(labels, str):
+            used.append(labels)
+            labels = _column(table, labels, "labels")
+        elif not hasattr(labels, "__len__") or isinstance(labels, Mapping) or len(labels) != len(table):
+            raise InputError(
+                "labels", f"must be a column or hold one label per row of the table ({len(table)})"
+            )
+        marks = np.split(np.asarray(labels)[order], cuts)
+    if labels_only:
+        return None, marks, called
     coordinates = table.drop(columns=used)
     if coordinates.shape[1] == 0:
         raise InputError("samples", "the table has no column of samples besides those of clients and labels")
@@ -104,12 +115,7 @@ def _split_table(
                 "samples",
                 f"column {name!r} has dtype {kind}, which are no numbers; drop it, or name it by client= or labels=",
             )
-    order = np.argsort(codes, kind="stable")
-    cuts = np.searchsorted(codes[order], np.arange(1, len(called)))
-    split: list[NDArray[Any]] = np.split(coordinates.to_numpy()[order], cuts)
-    if marks is None:
-        return split, None, called
-    return split, np.split(np.asarray(marks)[order], cuts), called
+    return np.split(coordinates.to_numpy()[order], cuts), marks, called
 
 
 def _column(table: Any, name: str, argument: str) -> Any:

@@ -39,22 +39,28 @@ class Labels:
     def check(
         cls,
         labels: Any,
-        lengths: Sequence[int],
+        lengths: Sequence[int] | None,
         names: Names | None = None,
         classes: Sequence[Any] | None = None,
     ) -> Labels:
-        """Accept one label per sample, or say which client and which label stand in the way."""
+        """Accept one label per sample (``lengths`` of them), or say which client and label stand in the way."""
         called = called_by(names)
         if isinstance(labels, (str, bytes)) or not hasattr(labels, "__len__"):
             raise InputError("labels", "must be a sequence with one array of labels per client")
-        if len(labels) != len(lengths):
+        if len(labels) == 0:
+            raise InputError("labels", "must hold at least one client")
+        if lengths is not None and len(labels) != len(lengths):
             raise InputError(
                 "labels", f"must hold labels of every client ({len(lengths)}), not of {len(labels)}"
             )
         marks = [as_labels(one, called(i)) for i, one in enumerate(labels)]
-        for i, (mark, length) in enumerate(zip(marks, lengths, strict=True)):
-            if len(mark) != length:
-                raise InputError("labels", f"{len(mark)} labels for {length} samples", client=called(i))
+        for i, mark in enumerate(marks):
+            if lengths is not None and len(mark) != lengths[i]:
+                raise InputError("labels", f"{len(mark)} labels for {lengths[i]} samples", client=called(i))
+            if len(mark) == 0:
+                raise InputError(
+                    "labels", "are empty: a client without samples has no mean embedding", client=called(i)
+                )
             if mark.dtype.kind != marks[0].dtype.kind:
                 raise InputError(
                     "labels",

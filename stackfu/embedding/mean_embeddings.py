@@ -135,8 +135,8 @@ class MeanEmbeddings:
         samples
             A sequence with one (n_i, d) array per client, a dictionary {name: array}, or a DataFrame whose column
             ``client`` says whose row it is. Names are kept, and so is the order: clients of a DataFrame are numbered
-            as they first appear. torch tensors are used where they live: those on the CPU share their memory, for
-            others all pairs are computed on their device.
+            as they first appear. May be None where the kernel looks at labels only. torch tensors are used where they
+            live: those on the CPU share their memory, for others all pairs are computed on their device.
         bandwidth
             sigma, or ``"median"`` for :func:`~stackfu.median_bandwidth` over all samples.
         features, seed
@@ -186,27 +186,31 @@ class MeanEmbeddings:
                 "kernel", 'must be "rbf", "labels", "joint" or a function k(X, Y)', value=repr(kernel)
             )
         _refuse_what_a_kernel_ignores(kernel, bandwidth, features, labels, shares)
-        entries, marks, called = split_by_client(samples, labels, client, names)
-        checked = check_samples(entries, names=called, backend=backend)
+        entries, marks, called = split_by_client(
+            samples, labels, client, names, labels_only=kernel == "labels"
+        )
         if arithmetic not in ("auto", "double"):
             raise InputError("arithmetic", 'must be "auto" or "double"', value=repr(arithmetic))
         if features is not None:
             features = check_features(features)
             check_seed(seed)
+        checked = None
+        if entries is not None or kernel != "labels":
+            checked = check_samples(entries, names=called, backend=backend)
         classes: Labels | None = None
         pi = np.ones(1)
         if marks is not None:
-            classes = Labels.check(
-                marks, checked.lengths, called, list(shares) if isinstance(shares, Mapping) else None
-            )
+            listed = list(shares) if isinstance(shares, Mapping) else None
+            classes = Labels.check(marks, None if checked is None else checked.lengths, called, listed)
             pi = class_shares(classes.counts, shares, classes.classes)
-        if features is None and kernel != "labels" and len(checked) > LARGEST_GRAM:
-            raise _too_large(len(checked), "pass features=1024, say")
-        if callable(kernel):
-            return cls._of_own_kernel(checked, kernel, progress)
         if kernel == "labels":
             assert classes is not None
             return cls._of_counts(classes.counts, pi, called)
+        assert checked is not None
+        if features is None and len(checked) > LARGEST_GRAM:
+            raise _too_large(len(checked), "pass features=1024, say")
+        if callable(kernel):
+            return cls._of_own_kernel(checked, kernel, progress)
         if features is not None and classes is not None:
             dealt_out(features, len(classes.classes))
         sigma = _bandwidth_of(checked, bandwidth, seed)

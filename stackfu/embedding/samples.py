@@ -173,7 +173,7 @@ def _rows_of(array: Any, rows: NDArray[np.int64]) -> Any:
 
 
 def check_samples(
-    samples: Sequence[Any], argument: str = "samples", names: Names | None = None, backend: Backend = "auto"
+    samples: Any, argument: str = "samples", names: Names | None = None, backend: Backend = "auto"
 ) -> Any:
     """Return a :class:`Samples`, or a :class:`~stackfu.embedding.on_device.TensorSamples` for tensors that live elsewhere.
 

@@ -192,7 +192,7 @@ def _check_tensor(sample: Any, argument: str, client: int | str | None) -> Tenso
     low, high = (value.item() for value in torch.aminmax(tensor))
     if tensor.is_floating_point():
         if not max(-low, high) <= LARGEST_MAGNITUDE:
-            row, column = (~(tensor.abs() <= LARGEST_MAGNITUDE)).nonzero()[0].tolist()
+            row, column = (~(tensor.double().abs() <= LARGEST_MAGNITUDE)).nonzero()[0].tolist()
             raise not_usable(argument, row, column, client, tensor[row, column].item())
     elif max(-low, high) > LARGEST_EXACT_INTEGER:
         # A float64 has 53 bits: what is left without the trailing zeros must fit into them.

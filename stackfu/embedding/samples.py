@@ -296,7 +296,7 @@ def _refuse_non_finite(array: Array, argument: str, client: int | str | None) ->
         largest = max(float(part.max()), -float(part.min()))
         if largest <= LARGEST_MAGNITUDE:
             continue
-        bad = ~(np.abs(part) <= LARGEST_MAGNITUDE)
+        bad = ~(np.abs(part.astype(np.float64)) <= LARGEST_MAGNITUDE)
         row, column = (int(k) for k in np.argwhere(bad)[0])
         raise not_usable(argument, rows.start + row, column, client, part[row, column])
 

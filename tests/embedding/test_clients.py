@@ -80,7 +80,9 @@ def test_counts_from_a_cross_table():
     emb = MeanEmbeddings.from_counts(pandas.crosstab(frame["town"], frame["kind"]))
     assert emb.names == ("Bath", "Leeds", "York")
     same = MeanEmbeddings.from_samples(None, labels=Y, kernel="labels")
-    np.testing.assert_allclose(emb.distances()[::-1, ::-1], same.distances()[np.ix_([0, 1, 2], [0, 1, 2])], atol=1e-14)
+    np.testing.assert_allclose(
+        emb.distances()[::-1, ::-1], same.distances()[np.ix_([0, 1, 2], [0, 1, 2])], atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("ending", ["json", "npz"])

@@ -73,7 +73,9 @@ def test_joint_is_the_product_of_both_kernels(federation, dtype, log_sigma):
     v /= v.sum()
     w = np.full(len(samples), 1 / len(samples))
     mixed = float(max((v - w) @ expected @ (v - w), 0))
-    assert emb.mixture_distance(v, w) ** 2 == pytest.approx(mixed, abs=accuracy * max(1.0, float(expected.max())))
+    assert emb.mixture_distance(v, w) ** 2 == pytest.approx(
+        mixed, abs=accuracy * max(1.0, float(expected.max()))
+    )
     own = [np.mean([sum(map(len, labels)) / sum(labels, []).count(y) for y in client]) for client in labels]
     np.testing.assert_allclose(emb.mean_self_similarity, own, rtol=1e-12)
 
@@ -151,9 +153,7 @@ def test_features_of_the_joint_kernel_are_unbiased_and_as_accurate_as_promised()
     for total in (24, 240):
         grams = np.array(
             [
-                MeanEmbeddings.from_samples(
-                    samples, 3.0, total, seed, labels=labels, kernel="joint"
-                ).gram
+                MeanEmbeddings.from_samples(samples, 3.0, total, seed, labels=labels, kernel="joint").gram
                 for seed in range(200)
             ]
         )

@@ -23,7 +23,13 @@ def tensors(samples):
 
 
 @settings(max_examples=30)
-@given(shapes, st.sampled_from([np.float32, np.float64]), st.floats(-3, 3), st.integers(1, 60), st.integers(0, 2**32 - 1))
+@given(
+    shapes,
+    st.sampled_from([np.float32, np.float64]),
+    st.floats(-3, 3),
+    st.integers(1, 60),
+    st.integers(0, 2**32 - 1),
+)
 @example(([1] * 40, 5), np.float32, 0.0, 7, 0)
 @example(([33, 31, 9, 7], 65), np.float64, 0.0, 16, 0)
 def test_gram_has_the_promised_accuracy_at_any_shape_and_bandwidth(shape, dtype, log_sigma, rows, seed):
@@ -35,7 +41,9 @@ def test_gram_has_the_promised_accuracy_at_any_shape_and_bandwidth(shape, dtype,
         patch.setattr(on_device, "_TILE_NUMBERS", rows * d)
         emb = MeanEmbeddings.from_samples(tensors(samples), sigma, backend="torch")
         labels = [np.arange(n) % 3 for n in sizes]
-        joint = MeanEmbeddings.from_samples(tensors(samples), sigma, labels=labels, kernel="joint", backend="torch")
+        joint = MeanEmbeddings.from_samples(
+            tensors(samples), sigma, labels=labels, kernel="joint", backend="torch"
+        )
         random = MeanEmbeddings.from_samples(tensors(samples), sigma, 16, backend="torch")
     accuracy = 1e-6 if dtype == np.float32 else 1e-12
     assert np.abs(emb.gram - reference_gram(samples, sigma)).max() < accuracy
@@ -43,7 +51,9 @@ def test_gram_has_the_promised_accuracy_at_any_shape_and_bandwidth(shape, dtype,
     assert (np.abs(joint.gram - expected) <= accuracy * np.maximum(expected, 1)).all()
     # phases of 1e6 and more differ by rounding between two matrix products
     np.testing.assert_allclose(
-        random.features, MeanEmbeddings.from_samples(samples, sigma, 16).features, atol=1e-12 * max(1.0, 1e3 / sigma)
+        random.features,
+        MeanEmbeddings.from_samples(samples, sigma, 16).features,
+        atol=1e-12 * max(1.0, 1e3 / sigma),
     )
 
 
@@ -90,7 +100,9 @@ class Elsewhere:
 def test_tensors_elsewhere_take_the_torch_path_by_themselves(monkeypatch):
     seen = []
     real = on_device._check_tensor
-    monkeypatch.setattr(on_device, "_check_tensor", lambda sample, *rest: seen.append(sample) or real(sample.tensor, *rest))
+    monkeypatch.setattr(
+        on_device, "_check_tensor", lambda sample, *rest: seen.append(sample) or real(sample.tensor, *rest)
+    )
     samples = clouds(0, [7, 5], 3)
     elsewhere = [Elsewhere(tensor) for tensor in tensors(samples)]
     expected = MeanEmbeddings.from_samples(samples, 1.0)
@@ -105,11 +117,15 @@ def test_nothing_but_sums_leaves_the_device(monkeypatch):
     """No tensor of samples is turned into an array: what is, has one number per pair of clients."""
     sizes = []
     real = torch.Tensor.numpy
-    monkeypatch.setattr(torch.Tensor, "numpy", lambda self, *rest: sizes.append(self.numel()) or real(self, *rest))
+    monkeypatch.setattr(
+        torch.Tensor, "numpy", lambda self, *rest: sizes.append(self.numel()) or real(self, *rest)
+    )
     samples = tensors(clouds(0, [300, 200], 3))
     MeanEmbeddings.from_samples(samples, 1.0, backend="torch")
     MeanEmbeddings.from_samples(samples, 1.0, 16, backend="torch")
-    MeanEmbeddings.from_samples(samples, 1.0, labels=[[0, 1] * 150, [0] * 200], kernel="joint", backend="torch")
+    MeanEmbeddings.from_samples(
+        samples, 1.0, labels=[[0, 1] * 150, [0] * 200], kernel="joint", backend="torch"
+    )
     assert sizes
     assert max(sizes) <= 2 * 16
 
@@ -134,7 +150,9 @@ def test_the_median_is_the_same(samples, rows, monkeypatch):
     assert found == pytest.approx(float(expected), rel=1e-13)
     assert found.pairs == expected.pairs
     sampled = median_of(checked, "sampled", pairs=500)
-    assert sampled == pytest.approx(float(bandwidth.median_bandwidth(samples, "sampled", pairs=500)), rel=1e-12)
+    assert sampled == pytest.approx(
+        float(bandwidth.median_bandwidth(samples, "sampled", pairs=500)), rel=1e-12
+    )
     monkeypatch.setattr(bandwidth, "_likely_bracket", lambda samples: (1e-9, 2e-9))
     assert median_of(checked, "exact") == pytest.approx(float(expected), rel=1e-13)
 

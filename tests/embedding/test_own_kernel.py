@@ -162,7 +162,11 @@ def test_the_self_similarity_that_is_declared():
     assert MeanEmbeddings.from_features(np.eye(2)).mean_self_similarity is None
     assert MeanEmbeddings.from_features(np.eye(2), 1.0).mean_self_similarity.tolist() == [1, 1]
     assert MeanEmbeddings.from_gram(np.eye(2), self_similarity=[2, 3]).mean_self_similarity.tolist() == [2, 3]
-    for values, message in (([1], "one number per client"), ([1, -1], r"client 1\] = -1"), (["a", 1], "number")):
+    for values, message in (
+        ([1], "one number per client"),
+        ([1, -1], r"client 1\] = -1"),
+        (["a", 1], "number"),
+    ):
         with pytest.raises(InputError, match=message):
             MeanEmbeddings.from_features(np.eye(2), self_similarity=values)
     with pytest.raises(InputError, match="is 1 for the RBF kernel"):

@@ -105,7 +105,9 @@ def test_a_client_counts_with_and_without_noise():
     assert exact.tolist() == [60, 40, 0]
     for delta in (None, 1e-4):
         rng = np.random.default_rng(1)
-        noisy = [sf.client_counts(labels, ["a", "b", "c"], epsilon=2.0, delta=delta, rng=rng) for _ in range(300)]
+        noisy = [
+            sf.client_counts(labels, ["a", "b", "c"], epsilon=2.0, delta=delta, rng=rng) for _ in range(300)
+        ]
         assert np.abs(np.mean(noisy, axis=0) - exact).max() < 2
         assert np.std(noisy, axis=0).max() > 0.3
         emb = sf.MeanEmbeddings.from_counts(noisy[:4])

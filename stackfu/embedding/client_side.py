@@ -54,7 +54,7 @@ def client_features(
         given, missing = ("labels", "classes") if classes is None else ("classes", "labels")
         raise InputError(missing, f"are needed where there are {given}")
     if labels is None:
-        return np.asarray(rbf.mean_features(checked, frequencies(checked.dimension, total, seed) / sigma)[0])
+        return np.asarray(rbf.mean_features(checked, frequencies(checked.dimension, total, seed), sigma)[0])
     listed = check_classes(classes)  # type: ignore[arg-type]
     dealt_out(total, len(listed))
     marks = Labels.check([labels], checked.lengths, classes=listed)

@@ -34,8 +34,9 @@ def mean_features(arrays: Sequence[Array], scaled_frequencies: NDArray[np.float6
 
     def sums(tile: tuple[int, int]) -> tuple[int, Array]:
         i, start = tile
-        angles = np.asarray(arrays[i][start : start + rows], dtype=np.float64) @ scaled_frequencies
-        return i, np.concatenate([np.cos(angles).sum(axis=0), np.sin(angles, out=angles).sum(axis=0)])
+        with np.errstate(over="ignore", invalid="ignore"):  # in this thread; the caller looks at the result
+            angles = np.asarray(arrays[i][start : start + rows], dtype=np.float64) @ scaled_frequencies
+            return i, np.concatenate([np.cos(angles).sum(axis=0), np.sin(angles, out=angles).sum(axis=0)])
 
     totals = np.zeros((len(arrays), 2 * half))
     with threadpool_limits(1, user_api="blas"):  # the tiles are the parallel layer

@@ -224,7 +224,7 @@ class MeanEmbeddings:
             return cls._make(gram=gram, complement=complement, **known)
         if features is not None:
             directions = frequencies(checked.dimension, features, int(seed))
-            return cls._make(features=rbf.mean_features(checked, directions / float(sigma)), **known)
+            return cls._make(features=rbf.mean_features(checked, directions, float(sigma)), **known)
         complement = rbf.mean_complements(checked, float(sigma), arithmetic, progress)
         return cls._make(gram=1.0 - complement, complement=complement, **known)
 

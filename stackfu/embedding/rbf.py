@@ -45,15 +45,16 @@ def mean_complements(
     return on_device.mean_complements(samples, sigma, arithmetic, progress)
 
 
-def mean_features(samples: Any, scaled_frequencies: FloatArray) -> FloatArray:
+def mean_features(samples: Any, frequencies: FloatArray, sigma: float) -> FloatArray:
     """Return the (M, D) mean random Fourier features, computed where the samples live."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(samples, Samples):
-            means = features.mean_features(samples.arrays, scaled_frequencies)
-        else:
-            from stackfu.embedding import on_device
+    with np.errstate(over="ignore"):
+        scaled = frequencies / sigma
+    if isinstance(samples, Samples):
+        means = features.mean_features(samples.arrays, scaled)
+    else:
+        from stackfu.embedding import on_device
 
-            means = on_device.mean_features(samples, scaled_frequencies)
+        means = on_device.mean_features(samples, scaled)
     if not np.isfinite(means).all():
         client = int(np.flatnonzero(~np.isfinite(means).all(axis=1))[0])
         raise InputError(
@@ -115,13 +116,13 @@ def _by_class(
 
 def class_features(samples: Any, labels: Labels, sigma: float, total: int, seed: int) -> FloatArray:
     """Return (M, D) features of ``k(a, b) 1[y = y']``, without the weights of the classes."""
-    directions = features.frequencies(samples.dimension, total, seed) / sigma
+    directions = features.frequencies(samples.dimension, total, seed)
     parts = features.dealt_out(total, len(labels.classes))
     counts = labels.counts
     out = np.zeros((len(counts), total))
     for k, clients, rows in labels.rows():
         within = mean_features(
-            samples.take(clients, rows), directions[:, parts[k].start // 2 : parts[k].stop // 2]
+            samples.take(clients, rows), directions[:, parts[k].start // 2 : parts[k].stop // 2], sigma
         )
         out[clients, parts[k]] = within * (counts[clients, k] / counts[clients].sum(axis=1))[:, None]
     return out

@@ -11,8 +11,9 @@ inner product of two mean embeddings has standard deviation at most ``sqrt(1 / D
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,26 +25,36 @@ from stackfu.errors import InputError
 _TILE_NUMBERS = 1 << 17  # 1 MB of float64 a tile
 
 
-def mean_features(arrays: Sequence[Array], scaled_frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of ``phi`` over the rows of each array, a tile at a time on all cores."""
+def mean_features(
+    arrays: Iterable[Array], scaled_frequencies: Iterable[NDArray[np.float64]]
+) -> Iterator[NDArray[np.float64]]:
+    """Yield the mean of ``phi`` over the rows of each array, with frequencies of its own, a tile at a time on all cores."""
     from threadpoolctl import threadpool_limits
 
-    half = scaled_frequencies.shape[1]
-    rows = max(1, _TILE_NUMBERS // half)
-    tiles = [(i, start) for i, array in enumerate(arrays) for start in range(0, len(array), rows)]
+    def tiles() -> Iterator[_Tile]:
+        for array, frequencies in zip(arrays, scaled_frequencies, strict=True):
+            rows = max(1, _TILE_NUMBERS // frequencies.shape[1])
+            for start in range(0, len(array), rows):
+                yield _Tile(array[start : start + rows], frequencies, start, len(array))
 
-    def sums(tile: tuple[int, int]) -> tuple[int, Array]:
-        i, start = tile
+    def sums(tile: _Tile) -> tuple[_Tile, NDArray[np.float64]]:
         with np.errstate(over="ignore", invalid="ignore"):  # in this thread; the caller looks at the result
-            angles = np.asarray(arrays[i][start : start + rows], dtype=np.float64) @ scaled_frequencies
-            return i, np.concatenate([np.cos(angles).sum(axis=0), np.sin(angles, out=angles).sum(axis=0)])
+            angles = np.asarray(tile.rows, dtype=np.float64) @ tile.frequencies
+            return tile, np.concatenate([np.cos(angles).sum(axis=0), np.sin(angles, out=angles).sum(axis=0)])
 
-    totals = np.zeros((len(arrays), 2 * half))
+    total = np.zeros(0)
     with threadpool_limits(1, user_api="blas"):  # the tiles are the parallel layer
-        for i, total in in_order(sums, tiles):
-            totals[i] += total
-    sizes = np.array([len(array) for array in arrays])
-    return np.asarray(totals / (sizes[:, None] * np.sqrt(half)))
+        for tile, part in in_order(sums, tiles()):
+            total = part if tile.start == 0 else total + part
+            if tile.start + len(tile.rows) == tile.length:
+                yield total / (tile.length * np.sqrt(tile.frequencies.shape[1]))
+
+
+class _Tile(NamedTuple):
+    rows: Array
+    frequencies: NDArray[np.float64]
+    start: int
+    length: int
 
 
 @lru_cache(maxsize=8)

@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stackfu.embedding.samples import Array, Names, called_by, is_tensor
+from stackfu.embedding.samples import Array, Block, Names, Samples, called_by, is_tensor
 from stackfu.errors import InputError
 
 Class = int | str
 # Of what is declared; sums of so many shares as there are classes are off by rounding only.
 _SUM_TOLERANCE = 1e-9
+_BATCH_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +106,44 @@ class Labels:
             clients = [i for i, b in enumerate(bounds) if b[k + 1] > b[k]]
             if clients:
                 yield k, clients, [order[i][bounds[i][k] : bounds[i][k + 1]] for i in clients]
+
+
+def class_blocks(samples: Samples, labels: Labels) -> Iterator[tuple[int, list[int], Block]]:
+    """Yield each class that somebody has, the clients that have it, and their samples of it.
+
+    Samples are sorted by class for as many classes at a time as fit into some megabytes, so that many small classes
+    cost little.
+    """
+    counts = labels.counts.astype(np.int64)
+    order = [np.argsort(code, kind="stable") for code in labels.codes]
+    ends = np.cumsum(counts, axis=1)
+    row_bytes = samples.dimension * samples.dtype.itemsize
+    first = 0
+    while first < counts.shape[1]:
+        sizes = np.cumsum(counts[:, first:].sum(axis=0)) * row_bytes
+        last = first + max(1, int(np.searchsorted(sizes, _BATCH_BYTES, side="right")))
+        begin = ends[:, first] - counts[:, first]
+        rows = np.concatenate(
+            [
+                array[o[b:e]]
+                for array, o, b, e in zip(samples.arrays, order, begin, ends[:, last - 1], strict=True)
+            ]
+        )
+        part = counts[:, first:last]
+        # Rows come client by client; the place of each class of each client among the classes says where they go.
+        starts = (np.cumsum(part.T.ravel()) - part.T.ravel()).reshape(part.T.shape).T
+        lengths = part.ravel()
+        shift = starts.ravel() - (np.cumsum(lengths) - lengths)
+        sorted_rows = np.empty_like(rows)
+        sorted_rows[np.arange(len(rows)) + np.repeat(shift, lengths)] = rows
+        stop = 0
+        for k in range(first, last):
+            clients = np.flatnonzero(counts[:, k])
+            start, stop = stop, stop + int(counts[:, k].sum())
+            if stop > start:
+                block = Block((sorted_rows[start:stop],), None, tuple(counts[clients, k].tolist()))
+                yield k, clients.tolist(), block
+        first = last
 
 
 def as_labels(labels: Any, client: int | str | None = None) -> Array:

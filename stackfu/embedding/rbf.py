@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from stackfu.embedding import features, gram
 from stackfu.embedding.gram import Arithmetic, Progress
-from stackfu.embedding.labels import Labels, histogram_features
-from stackfu.embedding.samples import Samples
+from stackfu.embedding.labels import Labels, class_blocks, histogram_features
+from stackfu.embedding.samples import Block, Samples
 from stackfu.errors import InputError
 
 FloatArray = NDArray[np.float64]
@@ -47,14 +47,22 @@ def mean_complements(
 
 def mean_features(samples: Any, frequencies: FloatArray, sigma: float) -> FloatArray:
     """Return the (M, D) mean random Fourier features, computed where the samples live."""
-    with np.errstate(over="ignore"):
-        scaled = frequencies / sigma
+    scaled = _scaled(frequencies, sigma)
     if isinstance(samples, Samples):
-        means = features.mean_features(samples.arrays, scaled)
+        means = np.array(list(features.mean_features(samples.arrays, [scaled] * len(samples))))
     else:
         from stackfu.embedding import on_device
 
         means = on_device.mean_features(samples, scaled)
+    return _finite(means, samples)
+
+
+def _scaled(frequencies: FloatArray, sigma: float) -> FloatArray:
+    with np.errstate(over="ignore"):
+        return np.asarray(frequencies / sigma)
+
+
+def _finite(means: FloatArray, samples: Any) -> FloatArray:
     if not np.isfinite(means).all():
         client = int(np.flatnonzero(~np.isfinite(means).all(axis=1))[0])
         raise InputError(
@@ -104,10 +112,10 @@ def _by_class(
         return
     owners: list[tuple[int, list[int]]] = []
 
-    def blocks() -> Iterator[Samples]:
-        for k, clients, rows in labels.rows():
+    def blocks() -> Iterator[Block]:
+        for k, clients, block in class_blocks(samples, labels):
             owners.append((k, clients))
-            yield samples.take(clients, rows)
+            yield block
 
     complements = gram.mean_complements_of_blocks(blocks(), sigma, arithmetic)
     for done, complement in enumerate(complements):
@@ -116,16 +124,28 @@ def _by_class(
 
 def class_features(samples: Any, labels: Labels, sigma: float, total: int, seed: int) -> FloatArray:
     """Return (M, D) features of ``k(a, b) 1[y = y']``, without the weights of the classes."""
-    directions = features.frequencies(samples.dimension, total, seed)
+    scaled = _scaled(features.frequencies(samples.dimension, total, seed), sigma)
     parts = features.dealt_out(total, len(labels.classes))
-    counts = labels.counts
-    out = np.zeros((len(counts), total))
-    for k, clients, rows in labels.rows():
-        within = mean_features(
-            samples.take(clients, rows), directions[:, parts[k].start // 2 : parts[k].stop // 2], sigma
-        )
-        out[clients, parts[k]] = within * (counts[clients, k] / counts[clients].sum(axis=1))[:, None]
-    return out
+    own = [np.ascontiguousarray(scaled[:, part.start // 2 : part.stop // 2]) for part in parts]
+    shares = labels.counts / labels.counts.sum(axis=1, keepdims=True)
+    out = np.zeros((len(labels.counts), total))
+    places = [(k, i) for k, clients, _ in labels.rows() for i in clients]
+    for (k, i), mean in zip(places, _means_within_classes(samples, labels, own), strict=True):
+        out[i, parts[k]] = mean * shares[i, k]
+    return _finite(out, samples)
+
+
+def _means_within_classes(samples: Any, labels: Labels, own: list[FloatArray]) -> Iterator[FloatArray]:
+    """Yield the mean features of each class and each client that has it."""
+    taken = ((k, samples.take(clients, rows)) for k, clients, rows in labels.rows())
+    if not isinstance(samples, Samples):
+        from stackfu.embedding import on_device
+
+        for k, block in taken:
+            yield from on_device.mean_features(block, own[k])
+        return
+    frequencies = (own[k] for k, clients, _ in labels.rows() for _ in clients)
+    yield from features.mean_features((array for _, block in taken for array in block.arrays), frequencies)
 
 
 def weigh_classes(class_features: FloatArray, pi: FloatArray) -> FloatArray:

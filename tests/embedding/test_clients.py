@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ NAMES = ("York", "Leeds", "Bath")
 def table(pandas, shuffled=True):
     frame = pandas.DataFrame(np.concatenate(X), columns=["u", "v", "w"])
     frame["town"] = np.repeat(NAMES, [6, 5, 4])
-    frame["kind"] = sum(Y, [])
+    frame["kind"] = list(chain.from_iterable(Y))
     order = np.concatenate([[0, 6, 11], np.delete(np.arange(15), [0, 6, 11])[::-1]])
     return frame.iloc[order] if shuffled else frame
 

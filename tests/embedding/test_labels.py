@@ -1,5 +1,7 @@
 """Kernels that see labels, against sums over pairs."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -33,7 +35,9 @@ def test_labels_are_the_kernel_of_equal_classes(federation):
     emb = MeanEmbeddings.from_samples(samples, labels=labels, kernel="labels")
     expected = reference_joint_gram(samples, labels)
     assert np.abs(emb.gram - expected).max() < 1e-13 * float(expected.max())
-    counts = np.array([[client.count(y) for y in sorted({*sum(labels, [])})] for client in labels])
+    counts = np.array(
+        [[client.count(y) for y in sorted({*list(chain.from_iterable(labels))})] for client in labels]
+    )
     assert MeanEmbeddings.from_counts(counts) == emb
     assert MeanEmbeddings.from_samples(None, labels=labels, kernel="labels") == emb
 
@@ -42,7 +46,7 @@ def test_labels_are_the_kernel_of_equal_classes(federation):
 def test_the_distance_of_histograms_is_chi_square(federation):
     _, labels = labelled(*federation)
     emb = MeanEmbeddings.from_samples(None, labels=labels, kernel="labels")
-    everybody = sum(labels, [])
+    everybody = list(chain.from_iterable(labels))
     for i, mine in enumerate(labels):
         for j, theirs in enumerate(labels):
             chi = sum(
@@ -76,7 +80,10 @@ def test_joint_is_the_product_of_both_kernels(federation, dtype, log_sigma):
     assert emb.mixture_distance(v, w) ** 2 == pytest.approx(
         mixed, abs=accuracy * max(1.0, float(expected.max()))
     )
-    own = [np.mean([sum(map(len, labels)) / sum(labels, []).count(y) for y in client]) for client in labels]
+    own = [
+        np.mean([sum(map(len, labels)) / list(chain.from_iterable(labels)).count(y) for y in client])
+        for client in labels
+    ]
     np.testing.assert_allclose(emb.mean_self_similarity, own, rtol=1e-12)
 
 
@@ -166,7 +173,7 @@ def test_features_of_the_joint_kernel_are_unbiased_and_as_accurate_as_promised()
 @given(federations, st.integers(0, 40))
 def test_clients_on_their_own_give_the_same_joint_embeddings(federation, more):
     samples, labels = labelled(*federation)
-    classes = sorted({*sum(labels, [])})
+    classes = sorted({*list(chain.from_iterable(labels))})
     total = 2 * (len(classes) + more)
     sent = [
         sf.client_features(x, 2.0, total, 5, labels=y, classes=classes)

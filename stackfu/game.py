@@ -35,7 +35,9 @@ class StackelbergGame(GameModel):
     sizes
         Amount of data of every original client: positive numbers, usually counts.
     removed
-        Numbers of the clients whose data must be forgotten.
+        The clients whose data must be forgotten, by number or by name.
+    names
+        What the clients are called; by default what the embeddings call them, or their numbers.
     costs
         Cost of full participation, one number per remaining client; by default ``cost_scale * n_k / n_O``.
     cost_scale
@@ -65,8 +67,9 @@ class StackelbergGame(GameModel):
         self,
         embeddings: MeanEmbeddings,
         sizes: npt.ArrayLike,
-        removed: Iterable[int] = (),
+        removed: Iterable[int | str] | int | str = (),
         *,
+        names: Sequence[str] | None = None,
         costs: npt.ArrayLike | None = None,
         cost_scale: float = 10.0,
         lambda_v: float = 1.0,
@@ -79,6 +82,7 @@ class StackelbergGame(GameModel):
             embeddings,
             sizes,
             removed,
+            names=names,
             costs=costs,
             cost_scale=cost_scale,
             lambda_v=lambda_v,
@@ -267,6 +271,45 @@ class StackelbergGame(GameModel):
         from .judging.diagnostics import diagnose
 
         return diagnose(result)
+
+    def clients_frame(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Any:
+        """A DataFrame with one row per remaining client: what it owns, is paid, does and gets (needs pandas)."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("pandas", "is not installed; pip install pandas") from None
+        paid, x = self.check_payments(payments), self.check_participation(participation)
+        columns = {
+            "samples": self.sizes,
+            "cost": self.costs,
+            "payment": paid,
+            "participation": x,
+            "receives": paid * x,
+            "utility": self.client_utilities(paid, x),
+        }
+        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="client"))
+
+    def plot(self, result: Equilibrium | Solution | Frontier, ax: Any = None) -> Any:
+        """Draw a result of this game; see :mod:`stackfu.plot`."""
+        from . import plot
+        from .results import Frontier
+
+        return plot.frontier(result, ax) if isinstance(result, Frontier) else plot.participation(result, ax)
+
+    def _repr_html_(self) -> str:
+        from .results.pages import MOST_ROWS, card, table
+
+        shown = min(self.count, MOST_ROWS)
+        rows = [
+            [self.who(k), float(self.sizes[k]), f"{self.alpha[k]:.1%}", float(self.costs[k])]
+            for k in range(shown)
+        ]
+        gone = ", ".join(map(self.called, self.removed[:8])) or "nobody"
+        note = f"forgotten: {gone}; full participation costs {self.full_participation_price:.6g}"
+        head = ["client", "samples", "share", "cost"]
+        return card(
+            f"Game of {self.count} remaining clients", table(head, rows, self.count - shown), note=note
+        )
 
     def save(self, path: Any, result: Equilibrium | Solution | None = None) -> None:
         """Write the game (or a result of it) to a ``.json`` or ``.npz`` file, without loss; read it with :func:`stackfu.load`."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from .atomic import replace_atomically, write_atomically
 from .embedding import MeanEmbeddings
+from .embedding.samples import check_bandwidth
 from .errors import FileFormatError, InputError
 from .game import StackelbergGame
 from .model import Limits, Objective, ServerLoss, Target, frozen
@@ -95,6 +96,7 @@ def _encode(thing: object) -> dict[str, Any]:
             "embeddings": _encode_embeddings(thing.embeddings),
             "sizes": thing.all_sizes,
             "removed": list(thing.removed),
+            "names": list(thing.all_names) if thing.has_names else None,
             "costs": thing.costs,
             "lambda_v": thing.lambda_v,
             "lambda_s": thing.lambda_s,
@@ -140,10 +142,13 @@ def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:
 def _decode_embeddings(stored: dict[str, Any]) -> MeanEmbeddings:
     """The embeddings of a file; where inner products are stored twice, both must tell of the same distances."""
     bandwidth = stored["bandwidth"]
+    # files that say nothing about kernels hold the RBF kernel, or one that nobody named
+    kernel = stored.get("kernel", None if bandwidth is None else "rbf")
+    if not isinstance(kernel, (str, type(None))):
+        raise TypeError("the kernel must have a name")
     known: dict[str, Any] = {
-        "bandwidth": None if bandwidth is None else float(bandwidth),
-        # files that say nothing about kernels hold the RBF kernel, or one that nobody named
-        "kernel": stored.get("kernel", None if bandwidth is None else "rbf"),
+        "bandwidth": None if bandwidth is None else check_bandwidth(bandwidth),
+        "kernel": kernel,
     }
     described: dict[str, Any] = {
         "names": stored.get("names"),
@@ -183,6 +188,7 @@ def _decode(record: dict[str, Any]) -> Any:
             _decode_embeddings(record["embeddings"]),
             record["sizes"],
             removed=[int(k) for k in record["removed"]],
+            names=record.get("names"),
             costs=record["costs"],
             lambda_v=record["lambda_v"],
             lambda_s=record["lambda_s"],

@@ -266,7 +266,6 @@ def embed(
     width: float | str = bandwidth if bandwidth == "median" else _number(bandwidth, "bandwidth")
     chosen: Any = kernel or ("rbf" if labels is None else "joint")
     table = read_samples(samples, client, _words(drop), labels, labels_only=chosen == "labels")
-    gone = table.numbers(_words(removed), "removed")
     embeddings = MeanEmbeddings.from_samples(
         None if chosen == "labels" else table.samples,
         bandwidth=width,
@@ -279,7 +278,7 @@ def embed(
     game = StackelbergGame(
         embeddings,
         table.sizes,
-        gone,
+        _words(removed),
         cost_scale=cost_scale,
         lambda_v=lambda_v,
         lambda_s=lambda_s,
@@ -289,7 +288,7 @@ def embed(
     if as_json:
         from .records import dump
 
-        typer.echo(dump({"output": str(output), "names": list(table.names), **game.summary()}))
+        typer.echo(dump({"output": str(output), "all_names": list(game.all_names), **game.summary()}))
         return 0
     from .tables import console, game_line
 
@@ -299,11 +298,6 @@ def embed(
     out.print(
         f"Full participation of all that remain costs {game.full_participation_price:.6g}. Written: {output}"
     )
-    if table.names != tuple(str(i) for i in range(len(table.names))):
-        shown = ", ".join(f"{i} = {name!r}" for i, name in enumerate(table.names[:12]))
-        out.print(
-            f"Clients are numbered in order of their names: {shown}{', ...' if len(table.names) > 12 else ''}"
-        )
     return 0
 
 
@@ -395,7 +389,7 @@ def equilibria(
         typer.Option(
             "--payments",
             "-p",
-            help="One number a remaining client: a,b,c.",
+            help="One number per remaining client: a,b,c.",
             show_default="the file's, or nothing",
         ),
     ] = None,
@@ -705,7 +699,7 @@ def _frontier(game: StackelbergGame, budgets: Sequence[float], progress: bool, *
 
 
 def _write_frontier(frontier: Frontier, path: Path) -> None:
-    """One row a budget; payments and participation one column a client."""
+    """One row per budget; payments and participation one column per client."""
     from ..atomic import write_atomically
     from .records import dump
 
@@ -715,7 +709,7 @@ def _write_frontier(frontier: Frontier, path: Path) -> None:
         return
     plain = json.loads(dump(record))
     names = ["budget", "spend", "server_loss", "lower_bound", "total", "status"]
-    who = plain["remaining"]
+    who = plain["names"]
     lines = [",".join([*names, *(f"payment_{k}" for k in who), *(f"participation_{k}" for k in who)])]
     for point in plain["points"]:
         cells = [point[name] for name in names] + point["payments"] + point["participation"]

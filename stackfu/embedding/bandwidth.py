@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stackfu.embedding.clients import split_by_client
+from stackfu.embedding.clients import check_samples, split_by_client
 from stackfu.embedding.gram import pack
 from stackfu.embedding.parallel import in_order
-from stackfu.embedding.samples import Samples, Stack, check_samples, positive_number
+from stackfu.embedding.samples import Samples, Stack, positive_number
 from stackfu.errors import InputError
 
 # Multiply-adds (pairs times coordinates) up to which the exact median takes about a second on two cores.

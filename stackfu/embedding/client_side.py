@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stackfu.embedding import rbf
+from stackfu.embedding.clients import check_samples
 from stackfu.embedding.features import check_features, check_seed, dealt_out, frequencies
 from stackfu.embedding.labels import Labels, check_classes
 from stackfu.embedding.privacy import noisy_counts
-from stackfu.embedding.samples import check_bandwidth, check_samples
+from stackfu.embedding.samples import check_bandwidth
 from stackfu.errors import InputError
 
 

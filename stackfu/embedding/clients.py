@@ -1,7 +1,7 @@
 """Who the clients are: a sequence with an entry per client, a dictionary {name: entry}, or a table with a client column.
 
 Clients keep the order in which they come: that of the sequence, of the dictionary, or of first appearance in the table.
-pandas is never imported; a table is recognised by what it can do.
+pandas is never imported; a table is recognised by what it can do, and so is a tensor, which decides where its sums are computed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stackfu.embedding.samples import Names
+from stackfu.embedding.on_device import TensorSamples
+from stackfu.embedding.samples import Backend, Names, Samples, is_tensor, refuse_no_clients
 from stackfu.errors import InputError
 
 
@@ -130,3 +131,19 @@ def _column(table: Any, name: str, argument: str) -> Any:
 def _refuse_names(names: Sequence[Any] | None, source: str) -> None:
     if names is not None:
         raise InputError("names", f"the {source} names the clients already")
+
+
+def check_samples(
+    samples: Any, argument: str = "samples", names: Names | None = None, backend: Backend = "auto"
+) -> Samples | TensorSamples:
+    """Return a :class:`Samples`, or a :class:`~stackfu.embedding.on_device.TensorSamples` for tensors that live elsewhere.
+
+    CPU tensors share their memory with NumPy and take the compiled path, unless ``backend="torch"`` asks for the other.
+    """
+    if backend not in ("auto", "numpy", "torch"):
+        raise InputError("backend", 'must be "auto", "numpy" or "torch"', value=repr(backend))
+    refuse_no_clients(samples, argument)
+    elsewhere = any(is_tensor(one) and one.device.type != "cpu" for one in samples)
+    if backend == "torch" or (backend == "auto" and elsewhere):
+        return TensorSamples.check(samples, argument, names)
+    return Samples.check(samples, argument, names)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stackfu.embedding import rbf
 from stackfu.embedding.bandwidth import median_of
-from stackfu.embedding.clients import check_names, is_table, split_by_client
+from stackfu.embedding.clients import check_names, check_samples, is_table, split_by_client
 from stackfu.embedding.features import check_features, check_seed, dealt_out, frequencies
 from stackfu.embedding.gram import Arithmetic, Progress
 from stackfu.embedding.labels import (
@@ -28,7 +28,6 @@ from stackfu.embedding.samples import (
     Samples,
     called_by,
     check_bandwidth,
-    check_samples,
     positive_number,
 )
 from stackfu.errors import InputError

@@ -22,7 +22,6 @@ from stackfu.embedding.samples import (
     LARGEST_MAGNITUDE,
     Names,
     Stack,
-    _rows_of,
     called_by,
     is_tensor,
     not_usable,
@@ -30,6 +29,7 @@ from stackfu.embedding.samples import (
     refuse_shape,
     refuse_unequal_columns,
     rounded,
+    rows_of,
 )
 from stackfu.embedding.tiles import Progress, Range, first_rows, sum_over_pairs
 from stackfu.errors import InputError
@@ -120,7 +120,7 @@ class TensorSamples(Stack):
         """The given ascending rows of the given clients; a view where they follow one another."""
         torch = _torch()
         chosen = [
-            _rows_of(self.tensors[k], r)
+            rows_of(self.tensors[k], r)
             if int(r[-1]) - int(r[0]) + 1 == len(r)
             else self.tensors[k][torch.from_numpy(r).to(self.device)]
             for k, r in zip(clients, rows, strict=True)

@@ -144,7 +144,7 @@ class Samples(Stack):
 
     def take(self, clients: Sequence[int], rows: Sequence[NDArray[np.int64]]) -> Samples:
         """The given ascending rows of the given clients; a view where they follow one another."""
-        arrays = tuple(_rows_of(self.arrays[k], r) for k, r in zip(clients, rows, strict=True))
+        arrays = tuple(rows_of(self.arrays[k], r) for k, r in zip(clients, rows, strict=True))
         return Samples(arrays, tuple(str(self.name(k)) for k in clients))
 
     def squared_distances(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -195,27 +195,10 @@ class Block(Samples):
         yield 0, self.arrays[0][start:stop]
 
 
-def _rows_of(array: Any, rows: NDArray[np.int64]) -> Any:
+def rows_of(array: Any, rows: NDArray[np.int64]) -> Any:
+    """The given ascending rows; a view where they follow one another."""
     first, last = int(rows[0]), int(rows[-1])
     return array[first : last + 1] if last - first + 1 == len(rows) else array[rows]
-
-
-def check_samples(
-    samples: Any, argument: str = "samples", names: Names | None = None, backend: Backend = "auto"
-) -> Any:
-    """Return a :class:`Samples`, or a :class:`~stackfu.embedding.on_device.TensorSamples` for tensors that live elsewhere.
-
-    CPU tensors share their memory with NumPy and take the compiled path, unless ``backend="torch"`` asks for the other.
-    """
-    if backend not in ("auto", "numpy", "torch"):
-        raise InputError("backend", 'must be "auto", "numpy" or "torch"', value=repr(backend))
-    refuse_no_clients(samples, argument)
-    elsewhere = any(is_tensor(one) and one.device.type != "cpu" for one in samples)
-    if backend == "torch" or (backend == "auto" and elsewhere):
-        from stackfu.embedding.on_device import TensorSamples
-
-        return TensorSamples.check(samples, argument, names)
-    return Samples.check(samples, argument, names)
 
 
 def is_tensor(sample: Any) -> bool:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from stackfu.embedding.bandwidth import median_of
+from stackfu.embedding.clients import check_samples
 from stackfu.embedding.rbf import mean_complements
-from stackfu.embedding.samples import check_bandwidth, check_samples
+from stackfu.embedding.samples import check_bandwidth
 from stackfu.errors import InputError
 
 

@@ -63,9 +63,7 @@ class GameModel(GameData):
         x = vector(participation, "participation", self.count, "{} clients remain")
         if x.min() < 0 or x.max() > 1:
             k = np.flatnonzero((x < 0) | (x > 1))[0]
-            raise InputError(
-                "participation", "must lie in [0, 1]", client=int(self._remaining[k]), value=x[k]
-            )
+            raise InputError("participation", "must lie in [0, 1]", client=self.who(int(k)), value=x[k])
         return frozen(x)
 
     def check_payments(self, payments: npt.ArrayLike | None) -> Array:
@@ -75,7 +73,7 @@ class GameModel(GameData):
         p = vector(payments, "payments", self.count, "{} clients remain")
         if p.min() < 0:
             k = np.flatnonzero(p < 0)[0]
-            raise InputError("payments", "must not be negative", client=int(self._remaining[k]), value=p[k])
+            raise InputError("payments", "must not be negative", client=self.who(int(k)), value=p[k])
         return frozen(p)
 
     @cached_property
@@ -166,7 +164,7 @@ class GameModel(GameData):
             raise InputError(
                 "embeddings",
                 "the finite-sample term needs a kernel with k(a, a) = 1, so squared norms of at most 1",
-                client=int(self._remaining[k]),
+                client=self.who(int(k)),
                 value=norms[k],
             )
         return frozen(np.maximum(1.0 - norms, 0.0))
@@ -252,6 +250,7 @@ class GameModel(GameData):
             "clients": len(self.all_sizes),
             "removed": list(self.removed),
             "remaining": self.remaining,
+            "names": list(self.names),
             "sizes": self.sizes,
             "costs": self.costs,
             "heterogeneity": self.heterogeneity,

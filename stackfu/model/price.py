@@ -43,7 +43,7 @@ def cheapest_payments(game: GameData, profile: Profile) -> Array:
 
     >>> import numpy as np, stackfu as sf
     >>> emb = sf.MeanEmbeddings.from_features(np.eye(3))
-    >>> game = sf.GameData(emb, sizes=[1, 1, 2], cost_scale=4.0)
+    >>> game = sf.StackelbergGame(emb, sizes=[1, 1, 2], cost_scale=4.0)
     >>> p = game.payments_for([1.0, 0.5, 0.5])
     >>> bool(game.residual(p, [1.0, 0.5, 0.5]) < 1e-15)
     True
@@ -55,14 +55,14 @@ def cheapest_payments(game: GameData, profile: Profile) -> Array:
     """
     stuck = np.flatnonzero(unavoidable(game, profile))
     if len(stuck):
-        names = [int(game.remaining[k]) for k in stuck]
-        shown = ", ".join(str(k) for k in names[:10]) + (", ..." if len(names) > 10 else "")
+        numbers = [int(game.remaining[k]) for k in stuck]
+        shown = ", ".join(str(game.who(k)) for k in stuck[:10]) + (", ..." if len(stuck) > 10 else "")
         worst = stuck[np.argmin((brackets(game, profile) / game.costs)[stuck])]
         raise NotInducibleError(
-            f"participation: no payments induce this profile: client{'s' if len(names) > 1 else ''} {shown} would take "
-            f"part more even when paid nothing (client {game.remaining[worst]} at "
+            f"participation: no payments induce this profile: client{'s' if len(stuck) > 1 else ''} {shown} would take "
+            f"part more even when paid nothing (client {game.who(worst)} at "
             f"{profile.x[worst]:.4g} gains {-brackets(game, profile)[worst]:.4g} per unit)",
-            names,
+            numbers,
         )
     payments = np.where(profile.x > 0, brackets(game, profile), 0.0)
     # who takes part unpaid must not be paid a rounding error: with a budget of 0 that would already be too much

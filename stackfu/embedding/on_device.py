@@ -8,6 +8,7 @@ whoever made the tensors.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -171,9 +172,8 @@ class TensorSamples(Stack):
 
 
 def _torch() -> Any:
-    import torch
-
-    return torch
+    """The torch that made the tensors: whoever has one has imported it."""
+    return sys.modules["torch"]
 
 
 def _check_tensor(sample: Any, argument: str, client: int | str | None) -> Tensor:

@@ -5,7 +5,8 @@ times the sum of their sizes; ``rho`` covers all roundings from the stored binar
 """
 
 import numpy as np
-from numba import njit
+
+from ..jit import njit
 
 UNDECIDED, ABOVE, BELOW = 0, 1, 2
 

@@ -5,7 +5,8 @@ affinely independent set, so a pivot that vanishes shows an affine dependence.
 """
 
 import numpy as np
-from numba import njit
+
+from ...jit import njit
 
 
 @njit(cache=True)

@@ -5,8 +5,8 @@ ends it, record the zeros of t on it, let the event's client change its place. W
 """
 
 import numpy as np
-from numba import njit
 
+from ...jit import njit
 from ..tolerances import BOTTOM, GIVE_UP, LONG_PIECE, TINY
 from ._piece import (
     FULL,

@@ -22,8 +22,8 @@ They are passed one by one: unpacking tuples of arrays costs more than a small p
 from collections import namedtuple
 
 import numpy as np
-from numba import njit
 
+from ...jit import njit
 from ..tolerances import LONG_STEP, PATIENCE, STEADY, TIGHT, TINY, TOGETHER
 from ._factor import append, drop, solve
 from ._polynomials import NEVER, first_violation

@@ -1,8 +1,8 @@
 """Polynomials of degree at most four on an interval: signs, roots, and where a condition first fails."""
 
 import numpy as np
-from numba import njit
 
+from ...jit import njit
 from ..tolerances import BRACKET, BRACKET_FLOOR, VANISHED
 
 #: What :func:`first_violation` answers if a condition holds all along: beyond every piece, which ends at u = 1.

@@ -1,8 +1,8 @@
 """Where the curve (s, t) meets zero: crossings, touches, and intervals on which it stays there."""
 
 import numpy as np
-from numba import njit
 
+from ...jit import njit
 from ..tolerances import TINY, WIDE_ZONE
 from ._polynomials import bracketed_root, evaluate, keeps_sign, roots_between
 

@@ -7,6 +7,6 @@ search      branch and bound over total participation and volunteers
 ==========  =====================================================================================================
 """
 
-from .search import Candidate, Objective, Run, certified
+from .search_old import Candidate, Objective, Run, certified
 
 __all__ = ["Candidate", "Objective", "Run", "certified"]

@@ -32,7 +32,7 @@ Solvers use this module to search; what they claim is checked by :mod:`stackfu.j
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,31 @@ class Multipliers:
     def centre(self) -> Array:
         """c."""
         return self.pull / self.weight
+
+    def at_best_level(self, problem: BoundProblem, classes: Classes) -> Multipliers:
+        """The same multipliers with the level t that makes the bound at ``total`` largest.
+
+        ``t - v sum_k alpha_k (t - q_k)_+`` is concave in t and largest at the weighted quantile of q where the caps add up to 1.
+        """
+        p, s = problem, self.total
+        nu = p.payment_unit * (self.objective * p.payment_weight + self.budget)
+        ell = self.objective * p.loss_weight + self.loss_cap
+        excess = np.where(classes.paid, 0.0, np.maximum(self.rows - p.alpha * nu / s, 0.0))
+        roof = np.maximum(np.where(np.isfinite(classes.ceiling), classes.ceiling, 0.0), p.theta * s)
+        q = (
+            2.0 * self.slope
+            + nu * (p.theta * s - p.diagonal)
+            + (ell / s) * p.noise
+            - excess * s * (roof - p.theta * s) / p.alpha
+        )
+        left = s - float(p.alpha[classes.volunteer].sum())
+        others = np.flatnonzero(~classes.volunteer)
+        if not len(others):
+            return replace(self, level=float(q.max()))
+        order = others[np.argsort(q[others])]
+        filled = np.cumsum(p.alpha[order])
+        last = min(int(np.searchsorted(filled, left * (1.0 - 1e-12))), len(order) - 1)
+        return replace(self, level=float(q[order[last]]))
 
 
 def interpolate(first: Multipliers, second: Multipliers, total: float) -> Multipliers:

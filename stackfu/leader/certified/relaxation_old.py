@@ -43,8 +43,8 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import nnls
 
-from ..game import StackelbergGame
-from ..geometry import Array
+from ...game import StackelbergGame
+from ...geometry import Array
 
 __all__ = ["FREE", "PAID", "VOLUNTEER", "LeaderProblem", "Relaxation", "RelaxedPoint"]
 

@@ -1,12 +1,5 @@
-"""The leader's problem solved with proof.
+"""Payments with a certificate: the global optimum within a budget, and a lower bound that no payments can beat."""
 
-==========  =====================================================================================================
-problem     what is minimised, in normalised units
-bound       the one bound: multipliers in, lower bound out, for boxes of total participation
-search      branch and bound over total participation and volunteers
-==========  =====================================================================================================
-"""
+from .mechanism import certified
 
-from .search_old import Candidate, Objective, Run, certified
-
-__all__ = ["Candidate", "Objective", "Run", "certified"]
+__all__ = ["certified"]

@@ -39,10 +39,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...results.certificate import Knot
+from ._bound_kernels import client_sums
 
 __all__ = ["BoundProblem", "Classes", "Multipliers", "ball", "box_margin", "classify", "interpolate"]
 
 Array = npt.NDArray[np.float64]
+
+#: What is decided about clients must not depend on rounding errors of this relative size.
+ROUNDING = 1e-12
 Mask = npt.NDArray[np.bool_]
 
 
@@ -202,14 +206,16 @@ def classify(
         extra / low if low > 0 else (np.inf if extra else 0.0)
     )
     least = (0.0 if near is None else near) + extra / high
-    too_far, near_enough = least > problem.theta * high, ceiling <= problem.theta * low
-    small = problem.alpha <= high
-    if (too_far & (paid | near_enough | ~small)).any() or (volunteer & ~small).any():
+    # conclusions that hang on the last digits are not drawn
+    room = 1.0 + ROUNDING
+    too_far, near_enough = least > room * problem.theta * high, ceiling * room <= problem.theta * low
+    large = problem.alpha > room * high
+    if (too_far & (paid | near_enough | large)).any() or (volunteer & large).any():
         return None
     now_volunteer = volunteer | too_far
-    if problem.alpha[now_volunteer].sum() > high:
+    if problem.alpha[now_volunteer].sum() > room * high:
         return None
-    now_paid = (paid | ~small | near_enough) & ~now_volunteer
+    now_paid = (paid | large | near_enough) & ~now_volunteer
     return Classes(now_paid, now_volunteer, ceiling)
 
 
@@ -232,68 +238,50 @@ def box_margin(
     at_ends = (at_low, at_high)
     nu = [p.payment_unit * (y.objective * p.payment_weight + y.budget) for y in at_ends]
     ell = [y.objective * p.loss_weight + y.loss_cap for y in at_ends]
-    if min(y.weight for y in at_ends) <= 0.0:
+    if min(at_low.weight, at_high.weight) <= 0.0:
         return -np.inf
-    if ((np.minimum(at_low.rows, at_high.rows) < 0.0) & ~classes.volunteer).any():
-        return -np.inf
-    # an affine function below nu(S) / S: the chord where that is concave, else the tangent in the middle
-    bend = h * (high * nu[0] - low * nu[1]) / (low + high) ** 2
-    unpaid = [nu[i] / s - max(bend, 0.0) / s for i, s in enumerate((low, high))]
-    roof = np.maximum(classes.ceiling, p.theta * high)
-    charged = ~classes.paid
-    excess = [
-        np.where(charged, np.maximum(y.rows - p.alpha * m, 0.0), 0.0)
-        for y, m in zip(at_ends, unpaid, strict=True)
-    ]
-    if any(x.any() for x in excess) and not np.isfinite(roof[(excess[0] > 0) | (excess[1] > 0)]).all():
-        return -np.inf
-    roof = np.where(np.isfinite(roof), roof, 0.0)
-    hull = [s * (roof - p.theta * s) for s in (low, high)]
-    psi = [
-        y.level
-        - 2.0 * y.slope
-        - nu[i] * (p.theta * s - p.diagonal)
-        - (ell[i] / s) * p.noise
-        + excess[i] * hull[i] / p.alpha
-        for i, (y, s) in enumerate(zip(at_ends, (low, high), strict=True))
-    ]
-    # curvature of psi: psi(S) = chord + sigma (1 - sigma) bump(S)
-    tilt = h * (high * ell[0] - low * ell[1]) / (low * high)
-    bump = (
-        h * (nu[1] - nu[0]) * p.theta
-        + max(tilt / low, tilt / high) * p.noise
-        + (-(excess[1] - excess[0]) * (hull[1] - hull[0]) + p.theta * h * h * np.maximum(*excess)) / p.alpha
+    *sums, usable = client_sums(
+        p.alpha,
+        p.theta,
+        p.diagonal,
+        p.noise,
+        classes.paid,
+        classes.volunteer,
+        classes.ceiling,
+        low,
+        high,
+        at_low.level,
+        at_low.rows,
+        at_low.slope,
+        nu[0],
+        ell[0],
+        at_high.level,
+        at_high.rows,
+        at_high.slope,
+        nu[1],
+        ell[1],
     )
-    # its smallest value, where psi must be known to stay positive
-    dent = bump - (
-        abs(tilt / low - tilt / high) * p.noise + p.theta * h * h * np.abs(excess[1] - excess[0]) / p.alpha
-    )
-    surely = classes.volunteer | (np.minimum(*psi) + 0.25 * np.minimum(dent, 0.0) >= 0.0)
-    never = ~classes.volunteer & (np.maximum(*psi) + 0.25 * np.maximum(bump, 0.0) <= 0.0)
-    curve = float(p.alpha @ np.where(surely, bump, np.where(never, 0.0, np.maximum(bump, 0.0))))
-    brought = [float(p.alpha @ np.where(classes.volunteer, x, np.maximum(x, 0.0))) for x in psi]
+    if not usable:
+        return -np.inf
+    brought, curve, held, drift, rows = sums[0:2], sums[2], sums[3:5], sums[5], sums[6:8]
     scattered = [
-        ell[i] * p.loss_sampling + 0.5 * p.client_sampling * (float(y.rows.sum()) - nu[i])
-        for i, y in enumerate(at_ends)
+        ell[i] * p.loss_sampling + 0.5 * p.client_sampling * (rows[i] - nu[i]) for i in range(2)
     ]
     ends = [
         _constant(p, y, ell[i], lower)
         + y.level
         - float(y.pull @ y.pull) / y.weight
-        + float(y.rows @ (p.diagonal - p.theta * s))
+        + held[i]
         + (scattered[i] - brought[i]) / s
         for i, (y, s) in enumerate(zip(at_ends, (low, high), strict=True))
     ]
-    apart = at_low.centre - at_high.centre
-    per_total = (
-        h * (high * (brought[0] - scattered[0]) - low * (brought[1] - scattered[1])) / (low * high) - curve
-    )
-    delta = (
-        min(at_low.weight, at_high.weight) * float(apart @ apart)
-        + h * float((at_high.rows - at_low.rows) @ p.theta)
-        + min(per_total / low, per_total / high)
-    )
-    return parabola_minimum(ends[0], ends[1], delta)
+    if at_low is at_high:
+        apart = 0.0
+    else:
+        between = at_low.centre - at_high.centre
+        apart = min(at_low.weight, at_high.weight) * float(between @ between)
+    late = h * (high * (brought[0] - scattered[0]) - low * (brought[1] - scattered[1])) / (low * high) - curve
+    return parabola_minimum(ends[0], ends[1], apart + drift + min(late / low, late / high))
 
 
 def _constant(p: BoundProblem, y: Multipliers, ell: float, lower: float) -> float:

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...game import StackelbergGame
-from ...geometry import Array
-from ...profile import Profile
-from ..price import brackets, cheapest_payments
-from .problem import LeaderProblem, Objective
+from ...model import Array, GameModel, Objective, Profile
+from ...model.price import brackets, cheapest_payments
+from .problem import LeaderProblem
 
 __all__ = ["Candidate", "Candidates"]
 
 #: What a client at full is paid beyond indifference, relative to its cost: it stays at full for certain.
 FIRMNESS = 1e-10
+#: All such extra payments together stay below this part of the budget.
+FIRMNESS_OF_BUDGET = 1e-9
 #: Participation closer than this to 0 or 1 is a cone solver's way of saying 0 or 1.
 SNAP = 1e-9
 #: A bracket may be this far below zero, relative to the client's cost, for a client that is not at full: rounding.
@@ -42,7 +42,7 @@ class Candidate:
 class Candidates:
     """Feasible profiles met on the way, the best first in ``best``."""
 
-    def __init__(self, game: StackelbergGame, objective: Objective, problem: LeaderProblem) -> None:
+    def __init__(self, game: GameModel, objective: Objective, problem: LeaderProblem) -> None:
         self.game, self.objective, self.problem = game, objective, problem
         self.best: Candidate | None = None
         self.pool: list[Candidate] = []
@@ -68,21 +68,20 @@ class Candidates:
             return None
         payments = cheapest_payments(game, profile)
         # the cheapest payments leave a paid client at full exactly indifferent; a hair more keeps it there for certain
-        firm = np.where((profile.x == 1) & (payments > 0), payments + FIRMNESS * game.costs, payments)
+        extra = min(FIRMNESS, FIRMNESS_OF_BUDGET * self.objective.budget / float(game.costs.sum()))
+        firm = np.where((profile.x == 1) & (payments > 0), payments + extra * game.costs, payments)
         return self._candidate(profile, firm) or self._candidate(profile, payments)
 
     def _candidate(self, profile: Profile, payments: Array) -> Candidate | None:
         """A profile with payments that induce it, unless it breaks a constraint."""
         game, objective = self.game, self.objective
-        if profile.total < objective.floor * (1.0 - LIMIT_ROUNDING):
+        if profile.total < objective.min_total * (1.0 - LIMIT_ROUNDING):
             return None
         spend = float(payments @ profile.x)
         if spend > objective.budget * (1.0 + LIMIT_ROUNDING):
             return None
-        loss = game.server_loss(profile.x)
-        if objective.finite_sample:
-            loss += game.finite_sample_penalty(profile.x)
-        if loss > objective.loss_cap * (1.0 + LIMIT_ROUNDING):
+        loss = game.loss_of(profile, objective.finite_sample)
+        if loss > objective.max_loss * (1.0 + LIMIT_ROUNDING):
             return None
         weight = objective.loss_weight if self.problem.loss_weight else 0.0
         return Candidate(
@@ -120,7 +119,7 @@ class Candidates:
         for step in range(30):
             share = 1.0 if step == 0 else 0.5 * (low + high)
             z = (1.0 - share) * origin + share * ideal
-            total = max(float((p.squared_distances(z) / p.theta).max()) * (1 + 1e-12), self.objective.floor)
+            total = max(float((p.squared_distances(z) / p.theta).max()) * (1 + 1e-12), self.objective.min_total)
             fits = total * float((z / p.alpha).max()) <= 1.0 and self.offer(total * z / p.alpha)
             if fits and step == 0:
                 return

@@ -1,8 +1,8 @@
 """The leader's problem in normalised units, and the way back to the game's.
 
-Squared distances are divided by ``scale``, the largest one; losses by ``(lam_v + lam_s) scale``; payments by ``2 lam scale``. The
-origin is the point the server would like the mixture to be at, the mean of ``mu_N`` and ``mu_O`` weighted by lam_v and lam_s
-(projected onto the clients' span), so that the loss is ``||m||^2 + constant`` plus what few samples cost.
+Squared distances are divided by ``scale``, the largest one; losses by the loss's weight times that; payments by ``2 lam scale``.
+The origin is the point the server would like the mixture to be at, the weighted mean of the loss's targets (projected onto
+the clients' span), so that the loss is ``||m||^2 + constant`` plus what few samples cost.
 """
 
 from __future__ import annotations
@@ -13,28 +13,20 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import nnls
 
-from ...game import StackelbergGame
-from ...geometry import Array
+from ...model import Array, GameModel, Objective
 from ...results.certificate import Knot
 from .bound import BoundProblem, Multipliers
 
-__all__ = ["LeaderProblem", "Objective"]
+__all__ = ["LeaderProblem"]
 
 #: Directions in which the clients differ by less than this part of the largest squared distance are rounding errors of
 #: their inner products and are left out of the solver's coordinates (checkers use the game's own numbers).
 EIGENVALUE_ROUNDING = 1e-15
 
-
-@dataclass(frozen=True)
-class Objective:
-    """What the leader minimises: ``loss_weight * loss + payment_weight * spend``, and its constraints."""
-
-    budget: float
-    payment_weight: float = 0.0
-    loss_weight: float = 1.0
-    loss_cap: float = np.inf
-    finite_sample: bool = False
-    floor: float = 0.0  # least total participation S
+#: Part of the budget that is not planned for: room for the extra payments of clients at full, and for rounding.
+HELD_BACK = 2e-9
+#: Spend is a difference of costs and what drift is worth; its rounding error is this part of all costs.
+SPEND_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,29 +34,26 @@ class LeaderProblem(BoundProblem):
     """The problem that bound and cone programmes see, with its units: normalised = game's / unit."""
 
     unit_square: float = 1.0  # squared distance
-    unit_loss: float = 1.0  # (lam_v + lam_s) unit_square, or unit_spend if that is zero
+    unit_loss: float = 1.0  # the loss's weight times unit_square, or unit_spend if that is zero
     unit_spend: float = 1.0  # 2 lam unit_square
 
     @classmethod
-    def of(cls, game: StackelbergGame, objective: Objective) -> LeaderProblem:
+    def of(cls, game: GameModel, objective: Objective) -> LeaderProblem:
         """Normalise a game's data."""
         geometry = game.geometry
         scale = geometry.scale
         values, vectors = np.linalg.eigh(geometry.gram / scale)
         keep = values > EIGENVALUE_ROUNDING * max(values[-1], 0.0) * len(values)
         roots = np.sqrt(values[keep])
-        pull, square = geometry.original
-        server = game.lam_v + game.lam_s
+        server, pull, square = game.loss_centre
         unit_spend = 2.0 * game.lam * scale
         unit_loss = server * scale if server > 0 else unit_spend
-        share = game.lam_s / server if server > 0 else 0.0
-        target = share * (vectors[:, keep].T @ pull) / (roots * scale)
+        target = (vectors[:, keep].T @ pull) / (roots * scale)
         noise = np.zeros(game.count)
         if objective.finite_sample and server > 0:
             noise = game.sampling_noise / (game.sizes.sum() * scale)
-        # lam_v ||m||^2 + lam_s ||m - o||^2 = (lam_v + lam_s) (||m - share o||^2 + share (1 - share) ||o||^2), and only the
-        # part of the ideal point within the clients' span is coordinates
-        constant = share * square / scale - float(target @ target)
+        # only the part of the ideal point within the clients' span has coordinates
+        constant = square / scale - float(target @ target)
         return cls(
             alpha=game.alpha,
             theta=game.kappa / unit_spend,
@@ -76,8 +65,8 @@ class LeaderProblem(BoundProblem):
             payment_weight=objective.payment_weight * unit_spend / unit_loss,
             payment_unit=1.0,
             budget=objective.budget / unit_spend,
-            loss_cap=objective.loss_cap / unit_loss,
-            floor=objective.floor,
+            loss_cap=objective.max_loss / unit_loss,
+            floor=objective.min_total,
             reach=geometry.reach / scale,
             unit_square=scale,
             unit_loss=unit_loss,
@@ -98,6 +87,15 @@ class LeaderProblem(BoundProblem):
             support=support,
             centre=mixture[support],
         )
+
+    @cached_property
+    def usable_budget(self) -> float:
+        """What the solver may plan to spend (in units of squared distance), so that rounding and firmness never overspend."""
+        if not np.isfinite(self.budget):
+            return np.inf
+        return max(
+            self.budget * (1.0 - HELD_BACK) - SPEND_ROUNDING * self.payment_unit * float(self.theta @ self.alpha), 0.0
+        ) / self.payment_unit
 
     @cached_property
     def ideal(self) -> Array:

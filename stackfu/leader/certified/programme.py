@@ -22,14 +22,21 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from ...geometry import Array
-from .bound import Classes, Multipliers
+from ...model import Array
+from .bound import Classes, Multipliers, box_margin
+from .polish import ActiveSet, polish
 from .problem import LeaderProblem
 
 __all__ = ["Blocks", "PointAnswer", "PointProgramme"]
 
 #: Tolerance asked of the cone solver. What it really reached does not matter: any multipliers give a valid bound.
-SOLVER_TOLERANCE = 1e-11
+SOLVER_TOLERANCE = 1e-9
+#: An answer that breaks its rows by no more than this holds them: the cone solver's inaccuracy.
+HELD = 1e-7
+#: Value and bound of a polished answer agree to this, relative to the value.
+ACCURATE = 1e-9
+#: What the hull gets wrong by less than this is rounding.
+NO_SPLIT = 1e-12
 
 
 class Blocks:
@@ -119,14 +126,48 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class PointAnswer:
-    """What a point programme says: a mixture, multipliers, and how far undecided clients are from being decided."""
+    """What the convex problem at one total says: a mixture, multipliers, and how far undecided clients are from being decided."""
 
-    z: Array
     total: float
+    z: Array
     multipliers: Multipliers
-    value: float  # of the relaxation, as the solver sees it
+    classes: Classes  # what was known about the clients
+    value: float  # of the relaxation at z
+    bound: float  # what the multipliers prove at this total
     excess: float  # what budget and rows are broken by
     split: Array  # (u_k - z_k) u_k e_k of undecided clients: what the hull gets wrong
+    active: ActiveSet | None
+
+
+def answer_at(
+    problem: LeaderProblem,
+    classes: Classes,
+    total: float,
+    z: Array,
+    rows: Array,
+    budget: float,
+    loss_cap: float,
+    excess: float = 0.0,
+    active: ActiveSet | None = None,
+) -> PointAnswer:
+    """Shares and multipliers put together, judged by their value and their bound."""
+    p, s = problem, total
+    mass = float(z.sum())
+    centre = (z @ p.points) / mass
+    square = float(centre @ centre)
+    y = Multipliers.of(p, s, 1.0, budget, loss_cap, 0.0, rows, centre).at_best_level(p, classes)
+    gain = p.diagonal - 2.0 * (p.points @ centre) + square + 0.5 * p.client_sampling / s - p.theta * s
+    value = p.loss_weight * (
+        p.loss_square * square + p.loss_constant + (float(p.noise @ z) + p.loss_sampling) / s
+    )
+    free = ~(classes.paid | classes.volunteer)
+    over = np.where(classes.paid, 0.0, np.maximum(gain, 0.0))
+    if p.payment_weight:
+        value += p.payment_weight * p.payment_unit * (float(p.alpha @ over) / s - float(z @ gain))
+    room = p.alpha / s
+    split = np.where(free, (room - z) * room * over, 0.0)
+    bound = box_margin(p, s, s, y, y, classes, 0.0)
+    return PointAnswer(s, z, y, classes, value, bound, excess, np.where(split > NO_SPLIT, split, 0.0), active)
 
 
 class PointProgramme:
@@ -137,7 +178,7 @@ class PointProgramme:
     ) -> None:
         self.problem, self.classes = problem, classes
         self.unit = radius
-        self.penalty = penalty
+        self.penalty, self.shrink = penalty, shrink
         self._build(shrink)
         self._solver: Any = None
 
@@ -222,7 +263,7 @@ class PointProgramme:
                     "budget", name, 0, np.arange(size), strict * np.asarray(c0), strict * np.asarray(c1), strict * np.asarray(c2)
                 )
             blocks.entries("budget", "excess", 0, 0, -1.0)
-            limit = p.budget * (1.0 - shrink) / p.payment_unit
+            limit = p.usable_budget
             blocks.right(
                 "budget",
                 strict * (limit - pay_constant[0]),
@@ -259,7 +300,7 @@ class PointProgramme:
         nothing = sparse.csc_matrix((self.blocks.width, self.blocks.width))
         self._solver = clarabel.DefaultSolver(nothing, q, self.blocks.matrix(data), b, self.blocks.cones, settings)
 
-    def solve(self, total: float, time_limit: float = np.inf) -> PointAnswer | None:
+    def solve(self, total: float) -> PointAnswer | None:
         """The relaxation at S; None if the solver has no usable answer."""
         data, b, q = self.blocks.at(total)
         unit_cost = 1.0 / self.unit**2
@@ -271,27 +312,81 @@ class PointProgramme:
         x, dual = np.asarray(answer.x), np.asarray(answer.z) / unit_cost
         if not (np.isfinite(x).all() and np.isfinite(dual).all()):
             return None
-        self.status = str(answer.status)
-        self.iterations = answer.iterations
-        return self._read(total, x, dual, float(q @ x))
+        rough = self._read(total, x, dual)
+        if rough is None or rough.excess > HELD:
+            return rough
+        return warm(self.problem, self.classes, rough, total, self.shrink) or rough
 
-    def _read(self, total: float, x: Array, dual: Array, value: float) -> PointAnswer:
-        p, rows, columns = self.problem, self.blocks.rows, self.blocks.variables
-        z = np.clip(x[columns["z"]], 0.0, p.alpha / total)
-        z[self._full] = p.alpha[self._full] / total
-        e = np.maximum(x[columns["e"]], 0.0)
+    def _read(self, total: float, x: Array, dual: Array) -> PointAnswer | None:
+        """Shares and multipliers of an interior point, and its active set as a guess for polishing."""
+        p, rows, columns, classes = self.problem, self.blocks.rows, self.blocks.variables, self.classes
+        full, free, below = self._full, self._free, self._below
+        n, u = len(p.alpha), p.alpha / total
         budget = self._strict * max(float(dual[rows["budget"]][0]), 0.0) / p.payment_unit if self._strict else 0.0
         cap = max(float(dual[rows["loss"]][0]), 0.0) if "loss" in rows else 0.0
         nu = p.payment_unit * (p.payment_weight + budget)
-        multipliers = np.maximum(dual[rows["distance"]], 0.0)
-        full = self._full
-        multipliers[full] = nu * p.alpha[full] / total - multipliers[full]
-        multipliers[self._free] += np.maximum(dual[rows["hull"]], 0.0) / total
-        mass = z.sum()
-        centre = (z @ p.points) / mass if mass > 0 else np.zeros(p.points.shape[1])
-        y = Multipliers.of(p, total, 1.0, budget, cap, 0.0, multipliers, centre)
-        y = y.at_best_level(p, self.classes)
-        split = np.zeros(len(z))
-        cap_z = p.alpha[self._free] / total
-        split[self._free] = (cap_z - z[self._free]) * cap_z * e
-        return PointAnswer(z, total, y, value, float(x[columns["excess"]][0]) , split)
+        steep = np.maximum(dual[rows["distance"]], 0.0)
+        pushed = np.maximum(dual[rows["hull"]], 0.0)
+        multipliers = steep.copy()
+        multipliers[full] = nu * u[full] - steep[full]
+        multipliers[free] += pushed / total
+        z = np.clip(x[columns["z"]], 0.0, u)
+        z[full] = u[full]
+        if z.sum() <= 0.0:
+            return None
+        # complementary pairs: whichever is larger beside its own size is not zero
+        push_up, push_down = np.zeros(n), np.zeros(n)
+        push_up[below], push_down[below] = dual[rows["share"]], dual[rows["cap"]]
+        price = max(float(push_up.max()), float(push_down.max()), 1e-300)
+        capped = push_down / price > (u - z) / u
+        moving = ~capped & (push_up / price < z / u)
+        capped[full], moving[full] = True, False
+        m = z @ p.points
+        over = m @ m - 2.0 * (p.points @ m) + p.diagonal + 0.5 * p.client_sampling / total - p.theta * total
+        active = steep / max(float(steep.max()), 1e-300) > np.abs(over)
+        eager, hull = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+        e, gain = np.maximum(x[columns["e"]], 0.0), dual[rows["gain"]]
+        eager[free] = e > gain
+        roof = np.maximum(classes.ceiling[free], p.theta[free])
+        left = (roof - p.theta[free] * total) * z[free] / p.alpha[free] - over[free] / total
+        hull[free] = eager[free] & (pushed > np.abs(left))
+        eager &= ~hull
+        tight = active & ~eager & ~hull
+        eager[full] = ~active[full]
+        spent = bool(self._strict) and budget > self._left(total, z, over)
+        guess = ActiveSet(moving, capped, tight, eager, hull, spent, cap > 0.0)
+        excess = max(float(x[columns["excess"]][0]), 0.0)
+        return answer_at(p, classes, total, z, multipliers, budget, cap, excess, guess)
+
+    def _left(self, total: float, z: Array, over: Array) -> float:
+        """What an answer leaves of the budget."""
+        p = self.problem
+        paid_out = float(p.alpha @ np.where(self.classes.paid, 0.0, np.maximum(over, 0.0))) / total - float(z @ over)
+        return max(p.usable_budget - paid_out, 0.0)
+
+
+def warm(
+    problem: LeaderProblem, classes: Classes, near: PointAnswer, total: float, shrink: float
+) -> PointAnswer | None:
+    """Solve at ``total`` from the active set of an answer nearby, without an interior point method; None if that fails."""
+    if near.active is None:
+        return None
+    guess = near.active.fitted(classes)
+    y = near.multipliers
+    found = polish(
+        problem, classes, total, shrink, near.z * (near.total / total), y.rows, y.budget, y.loss_cap, guess
+    )
+    if found is None:
+        return None
+    z, rows, budget, loss_cap = found
+    z = np.clip(z, 0.0, problem.alpha / total)
+    rows = np.where(classes.volunteer, rows, np.maximum(rows, 0.0))
+    if z.sum() <= 0.0:
+        return None
+    better = answer_at(problem, classes, total, z, rows, budget, loss_cap, 0.0, guess)
+    # a wrong guess shows as a value that the bound contradicts, in either direction
+    error = abs(better.value - better.bound)
+    good = error <= ACCURATE * abs(better.value) or (
+        near.total == total and better.value >= better.bound and error < near.value - near.bound
+    )
+    return better if good and abs(z.sum() - 1.0) <= HELD else None

@@ -20,31 +20,35 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
-from ...game import StackelbergGame
-from ...geometry import Array
-from ...result import Status
+from ...model import Array, GameModel, Objective
+from ...results import Status
 from ...results.certificate import Decide, LeaderCertificate, Leaf, Node, Split
 from .bound import Classes, ball, box_margin, classify
 from .candidates import Candidate, Candidates
-from .problem import LeaderProblem, Objective
-from .programme import PointAnswer, PointProgramme
+from .problem import LeaderProblem
+from .programme import HELD, PointAnswer, PointProgramme, warm
 
-__all__ = ["Run", "certified"]
+__all__ = ["Run", "search"]
 
 FREE, PAID, VOLUNTEER = 0, 1, 2
 Decisions = npt.NDArray[np.int8]
 Pair = tuple[PointAnswer, PointAnswer]
 
-#: Part of the budget (and of the distance rows) held back in the cone programmes, so that their inaccuracy never overspends.
-SHRINK = 2e-9
-#: Prices of breaking a row, in normalised loss: the first that makes the point programme hold its rows is enough.
-PENALTIES = (30.0, 1e4)
+#: Part of the distance rows and of the loss cap held back at solved points, so that rounding never breaks them.
+SHRINK = 1e-11
+#: Prices of breaking a row, in normalised loss. The first at which the rows hold, or at which the bound is beyond what matters, is
+#: enough: small multipliers interpolate better.
+PENALTIES = (1.0, 30.0, 1e3, 3e4)
 #: A box narrower than this, relative to its S, is not split further.
 NARROWEST = 1e-10
 #: Steps of the ball argument kept along a branch of the tree: older ones hardly add anything.
 MOST_BALLS = 2
 #: Where S has no floor, intervals are halved towards 0 until the rest is proved empty, at most down to here.
 SMALLEST_TOTAL = 1e-12
+#: Ratio of neighbouring totals that are solved first.
+GRID_STEP = 1.25
+#: Steps of the golden section around the best profile found on that grid.
+GOLDEN_STEPS = 12
 #: Split points stay this share of the width away from the ends.
 MARGIN_OF_SPLIT = 0.15
 
@@ -72,7 +76,7 @@ class Box:
     decided: Decisions
     ends: Pair
     balls: tuple[Pair, ...] = ()
-    fresh: bool = True  # the ends were solved for what is decided here
+    refreshed: bool = False  # the ends were solved for what is known here
     value: float = -np.inf  # proved lower bound, normalised
     steps: tuple[Pair, ...] = ()
     classes: Classes | None = None
@@ -106,7 +110,7 @@ class Search:
     """State of one run, in normalised units."""
 
     def __init__(
-        self, game: StackelbergGame, objective: Objective, gap: float = 0.0, time_limit: float = np.inf
+        self, game: GameModel, objective: Objective, gap: float = 0.0, time_limit: float = np.inf
     ) -> None:
         self.deadline = time.perf_counter() + time_limit
         self.game, self.objective = game, objective
@@ -114,7 +118,7 @@ class Search:
         self.gap = gap / self.problem.unit_loss
         self.found = Candidates(game, objective, self.problem)
         self._programmes: dict[Any, PointProgramme] = {}
-        self.solves = 0
+        self.solves = self.warm = 0
         self.open = OpenBoxes()
 
     # ------------------------------------------------------------ values
@@ -135,20 +139,35 @@ class Search:
 
     # ------------------------------------------------------------ points
 
-    def solve(self, total: float, classes: Classes, penalty: float = PENALTIES[0]) -> PointAnswer | None:
-        """The relaxation at one total, with what a box knows about the clients."""
-        free = ~(classes.paid | classes.volunteer)
+    def solve(self, total: float, classes: Classes, near: PointAnswer | None = None) -> PointAnswer | None:
+        """The relaxation at one total, with what a box knows about the clients; from an answer nearby if that works."""
+        if near is not None and near.excess <= HELD:
+            answer = warm(self.problem, classes, near, total, SHRINK)
+            if answer is not None:
+                self.warm += 1
+                return answer
+        best: PointAnswer | None = None
+        for penalty in PENALTIES:
+            answer = self._programme(classes, penalty).solve(total)
+            self.solves += 1
+            if answer is not None and (best is None or answer.bound > best.bound):
+                best = answer
+            if best is not None and (best.excess <= HELD or best.bound > self.target):
+                break
+        return best
+
+    def _programme(self, classes: Classes, penalty: float) -> PointProgramme:
+        """The cone programme for what is known, built once."""
         exponent = self._exponent()
         key = (exponent, penalty, classes.paid.tobytes(), classes.volunteer.tobytes())
         programme = self._programmes.get(key)
+        free = ~(classes.paid | classes.volunteer)
         if programme is None or np.any(classes.ceiling[free] < 0.99 * programme.classes.ceiling[free]):
             if len(self._programmes) >= 64:
                 self._programmes.pop(next(iter(self._programmes)))
-            programme = self._programmes[key] = PointProgramme(
-                self.problem, classes, 4.0**exponent, penalty, SHRINK
-            )
-        self.solves += 1
-        return programme.solve(total)
+            programme = PointProgramme(self.problem, classes, 4.0**exponent, penalty, SHRINK)
+            self._programmes[key] = programme
+        return programme
 
     def _exponent(self) -> int:
         """``||m||`` at the incumbent as a power of 4: the scale at which the cone programmes are well conditioned."""
@@ -161,16 +180,20 @@ class Search:
     def propose(self, answer: PointAnswer, classes: Classes) -> None:
         """Turn a relaxed point into feasible profiles: as it is, and with its volunteers guessed."""
         p, total, z = self.problem, answer.total, answer.z
-        if answer.value + p.loss_weight * p.loss_constant > self.target or answer.excess > 1e-6:
+        if answer.value > self.target or answer.excess > HELD:
             return
         if self.found.offer(total * z / p.alpha) or not answer.split.any():
             return
-        keen = p.squared_distances(z) >= p.theta * total * (1 - 1e-9)
-        capped = total * z >= p.alpha * (1 - 1e-5)
-        volunteer = classes.volunteer | (keen & capped & ~classes.paid)
-        guess = self.solve(total, Classes(~volunteer, volunteer, classes.ceiling))
-        if guess is not None and guess.excess < 1e-6:
-            self.found.offer(total * guess.z / p.alpha)
+        keen = ~classes.paid & (p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - 1e-9))
+        tried: set[bytes] = set()
+        for share in (1.0 - 1e-5, 0.5, 0.0):  # how full a keen client must be to be taken for a volunteer
+            volunteer = classes.volunteer | (keen & (total * z >= share * p.alpha))
+            if volunteer.tobytes() in tried or float(p.alpha[volunteer].sum()) > total:
+                continue
+            tried.add(volunteer.tobytes())
+            guess = self.solve(total, Classes(~volunteer, volunteer, classes.ceiling))
+            if guess is not None and guess.excess <= HELD and self.found.offer(total * guess.z / p.alpha):
+                return
 
     # ------------------------------------------------------------ boxes
 
@@ -216,14 +239,14 @@ class Search:
             if inner[0] < own < inner[1]:
                 at = own
         assert box.classes is not None
-        middle = self.solve(at, box.classes)
+        middle = self.solve(at, box.classes, min(box.ends, key=lambda end: abs(end.total - at)))
         if middle is None:
             return ()
         self.propose(middle, box.classes)
         box.node = Split(at)
         balls = box.steps[-MOST_BALLS:]
-        first = Box(low, at, box.decided, (box.ends[0], middle), balls, box.fresh)
-        second = Box(at, high, box.decided, (middle, box.ends[1]), balls, box.fresh)
+        first = Box(low, at, box.decided, (box.ends[0], middle), balls)
+        second = Box(at, high, box.decided, (middle, box.ends[1]), balls)
         return first, second
 
     def decide(self, box: Box, client: int) -> tuple[Box, ...]:
@@ -232,22 +255,36 @@ class Search:
         for verdict in (PAID, VOLUNTEER):
             decided = box.decided.copy()
             decided[client] = verdict
-            out.append(Box(box.low, box.high, decided, box.ends, box.steps[-MOST_BALLS:], fresh=False))
+            out.append(Box(box.low, box.high, decided, box.ends, box.steps[-MOST_BALLS:]))
         return tuple(out)
 
-    def refresh(self, box: Box) -> bool:
-        """Solve both ends again for what is decided in this box; whether its bound rose."""
+    def stale(self, box: Box) -> bool:
+        """Whether more is known in this box than when its ends were solved."""
+        known = box.classes
+        assert known is not None
+        if box.refreshed:
+            return False
+        box.refreshed = True
+        return any(
+            (end.classes.paid != known.paid).any() or (end.classes.volunteer != known.volunteer).any()
+            for end in box.ends
+        )
+
+    def refresh(self, box: Box) -> None:
+        """Solve both ends again for what is known in this box."""
         assert box.classes is not None
-        before = box.value
-        answers = [self.solve(s, box.classes) for s in (box.low, box.high)]
+        answers = [
+            self.solve(s, box.classes, end) for s, end in zip((box.low, box.high), box.ends, strict=True)
+        ]
         for answer in answers:
             if answer is not None:
                 self.propose(answer, box.classes)
-        old = box.ends
-        box.ends = (answers[0] or old[0], answers[1] or old[1])
-        box.fresh = True
+        before = (box.value, box.steps, box.ends, box.balls, box.classes)
+        box.balls = box.steps[:-1][-MOST_BALLS:]
+        box.ends = (answers[0] or box.ends[0], answers[1] or box.ends[1])
         self.evaluate(box)
-        return box.value > before
+        if box.value < before[0]:
+            box.value, box.steps, box.ends, box.balls, box.classes = before
 
     def branch(self, box: Box) -> tuple[Box, ...]:
         """Children of a box: S split, or a client decided."""
@@ -266,31 +303,83 @@ class Search:
                 return self.decide(box, k)
         return self.split_total(box) if wide else ()
 
+    def explore(self, classes: Classes) -> list[PointAnswer]:
+        """Solve at totals from the smallest that may matter up to 1, each proposing profiles; descending totals."""
+        floor, best = self.objective.min_total, self.found.best
+        middle = float(self.game.alpha @ best.x) if best is not None else 0.5
+        grid = [middle * GRID_STEP**j for j in range(-2, 40)]
+        totals = sorted({s for s in grid if max(floor, 0.0) < s < 0.97} | {1.0}, reverse=True)
+        answers: list[PointAnswer] = []
+        for total in totals:
+            answer = self.solve(total, classes, answers[-1] if answers else None)
+            if answer is not None:
+                self.propose(answer, classes)
+                answers.append(answer)
+        self.refine()
+        return answers
+
+    def refine(self) -> None:
+        """Move the incumbent's total to where, with its volunteers, the value is least (golden section)."""
+        best = self.found.best
+        if best is None:
+            return
+        p = self.problem
+        volunteer = (best.x == 1.0) & (best.payments == 0.0)
+        classes = Classes(~volunteer, volunteer, np.asarray(p.reach))
+        at = float(self.game.alpha @ best.x)
+        least = max(self.objective.min_total, float(p.alpha[volunteer].sum()))
+        near: PointAnswer | None = None
+
+        def value(total: float) -> float:
+            nonlocal near
+            answer = self.solve(total, classes, near)
+            if answer is None or answer.excess > HELD:
+                return np.inf
+            near = answer
+            self.found.offer(total * answer.z / p.alpha)
+            return answer.value
+
+        low, high = max(at / GRID_STEP, least), min(at * GRID_STEP, 1.0)
+        golden = 0.6180339887498949
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        at_left, at_right = value(left), value(right)
+        for _ in range(GOLDEN_STEPS):
+            if time.perf_counter() > self.deadline or high - low <= 1e-6 * high:
+                return
+            if at_left <= at_right:
+                high, right, at_right = right, left, at_left
+                left = high - golden * (high - low)
+                at_left = value(left)
+            else:
+                low, left, at_left = left, right, at_right
+                right = low + golden * (high - low)
+                at_right = value(right)
+
     def roots(self) -> Box:
         """The whole space, cut into boxes that shrink towards small totals until the rest is proved empty."""
-        p = self.problem
-        n = len(p.alpha)
-        nothing = np.zeros(n, dtype=np.int8)
+        p, floor = self.problem, self.objective.min_total
+        nothing = np.zeros(len(p.alpha), dtype=np.int8)
         undecided = nothing.astype(bool)
-        floor = self.objective.floor
-        best = self.found.best
         classes = classify(p, floor, 1.0, undecided, undecided)
         assert classes is not None
-        totals = [1.0]
-        start = float(self.game.alpha @ best.x) if best is not None else 1.0
-        if start < 0.999 and start > floor:
-            totals.append(start)
-        answers = [self.solve(s, classes) for s in totals]
-        for a in answers:
-            self.propose(a, classes)
-        boxes: list[Box] = []
-        for (s1, a1), (s2, a2) in zip(zip(totals, answers), zip(totals[1:], answers[1:])):
-            boxes.append(Box(s2, s1, nothing, (a2, a1)))
-        s, a = totals[-1], answers[-1]
+        answers = self.explore(classes)
+        best = self.found.best
+        if best is not None:
+            own = float(self.game.alpha @ best.x)
+            if floor < own < 1.0:
+                answer = self.solve(own, classes, min(answers, key=lambda a: abs(a.total - own)))
+                if answer is not None:
+                    answers = sorted([*answers, answer], key=lambda a: -a.total)
+        boxes = [
+            Box(below.total, above.total, nothing, (below, above))
+            for above, below in zip(answers, answers[1:], strict=False)
+            if below.total < above.total
+        ]
+        s, a = answers[-1].total, answers[-1]
         while True:
             if floor > 0 and 0.5 * s <= floor:
                 if floor < s:
-                    lower = self.solve(floor, classes)
+                    lower = self.solve(floor, classes, a) or a
                     self.propose(lower, classes)
                     boxes.append(Box(floor, s, nothing, (lower, a)))
                 elif not boxes:
@@ -302,7 +391,7 @@ class Search:
                 if rest.value >= self.target or s < SMALLEST_TOTAL:
                     boxes.append(rest)
                     break
-            lower = self.solve(0.5 * s, classes)
+            lower = self.solve(0.5 * s, classes, a) or a
             self.propose(lower, classes)
             boxes.append(Box(0.5 * s, s, nothing, (lower, a)))
             s, a = 0.5 * s, lower
@@ -317,8 +406,8 @@ class Search:
         return root
 
 
-def certified(
-    game: StackelbergGame,
+def search(
+    game: GameModel,
     objective: Objective,
     *,
     gap: float,
@@ -329,45 +418,45 @@ def certified(
 ) -> Run:
     """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
     began = time.perf_counter()
-    search = Search(game, objective, gap, time_limit)
+    state = Search(game, objective, gap, time_limit)
     for x in starts:
-        if (search.found.offer(x) or search.found.offer_unpaid(x)) and objective.loss_weight:
-            search.found.blend(x)
-    root = search.roots()
+        if (state.found.offer(x) or state.found.offer_unpaid(x)) and objective.loss_weight:
+            state.found.blend(x)
+    root = state.roots()
     status = Status.CERTIFIED
     nodes = 0
-    while len(search.open) and search.open.lower() < search.target:
-        if time.perf_counter() > search.deadline:
+    while len(state.open) and state.open.lower() < state.target:
+        if time.perf_counter() > state.deadline:
             status = Status.TIME_LIMIT
             break
         if nodes >= max_nodes:
             status = Status.MAX_ITERATIONS
             break
-        box = search.open.pop()
+        box = state.open.pop()
         nodes += 1
         if box.classes is None:
             continue
-        search.evaluate(box)
-        if box.value >= search.target:
-            search.open.push(box)
+        state.evaluate(box)
+        if box.value >= state.target:
+            state.open.push(box)
             continue
-        if not box.fresh:
-            search.refresh(box)
-            search.open.push(box)
+        if state.stale(box):
+            state.refresh(box)
+            state.open.push(box)
             continue
-        children = search.branch(box)
+        children = state.branch(box)
         box.children = children
         for child in children:
-            search.evaluate(child)
+            state.evaluate(child)
             child.value = max(child.value, -np.inf)
-            search.open.push(child)
+            state.open.push(child)
         if not children:
             box.node = None
-            search.closed = box
+            state.closed = box
             break
-        if callback: callback({"node":nodes,"low":box.low,"high":box.high,"value":box.value,"target":search.target,"open":len(search.open),"kind":type(box.node).__name__})
-    best = search.found.best
-    bound = min(search.open.lower(), search.incumbent) * search.problem.unit_loss
-    run = Run(best, bound, 0.0, (), status, nodes, tuple(search.found.pool))
+        if callback: callback({"node":nodes,"low":box.low,"high":box.high,"value":box.value,"target":state.target,"open":len(state.open),"kind":type(box.node).__name__})
+    best = state.found.best
+    bound = min(state.open.lower(), state.incumbent) * state.problem.unit_loss
+    run = Run(best, bound, 0.0, (state.solves, state.warm), status, nodes, tuple(state.found.pool))
 
     return run

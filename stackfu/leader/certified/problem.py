@@ -36,6 +36,7 @@ class LeaderProblem(BoundProblem):
     unit_square: float = 1.0  # squared distance
     unit_loss: float = 1.0  # the loss's weight times unit_square, or unit_spend if that is zero
     unit_spend: float = 1.0  # 2 lam unit_square
+    ideal_point: Array | None = None  # where the origin lies, seen from mu_N
 
     @classmethod
     def of(cls, game: GameModel, objective: Objective) -> LeaderProblem:
@@ -71,17 +72,23 @@ class LeaderProblem(BoundProblem):
             unit_square=scale,
             unit_loss=unit_loss,
             unit_spend=unit_spend,
+            ideal_point=target,
         )
 
     def knot(self, y: Multipliers, mixture: Array) -> Knot:
         """Multipliers around the embedding of a mixture, in the game's units."""
         clients, support = np.flatnonzero(y.rows), np.flatnonzero(mixture)
+        # certificates measure the level from mu_N, the origin here is the ideal point
+        away = self.ideal_point
+        assert away is not None
+        nu = self.payment_unit * (y.objective * self.payment_weight + y.budget)
+        level = y.level + 2.0 * float(away @ (y.pull - y.rows @ self.points)) + nu * float(away @ away)
         return Knot(
             total=y.total,
             objective=y.objective,
             budget=y.budget * self.unit_loss / self.unit_spend,
             loss_cap=y.loss_cap,
-            level=y.level * self.unit_loss,
+            level=level * self.unit_loss,
             clients=clients,
             rows=y.rows[clients] * (self.unit_loss / self.unit_square),
             support=support,

@@ -23,7 +23,7 @@ from ...errors import ConvergenceError, InfeasibleError
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, LeaderCertificate, Leaf, Node, Split
-from .bound import Classes, ball, box_margin, classify
+from .bound import Classes, ball, box_margin, classify, interpolate
 from .candidates import Candidate, Candidates
 from .problem import LeaderProblem
 from .programme import HELD, PointAnswer, PointProgramme, warm
@@ -212,7 +212,10 @@ class Search:
             box.classes = classes
             low, high = box.ends
             pairs = [queue[attempt]] if attempt < len(queue) else [(low, high)] + ([(low, low), (high, high)] if low is not high else [])
-            margins = [box_margin(p, box.low, box.high, i.multipliers, j.multipliers, classes, target) for i, j in pairs]
+            at = [
+                tuple(interpolate(i.multipliers, j.multipliers, s) for s in (box.low, box.high)) for i, j in pairs
+            ]
+            margins = [box_margin(p, box.low, box.high, *ends, classes, target) for ends in at]
             best = int(np.argmax(margins))
             margin, pair = margins[best], pairs[best]
             value = target + margin if near is None or margin < 0 else target
@@ -223,7 +226,7 @@ class Search:
                 return
             if attempt >= len(queue) and not improved:
                 return
-            bounds = ball(p, pair[0].multipliers, pair[1].multipliers, margin)
+            bounds = ball(p, *at[best], margin)
             assert bounds is not None
             near = bounds[0] if near is None else np.maximum(near, bounds[0])
             far = bounds[1] if far is None else np.minimum(far, bounds[1])
@@ -405,6 +408,31 @@ class Search:
             self.open.push(box)
         return root
 
+    # ------------------------------------------------------------ certificate
+
+    def certificate(self, root: Box, lower: float) -> LeaderCertificate:
+        """The tree of boxes with the knots that its leaves use."""
+        numbers: dict[int, int] = {}
+        knots = []
+        nodes: list[Node] = []
+        stack = [root]
+
+        def number(answer: PointAnswer) -> int:
+            if id(answer) not in numbers:
+                numbers[id(answer)] = len(knots)
+                knots.append(self.problem.knot(answer.multipliers, answer.z / answer.z.sum()))
+            return numbers[id(answer)]
+
+        while stack:
+            box = stack.pop()
+            if box.children:
+                assert box.node is not None
+                nodes.append(box.node)
+                stack += box.children[::-1]
+            else:
+                nodes.append(Leaf(tuple((number(i), number(j)) for i, j in box.steps)))
+        return LeaderCertificate(lower, tuple(knots), tuple(nodes))
+
 
 def search(
     game: GameModel,
@@ -457,6 +485,5 @@ def search(
         if callback: callback({"node":nodes,"low":box.low,"high":box.high,"value":box.value,"target":state.target,"open":len(state.open),"kind":type(box.node).__name__})
     best = state.found.best
     bound = min(state.open.lower(), state.incumbent) * state.problem.unit_loss
-    run = Run(best, bound, 0.0, (state.solves, state.warm), status, nodes, tuple(state.found.pool))
-
-    return run
+    certificate = state.certificate(root, bound)
+    return Run(best, bound, 0.0, (state.solves, state.warm), status, nodes, tuple(state.found.pool), certificate)

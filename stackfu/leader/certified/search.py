@@ -12,17 +12,19 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
+from ...judging.bound import check_bound
 from ...model import Array, GameModel, Objective
 from ...results import Status
-from ...results.certificate import Decide, LeaderCertificate, Leaf, Node, Split
+from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, Split
 from .bound import Classes, ball, box_margin, classify, interpolate
 from .candidates import Candidate, Candidates
 from .problem import LeaderProblem
@@ -49,6 +51,10 @@ SMALLEST_TOTAL = 1e-12
 GRID_STEP = 1.25
 #: Steps of the golden section around the best profile found on that grid.
 GOLDEN_STEPS = 12
+#: A budget of which this part or less is left is spent.
+SPENT = 1e-6
+#: How often a claim that the judge finds too high is lowered.
+CLAIMS = 8
 #: Split points stay this share of the width away from the ends.
 MARGIN_OF_SPLIT = 0.15
 
@@ -120,22 +126,33 @@ class Search:
         self._programmes: dict[Any, PointProgramme] = {}
         self.solves = self.warm = 0
         self.open = OpenBoxes()
+        self.aside: list[Box] = []  # too small to divide
+        self.current: Box | None = None
+        self.root: Box | None = None
 
     # ------------------------------------------------------------ values
 
     @property
     def incumbent(self) -> float:
-        """Value of the best profile, or of the worst one imaginable."""
+        """Value of the best profile; without one, a value that no feasible profile exceeds."""
         if self.found.best is not None:
             return self.found.best.value / self.problem.unit_loss
+        return self.worst
+
+    @cached_property
+    def worst(self) -> float:
+        """No feasible profile has a larger objective: the loss at its cap or at the furthest client, every cost paid."""
         p = self.problem
-        worst_loss = p.loss_square * float(p.diagonal.max()) + p.loss_constant + float(p.noise.max()) / max(p.floor, 1e-3)
-        return p.loss_weight * worst_loss + p.payment_weight * p.payment_unit * float(p.theta @ p.alpha)
+        loss = p.loss_square * float(p.diagonal.max()) + p.loss_constant
+        if p.noise.any() or p.loss_sampling:
+            loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, SMALLEST_TOTAL)
+        spend = min(p.budget, p.payment_unit * float(p.theta @ p.alpha))
+        return (p.loss_weight * min(loss, p.loss_cap) + p.payment_weight * spend) * (1.0 + 1e-6)
 
     @property
     def target(self) -> float:
         """A box whose bound reaches this is closed."""
-        return self.incumbent - self.gap if self.found.best is not None else self.incumbent
+        return self.incumbent - self.gap if self.found.best is not None else self.worst
 
     # ------------------------------------------------------------ points
 
@@ -358,7 +375,7 @@ class Search:
                 right = low + golden * (high - low)
                 at_right = value(right)
 
-    def roots(self) -> Box:
+    def roots(self) -> None:
         """The whole space, cut into boxes that shrink towards small totals until the rest is proved empty."""
         p, floor = self.problem, self.objective.min_total
         nothing = np.zeros(len(p.alpha), dtype=np.int8)
@@ -399,23 +416,58 @@ class Search:
             boxes.append(Box(0.5 * s, s, nothing, (lower, a)))
             s, a = 0.5 * s, lower
         root = boxes[-1]
-        self.leaves = boxes
         for box in reversed(boxes[:-1]):  # nest the splits: (root | box)
             parent = Box(root.low, box.high, nothing, box.ends, node=Split(box.low), children=(root, box))
             root = parent
         for box in boxes:
             self.evaluate(box)
             self.open.push(box)
-        return root
+        self.root = root
+
+    def work_on(self, box: Box) -> None:
+        """Improve a box's bound: look again, solve its ends again, or divide it; what cannot be improved is set aside."""
+        self.evaluate(box)
+        if box.value >= self.target or box.classes is None:
+            self.open.push(box)
+        elif self.stale(box):
+            self.refresh(box)
+            self.open.push(box)
+        else:
+            children = self.branch(box)
+            if not children:
+                self.aside.append(box)
+                return
+            for child in children:
+                self.evaluate(child)
+            box.children = children
+            for child in children:
+                self.open.push(child)
+
+    def lower(self) -> float:
+        """The least bound of all boxes: open, set aside, and the one that is being worked on."""
+        current = -np.inf if self.root is None else np.inf if self.current is None else self.current.value
+        return min(self.open.lower(), min((b.value for b in self.aside), default=np.inf), current)
+
+    def shadow_price(self) -> float:
+        """What one more unit of budget is worth at the incumbent's total, its volunteers decided."""
+        best, p = self.found.best, self.problem
+        if best is None or not np.isfinite(p.budget) or best.spend < self.objective.budget * (1.0 - SPENT):
+            return 0.0
+        volunteer = (best.x == 1.0) & (best.payments == 0.0)
+        total = float(self.game.alpha @ best.x)
+        answer = self.solve(total, Classes(~volunteer, volunteer, np.asarray(p.reach)))
+        return np.nan if answer is None else answer.multipliers.budget * p.unit_loss / p.unit_spend
 
     # ------------------------------------------------------------ certificate
 
-    def certificate(self, root: Box, lower: float) -> LeaderCertificate:
-        """The tree of boxes with the knots that its leaves use."""
+    def certificate(self, lower: float) -> LeaderCertificate | None:
+        """The tree of boxes with the knots that its leaves use, its claim lowered until the judge accepts it."""
+        if self.root is None or not np.isfinite(lower):
+            return None
         numbers: dict[int, int] = {}
-        knots = []
+        knots: list[Knot] = []
         nodes: list[Node] = []
-        stack = [root]
+        stack = [self.root]
 
         def number(answer: PointAnswer) -> int:
             if id(answer) not in numbers:
@@ -431,7 +483,15 @@ class Search:
                 stack += box.children[::-1]
             else:
                 nodes.append(Leaf(tuple((number(i), number(j)) for i, j in box.steps)))
-        return LeaderCertificate(lower, tuple(knots), tuple(nodes))
+        claim = LeaderCertificate(lower, tuple(knots), tuple(nodes))
+        for _ in range(CLAIMS):
+            verdict = check_bound(self.game, self.objective, claim, "intervals")
+            if verdict:
+                return claim
+            if not np.isfinite(verdict.margin):
+                break
+            claim = replace(claim, lower=claim.lower + 1.5 * min(verdict.margin, -1e-15 * abs(claim.lower)))
+        return None
 
 
 def search(
@@ -447,43 +507,54 @@ def search(
     """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
     began = time.perf_counter()
     state = Search(game, objective, gap, time_limit)
+    found, unit = state.found, state.problem.unit_loss
     for x in starts:
-        if (state.found.offer(x) or state.found.offer_unpaid(x)) and objective.loss_weight:
-            state.found.blend(x)
-    root = state.roots()
+        if (found.offer(x) or found.offer_unpaid(x)) and objective.loss_weight:
+            found.blend(x)
+    history: list[dict[str, Any]] = []
     status = Status.CERTIFIED
     nodes = 0
-    while len(state.open) and state.open.lower() < state.target:
-        if time.perf_counter() > state.deadline:
-            status = Status.TIME_LIMIT
-            break
-        if nodes >= max_nodes:
-            status = Status.MAX_ITERATIONS
-            break
-        box = state.open.pop()
-        nodes += 1
-        if box.classes is None:
-            continue
-        state.evaluate(box)
-        if box.value >= state.target:
-            state.open.push(box)
-            continue
-        if state.stale(box):
-            state.refresh(box)
-            state.open.push(box)
-            continue
-        children = state.branch(box)
-        box.children = children
-        for child in children:
-            state.evaluate(child)
-            child.value = max(child.value, -np.inf)
-            state.open.push(child)
-        if not children:
-            box.node = None
-            state.closed = box
-            break
-        if callback: callback({"node":nodes,"low":box.low,"high":box.high,"value":box.value,"target":state.target,"open":len(state.open),"kind":type(box.node).__name__})
-    best = state.found.best
-    bound = min(state.open.lower(), state.incumbent) * state.problem.unit_loss
-    certificate = state.certificate(root, bound)
-    return Run(best, bound, 0.0, (state.solves, state.warm), status, nodes, tuple(state.found.pool), certificate)
+    try:
+        state.roots()
+        while state.open.lower() < state.target:
+            if time.perf_counter() > state.deadline:
+                status = Status.TIME_LIMIT
+                break
+            if nodes >= max_nodes:
+                status = Status.MAX_ITERATIONS
+                break
+            box = state.open.pop()
+            state.current = box
+            nodes += 1
+            state.work_on(box)
+            state.current = None
+            record = {
+                "node": nodes,
+                "interval": (box.low, box.high),
+                "undecided": int((box.decided == FREE).sum()),
+                "lower": min(state.lower(), state.incumbent) * unit,
+                "upper": np.inf if found.best is None else found.best.value,
+                "seconds": time.perf_counter() - began,
+            }
+            history.append(record)
+            if callback is not None:
+                callback(record)
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    lower = min(state.lower(), state.incumbent)
+    if found.best is None:
+        if status is Status.CERTIFIED and lower >= state.worst:
+            raise InfeasibleError("no payments satisfy the constraints: every box of total participation was refuted")
+        why = "rounding hides the answer" if status is Status.CERTIFIED else status.name.lower().replace("_", " ")
+        raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({why})")
+    certificate = state.certificate(lower * unit)
+    return Run(
+        found.best,
+        -np.inf if certificate is None else certificate.lower,
+        state.shadow_price(),
+        tuple(history),
+        status,
+        nodes,
+        tuple(found.pool),
+        certificate,
+    )

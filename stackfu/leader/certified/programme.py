@@ -35,6 +35,8 @@ SOLVER_TOLERANCE = 1e-9
 HELD = 1e-7
 #: Value and bound of a polished answer agree to this, relative to the value.
 ACCURATE = 1e-9
+#: Multipliers below this part of the weight of ``||m||^2`` do not tell which rows are tight.
+NATURAL = 1e-4
 #: What the hull gets wrong by less than this is rounding.
 NO_SPLIT = 1e-12
 
@@ -337,13 +339,14 @@ class PointProgramme:
         # complementary pairs: whichever is larger beside its own size is not zero
         push_up, push_down = np.zeros(n), np.zeros(n)
         push_up[below], push_down[below] = dual[rows["share"]], dual[rows["cap"]]
-        price = max(float(push_up.max()), float(push_down.max()), 1e-300)
+        natural = NATURAL * ((p.loss_weight + cap) * p.loss_square + nu)  # below this, multipliers are noise
+        price = max(float(push_up.max()), float(push_down.max()), natural)
         capped = push_down / price > (u - z) / u
         moving = ~capped & (push_up / price < z / u)
         capped[full], moving[full] = True, False
         m = z @ p.points
         over = m @ m - 2.0 * (p.points @ m) + p.diagonal + 0.5 * p.client_sampling / total - p.theta * total
-        active = steep / max(float(steep.max()), 1e-300) > np.abs(over)
+        active = steep / max(float(steep.max()), natural) > np.abs(over)
         eager, hull = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
         e, gain = np.maximum(x[columns["e"]], 0.0), dual[rows["gain"]]
         eager[free] = e > gain

@@ -502,5 +502,7 @@ def _parabola(left: float, right: float, bend: float) -> float:
     rise = np.nextafter(abs(right - left), 0.0)
     if rise >= -bend:
         return least
-    fall = np.nextafter(np.nextafter(-bend - rise, np.inf) ** 2, np.inf)
-    return float(np.nextafter(least - np.nextafter(fall / np.nextafter(-4.0 * bend, 0.0), np.inf), -np.inf))
+    # the vertex lies (|bend| - rise)^2 / (4 |bend|) below the lower end, never more than |bend| / 4
+    fall = np.nextafter(np.nextafter(-bend - rise, np.inf) ** 2, np.inf) / np.nextafter(-4.0 * bend, 0.0)
+    drop = min(float(np.nextafter(fall, np.inf)), float(np.nextafter(-0.25 * bend, np.inf)))
+    return float(np.nextafter(least - drop, -np.inf))

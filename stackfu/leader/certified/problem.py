@@ -111,6 +111,17 @@ class LeaderProblem(BoundProblem):
         z, _ = nnls(system, np.append(np.zeros(self.points.shape[1]), 1.0))
         return np.asarray(z / z.sum())
 
+    @cached_property
+    def nearest_loss(self) -> float:
+        """Least loss of distances over all mixtures, whatever they cost.
+
+        For any m, ``2 min_k <mu_k, m> - ||m||^2`` is a lower bound of ``||m'||^2`` over the clients' hull, sharp at the
+        nearest point.
+        """
+        m = self.ideal @ self.points
+        nearest = max(2.0 * float((self.points @ m).min()) - float(m @ m), 0.0)
+        return self.loss_square * nearest + self.loss_constant
+
     def squared_distances(self, z: Array) -> Array:
         """``d_k^2`` of a mixture."""
         m = z @ self.points

@@ -4,7 +4,7 @@ An interior point method leaves multipliers good to seven digits or so; a gap of
 at their cap, which rows are tight, and whether the budget is spent can be read off its answer, and with those fixed the optimality
 conditions are a small square system
 
-    2 <mu_i, T m - M> + nu (theta_i S - diag_i) + ell v noise_i - pi_i S (R_i - theta_i S) / alpha_i = t      0 < z_i < u_i
+    2 <mu_i, T m - M> - 2 ell pull_i + nu (theta_i S - diag_i) + ell v noise_i - pi_i S (R_i - theta_i S) / alpha_i = t      0 < z_i < u_i
     sum z = 1,    spend = B,    loss = cap,    D_k = theta_k S (tight rows),    v (D_k - theta_k S) = (R_k - theta_k S) z_k / alpha_k
 
 in z, t, beta, gamma and the multipliers of tight rows. Where the answer contradicts the guess (a share outside its limits, a negative multiplier, a
@@ -122,7 +122,7 @@ def polish(
             all_rows = tight_rows + np.where(follow, nu * u, 0.0) + own
             weight = ell * p.loss_square + nu + float(all_rows.sum())
             q = (
-                2.0 * (weight * inner - p.points @ (all_rows @ p.points))
+                2.0 * (weight * inner - p.points @ (all_rows @ p.points) - ell * p.loss_pull)
                 + nu * (p.theta * s - p.diagonal)
                 + ell * v * p.noise
                 - own * s * (roof - p.theta * s) / p.alpha
@@ -147,7 +147,7 @@ def polish(
                 - half_a
                 + float(u[follow] @ (distance - p.theta * s)[follow])
             )
-            loss = p.loss_square * tau + p.loss_constant + v * (float(p.noise @ z) + p.loss_sampling)
+            loss = p.loss_square * tau - 2.0 * float(p.loss_pull @ z) + p.loss_constant + v * (float(p.noise @ z) + p.loss_sampling)
             if guess.budget:
                 residual[i1] = spend - spendable
                 slope = (
@@ -160,7 +160,7 @@ def polish(
                 jacobian[:i0, i1] = p.payment_unit * slope
             if guess.loss_cap:
                 residual[i2] = loss - p.loss_cap * (1.0 - shrink)
-                slope = p.loss_square * towards + v * p.noise[moving]
+                slope = p.loss_square * towards - 2.0 * p.loss_pull[moving] + v * p.noise[moving]
                 jacobian[i2, :i0] = slope
                 jacobian[:i0, i2] = slope
             if len(tight):

@@ -162,7 +162,10 @@ def answer_at(
     y = Multipliers.of(p, s, 1.0, budget, loss_cap, 0.0, rows, centre).at_best_level(p, classes)
     gain = p.diagonal - 2.0 * (p.points @ centre) + square + 0.5 * p.client_sampling / s - p.theta * s
     value = p.loss_weight * (
-        p.loss_square * square + p.loss_constant + (float(p.noise @ z) + p.loss_sampling) / s
+        p.loss_square * square
+        - 2.0 * float(p.loss_pull @ z)
+        + p.loss_constant
+        + (float(p.noise @ z) + p.loss_sampling) / s
     )
     free = ~(classes.paid | classes.volunteer)
     over = np.where(classes.paid, 0.0, np.maximum(gain, 0.0))
@@ -279,7 +282,7 @@ class PointProgramme:
             narrow = self._narrow = 1.0 / min(max(p.loss_cap - p.nearest_loss, SMALLEST_ROOM), 1.0)
             blocks.block("loss", 1, clarabel.NonnegativeConeT)
             blocks.entries("loss", "tau", 0, 0, narrow * u2 * p.loss_square)
-            blocks.entries("loss", "z", 0, every, per_v=narrow * p.noise)
+            blocks.entries("loss", "z", 0, every, -2.0 * narrow * p.loss_pull, per_v=narrow * p.noise)
             blocks.entries("loss", "excess", 0, 0, -1.0)
             blocks.right(
                 "loss",
@@ -292,7 +295,7 @@ class PointProgramme:
         blocks.right("square", np.r_[1.0, -1.0, np.zeros(r)])
 
         blocks.cost("tau", p.loss_weight * p.loss_square * u2)
-        blocks.cost("z", per_v=p.loss_weight * p.noise)
+        blocks.cost("z", -2.0 * p.loss_weight * p.loss_pull, per_v=p.loss_weight * p.noise)
         if p.payment_weight:
             for name, (c0, c1, c2) in pay.items():
                 w = p.payment_weight * p.payment_unit

@@ -143,7 +143,7 @@ class Search:
     def worst(self) -> float:
         """No feasible profile has a larger objective: the loss at its cap or at the furthest client, every cost paid."""
         p = self.problem
-        loss = p.loss_square * float(p.diagonal.max()) + p.loss_constant
+        loss = p.loss_square * float(p.diagonal.max()) + 2.0 * float(np.abs(p.loss_pull).max()) + p.loss_constant
         if p.noise.any() or p.loss_sampling:
             loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, SMALLEST_TOTAL)
         spend = min(p.budget, p.payment_unit * float(p.theta @ p.alpha))
@@ -191,7 +191,8 @@ class Search:
         best = self.found.best
         if best is None:
             return -2
-        tau = best.loss / self.problem.unit_loss - self.problem.loss_constant
+        m = self.game.profile(best.x).mixture @ self.problem.points
+        tau = float(m @ m)
         return min(max(round(math.log(max(tau, 1e-12)) / math.log(16.0)), -5), 0)
 
     def propose(self, answer: PointAnswer, classes: Classes) -> None:

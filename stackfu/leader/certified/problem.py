@@ -80,6 +80,8 @@ class LeaderProblem(BoundProblem):
             budget=objective.budget / unit_spend,
             loss_cap=objective.max_loss / unit_loss,
             floor=objective.min_total,
+            loss_sampling=weight * game.sampling / scale,
+            client_sampling=game.sampling / scale,
             reach=geometry.reach / scale,
             unit_square=scale,
             unit_loss=unit_loss,

@@ -51,6 +51,8 @@ SMALLEST_TOTAL = 1e-12
 GRID_STEP = 1.25
 #: Steps of the golden section around the best profile found on that grid.
 GOLDEN_STEPS = 12
+#: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
+WITHIN = 0.999
 #: A budget of which this part or less is left is spent.
 SPENT = 1e-6
 #: How often a claim that the judge finds too high is lowered.
@@ -121,7 +123,7 @@ class Search:
         self.deadline = time.perf_counter() + time_limit
         self.game, self.objective = game, objective
         self.problem = LeaderProblem.of(game, objective)
-        self.gap = gap / self.problem.unit_loss
+        self.gap = WITHIN * gap / self.problem.unit_loss
         self.found = Candidates(game, objective, self.problem)
         self._programmes: dict[Any, PointProgramme] = {}
         self.solves = self.warm = 0
@@ -158,6 +160,9 @@ class Search:
 
     def solve(self, total: float, classes: Classes, near: PointAnswer | None = None) -> PointAnswer | None:
         """The relaxation at one total, with what a box knows about the clients; from an answer nearby if that works."""
+        if not np.isfinite(classes.ceiling).all():  # the box reaches down to 0, this point does not
+            here = np.asarray(self.problem.reach) + 0.5 * self.problem.client_sampling / total
+            classes = replace(classes, ceiling=np.minimum(classes.ceiling, here))
         if near is not None and near.excess <= HELD:
             answer = warm(self.problem, classes, near, total, SHRINK)
             if answer is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
+from .certificate import LeaderCertificate
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
 from .pages import card, number, table
@@ -45,6 +46,8 @@ class Solution:
     nodes: int = 0
     seconds: float = 0.0
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    #: What proves ``lower_bound``; see :mod:`stackfu.judging.bound`.
+    certificate: LeaderCertificate | None = field(default=None, repr=False)
 
     @property
     def participation(self) -> Array:

@@ -20,7 +20,8 @@ from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
 from ..homogeneous import buy_data
 from ..progress import reporting
-from .search import Candidate, search
+from .candidates import Candidate
+from .search import search
 
 __all__ = ["certified"]
 
@@ -136,6 +137,7 @@ def _optimise(
         nodes=run.nodes,
         seconds=time.perf_counter() - began,
         history=run.history,
+        certificate=run.certificate,
     )
 
 

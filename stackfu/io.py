@@ -21,6 +21,7 @@ from .errors import FileFormatError, InputError
 from .game import StackelbergGame
 from .model import Limits, Objective, ServerLoss, Target, frozen
 from .results import Equilibrium, Face, Solution, Status, Uniqueness
+from .results.certificate import LeaderCertificate
 
 __all__ = ["VERSION", "load", "save", "write_atomically"]
 
@@ -232,13 +233,17 @@ def _decode(record: dict[str, Any]) -> Any:
             method=record["method"],
             objective=float(record["objective"]),
             lower_bound=float(record["lower_bound"]),
-            shadow_price=float(record["shadow_price"]),
             **_decode_request(record),
+            certificate=_decode_certificate(record.get("certificate")),
             message=str(record["message"]),
             nodes=int(record["nodes"]),
             seconds=float(record["seconds"]),
         )
     raise FileFormatError(f"unknown kind of record: {kind!r}")
+
+
+def _decode_certificate(record: dict[str, Any] | None) -> LeaderCertificate | None:
+    return None if record is None else LeaderCertificate.from_record(record)
 
 
 def _decode_request(record: dict[str, Any]) -> dict[str, Any]:

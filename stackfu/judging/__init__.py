@@ -1,8 +1,12 @@
 """Judges: what is said about a result, recomputed by other means than those that found it.
 
 ==============  ==========================================================================================
-equilibrium     does any client gain by deviating? by search over its utility, from the definition
-solution        equilibrium, spend, objective and lower bound of a solution
+stakes          how much any client could gain by deviating, beside its own stakes
+completeness    that no equilibrium is missing, from a chain of profiles
+equilibrium     everything an equilibrium states, derived again
+point           spend, loss and total of a profile, enclosed
+bound           that a certificate proves a lower bound for all payments
+solution        everything a solution states, derived again
 proof           equilibria enclosed in ball arithmetic
 diagnostics     what contraction arguments say about best responses near an equilibrium
 ==============  ==========================================================================================

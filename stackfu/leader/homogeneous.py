@@ -73,7 +73,6 @@ def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
         method="certified",
         objective=objective,
         lower_bound=objective,
-        shadow_price=0.0,
         message="all remaining data are alike: the loss does not depend on payments; the budget buys data at cost",
         goal=goal,
         limits=limits,

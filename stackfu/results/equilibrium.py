@@ -32,6 +32,13 @@ class Face:
     upper: Array
     dimension: int
 
+    def spend_range(self, game: GameModel, payments: Array, x: Array) -> tuple[float, float]:
+        """Bounds on the spend over the face: every client anywhere in its own interval (an outer bound of the polytope)."""
+        place = np.searchsorted(game.remaining, self.clients)
+        low, high = np.array(x), np.array(x)
+        low[place], high[place] = self.lower, self.upper
+        return float(payments @ low), float(payments @ high)
+
     def __str__(self) -> str:
         spans = ", ".join(
             f"x[{k}] in [{a:.4g}, {b:.4g}]"
@@ -91,6 +98,13 @@ class Equilibrium:
     def spend(self) -> float:
         """What the server pays: ``p . x``."""
         return float(self.payments @ self.participation)
+
+    @cached_property
+    def spend_range(self) -> tuple[float, float]:
+        """Least and largest spend over the equilibria of this one's face: clients that trade may be paid differently."""
+        if self.face is None:
+            return self.spend, self.spend
+        return self.face.spend_range(self.game, self.payments, self.participation)
 
     @cached_property
     def server_loss(self) -> float:

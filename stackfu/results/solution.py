@@ -40,7 +40,6 @@ class Solution:
     goal: Objective
     limits: Limits | None = None
     robust: bool = False
-    shadow_price: float = float("nan")
     own_options: dict[str, Any] = field(default_factory=dict)
     message: str = ""
     nodes: int = 0
@@ -86,6 +85,28 @@ class Solution:
         return max([self.server_loss, *(e.server_loss for e in self.equilibria)])
 
     @property
+    def shadow_price(self) -> float:
+        """What one more unit of budget is worth: the budget's multiplier in the certificate, at the total that is reached.
+
+        0 where the budget does not bind, not a number where there is no certificate.
+        """
+        if self.certificate is None:
+            return float("nan")
+        if not np.isfinite(self.budget) or self.spend < self.budget * (1.0 - 1e-4):
+            return 0.0
+        knots = [knot for knot in self.certificate.knots if knot.objective > 0.0]
+        if not knots:
+            return float("nan")
+        nearest = min(knots, key=lambda knot: abs(knot.total - self.equilibrium.total))
+        return nearest.budget / nearest.objective
+
+    @cached_property
+    def spend_range(self) -> tuple[float, float]:
+        """Least and largest spend over all equilibria of these payments, faces included."""
+        ranges = [(self.spend, self.spend), *(e.spend_range for e in self.equilibria)]
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
+
+    @property
     def active(self) -> dict[str, tuple[int, ...]]:
         """Client numbers by what binds them: out, partial, full, and volunteers (full, paid nothing)."""
         x, who = self.participation, self.game.remaining
@@ -129,20 +150,23 @@ class Solution:
             "budget": self.budget,
             "objective": self.objective,
             "lower_bound": self.lower_bound,
-            "shadow_price": self.shadow_price,
             "goal": self.goal.to_dict(),
             "limits": None if self.limits is None else self.limits.to_dict(),
             "robust": self.robust,
             "own_options": dict(self.own_options),
             "nodes": self.nodes,
             "seconds": self.seconds,
+            "certificate": None if self.certificate is None else self.certificate.to_record(),
         }
 
     def summary(self) -> dict[str, Any]:
         """The solution as plain values: what is stated, and what follows from it."""
+        stated = {name: value for name, value in self.stated().items() if name != "certificate"}
         return {
-            **self.stated(),
+            **stated,
+            "certificate_boxes": 0 if self.certificate is None else self.certificate.leaves,
             "options": self.options,
+            "shadow_price": self.shadow_price,
             "proves": self.proves,
             "spend": self.spend,
             "server_loss": self.server_loss,

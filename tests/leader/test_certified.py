@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 from leader_games import grid_optimum, random_game
+from stackfu.leader.certified.relaxation import PAID, VOLUNTEER, LeaderProblem, Relaxation
 
 import stackfu as sf
-from stackfu.leader.certified.relaxation import PAID, VOLUNTEER, LeaderProblem, Relaxation
 from stackfu.leader.certified.search import _Search
 from stackfu.model import Objective
 

@@ -4,10 +4,10 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from leader_games import random_game
+from stackfu.leader.certified.relaxation import FREE, PAID, VOLUNTEER, LeaderProblem, Relaxation
 
 import stackfu as sf
 from stackfu.leader.certified import relaxation
-from stackfu.leader.certified.relaxation import FREE, PAID, VOLUNTEER, LeaderProblem, Relaxation
 
 KINDS = ("wide", "narrow", "point")
 VARIANTS = {

@@ -1,7 +1,8 @@
 """The sums over clients of the bound on a box, in one pass. The formulas stand in :mod:`.bound`."""
 
 import numpy as np
-from numba import njit
+
+from ...jit import njit
 
 
 @njit(cache=True)

@@ -147,7 +147,12 @@ def polish(
                 - half_a
                 + float(u[follow] @ (distance - p.theta * s)[follow])
             )
-            loss = p.loss_square * tau - 2.0 * float(p.loss_pull @ z) + p.loss_constant + v * (float(p.noise @ z) + p.loss_sampling)
+            loss = (
+                p.loss_square * tau
+                - 2.0 * float(p.loss_pull @ z)
+                + p.loss_constant
+                + v * (float(p.noise @ z) + p.loss_sampling)
+            )
             if guess.budget:
                 residual[i1] = spend - spendable
                 slope = (

@@ -145,7 +145,9 @@ class Search:
     def worst(self) -> float:
         """No feasible profile has a larger objective: the loss at its cap or at the furthest client, every cost paid."""
         p = self.problem
-        loss = p.loss_square * float(p.diagonal.max()) + 2.0 * float(np.abs(p.loss_pull).max()) + p.loss_constant
+        loss = (
+            p.loss_square * float(p.diagonal.max()) + 2.0 * float(np.abs(p.loss_pull).max()) + p.loss_constant
+        )
         if p.noise.any() or p.loss_sampling:
             loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, SMALLEST_TOTAL)
         spend = min(p.budget, p.payment_unit * float(p.theta @ p.alpha))
@@ -207,7 +209,9 @@ class Search:
             return
         if self.found.offer(total * z / p.alpha) or not answer.split.any():
             return
-        keen = ~classes.paid & (p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - 1e-9))
+        keen = ~classes.paid & (
+            p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - 1e-9)
+        )
         tried: set[bytes] = set()
         for share in (1.0 - 1e-5, 0.5, 0.0):  # how full a keen client must be to be taken for a volunteer
             volunteer = classes.volunteer | (keen & (total * z >= share * p.alpha))
@@ -230,13 +234,22 @@ class Search:
         for attempt in range(len(queue) + 3):
             classes = classify(p, box.low, box.high, box.decided == PAID, box.decided == VOLUNTEER, near, far)
             if classes is None:
-                box.value, box.steps, box.classes = (np.inf if near is None else target), (*steps, box.ends), None
+                box.value, box.steps, box.classes = (
+                    (np.inf if near is None else target),
+                    (*steps, box.ends),
+                    None,
+                )
                 return
             box.classes = classes
             low, high = box.ends
-            pairs = [queue[attempt]] if attempt < len(queue) else [(low, high)] + ([(low, low), (high, high)] if low is not high else [])
+            pairs = (
+                [queue[attempt]]
+                if attempt < len(queue)
+                else [(low, high)] + ([(low, low), (high, high)] if low is not high else [])
+            )
             at = [
-                tuple(interpolate(i.multipliers, j.multipliers, s) for s in (box.low, box.high)) for i, j in pairs
+                tuple(interpolate(i.multipliers, j.multipliers, s) for s in (box.low, box.high))
+                for i, j in pairs
             ]
             margins = [box_margin(p, box.low, box.high, *ends, classes, target) for ends in at]
             best = int(np.argmax(margins))
@@ -550,8 +563,14 @@ def search(
     lower = min(state.lower(), state.incumbent)
     if found.best is None:
         if status is Status.CERTIFIED and lower >= state.worst:
-            raise InfeasibleError("no payments satisfy the constraints: every box of total participation was refuted")
-        why = "rounding hides the answer" if status is Status.CERTIFIED else status.name.lower().replace("_", " ")
+            raise InfeasibleError(
+                "no payments satisfy the constraints: every box of total participation was refuted"
+            )
+        why = (
+            "rounding hides the answer"
+            if status is Status.CERTIFIED
+            else status.name.lower().replace("_", " ")
+        )
         raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({why})")
     certificate = state.certificate(lower * unit)
     return Run(

@@ -67,7 +67,7 @@ class ActiveSet:
     def key(self) -> bytes:
         """Equal for equal guesses."""
         parts = (self.moving, self.capped, self.tight, self.eager, self.hull)
-        return b"".join(part.tobytes() for part in parts) + bytes([self.budget, self.loss_cap])
+        return b"".join(part.tobytes() for part in parts) + bytes([bool(self.budget), bool(self.loss_cap)])
 
 
 def polish(

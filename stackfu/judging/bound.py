@@ -312,7 +312,7 @@ class _Checker:
         for end in ends:
             if float(numbers.low(end.weight)) <= 0.0:
                 return "the weight T of ||m||^2 is not positive"
-            wrong = (end.least_rows < 0.0) & ~volunteer
+            wrong = (end.least_rows < 0.0) & ~volunteer & ~(np.asarray(numbers.low(end.rows)) >= 0.0)
             if wrong.any():
                 return f"client {int(np.flatnonzero(wrong)[0])} has a negative multiplier and is no volunteer"
         return ""

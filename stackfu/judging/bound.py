@@ -106,9 +106,7 @@ class _End:
 
 
 class _Checker:
-    def __init__(
-        self, game: GameModel, goal: Objective, certificate: LeaderCertificate, numbers: Any
-    ) -> None:
+    def __init__(self, game: GameModel, goal: Objective, certificate: LeaderCertificate, numbers: Any) -> None:
         self.numbers, self.goal, self.certificate = numbers, goal, certificate
         if not math.isfinite(certificate.lower):
             raise VerificationError("the claimed lower bound is not a finite number")
@@ -139,9 +137,7 @@ class _Checker:
                 stack += [(node.at, high, paid, volunteer), (low, node.at, paid, volunteer)]
             elif isinstance(node, Decide):
                 if not 0 <= node.client < self.clients:
-                    raise VerificationError(
-                        f"the tree decides about client {node.client}, who does not exist"
-                    )
+                    raise VerificationError(f"the tree decides about client {node.client}, who does not exist")
                 both = paid.copy(), volunteer.copy()
                 both[0][node.client] = both[1][node.client] = True
                 stack += [(low, high, paid, both[1]), (low, high, both[0], volunteer)]
@@ -150,20 +146,13 @@ class _Checker:
                 least = min(least, margin)
                 if why:
                     return BoundVerdict(
-                        False,
-                        -math.inf,
-                        leaves,
-                        margin,
-                        f"leaf {leaves} on [{low:.9g}, {high:.9g}]: {why}",
-                        leaves,
+                        False, -math.inf, leaves, margin, f"leaf {leaves} on [{low:.9g}, {high:.9g}]: {why}", leaves
                     )
                 leaves += 1
         if next(nodes, None) is not None:
             raise VerificationError("the tree goes on after everything is covered")
         lower = self.certificate.lower
-        return BoundVerdict(
-            True, lower, leaves, least, f"no payments have an objective below {lower:.12g} ({leaves} leaves)"
-        )
+        return BoundVerdict(True, lower, leaves, least, f"no payments have an objective below {lower:.12g} ({leaves} leaves)")
 
     # ------------------------------------------------------------ one leaf
 
@@ -208,23 +197,19 @@ class _Checker:
                 raise VerificationError(f"knot {index} holds numbers that are not finite")
             if min(knot.objective, knot.budget, knot.loss_cap) < 0.0:
                 raise VerificationError(f"knot {index} has a negative multiplier")
-            if (knot.budget > 0.0 and math.isinf(goal.budget)) or (
-                knot.loss_cap > 0.0 and math.isinf(goal.max_loss)
-            ):
+            if (knot.budget > 0.0 and math.isinf(goal.budget)) or (knot.loss_cap > 0.0 and math.isinf(goal.max_loss)):
                 raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
             for who, what in ((knot.clients, knot.rows), (knot.support, knot.centre)):
                 if who is None:
                     continue
                 if len(who) != len(what) or len(np.unique(who)) != len(who):
                     raise VerificationError(f"knot {index} does not fit its clients")
-                if len(who) and not (int(who.min()) >= 0 and int(who.max()) < self.clients):
+                if len(who) and not (0 <= int(who.min()) and int(who.max()) < self.clients):
                     raise VerificationError(f"knot {index} names a client who does not exist")
             rows = np.zeros(self.clients)
             rows[knot.clients] = knot.rows
             centre = space.centre(knot)
-            ell, nu = self._weights(
-                numbers.of(knot.objective), numbers.of(knot.budget), numbers.of(knot.loss_cap)
-            )
+            ell, nu = self._weights(numbers.of(knot.objective), numbers.of(knot.budget), numbers.of(knot.loss_cap))
             self._products[index] = _Products(
                 *values,
                 rows,
@@ -293,9 +278,7 @@ class _Checker:
             weight,
             part,
             square,
-            one * first.centre.inner
-            + two * second.centre.inner
-            - (first.mixed * rest + second.mixed * share),
+            one * first.centre.inner + two * second.centre.inner - (first.mixed * rest + second.mixed * share),
             np.minimum(first.rows, second.rows),
         )
 
@@ -320,11 +303,7 @@ class _Checker:
             if not (volunteer & paid & ~large & ~too_far).any():
                 return None
         now = volunteer | too_far
-        if (
-            now.any()
-            and float(numbers.low(numbers.total(numbers.where(now, self.space.alpha, numbers.of(0.0)))))
-            > high
-        ):
+        if now.any() and float(numbers.low(numbers.total(numbers.where(now, self.space.alpha, numbers.of(0.0))))) > high:
             return None
         return (paid | large | near_enough) & ~now, now, ceiling
 
@@ -333,7 +312,7 @@ class _Checker:
         for end in ends:
             if float(numbers.low(end.weight)) <= 0.0:
                 return "the weight T of ||m||^2 is not positive"
-            wrong = (end.least_rows < 0.0) & ~volunteer
+            wrong = (end.least_rows < 0.0) & ~volunteer & ~(np.asarray(numbers.low(end.rows)) >= 0.0)
             if wrong.any():
                 return f"client {int(np.flatnonzero(wrong)[0])} has a negative multiplier and is no volunteer"
         return ""

@@ -268,7 +268,9 @@ def box_margin(
     if not usable:
         return -np.inf
     brought, curve, held, drift, rows = sums[0:2], sums[2], sums[3:5], sums[5], sums[6:8]
-    scattered = [ell[i] * p.loss_sampling + 0.5 * p.client_sampling * (rows[i] - nu[i]) for i in range(2)]
+    scattered = [
+        ell[i] * p.loss_sampling + 0.5 * p.client_sampling * (rows[i] - nu[i]) for i in range(2)
+    ]
     ends = [
         _constant(p, y, ell[i], lower)
         + y.level
@@ -307,13 +309,7 @@ def _margin_from_zero(p: BoundProblem, high: float, y: Multipliers, classes: Cla
     if not np.isfinite(roof[excess > 0]).all():
         return -np.inf
     roof = np.where(np.isfinite(roof), roof, 0.0)
-    psi = (
-        y.level
-        - 2.0 * (y.slope - ell * p.loss_pull)
-        + nu * p.diagonal
-        - (ell / high) * p.noise
-        + excess * roof * high / p.alpha
-    )
+    psi = y.level - 2.0 * (y.slope - ell * p.loss_pull) + nu * p.diagonal - (ell / high) * p.noise + excess * roof * high / p.alpha
     return (
         _constant(p, y, ell, lower)
         + y.level

@@ -29,6 +29,8 @@ CORRECTIONS = 8
 NEWTON_STEPS = 6
 #: Relative size of a residual that counts as solved.
 SOLVED = 1e-13
+#: A residual above this after all steps: the conditions contradict each other.
+UNSOLVED = 1e-9
 #: Shares and multipliers may miss their limits by this without changing the guess.
 TOUCHING = 1e-12
 
@@ -67,7 +69,7 @@ class ActiveSet:
     def key(self) -> bytes:
         """Equal for equal guesses."""
         parts = (self.moving, self.capped, self.tight, self.eager, self.hull)
-        return b"".join(part.tobytes() for part in parts) + bytes([self.budget, self.loss_cap])
+        return b"".join(part.tobytes() for part in parts) + bytes([bool(self.budget), bool(self.loss_cap)])
 
 
 def polish(
@@ -98,6 +100,7 @@ def polish(
         if key in seen:
             return None
         seen.add(key)
+        z_before, rows_before, multipliers_before = z.copy(), rows.copy(), (budget, loss_cap)
         moving, tight, hull = (np.flatnonzero(m) for m in (guess.moving, guess.tight, guess.hull))
         follow = guess.eager | guess.hull  # multiplier nu u_k (plus the hull's own)
         z[~guess.moving] = np.where(guess.capped, u, 0.0)[~guess.moving]
@@ -147,12 +150,7 @@ def polish(
                 - half_a
                 + float(u[follow] @ (distance - p.theta * s)[follow])
             )
-            loss = (
-                p.loss_square * tau
-                - 2.0 * float(p.loss_pull @ z)
-                + p.loss_constant
-                + v * (float(p.noise @ z) + p.loss_sampling)
-            )
+            loss = p.loss_square * tau - 2.0 * float(p.loss_pull @ z) + p.loss_constant + v * (float(p.noise @ z) + p.loss_sampling)
             if guess.budget:
                 residual[i1] = spend - spendable
                 slope = (
@@ -202,6 +200,14 @@ def polish(
                 loss_cap -= float(step[i2])
             tight_rows[tight] -= step[i3:i4]
             own[hull] -= step[i4:i5]
+        if size > UNSOLVED:
+            # more conditions than freedom: the weakest tight row is the one that is tight by accident
+            if not len(tight):
+                return None
+            guess.tight[tight[np.argmin(np.abs(rows[tight]))]] = False
+            z, rows = z_before.copy(), rows_before.copy()
+            budget, loss_cap = multipliers_before
+            continue
         # what contradicts the guess
         nu = p.payment_unit * (p.payment_weight + budget)
         rows = tight_rows + np.where(follow, nu * u, 0.0) + own
@@ -242,8 +248,6 @@ def polish(
         if (guess.loss_cap and loss_cap < 0.0) or (not guess.loss_cap and loss > p.loss_cap):
             guess.loss_cap, changed = not guess.loss_cap, True
         if not changed:
-            if size > 1e-9:
-                return None
             return z, rows, max(budget, 0.0), max(loss_cap, 0.0)
         z = np.clip(z, 0.0, u)
         rows = np.where(classes.volunteer, rows, np.maximum(rows, 0.0))

@@ -88,9 +88,7 @@ class Blocks:
             (i.ravel() + self.rows[block].start, j.ravel() + self.variables[variable].start, values)
         )
 
-    def right(
-        self, block: str, constant: Any = 0.0, per_s: Any = 0.0, per_v: Any = 0.0, per_v2: Any = 0.0
-    ) -> None:
+    def right(self, block: str, constant: Any = 0.0, per_s: Any = 0.0, per_v: Any = 0.0, per_v2: Any = 0.0) -> None:
         """Right-hand side of a block."""
         where = self.rows[block]
         self._right.append((where, self._table((constant, per_s, per_v, per_v2), where)))
@@ -102,9 +100,7 @@ class Blocks:
 
     @staticmethod
     def _table(values: tuple[Any, ...], where: slice) -> Array:
-        return np.stack(
-            [np.broadcast_to(np.asarray(v, dtype=np.float64), where.stop - where.start) for v in values]
-        )
+        return np.stack([np.broadcast_to(np.asarray(v, dtype=np.float64), where.stop - where.start) for v in values])
 
     def finish(self) -> None:
         """Sort the entries by column once; afterwards only values change."""
@@ -234,9 +230,7 @@ class PointProgramme:
         # D_k - theta_k S <= e_k (undecided), 0 (paid); >= 0 for volunteers
         blocks.block("distance", n, clarabel.NonnegativeConeT)
         blocks.entries("distance", "tau", every, 0, u2 * sign)
-        blocks.entries(
-            "distance", "c", every[:, None], np.arange(r)[None, :], -2.0 * unit * sign[:, None] * p.points
-        )
+        blocks.entries("distance", "c", every[:, None], np.arange(r)[None, :], -2.0 * unit * sign[:, None] * p.points)
         blocks.entries("distance", "e", f, np.arange(len(f)), -1.0)
         blocks.entries("distance", "excess", every, 0, -1.0)
         blocks.right(
@@ -273,13 +267,7 @@ class PointProgramme:
             for name, (c0, c1, c2) in pay.items():
                 size = blocks.variables[name].stop - blocks.variables[name].start
                 blocks.entries(
-                    "budget",
-                    name,
-                    0,
-                    np.arange(size),
-                    strict * np.asarray(c0),
-                    strict * np.asarray(c1),
-                    strict * np.asarray(c2),
+                    "budget", name, 0, np.arange(size), strict * np.asarray(c0), strict * np.asarray(c1), strict * np.asarray(c2)
                 )
             blocks.entries("budget", "excess", 0, 0, -1.0)
             limit = p.usable_budget
@@ -323,9 +311,7 @@ class PointProgramme:
         settings.max_threads = 1
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = SOLVER_TOLERANCE
         nothing = sparse.csc_matrix((self.blocks.width, self.blocks.width))
-        self._solver = clarabel.DefaultSolver(
-            nothing, q, self.blocks.matrix(data), b, self.blocks.cones, settings
-        )
+        self._solver = clarabel.DefaultSolver(nothing, q, self.blocks.matrix(data), b, self.blocks.cones, settings)
 
     def solve(self, total: float) -> PointAnswer | None:
         """The relaxation at S; None if the solver has no usable answer."""
@@ -349,9 +335,7 @@ class PointProgramme:
         p, rows, columns, classes = self.problem, self.blocks.rows, self.blocks.variables, self.classes
         full, free, below = self._full, self._free, self._below
         n, u = len(p.alpha), p.alpha / total
-        budget = (
-            self._strict * max(float(dual[rows["budget"]][0]), 0.0) / p.payment_unit if self._strict else 0.0
-        )
+        budget = self._strict * max(float(dual[rows["budget"]][0]), 0.0) / p.payment_unit if self._strict else 0.0
         cap = self._narrow * max(float(dual[rows["loss"]][0]), 0.0) if "loss" in rows else 0.0
         nu = p.payment_unit * (p.payment_weight + budget)
         steep = np.maximum(dual[rows["distance"]], 0.0)
@@ -391,9 +375,7 @@ class PointProgramme:
     def _left(self, total: float, z: Array, over: Array) -> float:
         """What an answer leaves of the budget."""
         p = self.problem
-        paid_out = float(p.alpha @ np.where(self.classes.paid, 0.0, np.maximum(over, 0.0))) / total - float(
-            z @ over
-        )
+        paid_out = float(p.alpha @ np.where(self.classes.paid, 0.0, np.maximum(over, 0.0))) / total - float(z @ over)
         return max(p.usable_budget - paid_out, 0.0)
 
 

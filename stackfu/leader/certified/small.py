@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConvergenceError, InfeasibleError
-from ..game import StackelbergGame
-from ..geometry import Array
-from ..profile import Profile
-from ..result import Status
-from .price import brackets, cheapest_payments
-from .relaxation import FREE, PAID, VOLUNTEER, Kind, LeaderProblem, Relaxation, RelaxedPoint
+from ...errors import ConvergenceError, InfeasibleError
+from ...game import StackelbergGame
+from ...geometry import Array
+from ...profile import Profile
+from ...result import Status
+from ..price import brackets, cheapest_payments
+from ..relaxation import FREE, PAID, VOLUNTEER, Kind, LeaderProblem, Relaxation, RelaxedPoint
 
 #: Boxes narrower than this, relative to their S, are bounded by the tilted program.
 NARROW = 1e-6

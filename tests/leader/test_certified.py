@@ -7,7 +7,7 @@ import pytest
 from leader_games import grid_optimum, random_game
 
 import stackfu as sf
-from stackfu.leader.certified.small import Objective, _Search
+from stackfu.leader.certified.search import Objective, _Search
 from stackfu.leader.relaxation import PAID, VOLUNTEER, LeaderProblem, Relaxation
 
 

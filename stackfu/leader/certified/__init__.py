@@ -1,11 +1,11 @@
 """Payments with a certificate.
 
 =================  ======================================================================================
-small              branch and bound with general cone programs, for tens of clients
+search             branch and bound with general cone programs, for tens of clients
 interior_point     the leader's problem at one total participation, by its structure
 =================  ======================================================================================
 """
 
-from .small import Candidate, Objective, Run, certified
+from .search import Candidate, Objective, Run, certified
 
 __all__ = ["Candidate", "Objective", "Run", "certified"]

@@ -1,0 +1,407 @@
+r"""The leader's problem at one total participation for any number of clients: solve for the few in doubt, price all the others.
+
+At an optimum almost every client sits at 0 or at full, and almost every distance condition is either slack or belongs to a plain
+volunteer; only about ``r`` shares lie between. So the interior-point method is given a working set of columns and rows, everybody
+else is held where the last multipliers put it, and one pass over all clients prices them:
+
+    cost_k - t      per unit of z_k: who is held at full and should leave, who is held at 0 and should come
+    D_k - theta_k S     whose condition is broken, who is held as a volunteer and is none
+
+The worst violators join the working set (nobody leaves: reselecting oscillates) until the gap between the point and the bound that the
+multipliers prove for *all* clients is small enough, or a few rounds are over. Whatever happens here, the multipliers are only ever
+used through the bound, which holds for any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...geometry import Array, FeatureGeometry
+from .interior_point import Columns, Constants, Goal, Rows, SlicePoint, solve_slice
+from .points import FeaturePoints, GramPoints, Points
+
+__all__ = ["Prices", "Problem", "Restriction", "SliceAnswer", "solve_at"]
+
+Mask = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.intp]
+
+#: Up to this many clients all of them are in the working set.
+WHOLE = 1200
+#: Columns and rows to start with beyond that, and how many may join in a round.
+WORKING, JOINING = 1200, 800
+SAMPLE = 2000
+ROUNDS = 6
+#: Price of breaking a row, in units of the loss per squared distance.
+PENALTY = 30.0
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The leader's problem in normalised units: squared distances in units of ``points.scale``, losses and payments in their own."""
+
+    points: Points
+    alpha: Array
+    theta: Array
+    noise: Array  # coefficient of z_k / S in the loss
+    loss_weight: float
+    payment_weight: float
+    budget: float
+    loss_cap: float
+    floor: float
+    constant: float  # loss that remains where ||m|| = 0
+    loss_sampling: float  # coefficient of 1 / S in the loss
+    client_sampling: float  # a: clients see d_k^2 + a / (2 S)
+    unit_loss: float
+    unit_payment: float
+
+
+@dataclass(frozen=True, eq=False)
+class Restriction:
+    """What is known in a box: who is paid (``e_k = 0``), who is at full, and ``D_k <= ceiling_k`` for points worth finding."""
+
+    paid: Mask
+    full: Mask
+    ceiling: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Multipliers at one S; everything a bound needs, and what was computed with them for all clients."""
+
+    total: float
+    budget: float  # multiplier of the budget
+    cap: float  # multiplier of the loss cap
+    level: float  # t
+    rows: Array  # P, all clients
+    centre: Array  # a point of ``points``
+    inner: Array  # <mu_k, c>
+    pulled: Array  # <mu_k, sum_j P_j mu_j>
+    square: float  # ||c||^2
+
+
+@dataclass(frozen=True, eq=False)
+class SliceAnswer:
+    """Best point of the convex relaxation at S, multipliers, and the bound these prove at this S for all clients."""
+
+    z: Array
+    excess_unpaid: Array  # e_k
+    prices: Prices
+    value: float
+    bound: float
+    broken: float  # xi: by how much rows are broken
+    rounds: int
+    iterations: int
+
+
+class Slice:
+    """The data at one S, and passes over all clients."""
+
+    def __init__(self, problem: Problem, total: float, restriction: Restriction, penalty: float = PENALTY) -> None:
+        p = problem
+        self.problem, self.total, self.restriction, self.penalty = p, total, restriction, penalty
+        self.cap = p.alpha / total
+        self.wanted = p.theta * total  # against D_k
+        self.shift = 0.5 * p.client_sampling / total
+        self.pay = self.wanted - p.points.diagonal
+        self.loss = p.noise / total
+        self.offset = self.shift - self.pay
+        room = restriction.ceiling - self.wanted
+        self.conditional = ~restriction.full & (room > 0)  # rows that can bind
+        self.hulled = self.conditional & ~restriction.paid
+        self.hull = np.where(self.hulled, room / self.cap, np.inf)
+        self.pay_constant = -self.shift
+        self.loss_constant = p.loss_sampling / total
+
+    # ---------------------------------------------------------------- pricing
+
+    def price(self, budget: float, cap: float, rows: Array, centre: Array, level: float | None = None) -> tuple[Prices, Array, float]:
+        """Multipliers completed, the advantage ``t - cost_k`` of every client, and the bound at this S."""
+        p = self.problem
+        inner = p.points.inner(centre)
+        square = p.points.dot(centre, centre)
+        pulled = p.points.inner(p.points.combine(rows)) if rows.any() else np.zeros(len(rows))
+        cost = self.cost(budget, cap, rows, inner, pulled)
+        level = self._level(cost) if level is None else level
+        prices = Prices(self.total, budget, cap, level, rows, centre, inner, pulled, square)
+        advantage = level - cost
+        return prices, advantage, self.bound(prices, advantage)
+
+    def cost(self, budget: float, cap: float, rows: Array, inner: Array, pulled: Array) -> Array:
+        """Coefficient of ``z_k`` in the Lagrangian."""
+        p = self.problem
+        loss, pay = p.loss_weight + cap, p.payment_weight + budget
+        weight = loss + pay + float(rows.sum())
+        beyond = np.where(self.hulled | self.restriction.full, np.maximum(rows - pay * self.cap, 0.0), 0.0)
+        roof = np.maximum(self.restriction.ceiling - self.wanted, 0.0)
+        return np.asarray(2.0 * (weight * inner - pulled) + pay * self.pay + loss * self.loss - beyond * roof / self.cap)
+
+    def _level(self, cost: Array) -> float:
+        """``t`` that maximises ``t - sum_k u_k (t - cost_k)_+``: the weighted quantile of the costs at 1."""
+        full = self.restriction.full
+        left = 1.0 - float(self.cap[full].sum())
+        free = np.flatnonzero(~full)
+        order = free[np.argsort(cost[free], kind="stable")]
+        filled = np.cumsum(self.cap[order])
+        at = int(np.searchsorted(filled, left))
+        return float(cost[order[min(at, len(order) - 1)]])
+
+    def bound(self, prices: Prices, advantage: Array) -> float:
+        """The Lagrangian bound at this S."""
+        p = self.problem
+        loss, pay = p.loss_weight + prices.cap, p.payment_weight + prices.budget
+        weight = loss + pay + float(prices.rows.sum())
+        full = self.restriction.full
+        out = prices.level - weight * prices.square + float(prices.rows @ self.offset)
+        out += loss * self.loss_constant + pay * self.pay_constant + p.loss_weight * p.constant
+        out -= float(self.cap @ np.where(full, advantage, np.maximum(advantage, 0.0)))
+        if np.isfinite(p.budget):
+            out -= prices.budget * p.budget
+        if np.isfinite(p.loss_cap):
+            out -= prices.cap * (p.loss_cap - p.constant)
+        return float(out)
+
+    # ---------------------------------------------------------------- the restricted program
+
+    def solve(self, columns: Index, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float) -> SlicePoint:
+        """Columns and rows given; of the others, ``at_full`` are held at their cap and ``volunteers`` have their row counted in."""
+        p, cap = self.problem, self.cap
+        held = np.where(at_full, cap, 0.0)
+        counted = np.where(volunteers, cap, 0.0)
+        points = p.points
+        some = bool(at_full.any())
+        constants = Constants(
+            mass=float(held.sum()),
+            point=points.coordinates(points.combine(held)) if some else np.zeros(points.rank),
+            pay=float(held @ self.pay + counted @ self.offset) + self.pay_constant,
+            loss=float(held @ self.loss) + self.loss_constant,
+            square=float(counted.sum()),
+            pull=points.coordinates(points.combine(counted)) if volunteers.any() else np.zeros(points.rank),
+        )
+        place = np.full(len(cap), -1, dtype=np.intp)
+        place[columns] = np.arange(len(columns))
+        coordinates = points.rows(columns)
+        row_points = coordinates if rows is columns else points.rows(rows)
+        r = self.restriction
+        # who is held at 0 has e_k = 0; who is held at full has no upper bound on it
+        relief = np.where(r.full[rows] | at_full[rows] | (self.hulled[rows] & (place[rows] >= 0)), cap[rows], 0.0)
+        hull = np.where((place[rows] >= 0) & ~r.full[rows], self.hull[rows], np.inf)
+        # beyond this a row cannot be relieved: the program would divide by it
+        return solve_slice(
+            Columns(coordinates, cap[columns], self.pay[columns], self.loss[columns]),
+            Rows(row_points, self.offset[rows], relief, hull, np.where(np.isfinite(hull) & (relief > 0), place[rows], -1)),
+            constants,
+            Goal(p.loss_weight, p.payment_weight, p.budget, p.loss_cap - p.constant, self.penalty),
+            tolerance=tolerance,
+        )
+
+
+def solve_at(
+    problem: Problem,
+    total: float,
+    restriction: Restriction,
+    *,
+    guess: Prices | None = None,
+    tolerance: float = 1e-8,
+    enough: float = 0.0,
+    penalty: float = PENALTY,
+) -> SliceAnswer:
+    """Solve at S to ``tolerance`` relative to the loss; stop sifting once value and bound are within ``enough``."""
+    slice_ = Slice(problem, total, restriction, penalty)
+    n = len(problem.alpha)
+    if n <= WHOLE:
+        columns = np.flatnonzero(~restriction.full)
+        rows = np.flatnonzero(slice_.conditional | restriction.full)
+        return _round(slice_, columns, rows, restriction.full, np.zeros(n, dtype=bool), tolerance)[0]
+    return _sift(slice_, guess if guess is not None else _sample_prices(slice_), tolerance, enough)
+
+
+def _round(
+    slice_: Slice, columns: Index, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float
+) -> tuple[SliceAnswer, Array]:
+    """One interior-point solve, priced for all clients."""
+    problem, cap = slice_.problem, slice_.cap
+    point = slice_.solve(columns, rows, at_full, volunteers, tolerance)
+    z = np.where(at_full, cap, 0.0)
+    z[columns] = point.z
+    prices_rows = np.where(volunteers, (problem.payment_weight + point.price) * cap, 0.0)
+    prices_rows[rows] = point.row_price
+    centre = problem.points.combine(z)
+    prices, advantage, bound = slice_.price(point.price, point.cap_price, prices_rows, centre)
+    e = np.zeros(len(cap))
+    e[rows] = point.e
+    value = point.value + problem.loss_weight * problem.constant
+    return SliceAnswer(z, e, prices, value, bound, point.excess, 1, point.iterations), advantage
+
+
+def _sift(slice_: Slice, guess: Prices, tolerance: float, enough: float) -> SliceAnswer:
+    problem, restriction, cap = slice_.problem, slice_.restriction, slice_.cap
+    points = problem.points
+    prices = guess
+    cost = slice_.cost(prices.budget, prices.cap, prices.rows, prices.inner, prices.pulled)
+    advantage = slice_._level(cost) - cost
+    distances = np.maximum(points.diagonal - 2.0 * prices.inner + prices.square, 0.0) - slice_.wanted + slice_.shift
+    in_column = _nearest(advantage, WORKING, ~restriction.full)
+    in_row = _nearest(distances, WORKING, slice_.conditional | restriction.full)
+    answer: SliceAnswer | None = None
+    iterations = 0
+    for round_ in range(1, ROUNDS + 1):
+        # a row that is broken at 0 or between needs its column: e_k <= h_k z_k
+        keen = slice_.hulled & (distances > 0)
+        in_column |= keen & (advantage <= 0) & _nearest(distances * cap, JOINING, keen & (advantage <= 0))
+        in_row |= slice_.hulled & in_column & (distances > 0)
+        in_column = _enough_columns(in_column, advantage, cap, restriction.full)
+        at_full = restriction.full | (~in_column & (advantage > 0))
+        volunteers = at_full & ~in_row & (distances > 0)
+        new, advantage = _round(slice_, np.flatnonzero(in_column), np.flatnonzero(in_row), at_full, volunteers, tolerance)
+        iterations += new.iterations
+        if answer is None or new.bound > answer.bound:
+            answer = SliceAnswer(new.z, new.excess_unpaid, new.prices, new.value, new.bound, new.broken, round_, iterations)
+        p = new.prices
+        distances = np.maximum(points.diagonal - 2.0 * p.inner + p.square, 0.0) - slice_.wanted + slice_.shift
+        if new.value + slice_.penalty * new.broken - new.bound <= enough:
+            break
+        wrong_column = ~in_column & ~restriction.full & (at_full != (advantage > 0))
+        wrong_row = ~in_row & (slice_.conditional | restriction.full) & (volunteers != (distances > 0))
+        if not wrong_column.any() and not wrong_row.any():
+            break
+        in_column |= _largest(np.abs(advantage) * cap, JOINING, wrong_column)
+        in_row |= _largest(np.abs(distances) * np.where(volunteers, cap * p.budget, 1.0), JOINING, wrong_row)
+    assert answer is not None
+    return answer
+
+
+def _nearest(values: Array, count: int, among: Mask) -> Mask:
+    """The ``count`` clients with values nearest to 0."""
+    return _largest(-np.abs(values), count, among)
+
+
+def _largest(values: Array, count: int, among: Mask) -> Mask:
+    chosen = np.flatnonzero(among)
+    if len(chosen) > count:
+        chosen = chosen[np.argpartition(-values[chosen], count)[:count]]
+    out = np.zeros(len(values), dtype=bool)
+    out[chosen] = True
+    return out
+
+
+def _enough_columns(in_column: Mask, advantage: Array, cap: Array, full: Mask) -> Mask:
+    """Add columns until those held at full leave between a tenth and nine tenths of the working columns' mass to be filled."""
+    for _ in range(60):
+        held = float(cap[full | (~in_column & (advantage > 0))].sum())
+        room, needed = float(cap[in_column].sum()), 1.0 - held
+        if 0.02 * room <= needed <= 0.98 * room:
+            break
+        short = needed > 0.5 * room  # then more columns that are held at 0 must come in, else some that are held at full
+        among = ~in_column & ~full & ((advantage <= 0) if short else (advantage > 0))
+        if not among.any():
+            break
+        in_column = in_column | _nearest(advantage, max(int(0.3 * in_column.sum()), 50), among)
+    return in_column
+
+
+def _sample_prices(slice_: Slice) -> Prices:
+    """Multipliers of the problem of a random sample, whose members stand for everybody."""
+    problem, restriction = slice_.problem, slice_.restriction
+    n = len(problem.alpha)
+    rng = np.random.default_rng(n)
+    chosen = np.sort(rng.permutation(n)[:SAMPLE])
+    few = Slice(_sampled(problem, chosen), slice_.total, _sampled_restriction(restriction, chosen), slice_.penalty)
+    everyone = np.arange(len(chosen))
+    full = few.restriction.full
+    point = few.solve(everyone[~full], everyone[few.conditional | full], full, np.zeros(len(chosen), dtype=bool), 1e-5)
+    z = np.zeros(n)
+    z[chosen[full]] = few.cap[full]
+    z[chosen[~full]] = point.z
+    rows = np.zeros(n)
+    rows[chosen[few.conditional | full]] = point.row_price
+    prices, _, _ = slice_.price(point.price, point.cap_price, rows, problem.points.combine(z))
+    return prices
+
+
+class _Some(Points):
+    """A sample of points, for the interior-point method only."""
+
+    def __init__(self, points: Points, chosen: Index) -> None:
+        self._points, self._chosen = points, chosen
+        self.count, self.scale = len(chosen), points.scale
+        self._rows = points.rows(chosen)
+
+    def combine(self, weights: Array) -> Array:
+        return np.asarray(weights @ self._rows)
+
+    def inner(self, point: Array) -> Array:
+        return np.asarray(self._rows @ point)
+
+    def dot(self, first: Array, second: Array) -> float:
+        return float(first @ second)
+
+    @property
+    def diagonal(self) -> Array:
+        return np.asarray(self._points.diagonal[self._chosen])
+
+    @property
+    def rank(self) -> int:
+        return self._points.rank
+
+    def rows(self, clients: Index) -> Array:
+        return np.asarray(self._rows[clients])
+
+    def coordinates(self, point: Array) -> Array:
+        return point
+
+
+def _sampled(problem: Problem, chosen: Index) -> Problem:
+    from dataclasses import replace
+
+    alpha = problem.alpha[chosen]
+    return replace(
+        problem,
+        points=_Some(problem.points, chosen),
+        alpha=alpha / alpha.sum(),
+        theta=problem.theta[chosen],
+        noise=problem.noise[chosen],
+    )
+
+
+def _sampled_restriction(restriction: Restriction, chosen: Index) -> Restriction:
+    return Restriction(restriction.paid[chosen], restriction.full[chosen], restriction.ceiling[chosen])
+
+
+def problem_of(game, objective) -> Problem:  # noqa: ANN001
+    """Normalise a game's data."""
+    geometry = game.geometry
+    server = game.lam_v + game.lam_s
+    share = game.lam_s / server if server > 0 else 0.0
+    points: Points
+    if isinstance(geometry, FeatureGeometry):
+        points = FeaturePoints(geometry, share)
+        shift = geometry.mean_original - geometry.mean_remaining
+        square = float(shift @ shift)
+    else:
+        points = GramPoints(geometry, share)
+        square = geometry.original[1]
+    scale = points.scale
+    unit_payment = 2.0 * game.lam * scale
+    unit_loss = server * scale if server > 0 else unit_payment
+    noise = np.zeros(game.count)
+    if objective.finite_sample and server > 0:
+        noise = game.sampling_noise / (game.sizes.sum() * scale)
+    return Problem(
+        points=points,
+        alpha=game.alpha,
+        theta=game.kappa / unit_payment,
+        noise=noise,
+        loss_weight=objective.loss_weight if server > 0 else 0.0,
+        payment_weight=objective.payment_weight * unit_payment / unit_loss,
+        budget=objective.budget / unit_payment,
+        loss_cap=objective.loss_cap / unit_loss,
+        floor=objective.floor,
+        constant=share * (1.0 - share) * square / scale,
+        loss_sampling=0.0,
+        client_sampling=0.0,
+        unit_loss=unit_loss,
+        unit_payment=unit_payment,
+    )

@@ -1,0 +1,1 @@
+"""What solvers leave behind: frozen records of plain numbers."""

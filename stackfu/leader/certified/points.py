@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ...geometry import LARGE_PASS, Array, FeatureGeometry, Geometry
 
-__all__ = ["FeaturePoints", "GramPoints", "Points"]
+__all__ = ["ArrayPoints", "FeaturePoints", "GramPoints", "Points"]
 
 Index = npt.NDArray[np.intp]
 
@@ -47,8 +47,8 @@ class Points(ABC):
         """``<mu_k - o, point>`` for every client."""
 
     @abstractmethod
-    def dot(self, first: Array, second: Array) -> float:
-        """Inner product of two points."""
+    def dot(self, first: Array, second: Array, along: Array | None = None) -> float:
+        """Inner product of two points; ``along`` is ``inner(second)``, if it is known."""
 
     @property
     @abstractmethod
@@ -73,6 +73,36 @@ class Points(ABC):
         square = self.dot(point, point) if square is None else square
         inner = self.inner(point) if inner is None else inner
         return np.maximum(self.diagonal - 2.0 * inner + square, 0.0)
+
+
+class ArrayPoints(Points):
+    """Coordinates that are there already, (N, r)."""
+
+    def __init__(self, coordinates: Array) -> None:
+        self.array, self.count, self.scale = coordinates, len(coordinates), 1.0
+
+    def combine(self, weights: Array) -> Array:
+        return np.asarray(weights @ self.array)
+
+    def inner(self, point: Array) -> Array:
+        return np.asarray(self.array @ point)
+
+    def dot(self, first: Array, second: Array, along: Array | None = None) -> float:
+        return float(first @ second)
+
+    @cached_property
+    def diagonal(self) -> Array:
+        return np.asarray(np.einsum("ij,ij->i", self.array, self.array))
+
+    @property
+    def rank(self) -> int:
+        return int(self.array.shape[1])
+
+    def rows(self, clients: Index) -> Array:
+        return np.asarray(self.array[clients])
+
+    def coordinates(self, point: Array) -> Array:
+        return point
 
 
 class FeaturePoints(Points):
@@ -100,7 +130,7 @@ class FeaturePoints(Points):
             ) @ direction
         return out
 
-    def dot(self, first: Array, second: Array) -> float:
+    def dot(self, first: Array, second: Array, along: Array | None = None) -> float:
         return float(first @ second)
 
     @cached_property
@@ -152,8 +182,8 @@ class GramPoints(Points):
         raw = self._gram @ point - float(self._towards @ point)
         return np.asarray((raw + (self._square - self._towards) * total) / self.scale)
 
-    def dot(self, first: Array, second: Array) -> float:
-        return float(first @ self.inner(second))
+    def dot(self, first: Array, second: Array, along: Array | None = None) -> float:
+        return float(first @ (self.inner(second) if along is None else along))
 
     @cached_property
     def diagonal(self) -> Array:

@@ -14,16 +14,17 @@ used through the bound, which holds for any.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ...geometry import Array, FeatureGeometry
+from ...geometry import Array
+from .bound import BoundProblem
 from .interior_point import Columns, Constants, Goal, Rows, SlicePoint, solve_slice
-from .points import FeaturePoints, GramPoints, Points
+from .points import ArrayPoints
 
-__all__ = ["Prices", "Problem", "Restriction", "SliceAnswer", "solve_at"]
+__all__ = ["Prices", "Restriction", "SliceAnswer", "solve_at"]
 
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
@@ -36,26 +37,6 @@ SAMPLE = 2000
 ROUNDS = 6
 #: Price of breaking a row, in units of the loss per squared distance.
 PENALTY = 30.0
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """The leader's problem in normalised units: squared distances in units of ``points.scale``, losses and payments in their own."""
-
-    points: Points
-    alpha: Array
-    theta: Array
-    noise: Array  # coefficient of z_k / S in the loss
-    loss_weight: float
-    payment_weight: float
-    budget: float
-    loss_cap: float
-    floor: float
-    constant: float  # loss that remains where ||m|| = 0
-    loss_sampling: float  # coefficient of 1 / S in the loss
-    client_sampling: float  # a: clients see d_k^2 + a / (2 S)
-    unit_loss: float
-    unit_payment: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +80,17 @@ class SliceAnswer:
 class Slice:
     """The data at one S, and passes over all clients."""
 
-    def __init__(self, problem: Problem, total: float, restriction: Restriction, penalty: float = PENALTY) -> None:
+    def __init__(
+        self, problem: BoundProblem, total: float, restriction: Restriction, penalty: float = PENALTY, held_back: float = 0.0
+    ) -> None:
         p = problem
         self.problem, self.total, self.restriction, self.penalty = p, total, restriction, penalty
         self.cap = p.alpha / total
         self.wanted = p.theta * total  # against D_k
         self.shift = 0.5 * p.client_sampling / total
-        self.pay = self.wanted - p.points.diagonal
+        self.pay = self.wanted - p.place.diagonal
         self.loss = p.noise / total
-        self.offset = self.shift - self.pay
+        self.offset = self.shift - self.pay + held_back * self.wanted
         room = restriction.ceiling - self.wanted
         self.conditional = ~restriction.full & (room > 0)  # rows that can bind
         self.hulled = self.conditional & ~restriction.paid
@@ -120,9 +103,9 @@ class Slice:
     def price(self, budget: float, cap: float, rows: Array, centre: Array, level: float | None = None) -> tuple[Prices, Array, float]:
         """Multipliers completed, the advantage ``t - cost_k`` of every client, and the bound at this S."""
         p = self.problem
-        inner = p.points.inner(centre)
-        square = p.points.dot(centre, centre)
-        pulled = p.points.inner(p.points.combine(rows)) if rows.any() else np.zeros(len(rows))
+        inner = p.place.inner(centre)
+        square = p.place.dot(centre, centre)
+        pulled = p.place.inner(p.place.combine(rows)) if rows.any() else np.zeros(len(rows))
         cost = self.cost(budget, cap, rows, inner, pulled)
         level = self._level(cost) if level is None else level
         prices = Prices(self.total, budget, cap, level, rows, centre, inner, pulled, square)
@@ -155,12 +138,12 @@ class Slice:
         weight = loss + pay + float(prices.rows.sum())
         full = self.restriction.full
         out = prices.level - weight * prices.square + float(prices.rows @ self.offset)
-        out += loss * self.loss_constant + pay * self.pay_constant + p.loss_weight * p.constant
+        out += loss * self.loss_constant + pay * self.pay_constant + p.loss_weight * p.loss_constant
         out -= float(self.cap @ np.where(full, advantage, np.maximum(advantage, 0.0)))
         if np.isfinite(p.budget):
             out -= prices.budget * p.budget
         if np.isfinite(p.loss_cap):
-            out -= prices.cap * (p.loss_cap - p.constant)
+            out -= prices.cap * (p.loss_cap - p.loss_constant)
         return float(out)
 
     # ---------------------------------------------------------------- the restricted program
@@ -170,7 +153,7 @@ class Slice:
         p, cap = self.problem, self.cap
         held = np.where(at_full, cap, 0.0)
         counted = np.where(volunteers, cap, 0.0)
-        points = p.points
+        points = p.place
         some = bool(at_full.any())
         constants = Constants(
             mass=float(held.sum()),
@@ -193,13 +176,13 @@ class Slice:
             Columns(coordinates, cap[columns], self.pay[columns], self.loss[columns]),
             Rows(row_points, self.offset[rows], relief, hull, np.where(np.isfinite(hull) & (relief > 0), place[rows], -1)),
             constants,
-            Goal(p.loss_weight, p.payment_weight, p.budget, p.loss_cap - p.constant, self.penalty),
+            Goal(p.loss_weight, p.payment_weight, p.budget, p.loss_cap - p.loss_constant, self.penalty),
             tolerance=tolerance,
         )
 
 
 def solve_at(
-    problem: Problem,
+    problem: BoundProblem,
     total: float,
     restriction: Restriction,
     *,
@@ -207,9 +190,14 @@ def solve_at(
     tolerance: float = 1e-8,
     enough: float = 0.0,
     penalty: float = PENALTY,
+    held_back: float = 0.0,
 ) -> SliceAnswer:
-    """Solve at S to ``tolerance`` relative to the loss; stop sifting once value and bound are within ``enough``."""
-    slice_ = Slice(problem, total, restriction, penalty)
+    """Solve at S to ``tolerance`` relative to the loss; stop sifting once value and bound are within ``enough``.
+
+    ``held_back`` is a relative part of the thresholds ``theta_k S`` that the conditions leave unused, so that a profile made of the
+    answer keeps them in spite of rounding. Multipliers are then still valid, a hair less sharp.
+    """
+    slice_ = Slice(problem, total, restriction, penalty, held_back)
     n = len(problem.alpha)
     if n <= WHOLE:
         columns = np.flatnonzero(~restriction.full)
@@ -228,17 +216,17 @@ def _round(
     z[columns] = point.z
     prices_rows = np.where(volunteers, (problem.payment_weight + point.price) * cap, 0.0)
     prices_rows[rows] = point.row_price
-    centre = problem.points.combine(z)
+    centre = problem.place.combine(z)
     prices, advantage, bound = slice_.price(point.price, point.cap_price, prices_rows, centre)
     e = np.zeros(len(cap))
     e[rows] = point.e
-    value = point.value + problem.loss_weight * problem.constant
+    value = point.value + problem.loss_weight * problem.loss_constant
     return SliceAnswer(z, e, prices, value, bound, point.excess, 1, point.iterations), advantage
 
 
 def _sift(slice_: Slice, guess: Prices, tolerance: float, enough: float) -> SliceAnswer:
     problem, restriction, cap = slice_.problem, slice_.restriction, slice_.cap
-    points = problem.points
+    points = problem.place
     prices = guess
     cost = slice_.cost(prices.budget, prices.cap, prices.rows, prices.inner, prices.pulled)
     advantage = slice_._level(cost) - cost
@@ -317,49 +305,15 @@ def _sample_prices(slice_: Slice) -> Prices:
     z[chosen[~full]] = point.z
     rows = np.zeros(n)
     rows[chosen[few.conditional | full]] = point.row_price
-    prices, _, _ = slice_.price(point.price, point.cap_price, rows, problem.points.combine(z))
+    prices, _, _ = slice_.price(point.price, point.cap_price, rows, problem.place.combine(z))
     return prices
 
 
-class _Some(Points):
-    """A sample of points, for the interior-point method only."""
-
-    def __init__(self, points: Points, chosen: Index) -> None:
-        self._points, self._chosen = points, chosen
-        self.count, self.scale = len(chosen), points.scale
-        self._rows = points.rows(chosen)
-
-    def combine(self, weights: Array) -> Array:
-        return np.asarray(weights @ self._rows)
-
-    def inner(self, point: Array) -> Array:
-        return np.asarray(self._rows @ point)
-
-    def dot(self, first: Array, second: Array) -> float:
-        return float(first @ second)
-
-    @property
-    def diagonal(self) -> Array:
-        return np.asarray(self._points.diagonal[self._chosen])
-
-    @property
-    def rank(self) -> int:
-        return self._points.rank
-
-    def rows(self, clients: Index) -> Array:
-        return np.asarray(self._rows[clients])
-
-    def coordinates(self, point: Array) -> Array:
-        return point
-
-
-def _sampled(problem: Problem, chosen: Index) -> Problem:
-    from dataclasses import replace
-
+def _sampled(problem: BoundProblem, chosen: Index) -> BoundProblem:
     alpha = problem.alpha[chosen]
     return replace(
         problem,
-        points=_Some(problem.points, chosen),
+        points=ArrayPoints(problem.place.rows(chosen)),
         alpha=alpha / alpha.sum(),
         theta=problem.theta[chosen],
         noise=problem.noise[chosen],
@@ -368,40 +322,3 @@ def _sampled(problem: Problem, chosen: Index) -> Problem:
 
 def _sampled_restriction(restriction: Restriction, chosen: Index) -> Restriction:
     return Restriction(restriction.paid[chosen], restriction.full[chosen], restriction.ceiling[chosen])
-
-
-def problem_of(game, objective) -> Problem:  # noqa: ANN001
-    """Normalise a game's data."""
-    geometry = game.geometry
-    server = game.lam_v + game.lam_s
-    share = game.lam_s / server if server > 0 else 0.0
-    points: Points
-    if isinstance(geometry, FeatureGeometry):
-        points = FeaturePoints(geometry, share)
-        shift = geometry.mean_original - geometry.mean_remaining
-        square = float(shift @ shift)
-    else:
-        points = GramPoints(geometry, share)
-        square = geometry.original[1]
-    scale = points.scale
-    unit_payment = 2.0 * game.lam * scale
-    unit_loss = server * scale if server > 0 else unit_payment
-    noise = np.zeros(game.count)
-    if objective.finite_sample and server > 0:
-        noise = game.sampling_noise / (game.sizes.sum() * scale)
-    return Problem(
-        points=points,
-        alpha=game.alpha,
-        theta=game.kappa / unit_payment,
-        noise=noise,
-        loss_weight=objective.loss_weight if server > 0 else 0.0,
-        payment_weight=objective.payment_weight * unit_payment / unit_loss,
-        budget=objective.budget / unit_payment,
-        loss_cap=objective.loss_cap / unit_loss,
-        floor=objective.floor,
-        constant=share * (1.0 - share) * square / scale,
-        loss_sampling=0.0,
-        client_sampling=0.0,
-        unit_loss=unit_loss,
-        unit_payment=unit_payment,
-    )

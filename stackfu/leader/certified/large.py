@@ -1,0 +1,435 @@
+r"""The leader's optimum for any number of clients: best-first search over boxes of total participation and volunteers.
+
+A node is an interval of S and a few decided clients. It is bounded by multipliers that are *affine in S between two solved totals*
+(:mod:`stackfu.leader.certified.bound`), so most nodes cost no solve, only passes over the clients. What fails to be closed is,
+whichever is to blame:
+
+width           the multipliers are good in the middle of the interval: it is halved
+multipliers     they are not: the convex program is solved there (:mod:`stackfu.leader.certified.sifting`), and the interval halved at the new knot
+the hull        the program itself is too weak there: the client with the largest ``(u_k - z_k) e_k u_k`` is decided, first "paid", then "volunteer"
+
+Each bound also says how far from its centre a better mixture can be, which narrows every client's distance (steps of a leaf), and with it the
+hull. Every solved program proposes a point: its volunteers are guessed, the program is solved for them with budget and thresholds
+shrunk by a hair, and the profile is realised exactly through its price.
+
+The tree that results is the certificate: every leaf keeps the steps that closed it, so nothing has to be believed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ConvergenceError, InfeasibleError
+from ...game import StackelbergGame
+from ...geometry import Array
+from ...results.certificate import Decide, Leaf, LeaderCertificate, Split
+from ...results.certificate import Node as CertificateNode
+from ...result import Status
+from .bound import Classes, Multipliers, ball, box_margin, classify, interpolate
+from .candidates import Candidates
+from .normalised import normalised
+from .proposals import Proposals
+from .search import Objective, Run
+from .sifting import PENALTY, Prices, Restriction, SliceAnswer, solve_at
+
+__all__ = ["LargeRun", "search_large"]
+
+Mask = npt.NDArray[np.bool_]
+
+#: Steps that narrow the distances before a node is given up.
+STEPS = 4
+#: The program is not solved beyond this S: there is no room between the caps and full participation.
+NEARLY_ALL = 1.0 - 1e-7
+
+
+@dataclass(frozen=True, eq=False)
+class LargeRun(Run):
+    """A run, and the certificate of its bound."""
+
+    certificate: LeaderCertificate | None = None
+
+
+@dataclass(eq=False)
+class _Node:
+    low: float
+    high: float
+    first: int  # knots below and above; 0 is the one without prices
+    second: int
+    plan: tuple[tuple[int, int], ...]  # steps that helped the parent
+    paid: tuple[int, ...] = ()
+    full: tuple[int, ...] = ()
+    bound: float = -np.inf
+    steps: tuple[tuple[int, int], ...] = ((0, 0),)
+    cut: CertificateNode | None = None
+    children: list[_Node] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Verdict:
+    """What the steps show on a box: a bound, the steps that give it, and what is known about the clients after them."""
+
+    bound: float
+    steps: tuple[tuple[int, int], ...]
+    classes: Classes | None  # None: the box is empty
+
+
+class _Search:
+    def __init__(self, game: StackelbergGame, objective: Objective, gap: float, time_limit: float) -> None:
+        self.began = time.perf_counter()
+        self.deadline = self.began + time_limit
+        self.game, self.objective = game, objective
+        self.units = normalised(game, objective)
+        self.problem = self.units.problem
+        self.candidates = Candidates(game, objective)
+        self.gap = gap / self.units.loss
+        n = game.count
+        points = self.problem.place
+        nothing = points.combine(np.zeros(n))
+        self.knots: list[Multipliers] = [
+            Multipliers.of(self.problem, 1.0, 1.0, 0.0, 0.0, 0.0, np.zeros(n), nothing)
+        ]
+        self.proposals = Proposals(self.problem, self.candidates, self.units.loss, self.gap)
+        self.solves = 0
+        self.shadow_price = 0.0
+        self.incumbent_total = np.nan
+
+    @property
+    def target(self) -> float:
+        """A node whose bound reaches this needs no more work."""
+        return self.candidates.value / self.units.loss - self.gap
+
+    @property
+    def upper(self) -> float:
+        return self.candidates.value / self.units.loss
+
+    # ---------------------------------------------------------------- bounds
+
+    def masks(self, node: _Node) -> tuple[Mask, Mask]:
+        paid, full = np.zeros(self.game.count, dtype=bool), np.zeros(self.game.count, dtype=bool)
+        paid[list(node.paid)] = True
+        full[list(node.full)] = True
+        return paid, full
+
+    def judge(self, node: _Node, low: float, high: float, pairs: tuple[tuple[int, int], ...], repeat: int = STEPS) -> _Verdict:
+        """Follow the steps on a box, the last one again as long as it helps."""
+        p, goal = self.problem, self.target
+        if not np.isfinite(goal):  # nothing to compare with yet: any finite value will do for the bound, none for balls
+            return self._judge_without_goal(node, low, high, pairs)
+        paid, full = self.masks(node)
+        near: Array | None = None
+        far: Array | None = None
+        best, best_steps, taken = -np.inf, ((0, 0),), []
+        queue = list(pairs)
+        last = -np.inf
+        while queue:
+            pair = queue.pop(0)
+            classes = classify(p, low, high, paid, full, near, far)
+            if classes is None:
+                return _Verdict(np.inf, tuple(taken) or ((0, 0),), None)
+            at_low, at_high = self.at(pair, low), self.at(pair, high)
+            margin = box_margin(p, low, high, at_low, at_high, classes, goal)
+            taken.append(pair)
+            if goal + margin > best:
+                best, best_steps = goal + margin, tuple(taken)
+            if margin >= 0:
+                return _Verdict(best, best_steps, classes)
+            reach = ball(p, at_low, at_high, margin)
+            assert reach is not None
+            near = reach[0] if near is None else np.maximum(near, reach[0])
+            far = reach[1] if far is None else np.minimum(far, reach[1])
+            if not queue and len(taken) < len(pairs) + repeat and pair != (0, 0) and margin > last + 0.1 * abs(last):
+                queue.append(pair)
+            last = margin if np.isfinite(margin) else -np.inf
+        classes = classify(p, low, high, paid, full, near, far)
+        if classes is None:
+            return _Verdict(np.inf, tuple(taken), None)
+        return _Verdict(best, best_steps, classes)
+
+    def _judge_without_goal(self, node: _Node, low: float, high: float, pairs: tuple[tuple[int, int], ...]) -> _Verdict:
+        paid, full = self.masks(node)
+        classes = classify(self.problem, low, high, paid, full)
+        if classes is None:
+            return _Verdict(np.inf, ((0, 0),), None)
+        found = [
+            (box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, 0.0), (pair,))
+            for pair in pairs
+        ]
+        best, steps = max(found)
+        return _Verdict(best, steps, classes)
+
+    def at(self, pair: tuple[int, int], total: float) -> Multipliers:
+        return interpolate(self.knots[pair[0]], self.knots[pair[1]], total)
+
+    @staticmethod
+    def pair(node: _Node) -> tuple[int, int]:
+        """The knots to use: both ends', or the one that there is."""
+        if node.first == 0:
+            return node.second, node.second
+        return node.first, node.second if node.second else node.first
+
+    def examine(self, node: _Node) -> _Verdict:
+        pairs = [(0, 0), *(pair for pair in node.plan if pair != (0, 0))]
+        if self.pair(node) not in pairs:
+            pairs.append(self.pair(node))
+        verdict = self.judge(node, node.low, node.high, tuple(pairs))
+        node.bound, node.steps = max(node.bound, verdict.bound), verdict.steps
+        return verdict
+
+    # ---------------------------------------------------------------- solving
+
+    def solve(self, total: float, classes: Classes, guess: Multipliers | None, penalty: float = PENALTY) -> tuple[int, SliceAnswer]:
+        """Solve at S under what is known; the new knot's number and the answer."""
+        answer = solve_at(
+            self.problem,
+            total,
+            Restriction(classes.paid, classes.volunteer, classes.ceiling),
+            guess=None if guess is None else self._prices(guess),
+            enough=0.02 * max(self.gap, 1e-9 * self.upper if np.isfinite(self.upper) else 0.0),
+            penalty=penalty,
+        )
+        self.solves += 1
+        y = answer.prices
+        self.knots.append(
+            _known(self.problem, y)
+        )
+        return len(self.knots) - 1, answer
+
+    def _prices(self, y: Multipliers) -> Prices:
+        inner = y.along / y.weight
+        centre = y.pull / y.weight
+        return Prices(
+            y.total, y.budget, y.loss_cap, y.level, y.rows, centre, inner, y.along - y.slope,
+            self.problem.place.dot(centre, centre, inner),
+        )  # fmt: skip
+
+    def propose(self, total: float, answer: SliceAnswer) -> bool:
+        """Turn a relaxed point into feasible profiles; True if the incumbent improved."""
+        if answer.value >= self.upper - 0.1 * self.gap or answer.broken > 1e-3:
+            return False
+        before = self.candidates.value
+        cap = self.problem.alpha / total
+        keen = self.proposals.keen(total, answer.prices)
+        for mask in (keen & (answer.z > 0.5 * cap), keen):
+            self.proposals.at(total, mask, answer.prices)
+        return self.candidates.value < before
+
+    def first_proposals(self) -> None:
+        """From the incumbent, a search over S."""
+        best = self.candidates.best
+        if best is None:
+            return
+        profile = self.game.profile(best.x)
+        points, nobody = self.problem.place, np.zeros(self.game.count)
+        centre = points.combine(profile.mixture)
+        inner = points.inner(centre)
+        guess = Prices(profile.total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner))
+        share = self.began + 0.3 * (self.deadline - self.began)
+        self.proposals.search(profile.total, self.problem.floor, guess, lambda: time.perf_counter() > share)
+
+    # ---------------------------------------------------------------- nodes
+
+    def expand(self, node: _Node) -> None:
+        """Work on a node that is not closed; its children, if any, are examined by the caller."""
+        if node.low <= 0.0:
+            self._from_zero(node)
+            return
+        verdict = self.examine(node)
+        if verdict.bound >= self.target:
+            return
+        assert verdict.classes is not None
+        middle = 0.5 * (node.low + node.high)
+        pair = self.pair(node)
+        if pair != (0, 0):
+            there = self.judge(node, middle, middle, verdict.steps, 1)
+            if there.bound >= self.target - 0.2 * (self.target - verdict.bound) and node.high - node.low > 1e-9 * node.high:
+                self.split(node, middle, None)
+                return
+        solved_at = min(middle, NEARLY_ALL)
+        classes = self._classes_at(node, solved_at, verdict)
+        if classes is None:
+            self.split(node, middle, None)
+            return
+        guess = None if pair == (0, 0) else self.at(pair, solved_at)
+        knot, answer = self.solve(solved_at, classes, guess)
+        if answer.broken > 1e-7 and answer.bound < self.target:
+            knot, answer = self.solve(solved_at, classes, None if guess is None else self.knots[knot], 100.0 * PENALTY)
+        self.propose(solved_at, answer)
+        there = self.judge(node, solved_at, solved_at, (*verdict.steps, (knot, knot)), 2)
+        missing = self.target - there.bound
+        if missing > 0 and missing > 0.5 * (self.target - verdict.bound):
+            client = self._doubtful(solved_at, answer, there.classes)
+            if client is not None:
+                self.decide(node, client, knot)
+                return
+        self.split(node, solved_at if node.low < solved_at < node.high else middle, knot)
+
+    def _classes_at(self, node: _Node, total: float, verdict: _Verdict) -> Classes | None:
+        """What is known at one S of the box."""
+        return self.judge(node, total, total, verdict.steps, 0).classes
+
+    def _doubtful(self, total: float, answer: SliceAnswer, classes: Classes | None) -> int | None:
+        """The client whose hull is most abused."""
+        if classes is None:
+            return None
+        cap = self.problem.alpha / total
+        open_ = ~classes.paid & ~classes.volunteer
+        score = np.where(open_, (cap - answer.z) * answer.excess_unpaid * cap, 0.0)
+        k = int(np.argmax(score))
+        return k if score[k] > 0 else None
+
+    def _from_zero(self, node: _Node) -> None:
+        """Cut off the largest ``(0, b]`` that holds nothing."""
+        cut = node.high
+        for _ in range(60):
+            cut *= 0.5
+            if self.judge(node, 0.0, cut, ((0, 0),), 0).bound >= self.target:
+                break
+            if cut < 1e-3 * node.high:
+                classes = self.judge(node, cut, cut, ((0, 0),), 0).classes
+                if classes is None:
+                    continue
+                knot, answer = self.solve(cut, classes, None, 100.0 * PENALTY)
+                if self.judge(node, 0.0, cut, ((0, 0), (knot, knot)), 2).bound >= self.target:
+                    node.second = knot
+                    break
+        self.split(node, cut, node.second or None)
+
+    def split(self, node: _Node, at: float, knot: int | None) -> None:
+        left = _Node(node.low, at, node.first, node.second, self._inherited(node), node.paid, node.full, node.bound)
+        right = _Node(at, node.high, node.first, node.second, self._inherited(node), node.paid, node.full, node.bound)
+        if knot is not None:
+            left.second, right.first = knot, knot
+        node.cut, node.children = Split(at), [left, right]
+
+    def decide(self, node: _Node, client: int, knot: int) -> None:
+        shared = (*self._inherited(node), (knot, knot))
+        no = _Node(node.low, node.high, node.first, node.second, shared, (*node.paid, client), node.full, node.bound)
+        yes = _Node(node.low, node.high, node.first, node.second, shared, node.paid, (*node.full, client), node.bound)
+        node.cut, node.children = Decide(client), [no, yes]
+
+    @staticmethod
+    def _inherited(node: _Node) -> tuple[tuple[int, int], ...]:
+        """The steps of a node without repetitions, at most the last two that have prices."""
+        distinct = [pair for i, pair in enumerate(node.steps) if pair != (0, 0) and pair not in node.steps[:i]]
+        return tuple(distinct[-2:])
+
+    # ---------------------------------------------------------------- the certificate
+
+    def certificate(self, root: _Node, lower: float) -> LeaderCertificate:
+        """The tree in preorder, with the knots it uses."""
+        used: dict[int, int] = {}
+        tree: list[CertificateNode] = []
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node.cut is not None:
+                tree.append(node.cut)
+                stack.extend(reversed(node.children))
+                continue
+            steps = []
+            for pair in node.steps:
+                for knot in pair:
+                    used.setdefault(knot, len(used))
+                steps.append((used[pair[0]], used[pair[1]]))
+            tree.append(Leaf(tuple(steps)))
+        knots = tuple(self.units.knot(self.knots[i]) for i in used)
+        return LeaderCertificate(lower, knots, tuple(tree))
+
+
+def _known(problem: Any, y: Prices) -> Multipliers:
+    """Multipliers from prices, without another pass over the points."""
+    weight = problem.loss_weight + y.cap + problem.payment_weight + y.budget + float(y.rows.sum())
+    along = weight * y.inner
+    return Multipliers(
+        y.total, 1.0, y.budget, y.cap, y.level, y.rows, weight, weight * y.centre, along, along - y.pulled
+    )
+
+
+def search_large(
+    game: StackelbergGame,
+    objective: Objective,
+    *,
+    gap: float,
+    time_limit: float,
+    max_nodes: int,
+    starts: tuple[Array, ...] = (),
+    callback: Callable[[dict[str, Any]], None] | None = None,
+) -> LargeRun:
+    """Best-first search until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
+    from threadpoolctl import threadpool_limits
+
+    search = _Search(game, objective, gap, time_limit)
+    unit = search.units.loss
+    for x in starts:
+        if not search.candidates.offer(x):
+            search.candidates.offer_unpaid(x)
+    history: list[dict[str, Any]] = []
+    status = Status.CERTIFIED
+    root = _Node(objective.floor, 1.0, 0, 0, ())
+    heap: list[tuple[float, int, _Node]] = [(-np.inf, 0, root)]
+    current: list[_Node] = []
+    nodes = 0
+
+    def lower() -> float:
+        open_bounds = [heap[0][0] if heap else np.inf, *(n.bound for n in current)]
+        return min(*open_bounds, max(search.target, -np.inf), search.upper)
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        try:
+            search.first_proposals()
+            while heap and heap[0][0] < search.target:
+                if time.perf_counter() > search.deadline:
+                    status = Status.TIME_LIMIT
+                    break
+                if nodes >= max_nodes:
+                    status = Status.MAX_ITERATIONS
+                    break
+                _, _, node = heapq.heappop(heap)
+                current = [node]
+                search.expand(node)
+                nodes += 1
+                children = node.children or [node]
+                for child in children:
+                    if node.children:
+                        search.examine(child)
+                for child in children:
+                    if child.bound < search.target:
+                        heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))
+                current = []
+                record = {
+                    "node": nodes,
+                    "interval": (node.low, node.high),
+                    "lower": lower() * unit,
+                    "upper": search.candidates.value,
+                    "solves": search.solves + search.proposals.solves,
+                    "seconds": time.perf_counter() - search.began,
+                }
+                history.append(record)
+                if callback is not None:
+                    callback(record)
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+    best = search.candidates.best
+    if best is None:
+        if status is Status.CERTIFIED:
+            raise InfeasibleError("no payments satisfy the constraints: every box of total participation was refuted")
+        raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({status.name.lower()})")
+    bound = lower()
+    certificate = search.certificate(root, bound * unit)
+    return LargeRun(
+        best=best,
+        bound=bound * unit,
+        shadow_price=search.shadow_price,
+        history=tuple(history),
+        status=status,
+        nodes=nodes,
+        pool=tuple(search.candidates.pool),
+        certificate=certificate,
+    )

@@ -41,6 +41,7 @@ from .sifting import PENALTY, Prices, Restriction, SliceAnswer, solve_at
 
 __all__ = ["LargeRun", "search_large"]
 
+DEBUG = False
 Mask = npt.NDArray[np.bool_]
 
 #: Steps that narrow the distances before a node is given up.
@@ -244,35 +245,48 @@ class _Search:
         if verdict.bound >= self.target:
             return
         assert verdict.classes is not None
-        middle = 0.5 * (node.low + node.high)
         pair = self.pair(node)
+        middle = 0.5 * (node.low + node.high)
+        lacking = self.target - verdict.bound
+        at, knot, answer = middle, None, None
         if pair != (0, 0):
-            there = self.judge(node, middle, middle, verdict.steps, 1)
-            if there.bound >= self.target - 0.2 * (self.target - verdict.bound) and node.high - node.low > 1e-9 * node.high:
+            # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
+            places = (node.low, middle, node.high)
+            there = [self.judge(node, s, s, verdict.steps, 0).bound for s in places]
+            worst = int(np.argmin(there))
+            if there[worst] >= self.target - 0.2 * lacking and not self._tiny(node):
                 self.split(node, middle, None)
                 return
-        solved_at = min(middle, NEARLY_ALL)
-        classes = self._classes_at(node, solved_at, verdict)
+            if worst != 1 and there[1] >= self.target - 0.2 * lacking:
+                at = places[worst]
+        at = min(at, NEARLY_ALL)
+        classes = self.judge(node, at, at, verdict.steps, 0).classes
         if classes is None:
             self.split(node, middle, None)
             return
-        guess = None if pair == (0, 0) else self.at(pair, solved_at)
-        knot, answer = self.solve(solved_at, classes, guess)
+        guess = None if pair == (0, 0) else self.at(pair, at)
+        knot, answer = self.solve(at, classes, guess)
         if answer.broken > 1e-7 and answer.bound < self.target:
-            knot, answer = self.solve(solved_at, classes, None if guess is None else self.knots[knot], 100.0 * PENALTY)
-        self.propose(solved_at, answer)
-        there = self.judge(node, solved_at, solved_at, (*verdict.steps, (knot, knot)), 2)
-        missing = self.target - there.bound
-        if missing > 0 and missing > 0.5 * (self.target - verdict.bound):
-            client = self._doubtful(solved_at, answer, there.classes)
+            knot, answer = self.solve(at, classes, None if guess is None else self.knots[knot], 100.0 * PENALTY)
+        self.propose(at, answer)
+        solved = self.judge(node, at, at, (*verdict.steps, (knot, knot)), 2)
+        missing = self.target - solved.bound
+        if DEBUG: print(f"    box {node.low:.6f} {node.high:.6f} width {node.high-node.low:.1e} lacking {lacking/self.upper:.2e} at {at:.6f} missing {missing/self.upper:.2e} ipm {(self.target-answer.bound)/self.upper:.2e} {(answer.value-answer.bound)/self.upper:.1e} broken {answer.broken:.1e} open {(~classes.paid&~classes.volunteer).sum()} paid {len(node.paid)} full {len(node.full)} places {[round((self.target-x)/self.upper,7) for x in there] if pair!=(0,0) else None}")
+        if missing > 0.3 * lacking:
+            client = self._doubtful(at, answer, solved.classes)
             if client is not None:
                 self.decide(node, client, knot)
                 return
-        self.split(node, solved_at if node.low < solved_at < node.high else middle, knot)
+        if at == node.low and not self._tiny(node):
+            node.first, node.plan = knot, self._inherited(node)
+        elif at == node.high and not self._tiny(node):
+            node.second, node.plan = knot, self._inherited(node)
+        else:
+            self.split(node, at if node.low < at < node.high else middle, knot)
 
-    def _classes_at(self, node: _Node, total: float, verdict: _Verdict) -> Classes | None:
-        """What is known at one S of the box."""
-        return self.judge(node, total, total, verdict.steps, 0).classes
+    @staticmethod
+    def _tiny(node: _Node) -> bool:
+        return node.high - node.low <= 1e-9 * node.high
 
     def _doubtful(self, total: float, answer: SliceAnswer, classes: Classes | None) -> int | None:
         """The client whose hull is most abused."""
@@ -397,8 +411,7 @@ def search_large(
                 nodes += 1
                 children = node.children or [node]
                 for child in children:
-                    if node.children:
-                        search.examine(child)
+                    search.examine(child)
                 for child in children:
                     if child.bound < search.target:
                         heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,49 +118,57 @@ class _Search:
         full[list(node.full)] = True
         return paid, full
 
-    def judge(self, node: _Node, low: float, high: float, pairs: tuple[tuple[int, int], ...], repeat: int = STEPS) -> _Verdict:
-        """Follow the steps on a box, the last one again as long as it helps."""
+    def judge(self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]], steps: int = STEPS) -> _Verdict:
+        """The best bound on a box by the given pairs of knots: the best pair narrows the distances, and all are tried again."""
         p, goal = self.problem, self.target
         if not np.isfinite(goal):  # nothing to compare with yet: any finite value will do for the bound, none for balls
             return self._judge_without_goal(node, low, high, pairs)
         paid, full = self.masks(node)
         near: Array | None = None
         far: Array | None = None
-        best, best_steps, taken = -np.inf, ((0, 0),), []
-        queue = list(pairs)
+        taken: list[tuple[int, int]] = []
         last = -np.inf
-        while queue:
-            pair = queue.pop(0)
+        trial: list[tuple[int, int]] = [(0, 0)]
+        for step in range(steps + 1):
             classes = classify(p, low, high, paid, full, near, far)
             if classes is None:
                 return _Verdict(np.inf, tuple(taken) or ((0, 0),), None)
-            at_low, at_high = self.at(pair, low), self.at(pair, high)
-            margin = box_margin(p, low, high, at_low, at_high, classes, goal)
-            taken.append(pair)
-            if goal + margin > best:
-                best, best_steps = goal + margin, tuple(taken)
+            margin, chosen = -np.inf, trial[0]
+            for pair in trial:
+                found = box_margin(p, low, high, self.at(pair, low), self.at(pair, high), classes, goal)
+                if found > margin:
+                    margin, chosen = found, pair
+                if found >= 0:
+                    break
+            if step and margin <= last:
+                break
+            taken.append(chosen)
             if margin >= 0:
-                return _Verdict(best, best_steps, classes)
-            reach = ball(p, at_low, at_high, margin)
+                return _Verdict(goal + margin, tuple(taken), classes)
+            reach = ball(p, self.at(chosen, low), self.at(chosen, high), margin)
             assert reach is not None
             near = reach[0] if near is None else np.maximum(near, reach[0])
             far = reach[1] if far is None else np.minimum(far, reach[1])
-            if not queue and len(taken) < len(pairs) + repeat and pair != (0, 0) and margin > last + 0.1 * abs(last):
-                queue.append(pair)
-            last = margin if np.isfinite(margin) else -np.inf
+            if step and margin <= 0.9 * last:
+                last = margin
+                break
+            last = margin
+            trial = [pair for pair in pairs if pair != (0, 0)] if step == 0 else trial
+            if not trial:
+                break
         classes = classify(p, low, high, paid, full, near, far)
         if classes is None:
             return _Verdict(np.inf, tuple(taken), None)
-        return _Verdict(best, best_steps, classes)
+        return _Verdict(goal + last, tuple(taken), classes)
 
-    def _judge_without_goal(self, node: _Node, low: float, high: float, pairs: tuple[tuple[int, int], ...]) -> _Verdict:
+    def _judge_without_goal(self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]]) -> _Verdict:
         paid, full = self.masks(node)
         classes = classify(self.problem, low, high, paid, full)
         if classes is None:
             return _Verdict(np.inf, ((0, 0),), None)
         found = [
             (box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, 0.0), (pair,))
-            for pair in pairs
+            for pair in ((0, 0), *pairs)
         ]
         best, steps = max(found)
         return _Verdict(best, steps, classes)
@@ -169,17 +177,13 @@ class _Search:
         return interpolate(self.knots[pair[0]], self.knots[pair[1]], total)
 
     @staticmethod
-    def pair(node: _Node) -> tuple[int, int]:
-        """The knots to use: both ends', or the one that there is."""
-        if node.first == 0:
-            return node.second, node.second
-        return node.first, node.second if node.second else node.first
+    def pairs(node: _Node) -> list[tuple[int, int]]:
+        """The knots to use: both ends', either end's alone, and what helped the parent."""
+        ends = [(node.first, node.second), (node.first, node.first), (node.second, node.second)]
+        return list(dict.fromkeys(pair for pair in (*ends, *node.plan) if 0 not in pair))
 
     def examine(self, node: _Node) -> _Verdict:
-        pairs = [(0, 0), *(pair for pair in node.plan if pair != (0, 0))]
-        if self.pair(node) not in pairs:
-            pairs.append(self.pair(node))
-        verdict = self.judge(node, node.low, node.high, tuple(pairs))
+        verdict = self.judge(node, node.low, node.high, self.pairs(node))
         node.bound, node.steps = max(node.bound, verdict.bound), verdict.steps
         return verdict
 
@@ -245,14 +249,14 @@ class _Search:
         if verdict.bound >= self.target:
             return
         assert verdict.classes is not None
-        pair = self.pair(node)
+        pairs = self.pairs(node)
         middle = 0.5 * (node.low + node.high)
         lacking = self.target - verdict.bound
         at, knot, answer = middle, None, None
-        if pair != (0, 0):
+        if pairs:
             # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
             places = (node.low, middle, node.high)
-            there = [self.judge(node, s, s, verdict.steps, 0).bound for s in places]
+            there = [self.judge(node, s, s, pairs, 2).bound for s in places]
             worst = int(np.argmin(there))
             if there[worst] >= self.target - 0.2 * lacking and not self._tiny(node):
                 self.split(node, middle, None)
@@ -260,18 +264,18 @@ class _Search:
             if worst != 1 and there[1] >= self.target - 0.2 * lacking:
                 at = places[worst]
         at = min(at, NEARLY_ALL)
-        classes = self.judge(node, at, at, verdict.steps, 0).classes
+        classes = self.judge(node, at, at, pairs, 2).classes
         if classes is None:
             self.split(node, middle, None)
             return
-        guess = None if pair == (0, 0) else self.at(pair, at)
+        guess = self.at(pairs[0], at) if pairs else None
         knot, answer = self.solve(at, classes, guess)
         if answer.broken > 1e-7 and answer.bound < self.target:
             knot, answer = self.solve(at, classes, None if guess is None else self.knots[knot], 100.0 * PENALTY)
         self.propose(at, answer)
-        solved = self.judge(node, at, at, (*verdict.steps, (knot, knot)), 2)
+        solved = self.judge(node, at, at, (*pairs, (knot, knot)), 2)
         missing = self.target - solved.bound
-        if DEBUG: print(f"    box {node.low:.6f} {node.high:.6f} width {node.high-node.low:.1e} lacking {lacking/self.upper:.2e} at {at:.6f} missing {missing/self.upper:.2e} ipm {(self.target-answer.bound)/self.upper:.2e} {(answer.value-answer.bound)/self.upper:.1e} broken {answer.broken:.1e} open {(~classes.paid&~classes.volunteer).sum()} paid {len(node.paid)} full {len(node.full)} places {[round((self.target-x)/self.upper,7) for x in there] if pair!=(0,0) else None}")
+        if DEBUG: print(f"    box {node.low:.6f} {node.high:.6f} width {node.high-node.low:.1e} lacking {lacking/self.upper:.2e} at {at:.6f} missing {missing/self.upper:.2e} ipm {(self.target-answer.bound)/self.upper:.2e} {(answer.value-answer.bound)/self.upper:.1e} broken {answer.broken:.1e} open {(~classes.paid&~classes.volunteer).sum()} paid {len(node.paid)} full {len(node.full)} places {[round((self.target-x)/self.upper,7) for x in there] if pairs else None}")
         if missing > 0.3 * lacking:
             client = self._doubtful(at, answer, solved.classes)
             if client is not None:
@@ -303,14 +307,14 @@ class _Search:
         cut = node.high
         for _ in range(60):
             cut *= 0.5
-            if self.judge(node, 0.0, cut, ((0, 0),), 0).bound >= self.target:
+            if self.judge(node, 0.0, cut, (), 0).bound >= self.target:
                 break
             if cut < 1e-3 * node.high:
-                classes = self.judge(node, cut, cut, ((0, 0),), 0).classes
+                classes = self.judge(node, cut, cut, (), 0).classes
                 if classes is None:
                     continue
                 knot, answer = self.solve(cut, classes, None, 100.0 * PENALTY)
-                if self.judge(node, 0.0, cut, ((0, 0), (knot, knot)), 2).bound >= self.target:
+                if self.judge(node, 0.0, cut, ((knot, knot),), 2).bound >= self.target:
                     node.second = knot
                     break
         self.split(node, cut, node.second or None)

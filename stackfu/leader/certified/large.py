@@ -46,6 +46,8 @@ Mask = npt.NDArray[np.bool_]
 
 #: Steps that narrow the distances before a node is given up.
 STEPS = 4
+#: Steps that are handed down to the children.
+RECIPE = 8
 #: The program is not solved beyond this S: there is no room between the caps and full participation.
 NEARLY_ALL = 1.0 - 1e-7
 
@@ -69,6 +71,7 @@ class _Node:
     bound: float = -np.inf
     steps: tuple[tuple[int, int], ...] = ((0, 0),)
     cut: CertificateNode | None = None
+    solved: list[float] = field(default_factory=list)
     children: list[_Node] = field(default_factory=list)
 
 
@@ -79,6 +82,7 @@ class _Verdict:
     bound: float
     steps: tuple[tuple[int, int], ...]
     classes: Classes | None  # None: the box is empty
+    trail: tuple[tuple[int, int], ...]  # all steps that led to the classes
 
 
 class _Search:
@@ -118,21 +122,33 @@ class _Search:
         full[list(node.full)] = True
         return paid, full
 
-    def judge(self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]], steps: int = STEPS) -> _Verdict:
-        """The best bound on a box by the given pairs of knots: the best pair narrows the distances, and all are tried again."""
+    def judge(
+        self,
+        node: _Node,
+        low: float,
+        high: float,
+        recipe: Sequence[tuple[int, int]],
+        others: Sequence[tuple[int, int]] = (),
+        steps: int = STEPS,
+    ) -> _Verdict:
+        """The best bound on a box. Each step's ball narrows the distances for the next one: first the recipe, then whatever is best."""
         p, goal = self.problem, self.target
         if not np.isfinite(goal):  # nothing to compare with yet: any finite value will do for the bound, none for balls
-            return self._judge_without_goal(node, low, high, pairs)
+            return self._judge_without_goal(node, low, high, (*recipe, *others))
         paid, full = self.masks(node)
         near: Array | None = None
         far: Array | None = None
         taken: list[tuple[int, int]] = []
-        last = -np.inf
-        trial: list[tuple[int, int]] = [(0, 0)]
-        for step in range(steps + 1):
+        best, kept, last = -np.inf, 0, -np.inf
+        ordered = [(0, 0), *recipe]
+        choice = list(dict.fromkeys((*recipe, *others)))
+        for step in range(len(ordered) + steps):
             classes = classify(p, low, high, paid, full, near, far)
             if classes is None:
-                return _Verdict(np.inf, tuple(taken) or ((0, 0),), None)
+                return _Verdict(np.inf, tuple(taken) or ((0, 0),), None, ())
+            trial = [ordered[step]] if step < len(ordered) else choice
+            if not trial:
+                break
             margin, chosen = -np.inf, trial[0]
             for pair in trial:
                 found = box_margin(p, low, high, self.at(pair, low), self.at(pair, high), classes, goal)
@@ -140,50 +156,47 @@ class _Search:
                     margin, chosen = found, pair
                 if found >= 0:
                     break
-            if step and margin <= last:
-                break
             taken.append(chosen)
+            if margin > best:
+                best, kept = margin, len(taken)
             if margin >= 0:
-                return _Verdict(goal + margin, tuple(taken), classes)
-            reach = ball(p, self.at(chosen, low), self.at(chosen, high), margin)
-            assert reach is not None
-            near = reach[0] if near is None else np.maximum(near, reach[0])
-            far = reach[1] if far is None else np.minimum(far, reach[1])
-            if step and margin <= 0.9 * last:
-                last = margin
+                return _Verdict(goal + margin, tuple(taken), classes, tuple(taken))
+            if step >= len(ordered) and margin <= 0.95 * last:
                 break
-            last = margin
-            trial = [pair for pair in pairs if pair != (0, 0)] if step == 0 else trial
-            if not trial:
-                break
+            last = best
+            if np.isfinite(margin):
+                reach = ball(p, self.at(chosen, low), self.at(chosen, high), margin)
+                assert reach is not None
+                near = reach[0] if near is None else np.maximum(near, reach[0])
+                far = reach[1] if far is None else np.minimum(far, reach[1])
         classes = classify(p, low, high, paid, full, near, far)
         if classes is None:
-            return _Verdict(np.inf, tuple(taken), None)
-        return _Verdict(goal + last, tuple(taken), classes)
+            return _Verdict(np.inf, tuple(taken), None, ())
+        return _Verdict(goal + best, tuple(taken[:kept]), classes, tuple(taken))
 
     def _judge_without_goal(self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]]) -> _Verdict:
         paid, full = self.masks(node)
         classes = classify(self.problem, low, high, paid, full)
         if classes is None:
-            return _Verdict(np.inf, ((0, 0),), None)
+            return _Verdict(np.inf, ((0, 0),), None, ())
         found = [
             (box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, 0.0), (pair,))
             for pair in ((0, 0), *pairs)
         ]
         best, steps = max(found)
-        return _Verdict(best, steps, classes)
+        return _Verdict(best, steps, classes, steps)
 
     def at(self, pair: tuple[int, int], total: float) -> Multipliers:
         return interpolate(self.knots[pair[0]], self.knots[pair[1]], total)
 
     @staticmethod
-    def pairs(node: _Node) -> list[tuple[int, int]]:
-        """The knots to use: both ends', either end's alone, and what helped the parent."""
-        ends = [(node.first, node.second), (node.first, node.first), (node.second, node.second)]
-        return list(dict.fromkeys(pair for pair in (*ends, *node.plan) if 0 not in pair))
+    def ends(node: _Node) -> list[tuple[int, int]]:
+        """The knots at the ends: both, or either alone."""
+        both = [(node.first, node.second), (node.first, node.first), (node.second, node.second)]
+        return list(dict.fromkeys(pair for pair in both if 0 not in pair))
 
     def examine(self, node: _Node) -> _Verdict:
-        verdict = self.judge(node, node.low, node.high, self.pairs(node))
+        verdict = self.judge(node, node.low, node.high, node.plan, self.ends(node))
         node.bound, node.steps = max(node.bound, verdict.bound), verdict.steps
         return verdict
 
@@ -249,42 +262,44 @@ class _Search:
         if verdict.bound >= self.target:
             return
         assert verdict.classes is not None
-        pairs = self.pairs(node)
+        ends = self.ends(node)
+        recipe = self._recipe(verdict.trail)
         middle = 0.5 * (node.low + node.high)
         lacking = self.target - verdict.bound
-        at, knot, answer = middle, None, None
-        if pairs:
+        at = middle
+        if ends:
             # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
             places = (node.low, middle, node.high)
-            there = [self.judge(node, s, s, pairs, 2).bound for s in places]
+            there = [self.judge(node, s, s, recipe, ends, 1).bound for s in places]
             worst = int(np.argmin(there))
             if there[worst] >= self.target - 0.2 * lacking and not self._tiny(node):
                 self.split(node, middle, None)
                 return
-            if worst != 1 and there[1] >= self.target - 0.2 * lacking:
+            if worst != 1 and there[1] >= self.target - 0.2 * lacking and places[worst] not in node.solved:
                 at = places[worst]
         at = min(at, NEARLY_ALL)
-        classes = self.judge(node, at, at, pairs, 2).classes
-        if classes is None:
+        known = self.judge(node, at, at, recipe, ends, 1)
+        if known.classes is None:
             self.split(node, middle, None)
             return
-        guess = self.at(pairs[0], at) if pairs else None
-        knot, answer = self.solve(at, classes, guess)
+        knot, answer = self.solve(at, known.classes, self.at(ends[0], at) if ends else None)
         if answer.broken > 1e-7 and answer.bound < self.target:
-            knot, answer = self.solve(at, classes, None if guess is None else self.knots[knot], 100.0 * PENALTY)
+            knot, answer = self.solve(at, known.classes, self.knots[knot], 100.0 * PENALTY)
         self.propose(at, answer)
-        solved = self.judge(node, at, at, (*pairs, (knot, knot)), 2)
+        recipe = self._recipe((*known.trail, (knot, knot)))
+        solved = self.judge(node, at, at, recipe, (), 1)
         missing = self.target - solved.bound
-        if DEBUG: print(f"    box {node.low:.6f} {node.high:.6f} width {node.high-node.low:.1e} lacking {lacking/self.upper:.2e} at {at:.6f} missing {missing/self.upper:.2e} ipm {(self.target-answer.bound)/self.upper:.2e} {(answer.value-answer.bound)/self.upper:.1e} broken {answer.broken:.1e} open {(~classes.paid&~classes.volunteer).sum()} paid {len(node.paid)} full {len(node.full)} places {[round((self.target-x)/self.upper,7) for x in there] if pairs else None}")
+        if DEBUG: print(f"    box {node.low:.6f} {node.high:.6f} width {node.high-node.low:.1e} lacking {lacking/self.upper:.2e} at {at:.6f} missing {missing/self.upper:.2e} ipm {(self.target-answer.bound)/self.upper:.2e} {(answer.value-answer.bound)/self.upper:.1e} broken {answer.broken:.1e} open {(~known.classes.paid&~known.classes.volunteer).sum()} paid {len(node.paid)} full {len(node.full)} places {[round((self.target-x)/self.upper,7) for x in there] if ends else None}")
+        node.solved.append(at)
         if missing > 0.3 * lacking:
             client = self._doubtful(at, answer, solved.classes)
             if client is not None:
-                self.decide(node, client, knot)
+                self.decide(node, client, recipe)
                 return
-        if at == node.low and not self._tiny(node):
-            node.first, node.plan = knot, self._inherited(node)
-        elif at == node.high and not self._tiny(node):
-            node.second, node.plan = knot, self._inherited(node)
+        if at == node.low:
+            node.first, node.plan = knot, recipe
+        elif at == node.high:
+            node.second, node.plan = knot, recipe
         else:
             self.split(node, at if node.low < at < node.high else middle, knot)
 
@@ -307,36 +322,38 @@ class _Search:
         cut = node.high
         for _ in range(60):
             cut *= 0.5
-            if self.judge(node, 0.0, cut, (), 0).bound >= self.target:
+            if self.judge(node, 0.0, cut, (), (), 0).bound >= self.target:
                 break
             if cut < 1e-3 * node.high:
-                classes = self.judge(node, cut, cut, (), 0).classes
+                classes = self.judge(node, cut, cut, (), (), 0).classes
                 if classes is None:
                     continue
                 knot, answer = self.solve(cut, classes, None, 100.0 * PENALTY)
-                if self.judge(node, 0.0, cut, ((knot, knot),), 2).bound >= self.target:
+                if self.judge(node, 0.0, cut, ((knot, knot),), (), 2).bound >= self.target:
                     node.second = knot
                     break
         self.split(node, cut, node.second or None)
 
     def split(self, node: _Node, at: float, knot: int | None) -> None:
-        left = _Node(node.low, at, node.first, node.second, self._inherited(node), node.paid, node.full, node.bound)
-        right = _Node(at, node.high, node.first, node.second, self._inherited(node), node.paid, node.full, node.bound)
+        recipe = self._recipe(node.steps)
+        left = _Node(node.low, at, node.first, node.second, recipe, node.paid, node.full, node.bound)
+        right = _Node(at, node.high, node.first, node.second, recipe, node.paid, node.full, node.bound)
         if knot is not None:
             left.second, right.first = knot, knot
         node.cut, node.children = Split(at), [left, right]
 
-    def decide(self, node: _Node, client: int, knot: int) -> None:
-        shared = (*self._inherited(node), (knot, knot))
-        no = _Node(node.low, node.high, node.first, node.second, shared, (*node.paid, client), node.full, node.bound)
-        yes = _Node(node.low, node.high, node.first, node.second, shared, node.paid, (*node.full, client), node.bound)
+    def decide(self, node: _Node, client: int, recipe: tuple[tuple[int, int], ...]) -> None:
+        no = _Node(node.low, node.high, node.first, node.second, recipe, (*node.paid, client), node.full, node.bound)
+        yes = _Node(node.low, node.high, node.first, node.second, recipe, node.paid, (*node.full, client), node.bound)
         node.cut, node.children = Decide(client), [no, yes]
 
     @staticmethod
-    def _inherited(node: _Node) -> tuple[tuple[int, int], ...]:
-        """The steps of a node without repetitions, at most the last two that have prices."""
-        distinct = [pair for i, pair in enumerate(node.steps) if pair != (0, 0) and pair not in node.steps[:i]]
-        return tuple(distinct[-2:])
+    def _recipe(steps: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """Steps worth repeating; if there are many, each once, the latest few."""
+        priced = [pair for pair in steps if pair != (0, 0)]
+        if len(priced) > RECIPE:
+            priced = [pair for i, pair in enumerate(priced) if pair not in priced[i + 1 :]]
+        return tuple(priced[-RECIPE:])
 
     # ---------------------------------------------------------------- the certificate
 

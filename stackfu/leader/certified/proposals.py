@@ -48,7 +48,7 @@ class Proposals:
         distances = p.diagonal - 2.0 * share * prices.inner + share * share * prices.square
         return np.asarray(distances + 0.5 * p.client_sampling / total > p.theta * total)
 
-    def at(self, total: float, volunteers: Mask, guess: Prices | None, rounds: int = 4) -> tuple[float, Prices | None]:
+    def at(self, total: float, volunteers: Mask, guess: Prices | None, rounds: int = 3) -> tuple[float, Prices | None]:
         """Best value found at S starting from a guess of the volunteers, and the prices there."""
         p = self.problem
         best, kept = np.inf, guess
@@ -108,7 +108,7 @@ class Proposals:
         """The best at S among several guesses: as at a known point, as at the ideal mixture, as between."""
         seen: list[Mask] = []
         results = []
-        for share in (1.0, 0.5, 0.0):
+        for share in (1.0, 0.0):
             mask = self.keen(total, guess, share)
             if any(np.array_equal(mask, other) for other in seen):
                 continue
@@ -143,7 +143,7 @@ class Proposals:
             best = min(totals, key=lambda s: found[s][0])
             i = totals.index(best)
             left, right = totals[max(i - 1, 0)], totals[min(i + 1, len(totals) - 1)]
-            if right - left < 1e-4 * best:
+            if right - left < 1e-3 * best:
                 return
             side = right - best >= best - left
             attempt(best + (1.0 - GOLDEN) * (right - best) if side else best - (1.0 - GOLDEN) * (best - left))

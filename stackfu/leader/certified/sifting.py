@@ -29,10 +29,8 @@ __all__ = ["Prices", "Restriction", "SliceAnswer", "solve_at"]
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
 
-#: Up to this many clients all of them are in the working set.
-WHOLE = 1200
-#: Columns and rows to start with beyond that, and how many may join in a round.
-WORKING, JOINING = 1200, 800
+#: Up to this many clients all of them are in the working set, beyond that so many for each direction of the basis and a few more.
+WHOLE, PER_DIRECTION, AT_LEAST = 300, 6, 200
 SAMPLE = 2000
 ROUNDS = 6
 #: Price of breaking a row, in units of the loss per squared distance.
@@ -92,13 +90,18 @@ class Slice:
         self.loss = p.noise / total
         self.offset = self.shift - self.pay + held_back * self.wanted
         room = restriction.ceiling - self.wanted
-        self.conditional = ~restriction.full & (room > 0)  # rows that can bind
+        self.conditional = ~restriction.full & (room > 0)  # rows that can bind where better points are
         self.hulled = self.conditional & ~restriction.paid
         self.hull = np.where(self.hulled, room / self.cap, np.inf)
         self.pay_constant = -self.shift
         self.loss_constant = p.loss_sampling / total
 
     # ---------------------------------------------------------------- pricing
+
+    def distances(self, prices: Prices) -> Array:
+        """``D_k - theta_k S`` at the prices' centre."""
+        squares = np.maximum(self.problem.diagonal - 2.0 * prices.inner + prices.square, 0.0)
+        return np.asarray(squares - self.wanted + self.shift)
 
     def price(self, budget: float, cap: float, rows: Array, centre: Array, level: float | None = None) -> tuple[Prices, Array, float]:
         """Multipliers completed, the advantage ``t - cost_k`` of every client, and the bound at this S."""
@@ -199,11 +202,29 @@ def solve_at(
     """
     slice_ = Slice(problem, total, restriction, penalty, held_back)
     n = len(problem.alpha)
-    if n <= WHOLE:
-        columns = np.flatnonzero(~restriction.full)
-        rows = np.flatnonzero(slice_.conditional | restriction.full)
-        return _round(slice_, columns, rows, restriction.full, np.zeros(n, dtype=bool), tolerance)[0]
-    return _sift(slice_, guess if guess is not None else _sample_prices(slice_), tolerance, enough)
+    working = AT_LEAST + PER_DIRECTION * problem.place.rank
+    if n <= max(WHOLE, working):
+        return _all_columns(slice_, tolerance)
+    if guess is None and n <= 2 * SAMPLE:
+        guess = _all_columns(slice_, 1e-3).prices
+    return _sift(slice_, guess if guess is not None else _sample_prices(slice_), working, tolerance, enough)
+
+
+def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
+    """Every column; rows that cannot bind near better points come in only if they are broken."""
+    restriction = slice_.restriction
+    in_row = slice_.conditional | restriction.full
+    columns = np.flatnonzero(~restriction.full)
+    nobody = np.zeros(len(in_row), dtype=bool)
+    iterations = 0
+    for round_ in range(1, ROUNDS + 1):
+        answer, _ = _round(slice_, columns, np.flatnonzero(in_row), restriction.full, nobody, tolerance)
+        iterations += answer.iterations
+        broken = ~in_row & (slice_.distances(answer.prices) > answer.broken + 1e-9)
+        if not broken.any():
+            break
+        in_row |= broken
+    return replace(answer, rounds=round_, iterations=iterations)
 
 
 def _round(
@@ -224,21 +245,21 @@ def _round(
     return SliceAnswer(z, e, prices, value, bound, point.excess, 1, point.iterations), advantage
 
 
-def _sift(slice_: Slice, guess: Prices, tolerance: float, enough: float) -> SliceAnswer:
-    problem, restriction, cap = slice_.problem, slice_.restriction, slice_.cap
-    points = problem.place
+def _sift(slice_: Slice, guess: Prices, working: int, tolerance: float, enough: float) -> SliceAnswer:
+    restriction, cap = slice_.restriction, slice_.cap
     prices = guess
     cost = slice_.cost(prices.budget, prices.cap, prices.rows, prices.inner, prices.pulled)
     advantage = slice_._level(cost) - cost
-    distances = np.maximum(points.diagonal - 2.0 * prices.inner + prices.square, 0.0) - slice_.wanted + slice_.shift
-    in_column = _nearest(advantage, WORKING, ~restriction.full)
-    in_row = _nearest(distances, WORKING, slice_.conditional | restriction.full)
+    distances = slice_.distances(prices)
+    joining = working // 2
+    in_column = _nearest(advantage, working, ~restriction.full)
+    in_row = _nearest(distances, working, slice_.conditional | restriction.full)
     answer: SliceAnswer | None = None
     iterations = 0
     for round_ in range(1, ROUNDS + 1):
         # a row that is broken at 0 or between needs its column: e_k <= h_k z_k
         keen = slice_.hulled & (distances > 0)
-        in_column |= keen & (advantage <= 0) & _nearest(distances * cap, JOINING, keen & (advantage <= 0))
+        in_column |= keen & (advantage <= 0) & _nearest(distances * cap, joining, keen & (advantage <= 0))
         in_row |= slice_.hulled & in_column & (distances > 0)
         in_column = _enough_columns(in_column, advantage, cap, restriction.full)
         at_full = restriction.full | (~in_column & (advantage > 0))
@@ -247,16 +268,15 @@ def _sift(slice_: Slice, guess: Prices, tolerance: float, enough: float) -> Slic
         iterations += new.iterations
         if answer is None or new.bound > answer.bound:
             answer = SliceAnswer(new.z, new.excess_unpaid, new.prices, new.value, new.bound, new.broken, round_, iterations)
-        p = new.prices
-        distances = np.maximum(points.diagonal - 2.0 * p.inner + p.square, 0.0) - slice_.wanted + slice_.shift
+        distances = slice_.distances(new.prices)
         if new.value + slice_.penalty * new.broken - new.bound <= enough:
             break
         wrong_column = ~in_column & ~restriction.full & (at_full != (advantage > 0))
-        wrong_row = ~in_row & (slice_.conditional | restriction.full) & (volunteers != (distances > 0))
+        wrong_row = ~in_row & (volunteers != (distances > new.broken))
         if not wrong_column.any() and not wrong_row.any():
             break
-        in_column |= _largest(np.abs(advantage) * cap, JOINING, wrong_column)
-        in_row |= _largest(np.abs(distances) * np.where(volunteers, cap * p.budget, 1.0), JOINING, wrong_row)
+        in_column |= _largest(np.abs(advantage) * cap, joining, wrong_column)
+        in_row |= _largest(np.abs(distances) * np.where(volunteers, cap * new.prices.budget, 1.0), joining, wrong_row)
     assert answer is not None
     return answer
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from .candidates import Candidates
 from .normalised import normalised
 from .proposals import Proposals
 from .search import Objective, Run
-from .sifting import PENALTY, Prices, Restriction, SliceAnswer, solve_at
+from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
 
 __all__ = ["LargeRun", "search_large"]
 
@@ -50,6 +50,8 @@ STEPS = 4
 RECIPE = 8
 #: The program is not solved beyond this S: there is no room between the caps and full participation.
 NEARLY_ALL = 1.0 - 1e-7
+#: Price of a broken row while there is no incumbent to measure it by.
+PENALTY = 30.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,7 @@ class _Search:
         self.knots: list[Multipliers] = [
             Multipliers.of(self.problem, 1.0, 1.0, 0.0, 0.0, 0.0, np.zeros(n), nothing)
         ]
-        self.proposals = Proposals(self.problem, self.candidates, self.units.loss, self.gap)
+        self.proposals = Proposals(self.problem, self.candidates, self.units.loss, self.gap, PENALTY)
         self.solves = 0
         self.shadow_price = 0.0
         self.incumbent_total = np.nan
@@ -111,7 +113,13 @@ class _Search:
         return self.candidates.value / self.units.loss - self.gap
 
     @property
+    def penalty(self) -> float:
+        """Price of a broken row: far above what a unit of squared distance is worth, not so far that it spoils the multipliers."""
+        return 100.0 * self.upper if np.isfinite(self.upper) else PENALTY
+
+    @property
     def upper(self) -> float:
+        """The incumbent's value."""
         return self.candidates.value / self.units.loss
 
     # ---------------------------------------------------------------- bounds
@@ -202,7 +210,7 @@ class _Search:
 
     # ---------------------------------------------------------------- solving
 
-    def solve(self, total: float, classes: Classes, guess: Multipliers | None, penalty: float = PENALTY) -> tuple[int, SliceAnswer]:
+    def solve(self, total: float, classes: Classes, guess: Multipliers | None, factor: float = 1.0) -> tuple[int, SliceAnswer]:
         """Solve at S under what is known; the new knot's number and the answer."""
         answer = solve_at(
             self.problem,
@@ -210,7 +218,8 @@ class _Search:
             Restriction(classes.paid, classes.volunteer, classes.ceiling),
             guess=None if guess is None else self._prices(guess),
             enough=0.02 * max(self.gap, 1e-9 * self.upper if np.isfinite(self.upper) else 0.0),
-            penalty=penalty,
+            stop_above=self.target + 0.2 * (abs(self.upper) + self.gap) if np.isfinite(self.upper) else np.inf,
+            penalty=factor * self.penalty,
         )
         self.solves += 1
         y = answer.prices
@@ -239,17 +248,46 @@ class _Search:
         return self.candidates.value < before
 
     def first_proposals(self) -> None:
-        """From the incumbent, a search over S."""
+        """From the incumbent, a search over S; with many clients first for a sample of them."""
         best = self.candidates.best
         if best is None:
             return
         profile = self.game.profile(best.x)
+        guess = self.unpriced(profile.total, profile.mixture)
+        until = self.began + 0.3 * (self.deadline - self.began)
+
+        def enough() -> bool:
+            return time.perf_counter() > until
+
+        if self.game.count <= 2 * SAMPLE:
+            self.proposals.scan(profile.total, guess, enough)
+            return
+        chosen, few = sample(self.problem)
+        small = Proposals(few, None, 1.0, 1e-2 * self.upper, self.penalty)
+        start = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
+                        centre=self.problem.place.coordinates(guess.centre))  # fmt: skip
+        total, found = small.scan(profile.total, start, enough)
+        if found.z is None or found.prices is None:
+            return
+        z, rows = np.zeros(self.game.count), np.zeros(self.game.count)
+        z[chosen], rows[chosen] = found.z, found.prices.rows
+        points = self.problem.place
+        priced = replace(
+            self.unpriced(total, z),
+            budget=found.prices.budget,
+            cap=found.prices.cap,
+            level=found.prices.level,
+            rows=rows,
+            pulled=points.inner(points.combine(rows)),
+        )
+        self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), priced, enough)
+
+    def unpriced(self, total: float, z: Array) -> Prices:
+        """A mixture as the centre of prices that are all 0."""
         points, nobody = self.problem.place, np.zeros(self.game.count)
-        centre = points.combine(profile.mixture)
+        centre = points.combine(z)
         inner = points.inner(centre)
-        guess = Prices(profile.total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner))
-        share = self.began + 0.3 * (self.deadline - self.began)
-        self.proposals.search(profile.total, self.problem.floor, guess, lambda: time.perf_counter() > share)
+        return Prices(total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner))
 
     # ---------------------------------------------------------------- nodes
 
@@ -267,6 +305,10 @@ class _Search:
         middle = 0.5 * (node.low + node.high)
         lacking = self.target - verdict.bound
         at = middle
+        if not ends and self.candidates.best is not None:  # begin where the incumbent is: everything is sharpest there
+            total = float(self.problem.alpha @ self.candidates.best.x)
+            if node.low < total < min(node.high, NEARLY_ALL):
+                at = total
         if ends:
             # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
             places = (node.low, middle, node.high)
@@ -284,7 +326,7 @@ class _Search:
             return
         knot, answer = self.solve(at, known.classes, self.at(ends[0], at) if ends else None)
         if answer.broken > 1e-7 and answer.bound < self.target:
-            knot, answer = self.solve(at, known.classes, self.knots[knot], 100.0 * PENALTY)
+            knot, answer = self.solve(at, known.classes, self.knots[knot], 100.0)
         self.propose(at, answer)
         recipe = self._recipe((*known.trail, (knot, knot)))
         solved = self.judge(node, at, at, recipe, (), 1)
@@ -328,7 +370,7 @@ class _Search:
                 classes = self.judge(node, cut, cut, (), (), 0).classes
                 if classes is None:
                     continue
-                knot, answer = self.solve(cut, classes, None, 100.0 * PENALTY)
+                knot, answer = self.solve(cut, classes, None, 100.0)
                 if self.judge(node, 0.0, cut, ((knot, knot),), (), 2).bound >= self.target:
                     node.second = knot
                     break

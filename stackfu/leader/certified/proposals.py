@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,18 +30,27 @@ SHRINKS = (1e-8, 1e-6, 1e-4)
 GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 
-class Proposals:
-    """Feasible profiles at given totals; the best ones are kept by ``candidates``."""
+class Found(NamedTuple):
+    """Value (infinite: none found), prices and mixture at one S."""
 
-    def __init__(self, problem: BoundProblem, candidates: Candidates, unit: float, gap: float) -> None:
+    value: float
+    prices: Prices | None
+    z: Array | None
+
+
+class Proposals:
+    """Feasible profiles at given totals; the best ones are kept by ``candidates``, if there are any to be kept."""
+
+    def __init__(self, problem: BoundProblem, candidates: Candidates | None, unit: float, gap: float, penalty: float) -> None:
         self.problem, self.candidates, self.unit, self.gap = problem, candidates, unit, gap
+        self.penalty = penalty
         self.solves = 0
         self._shrink = SHRINKS[0]
 
     @property
     def upper(self) -> float:
         """The incumbent's value in normalised units."""
-        return self.candidates.value / self.unit
+        return np.inf if self.candidates is None else self.candidates.value / self.unit
 
     def keen(self, total: float, prices: Prices, share: float = 1.0) -> Mask:
         """Who would take part fully, unpaid, at ``share`` of the way from the ideal mixture to the prices' centre."""
@@ -48,10 +58,10 @@ class Proposals:
         distances = p.diagonal - 2.0 * share * prices.inner + share * share * prices.square
         return np.asarray(distances + 0.5 * p.client_sampling / total > p.theta * total)
 
-    def at(self, total: float, volunteers: Mask, guess: Prices | None, rounds: int = 3) -> tuple[float, Prices | None]:
-        """Best value found at S starting from a guess of the volunteers, and the prices there."""
+    def at(self, total: float, volunteers: Mask, guess: Prices | None, rounds: int = 3) -> Found:
+        """Best value found at S starting from a guess of the volunteers, and the point and the prices there."""
         p = self.problem
-        best, kept = np.inf, guess
+        best = Found(np.inf, guess, None)
         cap = p.alpha / total
         for _ in range(rounds):
             answer = self._solve(total, volunteers, guess)
@@ -63,8 +73,8 @@ class Proposals:
             after = keen & (volunteers | capped) | (capped & (guess.rows > 0) & ~volunteers)
             if answer.broken > 1e-7:
                 after = keen | after
-            elif answer.value < best - 1e-2 * self.gap:
-                best, kept = answer.value, guess
+            elif answer.value < best.value - 1e-2 * self.gap:
+                best = Found(answer.value, guess, answer.z)
                 if answer.value < self.upper:
                     self._realise(total, volunteers, answer)
             else:
@@ -72,7 +82,7 @@ class Proposals:
             if np.array_equal(after, volunteers):
                 break
             volunteers = after
-        return best, kept
+        return best
 
     def _solve(self, total: float, volunteers: Mask, guess: Prices | None) -> SliceAnswer | None:
         p = self.problem
@@ -87,11 +97,14 @@ class Proposals:
             Restriction(~volunteers, volunteers, p.reach + 0.5 * p.client_sampling / total),
             guess=guess,
             enough=0.05 * self.gap,
+            penalty=self.penalty,
             held_back=self._shrink,
         )
 
     def _realise(self, total: float, volunteers: Mask, answer: SliceAnswer) -> bool:
         """Offer the profile; hold more back where rounding does not let it pass."""
+        if self.candidates is None:
+            return True
         for shrink in SHRINKS:
             if shrink > self._shrink:
                 self._shrink = shrink
@@ -104,49 +117,52 @@ class Proposals:
         self._shrink = SHRINKS[0]
         return False
 
-    def around(self, total: float, guess: Prices) -> tuple[float, Prices | None]:
-        """The best at S among several guesses: as at a known point, as at the ideal mixture, as between."""
-        seen: list[Mask] = []
-        results = []
-        for share in (1.0, 0.0):
-            mask = self.keen(total, guess, share)
-            if any(np.array_equal(mask, other) for other in seen):
-                continue
-            seen.append(mask)
-            results.append(self.at(total, mask, guess))
-        return min(results, key=lambda r: r[0])
+    def around(self, total: float, guess: Prices) -> Found:
+        """The best at S of two guesses: the volunteers as at a known point, and as at the ideal mixture."""
+        known, ideal = self.keen(total, guess), self.keen(total, guess, 0.0)
+        found = self.at(total, known, guess)
+        return found if np.array_equal(known, ideal) else min(found, self.at(total, ideal, guess), key=lambda f: f.value)
 
-    def search(self, start: float, low: float, guess: Prices, enough: Callable[[], bool]) -> None:
-        """Scan S away from ``start``, then close in on the best by golden section."""
-        found: dict[float, tuple[float, Prices]] = {start: (self.upper, guess)}
+    def scan(self, start: float, guess: Prices, enough: Callable[[], bool]) -> tuple[float, Found]:
+        """Best S away from ``start``, both ways, then by golden section."""
+        found = {start: Found(self.upper, guess, None)}
+        for shares in ((1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2), (-1 / 64, -1 / 16, -1 / 4)):
+            for share in shares:
+                total = start + share * (1.0 - start if share > 0 else start - self.problem.floor)
+                if enough() or not np.isfinite(self._attempt(found, total)):
+                    break
+        return self._golden(found, 10, enough)
 
-        def attempt(total: float) -> float:
-            near = min(found, key=lambda s: (not np.isfinite(found[s][0]), abs(s - total)))
-            value, prices = self.around(total, found[near][1])
-            found[total] = (value, prices or found[near][1])
-            return value
+    def close_in(self, start: float, width: float, guess: Prices, enough: Callable[[], bool]) -> tuple[float, Found]:
+        """Best S near ``start``."""
+        found: dict[float, Found] = {}
+        for total in (start, start - width, start + width):
+            if not found:
+                found[start] = self.around(start, guess)
+            elif not enough() and self.problem.floor < total < 1.0:
+                self._attempt(found, total)
+        return self._golden(found, 6, enough)
 
-        for share in (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2):
-            if enough():
-                return
-            if not np.isfinite(attempt(start + share * (1.0 - start))):
-                break
-        for share in (1 / 64, 1 / 16):
-            if enough() or start * (1.0 - share) < low:
-                break
-            if not np.isfinite(attempt(start * (1.0 - share))):
-                break
-        for _ in range(12):
-            if enough():
-                return
+    def _attempt(self, found: dict[float, Found], total: float) -> float:
+        near = min(found, key=lambda s: (not np.isfinite(found[s].value), abs(s - total)))
+        guess = found[near].prices
+        assert guess is not None
+        new = self.around(total, guess)
+        found[total] = new if new.prices is not None else Found(new.value, guess, None)
+        return new.value
+
+    def _golden(self, found: dict[float, Found], attempts: int, enough: Callable[[], bool]) -> tuple[float, Found]:
+        for _ in range(attempts):
             totals = sorted(found)
-            best = min(totals, key=lambda s: found[s][0])
+            best = min(totals, key=lambda s: found[s].value)
             i = totals.index(best)
             left, right = totals[max(i - 1, 0)], totals[min(i + 1, len(totals) - 1)]
-            if right - left < 1e-3 * best:
-                return
-            side = right - best >= best - left
-            attempt(best + (1.0 - GOLDEN) * (right - best) if side else best - (1.0 - GOLDEN) * (best - left))
+            if enough() or right - left < 1e-3 * best:
+                break
+            further = right - best >= best - left
+            self._attempt(found, best + (1.0 - GOLDEN) * (right - best) if further else best - (1.0 - GOLDEN) * (best - left))
+        best = min(found, key=lambda s: found[s].value)
+        return best, found[best]
 
 
 def _snapped(x: Array) -> Array:

@@ -24,7 +24,7 @@ from .bound import BoundProblem
 from .interior_point import Columns, Constants, Goal, Rows, SlicePoint, solve_slice
 from .points import ArrayPoints
 
-__all__ = ["Prices", "Restriction", "SliceAnswer", "solve_at"]
+__all__ = ["Prices", "Restriction", "SliceAnswer", "sample", "solve_at"]
 
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
@@ -192,12 +192,13 @@ def solve_at(
     guess: Prices | None = None,
     tolerance: float = 1e-8,
     enough: float = 0.0,
+    stop_above: float = np.inf,
     penalty: float = PENALTY,
     held_back: float = 0.0,
 ) -> SliceAnswer:
     """Solve at S to ``tolerance`` relative to the loss; stop sifting once value and bound are within ``enough``.
 
-    ``held_back`` is a relative part of the thresholds ``theta_k S`` that the conditions leave unused, so that a profile made of the
+    ``stop_above`` is a bound that would do. ``held_back`` is a relative part of the thresholds ``theta_k S`` that the conditions leave unused, so that a profile made of the
     answer keeps them in spite of rounding. Multipliers are then still valid, a hair less sharp.
     """
     slice_ = Slice(problem, total, restriction, penalty, held_back)
@@ -207,7 +208,7 @@ def solve_at(
         return _all_columns(slice_, tolerance)
     if guess is None and n <= 2 * SAMPLE:
         guess = _all_columns(slice_, 1e-3).prices
-    return _sift(slice_, guess if guess is not None else _sample_prices(slice_), working, tolerance, enough)
+    return _sift(slice_, guess if guess is not None else _sample_prices(slice_), working, tolerance, enough, stop_above)
 
 
 def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
@@ -245,7 +246,7 @@ def _round(
     return SliceAnswer(z, e, prices, value, bound, point.excess, 1, point.iterations), advantage
 
 
-def _sift(slice_: Slice, guess: Prices, working: int, tolerance: float, enough: float) -> SliceAnswer:
+def _sift(slice_: Slice, guess: Prices, working: int, tolerance: float, enough: float, stop_above: float) -> SliceAnswer:
     restriction, cap = slice_.restriction, slice_.cap
     prices = guess
     cost = slice_.cost(prices.budget, prices.cap, prices.rows, prices.inner, prices.pulled)
@@ -269,7 +270,7 @@ def _sift(slice_: Slice, guess: Prices, working: int, tolerance: float, enough: 
         if answer is None or new.bound > answer.bound:
             answer = SliceAnswer(new.z, new.excess_unpaid, new.prices, new.value, new.bound, new.broken, round_, iterations)
         distances = slice_.distances(new.prices)
-        if new.value + slice_.penalty * new.broken - new.bound <= enough:
+        if new.value + slice_.penalty * new.broken - new.bound <= enough or new.bound >= stop_above:
             break
         wrong_column = ~in_column & ~restriction.full & (at_full != (advantage > 0))
         wrong_row = ~in_row & (volunteers != (distances > new.broken))
@@ -310,13 +311,19 @@ def _enough_columns(in_column: Mask, advantage: Array, cap: Array, full: Mask) -
     return in_column
 
 
+def sample(problem: BoundProblem) -> tuple[Index, BoundProblem]:
+    """A random sample of the clients, and the problem in which they stand for everybody."""
+    n = len(problem.alpha)
+    chosen = np.sort(np.random.default_rng(n).permutation(n)[:SAMPLE])
+    return chosen, _sampled(problem, chosen)
+
+
 def _sample_prices(slice_: Slice) -> Prices:
-    """Multipliers of the problem of a random sample, whose members stand for everybody."""
+    """Multipliers of the problem of a random sample."""
     problem, restriction = slice_.problem, slice_.restriction
     n = len(problem.alpha)
-    rng = np.random.default_rng(n)
-    chosen = np.sort(rng.permutation(n)[:SAMPLE])
-    few = Slice(_sampled(problem, chosen), slice_.total, _sampled_restriction(restriction, chosen), slice_.penalty)
+    chosen, small = sample(problem)
+    few = Slice(small, slice_.total, _sampled_restriction(restriction, chosen), slice_.penalty)
     everyone = np.arange(len(chosen))
     full = few.restriction.full
     point = few.solve(everyone[~full], everyone[few.conditional | full], full, np.zeros(len(chosen), dtype=bool), 1e-5)
@@ -337,6 +344,7 @@ def _sampled(problem: BoundProblem, chosen: Index) -> BoundProblem:
         alpha=alpha / alpha.sum(),
         theta=problem.theta[chosen],
         noise=problem.noise[chosen],
+        reach=None if problem.reach is None else problem.reach[chosen],
     )
 
 

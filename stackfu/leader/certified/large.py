@@ -333,7 +333,8 @@ class _Search:
         missing = self.target - solved.bound
         if DEBUG: print(f"    box {node.low:.6f} {node.high:.6f} width {node.high-node.low:.1e} lacking {lacking/self.upper:.2e} at {at:.6f} missing {missing/self.upper:.2e} ipm {(self.target-answer.bound)/self.upper:.2e} {(answer.value-answer.bound)/self.upper:.1e} broken {answer.broken:.1e} open {(~known.classes.paid&~known.classes.volunteer).sum()} paid {len(node.paid)} full {len(node.full)} places {[round((self.target-x)/self.upper,7) for x in there] if ends else None}")
         node.solved.append(at)
-        if missing > 0.3 * lacking:
+        exact = answer.value - answer.bound <= 0.3 * missing
+        if missing > 0.3 * lacking and exact:
             client = self._doubtful(at, answer, solved.classes)
             if client is not None:
                 self.decide(node, client, recipe)

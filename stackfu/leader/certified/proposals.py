@@ -127,10 +127,15 @@ class Proposals:
         """Best S away from ``start``, both ways, then by golden section."""
         found = {start: Found(self.upper, guess, None)}
         for shares in ((1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2), (-1 / 64, -1 / 16, -1 / 4)):
+            reached = False
             for share in shares:
                 total = start + share * (1.0 - start if share > 0 else start - self.problem.floor)
-                if enough() or not np.isfinite(self._attempt(found, total)):
+                if enough():
                     break
+                value = self._attempt(found, total)
+                if reached and not np.isfinite(value):  # feasible totals came and went
+                    break
+                reached = reached or bool(np.isfinite(value))
         return self._golden(found, 10, enough)
 
     def close_in(self, start: float, width: float, guess: Prices, enough: Callable[[], bool]) -> tuple[float, Found]:

@@ -32,7 +32,7 @@ Index = npt.NDArray[np.intp]
 #: Up to this many clients all of them are in the working set, beyond that so many for each direction of the basis and a few more.
 WHOLE, PER_DIRECTION, AT_LEAST = 300, 6, 200
 SAMPLE = 2000
-ROUNDS = 6
+ROUNDS = 8
 #: Price of breaking a row, in units of the loss per squared distance.
 PENALTY = 30.0
 
@@ -151,16 +151,18 @@ class Slice:
 
     # ---------------------------------------------------------------- the restricted program
 
-    def solve(self, columns: Index, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float) -> SlicePoint:
-        """Columns and rows given; of the others, ``at_full`` are held at their cap and ``volunteers`` have their row counted in."""
-        p, cap = self.problem, self.cap
+    def solve(
+        self, columns: Index, mass: Array, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float
+    ) -> SlicePoint:
+        """Columns (each for clients of ``mass`` in all) and rows given; of the others, ``at_full`` are held at their cap and
+        ``volunteers`` have their row counted in."""
+        p, cap, r = self.problem, self.cap, self.restriction
         held = np.where(at_full, cap, 0.0)
         counted = np.where(volunteers, cap, 0.0)
         points = p.place
-        some = bool(at_full.any())
         constants = Constants(
             mass=float(held.sum()),
-            point=points.coordinates(points.combine(held)) if some else np.zeros(points.rank),
+            point=points.coordinates(points.combine(held)) if at_full.any() else np.zeros(points.rank),
             pay=float(held @ self.pay + counted @ self.offset) + self.pay_constant,
             loss=float(held @ self.loss) + self.loss_constant,
             square=float(counted.sum()),
@@ -168,16 +170,15 @@ class Slice:
         )
         place = np.full(len(cap), -1, dtype=np.intp)
         place[columns] = np.arange(len(columns))
-        coordinates = points.rows(columns)
-        row_points = coordinates if rows is columns else points.rows(rows)
-        r = self.restriction
+        among = place[rows]
+        own = np.where(among >= 0, mass[among], cap[rows])  # what the row's client stands for
         # who is held at 0 has e_k = 0; who is held at full has no upper bound on it
-        relief = np.where(r.full[rows] | at_full[rows] | (self.hulled[rows] & (place[rows] >= 0)), cap[rows], 0.0)
-        hull = np.where((place[rows] >= 0) & ~r.full[rows], self.hull[rows], np.inf)
-        # beyond this a row cannot be relieved: the program would divide by it
+        between = self.hulled[rows] & (among >= 0)
+        relief = np.where(r.full[rows] | (at_full[rows] & ~r.paid[rows]) | between, own, 0.0)
+        hull = np.where(between, self.hull[rows] * cap[rows] / own, np.inf)
         return solve_slice(
-            Columns(coordinates, cap[columns], self.pay[columns], self.loss[columns]),
-            Rows(row_points, self.offset[rows], relief, hull, np.where(np.isfinite(hull) & (relief > 0), place[rows], -1)),
+            Columns(points.rows(columns), mass, self.pay[columns], self.loss[columns]),
+            Rows(points.rows(rows), self.offset[rows], relief, hull, np.where(between, among, -1)),
             constants,
             Goal(p.loss_weight, p.payment_weight, p.budget, p.loss_cap - p.loss_constant, self.penalty),
             tolerance=tolerance,
@@ -219,7 +220,7 @@ def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
     nobody = np.zeros(len(in_row), dtype=bool)
     iterations = 0
     for round_ in range(1, ROUNDS + 1):
-        answer, _ = _round(slice_, columns, np.flatnonzero(in_row), restriction.full, nobody, tolerance)
+        answer, _ = _round(slice_, columns, slice_.cap[columns], np.flatnonzero(in_row), restriction.full, nobody, tolerance)
         iterations += answer.iterations
         broken = ~in_row & (slice_.distances(answer.prices) > answer.broken + 1e-9)
         if not broken.any():
@@ -229,14 +230,15 @@ def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
 
 
 def _round(
-    slice_: Slice, columns: Index, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float
+    slice_: Slice, columns: Index, mass: Array, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float
 ) -> tuple[SliceAnswer, Array]:
-    """One interior-point solve, priced for all clients."""
+    """One interior-point solve, priced for all clients; with it what taking part a little more is worth to each of them."""
     problem, cap = slice_.problem, slice_.cap
-    point = slice_.solve(columns, rows, at_full, volunteers, tolerance)
+    point = slice_.solve(columns, mass, rows, at_full, volunteers, tolerance)
     z = np.where(at_full, cap, 0.0)
     z[columns] = point.z
-    prices_rows = np.where(volunteers, (problem.payment_weight + point.price) * cap, 0.0)
+    pay = problem.payment_weight + point.price
+    prices_rows = np.where(volunteers, pay * cap, 0.0)
     prices_rows[rows] = point.row_price
     centre = problem.place.combine(z)
     prices, advantage, bound = slice_.price(point.price, point.cap_price, prices_rows, centre)
@@ -247,39 +249,69 @@ def _round(
 
 
 def _sift(slice_: Slice, guess: Prices, working: int, tolerance: float, enough: float, stop_above: float) -> SliceAnswer:
+    """Columns nearest to indifference, first represented by some of them if they are too many; then violators join and stay."""
     restriction, cap = slice_.restriction, slice_.cap
-    prices = guess
-    cost = slice_.cost(prices.budget, prices.cap, prices.rows, prices.inner, prices.pulled)
+    n, fixed = len(cap), restriction.full
+    cost = slice_.cost(guess.budget, guess.cap, guess.rows, guess.inner, guess.pulled)
     advantage = slice_._level(cost) - cost
-    distances = slice_.distances(prices)
-    joining = working // 2
-    in_column = _nearest(advantage, working, ~restriction.full)
-    in_row = _nearest(distances, working, slice_.conditional | restriction.full)
+    distances = slice_.distances(guess)
+    rng = np.random.default_rng(n)
+    probe = rng.integers(0, n, 1000)
     answer: SliceAnswer | None = None
     iterations = 0
+    band = max(n // 10, working)
+    stay, rows_stay = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+    chosen = fixed
+    at_full = fixed
+    exact = False
     for round_ in range(1, ROUNDS + 1):
-        # a row that is broken at 0 or between needs its column: e_k <= h_k z_k
-        keen = slice_.hulled & (distances > 0)
-        in_column |= keen & (advantage <= 0) & _nearest(distances * cap, joining, keen & (advantage <= 0))
-        in_row |= slice_.hulled & in_column & (distances > 0)
-        in_column = _enough_columns(in_column, advantage, cap, restriction.full)
-        at_full = restriction.full | (~in_column & (advantage > 0))
-        volunteers = at_full & ~in_row & (distances > 0)
-        new, advantage = _round(slice_, np.flatnonzero(in_column), np.flatnonzero(in_row), at_full, volunteers, tolerance)
+        if not exact:
+            exact = band <= 2 * working
+            chosen = _enough_columns(_nearest(advantage, band, ~fixed), advantage, cap, fixed)
+            at_full = fixed | (~chosen & (advantage > 0))
+        else:
+            chosen = chosen | stay
+            at_full = at_full & (fixed | ~chosen)
+        in_row = _nearest(distances, working, slice_.conditional | fixed) | rows_stay
+        if exact:  # a client that is broken at 0 or between needs its column: e_k <= h_k z_k
+            keen = slice_.hulled & (distances > 0)
+            lost = keen & ~chosen & ~at_full
+            chosen = chosen | _largest(distances * cap, working, lost)
+            in_row |= chosen & keen
+        columns, mass = (np.flatnonzero(chosen), cap[chosen]) if exact else _bundles(chosen, cap, working, rng)
+        volunteers = at_full & ~restriction.paid & ~in_row & (distances > 0)
+        before = advantage[probe]
+        new, advantage = _round(
+            slice_, columns, mass, np.flatnonzero(in_row), at_full, volunteers, tolerance if exact else max(tolerance, 1e-5)
+        )
         iterations += new.iterations
-        if answer is None or new.bound > answer.bound:
-            answer = SliceAnswer(new.z, new.excess_unpaid, new.prices, new.value, new.bound, new.broken, round_, iterations)
         distances = slice_.distances(new.prices)
+        if not exact:
+            # how far prices still move says how many clients remain in doubt
+            moved = float(np.quantile(np.abs(advantage[probe] - before), 0.9))
+            band = min(max(int((np.abs(advantage) < 2.0 * moved).sum()), working), band // 2)
+            continue
+        if answer is None or new.bound > answer.bound:
+            answer = replace(new, rounds=round_, iterations=iterations)
         if new.value + slice_.penalty * new.broken - new.bound <= enough or new.bound >= stop_above:
             break
-        wrong_column = ~in_column & ~restriction.full & (at_full != (advantage > 0))
-        wrong_row = ~in_row & (volunteers != (distances > new.broken))
+        wrong_column = ~chosen & ~fixed & (at_full != (advantage > 0))
+        wrong_row = ~in_row & (volunteers != (distances > new.broken)) & ~(restriction.paid & at_full & (distances <= 0))
         if not wrong_column.any() and not wrong_row.any():
             break
-        in_column |= _largest(np.abs(advantage) * cap, joining, wrong_column)
-        in_row |= _largest(np.abs(distances) * np.where(volunteers, cap * new.prices.budget, 1.0), joining, wrong_row)
+        stay = _largest(np.abs(advantage) * cap, working, wrong_column)
+        rows_stay = in_row | _largest(np.abs(distances) * np.where(volunteers, cap * new.prices.budget, 1.0), working, wrong_row)
     assert answer is not None
     return answer
+
+
+def _bundles(chosen: Mask, cap: Array, count: int, rng: np.random.Generator) -> tuple[Index, Array]:
+    """Some of the chosen clients, likelier the larger their cap, and how much of all caps each stands for."""
+    members = rng.permutation(np.flatnonzero(chosen))
+    filled = np.cumsum(cap[members])
+    marks = filled[-1] * (np.arange(count) + rng.uniform()) / count
+    picked, times = np.unique(members[np.minimum(np.searchsorted(filled, marks), len(members) - 1)], return_counts=True)
+    return picked, times * (filled[-1] / count)
 
 
 def _nearest(values: Array, count: int, among: Mask) -> Mask:
@@ -312,10 +344,18 @@ def _enough_columns(in_column: Mask, advantage: Array, cap: Array, full: Mask) -
 
 
 def sample(problem: BoundProblem) -> tuple[Index, BoundProblem]:
-    """A random sample of the clients, and the problem in which they stand for everybody."""
+    """A sample of the clients, likelier the more data they own, and the problem in which they stand for everybody.
+
+    Systematic sampling along a random order: whoever owns more than its share of a sample is in it for certain.
+    """
     n = len(problem.alpha)
-    chosen = np.sort(np.random.default_rng(n).permutation(n)[:SAMPLE])
-    return chosen, _sampled(problem, chosen)
+    rng = np.random.default_rng(n)
+    order = rng.permutation(n)
+    marks = (np.arange(SAMPLE) + rng.uniform()) / SAMPLE
+    filled = np.cumsum(problem.alpha[order])
+    hit = np.minimum(np.searchsorted(filled, marks * filled[-1]), n - 1)
+    chosen, times = np.unique(order[hit], return_counts=True)
+    return chosen, _sampled(problem, chosen, times / SAMPLE)
 
 
 def _sample_prices(slice_: Slice) -> Prices:
@@ -326,7 +366,7 @@ def _sample_prices(slice_: Slice) -> Prices:
     few = Slice(small, slice_.total, _sampled_restriction(restriction, chosen), slice_.penalty)
     everyone = np.arange(len(chosen))
     full = few.restriction.full
-    point = few.solve(everyone[~full], everyone[few.conditional | full], full, np.zeros(len(chosen), dtype=bool), 1e-5)
+    point = few.solve(everyone[~full], few.cap[~full], everyone[few.conditional | full], full, np.zeros(len(chosen), dtype=bool), 1e-5)
     z = np.zeros(n)
     z[chosen[full]] = few.cap[full]
     z[chosen[~full]] = point.z
@@ -336,12 +376,11 @@ def _sample_prices(slice_: Slice) -> Prices:
     return prices
 
 
-def _sampled(problem: BoundProblem, chosen: Index) -> BoundProblem:
-    alpha = problem.alpha[chosen]
+def _sampled(problem: BoundProblem, chosen: Index, alpha: Array) -> BoundProblem:
     return replace(
         problem,
         points=ArrayPoints(problem.place.rows(chosen)),
-        alpha=alpha / alpha.sum(),
+        alpha=alpha,
         theta=problem.theta[chosen],
         noise=problem.noise[chosen],
         reach=None if problem.reach is None else problem.reach[chosen],

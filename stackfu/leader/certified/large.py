@@ -241,10 +241,12 @@ class _Search:
         if answer.value >= self.upper - 0.1 * self.gap or answer.broken > 1e-3:
             return False
         before = self.candidates.value
-        cap = self.problem.alpha / total
-        keen = self.proposals.keen(total, answer.prices)
-        for mask in (keen & (answer.z > 0.5 * cap), keen):
-            self.proposals.at(total, mask, answer.prices)
+        if self.game.count > 2 * SAMPLE:
+            self.proposals.around(total, answer.prices)
+        else:
+            keen = self.proposals.keen(total, answer.prices)
+            for mask in (keen & (answer.z > 0.5 * self.problem.alpha / total), keen):
+                self.proposals.at(total, mask, answer.prices)
         return self.candidates.value < before
 
     def first_proposals(self) -> None:
@@ -269,25 +271,16 @@ class _Search:
         total, found = small.scan(profile.total, start, enough)
         if found.z is None or found.prices is None:
             return
-        z, rows = np.zeros(self.game.count), np.zeros(self.game.count)
-        z[chosen], rows[chosen] = found.z, found.prices.rows
-        points = self.problem.place
-        priced = replace(
-            self.unpriced(total, z),
-            budget=found.prices.budget,
-            cap=found.prices.cap,
-            level=found.prices.level,
-            rows=rows,
-            pulled=points.inner(points.combine(rows)),
-        )
-        self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), priced, enough)
+        z = np.zeros(self.game.count)
+        z[chosen] = found.z
+        self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough)
 
     def unpriced(self, total: float, z: Array) -> Prices:
         """A mixture as the centre of prices that are all 0."""
         points, nobody = self.problem.place, np.zeros(self.game.count)
         centre = points.combine(z)
         inner = points.inner(centre)
-        return Prices(total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner))
+        return Prices(total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner), False)
 
     # ---------------------------------------------------------------- nodes
 

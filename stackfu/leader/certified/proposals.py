@@ -19,14 +19,17 @@ import numpy.typing as npt
 from ...geometry import Array
 from .bound import BoundProblem
 from .candidates import Candidates
-from .sifting import Prices, Restriction, SliceAnswer, solve_at
+from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, solve_at
 
 __all__ = ["Proposals"]
 
+TRACE = False
 Mask = npt.NDArray[np.bool_]
 
 #: Relative part of budget and thresholds held back, so that the realised profile stays within both.
 SHRINKS = (1e-8, 1e-6, 1e-4)
+#: Radius of the ball around a known mixture in which a better one is sought, relative to the spread of the clients.
+ROUGH, NEARBY = 0.05, 0.015
 GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 
@@ -118,10 +121,45 @@ class Proposals:
         return False
 
     def around(self, total: float, guess: Prices) -> Found:
-        """The best at S of two guesses: the volunteers as at a known point, and as at the ideal mixture."""
+        """The best at S of two guesses: the volunteers as at a known point, and as at the ideal mixture.
+
+        With very many clients some are near indifference wherever the mixture is, and a guess of all of them holds it fast; there the
+        relaxed program within a ball around the known point says who volunteers.
+        """
+        if self.problem.place.count > 2 * SAMPLE:
+            return self._within(total, guess, NEARBY if guess.priced else ROUGH)
         known, ideal = self.keen(total, guess), self.keen(total, guess, 0.0)
         found = self.at(total, known, guess)
         return found if np.array_equal(known, ideal) else min(found, self.at(total, ideal, guess), key=lambda f: f.value)
+
+    def _within(self, total: float, guess: Prices, radius: float) -> Found:
+        p = self.problem
+        radius *= float(np.sqrt(np.median(p.diagonal)))
+        last = -np.inf
+        cap = p.alpha / total
+        for _ in range(8):
+            roots = np.sqrt(np.maximum(p.diagonal - 2.0 * guess.inner + guess.square, 0.0))
+            shift = 0.5 * p.client_sampling / total
+            far = (roots + radius) ** 2 + shift
+            full = np.maximum(roots - radius, 0.0) ** 2 + shift > p.theta * total
+            if float(p.alpha[full].sum()) >= total:
+                return Found(np.inf, None, None)
+            self.solves += 1
+            relaxed = solve_at(
+                p, total, Restriction(far <= p.theta * total, full, far), guess=guess, enough=0.1 * self.gap, penalty=self.penalty
+            )
+            after = relaxed.prices
+            moved = float(np.sqrt(max(after.square - 2.0 * p.place.dot(guess.centre, after.centre, after.inner) + guess.square, 0.0)))
+            keen = self.keen(total, after)
+            if TRACE: print(f"        within S {total:.5f} radius {radius:.4f} moved {moved:.4f} value {relaxed.value:.6g} bound {relaxed.bound:.3g} broken {relaxed.broken:.2g} full {full.sum()} open {((far>p.theta*total)&~full).sum()} keen {keen.sum()} abuse {(keen&(relaxed.z<.99*cap)).sum()}")
+            if relaxed.broken > 1e-6:
+                return Found(np.inf, None, None)
+            guess = after
+            if moved <= 0.5 * radius:
+                if not (keen & (relaxed.z < 0.99 * cap)).any() or relaxed.value - last < 0.1 * self.gap:
+                    break
+                radius, last = 0.25 * radius, relaxed.value
+        return self.at(total, keen, guess, 2)
 
     def scan(self, start: float, guess: Prices, enough: Callable[[], bool]) -> tuple[float, Found]:
         """Best S away from ``start``, both ways, then by golden section."""

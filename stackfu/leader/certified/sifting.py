@@ -26,13 +26,16 @@ from .points import ArrayPoints
 
 __all__ = ["Prices", "Restriction", "SliceAnswer", "sample", "solve_at"]
 
+TRACE = False
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
 
 #: Up to this many clients all of them are in the working set, beyond that so many for each direction of the basis and a few more.
 WHOLE, PER_DIRECTION, AT_LEAST = 300, 6, 200
 SAMPLE = 2000
-ROUNDS = 8
+ROUNDS = 6
+#: Samples of those in doubt before everybody in doubt fits into the working set.
+LEVELS = 4
 #: Price of breaking a row, in units of the loss per squared distance.
 PENALTY = 30.0
 
@@ -59,6 +62,7 @@ class Prices:
     inner: Array  # <mu_k, c>
     pulled: Array  # <mu_k, sum_j P_j mu_j>
     square: float  # ||c||^2
+    priced: bool = True  # False: only the centre means anything, or the prices are a sample's
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,9 +211,10 @@ def solve_at(
     working = AT_LEAST + PER_DIRECTION * problem.place.rank
     if n <= max(WHOLE, working):
         return _all_columns(slice_, tolerance)
-    if guess is None and n <= 2 * SAMPLE:
+    if (guess is None or not guess.priced) and n <= 2 * SAMPLE:
         guess = _all_columns(slice_, 1e-3).prices
-    return _sift(slice_, guess if guess is not None else _sample_prices(slice_), working, tolerance, enough, stop_above)
+    rough = guess is None or not guess.priced
+    return _sift(slice_, guess if guess is not None and not rough else _sample_prices(slice_), rough, working, tolerance, enough, stop_above)
 
 
 def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
@@ -230,9 +235,13 @@ def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
 
 
 def _round(
-    slice_: Slice, columns: Index, mass: Array, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float
+    slice_: Slice, columns: Index, mass: Array, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float,
+    spread: bool = False,
 ) -> tuple[SliceAnswer, Array]:
-    """One interior-point solve, priced for all clients; with it what taking part a little more is worth to each of them."""
+    """One interior-point solve, priced for all clients; with it what taking part a little more is worth to each of them.
+
+    ``spread``: the columns stand for others too, so the price of a row that its client can be relieved of is left to all of them.
+    """
     problem, cap = slice_.problem, slice_.cap
     point = slice_.solve(columns, mass, rows, at_full, volunteers, tolerance)
     z = np.where(at_full, cap, 0.0)
@@ -240,6 +249,8 @@ def _round(
     pay = problem.payment_weight + point.price
     prices_rows = np.where(volunteers, pay * cap, 0.0)
     prices_rows[rows] = point.row_price
+    if spread:
+        prices_rows = np.where(slice_.hulled, np.minimum(prices_rows, pay * cap), prices_rows)
     centre = problem.place.combine(z)
     prices, advantage, bound = slice_.price(point.price, point.cap_price, prices_rows, centre)
     e = np.zeros(len(cap))
@@ -248,61 +259,81 @@ def _round(
     return SliceAnswer(z, e, prices, value, bound, point.excess, 1, point.iterations), advantage
 
 
-def _sift(slice_: Slice, guess: Prices, working: int, tolerance: float, enough: float, stop_above: float) -> SliceAnswer:
-    """Columns nearest to indifference, first represented by some of them if they are too many; then violators join and stay."""
-    restriction, cap = slice_.restriction, slice_.cap
-    n, fixed = len(cap), restriction.full
+def _sift(
+    slice_: Slice, guess: Prices, rough: bool, working: int, tolerance: float, enough: float, stop_above: float
+) -> SliceAnswer:
+    """First a few of the clients in doubt stand for the others, until few enough are in doubt; then violators join and stay."""
+    n = len(slice_.cap)
     cost = slice_.cost(guess.budget, guess.cap, guess.rows, guess.inner, guess.pulled)
     advantage = slice_._level(cost) - cost
     distances = slice_.distances(guess)
-    rng = np.random.default_rng(n)
-    probe = rng.integers(0, n, 1000)
-    answer: SliceAnswer | None = None
     iterations = 0
-    band = max(n // 10, working)
-    stay, rows_stay = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
-    chosen = fixed
-    at_full = fixed
-    exact = False
+    if rough and n > 10 * working:
+        advantage, distances, iterations = _narrow(slice_, advantage, distances, working)
+    restriction, cap = slice_.restriction, slice_.cap
+    fixed = restriction.full
+    can_bind = slice_.conditional | fixed
+    chosen = _enough_columns(_nearest(advantage, working, ~fixed), advantage, cap, fixed)
+    at_full = fixed | (~chosen & (advantage > 0))
+    in_row = _nearest(distances, working, can_bind)
+    answer: SliceAnswer | None = None
     for round_ in range(1, ROUNDS + 1):
-        if not exact:
-            exact = band <= 2 * working
-            chosen = _enough_columns(_nearest(advantage, band, ~fixed), advantage, cap, fixed)
-            at_full = fixed | (~chosen & (advantage > 0))
-        else:
-            chosen = chosen | stay
-            at_full = at_full & (fixed | ~chosen)
-        in_row = _nearest(distances, working, slice_.conditional | fixed) | rows_stay
-        if exact:  # a client that is broken at 0 or between needs its column: e_k <= h_k z_k
-            keen = slice_.hulled & (distances > 0)
-            lost = keen & ~chosen & ~at_full
-            chosen = chosen | _largest(distances * cap, working, lost)
-            in_row |= chosen & keen
-        columns, mass = (np.flatnonzero(chosen), cap[chosen]) if exact else _bundles(chosen, cap, working, rng)
+        # a client that is broken at 0 or between needs its column: e_k <= h_k z_k
+        keen = slice_.hulled & (distances > 0)
+        chosen = chosen | _largest(distances * cap, working, keen & ~chosen & ~at_full)
+        at_full = at_full & (fixed | ~chosen)
+        in_row = in_row | (chosen & keen)
         volunteers = at_full & ~restriction.paid & ~in_row & (distances > 0)
-        before = advantage[probe]
-        new, advantage = _round(
-            slice_, columns, mass, np.flatnonzero(in_row), at_full, volunteers, tolerance if exact else max(tolerance, 1e-5)
-        )
+        columns = np.flatnonzero(chosen)
+        new, advantage = _round(slice_, columns, cap[columns], np.flatnonzero(in_row), at_full, volunteers, tolerance)
         iterations += new.iterations
         distances = slice_.distances(new.prices)
-        if not exact:
-            # how far prices still move says how many clients remain in doubt
-            moved = float(np.quantile(np.abs(advantage[probe] - before), 0.9))
-            band = min(max(int((np.abs(advantage) < 2.0 * moved).sum()), working), band // 2)
-            continue
         if answer is None or new.bound > answer.bound:
             answer = replace(new, rounds=round_, iterations=iterations)
         if new.value + slice_.penalty * new.broken - new.bound <= enough or new.bound >= stop_above:
             break
         wrong_column = ~chosen & ~fixed & (at_full != (advantage > 0))
-        wrong_row = ~in_row & (volunteers != (distances > new.broken)) & ~(restriction.paid & at_full & (distances <= 0))
+        wrong_row = ~in_row & (volunteers != (distances > new.broken)) & ~(at_full & restriction.paid & (distances <= 0))
         if not wrong_column.any() and not wrong_row.any():
             break
-        stay = _largest(np.abs(advantage) * cap, working, wrong_column)
-        rows_stay = in_row | _largest(np.abs(distances) * np.where(volunteers, cap * new.prices.budget, 1.0), working, wrong_row)
+        chosen = chosen | _largest(np.abs(advantage) * cap, working, wrong_column)
+        in_row = in_row | _largest(np.abs(distances) * np.where(volunteers, cap * new.prices.budget, 1.0), working, wrong_row)
     assert answer is not None
     return answer
+
+
+def _narrow(slice_: Slice, advantage: Array, distances: Array, working: int) -> tuple[Array, Array, int]:
+    """Prices by samples of those in doubt: what is in doubt shrinks with the prices' error, and the error with what is in doubt."""
+    restriction, cap = slice_.restriction, slice_.cap
+    n, fixed = len(cap), restriction.full
+    can_bind = slice_.conditional | fixed
+    rng = np.random.default_rng(n)
+    probe = rng.integers(0, n, 2000)
+    doubt_column = doubt_row = n // 10
+    iterations = 0
+    for _ in range(LEVELS):
+        chosen = _nearest(advantage, doubt_column, ~fixed)
+        in_row = _nearest(distances, doubt_row, can_bind & ~fixed)
+        chosen = _enough_columns(chosen | in_row, advantage, cap, fixed)
+        at_full = fixed | (~chosen & (advantage > 0))
+        volunteers = at_full & ~restriction.paid & (distances > 0)
+        columns, mass = _bundles(chosen, cap, 2 * working, rng)
+        rows = columns[can_bind[columns]]
+        before_a, before_d = advantage[probe], distances[probe]
+        new, advantage = _round(slice_, columns, mass, rows, at_full, volunteers, 1e-5, spread=True)
+        distances = slice_.distances(new.prices)
+        iterations += new.iterations
+        # how far prices and distances still move says who remains in doubt
+        doubt_column, last = int((np.abs(advantage) < 2.0 * _typical(advantage[probe] - before_a)).sum()), doubt_column
+        doubt_row = int((can_bind & (np.abs(distances) < 2.0 * _typical(distances[probe] - before_d))).sum())
+        if TRACE: print(f'      narrow: moved {_typical(advantage[probe]-before_a):.3g} {_typical(distances[probe]-before_d):.3g} doubt {doubt_column} {doubt_row} last {last} adv scale {_typical(advantage[probe]):.3g}')
+        if max(doubt_column, doubt_row) <= working or doubt_column > 0.7 * last:
+            break
+    return advantage, distances, iterations
+
+
+def _typical(change: Array) -> float:
+    return float(np.quantile(np.abs(change), 0.9))
 
 
 def _bundles(chosen: Mask, cap: Array, count: int, rng: np.random.Generator) -> tuple[Index, Array]:

@@ -19,14 +19,19 @@ _HOME = {
     "median_bandwidth": "stackfu.embedding",
     "mmd": "stackfu.embedding",
     "StackelbergGame": "stackfu.game",
-    "Profile": "stackfu.profile",
-    "Equilibria": "stackfu.result",
-    "Equilibrium": "stackfu.result",
-    "Solution": "stackfu.result",
-    "Status": "stackfu.result",
-    "Uniqueness": "stackfu.result",
-    "Verification": "stackfu.result",
-    "Frontier": "stackfu.leader.frontier",
+    "Profile": "stackfu.model",
+    "ServerLoss": "stackfu.model",
+    "Objective": "stackfu.model",
+    "Limits": "stackfu.model",
+    "register_mechanism": "stackfu.leader",
+    "mechanism_names": "stackfu.leader",
+    "Equilibria": "stackfu.results",
+    "Equilibrium": "stackfu.results",
+    "Solution": "stackfu.results",
+    "Status": "stackfu.results",
+    "Uniqueness": "stackfu.results",
+    "Verification": "stackfu.results",
+    "Frontier": "stackfu.results",
     "load": "stackfu.io",
     "save": "stackfu.io",
     "ConvergenceError": "stackfu.errors",
@@ -38,7 +43,7 @@ _HOME = {
     "StackfuError": "stackfu.errors",
     "VerificationError": "stackfu.errors",
 }
-_MODULES = ("catalog", "errors", "lemmas", "plot", "testing")
+_MODULES = ("catalog", "errors", "explorer", "lemmas", "plot", "results", "testing")
 
 __all__ = [
     "Bandwidth",
@@ -49,10 +54,13 @@ __all__ = [
     "Frontier",
     "InfeasibleError",
     "InputError",
+    "Limits",
     "MeanEmbeddings",
     "NoEquilibriumError",
     "NotInducibleError",
+    "Objective",
     "Profile",
+    "ServerLoss",
     "Solution",
     "StackelbergGame",
     "StackfuError",
@@ -64,17 +72,21 @@ __all__ = [
     "catalog",
     "client_features",
     "errors",
+    "explorer",
     "lemmas",
     "load",
+    "mechanism_names",
     "median_bandwidth",
     "mmd",
     "plot",
+    "register_mechanism",
+    "results",
     "save",
     "testing",
 ]
 
 if TYPE_CHECKING:
-    from . import catalog, errors, lemmas, plot, testing
+    from . import catalog, errors, explorer, lemmas, plot, results, testing
     from .embedding import Bandwidth, MeanEmbeddings, client_features, median_bandwidth, mmd
     from .errors import (
         ConvergenceError,
@@ -88,9 +100,9 @@ if TYPE_CHECKING:
     )
     from .game import StackelbergGame
     from .io import load, save
-    from .leader.frontier import Frontier
-    from .profile import Profile
-    from .result import Equilibria, Equilibrium, Solution, Status, Uniqueness, Verification
+    from .leader import mechanism_names, register_mechanism
+    from .model import Limits, Objective, Profile, ServerLoss
+    from .results import Equilibria, Equilibrium, Frontier, Solution, Status, Uniqueness, Verification
 
 
 def __getattr__(name: str) -> Any:

@@ -32,8 +32,8 @@ import numpy.typing as npt
 
 from .embedding import MeanEmbeddings
 from .game import StackelbergGame
-from .geometry import Array, frozen
-from .result import Uniqueness
+from .model.geometry import Array, frozen
+from .results import Uniqueness
 
 if TYPE_CHECKING:
     from .lemmas import Counterexample

@@ -9,22 +9,22 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .atomic import replace_atomically, write_atomically
 from .embedding import MeanEmbeddings
 from .errors import FileFormatError, InputError
 from .game import StackelbergGame
-from .geometry import frozen
-from .result import Equilibrium, Face, Solution, Status, Uniqueness
+from .model import Limits, Objective, ServerLoss, Target, frozen
+from .results import Equilibrium, Face, Solution, Status, Uniqueness
 
 __all__ = ["VERSION", "load", "save", "write_atomically"]
 
 FORMAT = "stackfu"
-VERSION = 1
+VERSION = 2
 
 
 def save(thing: StackelbergGame | Equilibrium | Solution, path: str | os.PathLike[str]) -> None:
@@ -38,7 +38,7 @@ def save(thing: StackelbergGame | Equilibrium | Solution, path: str | os.PathLik
         arrays: dict[str, np.ndarray] = {}
         skeleton = _detach(record, arrays, "")
         arrays["record"] = np.array(json.dumps(_plain(skeleton), allow_nan=False))
-        _replace(target, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
+        replace_atomically(target, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
     else:
         raise InputError("path", "must end in .json or .npz", value=str(target))
 
@@ -85,22 +85,6 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise FileFormatError(f"{source}: the record is damaged ({type(error).__name__}: {error})") from error
 
 
-def write_atomically(target: Path, content: bytes) -> None:
-    """Write a file under a temporary name and rename it, so that no reader ever sees half of it."""
-    _replace(target, lambda file: file.write(content))
-
-
-def _replace(target: Path, write: Any) -> None:
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("xb") as file:  # with the permissions that the user's files have, unlike tempfile's
-            write(file)
-        os.replace(part, target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
 # -------------------------------------------------------------------- records
 
 
@@ -122,47 +106,28 @@ def _encode(thing: object) -> dict[str, Any]:
             "lambda_s": thing.lambda_s,
             "lambda_q": thing.lambda_q,
             "loss_constant": thing.loss_constant,
+            "server_loss": None if thing.has_paper_loss else _encode_loss(thing.loss),
         }
     if isinstance(thing, Equilibrium):
-        face = thing.face
-        return {
-            "kind": "equilibrium",
-            "game": _encode(thing.game),
-            "payments": thing.payments,
-            "participation": thing.participation,
-            "status": thing.status.name,
-            "uniqueness": thing.uniqueness.name,
-            "reason": thing.reason,
-            "method": thing.method,
-            "regret": thing.regret,
-            "residual": thing.residual,
-            "iterations": thing.iterations,
-            "seconds": thing.seconds,
-            "face": None
-            if face is None
-            else {
-                "clients": list(face.clients),
-                "lower": face.lower,
-                "upper": face.upper,
-                "dimension": face.dimension,
-            },
-        }
+        return {"kind": "equilibrium", "game": _encode(thing.game), **thing.stated()}
     if isinstance(thing, Solution):
-        return {
-            "kind": "solution",
-            "equilibrium": _encode(thing.equilibrium),
-            "budget": thing.budget,
-            "status": thing.status.name,
-            "method": thing.method,
-            "objective": thing.objective,
-            "lower_bound": thing.lower_bound,
-            "shadow_price": thing.shadow_price,
-            "options": thing.options,
-            "message": thing.message,
-            "nodes": thing.nodes,
-            "seconds": thing.seconds,
-        }
+        return {"kind": "solution", "equilibrium": _encode(thing.equilibrium), **thing.stated()}
     raise InputError("thing", "must be a game, an equilibrium or a solution", value=type(thing).__name__)
+
+
+def _encode_loss(loss: ServerLoss) -> dict[str, Any]:
+    return {
+        "targets": [{"kind": target.kind, "values": np.array(target.values)} for target in loss.targets],
+        "weights": list(loss.weights),
+        "sampling": loss.sampling,
+    }
+
+
+def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:
+    if record is None:
+        return None
+    targets = tuple(Target(t["kind"], tuple(map(float, t["values"]))) for t in record["targets"])
+    return ServerLoss(targets, tuple(map(float, record["weights"])), bool(record["sampling"]))
 
 
 def _inner_products(stored: dict[str, Any]) -> MeanEmbeddings:
@@ -193,6 +158,7 @@ def _decode(record: dict[str, Any]) -> Any:
             lambda_s=record["lambda_s"],
             lambda_q=record["lambda_q"],
             loss_constant=record["loss_constant"],
+            server_loss=_decode_loss(record.get("server_loss")),
         )
     if kind == "equilibrium":
         game = _decode(record["game"])
@@ -227,12 +193,36 @@ def _decode(record: dict[str, Any]) -> Any:
             objective=float(record["objective"]),
             lower_bound=float(record["lower_bound"]),
             shadow_price=float(record["shadow_price"]),
-            options=dict(record["options"]),
+            **_decode_request(record),
             message=str(record["message"]),
             nodes=int(record["nodes"]),
             seconds=float(record["seconds"]),
         )
     raise FileFormatError(f"unknown kind of record: {kind!r}")
+
+
+def _decode_request(record: dict[str, Any]) -> dict[str, Any]:
+    """What a solution was asked for; files of version 1 hold it as a dictionary of options."""
+    if "goal" in record:
+        limits = record["limits"]
+        if limits is None and record["method"] == "certified":
+            raise ValueError("a certified solution has limits")
+        return {
+            "goal": Objective(**record["goal"]),
+            "limits": None if limits is None else Limits(**limits),
+            "robust": bool(record["robust"]),
+            "own_options": dict(record["own_options"]),
+        }
+    options = dict(record["options"])
+    names = ("payment_weight", "loss_weight", "max_loss", "min_total", "finite_sample")
+    goal = Objective(budget=float(record["budget"]), **{n: options.pop(n) for n in names if n in options})
+    certified = record["method"] == "certified"
+    return {
+        "goal": goal,
+        "limits": Limits(gap=options.pop("gap", 1e-3)) if certified else None,
+        "robust": bool(options.pop("robust", False)),
+        "own_options": options,
+    }
 
 
 # -------------------------------------------------------------------- numbers
@@ -272,6 +262,8 @@ def _detach(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
         return {"stored": name}
     if isinstance(value, dict):
         return {key: _detach(item, arrays, f"{name}.{key}" if name else key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_detach(item, arrays, f"{name}.{i}") for i, item in enumerate(value)]
     return value
 
 

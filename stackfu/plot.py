@@ -21,15 +21,14 @@ import numpy.typing as npt
 
 from .errors import InputError, StackfuError
 from .game import StackelbergGame
-from .geometry import Array
-from .result import Solution
+from .model.geometry import Array
+from .results import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from .embedding import MeanEmbeddings
-    from .leader.frontier import Frontier
-    from .result import Equilibria, Equilibrium
+    from .results import Equilibria, Equilibrium, Frontier
 
 __all__ = ["distance_map", "dynamics", "frontier", "level", "participation"]
 

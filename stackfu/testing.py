@@ -34,7 +34,7 @@ from hypothesis import strategies as st
 
 from .embedding import MeanEmbeddings
 from .game import StackelbergGame
-from .geometry import Array, frozen
+from .model.geometry import Array, frozen
 
 __all__ = [
     "Play",

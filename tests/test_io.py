@@ -119,7 +119,9 @@ def test_flipped_bytes_are_reported_as_a_damaged_file(tmp_path, ending):
     assert refused > 0
 
 
-@pytest.mark.parametrize("field", ["budget", "objective", "lower_bound", "options", "seconds"])
+@pytest.mark.parametrize(
+    "field", ["budget", "objective", "lower_bound", "goal", "limits", "own_options", "seconds"]
+)
 @pytest.mark.parametrize("value", [None, "x", [1]])
 def test_a_solution_with_a_field_of_the_wrong_kind_is_refused(tmp_path, field, value):
     path = tmp_path / "solution.json"

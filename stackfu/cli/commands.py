@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import os
 import sys
@@ -19,8 +18,7 @@ from ..errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
-    from ..leader.frontier import Frontier
-    from ..result import Equilibrium, Solution, Status
+    from ..results import Equilibrium, Frontier, Solution, Status
 
 __all__ = ["app"]
 
@@ -38,18 +36,16 @@ app = typer.Typer(
 )
 
 
-class Method(str, enum.Enum):
-    """How payments are found."""
-
-    certified = "certified"
-    haipo = "haipo"
-    uniform = "uniform"
-
-
 GameFile = Annotated[
     Path,
     typer.Argument(
         metavar="GAME", help="A game, equilibrium or solution file (.json or .npz).", show_default=False
+    ),
+]
+Method = Annotated[
+    str,
+    typer.Option(
+        "--method", "-m", help="How payments are found: certified, haipo, uniform or a registered mechanism."
     ),
 ]
 AsJson = Annotated[
@@ -57,12 +53,14 @@ AsJson = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress line, also on a terminal.")]
 Floor = Annotated[
-    float,
+    float | None,
     typer.Option(
-        "--min-total", help="Least share of the remaining data that must take part.", show_default=False
+        "--min-total", help="Least share of the remaining data that must take part.", show_default="0"
     ),
 ]
-TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds for each search.")]
+TimeLimit = Annotated[
+    float | None, typer.Option("--time-limit", help="Seconds for each search.", show_default="60")
+]
 Gap = Annotated[
     float | None,
     typer.Option(
@@ -131,13 +129,13 @@ def demo(
 
     code = _proved(best.status) if check else 1
     if as_json:
-        from .records import dump, equilibrium_record, game_record, solution_record, verification_record
+        from .records import dump
 
         record = {
-            "game": game_record(game),
-            "unpaid": equilibrium_record(unpaid),
-            **{s.method: solution_record(s) for s in (best, haipo, uniform)},
-            "verification": verification_record(check),
+            "game": game.summary(),
+            "unpaid": unpaid.summary(),
+            **{s.method: s.summary() for s in (best, haipo, uniform)},
+            "verification": check.summary(),
             "files": {name: str(path) for name, path in written.items()},
         }
         typer.echo(dump(record))
@@ -201,11 +199,10 @@ def best_in_words(solution: Solution) -> str:
     """What is proved about a solution, in a sentence."""
     if solution.lower_bound == -float("inf"):
         return f"{solution.method} proves nothing about how good its payments are."
-    what = "objective" if solution.options.get("payment_weight") else "server loss"
     limit = f"a budget of {solution.budget:g}" if solution.budget < float("inf") else "any budget"
     text = (
-        f"No payments within {limit} give a {what} below {solution.lower_bound:.6g}; "
-        f"these give {solution.objective:.6g} (gap {solution.gap:.1e})."
+        f"No payments within {limit} bring the {solution.proves} below {solution.lower_bound:.6g}; "
+        f"these bring it to {solution.objective:.6g} (gap {solution.gap:.1e})."
     )
     several = solution.equilibrium.uniqueness.name
     if several == "UNIQUE":
@@ -268,9 +265,9 @@ def embed(
     )
     game.save(output)
     if as_json:
-        from .records import dump, game_record
+        from .records import dump
 
-        typer.echo(dump({"output": str(output), "names": list(table.names), **game_record(game)}))
+        typer.echo(dump({"output": str(output), "names": list(table.names), **game.summary()}))
         return 0
     from .tables import console, game_line
 
@@ -306,23 +303,22 @@ def solve(
             show_default="no limit",
         ),
     ] = None,
-    method: Annotated[
-        Method, typer.Option("--method", "-m", help="How payments are found.")
-    ] = Method.certified,
+    method: Method = "certified",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Solution file to write (.json or .npz).", show_default=False),
     ] = None,
     payment_weight: Annotated[
-        float, typer.Option(help="Minimise loss plus this weight times the spend.")
-    ] = 0.0,
-    min_total: Floor = 0.0,
+        float | None,
+        typer.Option(help="Minimise loss plus this weight times the spend.", show_default="0"),
+    ] = None,
+    min_total: Floor = None,
     finite_sample: Annotated[
         bool, typer.Option("--finite-sample", help="Count the noise of using few samples.")
     ] = False,
     robust: Annotated[bool, typer.Option("--robust", help="Prefer payments with one equilibrium.")] = False,
     gap: Gap = None,
-    time_limit: TimeLimit = 60.0,
+    time_limit: TimeLimit = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
@@ -330,37 +326,22 @@ def solve(
     game = _game(game_file)
     if output is not None:
         _writable(output, ".json", ".npz")
-    options: dict[str, Any] = {}
-    if method is Method.certified:
-        options = {
-            "payment_weight": payment_weight,
-            "min_total": min_total,
-            "finite_sample": finite_sample,
-            "robust": robust,
-            "gap": gap,
-            "time_limit": time_limit,
-            "progress": _progress(quiet, as_json),
-        }
-    else:
-        given = {
-            "payment-weight": payment_weight,
-            "min-total": min_total,
-            "finite-sample": finite_sample,
-            "robust": robust,
-        }
-        for name, value in given.items():
-            if value:
-                raise InputError(
-                    f"--{name}", f'only method "certified" knows it, not "{method.value}"', value=value
-                )
-    with _status(f"{method.value} payments", quiet or as_json or method is Method.certified):
-        solution = game.solve(budget, method=method.value, **options)
+    options: dict[str, Any] = {
+        "payment_weight": payment_weight,
+        "min_total": min_total,
+        "finite_sample": finite_sample or None,
+        "robust": robust or None,
+        "gap": gap,
+        "time_limit": time_limit,
+    }
+    with _status(f"{method} payments", quiet or as_json or method == "certified"):
+        solution = _solve(game, budget, method, options, _progress(quiet, as_json))
     if output is not None:
         solution.save(output)
     if as_json:
-        from .records import dump, solution_record
+        from .records import dump
 
-        typer.echo(dump(solution_record(solution)))
+        typer.echo(dump(solution.summary()))
     else:
         from .tables import clients_table, comparison_table, console, game_line
 
@@ -406,9 +387,9 @@ def equilibria(
     found = game.equilibria(paid)
     proofs = [eq.prove() for eq in found] if prove else []
     if as_json:
-        from .records import dump, equilibria_record
+        from .records import dump
 
-        record = equilibria_record(found)
+        record = found.summary()
         for item, proof in zip(record["equilibria"], proofs, strict=False):
             item["proof"] = str(proof)
         typer.echo(dump(record))
@@ -448,9 +429,9 @@ def frontier(
         Path | None,
         typer.Option("--output", "-o", help="Table to write (.csv or .json).", show_default=False),
     ] = None,
-    min_total: Floor = 0.0,
+    min_total: Floor = None,
     gap: Gap = None,
-    time_limit: TimeLimit = 60.0,
+    time_limit: TimeLimit = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
@@ -471,9 +452,9 @@ def frontier(
     if output is not None:
         _write_frontier(traced, output)
     if as_json:
-        from .records import dump, frontier_record
+        from .records import dump
 
-        typer.echo(dump(frontier_record(traced)))
+        typer.echo(dump(traced.summary()))
     else:
         from .tables import console, frontier_table, game_line
 
@@ -498,7 +479,7 @@ def verify(
     as_json: AsJson = False,
 ) -> int:
     """Check a saved solution or equilibrium from scratch; the exit code tells (0 sound, 1 not)."""
-    from ..result import Equilibrium, Solution
+    from ..results import Equilibrium, Solution
 
     thing = _load(solution)
     if not isinstance(thing, (Equilibrium, Solution)):
@@ -509,9 +490,9 @@ def verify(
         raise InputError("tolerance", "must lie between 0 and 1", value=tolerance)
     check = thing.verify(tolerance)
     if as_json:
-        from .records import dump, verification_record
+        from .records import dump
 
-        typer.echo(dump(verification_record(check)))
+        typer.echo(dump(check.summary()))
     else:
         from .tables import console
 
@@ -575,8 +556,8 @@ def explore(
     title: Annotated[
         str | None, typer.Option(help="Heading of the page.", show_default="name of the file")
     ] = None,
-    min_total: Floor = 0.0,
-    time_limit: TimeLimit = 60.0,
+    min_total: Floor = None,
+    time_limit: TimeLimit = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
@@ -593,9 +574,9 @@ def explore(
     )
     _write_explorer(traced, target, title or game_file.stem)
     if as_json:
-        from .records import dump, frontier_record
+        from .records import dump
 
-        typer.echo(dump({"output": str(target), **frontier_record(traced)}))
+        typer.echo(dump({"output": str(target), **traced.summary()}))
     else:
         typer.echo(f"Written: {target}")
     return max(_proved(solution.status) for solution in traced)
@@ -679,16 +660,33 @@ def _grid(game: StackelbergGame, to: float | None, points: int, **options: Any) 
     return [top * (i / points) ** 2 for i in range(1, points + 1)]
 
 
+def _solve(
+    game: StackelbergGame, budget: float | None, method: str, options: dict[str, Any], progress: bool
+) -> Solution:
+    """``game.solve`` with errors that name what was typed; a progress line where the mechanism has one."""
+    from ..leader.mechanisms import mechanism
+
+    if "progress" in mechanism(method).options:
+        options = {**options, "progress": progress}
+    try:
+        return game.solve(budget, method=method, **options)
+    except InputError as error:
+        if error.argument in options or error.argument in ("method", "budget"):
+            name = f"--{error.argument.replace('_', '-')}"
+            raise InputError(name, error.problem, client=error.client, value=error.value) from None
+        raise
+
+
 def _frontier(game: StackelbergGame, budgets: Sequence[float], progress: bool, **options: Any) -> Frontier:
     return game.frontier(budgets, progress=progress, **options)
 
 
 def _write_frontier(frontier: Frontier, path: Path) -> None:
     """One row a budget; payments and participation one column a client."""
-    from ..io import write_atomically
-    from .records import dump, frontier_record
+    from ..atomic import write_atomically
+    from .records import dump
 
-    record = frontier_record(frontier)
+    record = frontier.summary()
     if path.suffix == ".json":
         write_atomically(path, dump(record).encode())
         return

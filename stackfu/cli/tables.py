@@ -13,9 +13,8 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
-    from ..leader.frontier import Frontier
     from ..lemmas import LemmaReport
-    from ..result import Equilibria, Equilibrium, Solution
+    from ..results import Equilibria, Equilibrium, Frontier, Solution
 
 __all__ = [
     "clients_table",
@@ -79,7 +78,7 @@ def game_line(game: StackelbergGame) -> str:
 
 
 def clients_table(eq: Equilibrium, title: str) -> Table:
-    """A row a client: what it owns, what it is paid, what it does and what it gets."""
+    """One row per client: what it owns, what it is paid, what it does and what it gets."""
     game = eq.game
     low, high = game.thresholds(eq.participation)
     thresholds, roomy = (console().width >= width for width in (112, 90))  # what goes where there is no room
@@ -111,7 +110,7 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
 
 
 def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], title: str) -> Table:
-    """A row a mechanism."""
+    """One row per mechanism."""
     table = _table(title, "<payments", "spend", "data used", "server loss", "lower bound", "<status")
     for name, eq, solution in rows:
         bound = (
@@ -125,7 +124,7 @@ def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], t
 
 
 def equilibria_table(found: Equilibria, title: str) -> Table:
-    """A row an equilibrium."""
+    """One row per equilibrium."""
     table = _table(title, "", "data used", "taking part", "spend", "server loss", "residual", "<status")
     for i, eq in enumerate(found):
         table.add_row(
@@ -141,7 +140,7 @@ def equilibria_table(found: Equilibria, title: str) -> Table:
 
 
 def frontier_table(frontier: Frontier, title: str) -> Table:
-    """A row a budget."""
+    """One row per budget."""
     table = _table(title, "budget", "spend", "data used", "server loss", "lower bound", "<status")
     for solution, bound in zip(frontier, frontier.lower_bounds, strict=True):
         table.add_row(
@@ -156,7 +155,7 @@ def frontier_table(frontier: Frontier, title: str) -> Table:
 
 
 def lemmas_table(report: LemmaReport) -> Table:
-    """A row a statement: what is known of it for all games, and what it says about this one."""
+    """One row per statement: what is known of it for all games, and what it says about this one."""
     table = _table("The published statements at this game", "<statement", "<for all games", "<here")
     table.columns[2].no_wrap = False
     for row in report:

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..leader.frontier import Frontier
-from ..result import Equilibria, Equilibrium, Solution
+from ..atomic import write_atomically
+from ..followers.level import level_curve
+from ..results import Equilibria, Equilibrium, Frontier, Solution
+from ..results.facade import facade
 
 __all__ = ["explorer_data", "explorer_page", "write_explorer"]
 
@@ -28,7 +30,7 @@ CURVE_POINTS = 60
 def explorer_data(frontier: Frontier, title: str) -> dict[str, Any]:
     """What the page shows: the clients, and a stop of the slider for no payments and for every budget."""
     game = frontier.game
-    unpaid = game.equilibrium()
+    unpaid: Equilibrium = facade(game).equilibrium()
     solutions = [solution for solution in frontier if solution.budget > 0]
     bounds = dict(zip(frontier.budgets.tolist(), frontier.lower_bounds.tolist(), strict=True))
     stops = [_unpaid_stop(unpaid)] + [_paid_stop(s, bounds[s.budget]) for s in solutions]
@@ -78,13 +80,11 @@ def explorer_page(frontier: Frontier, title: str = "stackfu") -> str:
 
 def write_explorer(frontier: Frontier, path: str | os.PathLike[str], title: str = "stackfu") -> None:
     """Write the page; the file appears under its name only when it is complete."""
-    from ..io import write_atomically
-
     write_atomically(Path(path), explorer_page(frontier, title).encode())
 
 
 def _unpaid_stop(unpaid: Equilibrium) -> dict[str, Any]:
-    found = unpaid.game.equilibria()
+    found: Equilibria = facade(unpaid.game).equilibria()
     return {
         **_stop(unpaid, found),
         "budget": 0.0,
@@ -97,8 +97,8 @@ def _unpaid_stop(unpaid: Equilibrium) -> dict[str, Any]:
 
 def _paid_stop(solution: Solution, bound: float) -> dict[str, Any]:
     eq, found = solution.equilibrium, solution.equilibria
-    limit = f"no payments within the budget of {solution.budget:.6g} bring the server loss below {bound:.6g}"
-    reached = f"these reach {solution.server_loss:.6g}"
+    limit = f"no payments within the budget of {solution.budget:.6g} bring the {solution.proves} below {bound:.6g}"
+    reached = f"these reach {solution.objective:.6g}"
     if solution.status.proved:
         first = f"Proved: {limit}, and {reached}."
     elif np.isfinite(bound):
@@ -115,7 +115,7 @@ def _paid_stop(solution: Solution, bound: float) -> dict[str, Any]:
         **_stop(eq, found),
         "budget": solution.budget,
         "lower_bound": bound if np.isfinite(bound) else None,
-        "gap": max(solution.server_loss - bound, 0.0) if np.isfinite(bound) else None,
+        "gap": max(solution.objective - bound, 0.0) if np.isfinite(bound) else None,
         "status": solution.status.name,
         "certificate": words,
     }
@@ -131,14 +131,11 @@ def _about(eq: Equilibrium, found: Equilibria) -> list[str]:
 
 
 def _stop(eq: Equilibrium, found: Equilibria) -> dict[str, Any]:
-    low, high = eq.game.thresholds(eq.participation)
+    stated = eq.summary()
+    low, high = stated["thresholds"].values()
+    shown = ("spend", "server_loss", "total", "payments", "participation", "utilities")
     return {
-        "spend": eq.spend,
-        "server_loss": eq.server_loss,
-        "total": eq.total,
-        "payments": eq.payments.tolist(),
-        "participation": eq.participation.tolist(),
-        "utilities": eq.utilities.tolist(),
+        **{name: np.asarray(stated[name]).tolist() for name in shown},
         "out_below": np.maximum(low, 0.0).tolist(),
         "full_above": np.maximum(high, 0.0).tolist(),
         "equilibria": [{"total": e.total, "server_loss": e.server_loss} for e in found],
@@ -148,8 +145,6 @@ def _stop(eq: Equilibrium, found: Equilibria) -> dict[str, Any]:
 
 def _curve(eq: Equilibrium, found: Equilibria) -> list[list[float]]:
     """t(s) as [s, t] pairs, from 0 to a little beyond the last equilibrium."""
-    from ..followers.level import level_curve
-
     game = eq.game
     if game.is_homogeneous:
         return []

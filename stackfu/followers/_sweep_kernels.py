@@ -2,13 +2,13 @@
 
 Client k faces ``S0 = S - y_k`` and ``q = ||T - S mu_k||^2`` with ``T = sum_i y_i mu_i`` (its own part of T
 cancels), and answers with ``clip((q / w_k)^(1/3) - S0, 0, alpha_k)``. ``T`` or ``G y`` is kept up to date,
-so a response costs O(D) or O(N). ``StackelbergGame.best_response`` is the NumPy version.
+so a response costs O(D) or O(N). ``GameModel.best_response`` is the NumPy version.
 """
 
 import numpy as np
 from numba import njit
 
-from .._geometry_kernels import add_row, squared_gap
+from ..model._geometry_kernels import add_row, squared_gap
 
 
 @njit(cache=True)

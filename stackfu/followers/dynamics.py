@@ -9,21 +9,18 @@ mixture remains.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ..errors import InputError
-from ..geometry import Array, FeatureGeometry, frozen
-
-if TYPE_CHECKING:
-    from ..game import StackelbergGame
+from ..model import Array, FeatureGeometry, GameModel, frozen
 
 __all__ = ["best_response_dynamics"]
 
 
 def best_response_dynamics(
-    game: StackelbergGame,
+    game: GameModel,
     payments: Array,
     start: Array,
     *,
@@ -39,7 +36,7 @@ def best_response_dynamics(
     >>> from itertools import islice
     >>> import numpy as np, stackfu as sf
     >>> emb = sf.MeanEmbeddings.from_features(np.eye(3))
-    >>> game = sf.StackelbergGame(emb, sizes=[1, 1, 1], costs=[1.0, 1.0, 1.0])
+    >>> game = sf.GameModel(emb, sizes=[1, 1, 1], costs=[1.0, 1.0, 1.0])
     >>> for x in islice(game.dynamics(kind="simultaneous"), 3):
     ...     print(x.round(3))
     [1. 1. 1.]
@@ -59,14 +56,14 @@ def best_response_dynamics(
     )
 
 
-def _joint(game: StackelbergGame, payments: Array, x: Array, share: float) -> Iterator[Array]:
+def _joint(game: GameModel, payments: Array, x: Array, share: float) -> Iterator[Array]:
     yield x
     while np.any(x > 0):
         x = frozen((1.0 - share) * x + share * game.best_response(payments, x))
         yield x
 
 
-def _sequential(game: StackelbergGame, payments: Array, x: Array) -> Iterator[Array]:
+def _sequential(game: GameModel, payments: Array, x: Array) -> Iterator[Array]:
     from . import _sweep_kernels as kernels
 
     geometry, alpha, w = game.geometry, game.alpha, game.reluctance(payments)

@@ -10,17 +10,11 @@ a single point where the embeddings of those clients are affinely independent or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
-from ..geometry import Array, FeatureGeometry, frozen
-from ..profile import Profile
-from ..result import Face
-
-if TYPE_CHECKING:
-    from ..game import StackelbergGame
+from ..model import Array, FeatureGeometry, GameModel, Profile, frozen
+from ..results import Face
 
 __all__ = ["equilibrium_face", "span_of"]
 
@@ -31,7 +25,7 @@ STILL = 1e-9
 
 
 def equilibrium_face(
-    game: StackelbergGame, payments: Array, participation: Array, profile: Profile | None = None
+    game: GameModel, payments: Array, participation: Array, profile: Profile | None = None
 ) -> Face | None:
     """The polytope of equilibria through this one that share S and m; None if it is a point."""
     profile = game.profile(participation) if profile is None else profile
@@ -48,7 +42,7 @@ def equilibrium_face(
     return _face(game, clients, directions, -y, alpha - y, alpha, participation[clients])
 
 
-def _dependences(game: StackelbergGame, clients: npt.NDArray[np.intp]) -> Array:
+def _dependences(game: GameModel, clients: npt.NDArray[np.intp]) -> Array:
     """Orthonormal basis of ``{v : sum v = 0, sum v_k mu_k = 0}`` over the given clients."""
     geometry, scale = game.geometry, game.geometry.scale
     if isinstance(geometry, FeatureGeometry):
@@ -62,7 +56,7 @@ def _dependences(game: StackelbergGame, clients: npt.NDArray[np.intp]) -> Array:
 
 
 def _face(
-    game: StackelbergGame,
+    game: GameModel,
     clients: npt.NDArray[np.intp],
     directions: Array,
     low: Array,
@@ -106,7 +100,7 @@ def _face(
     )
 
 
-def span_of(game: StackelbergGame, payments: Array, first: Array, second: Array) -> Face:
+def span_of(game: GameModel, payments: Array, first: Array, second: Array) -> Face:
     """The equilibria between two with different totals, between which t is zero throughout."""
     lower, upper = np.minimum(first, second), np.maximum(first, second)
     dimension = 1

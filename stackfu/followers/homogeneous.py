@@ -8,15 +8,10 @@ but loses all at 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ..geometry import Array, frozen
-from ..result import Face
-
-if TYPE_CHECKING:
-    from ..game import StackelbergGame
+from ..model import Array, GameModel, frozen
+from ..results import Face
 
 __all__ = ["COLLAPSE", "homogeneous_equilibrium"]
 
@@ -26,7 +21,7 @@ COLLAPSE = (
 )
 
 
-def homogeneous_equilibrium(game: StackelbergGame, payments: Array) -> tuple[Array, Face | None] | None:
+def homogeneous_equilibrium(game: GameModel, payments: Array) -> tuple[Array, Face | None] | None:
     """The equilibrium with the largest total and the face it belongs to; None if there is none."""
     net = payments - game.costs
     if np.all(net < 0):

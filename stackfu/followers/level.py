@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ..geometry import Array
+from ..model import Array, GameModel
 from .path import Path, follow_path, relevant_reluctance
 from .qp import level_profile
-
-if TYPE_CHECKING:
-    from ..game import StackelbergGame
 
 __all__ = ["level_curve"]
 
 
-def level_curve(
-    game: StackelbergGame, payments: Array, points: int = 80, upto: float = 1.0
-) -> tuple[Array, Array]:
+def level_curve(game: GameModel, payments: Array, points: int = 80, upto: float = 1.0) -> tuple[Array, Array]:
     """Totals s in (0, upto] by ascending order, and t(s) at them in units of squared distance.
 
     The ends of all pieces are there, exactly; wider pieces are filled by a convex solver at about ``points``
     equidistant totals. Vertical stretches of the curve show as two points with the same s.
 
     >>> import numpy as np, stackfu as sf
-    >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
+    >>> game = sf.GameModel(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
     >>> s, t = level_curve(game, np.zeros(2), points=4)
     >>> s.round(3), t.round(3)
     (array([0.  , 0.25, 0.5 , 0.75, 1.  ]), array([ 0.5 ,  0.25,  0.  , -0.25, -0.5 ]))

@@ -23,15 +23,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..geometry import Array
-
-if TYPE_CHECKING:
-    from ..game import StackelbergGame
+from ..model import Array, GameModel
 
 __all__ = ["Path", "Root", "follow_path"]
 
@@ -114,7 +111,7 @@ class Path:
         return len(self.pieces)
 
 
-def follow_path(game: StackelbergGame, payments: Array) -> Path:
+def follow_path(game: GameModel, payments: Array) -> Path:
     """Trace t(s) for the given payments; the embeddings must not all coincide.
 
     Where no equilibrium can have more than a small total, the path begins there. If ties bring it to a halt, it is
@@ -131,13 +128,13 @@ def follow_path(game: StackelbergGame, payments: Array) -> Path:
     return path
 
 
-def relevant_reluctance(game: StackelbergGame, payments: Array) -> Array:
+def relevant_reluctance(game: GameModel, payments: Array) -> Array:
     """``w_k``, but not far below zero: who is paid more than its cost takes part fully, however much more it is."""
     w = game.reluctance_under(payments)
     return w if w.min() > 0 else np.maximum(w, -EAGER * game.geometry.scale)
 
 
-def _largest_total(game: StackelbergGame, w: Array) -> float:
+def _largest_total(game: GameModel, w: Array) -> float:
     """No equilibrium has a larger total than this, at most 1.
 
     Whoever takes part has ``S w_k <= d_k^2``, and no mixture is further from a client than the furthest of
@@ -149,7 +146,7 @@ def _largest_total(game: StackelbergGame, w: Array) -> float:
     return min(1.0, (1.0 + 1e-9) * float((game.geometry.reach / w).max()))
 
 
-def _follow(game: StackelbergGame, w: Array, noise: float = 0.0, ceiling: float = 1.0) -> Path:
+def _follow(game: GameModel, w: Array, noise: float = 0.0, ceiling: float = 1.0) -> Path:
     kernels = _kernels()
     geometry = game.geometry
     alpha = game.alpha if ceiling >= 1.0 else np.minimum(game.alpha, ceiling)

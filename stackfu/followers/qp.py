@@ -8,15 +8,10 @@ strictly inside finishes it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ..geometry import Array, frozen
+from ..model import Array, GameModel, frozen
 from .sweeps import newton_polish
-
-if TYPE_CHECKING:
-    from ..game import StackelbergGame
 
 __all__ = ["bisect_total", "level_profile"]
 
@@ -52,7 +47,7 @@ def level_profile(gram: Array, alpha: Array, w: Array, s: float) -> tuple[Array,
     return s * z, float(size * solution.z[0] + z @ gram @ z)
 
 
-def bisect_total(game: StackelbergGame, payments: Array, steps: int = 60) -> tuple[Array, int]:
+def bisect_total(game: GameModel, payments: Array, steps: int = 60) -> tuple[Array, int]:
     """Participation at an equilibrium, and the number of QPs solved; the caller checks the residual."""
     alpha, gram, w = game.alpha, game.geometry.gram, game.reluctance(payments)
     at_caps = game.inclination(payments, np.ones(game.count))
@@ -80,7 +75,7 @@ def bisect_total(game: StackelbergGame, payments: Array, steps: int = 60) -> tup
     return frozen(best), solved
 
 
-def _finish(game: StackelbergGame, w: Array, y: Array) -> Array | None:
+def _finish(game: GameModel, w: Array, y: Array) -> Array | None:
     """Round to the bounds what is within the QP solver's accuracy of them, and solve for the rest."""
     alpha = game.alpha
     slack = 1e-6 * np.minimum(alpha, y.sum())

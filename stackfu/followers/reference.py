@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..geometry import Array
+from ..model.geometry import Array
 
 __all__ = ["Piece", "follow_slowly"]
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import ConvergenceError, InputError, NoEquilibriumError
-from ..geometry import Array
-from ..profile import Profile
-from ..result import Equilibria, Equilibrium, Face, Status, Uniqueness
+from ..model import Array, GameModel, Profile
+from ..results import Equilibria, Equilibrium, Face, Status, Uniqueness
 from .faces import equilibrium_face, span_of
 from .homogeneous import COLLAPSE, homogeneous_equilibrium
 from .path import Path, Root, follow_path
-
-if TYPE_CHECKING:
-    from ..game import StackelbergGame
 
 __all__ = ["LARGEST_PATH", "default_tolerance", "enumerate_equilibria", "find_equilibrium"]
 
@@ -37,7 +33,7 @@ def default_tolerance(count: int) -> float:
     return 1e-12 if count <= 50 else 1e-9
 
 
-def enumerate_equilibria(game: StackelbergGame, payments: Array) -> Equilibria:
+def enumerate_equilibria(game: GameModel, payments: Array) -> Equilibria:
     """Every equilibrium, ordered by total participation.
 
     A continuum is represented by one point with its :class:`~stackfu.result.Face`, or by its two ends where
@@ -64,7 +60,7 @@ def enumerate_equilibria(game: StackelbergGame, payments: Array) -> Equilibria:
 
 
 def find_equilibrium(
-    game: StackelbergGame,
+    game: GameModel,
     payments: Array,
     *,
     start: Array | None = None,
@@ -108,7 +104,7 @@ def find_equilibrium(
 
 
 def _by_sweeps(
-    game: StackelbergGame,
+    game: GameModel,
     payments: Array,
     start: Array | None,
     tolerance: float,
@@ -144,7 +140,7 @@ def _by_sweeps(
     )
 
 
-def _by_qp(game: StackelbergGame, payments: Array, tolerance: float, began: float) -> Equilibrium:
+def _by_qp(game: GameModel, payments: Array, tolerance: float, began: float) -> Equilibrium:
     from .qp import bisect_total
 
     x, solved = bisect_total(game, payments)
@@ -152,7 +148,7 @@ def _by_qp(game: StackelbergGame, payments: Array, tolerance: float, began: floa
 
 
 def _found(
-    game: StackelbergGame,
+    game: GameModel,
     payments: Array,
     profile: Profile,
     method: str,
@@ -185,9 +181,7 @@ def _found(
     )
 
 
-def _by_theory(
-    game: StackelbergGame, payments: Array, profile: Profile
-) -> tuple[Uniqueness, str, Face | None]:
+def _by_theory(game: GameModel, payments: Array, profile: Profile) -> tuple[Uniqueness, str, Face | None]:
     """What can be said about uniqueness at an equilibrium without looking for others."""
     w, x = game.reluctance(payments), profile.x
     inside = int(np.count_nonzero((x > 0) & (x < 1)))
@@ -222,7 +216,7 @@ def _by_theory(
 
 
 def _by_path(
-    game: StackelbergGame, payments: Array, start: Array | None, tolerance: float, began: float
+    game: GameModel, payments: Array, start: Array | None, tolerance: float, began: float
 ) -> Equilibrium:
     path = follow_path(game, payments)
     faces = _faces(game, payments, path.roots)
@@ -241,7 +235,7 @@ def _by_path(
     )
 
 
-def _nearest(game: StackelbergGame, payments: Array, start: Array, roots: tuple[Root, ...]) -> int:
+def _nearest(game: GameModel, payments: Array, start: Array, roots: tuple[Root, ...]) -> int:
     from .dynamics import best_response_dynamics
 
     *_, x = islice(best_response_dynamics(game, payments, start, kind="sequential"), 200)
@@ -249,7 +243,7 @@ def _nearest(game: StackelbergGame, payments: Array, start: Array, roots: tuple[
     return int(np.argmin(distances))
 
 
-def _faces(game: StackelbergGame, payments: Array, roots: tuple[Root, ...]) -> list[Face | None]:
+def _faces(game: GameModel, payments: Array, roots: tuple[Root, ...]) -> list[Face | None]:
     faces: list[Face | None] = [
         equilibrium_face(game, payments, root.participation) if root.tight else None for root in roots
     ]
@@ -260,7 +254,7 @@ def _faces(game: StackelbergGame, payments: Array, roots: tuple[Root, ...]) -> l
 
 
 def _verdict(
-    game: StackelbergGame, payments: Array, path: Path, faces: list[Face | None]
+    game: GameModel, payments: Array, path: Path, faces: list[Face | None]
 ) -> tuple[Uniqueness, str]:
     if not path.complete:
         return Uniqueness.UNKNOWN, (
@@ -290,7 +284,7 @@ def _verdict(
 
 
 def _from_root(
-    game: StackelbergGame,
+    game: GameModel,
     payments: Array,
     path: Path,
     root: Root,
@@ -322,7 +316,7 @@ def _from_root(
     )
 
 
-def _homogeneous(game: StackelbergGame, payments: Array, began: float) -> Equilibria:
+def _homogeneous(game: GameModel, payments: Array, began: float) -> Equilibria:
     answer = homogeneous_equilibrium(game, payments)
     if answer is None:
         return Equilibria(

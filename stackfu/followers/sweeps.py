@@ -21,16 +21,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..geometry import Array, FeatureGeometry
-from ..profile import Profile
-
-if TYPE_CHECKING:
-    from ..game import StackelbergGame
+from ..model import Array, FeatureGeometry, GameModel, Profile
 
 __all__ = ["Sweeps", "newton_polish", "sweep_to_equilibrium"]
 
@@ -59,7 +55,7 @@ class Sweeps:
 
 
 def sweep_to_equilibrium(
-    game: StackelbergGame,
+    game: GameModel,
     payments: Array,
     *,
     start: Array | None,
@@ -142,7 +138,7 @@ def sweep_to_equilibrium(
 
 
 def newton_polish(
-    game: StackelbergGame, w: Array, y: Array, point: Array | None = None, steps: int = 12
+    game: GameModel, w: Array, y: Array, point: Array | None = None, steps: int = 12
 ) -> Array | None:
     """Solve ``g_k = 0`` for the clients strictly inside, the others fixed; None if that leaves [0, alpha].
 
@@ -203,7 +199,7 @@ def _places(y: Array, alpha: Array) -> bytes:
     return np.packbits(y > 0).tobytes() + np.packbits(y >= alpha).tobytes()
 
 
-def _first_guess(game: StackelbergGame, w: Array) -> float:
+def _first_guess(game: GameModel, w: Array) -> float:
     """The participation, the same for everybody, at which drift and reluctance roughly balance."""
     geometry = game.geometry
     if isinstance(geometry, FeatureGeometry):
@@ -216,7 +212,7 @@ def _first_guess(game: StackelbergGame, w: Array) -> float:
     return 1.0 if reluctance <= spread else spread / reluctance
 
 
-def _coarse_centre(game: StackelbergGame, w: Array, guess: float, seed: int) -> tuple[Array, float] | None:
+def _coarse_centre(game: GameModel, w: Array, guess: float, seed: int) -> tuple[Array, float] | None:
     """Mean embedding and total at which a sample of the clients settles."""
     from . import _sweep_kernels as kernels
 
@@ -243,7 +239,7 @@ def _coarse_centre(game: StackelbergGame, w: Array, guess: float, seed: int) -> 
 class _State:
     """The kernels bound to one game: sweeps, passes over clients, and distances between mixtures."""
 
-    def __init__(self, game: StackelbergGame, w: Array, seed: int) -> None:
+    def __init__(self, game: GameModel, w: Array, seed: int) -> None:
         self.game, self.w = game, w
         self.rng = np.random.default_rng(seed)
         self.features = game.geometry if isinstance(game.geometry, FeatureGeometry) else None
@@ -317,7 +313,7 @@ class _State:
             return every if clients is None else every[clients]
         if clients is None:
             return self.features.squared_distances(centre[0])
-        from .._geometry_kernels import squared_distances
+        from ..model._geometry_kernels import squared_distances
 
         return np.asarray(
             squared_distances(self.features.features, self.features.remaining[clients], centre[0])
@@ -345,7 +341,7 @@ class _State:
 
 @contextmanager
 def _progress_bar(
-    total: int, wanted: bool | None, game: StackelbergGame
+    total: int, wanted: bool | None, game: GameModel
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
     if wanted is None:
         wanted = sys.stderr.isatty() and game.count >= 1_000_000

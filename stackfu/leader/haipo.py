@@ -2,15 +2,17 @@
 
 1. Budget shares ``B_i = B alpha_i``; for every client the price ``p_B,i`` with ``p x_i(p) = B_i``, by bisection. With the others
    fixed ``p x_i(p)`` is non-decreasing, and since ``x_i <= 1`` the root lies in ``[B_i, max(B_i, c_i)]``.
-2. From ``p = p_B / 2``: play the clients' equilibrium, linearise u_server around its embedding ``mu_0``,
+2. From ``p = p_B / 2``: play the clients' equilibrium, linearise the server's loss around its embedding ``mu_0``,
 
-       u~(y) = u_server(mu_0) + 2 <lam_v (mu_0 - mu_N) + lam_s (mu_0 - mu_O), mu(y) - mu_0>,
+       u~(y) = u_server(mu_0) + 2 <sum_j weight_j (mu_0 - target_j), mu(y) - mu_0>,
 
    minimise u~ over ``0 <= p <= p_B`` and repeat until the payments stop moving.
 
 With the others frozen each ``y_i`` is a non-decreasing function of ``p_i``, so the box of payments is a box of y, and there
-u~ is a ratio of linear functions: a bisection over its level with one convex feasibility problem a step solves it (cvxpy, one
-parametrised problem); Dinkelbach's iteration, whose steps have a closed form, cross-checks the answer.
+u~ is a ratio of linear functions, ``(g . y) / (1 . y)``. Its minimiser takes the upper end of the box for the clients with the
+smallest ``g_i`` and the lower end for the others, so sorting by g and comparing the N + 1 ways to cut the list solves it
+(``solver="closed"``). ``solver="cvxpy"`` is the published formulation: a bisection over the level with one convex feasibility
+problem per step.
 
 The paper leaves open which behaviour of the others the bisection holds fixed: ``others="equilibrium"`` (at the current
 payments, the default) or ``others="full"`` (everybody takes part fully). The linearised problem's minimiser is bang-bang
@@ -25,54 +27,74 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import ConvergenceError, NoEquilibriumError
-from ..game import StackelbergGame
-from ..geometry import Array
-from ..profile import Profile
-from ..result import Equilibrium, Status
+from ..errors import ConvergenceError, InputError, NoEquilibriumError
+from ..followers import find_equilibrium
+from ..model import Array, GameModel, Profile, frozen
+from ..model.responses import best_responses
+from ..results import Status
+from .mechanisms import Proposal
 
-__all__ = ["FractionalStep", "haipo"]
+__all__ = ["LevelBisection", "budget_prices", "haipo", "least_ratio"]
 
 
-def budget_price(
-    game: StackelbergGame, k: int, share: float, profile: Profile, iterations: int = 200
-) -> float:
-    """``p_B,k`` with ``p x_k(p) = share``, the others as in ``profile``, by bisection on [share, max(share, c_k)]."""
-    low, high = share, max(share, float(game.costs[k]))
+def budget_prices(game: GameModel, shares: Array, profile: Profile, iterations: int = 200) -> Array:
+    """``p_B,k`` with ``p x_k(p) = share_k``, the others as in ``profile``, by bisection on [share, max(share, c_k)]."""
+    low, high = np.array(shares), np.maximum(shares, game.costs)
     for _ in range(iterations):
         price = 0.5 * (low + high)
-        if price <= low or price >= high:
+        settled = (price <= low) | (price >= high)
+        if settled.all():
             break
-        if price * _response(game, k, price, profile) / game.alpha[k] < share:
-            low = price
-        else:
-            high = price
+        short = price * responses(game, price, profile) / game.alpha < shares
+        low = np.where(short & ~settled, price, low)
+        high = np.where(~short & ~settled, price, high)
     return high
 
 
-def _response(game: StackelbergGame, k: int, price: float, profile: Profile) -> float:
-    """``y_k`` that answers a price, the others as in ``profile``."""
-    w = (game.costs[k] - price) / (2.0 * game.lam * game.alpha[k])
-    rest = float(profile.others[k])
-    q = profile.total**2 * float(profile.to_clients[k]) if rest > 0 else 0.0
-    alpha = float(game.alpha[k])
-    if w <= 0:
-        return alpha if (w < 0 or q > 0) else float(profile.y[k])
-    return float(np.clip(np.cbrt(q / w) - rest, 0.0, alpha))
+def responses(game: GameModel, prices: Array, profile: Profile) -> Array:
+    """Every ``y_k`` that answers a price, the others as in ``profile``."""
+    return best_responses(game.alpha, game.reluctance_under(prices), profile)
 
 
-def _price_of(game: StackelbergGame, k: int, y: float, profile: Profile, cap: float) -> float:
-    """A price in [0, cap] that client k answers with ``y``, the others as in ``profile``: the cheapest one."""
-    if y <= 0:
-        return 0.0
-    rest = float(profile.others[k])
-    q = profile.total**2 * float(profile.to_clients[k]) if rest > 0 else 0.0
-    reluctance = q / (rest + y) ** 3 if rest + y > 0 else 0.0
-    return float(np.clip(game.costs[k] - 2.0 * game.lam * game.alpha[k] * reluctance, 0.0, cap))
+def prices_of(game: GameModel, y: Array, profile: Profile, cap: Array) -> Array:
+    """Cheapest prices in [0, cap] that each client answers with ``y_k``, the others as in ``profile``."""
+    rest = profile.others
+    q = np.where(rest > 0, profile.total**2 * profile.to_clients, 0.0)
+    after = rest + y
+    drift = np.where(after > 0, q / np.where(after > 0, after, 1.0) ** 3, 0.0)
+    price = np.clip(game.costs - 2.0 * game.lam * game.alpha * drift, 0.0, cap)
+    return np.where(y > 0, price, 0.0)
 
 
-class FractionalStep:
-    """``min (g.y) / (1.y)`` over a box of y, by bisection over convex feasibility problems and by Dinkelbach."""
+def least_ratio(g: Array, low: Array, high: Array) -> tuple[Array, float]:
+    """The minimiser of ``(g . y) / (1 . y)`` over the box, and the minimum.
+
+    At the optimal level t every ``y_k`` minimises ``(g_k - t) y_k``: the upper end where ``g_k < t``, the lower one elsewhere.
+
+    >>> y, level = least_ratio(np.array([3.0, 1.0, 2.0]), np.array([0.1, 0.0, 0.0]), np.ones(3))
+    >>> y, round(level, 6)
+    (array([0.1, 1. , 0. ]), 1.181818)
+    """
+    order = np.argsort(g, kind="stable")
+    sorted_g, sorted_low, sorted_high = g[order], low[order], high[order]
+
+    def cuts(lower: Array, upper: Array) -> Array:
+        """Sums with the first j entries at the upper end, j = 0 .. N."""
+        sums: Array = np.concatenate([[0.0], np.cumsum(upper)])
+        sums[:-1] += np.cumsum(lower[::-1])[::-1]
+        return sums
+
+    amounts = cuts(sorted_low, sorted_high)
+    values = cuts(sorted_g * sorted_low, sorted_g * sorted_high)
+    ratios = np.where(amounts > 0, values / np.where(amounts > 0, amounts, 1.0), np.inf)
+    best = int(np.argmin(ratios))
+    y = np.array(low)
+    y[order[:best]] = high[order[:best]]
+    return y, float(ratios[best])
+
+
+class LevelBisection:
+    """The same minimum as published: bisection over the level, one convex feasibility problem per step (cvxpy)."""
 
     def __init__(self, count: int) -> None:
         import cvxpy as cp
@@ -84,7 +106,7 @@ class FractionalStep:
             cp.Minimize(self._slope @ self._y), [self._y >= self._low, self._y <= self._high]
         )
 
-    def bisect(self, g: Array, low: Array, high: Array, tolerance: float) -> tuple[Array, float, int]:
+    def solve(self, g: Array, low: Array, high: Array, tolerance: float) -> tuple[Array, float, int]:
         """Least level t for which some y in the box has ``(g - t).y <= 0``; at most ``tolerance`` above the optimum."""
         self._low.value, self._high.value = low, high
         below, above, best, steps = float(g.min()), float(g.max()), high, 0
@@ -101,45 +123,33 @@ class FractionalStep:
                 below = level
         return best, above, steps
 
-    @staticmethod
-    def dinkelbach(g: Array, low: Array, high: Array) -> tuple[Array, float]:
-        """The same minimum: each step's minimiser of ``(g - t).y`` over the box is bang-bang."""
-        y = high.copy()
-        level = float(g @ y / y.sum())
-        for _ in range(200):
-            y = np.where(g < level, high, low)
-            if y.sum() <= 0:
-                y = np.where(g <= g[high > 0].min(), high, low)
-            following = float(g @ y / y.sum())
-            if following >= level - 1e-15 * max(abs(level), 1.0):
-                break
-            level = following
-        return y, min(level, following)
-
 
 def haipo(
-    game: StackelbergGame,
+    game: GameModel,
     budget: float,
     *,
     others: Literal["equilibrium", "full"] = "equilibrium",
+    solver: Literal["closed", "cvxpy"] = "closed",
     tolerance: float = 1e-6,
     max_iterations: int = 50,
-) -> tuple[Equilibrium, Status, str, tuple[dict[str, Any], ...]]:
-    """Run the algorithm; the equilibrium of its best iterate within the budget, and what happened on the way."""
-    pull = game.geometry.original[0]
-    gram = game.geometry.gram
-    shares = budget * game.alpha
-    nothing = game.equilibrium()
+) -> Proposal:
+    """The published algorithm: linearise, pay who helps most, repeat; its best iterate within the budget."""
+    if others not in ("equilibrium", "full"):
+        raise InputError("others", 'must be "equilibrium" or "full"', value=others)
+    if solver not in ("closed", "cvxpy"):
+        raise InputError("solver", 'must be "closed" or "cvxpy"', value=solver)
+    weight, pull, _ = game.loss_centre
+    nothing = find_equilibrium(game, game.no_payments)
     fixed = game.profile(np.ones(game.count)) if others == "full" else nothing.profile
-    cap = np.array([budget_price(game, k, shares[k], fixed) for k in range(game.count)])
-    step = FractionalStep(game.count)
+    cap = budget_prices(game, budget * game.alpha, fixed)
+    bisection = LevelBisection(game.count) if solver == "cvxpy" else None
     payments = 0.5 * cap
     best, status, message = nothing, Status.MAX_ITERATIONS, ""
     seen: list[Array] = []
     history: list[dict[str, Any]] = []
     for iteration in range(max_iterations):
         try:
-            eq = game.equilibrium(payments)
+            eq = find_equilibrium(game, frozen(payments))
         except (NoEquilibriumError, ConvergenceError) as error:
             status, message = Status.FAILED, str(error)
             break
@@ -147,14 +157,12 @@ def haipo(
         if feasible and eq.server_loss < best.server_loss:
             best = eq
         # gradient of the linearised loss along every client's embedding; mu_N is the origin
-        m = gram @ eq.mixture
-        slope = 2.0 * ((game.lam_v + game.lam_s) * m - game.lam_s * pull)
+        slope = 2.0 * weight * (game.geometry.inner(eq.mixture) - pull)
         g = slope - float(slope @ eq.mixture)
         profile = eq.profile if others == "equilibrium" else fixed
-        low = np.array([_response(game, k, 0.0, profile) for k in range(game.count)])
-        high = np.array([_response(game, k, cap[k], profile) for k in range(game.count)])
-        high = np.maximum(high, low)
-        record = {
+        low = responses(game, game.no_payments, profile)
+        high = np.maximum(responses(game, cap, profile), low)
+        record: dict[str, Any] = {
             "iteration": iteration,
             "payments": payments.copy(),
             "spend": eq.spend,
@@ -166,22 +174,15 @@ def haipo(
         if high.sum() <= 0:
             status, message = Status.FAILED, "nobody answers the largest payments the budget shares allow"
             break
-        scale = max(float(np.ptp(g)), 1e-300)
-        y, level, solved = step.bisect(g, low, high, 1e-9 * scale)
-        exact, exact_level = step.dinkelbach(g, low, high)
-        record |= {
-            "linearised_loss": eq.server_loss + level,
-            "bisection_steps": solved,
-            "cross_check": level - exact_level,
-        }
-        if exact_level < level - 1e-6 * scale:  # never trust a point that the cross-check beats
-            y = exact
-        following = np.array(
-            [
-                cap[k] if y[k] >= high[k] and high[k] > low[k] else _price_of(game, k, y[k], profile, cap[k])
-                for k in range(game.count)
-            ]
-        )
+        y, level = least_ratio(g, low, high)
+        if bisection is not None:
+            scale = max(float(np.ptp(g)), 1e-300)
+            published, reached, steps = bisection.solve(g, low, high, 1e-9 * scale)
+            record |= {"bisection_steps": steps, "cross_check": reached - level}
+            if reached <= level + 1e-6 * scale:  # never trust a point that the closed form beats
+                y = published
+        record["linearised_loss"] = eq.server_loss + level
+        following = np.where((y >= high) & (high > low), cap, prices_of(game, y, profile, cap))
         following[y <= low] = 0.0
         if float(np.abs(following - payments).max()) < tolerance:
             status, message = Status.CONVERGED, f"payments stopped moving after {iteration + 1} iterations"
@@ -195,4 +196,4 @@ def haipo(
         payments = following
     if best is nothing:
         message = (message + "; " if message else "") + "no iterate within the budget beat paying nothing"
-    return best, status, message, tuple(history)
+    return Proposal(best, status, message, tuple(history))

@@ -12,34 +12,25 @@ import time
 import numpy as np
 
 from ..errors import InfeasibleError, InputError
-from ..game import StackelbergGame
-from ..geometry import frozen
-from ..result import Equilibrium, Solution, Status, Uniqueness
+from ..model import GameModel, Limits, Objective, frozen
+from ..results import Equilibrium, Solution, Status, Uniqueness
 
 __all__ = ["buy_data"]
 
 
-def buy_data(
-    game: StackelbergGame,
-    budget: float,
-    floor: float,
-    finite_sample: bool,
-    *,
-    payment_weight: float = 0.0,
-    loss_weight: float = 1.0,
-    max_loss: float = np.inf,
-) -> Solution:
+def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
     """The largest total participation the budget buys, cheapest clients first; no more than the floor if money counts."""
     began = time.perf_counter()
-    if payment_weight and (floor == 0 or finite_sample):
+    budget, floor = goal.budget, goal.min_total
+    if goal.payment_weight and (floor == 0 or goal.finite_sample):
         raise InputError(
             "payment_weight",
             "the remaining clients' data are all alike, so less data is always the better buy and nobody's is best; "
             "set a floor (min_total) without finite_sample, or a budget without payment_weight",
-            value=payment_weight,
+            value=goal.payment_weight,
         )
     x = np.zeros(game.count)
-    left, wanted = budget, floor if payment_weight else 1.0
+    left, wanted = budget, floor if goal.payment_weight else 1.0
     for k in np.argsort(game.kappa, kind="stable"):
         x[k] = min(1.0, left / game.costs[k], wanted / game.alpha[k])
         left -= x[k] * game.costs[k]
@@ -66,13 +57,13 @@ def buy_data(
         regret=game.regret(payments, x),
         residual=residual,
     )
-    loss = equilibrium.server_loss + (game.finite_sample_penalty(x) if finite_sample else 0.0)
-    if loss > max_loss * (1.0 + 1e-12):
+    loss = game.loss_of(equilibrium.profile, goal.finite_sample)
+    if loss > goal.max_loss * (1.0 + 1e-12):
         raise InfeasibleError(
-            f"a loss of at most {max_loss:g} is out of reach: the remaining clients' data are all alike, and the most that "
+            f"a loss of at most {goal.max_loss:g} is out of reach: the remaining clients' data are all alike, and the most that "
             f"budget {budget:g} buys has loss {loss:.6g}"
         )
-    objective = loss_weight * loss + payment_weight * equilibrium.spend
+    objective = goal.value(loss, equilibrium.spend)
     return Solution(
         game=game,
         budget=budget,
@@ -84,12 +75,7 @@ def buy_data(
         lower_bound=objective,
         shadow_price=0.0,
         message="all remaining data are alike: the loss does not depend on payments; the budget buys data at cost",
-        options={
-            "payment_weight": payment_weight,
-            "loss_weight": loss_weight,
-            "max_loss": max_loss,
-            "finite_sample": finite_sample,
-            "min_total": floor,
-        },
+        goal=goal,
+        limits=limits,
         seconds=time.perf_counter() - began,
     )

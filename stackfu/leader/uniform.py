@@ -11,21 +11,23 @@ from typing import Any
 import numpy as np
 
 from ..errors import NoEquilibriumError
-from ..game import StackelbergGame
-from ..result import Equilibrium, Status
+from ..followers import find_equilibrium
+from ..model import GameModel, frozen
+from ..results import Equilibrium, Status
+from .mechanisms import Proposal
 
-__all__ = ["uniform_price"]
+__all__ = ["uniform"]
 
 
-def uniform_price(
-    game: StackelbergGame, budget: float, *, tolerance: float = 1e-12, max_iterations: int = 200
-) -> tuple[Equilibrium, Status, str, tuple[dict[str, Any], ...]]:
-    """The equilibrium under the largest uniform price within the budget, with the prices tried."""
+def uniform(
+    game: GameModel, budget: float, *, tolerance: float = 1e-12, max_iterations: int = 200
+) -> Proposal:
+    """One price for everybody: the largest whose equilibrium stays within the budget."""
     history: list[dict[str, Any]] = []
 
     def play(price: float) -> Equilibrium | None:
         try:
-            eq = game.equilibrium(np.full(game.count, price))
+            eq = find_equilibrium(game, frozen(np.full(game.count, price)))
         except NoEquilibriumError:
             return None
         history.append({"price": price, "spend": eq.spend, "server_loss": eq.server_loss, "total": eq.total})
@@ -35,7 +37,7 @@ def uniform_price(
     enough = float(game.payments_for(np.ones(game.count)).max())
     top = play(enough)
     if top is not None and top.spend <= budget:
-        return top, Status.CONVERGED, "everybody takes part fully within the budget", tuple(history)
+        return Proposal(top, Status.CONVERGED, "everybody takes part fully within the budget", tuple(history))
     best, low, high = play(0.0), 0.0, enough
     for _ in range(max_iterations):
         if high - low <= tolerance * enough:
@@ -59,4 +61,4 @@ def uniform_price(
         if left <= 1e-6 * max(budget, best.spend)
         else f"; {left:.3g} of the budget is left because participation jumps"
     )
-    return best, Status.CONVERGED, f"price {low:.6g}{jump}", tuple(history)
+    return Proposal(best, Status.CONVERGED, f"price {low:.6g}{jump}", tuple(history))

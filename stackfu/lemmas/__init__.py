@@ -14,7 +14,7 @@ from the command line that is
 :func:`report` evaluates all of them at one game.
 """
 
-from .report import ALL, LemmaReport, Row, report
+from .reporting import ALL, LemmaReport, Row, report
 from .statement import Applicability, Case, Conclusion, Counterexample, Form, Statement, Verdict
 
 __all__ = [

@@ -6,8 +6,8 @@ import numpy as np
 
 from ..embedding import MeanEmbeddings
 from ..game import StackelbergGame
-from ..geometry import Array, frozen
-from ..result import Uniqueness
+from ..model.geometry import Array, frozen
+from ..results import Uniqueness
 from .statement import Applicability, Case, Conclusion, Counterexample, Form, Statement, Verdict, always
 
 __all__ = ["STATEMENTS", "no_cap_margin", "paper_margin"]

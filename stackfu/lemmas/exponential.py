@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..game import StackelbergGame
-from ..geometry import Array
+from ..model.geometry import Array
 from .statement import factor
 
 __all__ = ["ClientFamily"]

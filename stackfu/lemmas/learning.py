@@ -6,7 +6,7 @@ import numpy as np
 
 from ..embedding import MeanEmbeddings
 from ..game import StackelbergGame
-from ..geometry import Array, frozen
+from ..model.geometry import Array, frozen
 from .exponential import ClientFamily
 from .statement import Applicability, Case, Conclusion, Counterexample, Form, Statement, Verdict, always
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..embedding import MeanEmbeddings
 from ..errors import InfeasibleError, NoEquilibriumError
 from ..game import StackelbergGame
-from ..geometry import Array, frozen
+from ..model.geometry import Array, frozen
 from .statement import (
     Applicability,
     Case,

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from ..errors import InputError, NoEquilibriumError
 from ..game import StackelbergGame
-from ..geometry import Array
-from ..profile import Profile
-from ..result import Equilibria, Uniqueness
+from ..model.geometry import Array
+from ..model.profile import Profile
+from ..results import Equilibria, Uniqueness
 
 __all__ = ["Applicability", "Case", "Conclusion", "Counterexample", "Form", "Statement", "Verdict"]
 

@@ -39,7 +39,8 @@ class Knot:
 
         objective (F - lower) + budget (spend - B) + loss_cap (loss - cap) + sum_k rows_k (D_k - theta_k S - e_k),
 
-    minimised over mixtures with the tangent of ``||m||^2`` at ``centre`` and ``level`` as the multiplier of ``sum z = 1``.
+    minimised over mixtures with the tangent of ``||m||^2`` at ``centre`` and ``level`` as the multiplier of ``sum z = 1``, embeddings
+    measured from ``mu_N``. (From another origin the same bound has ``level - 2 <a, T c - M> - nu ||a||^2``, a that origin seen from ``mu_N``.)
     """
 
     total: float  # S that the multipliers are meant for

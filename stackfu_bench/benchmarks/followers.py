@@ -98,6 +98,6 @@ class Judges:
         self.found.verify()
 
     def time_diagnose(self, clients):
-        from stackfu.followers.diagnostics import diagnose
+        from stackfu.judging.diagnostics import diagnose
 
         diagnose(self.found)

@@ -3,7 +3,7 @@
 import numpy as np
 
 import stackfu as sf
-from stackfu.followers.proof import check_certificate
+from stackfu.judging.proof import check_certificate
 
 
 def make_game(clients):

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 
 import stackfu as sf
 from stackfu import catalog, testing
-from stackfu.followers.diagnostics import best_response_jacobian, diagnose, sufficient_bounds
 from stackfu.followers.faces import equilibrium_face
-from stackfu.followers.verification import _largest_gain
-from stackfu.result import Face
+from stackfu.judging.diagnostics import best_response_jacobian, diagnose, sufficient_bounds
+from stackfu.judging.equilibrium import _largest_gain
+from stackfu.results import Face
 
 # ------------------------------------------------------------------ verification
 

@@ -7,10 +7,10 @@ import pytest
 from follower_games import game_from, random_batch
 
 import stackfu as sf
-from stackfu import _geometry_kernels
 from stackfu.followers import sweeps as sweeps_module
 from stackfu.followers.qp import bisect_total
 from stackfu.followers.sweeps import newton_polish
+from stackfu.model import _geometry_kernels
 
 
 def federation(seed, count, dimension, cost_scale=20.0, dtype=np.float64, removed=()):

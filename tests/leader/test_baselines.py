@@ -7,17 +7,20 @@ import pytest
 from leader_games import random_game
 
 import stackfu as sf
-from stackfu.leader.haipo import FractionalStep, _price_of, _response, budget_price
+from stackfu.leader.haipo import LevelBisection, budget_prices, least_ratio, prices_of, responses
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_fractional_step_agrees_with_dinkelbach_and_with_corners(seed):
+def test_least_ratio_agrees_with_the_published_bisection_and_with_corners(seed):
     rng = np.random.default_rng(seed)
     g, low = rng.normal(size=5), rng.uniform(0, 0.1, 5)
     high = low + rng.uniform(0, 0.3, 5)
-    step = FractionalStep(5)
-    _, level, _ = step.bisect(g, low, high, 1e-9)
-    _, exact = step.dinkelbach(g, low, high)
+    if seed % 3 == 0:  # some clients cannot be moved, some stay out unpaid
+        low[:2], high[3] = 0.0, low[3]
+    _, level, _ = LevelBisection(5).solve(g, low, high, 1e-9)
+    y, exact = least_ratio(g, low, high)
+    assert np.all((y == low) | (y == high))
+    assert g @ y / y.sum() == pytest.approx(exact, abs=1e-14)
     corners = np.array(np.meshgrid(*np.stack([low, high], axis=1))).reshape(5, -1).T
     best = (corners @ g / corners.sum(axis=1)).min()
     assert exact == pytest.approx(best, abs=1e-12)
@@ -28,9 +31,9 @@ def test_fractional_step_agrees_with_dinkelbach_and_with_corners(seed):
 def test_budget_price_is_the_root_and_lies_above_the_share(seed):
     game, budget = random_game(seed, 4)
     profile = game.profile(np.ones(4))
+    prices = budget_prices(game, budget * game.alpha, profile)
     for k in range(4):
-        share = budget * game.alpha[k]
-        price = budget_price(game, k, share, profile)
+        share, price = budget * game.alpha[k], prices[k]
         assert share <= price <= max(share, game.costs[k]) * (1 + 1e-12)
         p = np.zeros(4)
         p[k] = price
@@ -46,27 +49,33 @@ def test_price_of_an_answer_is_answered_by_it():
     for seed in range(10):
         game = random_game(seed, 4)[0].replace(loss_constant=0.7)
         profile = game.profile(np.linspace(0.3, 1.0, 4))
-        for k in range(4):
-            for share in (0.0, 0.3, 0.6, 1.0):
-                price = _price_of(game, k, share * game.alpha[k], profile, 1e9)
-                answer = _response(game, k, price, profile)
+        for share in (0.0, 0.3, 0.6, 1.0):
+            prices = prices_of(game, share * game.alpha, profile, np.full(4, 1e9))
+            for price, answer, owned in zip(
+                prices, responses(game, prices, profile), game.alpha, strict=True
+            ):
                 if price > 0:
-                    assert answer == pytest.approx(share * game.alpha[k], rel=1e-6)
+                    assert answer == pytest.approx(share * owned, rel=1e-6)
                     inside += share < 1
                 else:  # it takes part at least that much unpaid
-                    assert answer >= share * game.alpha[k] * (1 - 1e-9)
-            assert _price_of(game, k, game.alpha[k], profile, 1e-6) <= 1e-6
+                    assert answer >= share * owned * (1 - 1e-9)
+        assert prices_of(game, game.alpha, profile, np.full(4, 1e-6)).max() <= 1e-6
     assert inside > 10
+
+
+def _first(game, price, profile):
+    """What client 0 answers to a price."""
+    return responses(game, np.full(game.count, price), profile)[0]
 
 
 def test_a_client_paid_more_than_its_cost_takes_part_fully_even_alone():
     game, _ = random_game(0, 3)
     alone = game.profile(np.array([0.5, 0.0, 0.0]))
-    assert _response(game, 0, 2.0 * game.costs[0], alone) == game.alpha[0]
-    assert _response(game, 0, float(game.costs[0]), alone) == pytest.approx(0.5 * game.alpha[0])
-    assert _response(game, 0, 0.5 * game.costs[0], alone) == 0.0
+    assert _first(game, 2.0 * game.costs[0], alone) == game.alpha[0]
+    assert _first(game, float(game.costs[0]), alone) == pytest.approx(0.5 * game.alpha[0])
+    assert _first(game, 0.5 * game.costs[0], alone) == 0.0
     together = game.profile(np.array([0.5, 0.4, 0.3]))  # drift to avoid, and nothing to lose by it
-    assert _response(game, 0, float(game.costs[0]), together) == game.alpha[0]
+    assert _first(game, float(game.costs[0]), together) == game.alpha[0]
 
 
 def test_haipo_keeps_its_history_and_its_budget():
@@ -109,14 +118,18 @@ def test_haipo_calls_a_cycle_only_what_is_one():
     assert cycles >= 3
 
 
-def test_haipo_solves_its_step_twice():
+def test_published_bisection_and_closed_form_find_the_same_minimum():
     for seed in range(6):
         game, budget = random_game(seed, 4)
-        history = game.solve(budget, method="haipo").history
+        closed = game.solve(budget, method="haipo")
+        published = game.solve(budget, method="haipo", solver="cvxpy")
+        history = published.history
         assert max(record["bisection_steps"] for record in history) > 0
-        unpaid = game.equilibrium().profile
-        caps = [budget_price(game, k, budget * game.alpha[k], unpaid) for k in range(4)]
-        np.testing.assert_allclose(history[0]["payments"], 0.5 * np.array(caps))
+        caps = budget_prices(game, budget * game.alpha, game.equilibrium().profile)
+        np.testing.assert_allclose(history[0]["payments"], 0.5 * caps)
+        first = closed.history[0]
+        np.testing.assert_array_equal(first["payments"], history[0]["payments"])
+        assert first["linearised_loss"] == pytest.approx(history[0]["linearised_loss"], rel=1e-9)
         for record in history:
             assert abs(record["cross_check"]) <= 1e-5 * (game.lam_v + game.lam_s) * game.geometry.scale
 

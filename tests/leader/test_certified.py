@@ -7,8 +7,9 @@ import pytest
 from leader_games import grid_optimum, random_game
 
 import stackfu as sf
-from stackfu.leader.certified.search import Objective, _Search
-from stackfu.leader.relaxation import PAID, VOLUNTEER, LeaderProblem, Relaxation
+from stackfu.leader.certified.relaxation import PAID, VOLUNTEER, LeaderProblem, Relaxation
+from stackfu.leader.certified.search import _Search
+from stackfu.model import Objective
 
 
 def check(game, budget, solution):
@@ -274,15 +275,15 @@ class TestOptions:
         assert wide >= 3
 
     def test_time_limit_covers_the_search_for_a_first_profile(self, monkeypatch):
-        from stackfu.leader import certified as module
+        from stackfu.leader.certified import mechanism as module
 
-        limits, search = [], module.certified
+        limits, search = [], module.search
 
         def watched(*arguments, time_limit, **options):
             limits.append(time_limit)
             return search(*arguments, time_limit=time_limit, **options)
 
-        monkeypatch.setattr(module, "certified", watched)
+        monkeypatch.setattr(module, "search", watched)
         price = self.game.full_participation_price
         self.game.solve(0.9 * price, min_total=0.2, time_limit=2.0)
         assert len(limits) >= 2
@@ -394,28 +395,31 @@ class TestVerification:
         for name in ("finite_sample", "payment_weight")[
             options.get("loss_weight") == 0.0 :
         ]:  # another objective than the one solved for
-            changed = dataclasses.replace(solution, options={**solution.options, name: not other[name]})
+            asked = dataclasses.replace(
+                solution.goal, **{name: type(getattr(solution.goal, name))(not other[name])}
+            )
+            changed = dataclasses.replace(solution, goal=asked)
             assert "objective" in changed.verify().message
         if "max_loss" in options:
-            stricter = {**solution.options, "max_loss": 0.9 * solution.server_loss}
-            assert "above the largest" in dataclasses.replace(solution, options=stricter).verify().message
+            stricter = dataclasses.replace(solution.goal, max_loss=0.9 * solution.server_loss)
+            assert "above the largest" in dataclasses.replace(solution, goal=stricter).verify().message
         if "min_total" in options:
-            stricter = {**solution.options, "min_total": 1.1 * solution.equilibrium.total}
-            assert "below the floor" in dataclasses.replace(solution, options=stricter).verify().message
+            stricter = dataclasses.replace(solution.goal, min_total=1.1 * solution.equilibrium.total)
+            assert "below the floor" in dataclasses.replace(solution, goal=stricter).verify().message
 
     def test_a_bound_that_a_fresh_search_does_not_support_is_refused(self, monkeypatch):
-        from stackfu.leader import certified as module
+        from stackfu.leader.certified import mechanism as module
 
         game, budget = random_game(302, 5)
         solution = game.solve(budget, gap=0.3)
         assert solution.gap > 1e-3 * solution.server_loss
-        search = module.certified
+        search = module.search
 
         def weaker(*arguments, **options):
             run = search(*arguments, **options)
             return dataclasses.replace(run, bound=solution.lower_bound - missing * solution.gap)
 
-        monkeypatch.setattr(module, "certified", weaker)
+        monkeypatch.setattr(module, "search", weaker)
         missing = 0.5  # within what the search was asked for
         assert solution.verify(), solution.verify().message
         missing = 1.5
@@ -492,9 +496,7 @@ def test_a_budget_beyond_all_costs_is_no_limit():
     ("option", "value"),
     [
         ("min_total", "half"),
-        ("min_total", None),
         ("payment_weight", np.inf),
-        ("time_limit", None),
         ("max_nodes", "many"),
         ("start", "anywhere"),
     ],

@@ -6,8 +6,8 @@ import pytest
 from leader_games import random_game
 
 import stackfu as sf
-from stackfu.leader import relaxation
-from stackfu.leader.relaxation import FREE, PAID, VOLUNTEER, LeaderProblem, Relaxation
+from stackfu.leader.certified import relaxation
+from stackfu.leader.certified.relaxation import FREE, PAID, VOLUNTEER, LeaderProblem, Relaxation
 
 KINDS = ("wide", "narrow", "point")
 VARIANTS = {

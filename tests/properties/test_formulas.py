@@ -6,8 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import stackfu as sf
-from stackfu import geometry as module
 from stackfu import testing
+from stackfu.model import geometry as module
 
 
 def everyone(game):

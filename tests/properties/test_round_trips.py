@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu import testing
-from stackfu.followers.proof import Certificate, check_certificate
+from stackfu.judging.proof import Certificate, check_certificate
 
 
 @pytest.mark.parametrize("ending", [".json", ".npz"])
@@ -82,6 +82,6 @@ def test_a_proof_can_be_checked_and_a_moved_point_is_refused(play, seed):
         x = np.array(eq.participation)
         k = seed % game.count
         x[k] += 1e-6 if x[k] < 0.5 else -1e-6
-        moved = sf.result.Equilibrium(game, eq.payments, x, eq.status, eq.uniqueness, "", "moved", 0.0, 0.0)
+        moved = sf.results.Equilibrium(game, eq.payments, x, eq.status, eq.uniqueness, "", "moved", 0.0, 0.0)
         with pytest.raises(sf.VerificationError):
             moved.prove()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu import testing
-from stackfu.result import Uniqueness
+from stackfu.results import Uniqueness
 
 
 def brute_force(game, payments):

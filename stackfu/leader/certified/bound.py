@@ -32,7 +32,7 @@ Solvers use this module to search; what they claim is checked by :mod:`stackfu.j
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,11 +40,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...results.certificate import Knot
+from ._bound_kernels import client_sums
 from .points import ArrayPoints, Points
 
 __all__ = ["BoundProblem", "Classes", "Multipliers", "ball", "box_margin", "classify", "interpolate"]
 
 Array = npt.NDArray[np.float64]
+
+#: What is decided about clients must not depend on rounding errors of this relative size.
+ROUNDING = 1e-12
 Mask = npt.NDArray[np.bool_]
 
 
@@ -54,7 +58,7 @@ class BoundProblem:
 
     alpha: Array
     theta: Array  # c_k / (2 lam alpha_k), in units of squared distance
-    points: Points | Array  # the clients seen from the ideal point; an array (N, r) is rows of coordinates
+    points: Any  # Points: the clients seen from the ideal point; an array (N, r) is rows of coordinates
     loss_square: float  # W: weight of ||m||^2 in the loss
     loss_constant: float
     noise: Array  # coefficient of z_k / S in the loss, not negative
@@ -69,17 +73,14 @@ class BoundProblem:
     reach: Array | None = None  # upper bounds of d_k^2; None: from the two largest norms
 
     def __post_init__(self) -> None:
-        if isinstance(self.points, np.ndarray):
-            object.__setattr__(self, "points", ArrayPoints(self.points))
         if self.reach is None:
             roots = np.sqrt(self.diagonal)
             object.__setattr__(self, "reach", (roots + roots.max()) ** 2)
 
-    @property
+    @cached_property
     def place(self) -> Points:
         """The points, whatever they were given as."""
-        assert isinstance(self.points, Points)
-        return self.points
+        return self.points if isinstance(self.points, Points) else ArrayPoints(self.points)
 
     @cached_property
     def diagonal(self) -> Array:
@@ -142,6 +143,31 @@ class Multipliers:
         """c."""
         return self.pull / self.weight
 
+    def at_best_level(self, problem: BoundProblem, classes: Classes) -> Multipliers:
+        """The same multipliers with the level t that makes the bound at ``total`` largest.
+
+        ``t - v sum_k alpha_k (t - q_k)_+`` is concave in t and largest at the weighted quantile of q where the caps add up to 1.
+        """
+        p, s = problem, self.total
+        nu = p.payment_unit * (self.objective * p.payment_weight + self.budget)
+        ell = self.objective * p.loss_weight + self.loss_cap
+        excess = np.where(classes.paid, 0.0, np.maximum(self.rows - p.alpha * nu / s, 0.0))
+        roof = np.maximum(np.where(np.isfinite(classes.ceiling), classes.ceiling, 0.0), p.theta * s)
+        q = (
+            2.0 * self.slope
+            + nu * (p.theta * s - p.diagonal)
+            + (ell / s) * p.noise
+            - excess * s * (roof - p.theta * s) / p.alpha
+        )
+        left = s - float(p.alpha[classes.volunteer].sum())
+        others = np.flatnonzero(~classes.volunteer)
+        if not len(others):
+            return replace(self, level=float(q.max()))
+        order = others[np.argsort(q[others])]
+        filled = np.cumsum(p.alpha[order])
+        last = min(int(np.searchsorted(filled, left * (1.0 - 1e-12))), len(order) - 1)
+        return replace(self, level=float(q[order[last]]))
+
 
 def interpolate(first: Multipliers, second: Multipliers, total: float) -> Multipliers:
     """Multipliers at ``total`` on the line through two knots, not beyond them; O(N)."""
@@ -195,20 +221,22 @@ def classify(
         extra / low if low > 0 else (np.inf if extra else 0.0)
     )
     least = (0.0 if near is None else near) + extra / high
-    too_far, near_enough = least > problem.theta * high, ceiling <= problem.theta * low
-    small = problem.alpha <= high
-    if (too_far & (paid | near_enough | ~small)).any() or (volunteer & ~small).any():
+    # conclusions that hang on the last digits are not drawn
+    room = 1.0 + ROUNDING
+    too_far, near_enough = least > room * problem.theta * high, ceiling * room <= problem.theta * low
+    large = problem.alpha > room * high
+    if (too_far & (paid | near_enough | large)).any() or (volunteer & large).any():
         return None
     now_volunteer = volunteer | too_far
-    if problem.alpha[now_volunteer].sum() > high:
+    if problem.alpha[now_volunteer].sum() > room * high:
         return None
-    now_paid = (paid | ~small | near_enough) & ~now_volunteer
+    now_paid = (paid | large | near_enough) & ~now_volunteer
     return Classes(now_paid, now_volunteer, ceiling)
 
 
-def square(problem: BoundProblem, first: Multipliers, second: Multipliers) -> float:
-    """``<T c, T' c'>``."""
-    return problem.place.dot(first.pull, second.pull, second.along)
+def squared(problem: BoundProblem, y: Multipliers) -> float:
+    """``||T c||^2``."""
+    return problem.place.dot(y.pull, y.pull, y.along)
 
 
 def distance(problem: BoundProblem, first: Multipliers, second: Multipliers) -> float:
@@ -239,68 +267,46 @@ def box_margin(
     at_ends = (at_low, at_high)
     nu = [p.payment_unit * (y.objective * p.payment_weight + y.budget) for y in at_ends]
     ell = [y.objective * p.loss_weight + y.loss_cap for y in at_ends]
-    if min(y.weight for y in at_ends) <= 0.0:
+    if min(at_low.weight, at_high.weight) <= 0.0:
         return -np.inf
-    if ((np.minimum(at_low.rows, at_high.rows) < 0.0) & ~classes.volunteer).any():
-        return -np.inf
-    # an affine function below nu(S) / S: the chord where that is concave, else the tangent in the middle
-    bend = h * (high * nu[0] - low * nu[1]) / (low + high) ** 2
-    unpaid = [nu[i] / s - max(bend, 0.0) / s for i, s in enumerate((low, high))]
-    roof = np.maximum(classes.ceiling, p.theta * high)
-    charged = ~classes.paid
-    excess = [
-        np.where(charged, np.maximum(y.rows - p.alpha * m, 0.0), 0.0)
-        for y, m in zip(at_ends, unpaid, strict=True)
-    ]
-    if any(x.any() for x in excess) and not np.isfinite(roof[(excess[0] > 0) | (excess[1] > 0)]).all():
-        return -np.inf
-    roof = np.where(np.isfinite(roof), roof, 0.0)
-    hull = [s * (roof - p.theta * s) for s in (low, high)]
-    psi = [
-        y.level
-        - 2.0 * y.slope
-        - nu[i] * (p.theta * s - p.diagonal)
-        - (ell[i] / s) * p.noise
-        + excess[i] * hull[i] / p.alpha
-        for i, (y, s) in enumerate(zip(at_ends, (low, high), strict=True))
-    ]
-    # curvature of psi: psi(S) = chord + sigma (1 - sigma) bump(S)
-    tilt = h * (high * ell[0] - low * ell[1]) / (low * high)
-    bump = (
-        h * (nu[1] - nu[0]) * p.theta
-        + max(tilt / low, tilt / high) * p.noise
-        + (-(excess[1] - excess[0]) * (hull[1] - hull[0]) + p.theta * h * h * np.maximum(*excess)) / p.alpha
+    *sums, usable = client_sums(
+        p.alpha,
+        p.theta,
+        p.diagonal,
+        p.noise,
+        classes.paid,
+        classes.volunteer,
+        classes.ceiling,
+        low,
+        high,
+        at_low.level,
+        at_low.rows,
+        at_low.slope,
+        nu[0],
+        ell[0],
+        at_high.level,
+        at_high.rows,
+        at_high.slope,
+        nu[1],
+        ell[1],
     )
-    # its smallest value, where psi must be known to stay positive
-    dent = bump - (
-        abs(tilt / low - tilt / high) * p.noise + p.theta * h * h * np.abs(excess[1] - excess[0]) / p.alpha
-    )
-    surely = classes.volunteer | (np.minimum(*psi) + 0.25 * np.minimum(dent, 0.0) >= 0.0)
-    never = ~classes.volunteer & (np.maximum(*psi) + 0.25 * np.maximum(bump, 0.0) <= 0.0)
-    curve = float(p.alpha @ np.where(surely, bump, np.where(never, 0.0, np.maximum(bump, 0.0))))
-    brought = [float(p.alpha @ np.where(classes.volunteer, x, np.maximum(x, 0.0))) for x in psi]
+    if not usable:
+        return -np.inf
+    brought, curve, held, drift, rows = sums[0:2], sums[2], sums[3:5], sums[5], sums[6:8]
     scattered = [
-        ell[i] * p.loss_sampling + 0.5 * p.client_sampling * (float(y.rows.sum()) - nu[i])
-        for i, y in enumerate(at_ends)
+        ell[i] * p.loss_sampling + 0.5 * p.client_sampling * (rows[i] - nu[i]) for i in range(2)
     ]
     ends = [
         _constant(p, y, ell[i], lower)
         + y.level
-        - square(p, y, y) / y.weight
-        + float(y.rows @ (p.diagonal - p.theta * s))
+        - squared(p, y) / y.weight
+        + held[i]
         + (scattered[i] - brought[i]) / s
         for i, (y, s) in enumerate(zip(at_ends, (low, high), strict=True))
     ]
-    apart = distance(p, at_low, at_high)
-    per_total = (
-        h * (high * (brought[0] - scattered[0]) - low * (brought[1] - scattered[1])) / (low * high) - curve
-    )
-    delta = (
-        min(at_low.weight, at_high.weight) * apart * apart
-        + h * float((at_high.rows - at_low.rows) @ p.theta)
-        + min(per_total / low, per_total / high)
-    )
-    return parabola_minimum(ends[0], ends[1], delta)
+    apart = min(at_low.weight, at_high.weight) * distance(p, at_low, at_high) ** 2
+    late = h * (high * (brought[0] - scattered[0]) - low * (brought[1] - scattered[1])) / (low * high) - curve
+    return parabola_minimum(ends[0], ends[1], apart + drift + min(late / low, late / high))
 
 
 def _constant(p: BoundProblem, y: Multipliers, ell: float, lower: float) -> float:
@@ -328,7 +334,7 @@ def _margin_from_zero(p: BoundProblem, high: float, y: Multipliers, classes: Cla
     return (
         _constant(p, y, ell, lower)
         + y.level
-        - square(p, y, y) / y.weight
+        - squared(p, y) / y.weight
         + float(y.rows @ (p.diagonal - p.theta * high))
         + scattered / high
         - max(float(psi.max()), 0.0)
@@ -358,7 +364,7 @@ def ball(
     weight = min(at_low.weight, at_high.weight)
     radius = np.sqrt(-margin / weight) if weight > 0.0 else np.inf
     gaps = [
-        np.sqrt(np.maximum(problem.diagonal + (square(problem, y, y) / y.weight - 2.0 * y.along) / y.weight, 0.0))
+        np.sqrt(np.maximum(problem.diagonal + (squared(problem, y) / y.weight - 2.0 * y.along) / y.weight, 0.0))
         for y in (at_low, at_high)
     ]
     apart = distance(problem, at_low, at_high)

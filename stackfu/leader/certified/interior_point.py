@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...geometry import Array
+from ...model import Array
 
 __all__ = ["Columns", "Constants", "Goal", "Rows", "SlicePoint", "solve_slice"]
 

@@ -21,25 +21,28 @@ import heapq
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
-from ...game import StackelbergGame
-from ...geometry import Array
+from ...judging.bound import check_bound
+from ...model import Array, GameModel, Objective
+from ...results import Status
 from ...results.certificate import Decide, Leaf, LeaderCertificate, Split
 from ...results.certificate import Node as CertificateNode
-from ...result import Status
 from .bound import Classes, Multipliers, ball, box_margin, classify, interpolate
 from .candidates import Candidates
-from .normalised import normalised
+from .interior_point import Columns, Constants, Goal, Rows, solve_slice
+from .normalised import certificate_knot, normalised
+from .points import FeaturePoints
 from .proposals import Proposals
-from .search import Objective, Run
+from .search import Run
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
 
-__all__ = ["LargeRun", "search_large"]
+__all__ = ["search_large"]
 
 DEBUG = False
 Mask = npt.NDArray[np.bool_]
@@ -48,17 +51,12 @@ Mask = npt.NDArray[np.bool_]
 STEPS = 4
 #: Steps that are handed down to the children.
 RECIPE = 8
+#: How often a claim that the judge finds too high is lowered.
+CLAIMS = 8
 #: The program is not solved beyond this S: there is no room between the caps and full participation.
 NEARLY_ALL = 1.0 - 1e-7
 #: Price of a broken row while there is no incumbent to measure it by.
 PENALTY = 30.0
-
-
-@dataclass(frozen=True, eq=False)
-class LargeRun(Run):
-    """A run, and the certificate of its bound."""
-
-    certificate: LeaderCertificate | None = None
 
 
 @dataclass(eq=False)
@@ -88,29 +86,56 @@ class _Verdict:
 
 
 class _Search:
-    def __init__(self, game: StackelbergGame, objective: Objective, gap: float, time_limit: float) -> None:
+    def __init__(self, game: GameModel, objective: Objective, gap: float, time_limit: float) -> None:
         self.began = time.perf_counter()
         self.deadline = self.began + time_limit
         self.game, self.objective = game, objective
-        self.units = normalised(game, objective)
-        self.problem = self.units.problem
-        self.candidates = Candidates(game, objective)
-        self.gap = gap / self.units.loss
-        n = game.count
-        points = self.problem.place
-        nothing = points.combine(np.zeros(n))
-        self.knots: list[Multipliers] = [
-            Multipliers.of(self.problem, 1.0, 1.0, 0.0, 0.0, 0.0, np.zeros(n), nothing)
-        ]
-        self.proposals = Proposals(self.problem, self.candidates, self.units.loss, self.gap, PENALTY)
+        self.problem = normalised(game, objective)
+        self.unit = self.problem.unit_loss
+        self.candidates = Candidates(game, objective, self.problem)
+        # a little is left to the judge, whose arithmetic rounds against the claim
+        self.gap = 0.98 * gap / self.unit
+        self.knots: list[Multipliers] = [self._without_prices()]
+        self.proposals = Proposals(self.problem, self.candidates, self.unit, self.gap, PENALTY)
         self.solves = 0
         self.shadow_price = 0.0
         self.incumbent_total = np.nan
 
+    def _without_prices(self) -> Multipliers:
+        """The knot that only says that a better mixture is nearer to the ideal than the incumbent's.
+
+        Its centre is the ideal itself, or in Gram games, where a certificate can only name mixtures, the mixture nearest to it.
+        """
+        p, n = self.problem, self.game.count
+        nobody = np.zeros(n)
+        if isinstance(p.place, FeaturePoints):
+            return Multipliers.of(p, 1.0, 1.0, 0.0, 0.0, 0.0, nobody, p.place.combine(nobody))
+        rank = p.place.rank
+        nearest = solve_slice(
+            Columns(p.place.rows(np.arange(n)), np.ones(n), nobody, nobody),
+            Rows(np.zeros((0, rank)), *(np.zeros(0),) * 3, np.zeros(0, dtype=np.intp)),
+            Constants(0.0, np.zeros(rank), 0.0, 0.0, 0.0, np.zeros(rank)),
+            Goal(1.0, 0.0, np.inf, np.inf, 1.0),
+        ).z
+        centre = p.place.combine(nearest / nearest.sum())
+        weight = p.loss_weight + p.payment_weight
+        level = 2.0 * weight * float(p.place.inner(centre).min())
+        return Multipliers.of(p, 1.0, 1.0, 0.0, 0.0, level, nobody, centre)
+
     @property
     def target(self) -> float:
         """A node whose bound reaches this needs no more work."""
-        return self.candidates.value / self.units.loss - self.gap
+        return self.candidates.value / self.unit - self.gap
+
+    @cached_property
+    def worst(self) -> float:
+        """No feasible profile has a larger objective: the loss at its cap or at the furthest client, every cost paid."""
+        p = self.problem
+        loss = float(p.diagonal.max()) + p.loss_constant
+        if p.noise.any() or p.loss_sampling:
+            loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, 1e-12)
+        spend = min(p.budget, float(p.theta @ p.alpha))
+        return (p.loss_weight * min(loss, p.loss_cap) + p.payment_weight * spend) * (1.0 + 1e-6)
 
     @property
     def penalty(self) -> float:
@@ -120,7 +145,7 @@ class _Search:
     @property
     def upper(self) -> float:
         """The incumbent's value."""
-        return self.candidates.value / self.units.loss
+        return self.candidates.value / self.unit
 
     # ---------------------------------------------------------------- bounds
 
@@ -142,7 +167,9 @@ class _Search:
         """The best bound on a box. Each step's ball narrows the distances for the next one: first the recipe, then whatever is best."""
         p, goal = self.problem, self.target
         if not np.isfinite(goal):  # nothing to compare with yet: any finite value will do for the bound, none for balls
-            return self._judge_without_goal(node, low, high, (*recipe, *others))
+            return self._judge_at_once(node, low, high, (*recipe, *others), 0.0)
+        if low <= 0.0:
+            return self._judge_at_once(node, low, high, (*recipe, *others), goal)
         paid, full = self.masks(node)
         near: Array | None = None
         far: Array | None = None
@@ -153,7 +180,7 @@ class _Search:
         for step in range(len(ordered) + steps):
             classes = classify(p, low, high, paid, full, near, far)
             if classes is None:
-                return _Verdict(np.inf, tuple(taken) or ((0, 0),), None, ())
+                return _Verdict(np.inf, (*taken, taken[-1]) if taken else ((0, 0),), None, ())
             trial = [ordered[step]] if step < len(ordered) else choice
             if not trial:
                 break
@@ -179,20 +206,21 @@ class _Search:
                 far = reach[1] if far is None else np.minimum(far, reach[1])
         classes = classify(p, low, high, paid, full, near, far)
         if classes is None:
-            return _Verdict(np.inf, tuple(taken), None, ())
+            return _Verdict(np.inf, (*taken, taken[-1]), None, ())
         return _Verdict(goal + best, tuple(taken[:kept]), classes, tuple(taken))
 
-    def _judge_without_goal(self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]]) -> _Verdict:
+    def _judge_at_once(self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]], goal: float) -> _Verdict:
+        """The same in one step: from S = 0, where there are no balls, and without anything to compare with."""
         paid, full = self.masks(node)
         classes = classify(self.problem, low, high, paid, full)
         if classes is None:
             return _Verdict(np.inf, ((0, 0),), None, ())
         found = [
-            (box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, 0.0), (pair,))
+            (box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, goal), pair)
             for pair in ((0, 0), *pairs)
         ]
-        best, steps = max(found)
-        return _Verdict(best, steps, classes, steps)
+        margin, pair = max(found)
+        return _Verdict(goal + margin, (pair,), classes, (pair,))
 
     def at(self, pair: tuple[int, int], total: float) -> Multipliers:
         return interpolate(self.knots[pair[0]], self.knots[pair[1]], total)
@@ -295,7 +323,7 @@ class _Search:
         assert verdict.classes is not None
         ends = self.ends(node)
         recipe = self._recipe(verdict.trail)
-        middle = 0.5 * (node.low + node.high)
+        middle = 0.5 * (node.low + node.high) if node.high < 4.0 * node.low else float(np.sqrt(node.low * node.high))
         lacking = self.target - verdict.bound
         at = middle
         if not ends and self.candidates.best is not None:  # begin where the incumbent is: everything is sharpest there
@@ -354,21 +382,45 @@ class _Search:
         return k if score[k] > 0 else None
 
     def _from_zero(self, node: _Node) -> None:
-        """Cut off the largest ``(0, b]`` that holds nothing."""
-        cut = node.high
-        for _ in range(60):
-            cut *= 0.5
-            if self.judge(node, 0.0, cut, (), (), 0).bound >= self.target:
+        """Cut off ``(0, b]``: some clients own more than b, so they cannot be at full, and their data are too different for all of them to
+        be content with so little participation.
+
+        With ``P = p w`` on those clients (w their shares) and c their mean, ``g = const + p (sum_k w_k ||mu_k - c||^2 - b sum_k w_k theta_k)``, which
+        is positive for b small and p large enough.
+        """
+        p, n = self.problem, self.game.count
+        goal = self.target if np.isfinite(self.target) else self.worst
+        for count in (2, 8, 32, 128):
+            some = self._apart(min(count, n))
+            w = np.zeros(n)
+            w[some] = p.alpha[some] / p.alpha[some].sum()
+            mean = p.place.combine(w)
+            spread = float(w @ p.diagonal) - p.place.dot(mean, mean)
+            at = 0.5 * min(spread / float(w @ p.theta), float(p.alpha[some].min()), node.high)
+            if at > 0:
                 break
-            if cut < 1e-3 * node.high:
-                classes = self.judge(node, cut, cut, (), (), 0).classes
-                if classes is None:
-                    continue
-                knot, answer = self.solve(cut, classes, None, 100.0)
-                if self.judge(node, 0.0, cut, ((knot, knot),), (), 2).bound >= self.target:
-                    node.second = knot
-                    break
-        self.split(node, cut, node.second or None)
+        else:
+            raise ConvergenceError("the clients that own most data are too alike to tell how little participation is too little")
+        gain = spread - at * float(w @ p.theta)
+        weight = p.loss_weight + p.payment_weight
+        pay = p.payment_weight
+        level = float((2.0 * weight * p.place.inner(mean) - pay * p.diagonal).min())
+        missing = goal - p.loss_weight * p.loss_constant - level + weight * p.place.dot(mean, mean)
+        price = 2.0 * max(missing, 0.0) / gain + 1e-9
+        self.knots.append(Multipliers.of(p, at, 1.0, 0.0, 0.0, level, price * w, mean))
+        node.second = len(self.knots) - 1
+        self.split(node, at, node.second)
+        node.children[0].first, node.children[1].first = node.second, 0
+        node.children[1].second = 0
+
+    def _apart(self, count: int) -> Array:
+        """The clients that own most, and of them the one that is furthest from the largest."""
+        p = self.problem
+        most = np.argpartition(-p.alpha, min(8 * count, self.game.count - 1))[: 8 * count]
+        most = most[np.argsort(-p.alpha[most])]
+        rows = p.place.rows(most)
+        far = np.argsort(-((rows - rows[0]) ** 2).sum(axis=1), kind="stable")[: count - 1]
+        return np.asarray(np.append(most[:1], most[far]))
 
     def split(self, node: _Node, at: float, knot: int | None) -> None:
         recipe = self._recipe(node.steps)
@@ -393,8 +445,10 @@ class _Search:
 
     # ---------------------------------------------------------------- the certificate
 
-    def certificate(self, root: _Node, lower: float) -> LeaderCertificate:
-        """The tree in preorder, with the knots it uses."""
+    def certificate(self, root: _Node, lower: float) -> LeaderCertificate | None:
+        """The tree in preorder with the knots it uses, its claim lowered until the judge accepts it."""
+        if not np.isfinite(lower):
+            return None
         used: dict[int, int] = {}
         tree: list[CertificateNode] = []
         stack = [root]
@@ -410,8 +464,16 @@ class _Search:
                     used.setdefault(knot, len(used))
                 steps.append((used[pair[0]], used[pair[1]]))
             tree.append(Leaf(tuple(steps)))
-        knots = tuple(self.units.knot(self.knots[i]) for i in used)
-        return LeaderCertificate(lower, knots, tuple(tree))
+        knots = tuple(certificate_knot(self.problem, self.knots[i]) for i in used)
+        claim = LeaderCertificate(lower, knots, tuple(tree))
+        for _ in range(CLAIMS):
+            verdict = check_bound(self.game, self.objective, claim, "intervals")
+            if verdict:
+                return claim
+            if not np.isfinite(verdict.margin):
+                break
+            claim = replace(claim, lower=claim.lower + 1.5 * min(verdict.margin, -1e-15 * abs(claim.lower)))
+        return None
 
 
 def _known(problem: Any, y: Prices) -> Multipliers:
@@ -424,7 +486,7 @@ def _known(problem: Any, y: Prices) -> Multipliers:
 
 
 def search_large(
-    game: StackelbergGame,
+    game: GameModel,
     objective: Objective,
     *,
     gap: float,
@@ -432,18 +494,18 @@ def search_large(
     max_nodes: int,
     starts: tuple[Array, ...] = (),
     callback: Callable[[dict[str, Any]], None] | None = None,
-) -> LargeRun:
+) -> Run:
     """Best-first search until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
     from threadpoolctl import threadpool_limits
 
     search = _Search(game, objective, gap, time_limit)
-    unit = search.units.loss
+    unit = search.unit
     for x in starts:
         if not search.candidates.offer(x):
             search.candidates.offer_unpaid(x)
     history: list[dict[str, Any]] = []
     status = Status.CERTIFIED
-    root = _Node(objective.floor, 1.0, 0, 0, ())
+    root = _Node(objective.min_total, 1.0, 0, 0, ())
     heap: list[tuple[float, int, _Node]] = [(-np.inf, 0, root)]
     current: list[_Node] = []
     nodes = 0
@@ -493,9 +555,9 @@ def search_large(
         raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({status.name.lower()})")
     bound = lower()
     certificate = search.certificate(root, bound * unit)
-    return LargeRun(
+    return Run(
         best=best,
-        bound=bound * unit,
+        bound=-np.inf if certificate is None else certificate.lower,
         shadow_price=search.shadow_price,
         history=tuple(history),
         status=status,

@@ -17,7 +17,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ...geometry import LARGE_PASS, Array, FeatureGeometry, Geometry
+from ...model import Array, FeatureGeometry
+from ...model.geometry import LARGE_PASS, Geometry
 
 __all__ = ["ArrayPoints", "FeaturePoints", "GramPoints", "Points"]
 
@@ -68,6 +69,15 @@ class Points(ABC):
     def coordinates(self, point: Array) -> Array:
         """Coordinates of a point in the basis, (rank,)."""
 
+    @abstractmethod
+    def away(self, point: Array) -> float:
+        """``<o - mu_N, point>``."""
+
+    @property
+    @abstractmethod
+    def away_square(self) -> float:
+        """``||o - mu_N||^2``."""
+
     def squared_distances(self, point: Array, square: float | None = None, inner: Array | None = None) -> Array:
         """``||mu_k - o - point||^2`` for every client."""
         square = self.dot(point, point) if square is None else square
@@ -104,14 +114,20 @@ class ArrayPoints(Points):
     def coordinates(self, point: Array) -> Array:
         return point
 
+    def away(self, point: Array) -> float:
+        return 0.0  # coordinates that are given count from their own origin
+
+    away_square = 0.0
+
 
 class FeaturePoints(Points):
     """Feature rows; no row is copied but those that the interior-point method asks for."""
 
-    def __init__(self, geometry: FeatureGeometry, pull: float) -> None:
+    def __init__(self, geometry: FeatureGeometry, origin: Array) -> None:
         self.geometry, self.count, self.scale = geometry, geometry.count, geometry.scale
-        self.origin: Array = (1.0 - pull) * geometry.mean_remaining + pull * geometry.mean_original
+        self.origin = origin
         self._unit = float(np.sqrt(self.scale))
+        self._away: Array = (origin - geometry.mean_remaining) / self._unit
 
     def combine(self, weights: Array) -> Array:
         return np.asarray((self.geometry.combine(weights) - float(weights.sum()) * self.origin) / self._unit)
@@ -163,16 +179,21 @@ class FeaturePoints(Points):
     def coordinates(self, point: Array) -> Array:
         return point if self._basis is None else np.asarray(point @ self._basis)
 
+    def away(self, point: Array) -> float:
+        return float(self._away @ point)
+
+    @property
+    def away_square(self) -> float:
+        return float(self._away @ self._away)
+
 
 class GramPoints(Points):
     """Inner products; the basis spans the leading directions of the clients, or of a sample of them."""
 
-    def __init__(self, geometry: Geometry, pull: float) -> None:
+    def __init__(self, geometry: Geometry, towards: Array, square: float) -> None:
+        """``towards`` is ``<mu_k, o>`` and ``square`` is ``||o||^2``, seen from mu_N."""
         self.count, self.scale = geometry.count, geometry.scale
-        self._gram = geometry.gram
-        # <mu_k, o> and ||o||^2, seen from mu_N
-        towards, square = geometry.original
-        self._towards, self._square = pull * towards, pull * pull * square
+        self._gram, self._towards, self._square = geometry.gram, towards, square
 
     def combine(self, weights: Array) -> Array:
         return weights
@@ -210,3 +231,10 @@ class GramPoints(Points):
 
     def coordinates(self, point: Array) -> Array:
         return np.asarray(point @ self._coordinates)
+
+    def away(self, point: Array) -> float:
+        return float(point @ (self._towards - self._square)) / self.scale
+
+    @property
+    def away_square(self) -> float:
+        return self._square / self.scale

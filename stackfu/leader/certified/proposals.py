@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...geometry import Array
+from ...model import Array
 from .bound import BoundProblem
 from .candidates import Candidates
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, solve_at
@@ -37,7 +37,7 @@ class Found(NamedTuple):
     """Value (infinite: none found), prices and mixture at one S."""
 
     value: float
-    prices: Prices | None
+    prices: Prices
     z: Array | None
 
 
@@ -61,7 +61,7 @@ class Proposals:
         distances = p.diagonal - 2.0 * share * prices.inner + share * share * prices.square
         return np.asarray(distances + 0.5 * p.client_sampling / total > p.theta * total)
 
-    def at(self, total: float, volunteers: Mask, guess: Prices | None, rounds: int = 3) -> Found:
+    def at(self, total: float, volunteers: Mask, guess: Prices, rounds: int = 3) -> Found:
         """Best value found at S starting from a guess of the volunteers, and the point and the prices there."""
         p = self.problem
         best = Found(np.inf, guess, None)
@@ -87,7 +87,7 @@ class Proposals:
             volunteers = after
         return best
 
-    def _solve(self, total: float, volunteers: Mask, guess: Prices | None) -> SliceAnswer | None:
+    def _solve(self, total: float, volunteers: Mask, guess: Prices) -> SliceAnswer | None:
         p = self.problem
         if float(p.alpha[volunteers].sum()) >= total * (1.0 - 1e-9):
             return None
@@ -143,7 +143,7 @@ class Proposals:
             far = (roots + radius) ** 2 + shift
             full = np.maximum(roots - radius, 0.0) ** 2 + shift > p.theta * total
             if float(p.alpha[full].sum()) >= total:
-                return Found(np.inf, None, None)
+                return Found(np.inf, guess, None)
             self.solves += 1
             relaxed = solve_at(
                 p, total, Restriction(far <= p.theta * total, full, far), guess=guess, enough=0.1 * self.gap, penalty=self.penalty
@@ -153,7 +153,7 @@ class Proposals:
             keen = self.keen(total, after)
             if TRACE: print(f"        within S {total:.5f} radius {radius:.4f} moved {moved:.4f} value {relaxed.value:.6g} bound {relaxed.bound:.3g} broken {relaxed.broken:.2g} full {full.sum()} open {((far>p.theta*total)&~full).sum()} keen {keen.sum()} abuse {(keen&(relaxed.z<.99*cap)).sum()}")
             if relaxed.broken > 1e-6:
-                return Found(np.inf, None, None)
+                return Found(np.inf, guess, None)
             guess = after
             if moved <= 0.5 * radius:
                 if not (keen & (relaxed.z < 0.99 * cap)).any() or relaxed.value - last < 0.1 * self.gap:
@@ -181,7 +181,8 @@ class Proposals:
         found: dict[float, Found] = {}
         for total in (start, start - width, start + width):
             if not found:
-                found[start] = self.around(start, guess)
+                new = self.around(start, guess)
+                found[start] = new if np.isfinite(new.value) else Found(np.inf, guess, None)
             elif not enough() and self.problem.floor < total < 1.0:
                 self._attempt(found, total)
         return self._golden(found, 6, enough)
@@ -189,9 +190,8 @@ class Proposals:
     def _attempt(self, found: dict[float, Found], total: float) -> float:
         near = min(found, key=lambda s: (not np.isfinite(found[s].value), abs(s - total)))
         guess = found[near].prices
-        assert guess is not None
         new = self.around(total, guess)
-        found[total] = new if new.prices is not None else Found(new.value, guess, None)
+        found[total] = new if np.isfinite(new.value) else Found(np.inf, guess, None)
         return new.value
 
     def _golden(self, found: dict[float, Found], attempts: int, enough: Callable[[], bool]) -> tuple[float, Found]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ...geometry import Array
+from ...model import Array
 from .bound import BoundProblem
 from .interior_point import Columns, Constants, Goal, Rows, SlicePoint, solve_slice
 from .points import ArrayPoints
@@ -251,7 +251,7 @@ def _round(
     prices_rows[rows] = point.row_price
     if spread:
         prices_rows = np.where(slice_.hulled, np.minimum(prices_rows, pay * cap), prices_rows)
-    centre = problem.place.combine(z)
+    centre = problem.place.combine(z / z.sum())  # exactly a mixture, as certificates want it
     prices, advantage, bound = slice_.price(point.price, point.cap_price, prices_rows, centre)
     e = np.zeros(len(cap))
     e[rows] = point.e

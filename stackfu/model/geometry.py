@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InputError
+from ..errors import InputError
+from .losses import Target
 
 __all__ = ["FeatureGeometry", "Geometry", "GramGeometry", "MixtureDistances"]
 
@@ -70,6 +71,42 @@ class Geometry(ABC):
     def original(self) -> tuple[Array, float]:
         """``<mu_k - mu_N, mu_O - mu_N>`` for every k, and ``||mu_O - mu_N||^2``."""
 
+    @abstractmethod
+    def inner(self, z: Array) -> Array:
+        """``<mu_k - mu_N, m - mu_N>`` for every k, ``m = sum z_k mu_k``."""
+
+    @abstractmethod
+    def mixture_of_original(self, shares: Array) -> tuple[Array, float]:
+        """``<mu_k - mu_N, t - mu_N>`` for every k and ``||t - mu_N||^2``, with t the mixture of original clients' embeddings."""
+
+    @abstractmethod
+    def feature_point(self, row: Array) -> tuple[Array, float]:
+        """The same for a feature row t; refused where the embeddings are inner products."""
+
+    def target(self, target: Target) -> tuple[Array, float]:
+        """``<mu_k - mu_N, t - mu_N>`` for every k, and ``||t - mu_N||^2``, for a target t of the server's loss."""
+        if target.kind == "remaining":
+            return np.zeros(self.count), 0.0
+        if target.kind == "original":
+            return self.original
+        known = self.__dict__.setdefault("_targets", {})
+        if target not in known:
+            values = np.array(target.values)
+            known[target] = (
+                self.mixture_of_original(values) if target.kind == "mixture" else self.feature_point(values)
+            )
+        pull, square = known[target]
+        return pull, square
+
+    def to_target(self, z: Array, distances: MixtureDistances, target: Target) -> float:
+        """Squared distance of a mixture to a target of the server's loss."""
+        if target.kind == "remaining":
+            return distances.to_remaining
+        if target.kind == "original":
+            return distances.to_original
+        pull, square = self.target(target)
+        return max(distances.to_remaining - 2.0 * float(pull @ z) + square, 0.0)
+
     @property
     @abstractmethod
     def scale(self) -> float:
@@ -114,6 +151,9 @@ class GramGeometry(Geometry):
 
     #: Largest squared norm of the feature rows that the inner products were computed from, if they were.
     _rows: float | None = None
+    #: The mean of the remaining clients' feature rows, if there are any, and the rows of all clients relative to it.
+    _mean: Array | None = None
+    _centred: Array | None = None
 
     @classmethod
     def of_features(
@@ -125,8 +165,10 @@ class GramGeometry(Geometry):
     ) -> GramGeometry:
         """From feature rows, centred before they are multiplied, so that what all rows share is not rounded."""
         rows = np.asarray(features, dtype=np.float64)
-        centred = rows - alpha @ rows[remaining]
+        mean = alpha @ rows[remaining]
+        centred = rows - mean
         out = cls(centred @ centred.T, remaining, alpha, original_weights)
+        out._mean, out._centred = mean, centred
         out._rows = float(np.einsum("ij,ij->i", rows, rows)[remaining].max())
         return out
 
@@ -140,6 +182,7 @@ class GramGeometry(Geometry):
         centred = gram - row_means[:, None] - row_means[None, :] + everyone @ row_means
         centred = 0.5 * (centred + centred.T)
         self.count = len(remaining)
+        self._remaining, self._everybody = remaining, centred
         self._gram = frozen(centred[np.ix_(remaining, remaining)])
         pull = centred @ original_weights
         self._original = frozen(pull[remaining]), float(max(original_weights @ pull, 0.0))
@@ -152,6 +195,19 @@ class GramGeometry(Geometry):
     @property
     def original(self) -> tuple[Array, float]:
         return self._original
+
+    def inner(self, z: Array) -> Array:
+        return np.asarray(self._gram @ z)
+
+    def mixture_of_original(self, shares: Array) -> tuple[Array, float]:
+        pull = self._everybody @ shares
+        return frozen(pull[self._remaining]), float(max(shares @ pull, 0.0))
+
+    def feature_point(self, row: Array) -> tuple[Array, float]:
+        if self._mean is None or self._centred is None:
+            raise InputError("server_loss", "the embeddings are inner products, not feature rows")
+        shift = row - self._mean
+        return frozen(self._centred[self._remaining] @ shift), float(shift @ shift)
 
     @cached_property
     def scale(self) -> float:
@@ -258,7 +314,20 @@ class FeatureGeometry(Geometry):
 
     @cached_property
     def original(self) -> tuple[Array, float]:
-        shift = self.mean_original - self.mean_remaining
+        return self.feature_point(self.mean_original)
+
+    def inner(self, z: Array) -> Array:
+        return self.feature_point(self.combine(z))[0]
+
+    def row_of_original(self, shares: Array) -> Array:
+        """The feature row of a mixture of original clients."""
+        return self._weighted_rows(np.arange(len(self.features)), shares)
+
+    def mixture_of_original(self, shares: Array) -> tuple[Array, float]:
+        return self.feature_point(self.row_of_original(shares))
+
+    def feature_point(self, row: Array) -> tuple[Array, float]:
+        shift = row - self.mean_remaining
         pull = np.empty(self.count)
         for start in range(0, self.count, self._BLOCK):
             pull[start : start + self._BLOCK] = self._centred_rows(start) @ shift

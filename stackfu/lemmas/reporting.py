@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..game import StackelbergGame
-from ..result import Uniqueness
+from ..results import Uniqueness
 from . import clients, impact, learning, server
 from .clients import no_cap_margin, paper_margin
 from .statement import Applicability, Case, Conclusion, Statement, Verdict

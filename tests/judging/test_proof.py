@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import stackfu as sf
-from stackfu.followers import proof
-from stackfu.followers.proof import Certificate, check_certificate
+from stackfu.judging import proof
+from stackfu.judging.proof import Certificate, check_certificate
 
 
 def small_game(**options):
@@ -90,7 +90,7 @@ def test_client_exactly_at_its_threshold_gets_a_regret_bound():
     game = small_game()
     x = np.array([0.25, 0.25, 1.0, 0.25])
     p = game.payments_for(x)
-    certificate = sf.result.Equilibrium(
+    certificate = sf.results.Equilibrium(
         game, p, x, sf.Status.CERTIFIED, sf.Uniqueness.UNKNOWN, "", "", 0.0, 0.0
     ).prove()
     assert certificate.kind == "box"
@@ -101,7 +101,7 @@ def test_client_exactly_at_its_threshold_gets_a_regret_bound():
         game.costs[2] - 2 * game.lam * game.alpha[2] * game.profile(x).to_clients[2] / game.profile(x).total
     )
     if q[2] >= 0:
-        eq = sf.result.Equilibrium(
+        eq = sf.results.Equilibrium(
             game, q, threshold, sf.Status.CERTIFIED, sf.Uniqueness.UNKNOWN, "", "", 0.0, 0.0
         )
         assert eq.prove().radius < 1e-7
@@ -120,7 +120,7 @@ def test_sole_participant_below_cost_is_refused():
     game = sf.StackelbergGame(
         sf.MeanEmbeddings.from_features(np.array([[0.0], [1.0]])), [1, 1], costs=[1.0, 1.0]
     )
-    lonely = sf.result.Equilibrium(
+    lonely = sf.results.Equilibrium(
         game, np.zeros(2), np.array([0.5, 0.0]), sf.Status.CONVERGED, sf.Uniqueness.UNKNOWN, "", "", 0.0, 0.0
     )
     with pytest.raises(sf.VerificationError):
@@ -206,7 +206,7 @@ def test_too_many_clients_are_refused():
         sf.MeanEmbeddings.from_features(rng.normal(size=(proof.LARGEST + 1, 2))), np.ones(proof.LARGEST + 1)
     )
     x = np.full(game.count, 0.5)
-    eq = sf.result.Equilibrium(
+    eq = sf.results.Equilibrium(
         game, np.zeros(game.count), x, sf.Status.CONVERGED, sf.Uniqueness.UNKNOWN, "", "", 0.0, 0.0
     )
     with pytest.raises(sf.InputError, match="up to"):

@@ -11,19 +11,17 @@ and it is compared with its largest value over a grid of [0, 1] that is refined 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
-from ..geometry import Array, FeatureGeometry
-from ..result import Equilibrium, Uniqueness, Verification
-
-if TYPE_CHECKING:
-    from ..game import StackelbergGame
+from ..model import Array, FeatureGeometry, GameModel
+from ..results import Equilibrium, Uniqueness, Verification
+from ..results.facade import facade
 
 __all__ = ["verify_equilibrium"]
 
+#: Up to this many clients the equilibria are enumerated again where uniqueness is claimed.
+LARGEST_ENUMERATION = 300
 #: Clients are checked in blocks of this many.
 _BLOCK = 4096
 
@@ -35,8 +33,6 @@ def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Ver
     found, and that an equilibrium said to be the only one still is when they are enumerated again (in games
     small enough for that).
     """
-    from .solve import LARGEST_PATH
-
     game, payments, x = equilibrium.game, equilibrium.payments, equilibrium.participation
     scale = game.geometry.scale
     unit = game.lam * scale if scale > 0 else float(np.max(game.costs))
@@ -53,15 +49,15 @@ def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Ver
         problems.append(f"the reported regret {equilibrium.regret:.3e} is too small")
     if equilibrium.residual < residual - tolerance:
         problems.append(f"the reported residual {equilibrium.residual:.3e} is too small")
-    if equilibrium.uniqueness is Uniqueness.UNIQUE and game.count <= LARGEST_PATH:
-        again = game.equilibria(payments)
+    if equilibrium.uniqueness is Uniqueness.UNIQUE and game.count <= LARGEST_ENUMERATION:
+        again = facade(game).equilibria(payments)
         if again.complete and again.uniqueness is not Uniqueness.UNIQUE:
             problems.append(f"said to be the only one, but enumerating again says {again.uniqueness.name}")
     message = "; ".join(problems) or f"no client gains more than {gain:.1e} by deviating"
     return Verification(not problems, residual, gain, tolerance, message)
 
 
-def _largest_gain(game: StackelbergGame, payments: Array, x: Array) -> tuple[float, int]:
+def _largest_gain(game: GameModel, payments: Array, x: Array) -> tuple[float, int]:
     """The largest gain found by search, and which client has it."""
     best, client = -np.inf, 0
     for start in range(0, game.count, _BLOCK):
@@ -74,7 +70,7 @@ def _largest_gain(game: StackelbergGame, payments: Array, x: Array) -> tuple[flo
     return max(best, 0.0) + 0.0, client  # + 0.0: no minus before a zero
 
 
-def _without(game: StackelbergGame, x: Array, rows: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+def _without(game: GameModel, x: Array, rows: npt.NDArray[np.intp]) -> tuple[Array, Array]:
     """What the others bring, and how far their mixture is from client k: ``||mu_{-k} - mu_k||^2``."""
     weights = game.alpha * x
     rest = weights.sum() - weights[rows]  # exactly 0 for a sole participant: the others' weights are 0
@@ -96,7 +92,7 @@ def _without(game: StackelbergGame, x: Array, rows: npt.NDArray[np.intp]) -> tup
 
 
 def _search(
-    game: StackelbergGame,
+    game: GameModel,
     payments: Array,
     x: Array,
     rows: npt.NDArray[np.intp],

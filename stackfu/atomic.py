@@ -1,0 +1,30 @@
+"""Files that are complete or not there: written under a temporary name, flushed to the disk, then renamed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+__all__ = ["replace_atomically", "write_atomically"]
+
+
+def write_atomically(target: Path, content: bytes) -> None:
+    """Write a file under a temporary name and rename it, so that no reader ever sees half of it."""
+    replace_atomically(target, lambda file: file.write(content))
+
+
+def replace_atomically(target: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Let ``write`` fill a temporary file beside the target, then rename it; after a power cut either file is whole."""
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:  # with the permissions that the user's files have, unlike tempfile's
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

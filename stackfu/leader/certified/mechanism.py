@@ -1,0 +1,234 @@
+"""Certified payments: what was asked for, the search, and the payments played back.
+
+The search (:mod:`.search`) works with profiles; here its answer becomes payments whose equilibrium is computed by the
+followers' own solver and compared with the profile that was meant.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import InfeasibleError, InputError, NoEquilibriumError
+from ...followers import enumerate_equilibria, find_equilibrium
+from ...model import Array, GameModel, Limits, Objective, frozen
+from ...results import Equilibrium, Solution, Status, Uniqueness
+from ..homogeneous import buy_data
+from ..progress import reporting
+from .candidates import Candidate
+from .search import search
+
+__all__ = ["certified"]
+
+#: Up to this many remaining clients all equilibria of the returned payments are enumerated.
+ENUMERATE_UP_TO = 300
+
+
+def certified(
+    game: GameModel,
+    budget: float,
+    *,
+    payment_weight: float = 0.0,
+    loss_weight: float = 1.0,
+    max_loss: float = np.inf,
+    min_total: float = 0.0,
+    min_samples: float = 0.0,
+    finite_sample: bool = False,
+    gap: float | None = None,
+    time_limit: float = 60.0,
+    max_nodes: int = 100_000,
+    robust: bool = False,
+    start: npt.ArrayLike | None = None,
+    progress: bool | None = None,
+    callback: Callable[[dict[str, Any]], None] | None = None,
+) -> Solution:
+    """Global optimum with a lower bound, by branch and bound over total participation and volunteers."""
+    goal = Objective(
+        budget=budget,
+        payment_weight=payment_weight,
+        loss_weight=loss_weight,
+        max_loss=max_loss,
+        min_total=_floor(game, min_total, min_samples),
+        finite_sample=finite_sample,
+    )
+    limits = Limits(
+        gap=Limits.default_gap(game.count) if gap is None else gap, time_limit=time_limit, max_nodes=max_nodes
+    )
+    if game.loss.weight * goal.loss_weight + goal.payment_weight == 0:
+        raise InputError(
+            "lambda_v", "and lambda_s are both 0: the server does not care, there is nothing to optimise"
+        )
+    if callback is not None and not callable(callback):
+        raise InputError("callback", "must be a function of one record", value=repr(callback))
+    given = _starting_profiles(game, start)
+    if game.is_homogeneous:
+        return buy_data(game, goal, limits)
+    with reporting("certified", progress, callback) as report:
+        return _optimise(game, goal, limits, bool(robust), given, report)
+
+
+def _floor(game: GameModel, min_total: float, min_samples: float) -> float:
+    """The least total participation, from a share or a number of samples; refused if the clients do not own it."""
+    samples = float(game.sizes.sum())
+    floor = max(
+        Objective(min_total=min_total).min_total, Objective(min_total=min_samples).min_total / samples
+    )
+    if floor > 1.0 + 1e-12:
+        name, value = ("min_total", min_total) if min_total > 1 else ("min_samples", min_samples)
+        raise InfeasibleError(
+            f"{name} = {value:g} is out of reach whatever the budget: the remaining clients own "
+            f"{samples:g} samples (total participation at most 1)"
+        )
+    return min(floor, 1.0)
+
+
+def _optimise(
+    game: GameModel,
+    goal: Objective,
+    limits: Limits,
+    robust: bool,
+    given: list[Array],
+    report: Callable[[dict[str, Any]], None] | None,
+) -> Solution:
+    """Search, play back, and say what was proved."""
+    began = time.perf_counter()
+    sought = replace(goal, budget=effective_budget(game, goal.budget))
+    unpaid = find_equilibrium(game, game.no_payments)
+    reference = unpaid.server_loss * goal.loss_weight or goal.payment_weight * game.full_participation_price
+    starts = [unpaid.participation, np.ones(game.count), *given]
+    if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
+        starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
+    run = search(
+        game,
+        sought,
+        gap=limits.gap * reference,
+        time_limit=max(limits.time_limit - (time.perf_counter() - began), 0.0),
+        max_nodes=limits.max_nodes,
+        starts=tuple(starts),
+        callback=report,
+    )
+    best, status, message = run.best, run.status, ""
+    if robust:
+        best, message = _most_robust(game, run.pool, best)
+    equilibrium, reproduced = play_back(game, best.payments, best.x)
+    if status is Status.CERTIFIED and run.best.value - run.bound > limits.gap * reference * (1 + 1e-9):
+        status = Status.GAP_OPEN
+    if not reproduced:
+        status, message = Status.FAILED, "the payments, played back, do not reproduce the participation"
+    return Solution(
+        game=game,
+        budget=goal.budget,
+        payments=frozen(best.payments),
+        equilibrium=equilibrium,
+        status=status,
+        method="certified",
+        objective=goal.value(game.loss_of(equilibrium.profile, goal.finite_sample), equilibrium.spend),
+        lower_bound=run.bound,
+        goal=goal,
+        limits=limits,
+        robust=robust,
+        shadow_price=run.shadow_price,
+        message=message,
+        nodes=run.nodes,
+        seconds=time.perf_counter() - began,
+        history=run.history,
+        certificate=run.certificate,
+    )
+
+
+def effective_budget(game: GameModel, budget: float) -> float:
+    """The budget, or infinity if it cannot bind: the cheapest payments never exceed the costs.
+
+    A budget of 1e300 would otherwise spoil the scaling of the cone programs.
+    """
+    return budget if budget < 1.01 * float(game.costs.sum()) else float("inf")
+
+
+def _starting_profiles(game: GameModel, start: npt.ArrayLike | None) -> list[Array]:
+    if start is None:
+        return []
+    try:
+        rows = np.atleast_2d(np.asarray(start, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InputError("start", "must be a participation profile or a list of them") from None
+    return [game.check_participation(row) for row in rows]
+
+
+def _cheapest_admissible(game: GameModel, objective: Objective, time_limit: float) -> Array:
+    """A profile that meets the floor and the loss cap for as little as possible, or an error that says what it takes."""
+    bill = replace(objective, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
+    everything = float(game.costs.sum())
+    half, most = 0.5 * time_limit, 10_000
+    run = search(
+        game, bill, gap=1e-3 * everything, time_limit=half, max_nodes=most, starts=(np.ones(game.count),)
+    )
+    if run.best.spend > objective.budget:
+        run = search(game, bill, gap=1e-7 * everything, time_limit=half, max_nodes=most, starts=(run.best.x,))
+    if run.bound > objective.budget:
+        wanted = (
+            [f"total participation of at least {objective.min_total:g}"] if objective.min_total > 0 else []
+        )
+        wanted += [f"a loss of at most {objective.max_loss:g}"] if np.isfinite(objective.max_loss) else []
+        raise InfeasibleError(
+            f"budget {objective.budget:g} is too small for {' and '.join(wanted)}: that takes at least {run.bound:.6g}"
+        )
+    return run.best.x
+
+
+def play_back(game: GameModel, payments: Array, x: Array) -> tuple[Equilibrium, bool]:
+    """The clients' equilibrium under the payments that is meant, and whether it reproduces x, its spend and its loss."""
+    meant = game.profile(x)
+    residual = game.residual(payments, x)
+    verdict = enumerate_equilibria(game, payments) if game.count <= ENUMERATE_UP_TO else None
+    try:
+        played = list(verdict) if verdict is not None else [find_equilibrium(game, payments, start=x)]
+    except NoEquilibriumError:
+        played = []
+    near = [eq for eq in played if np.abs(eq.profile.y - meant.y).max() <= 1e-7 * meant.total]
+    if near:
+        eq = min(near, key=lambda e: float(np.abs(e.participation - x).max()))
+        if eq.spend <= float(payments @ x) * (1.0 + 1e-10):
+            return eq, True
+    # On a face of equilibria the solver lands on some point of it; x is another one, as its own residual shows.
+    loss = game.server_loss(x)
+    same = any(
+        abs(eq.total - meant.total) <= 1e-6 * meant.total and abs(eq.server_loss - loss) <= 1e-6 * abs(loss)
+        for eq in played
+    )
+    unique, reason = Uniqueness.UNKNOWN, "too many clients to enumerate all equilibria"
+    if verdict is not None:
+        unique, reason = verdict.uniqueness, verdict.reason
+        if not near and same and unique is not Uniqueness.CONTINUUM:
+            unique = Uniqueness.CONTINUUM
+            reason = "up to rounding, a face of equilibria shares this total and this mixture embedding"
+    itself = Equilibrium(
+        game=game,
+        payments=frozen(payments),
+        participation=frozen(x),
+        status=Status.CERTIFIED if residual <= 1e-9 else Status.FAILED,
+        uniqueness=unique,
+        reason=reason,
+        method="price",
+        regret=game.regret(payments, x),
+        residual=residual,
+    )
+    return itself, residual <= 1e-9 and (bool(near) or same or unique is Uniqueness.CONTINUUM)
+
+
+def _most_robust(game: GameModel, pool: tuple[Candidate, ...], best: Candidate) -> tuple[Candidate, str]:
+    """Among the profiles met by the search, the one whose worst equilibrium is best; ties go to a unique one."""
+    ranked = []
+    for candidate in sorted(pool, key=lambda c: c.value)[:25]:
+        verdict = enumerate_equilibria(game, candidate.payments)
+        worst = max([candidate.value, *(candidate.value + e.server_loss - candidate.loss for e in verdict)])
+        ranked.append((worst, verdict.uniqueness is not Uniqueness.UNIQUE, candidate))
+    worst, several, chosen = min(ranked, key=lambda r: (r[0], r[1]))
+    if chosen is best:
+        return best, "the optimal payments are also the most robust ones found"
+    word = "has several equilibria, the worst of which" if several else "has one equilibrium, which"
+    return chosen, f"robust choice: {word} is worth {worst:.6g} (optimistic optimum {best.value:.6g})"

@@ -1,0 +1,81 @@
+"""Payments for a budget by any mechanism: look it up, check what was asked of it, wrap what it returns."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..followers import find_equilibrium
+from ..model import GameModel, Objective
+from ..results import Solution, Status
+from .mechanisms import Proposal, Registered, mechanism
+
+__all__ = ["solve"]
+
+#: Spend above the budget by no more than this is rounding: the budget is met to the last digits of a sum of payments.
+ROUNDING = 1e-9
+
+
+def solve(game: GameModel, budget: float | None, method: str, options: dict[str, Any]) -> Solution:
+    """Run the mechanism called ``method``; options that it does not know are refused before anything is computed."""
+    limit = _limit(budget)
+    chosen = mechanism(method)
+    _refuse_unknown(chosen, options)
+    if chosen.needs_budget and not np.isfinite(limit):
+        raise InputError("budget", f'method "{method}" needs a budget', value=budget)
+    began = time.perf_counter()
+    answer = chosen.run(game, limit, **options)
+    if isinstance(answer, Solution):
+        return answer
+    if not isinstance(answer, Proposal):
+        answer = Proposal(find_equilibrium(game, game.check_payments(answer)))
+    return _solution(game, limit, method, options, answer, time.perf_counter() - began)
+
+
+def _solution(
+    game: GameModel, budget: float, method: str, options: dict[str, Any], answer: Proposal, seconds: float
+) -> Solution:
+    eq, status, message = answer.equilibrium, answer.status, answer.message
+    if eq.spend > budget * (1.0 + ROUNDING):
+        status = Status.FAILED
+        message = f"the payments spend {eq.spend:.9g}, more than the budget {budget:.9g}"
+    return Solution(
+        game=game,
+        budget=budget,
+        payments=eq.payments,
+        equilibrium=eq,
+        status=status,
+        method=method,
+        objective=eq.server_loss,
+        lower_bound=-np.inf,
+        goal=Objective(budget=budget),
+        own_options=dict(options),
+        message=message,
+        nodes=len(answer.history),
+        seconds=seconds,
+        history=answer.history,
+    )
+
+
+def _refuse_unknown(chosen: Registered, options: dict[str, Any]) -> None:
+    unknown = sorted(set(options) - chosen.options)
+    if unknown:
+        known = ", ".join(sorted(chosen.options)) or "none"
+        raise InputError(unknown[0], f'is not an option of method "{chosen.name}"; those are {known}')
+
+
+def _limit(budget: float | None) -> float:
+    if budget is None:
+        return float("inf")
+    if isinstance(budget, (bool, str)):
+        raise InputError("budget", "must be a number or None", value=repr(budget))
+    try:
+        value = float(budget)
+    except (TypeError, ValueError):
+        raise InputError("budget", "must be a number or None", value=repr(budget)) from None
+    if np.isnan(value) or value < 0:
+        raise InputError("budget", "must not be negative or NaN", value=value)
+    return value

@@ -1,0 +1,153 @@
+"""Mechanisms: what turns a game and a budget into payments, known by name everywhere.
+
+A mechanism is a callable ``(game, budget, *, its own options) -> payments``. It may return a bare payment vector, a
+:class:`Proposal` (payments with their equilibrium and what happened on the way) or a complete
+:class:`~stackfu.Solution`. Its keyword-only parameters are its options; ``solve`` refuses any other. Once registered,
+``game.solve(method=name)``, the command line, the lab and the Flower application know it by the same name.
+
+>>> import numpy as np, stackfu as sf
+>>> from stackfu.leader import mechanisms
+>>> def at_cost(game, budget, *, share=1.0):
+...     "Pay everybody a share of its cost, as far as the budget goes."
+...     return game.costs * min(share, budget / game.costs.sum())
+>>> sf.register_mechanism("at-cost", at_cost)
+>>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1, 1, 2], costs=[1.0, 1.0, 2.0])
+>>> game.solve(1.0, method="at-cost", share=0.5).status.name
+'CONVERGED'
+>>> mechanisms.forget("at-cost")
+
+Packages announce mechanisms of their own through the entry point group ``stackfu.mechanisms``; modules named in the environment
+variable ``STACKFU_MECHANISMS`` (comma separated) are imported before the first look-up, so that the command line knows what they
+register.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+from ..errors import InputError
+from ..model import Array, GameModel
+from ..results import Equilibrium, Solution, Status
+
+__all__ = [
+    "Mechanism",
+    "Proposal",
+    "Registered",
+    "forget",
+    "mechanism",
+    "mechanism_names",
+    "register_mechanism",
+]
+
+
+class Mechanism(Protocol):
+    """``mechanism(game, budget, **options)``; keyword-only parameters are the options it knows."""
+
+    def __call__(self, game: GameModel, budget: float, **options: Any) -> Solution | Proposal | Array:
+        """Payments for a budget."""
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """Payments with the equilibrium they are meant to lead to, how the mechanism ended, and its history."""
+
+    equilibrium: Equilibrium
+    status: Status = Status.CONVERGED
+    message: str = ""
+    history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A mechanism under its name, with the options it knows."""
+
+    name: str
+    run: Any
+    options: frozenset[str]
+    needs_budget: bool = True
+
+    @property
+    def summary(self) -> str:
+        """First line of the mechanism's docstring."""
+        return (inspect.getdoc(self.run) or self.name).splitlines()[0]
+
+
+_REGISTRY: dict[str, Registered] = {}
+#: Mechanisms of the library itself by their address, ``module:function``, imported when they are first asked for.
+_ANNOUNCED: dict[str, tuple[str, bool]] = {}
+_looked_around = False
+
+
+def announce(name: str, address: str, *, needs_budget: bool = True) -> None:
+    """Make a mechanism of the library known by its address, without importing it; its name cannot be taken by others."""
+    _ANNOUNCED[name] = (address, needs_budget)
+
+
+def register_mechanism(
+    name: str, mechanism: Any, *, needs_budget: bool = True, replace: bool = False
+) -> None:
+    """Make a mechanism known under a name; ``needs_budget=False`` if it also works without a limit."""
+    if not isinstance(name, str) or not name or any(c.isspace() for c in name):
+        raise InputError("name", "must be a word", value=repr(name))
+    if not callable(mechanism):
+        raise InputError("mechanism", "must be a function of a game and a budget", value=repr(mechanism))
+    if name in _ANNOUNCED or (name in _REGISTRY and not replace):
+        raise InputError("name", "is taken", value=name)
+    _REGISTRY[name] = _read(name, mechanism, needs_budget)
+
+
+def forget(name: str) -> None:
+    """Remove a mechanism that was registered; the library's own stay."""
+    if name not in _ANNOUNCED:
+        _REGISTRY.pop(name, None)
+
+
+def mechanism(name: str) -> Registered:
+    """The mechanism with this name, or an error that lists the names there are."""
+    if not isinstance(name, str):
+        raise InputError("method", "must be the name of a mechanism", value=repr(name))
+    if name in _ANNOUNCED and name not in _REGISTRY:
+        address, needs_budget = _ANNOUNCED[name]
+        module, function = address.split(":")
+        _REGISTRY[name] = _read(name, getattr(import_module(module), function), needs_budget)
+    if name not in _REGISTRY:
+        _look_around()
+    if name not in _REGISTRY:
+        known = ", ".join(f'"{other}"' for other in mechanism_names())
+        raise InputError("method", f"must be one of {known}", value=repr(name))
+    return _REGISTRY[name]
+
+
+def mechanism_names() -> tuple[str, ...]:
+    """Every name that ``solve(method=...)`` knows, the library's own first."""
+    _look_around()
+    return (*_ANNOUNCED, *sorted(set(_REGISTRY) - set(_ANNOUNCED)))
+
+
+def _look_around() -> None:
+    """Load, once, what packages and the environment announce."""
+    global _looked_around
+    if _looked_around:
+        return
+    _looked_around = True
+    for module in filter(
+        None, (word.strip() for word in os.environ.get("STACKFU_MECHANISMS", "").split(","))
+    ):
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise InputError("STACKFU_MECHANISMS", f"cannot be imported ({error})", value=module) from error
+    for point in entry_points(group="stackfu.mechanisms"):
+        if point.name not in _REGISTRY and point.name not in _ANNOUNCED:
+            register_mechanism(point.name, point.load())
+
+
+def _read(name: str, run: Any, needs_budget: bool) -> Registered:
+    parameters = inspect.signature(run).parameters.values()
+    options = frozenset(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
+    return Registered(name, run, options, needs_budget)

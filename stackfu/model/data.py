@@ -1,0 +1,400 @@
+"""What a game is made of, checked.
+
+A server has lost the clients in ``removed`` and must rebuild its model from the clients that remain. Remaining client k owns
+the share ``alpha_k = n_k / n_N`` of the remaining data and takes part fully at cost ``c_k``. Every argument is checked here, before
+anything is computed; an error names the argument, the client and the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..embedding import MeanEmbeddings
+from ..errors import InputError
+from .geometry import Array, FeatureGeometry, Geometry, GramGeometry, frozen
+from .losses import ServerLoss
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["GameData"]
+
+#: Where the rounding error of squared distances is this part of the largest one, clients cannot be told apart: a Gram matrix
+#: of clients that coincide shows distances of one to four rounding errors, so the ratio lies between 1/4 and 1 (or is infinite).
+INDISTINGUISHABLE = 0.2
+
+
+class GameData:
+    """The data of a game. Immutable; every per-client array follows the order of :attr:`remaining`."""
+
+    __slots__ = (
+        "__dict__",
+        "_alpha",
+        "_costs",
+        "_embeddings",
+        "_geometry",
+        "_kappa",
+        "_loss",
+        "_remaining",
+        "_removed",
+        "_sizes",
+        "_weights",
+    )
+
+    def __init__(
+        self,
+        embeddings: MeanEmbeddings,
+        sizes: npt.ArrayLike,
+        removed: Iterable[int] = (),
+        *,
+        costs: npt.ArrayLike | None = None,
+        cost_scale: float = 10.0,
+        lambda_v: float = 1.0,
+        lambda_s: float = 1.0,
+        lambda_q: float = 1.0,
+        loss_constant: float = 1.0,
+        server_loss: ServerLoss | None = None,
+    ) -> None:
+        if not isinstance(embeddings, MeanEmbeddings):
+            raise InputError("embeddings", "must be MeanEmbeddings", value=type(embeddings).__name__)
+        count = len(embeddings)
+        all_sizes = vector(sizes, "sizes", count, "embeddings has {} clients")
+        _require_positive(all_sizes, "sizes", range(count))
+        gone = _client_numbers(removed, count)
+        keep = np.setdiff1d(np.arange(count), np.array(gone, dtype=np.intp))
+        if len(keep) == 0:
+            raise InputError("removed", "nobody is left", value=gone)
+        if len(keep) == 1:
+            raise InputError(
+                "removed",
+                f"only client {keep[0]} is left; a game needs at least two remaining clients",
+                value=gone,
+            )
+        weights = {
+            "lambda_v": (_number(lambda_v, "lambda_v"), 0.0),
+            "lambda_s": (_number(lambda_s, "lambda_s"), 0.0),
+            "lambda_q": (_number(lambda_q, "lambda_q"), None),
+            "loss_constant": (_number(loss_constant, "loss_constant"), None),
+        }
+        for name, (value, floor) in weights.items():
+            if value < 0 or (floor is None and value == 0):
+                raise InputError(
+                    name, "must be positive" if floor is None else "must not be negative", value=value
+                )
+        if not np.isfinite(_quiet_sum(all_sizes)):
+            raise InputError("sizes", "are too large: their sum is not a number", value=all_sizes.max())
+        sizes_left = all_sizes[keep]
+        alpha = sizes_left / sizes_left.sum()
+        if costs is None:
+            scale = _number(cost_scale, "cost_scale")
+            if scale <= 0:
+                raise InputError("cost_scale", "must be positive", value=scale)
+            cost = scale * sizes_left / all_sizes.sum()
+        else:
+            cost = vector(costs, "costs", len(keep), "{} clients remain")
+            _require_positive(cost, "costs", keep)
+
+        with np.errstate(over="ignore", divide="ignore", under="ignore", invalid="ignore"):
+            reluctance = cost / (2.0 * weights["lambda_q"][0] * weights["loss_constant"][0] * alpha)
+        if not np.isfinite(reluctance).all():
+            k = int(np.argmin(np.isfinite(reluctance)))
+            raise InputError(
+                "costs",
+                "are too large beside lambda_q * loss_constant: the ratio is not a number",
+                client=int(keep[k]),
+                value=cost[k],
+            )
+
+        if server_loss is None:
+            constant = weights["loss_constant"][0]
+            loss = ServerLoss.of_paper(weights["lambda_v"][0] * constant, weights["lambda_s"][0] * constant)
+        else:
+            loss = _own_loss(server_loss, weights["lambda_v"][0], weights["lambda_s"][0], embeddings)
+        self._embeddings = embeddings
+        self._loss = loss
+        self._sizes = frozen(all_sizes)
+        self._removed = gone
+        self._remaining = keep
+        self._remaining.setflags(write=False)
+        self._alpha = frozen(alpha)
+        self._costs = frozen(cost)
+        self._kappa = frozen(cost / alpha)
+        self._weights = {name: value for name, (value, _) in weights.items()}
+        original_weights = all_sizes / all_sizes.sum()
+        features = embeddings.features
+        if features is not None and features.shape[1] < len(keep):
+            self._geometry: Geometry = FeatureGeometry(features, keep, self._alpha, original_weights)
+        elif features is not None:
+            self._geometry = GramGeometry.of_features(features, keep, self._alpha, original_weights)
+        else:
+            # the embeddings know 1 - G better than G where clients are nearly alike; centring ignores the constant
+            self._geometry = GramGeometry(-embeddings._best, keep, self._alpha, original_weights)
+
+    # ---------------------------------------------------------------- data
+
+    @property
+    def embeddings(self) -> MeanEmbeddings:
+        """Mean embeddings of all original clients."""
+        return self._embeddings
+
+    @property
+    def geometry(self) -> Geometry:
+        """Distances between mixtures of the remaining clients, see :mod:`stackfu.model.geometry`."""
+        return self._geometry
+
+    @property
+    def removed(self) -> tuple[int, ...]:
+        """Numbers of the removed clients, ascending."""
+        return self._removed
+
+    @property
+    def remaining(self) -> npt.NDArray[np.intp]:
+        """Numbers of the remaining clients, ascending; every per-client array follows this order."""
+        return self._remaining
+
+    @property
+    def count(self) -> int:
+        """N, the number of remaining clients."""
+        return len(self._remaining)
+
+    @property
+    def sizes(self) -> Array:
+        """Amounts of data of the remaining clients."""
+        return frozen(self._sizes[self._remaining])
+
+    @property
+    def all_sizes(self) -> Array:
+        """Amounts of data of all original clients."""
+        return self._sizes
+
+    @property
+    def alpha(self) -> Array:
+        """``alpha_k = n_k / n_N``, shares of the remaining data."""
+        return self._alpha
+
+    @property
+    def costs(self) -> Array:
+        """``c_k``, cost of full participation."""
+        return self._costs
+
+    @property
+    def kappa(self) -> Array:
+        """``kappa_k = c_k / alpha_k``, cost per share of the remaining data."""
+        return self._kappa
+
+    @property
+    def lambda_v(self) -> float:
+        """Weight of unlearning effectiveness."""
+        return self._weights["lambda_v"]
+
+    @property
+    def lambda_s(self) -> float:
+        """Weight of global stability."""
+        return self._weights["lambda_s"]
+
+    @property
+    def lambda_q(self) -> float:
+        """Weight of a client's own performance change."""
+        return self._weights["lambda_q"]
+
+    @property
+    def loss_constant(self) -> float:
+        """C, loss per squared embedding distance."""
+        return self._weights["loss_constant"]
+
+    @property
+    def loss(self) -> ServerLoss:
+        """The server's loss as a value: targets, weights, sampling term; see :mod:`stackfu.model.losses`."""
+        return self._loss
+
+    @property
+    def has_paper_loss(self) -> bool:
+        """Whether the loss is the paper's with the weights ``lam_v`` and ``lam_s``, not a user's own."""
+        return self._loss == ServerLoss.of_paper(self.lam_v, self.lam_s)
+
+    @cached_property
+    def loss_centre(self) -> tuple[float, Array, float]:
+        """The loss around ``mu_N`` as ``weight (||m||^2 - 2 pull . z + square)``: its weight, pull and square.
+
+        ``pull_k = <mu_k - mu_N, t - mu_N>`` with the weighted mean t of the targets, ``square`` their mean squared distance.
+        """
+        weight = self._loss.weight
+        if weight == 0.0:
+            return 0.0, frozen(np.zeros(self.count)), 0.0
+        shares = np.array(self._loss.weights) / weight
+        pulls, squares = zip(*(self._geometry.target(t) for t in self._loss.targets), strict=True)
+        return weight, frozen(shares @ np.array(pulls)), float(shares @ np.array(squares))
+
+    @property
+    def lam(self) -> float:
+        """``lam = lambda_q C``."""
+        return self.lambda_q * self.loss_constant
+
+    @property
+    def lam_v(self) -> float:
+        """``lam_v = lambda_v C``."""
+        return self.lambda_v * self.loss_constant
+
+    @property
+    def lam_s(self) -> float:
+        """``lam_s = lambda_s C``."""
+        return self.lambda_s * self.loss_constant
+
+    @property
+    def diameter(self) -> float:
+        """Largest distance between two remaining clients (for very many, to their mean)."""
+        return float(np.sqrt(self._geometry.scale))
+
+    @cached_property
+    def heterogeneity(self) -> Array:
+        """``||mu_k - mu_R||``, distance of every remaining client to the removed clients' joint data."""
+        if not self._removed:
+            return frozen(np.full(self.count, np.nan))
+        gone = np.array(self._removed)
+        share = self._sizes[gone] / self._sizes[gone].sum()
+        if isinstance(self._geometry, FeatureGeometry):
+            centre = share @ np.asarray(self._geometry.features[gone], dtype=np.float64)
+            return frozen(np.sqrt(self._geometry.squared_distances(centre)))
+        gram = self._embeddings.gram
+        inner = gram[np.ix_(self._remaining, gone)] @ share
+        square = share @ gram[np.ix_(gone, gone)] @ share
+        return frozen(np.sqrt(np.maximum(np.diag(gram)[self._remaining] - 2.0 * inner + square, 0.0)))
+
+    @property
+    def rounding(self) -> float:
+        """Rounding error of squared distances relative to the largest one between clients."""
+        return self._geometry.rounding
+
+    @cached_property
+    def is_homogeneous(self) -> bool:
+        """Whether all remaining clients have the same embedding, so that drift does not matter to anyone."""
+        return self.rounding >= INDISTINGUISHABLE
+
+    def replace(self, **changes: Any) -> Self:
+        """A game that differs in the named constructor arguments.
+
+        Unless ``costs`` is given, the costs are kept when the clients that remain do not change.
+        """
+        kept: dict[str, Any] = {
+            "embeddings": self._embeddings,
+            "sizes": self._sizes,
+            "removed": self._removed,
+            "costs": self._costs,
+            **self._weights,
+        }
+        if not self.has_paper_loss:
+            kept["server_loss"] = self._loss
+        unknown = changes.keys() - kept.keys() - {"cost_scale", "server_loss"}
+        if unknown:
+            known = ", ".join(dict.fromkeys([*kept, "cost_scale", "server_loss"]))
+            raise InputError(min(unknown), f"is not an argument of a game; those are {known}")
+        if {"sizes", "removed", "embeddings", "cost_scale"} & changes.keys() and "costs" not in changes:
+            del kept["costs"]
+        return type(self)(**{**kept, **changes})
+
+    # ---------------------------------------------------------------- identity
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name.startswith("_") and not hasattr(self, name):
+            object.__setattr__(self, name, value)
+            return
+        raise AttributeError(
+            f"a {type(self).__name__} is immutable; use replace({name}=...) to get another one"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GameData):
+            return NotImplemented
+        return (
+            self._removed == other._removed
+            and self._weights == other._weights
+            and self._loss == other._loss
+            and np.array_equal(self._sizes, other._sizes)
+            and np.array_equal(self._costs, other._costs)
+            and self._embeddings == other._embeddings
+        )
+
+    def __hash__(self) -> int:
+        return hash(
+            (self._removed, tuple(self._weights.values()), self._sizes.tobytes(), self._costs.tobytes())
+        )
+
+    def __repr__(self) -> str:
+        shown = self._removed if len(self._removed) <= 6 else f"{len(self._removed)} of them"
+        return (
+            f"{type(self).__name__}({len(self._sizes)} clients, removed {shown}, {self.count} remaining, "
+            f"largest share {self._alpha.max():.0%}, diameter {self.diameter:.3g})"
+        )
+
+
+# -------------------------------------------------------------------- validation
+
+
+def _number(value: object, name: str) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InputError(name, "must be a number", value=repr(value)) from None
+    if not np.isfinite(number):
+        raise InputError(name, "must be finite", value=number)
+    return number
+
+
+def _quiet_sum(values: Array) -> float:
+    with np.errstate(over="ignore"):
+        return float(values.sum())
+
+
+def vector(values: npt.ArrayLike, name: str, count: int, why: str) -> Array:
+    """A finite float64 vector of the right length, or an error naming the entry."""
+    try:
+        vector = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(name, "must be a sequence of numbers", value=repr(values)) from None
+    if vector.ndim != 1 or len(vector) != count:
+        raise InputError(name, f"needs {count} numbers ({why.format(count)}), got shape {vector.shape}")
+    if not np.isfinite(vector).all():
+        bad = np.flatnonzero(~np.isfinite(vector))
+        raise InputError(name, f"entry {bad[0]} must be finite", value=vector[bad[0]])
+    return vector
+
+
+def _require_positive(values: Array, name: str, clients: Sequence[int] | npt.NDArray[np.intp]) -> None:
+    bad = np.flatnonzero(values <= 0)
+    if len(bad):
+        raise InputError(name, "must be positive", client=int(clients[bad[0]]), value=values[bad[0]])
+
+
+def _client_numbers(removed: Iterable[int], count: int) -> tuple[int, ...]:
+    if isinstance(removed, (int, np.integer)):
+        removed = [int(removed)]
+    if not isinstance(removed, Iterable):
+        raise InputError("removed", "must hold client numbers", value=repr(removed))
+    numbers = list(removed)
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+            raise InputError("removed", "must hold client numbers", value=repr(number))
+        if not 0 <= number < count:
+            raise InputError(
+                "removed", f"there is no such client; the clients are 0 to {count - 1}", value=number
+            )
+    if len(set(numbers)) != len(numbers):
+        raise InputError("removed", "names a client twice", value=tuple(int(k) for k in numbers))
+    return tuple(sorted(int(k) for k in numbers))
+
+
+def _own_loss(loss: object, lambda_v: float, lambda_s: float, embeddings: MeanEmbeddings) -> ServerLoss:
+    """A user's own loss, if it fits the game."""
+    if not isinstance(loss, ServerLoss):
+        raise InputError("server_loss", "must be a ServerLoss", value=type(loss).__name__)
+    if (lambda_v, lambda_s) != (1.0, 1.0):
+        name, value = ("lambda_v", lambda_v) if lambda_v != 1.0 else ("lambda_s", lambda_s)
+        raise InputError(name, "weighs the paper's loss; server_loss has its own weights", value=value)
+    features = embeddings.features
+    loss.check(len(embeddings), None if features is None else features.shape[1])
+    return loss

@@ -1,0 +1,279 @@
+"""The model behind one object: a game's data and its formulas, with arguments checked.
+
+    U_k(x) = p_k x_k - c_k x_k - lam d_k^2,                          lam = lambda_q C
+    u_server(x) = lam_v ||m - mu_N||^2 + lam_s ||m - mu_O||^2,       lam_v = lambda_v C,  lam_s = lambda_s C
+
+with the embedding ``m`` of the data used (:mod:`stackfu.model.profile`). In those variables client k's utility has slope
+
+    d U_k / d y_k = (2 lam / S) g_k,     g_k = d_k^2 - S w_k,     w_k = (c_k - p_k) / (2 lam alpha_k)
+
+so ``y != 0`` is an equilibrium iff ``g_k <= 0`` where ``y_k = 0``, ``g_k = 0`` where ``0 < y_k < alpha_k`` and
+``g_k >= 0`` where ``y_k = alpha_k``. Nothing here iterates and nothing here knows a solver: those live in
+:mod:`stackfu.followers` and :mod:`stackfu.leader`, and :class:`stackfu.StackelbergGame` puts them behind methods.
+"""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from .data import GameData, vector
+from .geometry import Array, GramGeometry, frozen
+from .price import cheapest_payments
+from .profile import Profile
+from .responses import best_responses, inclinations, regrets, violation
+
+__all__ = ["GameModel"]
+
+
+class GameModel(GameData):
+    """Data and formulas of a game. Solvers and judges read these, so a subclass cannot redefine them."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for name in vars(cls):
+            if not name.startswith("_") and name in _FORMULAS:
+                raise TypeError(
+                    f"{cls.__name__}.{name}: the solvers read the game's data, not this method, so another {name} would get "
+                    "answers to a different problem; pass server_loss=ServerLoss(...) for an objective of your own"
+                )
+
+    # ---------------------------------------------------------------- profiles and payments
+
+    def profile(self, participation: npt.ArrayLike) -> Profile:
+        """The variables y, S, z, m of a participation profile; refuses the empty one."""
+        x = self.check_participation(participation)
+        y = self._alpha * x
+        total = float(y.sum())
+        if total <= 0.0:
+            raise InputError(
+                "participation", "nobody takes part; the mixture of nobody's data is undefined", value="0"
+            )
+        z = y / total
+        return Profile(x, y, total, z, self._geometry.mixture(z))
+
+    def check_participation(self, participation: npt.ArrayLike) -> Array:
+        """A read-only copy of a participation vector, or an error naming the client."""
+        x = vector(participation, "participation", self.count, "{} clients remain")
+        if x.min() < 0 or x.max() > 1:
+            k = np.flatnonzero((x < 0) | (x > 1))[0]
+            raise InputError(
+                "participation", "must lie in [0, 1]", client=int(self._remaining[k]), value=x[k]
+            )
+        return frozen(x)
+
+    def check_payments(self, payments: npt.ArrayLike | None) -> Array:
+        """A read-only copy of a payment vector (None: all zero), or an error naming the client."""
+        if payments is None:
+            return self.no_payments
+        p = vector(payments, "payments", self.count, "{} clients remain")
+        if p.min() < 0:
+            k = np.flatnonzero(p < 0)[0]
+            raise InputError("payments", "must not be negative", client=int(self._remaining[k]), value=p[k])
+        return frozen(p)
+
+    @cached_property
+    def no_payments(self) -> Array:
+        """The payment vector that offers nothing to anybody."""
+        return frozen(np.zeros(self.count))
+
+    # ---------------------------------------------------------------- the model's formulas
+
+    def reluctance(self, payments: npt.ArrayLike | None = None) -> Array:
+        """``w_k = (c_k - p_k) / (2 lam alpha_k)``: net cost in units of squared distance."""
+        return self.reluctance_under(self.check_payments(payments))
+
+    def reluctance_under(self, checked: Array) -> Array:
+        """:meth:`reluctance` for payments that :meth:`check_payments` has seen."""
+        return (self._costs - checked) / self._drift_weight
+
+    @cached_property
+    def _drift_weight(self) -> Array:
+        return 2.0 * self.lam * self._alpha
+
+    def inclination(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
+        """``g_k = d_k^2 - S w_k``: positive where a client would rather take part more."""
+        return inclinations(self.reluctance(payments), self.profile(participation))
+
+    def client_impacts(self, participation: npt.ArrayLike) -> Array:
+        """``u_k = lam d_k^2``, the drift each client suffers."""
+        return self.lam * self.profile(participation).to_clients
+
+    def client_utilities(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
+        """``U_k = (p_k - c_k) x_k - lam d_k^2``."""
+        profile = self.profile(participation)
+        return (self.check_payments(payments) - self._costs) * profile.x - self.lam * profile.to_clients
+
+    def server_loss(self, participation: npt.ArrayLike) -> float:
+        """The loss of :attr:`loss`; the paper's is ``u_server = lam_v ||m - mu_N||^2 + lam_s ||m - mu_O||^2``."""
+        return self.loss_of(self.profile(participation))
+
+    def loss_of(self, profile: Profile, sampling: bool = False) -> float:
+        """:meth:`server_loss` of a profile, with the sampling term if asked for or part of the loss."""
+        if self._loss.is_of_paper:
+            lam_v, lam_s = self._loss.weights
+            value = lam_v * profile.distances.to_remaining + lam_s * profile.distances.to_original
+        else:
+            value = sum(
+                weight * self._geometry.to_target(profile.mixture, profile.distances, target)
+                for weight, target in zip(self._loss.weights, self._loss.targets, strict=True)
+            )
+        return value + self._sampling_penalty(profile) if sampling or self._loss.sampling else value
+
+    def server_utility(self, payments: npt.ArrayLike, participation: npt.ArrayLike) -> float:
+        """``U_sr = -u_server - p . x``."""
+        spend = float(self.check_payments(payments) @ self.check_participation(participation))
+        return -self.server_loss(participation) - spend
+
+    def effectiveness_bound(self, participation: npt.ArrayLike) -> float:
+        """Bound on V, the loss against complete retraining: ``C ||m - mu_N||^2``."""
+        return self.loss_constant * self.profile(participation).distances.to_remaining
+
+    def stability_bound(self, participation: npt.ArrayLike) -> float:
+        """Bound on S, the loss against the original model: ``C ||m - mu_O||^2``."""
+        return self.loss_constant * self.profile(participation).distances.to_original
+
+    def change_bounds(self, participation: npt.ArrayLike, gaps: npt.ArrayLike | None = None) -> Array:
+        """Bounds on Q_k, a client's own loss change: ``C d_k^2 + delta_k`` (``gaps`` are the delta_k, default 0)."""
+        bound = self.loss_constant * self.profile(participation).to_clients
+        return bound if gaps is None else bound + vector(gaps, "gaps", self.count, "{} clients remain")
+
+    def finite_sample_penalty(self, participation: npt.ArrayLike) -> float:
+        """``weight sum_k z_k (1 - ||mu_k||^2) / (n_N S)``: variance of the used samples' embedding.
+
+        ``u_server`` speaks of distributions and is blind to how many samples represent them; this term is what is
+        lost by representing the mixture with the ``n_N S`` samples that take part. ``weight`` is the sum of the loss's weights,
+        ``lam_v + lam_s`` for the paper's. It needs a kernel with ``k(a, a) = 1``.
+        """
+        return self._sampling_penalty(self.profile(participation))
+
+    def _sampling_penalty(self, profile: Profile) -> float:
+        samples = float(self._sizes[self._remaining].sum()) * profile.total
+        return self._loss.weight * float(profile.mixture @ self.sampling_noise) / samples
+
+    @cached_property
+    def sampling_noise(self) -> Array:
+        """``1 - ||mu_k||^2`` per remaining client: variance of one sample's embedding."""
+        norms = self._embeddings.squared_norms[self._remaining]
+        if np.any(norms > 1.0 + 1e-9):
+            k = int(np.argmax(norms))
+            raise InputError(
+                "embeddings",
+                "the finite-sample term needs a kernel with k(a, a) = 1, so squared norms of at most 1",
+                client=int(self._remaining[k]),
+                value=norms[k],
+            )
+        return frozen(np.maximum(1.0 - norms, 0.0))
+
+    def best_response(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
+        """Every client's best response to the others.
+
+        ``y_k = clip((q_k / w_k)^(1/3) - S0_k, 0, alpha_k)`` with ``q_k = ||sum_{i != k} y_i (mu_i - mu_k)||^2 = S^2 d_k^2``
+        where ``w_k > 0``; ``alpha_k`` where ``w_k < 0``, or ``w_k = 0`` and ``q_k > 0``; unchanged where the client is
+        indifferent (``w_k = 0 = q_k``). A client facing nobody gains by shrinking towards 0 but loses all at 0; its
+        entry is then 0.
+        """
+        profile = self.profile(participation)
+        return best_responses(self._alpha, self.reluctance(payments), profile) / self._alpha
+
+    def thresholds(self, participation: npt.ArrayLike) -> tuple[Array, Array]:
+        """Payments below which a client stays out, and above which it takes part fully, the others fixed.
+
+        ``p_low = c_k - 2 lam alpha_k q_k / S0_k^3`` and ``p_high = c_k - 2 lam alpha_k q_k / (S0_k + alpha_k)^3``.
+        """
+        profile = self.profile(participation)
+        rest = profile.others
+        phi = 2.0 * self.lam * self._alpha * profile.total**2 * profile.to_clients
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low = np.where(rest > 0, self._costs - phi / rest**3, self._costs)
+        high = np.where(rest > 0, self._costs - phi / (rest + self._alpha) ** 3, self._costs)
+        return low, high
+
+    def residual(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> float:
+        """Largest violation of the equilibrium conditions, relative to the largest squared distance."""
+        return self._residual(self.reluctance(payments), self.profile(participation))
+
+    def regrets(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
+        """What every client could gain by its best response, never negative."""
+        return self._regrets(self.reluctance(payments), self.profile(participation))
+
+    def regret(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> float:
+        """Largest gain any client has from deviating."""
+        return float(self.regrets(payments, participation).max())
+
+    def judge(
+        self, payments: npt.ArrayLike | None, participation: npt.ArrayLike | Profile
+    ) -> tuple[float, float]:
+        """Residual and regret of a profile, with one pass over the clients."""
+        w = self.reluctance(payments)
+        if isinstance(participation, Profile):
+            return self._residual(w, participation), float(self._regrets(w, participation).max())
+        x = self.check_participation(participation)
+        if not x.any():
+            raise InputError("participation", "nobody takes part", value="0")
+        return self.judge_checked(w, x)
+
+    def judge_checked(self, w: Array, x: Array) -> tuple[float, float]:
+        """:meth:`judge` for a reluctance and a participation that need no checking."""
+        if isinstance(self._geometry, GramGeometry):
+            violation, gain = _kernels().judge(self._geometry.gram, self._alpha, w, x)
+            return violation / (self._geometry.scale or 1.0), self.lam * gain
+        profile = self.profile(x)
+        return self._residual(w, profile), float(self._regrets(w, profile).max())
+
+    def _residual(self, w: Array, profile: Profile) -> float:
+        largest, scale = violation(w, profile), self._geometry.scale
+        return largest / scale if scale > 0 else largest
+
+    def _regrets(self, w: Array, profile: Profile) -> Array:
+        return regrets(self._alpha, w, self.lam, profile)
+
+    @property
+    def full_participation_price(self) -> float:
+        """Cheapest total payment under which everybody takes part fully, in closed form.
+
+        ``sum_k (c_k - 2 lam alpha_k ||mu_k - mu_N||^2)_+``
+        """
+        return float(self.payments_for(np.ones(self.count)).sum())
+
+    def payments_for(self, participation: npt.ArrayLike) -> Array:
+        """Cheapest payments that make a profile an equilibrium; see :mod:`stackfu.model.price`."""
+        return cheapest_payments(self, self.profile(participation))
+
+    def summary(self) -> dict[str, Any]:
+        """The game as plain values."""
+        return {
+            "clients": len(self.all_sizes),
+            "removed": list(self.removed),
+            "remaining": self.remaining,
+            "sizes": self.sizes,
+            "costs": self.costs,
+            "heterogeneity": self.heterogeneity,
+            "lambda_v": self.lambda_v,
+            "lambda_s": self.lambda_s,
+            "lambda_q": self.lambda_q,
+            "loss_constant": self.loss_constant,
+            "server_loss": repr(self.loss),
+            "diameter": self.diameter,
+            "full_participation_price": self.full_participation_price,
+        }
+
+
+#: Names that solvers and judges rely on.
+_FORMULAS = frozenset(
+    name for owner in (GameData, GameModel) for name in vars(owner) if not name.startswith("_")
+)
+
+
+@cache
+def _kernels() -> Any:
+    """The compiled passes, loaded when they are first needed."""
+    from . import _geometry_kernels
+
+    return _geometry_kernels

@@ -1,0 +1,94 @@
+"""What the server asks for, and how long it is willing to wait: two frozen values that solutions carry and files keep.
+
+minimise  loss_weight * loss + payment_weight * spend
+subject to  spend <= budget,  loss <= max_loss,  S >= min_total
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+
+__all__ = ["Limits", "Objective"]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised, and what must hold.
+
+    >>> Objective(budget=0.05, min_total=0.2)
+    Objective(budget=0.05, payment_weight=0.0, loss_weight=1.0, max_loss=inf, min_total=0.2, finite_sample=False)
+    """
+
+    #: Largest total payment ``p . x``; infinite for no limit.
+    budget: float = float("inf")
+    #: Weight of the spend in what is minimised.
+    payment_weight: float = 0.0
+    #: Weight of the server's loss in what is minimised.
+    loss_weight: float = 1.0
+    #: Largest server loss allowed.
+    max_loss: float = float("inf")
+    #: Least total participation S.
+    min_total: float = 0.0
+    #: Whether the loss counts the variance of the used samples' embedding.
+    finite_sample: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "payment_weight", "loss_weight", "max_loss", "min_total"):
+            object.__setattr__(self, name, _not_negative(name, getattr(self, name)))
+        for name in ("payment_weight", "loss_weight"):
+            if np.isinf(getattr(self, name)):
+                raise InputError(name, "must be finite", value=getattr(self, name))
+        object.__setattr__(self, "finite_sample", bool(self.finite_sample))
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether what is minimised is the server's loss itself, so that a bound of one is a bound of the other."""
+        return self.loss_weight == 1.0 and self.payment_weight == 0.0 and not self.finite_sample
+
+    def value(self, loss: float, spend: float) -> float:
+        """``loss_weight * loss + payment_weight * spend``."""
+        return self.loss_weight * loss + self.payment_weight * spend
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a search goes: the gap to close, relative to the loss without payments, seconds, and boxes."""
+
+    gap: float = 1e-6
+    time_limit: float = 60.0
+    max_nodes: int = 100_000
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gap", _not_negative("gap", self.gap))
+        object.__setattr__(self, "time_limit", _not_negative("time_limit", self.time_limit))
+        object.__setattr__(self, "max_nodes", int(min(_not_negative("max_nodes", self.max_nodes), 2**62)))
+
+    @staticmethod
+    def default_gap(count: int) -> float:
+        """The gap that is closed in a moment at this many clients."""
+        return 1e-6 if count <= 12 else 1e-5 if count <= 60 else 1e-3
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return asdict(self)
+
+
+def _not_negative(name: str, value: object) -> float:
+    if isinstance(value, (bool, str)):
+        raise InputError(name, "must be a number", value=repr(value))
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InputError(name, "must be a number", value=repr(value)) from None
+    if np.isnan(number) or number < 0:
+        raise InputError(name, "must not be negative or NaN", value=number)
+    return number

@@ -1,0 +1,209 @@
+"""What the follower solvers return: one equilibrium, or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+
+from ..errors import ConvergenceError
+from ..model import Array, GameModel, Profile
+from .facade import facade
+from .status import Status, Uniqueness
+from .verification import Verification
+
+__all__ = ["Equilibria", "Equilibrium", "Face"]
+
+
+@dataclass(frozen=True, eq=False)
+class Face:
+    """A polytope of equilibria that share total S and mean embedding m (or, rarely, only m as S varies).
+
+    ``clients`` are the client numbers whose participation is not pinned down; each may lie anywhere in
+    ``[lower, upper]`` as long as the others balance it; ``dimension`` is that of the polytope.
+    """
+
+    clients: tuple[int, ...]
+    lower: Array
+    upper: Array
+    dimension: int
+
+    def __str__(self) -> str:
+        spans = ", ".join(
+            f"x[{k}] in [{a:.4g}, {b:.4g}]"
+            for k, a, b in zip(self.clients, self.lower, self.upper, strict=True)
+        )
+        return f"{self.dimension}-dimensional face: {spans}"
+
+    def summary(self) -> dict[str, Any]:
+        """The face as plain values."""
+        return {
+            "clients": list(self.clients),
+            "lower": self.lower,
+            "upper": self.upper,
+            "dimension": self.dimension,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Equilibrium:
+    """A Nash equilibrium of the clients under given payments.
+
+    ``regret`` (largest gain of a client from deviating) and ``residual`` (largest violation of the equilibrium
+    conditions, relative to the largest squared distance between clients) are recomputed from the game at
+    ``participation``; they are not what the solver believed.
+    """
+
+    game: GameModel
+    payments: Array
+    participation: Array
+    status: Status
+    uniqueness: Uniqueness
+    reason: str
+    method: str
+    regret: float
+    residual: float
+    iterations: int = 0
+    seconds: float = 0.0
+    face: Face | None = None
+    history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The participation in the variables y, S, z, m."""
+        return self.game.profile(self.participation)
+
+    @property
+    def total(self) -> float:
+        """S, the share of the remaining data that takes part."""
+        return self.profile.total
+
+    @property
+    def mixture(self) -> Array:
+        """z, the mixture of clients in the data that takes part."""
+        return self.profile.mixture
+
+    @cached_property
+    def spend(self) -> float:
+        """What the server pays: ``p . x``."""
+        return float(self.payments @ self.participation)
+
+    @cached_property
+    def server_loss(self) -> float:
+        """``u_server`` at this equilibrium."""
+        return self.game.server_loss(self.participation)
+
+    @cached_property
+    def utilities(self) -> Array:
+        """Every client's utility ``U_k``."""
+        return self.game.client_utilities(self.payments, self.participation)
+
+    @cached_property
+    def diagnostics(self) -> Any:
+        """Contraction diagnostics at this point, see :mod:`stackfu.judging.diagnostics`."""
+        return facade(self.game).diagnose(self)
+
+    def verify(self, tolerance: float = 1e-9) -> Verification:
+        """Check independently that no client gains by deviating; see :mod:`stackfu.judging.equilibrium`."""
+        check: Verification = facade(self.game).verify(self, tolerance)
+        return check
+
+    def prove(self, precision: int = 256) -> Any:
+        """Prove in ball arithmetic that an exact equilibrium lies in a tiny box around this point."""
+        return facade(self.game).prove(self, precision)
+
+    def raise_for_status(self) -> Equilibrium:
+        """Return self, or raise :class:`~stackfu.errors.ConvergenceError` if this is not an answer."""
+        if not self.status.success:
+            raise ConvergenceError(f"{self.method}: {self.status.value} (residual {self.residual:.2e})")
+        return self
+
+    def stated(self) -> dict[str, Any]:
+        """Everything that cannot be recomputed from the game: what files keep."""
+        return {
+            "payments": self.payments,
+            "participation": self.participation,
+            "status": self.status.name,
+            "uniqueness": self.uniqueness.name,
+            "reason": self.reason,
+            "method": self.method,
+            "regret": self.regret,
+            "residual": self.residual,
+            "iterations": self.iterations,
+            "seconds": self.seconds,
+            "face": None if self.face is None else self.face.summary(),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The equilibrium as plain values: what is stated, and what follows from it."""
+        low, high = self.game.thresholds(self.participation)
+        return {
+            "remaining": self.game.remaining,
+            **self.stated(),
+            "total": self.total,
+            "mixture": self.mixture,
+            "utilities": self.utilities,
+            "thresholds": {"out_below": low, "full_above": high},
+            "server_loss": self.server_loss,
+            "spend": self.spend,
+        }
+
+    def save(self, path: Any) -> None:
+        """Write game, payments and point to a ``.json`` or ``.npz`` file, without loss."""
+        facade(self.game).save(path, self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Equilibrium({self.status.name}, {self.uniqueness.name}, S={self.total:.6g}, "
+            f"participants={int(np.count_nonzero(self.participation))}/{len(self.participation)}, "
+            f"regret={self.regret:.1e}, residual={self.residual:.1e})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Equilibria(Sequence[Equilibrium]):
+    """All equilibria under given payments, ordered by total participation.
+
+    ``complete`` says whether the argument that none is missing was checked along the whole path; ``pieces`` are the
+    pieces of the level function ``t(s)`` (see :mod:`stackfu.followers.path`).
+    """
+
+    game: GameModel
+    payments: Array
+    items: tuple[Equilibrium, ...]
+    uniqueness: Uniqueness
+    reason: str
+    complete: bool
+    pieces: Any = field(default=None, repr=False)
+    seconds: float = 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """All of them as plain values."""
+        return {
+            "remaining": self.game.remaining,
+            "payments": self.payments,
+            "uniqueness": self.uniqueness.name,
+            "reason": self.reason,
+            "complete": self.complete,
+            "equilibria": [eq.summary() for eq in self.items],
+        }
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Equilibrium: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Equilibrium]: ...
+    def __getitem__(self, index: int | slice) -> Equilibrium | Sequence[Equilibrium]:
+        return self.items[index]
+
+    def __iter__(self) -> Iterator[Equilibrium]:
+        return iter(self.items)
+
+    def __repr__(self) -> str:
+        totals = ", ".join(f"{e.total:.6g}" for e in self.items)
+        return f"Equilibria({self.uniqueness.name}, S=[{totals}], complete={self.complete})"

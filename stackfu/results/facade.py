@@ -1,0 +1,56 @@
+"""What results ask of their game beyond its formulas.
+
+Results are values: they hold their game and know no solver, judge or file format. Where a method such as
+:meth:`~stackfu.Equilibrium.verify` needs one, it asks the game, whose class :class:`stackfu.StackelbergGame` is the only place
+that faces upward.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, cast
+
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..model import GameModel
+
+__all__ = ["Facade", "facade"]
+
+
+class Facade(Protocol):
+    """A game with solvers and judges behind it."""
+
+    def equilibrium(self, payments: npt.ArrayLike | None = None) -> Any:
+        """One equilibrium under the payments."""
+
+    def equilibria(self, payments: npt.ArrayLike | None = None) -> Any:
+        """Every equilibrium under the payments."""
+
+    def dynamics(
+        self, payments: npt.ArrayLike | None = None, start: npt.ArrayLike | None = None, **options: Any
+    ) -> Any:
+        """Best responses round by round."""
+
+    def solve(self, budget: float | None = None, method: str = "certified", **options: Any) -> Any:
+        """Payments within a budget."""
+
+    def verify(self, result: Any, tolerance: float = 1e-9) -> Any:
+        """Judge a result."""
+
+    def prove(self, result: Any, precision: int = 256) -> Any:
+        """Prove a result."""
+
+    def diagnose(self, result: Any) -> Any:
+        """Diagnose a result."""
+
+    def save(self, path: Any, result: Any = None) -> None:
+        """Write a result."""
+
+
+def facade(game: GameModel) -> Facade:
+    """The game with its solvers and judges; refuses a bare model."""
+    if not hasattr(game, "solve"):
+        raise InputError(
+            "game", "is a bare model; results of a StackelbergGame can do this", value=repr(game)
+        )
+    return cast(Facade, game)

@@ -1,0 +1,164 @@
+"""What a mechanism returns: payments, what they lead to, and how good they provably are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConvergenceError
+from ..model import Array, GameModel, Limits, Objective
+from .certificate import LeaderCertificate
+from .equilibrium import Equilibria, Equilibrium
+from .facade import facade
+from .status import Status
+from .verification import Verification
+
+__all__ = ["Solution"]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Payments for a budget, what they lead to, and how good they provably are.
+
+    ``lower_bound`` holds for every payment vector within the budget (and the floor, if one was set); ``gap`` is
+    ``objective - lower_bound``. Methods that prove nothing have ``lower_bound = -inf``. ``goal`` is what was asked for,
+    ``objective`` the value it reaches here; ``limits`` is how far the search was allowed to go (certified only).
+    """
+
+    game: GameModel
+    budget: float
+    payments: Array
+    equilibrium: Equilibrium
+    status: Status
+    method: str
+    objective: float
+    lower_bound: float
+    goal: Objective
+    limits: Limits | None = None
+    robust: bool = False
+    shadow_price: float = float("nan")
+    own_options: dict[str, Any] = field(default_factory=dict)
+    message: str = ""
+    nodes: int = 0
+    seconds: float = 0.0
+    history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    #: What proves ``lower_bound``; see :mod:`stackfu.judging.bound`.
+    certificate: LeaderCertificate | None = field(default=None, repr=False)
+
+    @property
+    def participation(self) -> Array:
+        """x at the equilibrium these payments are meant to induce."""
+        return self.equilibrium.participation
+
+    @property
+    def spend(self) -> float:
+        """``p . x`` at that equilibrium."""
+        return self.equilibrium.spend
+
+    @property
+    def server_loss(self) -> float:
+        """``u_server`` at that equilibrium."""
+        return self.equilibrium.server_loss
+
+    @property
+    def gap(self) -> float:
+        """``objective - lower_bound``, never negative."""
+        return max(self.objective - self.lower_bound, 0.0)
+
+    @cached_property
+    def equilibria(self) -> Equilibria:
+        """Every equilibrium of these payments."""
+        found: Equilibria = facade(self.game).equilibria(self.payments)
+        return found
+
+    @cached_property
+    def optimistic(self) -> float:
+        """Least server loss over all equilibria of these payments."""
+        return min([self.server_loss, *(e.server_loss for e in self.equilibria)])
+
+    @cached_property
+    def pessimistic(self) -> float:
+        """Largest server loss over all equilibria of these payments."""
+        return max([self.server_loss, *(e.server_loss for e in self.equilibria)])
+
+    @property
+    def active(self) -> dict[str, tuple[int, ...]]:
+        """Client numbers by what binds them: out, partial, full, and volunteers (full, paid nothing)."""
+        x, who = self.participation, self.game.remaining
+        groups = {
+            "out": x == 0,
+            "partial": (x > 0) & (x < 1),
+            "full": (x == 1) & (self.payments > 0),
+            "volunteers": (x == 1) & (self.payments == 0),
+        }
+        return {name: tuple(int(k) for k in np.asarray(who)[mask]) for name, mask in groups.items()}
+
+    def raise_for_status(self) -> Solution:
+        """Return self, or raise if the solver does not stand behind it."""
+        if not self.status.success:
+            raise ConvergenceError(f"{self.method}: {self.status.value}. {self.message}".strip())
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What was asked for, by the names that ``solve`` knows."""
+        asked = {name: value for name, value in self.goal.to_dict().items() if name != "budget"}
+        gap = {} if self.limits is None else {"gap": self.limits.gap}
+        return {**asked, **gap, **({"robust": True} if self.robust else {}), **self.own_options}
+
+    @property
+    def proves(self) -> str:
+        """What the lower bound is a bound of: the server loss, or the objective if that is something else."""
+        return "server loss" if self.goal.is_loss else "objective"
+
+    def verify(self, tolerance: float = 1e-9) -> Verification:
+        """Recompute everything from the game: equilibrium, spend, loss, budget, and the certificate's arithmetic."""
+        check: Verification = facade(self.game).verify(self, tolerance)
+        return check
+
+    def stated(self) -> dict[str, Any]:
+        """Everything that cannot be recomputed from the game: what files keep."""
+        return {
+            "method": self.method,
+            "status": self.status.name,
+            "message": self.message,
+            "budget": self.budget,
+            "objective": self.objective,
+            "lower_bound": self.lower_bound,
+            "shadow_price": self.shadow_price,
+            "goal": self.goal.to_dict(),
+            "limits": None if self.limits is None else self.limits.to_dict(),
+            "robust": self.robust,
+            "own_options": dict(self.own_options),
+            "nodes": self.nodes,
+            "seconds": self.seconds,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The solution as plain values: what is stated, and what follows from it."""
+        return {
+            **self.stated(),
+            "options": self.options,
+            "proves": self.proves,
+            "spend": self.spend,
+            "server_loss": self.server_loss,
+            "gap": self.gap,
+            "remaining": self.game.remaining,
+            "payments": self.payments,
+            "equilibrium": self.equilibrium.summary(),
+        }
+
+    def save(self, path: Any) -> None:
+        """Write the solution with its game to a ``.json`` or ``.npz`` file, without loss."""
+        facade(self.game).save(path, self)
+
+    def __repr__(self) -> str:
+        # the bound is one on the objective, which is the server loss only if nothing else counts
+        stated = "" if self.objective == self.server_loss else f"objective={self.objective:.6g}, "
+        return (
+            f"Solution({self.method}, {self.status.name}, server_loss={self.server_loss:.6g}, {stated}"
+            f"lower_bound={self.lower_bound:.6g}, gap={self.gap:.1e}, spend={self.spend:.6g} of {self.budget:.6g})"
+        )

@@ -1,0 +1,32 @@
+"""The outcome of a check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Verification"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The outcome of recomputing a result from its game by other means than the solver's."""
+
+    passed: bool
+    residual: float
+    regret: float
+    tolerance: float
+    message: str
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def summary(self) -> dict[str, Any]:
+        """The outcome as plain values."""
+        return {
+            "passed": self.passed,
+            "message": self.message,
+            "residual": self.residual,
+            "regret": self.regret,
+            "tolerance": self.tolerance,
+        }

@@ -1,0 +1,151 @@
+"""The server's loss as a value: any weighted sum of squared distances, through the whole certified path."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from leader_games import random_game
+
+import stackfu as sf
+from stackfu.model.losses import Target
+
+
+def test_a_subclass_cannot_get_a_certificate_for_another_problem():
+    with pytest.raises(TypeError, match="server_loss"):
+
+        class Other(sf.StackelbergGame):
+            def server_loss(self, participation):
+                return 0.0
+
+    with pytest.raises(TypeError, match="alpha"):
+
+        class Another(sf.StackelbergGame):
+            alpha = None
+
+    class Named(sf.StackelbergGame):  # what is not a formula may be added
+        owner = "somebody"
+
+    game, _ = random_game(0, 4)
+    assert Named(game.embeddings, game.all_sizes, game.removed).owner == "somebody"
+    with pytest.raises(AttributeError, match="immutable"):
+        game.server_loss = lambda x: 0.0
+
+
+def points_and_game(seed, count=6, width=3, **options):
+    rng = np.random.default_rng(seed)
+    points, sizes = rng.normal(size=(count, width)), rng.integers(1, 9, size=count)
+    emb = sf.MeanEmbeddings.from_features(points)
+    return points, sf.StackelbergGame(emb, sizes, (0,), costs=rng.uniform(0.2, 3.0, count - 1), **options)
+
+
+@pytest.mark.parametrize("width", [2, 9])  # rows kept as rows, rows turned into inner products
+@pytest.mark.parametrize("seed", range(5))
+def test_value_is_the_sum_of_squared_distances(seed, width):
+    rng = np.random.default_rng(100 + seed)
+    mixtures = rng.dirichlet(np.ones(6), size=2)
+    rows = rng.normal(size=(2, width))
+    targets = (
+        *sf.ServerLoss.to_mixtures(mixtures, [1.0, 1.0]).targets,
+        *sf.ServerLoss.to_points(rows, [1.0, 1.0]).targets,
+        Target("remaining"),
+    )
+    weights = tuple(rng.uniform(0.0, 2.0, 5))
+    points, game = points_and_game(seed, width=width, server_loss=sf.ServerLoss(targets, weights))
+    for x in rng.uniform(size=(5, 5)):
+        m = (game.alpha * x) @ points[1:] / (game.alpha @ x)
+        places = [*(mixtures @ points), *rows, game.alpha @ points[1:]]
+        expected = sum(w * ((m - t) ** 2).sum() for w, t in zip(weights, places, strict=True))
+        assert game.server_loss(x) == pytest.approx(expected, rel=1e-12)
+        weight, pull, square = game.loss_centre
+        z, square_m = game.profile(x).mixture, game.profile(x).distances.to_remaining
+        assert weight * (square_m - 2.0 * pull @ z + square) == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_inner_products_know_mixtures_too(seed):
+    rng = np.random.default_rng(seed)
+    loss = sf.ServerLoss.to_mixtures(rng.dirichlet(np.ones(6), size=2), [0.4, 1.3])
+    _, game = points_and_game(seed, server_loss=loss)
+    other = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_gram(game.embeddings.gram),
+        game.all_sizes,
+        (0,),
+        costs=game.costs,
+        server_loss=loss,
+    )
+    x = rng.uniform(size=5)
+    assert game.server_loss(x) == pytest.approx(other.server_loss(x), rel=1e-9)
+
+
+@given(st.floats(0.0, 3.0), st.floats(0.0, 3.0), st.integers(0, 50))
+def test_the_paper_in_other_words_is_the_paper(lam_v, lam_s, seed):
+    _, paper = points_and_game(seed, lambda_v=lam_v, lambda_s=lam_s)
+    remaining = np.where(np.arange(6) == 0, 0.0, paper.all_sizes)
+    same = sf.ServerLoss.to_mixtures(
+        [remaining / remaining.sum(), paper.all_sizes / paper.all_sizes.sum()], [lam_v, lam_s]
+    )
+    own = paper.replace(server_loss=same, lambda_v=1.0, lambda_s=1.0)
+    x = np.random.default_rng(seed).uniform(0.01, 1.0, 5)
+    assert own.server_loss(x) == pytest.approx(paper.server_loss(x), rel=1e-9, abs=1e-12)
+    assert own.has_paper_loss is False
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_own_objective_is_certified_and_nothing_beats_it(seed):
+    """The whole certified path with targets of one's own, against random search through the price formula."""
+    rng = np.random.default_rng(seed)
+    loss = sf.ServerLoss.to_points(rng.normal(size=(2, 3)), [1.0, 0.5])
+    _, game = points_and_game(seed, server_loss=loss)
+    budget = 0.2 * game.full_participation_price
+    best = game.solve(budget)
+    assert best.verify(), best.verify().message
+    for method in ("haipo", "uniform"):
+        assert game.solve(budget, method=method).server_loss >= best.lower_bound * (1 - 1e-9)
+    found = np.inf
+    for x in rng.uniform(size=(2000, 5)) ** rng.choice([0.2, 1.0, 4.0], size=(2000, 1)):
+        try:
+            payments = game.payments_for(x)
+        except sf.NotInducibleError:
+            continue
+        if payments @ x <= budget:
+            found = min(found, game.server_loss(x))
+    assert found >= best.lower_bound * (1 - 1e-9)
+
+
+def test_own_objective_survives_files_and_editing(tmp_path):
+    loss = sf.ServerLoss.to_mixtures([[0.1, 0.2, 0.3, 0.2, 0.1, 0.1]], [2.0])
+    _, game = points_and_game(3, server_loss=loss)
+    for name in ("game.json", "game.npz"):
+        game.save(tmp_path / name)
+        back = sf.load(tmp_path / name)
+        assert back == game
+        assert back.loss == loss
+    assert game.replace(lambda_q=2.0).loss == loss
+    assert game != game.replace(server_loss=sf.ServerLoss.to_mixtures(loss.targets[0].values, [1.0]))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sf.ServerLoss.to_mixtures([[0.5, 0.4]], [1.0]), "row 0 must sum to 1"),
+        (lambda: sf.ServerLoss.to_mixtures([[0.5, 0.5]], [1.0, 2.0]), "one number per target"),
+        (lambda: sf.ServerLoss.to_mixtures([[0.5, 0.5]], [-1.0]), "entry 0 must be finite and not negative"),
+        (lambda: sf.ServerLoss.to_points([[np.nan]], [1.0]), "must be finite"),
+        (lambda: points_and_game(0, server_loss="paper"), "must be a ServerLoss"),
+        (
+            lambda: points_and_game(0, server_loss=sf.ServerLoss.to_mixtures([[0.5, 0.5]], [1.0])),
+            "needs 6 shares",
+        ),
+        (
+            lambda: points_and_game(0, server_loss=sf.ServerLoss.to_points([[0.5, 0.5]], [1.0])),
+            "does not fit",
+        ),
+        (
+            lambda: points_and_game(0, lambda_v=2.0, server_loss=sf.ServerLoss.of_paper(1.0, 1.0)),
+            "has its own weights",
+        ),
+    ],
+)
+def test_losses_that_make_no_sense_are_refused(make, message):
+    with pytest.raises(sf.InputError, match=message):
+        make()

@@ -1,0 +1,124 @@
+"""The house has a direction: every import, lazy ones and those for type checkers included, points down, and none goes round."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import stackfu
+
+ROOT = Path(stackfu.__file__).parent
+
+#: From the ground up. A module may import from its own room and from those before it.
+ROOMS = (
+    ("errors", "atomic"),
+    ("embedding",),
+    ("model",),
+    ("results",),
+    ("judging",),
+    ("followers",),
+    ("leader",),
+    ("game",),
+    ("io",),
+    ("lemmas", "demo"),
+    ("catalog", "testing", "plot", "explorer"),
+    ("cli", "__main__"),
+)
+#: Modules that only keep a former import path alive, and the package's own front door, which loads names when they are asked for.
+FORMER = {
+    "stackfu.result",
+    "stackfu.followers.proof",
+    "stackfu.followers.diagnostics",
+    "stackfu.leader.price",
+}
+DOOR = "stackfu"
+#: The one module that faces upward: a thin facade whose methods call files above it.
+FACADE, UPWARD = "stackfu.game", {"stackfu.io"}
+
+
+def module_name(path):
+    parts = ["stackfu", *path.relative_to(ROOT).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in ROOT.rglob("*.py")}
+
+
+def imports(name, path):
+    """Every stackfu module that a module's text imports, wherever the statement stands."""
+    found = set()
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {
+                f"{source}.{alias.name}" if f"{source}.{alias.name}" in MODULES else source
+                for alias in node.names
+            }
+    return {other for other in found if other in MODULES} - {name}
+
+
+def graph():
+    return {name: imports(name, path) for name, path in MODULES.items()}
+
+
+def room(name):
+    part = name.split(".")[1]
+    return next(i for i, names in enumerate(ROOMS) if part in names)
+
+
+def test_every_module_has_a_room():
+    for name in MODULES:
+        if name not in FORMER | {DOOR}:
+            room(name)
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES) - FORMER - {DOOR}))
+def test_imports_point_down(name):
+    wrong = {
+        other
+        for other in imports(name, MODULES[name]) - {DOOR}
+        if other not in FORMER and room(other) > room(name) and not (name == FACADE and other in UPWARD)
+    }
+    assert not wrong, f"{name} imports {sorted(wrong)}, which stand above it"
+    assert not imports(name, MODULES[name]) & FORMER, f"{name} uses a former name"
+
+
+def test_judges_share_no_code_with_the_solvers_they_judge():
+    for name in MODULES:
+        if name.startswith("stackfu.judging"):
+            for other in imports(name, MODULES[name]):
+                assert not other.startswith(("stackfu.followers", "stackfu.leader", "stackfu.game")), (
+                    name,
+                    other,
+                )
+
+
+def test_no_import_goes_round_in_a_circle():
+    links = {
+        name: {o for o in others if o != DOOR and not (name == FACADE and o in UPWARD)}
+        for name, others in graph().items()
+        if name not in FORMER | {DOOR}
+    }
+    done, path = set(), []
+
+    def visit(name):
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name in done:
+            return
+        path.append(name)
+        # importing a.b.c runs a.b first, but a package's front gathers its own rooms: that is no dependence of theirs on it
+        for other in sorted(links.get(name, ())):
+            visit(other)
+        path.pop()
+        done.add(name)
+
+    for name in sorted(links):
+        visit(name)
+
+
+def test_the_walk_sees_lazy_imports():
+    assert "stackfu.io" in imports(FACADE, MODULES[FACADE])

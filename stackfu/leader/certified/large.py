@@ -340,10 +340,20 @@ class _Search:
                 return
             if worst != 1 and there[1] >= self.target - 0.2 * lacking and places[worst] not in node.solved:
                 at = places[worst]
-        at = min(at, NEARLY_ALL)
         known = self.judge(node, at, at, recipe, ends, 1)
+        if known.classes is None and node.high not in node.solved:  # the middle holds nothing, the end may
+            at, known = node.high, self.judge(node, node.high, node.high, recipe, ends, 1)
         if known.classes is None:
             self.split(node, middle, None)
+            return
+        if at > NEARLY_ALL or self._forced(at, known.classes):
+            knot = self._all_held(at, known.classes)
+            recipe = self._recipe((*known.trail, (knot, knot)))
+            node.solved.append(at)
+            if at == node.high:
+                node.second, node.plan = knot, recipe
+            else:
+                self.split(node, at, knot)
             return
         knot, answer = self.solve(at, known.classes, self.at(ends[0], at) if ends else None)
         if answer.broken > 1e-7 and answer.bound < self.target:
@@ -366,6 +376,19 @@ class _Search:
             node.second, node.plan = knot, recipe
         else:
             self.split(node, at if node.low < at < node.high else middle, knot)
+
+    def _forced(self, total: float, classes: Classes) -> bool:
+        """Whether those who are at full already bring all of S."""
+        return float(self.problem.alpha[classes.volunteer].sum()) > total * NEARLY_ALL
+
+    def _all_held(self, total: float, classes: Classes) -> int:
+        """The knot at a total that leaves nothing to choose: everybody is where it must be."""
+        p = self.problem
+        brought = p.alpha if total > NEARLY_ALL else np.where(classes.volunteer, p.alpha, 0.0)
+        centre = p.place.combine(brought / brought.sum())
+        y = Multipliers.of(p, total, 1.0, 0.0, 0.0, 0.0, np.zeros(self.game.count), centre)
+        self.knots.append(y.at_best_level(p, classes))
+        return len(self.knots) - 1
 
     @staticmethod
     def _tiny(node: _Node) -> bool:

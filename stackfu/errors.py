@@ -33,7 +33,7 @@ class InputError(StackfuError, ValueError):
     """
 
     def __init__(
-        self, argument: str, problem: str, *, client: int | None = None, value: object = None
+        self, argument: str, problem: str, *, client: int | str | None = None, value: object = None
     ) -> None:
         where = argument if client is None else f"{argument}[client {client}]"
         what = "" if value is None else f" = {value}"
@@ -44,7 +44,7 @@ class InputError(StackfuError, ValueError):
         return _rebuild_input_error, (self.argument, self.problem, self.client, self.value)
 
 
-def _rebuild_input_error(argument: str, problem: str, client: int | None, value: object) -> InputError:
+def _rebuild_input_error(argument: str, problem: str, client: int | str | None, value: object) -> InputError:
     return InputError(argument, problem, client=client, value=value)
 
 

@@ -101,11 +101,14 @@ def _encode(thing: object) -> dict[str, Any]:
             },
             "sizes": thing.all_sizes,
             "removed": list(thing.removed),
+            "names": list(thing.all_names) if thing.has_names else None,
             "costs": thing.costs,
             "lambda_v": thing.lambda_v,
             "lambda_s": thing.lambda_s,
             "lambda_q": thing.lambda_q,
             "loss_constant": thing.loss_constant,
+            "sampling_constant": thing.sampling_constant,
+            "calibrated": thing.calibrated,
             "server_loss": None if thing.has_paper_loss else _encode_loss(thing.loss),
         }
     if isinstance(thing, Equilibrium):
@@ -153,11 +156,14 @@ def _decode(record: dict[str, Any]) -> Any:
             embeddings,
             record["sizes"],
             removed=[int(k) for k in record["removed"]],
+            names=record.get("names"),
             costs=record["costs"],
             lambda_v=record["lambda_v"],
             lambda_s=record["lambda_s"],
             lambda_q=record["lambda_q"],
             loss_constant=record["loss_constant"],
+            sampling_constant=record.get("sampling_constant", 0.0),
+            calibrated=record.get("calibrated", False),
             server_loss=_decode_loss(record.get("server_loss")),
         )
     if kind == "equilibrium":

@@ -61,10 +61,10 @@ def participation(result: Equilibrium | Solution, ax: Axes | None = None) -> Axe
             linewidths=0.8,
         )
     if game.count <= _LABELLED:
-        for k, number in enumerate(game.remaining):
+        for k, name in enumerate(game.names):
             gap = 3.0 + 0.5 * float(np.sqrt(area[k]))
             ax.annotate(
-                str(number),
+                name,
                 (distance[k], game.alpha[k]),
                 (gap, 0),
                 textcoords="offset points",
@@ -147,8 +147,8 @@ def dynamics(
     played: Array = np.array(list(islice(game.dynamics(payments, start, **options), rounds + 1)))
     lines = ax.plot(played, lw=1.4)
     if game.count <= 10:
-        for line, number in zip(lines, game.remaining, strict=True):
-            line.set_label(str(number))
+        for line, name in zip(lines, game.names, strict=True):
+            line.set_label(name)
         ax.legend(title="client", frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     ax.set_ylim(-0.03, 1.03)
     ax.yaxis.set_major_formatter(_percent())

@@ -14,6 +14,7 @@ ROOMS = (
     ("errors", "atomic"),
     ("embedding",),
     ("model",),
+    ("calibration",),
     ("results",),
     ("judging",),
     ("followers",),
@@ -33,7 +34,7 @@ FORMER = {
 }
 DOOR = "stackfu"
 #: The one module that faces upward: a thin facade whose methods call files above it.
-FACADE, UPWARD = "stackfu.game", {"stackfu.io"}
+FACADE, UPWARD = "stackfu.game", {"stackfu.io", "stackfu.plot"}
 
 
 def module_name(path):

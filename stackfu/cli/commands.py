@@ -252,12 +252,12 @@ def embed(
     _writable(output, ".json", ".npz")
     width: float | str = bandwidth if bandwidth == "median" else _number(bandwidth, "bandwidth")
     table = read_samples(samples, client, _words(drop))
-    gone = table.numbers(_words(removed), "removed")
     embeddings = MeanEmbeddings.from_samples(table.samples, bandwidth=width, features=features, seed=seed)
     game = StackelbergGame(
         embeddings,
         [len(sample) for sample in table.samples],
-        gone,
+        _words(removed),
+        names=table.names,
         cost_scale=cost_scale,
         lambda_v=lambda_v,
         lambda_s=lambda_s,
@@ -267,7 +267,7 @@ def embed(
     if as_json:
         from .records import dump
 
-        typer.echo(dump({"output": str(output), "names": list(table.names), **game.summary()}))
+        typer.echo(dump({"output": str(output), "all_names": list(game.all_names), **game.summary()}))
         return 0
     from .tables import console, game_line
 
@@ -276,11 +276,6 @@ def embed(
     out.print(
         f"Full participation of all that remain costs {game.full_participation_price:.6g}. Written: {output}"
     )
-    if table.names != tuple(str(i) for i in range(len(table.names))):
-        shown = ", ".join(f"{i} = {name!r}" for i, name in enumerate(table.names[:12]))
-        out.print(
-            f"Clients are numbered in order of their names: {shown}{', ...' if len(table.names) > 12 else ''}"
-        )
     return 0
 
 
@@ -372,7 +367,7 @@ def equilibria(
         typer.Option(
             "--payments",
             "-p",
-            help="One number a remaining client: a,b,c.",
+            help="One number per remaining client: a,b,c.",
             show_default="the file's, or nothing",
         ),
     ] = None,
@@ -682,7 +677,7 @@ def _frontier(game: StackelbergGame, budgets: Sequence[float], progress: bool, *
 
 
 def _write_frontier(frontier: Frontier, path: Path) -> None:
-    """One row a budget; payments and participation one column a client."""
+    """One row per budget; payments and participation one column per client."""
     from ..atomic import write_atomically
     from .records import dump
 
@@ -692,7 +687,7 @@ def _write_frontier(frontier: Frontier, path: Path) -> None:
         return
     plain = json.loads(dump(record))
     names = ["budget", "spend", "server_loss", "lower_bound", "total", "status"]
-    who = plain["remaining"]
+    who = plain["names"]
     lines = [",".join([*names, *(f"payment_{k}" for k in who), *(f"participation_{k}" for k in who)])]
     for point in plain["points"]:
         cells = [point[name] for name in names] + point["payments"] + point["participation"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,19 +20,10 @@ __all__ = ["ClientSamples", "read_samples"]
 
 @dataclass(frozen=True, eq=False)
 class ClientSamples:
-    """One array a client, and what each client is called in the file, in ascending order."""
+    """One array per client, and what each client is called in the file, in ascending order."""
 
     names: tuple[str, ...]
     samples: tuple[npt.NDArray[Any], ...]
-
-    def numbers(self, names: Sequence[str], argument: str) -> list[int]:
-        """Client numbers of the named clients."""
-        known = {name: i for i, name in enumerate(self.names)}
-        for name in names:
-            if name not in known:
-                shown = ", ".join(self.names[:12]) + (", ..." if len(self.names) > 12 else "")
-                raise InputError(argument, f"there is no such client; the file has {shown}", value=repr(name))
-        return [known[name] for name in names]
 
 
 def read_samples(path: Path, client: str = "client", drop: Sequence[str] = ()) -> ClientSamples:
@@ -66,7 +58,7 @@ def read_samples(path: Path, client: str = "client", drop: Sequence[str] = ()) -
 def _owners(column: npt.NDArray[Any], client: str) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:
     if column.ndim != 1:
         raise InputError(
-            "client", f"column {client!r} must hold one entry a row, not shape {column.shape[1:]}"
+            "client", f"column {client!r} must hold one entry per row, not shape {column.shape[1:]}"
         )
     try:  # 2 comes before 10 also where a text file spells numbers
         ordered = column.astype(np.int64)
@@ -81,7 +73,20 @@ def _owners(column: npt.NDArray[Any], client: str) -> tuple[tuple[str, ...], npt
         if len(nameless):
             raise InputError("client", f"column {client!r} has no client in row {nameless[0] + 1}")
     values, owner = np.unique(ordered, return_inverse=True)
-    return tuple(str(value) for value in values), owner
+    if values.dtype.kind != "U":
+        return tuple(str(value) for value in values), owner
+    # ward 2 comes before ward 10
+    order = np.array(sorted(range(len(values)), key=lambda i: _natural(str(values[i]))))
+    place = np.empty(len(order), dtype=np.intp)
+    place[order] = np.arange(len(order))
+    return tuple(str(values[i]) for i in order), place[owner]
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """A key under which numbers within names count as numbers."""
+    return [
+        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part
+    ]
 
 
 def _numeric(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
@@ -117,7 +122,7 @@ def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
         raise FileFormatError(f"{path}: not a readable .npz file ({error})") from error
     for name, column in columns.items():
         if column.ndim == 0:
-            raise FileFormatError(f"{path}: {name!r} is a single number, not an array with a row a sample")
+            raise FileFormatError(f"{path}: {name!r} is a single number, not an array with a row per sample")
     return columns
 
 

@@ -70,7 +70,11 @@ def _table(title: str, *columns: str) -> Table:
 
 def game_line(game: StackelbergGame) -> str:
     """The game in a sentence."""
-    removed = ", ".join(map(str, game.removed)) if len(game.removed) <= 8 else f"{len(game.removed)} of them"
+    removed = (
+        ", ".join(map(game.called, game.removed))
+        if len(game.removed) <= 8
+        else f"{len(game.removed)} of them"
+    )
     return (
         f"{len(game.all_sizes)} clients with {game.all_sizes.sum():g} samples; "
         f"forgotten: {removed or 'nobody'}; remaining: {game.count} with {game.sizes.sum():g} samples."
@@ -87,7 +91,7 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
     table = _table(title, *columns, *(["out below", "full above"] if thresholds else []))
     for k in range(min(game.count, MOST_ROWS)):
         row: list[str | Text] = [
-            str(game.remaining[k]),
+            str(game.who(k)),
             f"{game.sizes[k]:g}",
             *([number(game.heterogeneity[k])] if game.removed else []),
             number(game.costs[k]),

@@ -41,7 +41,7 @@ def explorer_data(frontier: Frontier, title: str) -> dict[str, Any]:
         "version": __version__,
         "game": {
             "clients": len(game.all_sizes),
-            "removed": list(game.removed),
+            "removed": [game.called(k) for k in game.removed],
             "samples": float(game.all_sizes.sum()),
             "remaining_samples": float(game.sizes.sum()),
             "lambda_v": game.lambda_v,
@@ -51,7 +51,7 @@ def explorer_data(frontier: Frontier, title: str) -> dict[str, Any]:
             "distance_to": "the forgotten data" if forgotten else "the mean of all data",
         },
         "clients": {
-            "number": game.remaining.tolist(),
+            "name": list(game.names),
             "samples": game.sizes.tolist(),
             "share": game.alpha.tolist(),
             "cost": game.costs.tolist(),

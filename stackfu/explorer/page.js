@@ -103,12 +103,12 @@
       xLabel: `distance to ${game.distance_to}`, yLabel: "share of the remaining data",
       yFormat: (v) => `${Math.round(100 * v)}%`, label: "Clients by distance and share of data",
     });
-    const order = clients.number.map((_, k) => k).sort((a, b) => stop.payments[b] - stop.payments[a]);
+    const order = clients.name.map((_, k) => k).sort((a, b) => stop.payments[b] - stop.payments[a]);
     for (const k of order) {
       const cx = axes.X(clients.distance[k]), cy = axes.Y(clients.share[k]);
       const r = 6 + 20 * Math.sqrt(stop.payments[k] / largestPayment), share = stop.participation[k];
       const words =
-        `Client ${clients.number[k]}: ${clients.samples[k]} samples\n` +
+        `Client ${clients.name[k]}: ${clients.samples[k]} samples\n` +
         `takes part with ${percent(share)}\npayment ${digits(stop.payments[k], 4)} at cost ${digits(clients.cost[k], 4)}\n` +
         `utility ${digits(stop.utilities[k], 4)}\n` +
         `stays out below ${digits(stop.out_below[k], 4)}, takes part fully above ${digits(stop.full_above[k], 4)}`;
@@ -116,9 +116,9 @@
         words,
         svg("circle", { class: "halo", cx, cy, r, fill: "var(--accent-soft)", "fill-opacity": 0.75, stroke: "var(--line)" }),
         svg("path", { d: share > 0 ? arc(cx, cy, r, share) : "", fill: "none", stroke: "var(--accent)", "stroke-width": 4 }),
-        svg("text", { x: cx + r + 4, y: cy + 4, style: "fill: var(--ink)" }, String(clients.number[k])),
+        svg("text", { x: cx + r + 4, y: cy + 4, style: "fill: var(--ink)" }, String(clients.name[k])),
       );
-      group.dataset.client = clients.number[k];
+      group.dataset.client = clients.name[k];
       axes.root.append(group);
     }
   };
@@ -199,10 +199,10 @@
   };
 
   const fillTable = (stop) => {
-    const rows = clients.number.map((number, k) => {
+    const rows = clients.name.map((name, k) => {
       const row = document.createElement("tr");
       const cells = [
-        ["client", number, number], ["samples", clients.samples[k], clients.samples[k]],
+        ["client", name, name], ["samples", clients.samples[k], clients.samples[k]],
         ["distance", clients.distance[k], digits(clients.distance[k], 4)], ["cost", clients.cost[k], digits(clients.cost[k], 4)],
         ["payment", stop.payments[k], digits(stop.payments[k], 4)],
         ["participation", stop.participation[k], percent(stop.participation[k])],
@@ -254,7 +254,7 @@
   const removed = game.removed.length === 0 ? "nobody is to be forgotten"
     : `client${game.removed.length > 1 ? "s" : ""} ${game.removed.join(", ")} ${game.removed.length > 1 ? "are" : "is"} to be forgotten`;
   $("story").textContent =
-    `${game.clients} clients with ${game.samples} samples; ${removed}. The ${clients.number.length} that remain own ` +
+    `${game.clients} clients with ${game.samples} samples; ${removed}. The ${clients.name.length} that remain own ` +
     `${game.remaining_samples} samples; to have them all take part fully costs ${digits(game.full_participation_price)}.`;
   $("footer").textContent = `stackfu ${data.version}. All numbers were computed by the library when this page was written.`;
 

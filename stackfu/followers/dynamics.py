@@ -36,7 +36,7 @@ def best_response_dynamics(
     >>> from itertools import islice
     >>> import numpy as np, stackfu as sf
     >>> emb = sf.MeanEmbeddings.from_features(np.eye(3))
-    >>> game = sf.GameModel(emb, sizes=[1, 1, 1], costs=[1.0, 1.0, 1.0])
+    >>> game = sf.StackelbergGame(emb, sizes=[1, 1, 1], costs=[1.0, 1.0, 1.0])
     >>> for x in islice(game.dynamics(kind="simultaneous"), 3):
     ...     print(x.round(3))
     [1. 1. 1.]

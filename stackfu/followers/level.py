@@ -18,7 +18,7 @@ def level_curve(game: GameModel, payments: Array, points: int = 80, upto: float 
     equidistant totals. Vertical stretches of the curve show as two points with the same s.
 
     >>> import numpy as np, stackfu as sf
-    >>> game = sf.GameModel(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
+    >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
     >>> s, t = level_curve(game, np.zeros(2), points=4)
     >>> s.round(3), t.round(3)
     (array([0.  , 0.25, 0.5 , 0.75, 1.  ]), array([ 0.5 ,  0.25,  0.  , -0.25, -0.5 ]))

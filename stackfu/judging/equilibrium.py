@@ -42,7 +42,7 @@ def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Ver
     gain, client = _largest_gain(game, payments, x)
     problems = []
     if gain > tolerance * unit:
-        problems.append(f"client {int(game.remaining[client])} gains {gain:.3e} by deviating")
+        problems.append(f"client {game.who(client)} gains {gain:.3e} by deviating")
     if residual > tolerance:
         problems.append(f"the equilibrium conditions are violated by {residual:.3e}")
     if gain > max(equilibrium.regret * (1.0 + 1e-6), 1e-12 * unit):

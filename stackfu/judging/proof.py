@@ -160,7 +160,7 @@ def prove_equilibrium(equilibrium: Equilibrium, precision: int = 256) -> Certifi
 
     >>> import numpy as np, stackfu as sf
     >>> emb = sf.MeanEmbeddings.from_features(np.array([[0.0, 0.0], [1.0, 0.0], [0.25, 1.0]]))
-    >>> game = sf.GameModel(emb, sizes=[1, 2, 1], costs=[2.0, 4.0, 2.0])
+    >>> game = sf.StackelbergGame(emb, sizes=[1, 2, 1], costs=[2.0, 4.0, 2.0])
     >>> certificate = game.equilibrium().prove()
     >>> certificate.kind, certificate.radius < 1e-12
     ('box', True)

@@ -193,7 +193,7 @@ class Counterexample:
         game = self.game
         points = game.embeddings.features
         shown = {
-            "embeddings (a row a client)": np.asarray(
+            "embeddings (one row per client)": np.asarray(
                 points if points is not None else game.embeddings.gram
             ).tolist(),
             "sizes": game.all_sizes.tolist(),

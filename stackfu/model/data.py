@@ -35,11 +35,13 @@ class GameData:
     __slots__ = (
         "__dict__",
         "_alpha",
+        "_calibrated",
         "_costs",
         "_embeddings",
         "_geometry",
         "_kappa",
         "_loss",
+        "_names",
         "_remaining",
         "_removed",
         "_sizes",
@@ -50,29 +52,34 @@ class GameData:
         self,
         embeddings: MeanEmbeddings,
         sizes: npt.ArrayLike,
-        removed: Iterable[int] = (),
+        removed: Iterable[int | str] | int | str = (),
         *,
+        names: Sequence[str] | None = None,
         costs: npt.ArrayLike | None = None,
         cost_scale: float = 10.0,
         lambda_v: float = 1.0,
         lambda_s: float = 1.0,
         lambda_q: float = 1.0,
         loss_constant: float = 1.0,
+        sampling_constant: float = 0.0,
+        calibrated: bool = False,
         server_loss: ServerLoss | None = None,
     ) -> None:
         if not isinstance(embeddings, MeanEmbeddings):
             raise InputError("embeddings", "must be MeanEmbeddings", value=type(embeddings).__name__)
         count = len(embeddings)
+        called = check_names(getattr(embeddings, "names", None) if names is None else names, count)
+        who: Sequence[int | str] = range(count) if called is None else called
         all_sizes = vector(sizes, "sizes", count, "embeddings has {} clients")
-        _require_positive(all_sizes, "sizes", range(count))
-        gone = _client_numbers(removed, count)
+        _require_positive(all_sizes, "sizes", who)
+        gone = _client_numbers(removed, count, called)
         keep = np.setdiff1d(np.arange(count), np.array(gone, dtype=np.intp))
         if len(keep) == 0:
             raise InputError("removed", "nobody is left", value=gone)
         if len(keep) == 1:
             raise InputError(
                 "removed",
-                f"only client {keep[0]} is left; a game needs at least two remaining clients",
+                f"only client {who[keep[0]]} is left; a game needs at least two remaining clients",
                 value=gone,
             )
         weights = {
@@ -80,6 +87,7 @@ class GameData:
             "lambda_s": (_number(lambda_s, "lambda_s"), 0.0),
             "lambda_q": (_number(lambda_q, "lambda_q"), None),
             "loss_constant": (_number(loss_constant, "loss_constant"), None),
+            "sampling_constant": (_number(sampling_constant, "sampling_constant"), 0.0),
         }
         for name, (value, floor) in weights.items():
             if value < 0 or (floor is None and value == 0):
@@ -97,7 +105,7 @@ class GameData:
             cost = scale * sizes_left / all_sizes.sum()
         else:
             cost = vector(costs, "costs", len(keep), "{} clients remain")
-            _require_positive(cost, "costs", keep)
+            _require_positive(cost, "costs", [who[k] for k in keep])
 
         with np.errstate(over="ignore", divide="ignore", under="ignore", invalid="ignore"):
             reluctance = cost / (2.0 * weights["lambda_q"][0] * weights["loss_constant"][0] * alpha)
@@ -106,7 +114,7 @@ class GameData:
             raise InputError(
                 "costs",
                 "are too large beside lambda_q * loss_constant: the ratio is not a number",
-                client=int(keep[k]),
+                client=who[int(keep[k])],
                 value=cost[k],
             )
 
@@ -117,6 +125,8 @@ class GameData:
             loss = _own_loss(server_loss, weights["lambda_v"][0], weights["lambda_s"][0], embeddings)
         self._embeddings = embeddings
         self._loss = loss
+        self._names = called
+        self._calibrated = bool(calibrated)
         self._sizes = frozen(all_sizes)
         self._removed = gone
         self._remaining = keep
@@ -156,6 +166,31 @@ class GameData:
     def remaining(self) -> npt.NDArray[np.intp]:
         """Numbers of the remaining clients, ascending; every per-client array follows this order."""
         return self._remaining
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """What all original clients are called; their numbers, where they came without names."""
+        return tuple(map(str, range(len(self._sizes)))) if self._names is None else self._names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the remaining clients are called, in the order of every per-client array."""
+        everybody = self.all_names
+        return tuple(everybody[k] for k in self._remaining)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether the clients came with names of their own."""
+        return self._names is not None
+
+    def who(self, k: int) -> int | str:
+        """Remaining client k as messages call it: its name, or its number among the original clients."""
+        number = int(self._remaining[k])
+        return number if self._names is None else self._names[number]
+
+    def called(self, number: int) -> str:
+        """What the original client with this number is called."""
+        return str(number) if self._names is None else self._names[number]
 
     @property
     def count(self) -> int:
@@ -206,6 +241,27 @@ class GameData:
     def loss_constant(self) -> float:
         """C, loss per squared embedding distance."""
         return self._weights["loss_constant"]
+
+    @property
+    def sampling_constant(self) -> float:
+        """A, loss per ``1 / n_used``, clients' and server's; 0 is the paper."""
+        return self._weights["sampling_constant"]
+
+    @cached_property
+    def sampling(self) -> float:
+        """``a = A / (C n_N)``: the sampling loss at full participation in units of squared distance; it grows as ``a / S``."""
+        samples = float(self._sizes[self._remaining].sum())
+        return self.sampling_constant / (self.loss_constant * samples)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether C and A were fitted to observed trainings; otherwise what depends on their size is a guess."""
+        return self._calibrated
+
+    @cached_property
+    def distances_to_original(self) -> Array:
+        """``||mu_k - mu_O||^2`` for every remaining client: how far the original mixture was from its data."""
+        return frozen(self._geometry.to_original)
 
     @property
     def loss(self) -> ServerLoss:
@@ -284,7 +340,9 @@ class GameData:
             "embeddings": self._embeddings,
             "sizes": self._sizes,
             "removed": self._removed,
+            "names": self._names,
             "costs": self._costs,
+            "calibrated": self._calibrated,
             **self._weights,
         }
         if not self.has_paper_loss:
@@ -312,6 +370,8 @@ class GameData:
             return NotImplemented
         return (
             self._removed == other._removed
+            and self._names == other._names
+            and self._calibrated == other._calibrated
             and self._weights == other._weights
             and self._loss == other._loss
             and np.array_equal(self._sizes, other._sizes)
@@ -325,7 +385,8 @@ class GameData:
         )
 
     def __repr__(self) -> str:
-        shown = self._removed if len(self._removed) <= 6 else f"{len(self._removed)} of them"
+        gone = self._removed if self._names is None else tuple(self._names[k] for k in self._removed)
+        shown = gone if len(gone) <= 6 else f"{len(gone)} of them"
         return (
             f"{type(self).__name__}({len(self._sizes)} clients, removed {shown}, {self.count} remaining, "
             f"largest share {self._alpha.max():.0%}, diameter {self.diameter:.3g})"
@@ -364,28 +425,56 @@ def vector(values: npt.ArrayLike, name: str, count: int, why: str) -> Array:
     return vector
 
 
-def _require_positive(values: Array, name: str, clients: Sequence[int] | npt.NDArray[np.intp]) -> None:
+def _require_positive(values: Array, name: str, who: Sequence[int | str]) -> None:
     bad = np.flatnonzero(values <= 0)
     if len(bad):
-        raise InputError(name, "must be positive", client=int(clients[bad[0]]), value=values[bad[0]])
+        raise InputError(name, "must be positive", client=who[int(bad[0])], value=values[bad[0]])
 
 
-def _client_numbers(removed: Iterable[int], count: int) -> tuple[int, ...]:
-    if isinstance(removed, (int, np.integer)):
-        removed = [int(removed)]
+def check_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
+    """One name per client, all different; None where the clients have numbers only."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InputError("names", "must be a list of names", value=repr(names))
+    called = tuple(str(name) for name in names)
+    if len(called) != count:
+        raise InputError("names", f"needs {count} names, one per client", value=len(called))
+    if len(set(called)) != count:
+        twice = next(name for i, name in enumerate(called) if name in called[:i])
+        raise InputError("names", "calls two clients the same", value=repr(twice))
+    return None if called == tuple(map(str, range(count))) else called
+
+
+def _client_numbers(
+    removed: Iterable[int | str] | int | str, count: int, names: tuple[str, ...] | None
+) -> tuple[int, ...]:
+    """The numbers of the clients that are removed, given by number or by name."""
+    if isinstance(removed, (int, np.integer, str)):
+        removed = [removed]
     if not isinstance(removed, Iterable):
-        raise InputError("removed", "must hold client numbers", value=repr(removed))
-    numbers = list(removed)
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-            raise InputError("removed", "must hold client numbers", value=repr(number))
-        if not 0 <= number < count:
+        raise InputError("removed", "must hold client numbers or names", value=repr(removed))
+    known = {name: i for i, name in enumerate(map(str, range(count)) if names is None else names)}
+    numbers: list[int] = []
+    for client in removed:
+        if isinstance(client, str):
+            if client not in known:
+                shown = ", ".join(list(known)[:12]) + (", ..." if len(known) > 12 else "")
+                raise InputError(
+                    "removed", f"there is no such client; the clients are {shown}", value=repr(client)
+                )
+            numbers.append(known[client])
+        elif isinstance(client, bool) or not isinstance(client, (int, np.integer)):
+            raise InputError("removed", "must hold client numbers or names", value=repr(client))
+        elif not 0 <= client < count:
             raise InputError(
-                "removed", f"there is no such client; the clients are 0 to {count - 1}", value=number
+                "removed", f"there is no such client; the clients are 0 to {count - 1}", value=client
             )
+        else:
+            numbers.append(int(client))
     if len(set(numbers)) != len(numbers):
-        raise InputError("removed", "names a client twice", value=tuple(int(k) for k in numbers))
-    return tuple(sorted(int(k) for k in numbers))
+        raise InputError("removed", "names a client twice", value=tuple(numbers))
+    return tuple(sorted(numbers))
 
 
 def _own_loss(loss: object, lambda_v: float, lambda_s: float, embeddings: MeanEmbeddings) -> ServerLoss:

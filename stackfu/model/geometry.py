@@ -109,6 +109,11 @@ class Geometry(ABC):
 
     @property
     @abstractmethod
+    def to_original(self) -> Array:
+        """``||mu_k - mu_O||^2`` for every client."""
+
+    @property
+    @abstractmethod
     def scale(self) -> float:
         """The yardstick of residuals: the largest squared distance between two clients.
 
@@ -195,6 +200,11 @@ class GramGeometry(Geometry):
     @property
     def original(self) -> tuple[Array, float]:
         return self._original
+
+    @property
+    def to_original(self) -> Array:
+        pull, square = self._original
+        return np.asarray(np.maximum(self._diagonal - 2.0 * pull + square, 0.0))
 
     def inner(self, z: Array) -> Array:
         return np.asarray(self._gram @ z)
@@ -315,6 +325,10 @@ class FeatureGeometry(Geometry):
     @cached_property
     def original(self) -> tuple[Array, float]:
         return self.feature_point(self.mean_original)
+
+    @property
+    def to_original(self) -> Array:
+        return self.squared_distances(self.mean_original)
 
     def inner(self, z: Array) -> Array:
         return self.feature_point(self.combine(z))[0]

@@ -12,7 +12,7 @@ from stackfu.explorer import explorer_data, explorer_page, write_explorer
 
 def test_the_data_are_the_library_s(frontier):
     game, data = frontier.game, explorer_data(frontier, "digits")
-    assert data["clients"]["number"] == game.remaining.tolist()
+    assert data["clients"]["name"] == list(game.names)
     np.testing.assert_array_equal(data["clients"]["distance"], game.heterogeneity)
     unpaid, *paid = data["stops"]
     np.testing.assert_array_equal(unpaid["participation"], game.equilibrium().participation)

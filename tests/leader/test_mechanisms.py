@@ -125,7 +125,7 @@ def test_frontier_of_a_baseline_has_no_start_and_no_saturation():
 def test_saturation_is_that_of_the_frontiers_own_objective():
     game, budget = random_game(5, 4)
     plain = game.frontier([budget]).saturation_budget
-    thrifty = game.frontier([budget], payment_weight=50.0).saturation_budget
+    thrifty = game.frontier([budget], payment_weight=0.05, gap=1e-4).saturation_budget
     assert thrifty <= plain
-    unlimited = game.solve(None, payment_weight=50.0)
+    unlimited = game.solve(None, payment_weight=0.05, gap=1e-4)
     assert thrifty <= unlimited.spend * (1 + 1e-9)

@@ -482,7 +482,7 @@ class _Newton:
         total, _ = self._complementarity()
         value = self.goal.loss_weight * self._loss() + (self.goal.pay_weight * self._pay() if self.goal.pay_weight else 0.0)
         return SlicePoint(
-            z=self.z,
+            z=np.minimum(self.z, self.u),
             e=self.e,
             m=self.m,
             excess=self.xi,

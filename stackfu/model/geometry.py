@@ -390,8 +390,12 @@ class FeatureGeometry(Geometry):
     def inner(self, z: Array) -> Array:
         return self.feature_point(self.combine(z))[0]
 
+    def row_of_original(self, shares: Array) -> Array:
+        """The feature row of a mixture of original clients."""
+        return self._weighted_rows(np.arange(len(self.features)), shares)
+
     def mixture_of_original(self, shares: Array) -> tuple[Array, float]:
-        return self.feature_point(self._weighted_rows(np.arange(len(self.features)), shares))
+        return self.feature_point(self.row_of_original(shares))
 
     def rows(self, clients: Clients) -> Array:
         """Feature rows of some remaining clients, float64."""

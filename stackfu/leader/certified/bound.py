@@ -32,7 +32,8 @@ Solvers use this module to search; what they claim is checked by :mod:`stackfu.j
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ import numpy.typing as npt
 
 from ...results.certificate import Knot
 from ._bound_kernels import client_sums
+from .points import ArrayPoints, Points
 
 __all__ = ["BoundProblem", "Classes", "Multipliers", "ball", "box_margin", "classify", "interpolate"]
 
@@ -56,7 +58,7 @@ class BoundProblem:
 
     alpha: Array
     theta: Array  # c_k / (2 lam alpha_k), in units of squared distance
-    points: Array  # (N, r), inner products of these rows are those of the embeddings
+    points: Any  # Points: the clients seen from the ideal point; an array (N, r) is rows of coordinates
     loss_square: float  # W: weight of ||m||^2 in the loss
     loss_constant: float
     noise: Array  # coefficient of z_k / S in the loss, not negative
@@ -70,15 +72,23 @@ class BoundProblem:
     client_sampling: float = 0.0  # a: clients see d_k^2 + a / S
     reach: Array | None = None  # upper bounds of d_k^2; None: from the two largest norms
     loss_pull: Array | None = None  # W <mu_k, ideal point>; None: the origin is the ideal point
-    diagonal: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        diagonal = np.einsum("ij,ij->i", self.points, self.points)
-        object.__setattr__(self, "diagonal", diagonal)
         if self.loss_pull is None:
-            object.__setattr__(self, "loss_pull", np.zeros(len(diagonal)))
+            object.__setattr__(self, "loss_pull", np.zeros(len(self.diagonal)))
         if self.reach is None:
-            object.__setattr__(self, "reach", (np.sqrt(diagonal) + np.sqrt(diagonal.max())) ** 2)
+            roots = np.sqrt(self.diagonal)
+            object.__setattr__(self, "reach", (roots + roots.max()) ** 2)
+
+    @cached_property
+    def place(self) -> Points:
+        """The points, whatever they were given as."""
+        return self.points if isinstance(self.points, Points) else ArrayPoints(self.points)
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """``||mu_k||^2``."""
+        return self.place.diagonal
 
     def multipliers(self, knot: Knot) -> Multipliers:
         """A knot in the coordinates of ``points``; its centre must be a mixture of clients or already in these coordinates."""
@@ -87,7 +97,9 @@ class BoundProblem:
         if knot.support is None:
             centre = np.asarray(knot.centre, dtype=np.float64)
         else:
-            centre = knot.centre @ self.points[knot.support]
+            weights = np.zeros(len(self.alpha))
+            weights[knot.support] = knot.centre
+            centre = self.place.combine(weights)
         return Multipliers.of(
             self, knot.total, knot.objective, knot.budget, knot.loss_cap, knot.level, rows, centre
         )
@@ -104,7 +116,8 @@ class Multipliers:
     level: float
     rows: Array  # P
     weight: float  # T
-    pull: Array  # w = T c, (r,)
+    pull: Array  # w = T c, a point
+    along: Array  # <mu_k, T c>, (N,)
     slope: Array  # <mu_k, T c - M>, (N,)
 
     @classmethod
@@ -124,8 +137,9 @@ class Multipliers:
         nu = problem.payment_unit * (objective * problem.payment_weight + budget)
         weight = ell * problem.loss_square + nu + float(rows.sum())
         pull = weight * centre
-        slope = problem.points @ (pull - rows @ problem.points)
-        return cls(total, objective, budget, loss_cap, level, rows, weight, pull, slope)
+        along = problem.place.inner(pull)
+        slope = along - problem.place.inner(problem.place.combine(rows)) if rows.any() else along
+        return cls(total, objective, budget, loss_cap, level, rows, weight, pull, along, slope)
 
     @property
     def centre(self) -> Array:
@@ -179,6 +193,7 @@ def interpolate(first: Multipliers, second: Multipliers, total: float) -> Multip
         mix(first.rows, second.rows),
         mix(first.weight, second.weight),
         mix(first.pull, second.pull),
+        mix(first.along, second.along),
         mix(first.slope, second.slope),
     )
 
@@ -220,6 +235,20 @@ def classify(
         return None
     now_paid = (paid | large | near_enough) & ~now_volunteer
     return Classes(now_paid, now_volunteer, ceiling)
+
+
+def squared(problem: BoundProblem, y: Multipliers) -> float:
+    """``||T c||^2``."""
+    return problem.place.dot(y.pull, y.pull, y.along)
+
+
+def distance(problem: BoundProblem, first: Multipliers, second: Multipliers) -> float:
+    """``||c - c'||``."""
+    if first is second:
+        return 0.0
+    difference = first.pull / first.weight - second.pull / second.weight
+    along = first.along / first.weight - second.along / second.weight
+    return float(np.sqrt(max(problem.place.dot(difference, difference, along), 0.0)))
 
 
 def box_margin(
@@ -274,16 +303,12 @@ def box_margin(
     ends = [
         _constant(p, y, ell[i], lower)
         + y.level
-        - float(y.pull @ y.pull) / y.weight
+        - squared(p, y) / y.weight
         + held[i]
         + (scattered[i] - brought[i]) / s
         for i, (y, s) in enumerate(zip(at_ends, (low, high), strict=True))
     ]
-    if at_low is at_high:
-        apart = 0.0
-    else:
-        between = at_low.centre - at_high.centre
-        apart = min(at_low.weight, at_high.weight) * float(between @ between)
+    apart = min(at_low.weight, at_high.weight) * distance(p, at_low, at_high) ** 2
     late = h * (high * (brought[0] - scattered[0]) - low * (brought[1] - scattered[1])) / (low * high) - curve
     return parabola_minimum(ends[0], ends[1], apart + drift + min(late / low, late / high))
 
@@ -313,7 +338,7 @@ def _margin_from_zero(p: BoundProblem, high: float, y: Multipliers, classes: Cla
     return (
         _constant(p, y, ell, lower)
         + y.level
-        - float(y.pull @ y.pull) / y.weight
+        - squared(p, y) / y.weight
         + float(y.rows @ (p.diagonal - p.theta * high))
         + scattered / high
         - max(float(psi.max()), 0.0)
@@ -343,10 +368,10 @@ def ball(
     weight = min(at_low.weight, at_high.weight)
     radius = np.sqrt(-margin / weight) if weight > 0.0 else np.inf
     gaps = [
-        np.sqrt(np.maximum(problem.diagonal - 2.0 * problem.points @ c + c @ c, 0.0))
-        for c in (at_low.centre, at_high.centre)
+        np.sqrt(np.maximum(problem.diagonal + (squared(problem, y) / y.weight - 2.0 * y.along) / y.weight, 0.0))
+        for y in (at_low, at_high)
     ]
-    apart = float(np.linalg.norm(at_low.centre - at_high.centre))
+    apart = distance(problem, at_low, at_high)
     far = (np.maximum(*gaps) + radius) ** 2
     near = np.maximum(0.5 * (gaps[0] + gaps[1] - apart) - radius, 0.0) ** 2
     return near, far

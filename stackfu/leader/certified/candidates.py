@@ -24,6 +24,8 @@ INDUCIBLE = 1e-12
 REPAIRABLE = 1e-4
 #: Spend, loss and floor may be missed by this, relative to the limit: rounding of sums (judges use the same number).
 LIMIT_ROUNDING = 1e-12
+#: Up to this many clients all feasible profiles met are kept, for a robust choice among them.
+POOLED = 1000
 #: Largest violation, relative to the largest squared distance, at which an unpaid profile counts as an equilibrium.
 UNPAID_RESIDUAL = 1e-12
 
@@ -46,6 +48,11 @@ class Candidates:
         self.game, self.objective, self.problem = game, objective, problem
         self.best: Candidate | None = None
         self.pool: list[Candidate] = []
+
+    @property
+    def value(self) -> float:
+        """Objective of the best profile, infinite without one."""
+        return np.inf if self.best is None else self.best.value
 
     def realise(self, x: Array) -> Candidate | None:
         """What a profile costs and yields, or None if it breaks a constraint; tiny violations are repaired."""
@@ -102,7 +109,8 @@ class Candidates:
     def _keep(self, candidate: Candidate | None) -> bool:
         if candidate is None:
             return False
-        self.pool.append(candidate)
+        if self.game.count <= POOLED:
+            self.pool.append(candidate)
         if self.best is None or candidate.value < self.best.value:
             self.best = candidate
         return True

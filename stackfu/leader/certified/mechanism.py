@@ -25,7 +25,7 @@ from ...results import Equilibrium, Solution, Status, Uniqueness
 from ..homogeneous import buy_data
 from ..progress import reporting
 from .candidates import Candidate
-from .search import search
+from .choice import best_search as search
 
 __all__ = ["certified"]
 

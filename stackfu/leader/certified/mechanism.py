@@ -20,6 +20,7 @@ from ...followers import enumerate_equilibria, find_equilibrium
 from ...judging.bound import check_bound
 from ...judging.point import enclose_point
 from ...judging.solution import judge_point
+from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
 from ..homogeneous import buy_data
@@ -147,7 +148,8 @@ def _optimise(
 def judged(found: Solution, gap: float) -> Solution:
     """The solution with what the judges accept: its objective, its lower bound, and a status that claims no more than that.
 
-    CERTIFIED needs an equilibrium that is certified itself, constraints that hold, and a certificate that proves a bound within ``gap``.
+    CERTIFIED needs a participation from which no client gains by deviating, beside its own stakes, constraints that hold, and a
+    certificate that proves a bound within ``gap``.
     """
     game, goal, eq = found.game, found.goal, found.equilibrium
     point = enclose_point(game, goal, found.payments, eq.participation)
@@ -163,8 +165,9 @@ def judged(found: Solution, gap: float) -> Solution:
         status, message = Status.FAILED, broken
     elif lower > high:
         status, message = Status.FAILED, "the proved bound lies above the value of the profile that was found"
-    elif status is Status.CERTIFIED and eq.status is not Status.CERTIFIED:
-        status, message = Status.CONVERGED, f"the equilibrium is not certified: {eq.reason}"
+    elif status is Status.CERTIFIED and not check_stakes(game, found.payments, eq.participation).max() <= NEGLIGIBLE:
+        status = Status.CONVERGED
+        message = f"some client may gain more than {NEGLIGIBLE:g} of its stakes by deviating from the participation that is meant"
     elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + 1e-9) + 1e-14 * abs(high):
         status = Status.GAP_OPEN
     return replace(found, objective=0.5 * (low + high), lower_bound=lower, status=status, message=message)

@@ -83,29 +83,35 @@ def participation(result: Equilibrium | Solution, ax: Axes | None = None) -> Axe
 
 
 def frontier(traced: Frontier, ax: Axes | None = None, *, others: Iterable[Solution] = ()) -> Axes:
-    """Server loss against budget, with the certified lower bound; ``others`` are solutions to compare."""
+    """What was minimised against the budget, with the certified lower bound; ``others`` are solutions to compare.
+
+    The shaded region is exactly what is proved: up to each budget nothing below its bound, a step per budget.
+    """
     ax = _axes(ax)
     budgets, bounds = traced.budgets, traced.lower_bounds
-    ax.plot(budgets, traced.losses, "o-", color=_ACCENT, markersize=4, label="certified payments")
+    label = f"{traced.method} payments"
+    ax.plot(budgets, traced.objectives, "o-", color=_ACCENT, markersize=4, label=label)
     known = np.isfinite(bounds)
     others = list(others)
-    points = [*traced.losses, *bounds[known], *(s.server_loss for s in others)]
+    points = [*traced.objectives, *bounds[known], *(s.objective for s in others)]
     spread = max(points) - min(points) or abs(max(points)) or 1.0
     floor = min(points) - 0.08 * spread
-    ax.fill_between(
-        budgets[known], floor, bounds[known], color=_BOUND, alpha=0.15, lw=0, label="proved out of reach"
-    )
+    if known.any():
+        steps = np.concatenate([[0.0], budgets[known]]), np.concatenate([bounds[known][:1], bounds[known]])
+        ax.fill_between(
+            steps[0], floor, steps[1], step="pre", color=_BOUND, alpha=0.15, lw=0, label="proved out of reach"
+        )
     for solution, marker in zip(others, "sD^vPX" * len(others), strict=False):
         ax.plot(
             solution.budget,
-            solution.server_loss,
+            solution.objective,
             marker,
             color=_SOFT,
             label=f"{solution.method}, {solution.budget:g}",
         )
     ax.set_ylim(floor, max(points) + 0.05 * spread)
     ax.set_xlabel("budget")
-    ax.set_ylabel("server loss")
+    ax.set_ylabel(traced.solutions[0].proves)
     ax.legend(frameon=False)
     return ax
 

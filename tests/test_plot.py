@@ -68,10 +68,25 @@ def test_frontier_shows_losses_and_the_bound(game):
     traced = game.frontier([0.02, 0.1])
     other = game.solve(0.05, method="uniform")
     ax = plot.frontier(traced, others=[other])
-    np.testing.assert_array_equal(ax.lines[0].get_xydata(), np.column_stack([traced.budgets, traced.losses]))
-    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0.05, other.server_loss]])
-    region = ax.collections[0].get_paths()[0].vertices
-    assert set(traced.lower_bounds) <= set(region[:, 1])
+    np.testing.assert_array_equal(
+        ax.lines[0].get_xydata(), np.column_stack([traced.budgets, traced.objectives])
+    )
+    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0.05, other.objective]])
+    region = ax.collections[0].get_paths()[0]
+    assert set(traced.lower_bounds) <= set(region.vertices[:, 1])
+    # between two budgets only the bound of the larger one is proved: the region is a step, not the line between them
+    first, last = traced.lower_bounds
+    assert first > last
+    assert region.contains_point((0.03, last - 1e-6))
+    assert not region.contains_point((0.03, last + 0.3 * (first - last)))
+
+
+def test_frontier_of_another_objective_draws_that_objective(game):
+    traced = game.frontier([0.02, 0.1], finite_sample=True)
+    ax = plot.frontier(traced)
+    assert ax.get_ylabel() == "objective"
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), traced.objectives)
+    assert np.all(traced.objectives > traced.losses)
 
 
 def test_level_marks_all_three_equilibria():

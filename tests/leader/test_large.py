@@ -93,15 +93,16 @@ def test_every_option(changes):
     if "max_loss" in changes:
         changes = {**changes, "max_loss": 0.5 * reference}
     objective = Objective(**{"budget": budget, **changes})
+    options = {name: value for name, value in changes.items() if name != "budget"}
+    found = game.solve(None if np.isinf(objective.budget) else budget, gap=1e-3, **options)
     scale = reference if objective.loss_weight else objective.payment_weight * game.full_participation_price
-    unpaid = game.equilibrium()
-    found = search_large(
-        game, objective, gap=1e-3 * scale, time_limit=60.0, max_nodes=10_000, starts=(unpaid.participation, np.ones(game.count))
-    )
-    owes(game, objective, found, scale, 1e-3)
-    total = float(game.alpha @ found.best.x)
-    assert total >= objective.min_total * (1 - 1e-9)
-    assert game.server_loss(found.best.x) <= objective.max_loss * (1 + 1e-9)
+    assert found.status is sf.Status.CERTIFIED, found.message
+    assert found.gap <= 1e-3 * scale * (1 + 1e-9)
+    assert found.spend <= objective.budget * (1 + 1e-9)
+    assert found.equilibrium.residual <= 1e-9
+    assert found.equilibrium.total >= objective.min_total * (1 - 1e-9)
+    assert found.server_loss <= objective.max_loss * (1 + 1e-9)
+    assert check_bound(game, objective, found.certificate, "intervals")
 
 
 def special(name):

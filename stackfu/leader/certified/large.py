@@ -38,7 +38,7 @@ from .candidates import Candidates
 from .interior_point import Columns, Constants, Goal, Rows, solve_slice
 from .normalised import certificate_knot, normalised
 from .points import FeaturePoints
-from .proposals import Proposals
+from .proposals import Found, Proposals
 from .search import Run
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
 
@@ -98,6 +98,8 @@ class _Search:
         self.knots: list[Multipliers] = [self._without_prices()]
         self.proposals = Proposals(self.problem, self.candidates, self.unit, self.gap, PENALTY)
         self.solves = 0
+        self.sharpest = 0
+        self.origin = np.ones(game.count)
         self.shadow_price = 0.0
         self.incumbent_total = np.nan
 
@@ -280,28 +282,33 @@ class _Search:
     def first_proposals(self) -> None:
         """From the incumbent, a search over S; with many clients first for a sample of them."""
         best = self.candidates.best
-        if best is None:
-            return
-        profile = self.game.profile(best.x)
+        profile = self.game.profile(best.x if best is not None else self.origin)
         guess = self.unpriced(profile.total, profile.mixture)
+        start = min(max(profile.total, 1.001 * self.problem.floor), NEARLY_ALL)
         until = self.began + 0.3 * (self.deadline - self.began)
 
         def enough() -> bool:
             return time.perf_counter() > until
 
         if self.game.count <= 2 * SAMPLE:
-            self.proposals.scan(profile.total, guess, enough)
+            self._remember(*self.proposals.scan(start, guess, enough))
             return
         chosen, few = sample(self.problem)
-        small = Proposals(few, None, 1.0, 1e-2 * self.upper, self.penalty)
-        start = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
+        small = Proposals(few, None, 1.0, 1e-2 * min(self.upper, self.worst), self.penalty)
+        few_guess = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
                         centre=self.problem.place.coordinates(guess.centre))  # fmt: skip
-        total, found = small.scan(profile.total, start, enough)
-        if found.z is None or found.prices is None:
+        total, found = small.scan(start, few_guess, enough)
+        if found.z is None:
             return
         z = np.zeros(self.game.count)
         z[chosen] = found.z
-        self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough)
+        self._remember(*self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough))
+
+    def _remember(self, total: float, found: Found) -> None:
+        """The prices of the best proposal are multipliers like any others, and the sharpest there are where the incumbent is."""
+        if found.z is not None and found.prices.priced and found.prices.total == total:
+            self.knots.append(_known(self.problem, found.prices))
+            self.sharpest = len(self.knots) - 1
 
     def unpriced(self, total: float, z: Array) -> Prices:
         """A mixture as the centre of prices that are all 0."""
@@ -330,6 +337,9 @@ class _Search:
             total = float(self.problem.alpha @ self.candidates.best.x)
             if node.low < total < min(node.high, NEARLY_ALL):
                 at = total
+        if not ends and self.sharpest and node.low < self.knots[self.sharpest].total < node.high:
+            self.split(node, self.knots[self.sharpest].total, self.sharpest)
+            return
         if ends:
             # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
             places = (node.low, middle, node.high)
@@ -413,17 +423,18 @@ class _Search:
         """
         p, n = self.problem, self.game.count
         goal = self.target if np.isfinite(self.target) else self.worst
-        for count in (2, 8, 32, 128):
-            some = self._apart(min(count, n))
+        best = (0.0, np.zeros(n), 0.0)
+        for some in self._apart():
             w = np.zeros(n)
-            w[some] = p.alpha[some] / p.alpha[some].sum()
+            w[some] = 1.0 / len(some)
             mean = p.place.combine(w)
             spread = float(w @ p.diagonal) - p.place.dot(mean, mean)
-            at = 0.5 * min(spread / float(w @ p.theta), float(p.alpha[some].min()), node.high)
-            if at > 0:
-                break
-        else:
-            raise ConvergenceError("the clients that own most data are too alike to tell how little participation is too little")
+            if spread > 1e-12:
+                best = max(best, (0.5 * min(spread / float(w @ p.theta), float(p.alpha[some].min()), node.high), w, spread), key=lambda b: b[0])
+        at, w, spread = best
+        if at <= 0.0:
+            raise ConvergenceError("the clients' data are too alike to tell how little participation is too little")
+        mean = p.place.combine(w)
         gain = spread - at * float(w @ p.theta)
         weight = p.loss_weight + p.payment_weight
         pay = p.payment_weight
@@ -436,14 +447,15 @@ class _Search:
         node.children[0].first, node.children[1].first = node.second, 0
         node.children[1].second = 0
 
-    def _apart(self, count: int) -> Array:
-        """The clients that own most, and of them the one that is furthest from the largest."""
+    def _apart(self) -> list[Array]:
+        """Pairs of clients that own much and differ: the largest, and whoever is furthest from it, among all or among those that own much."""
         p = self.problem
-        most = np.argpartition(-p.alpha, min(8 * count, self.game.count - 1))[: 8 * count]
-        most = most[np.argsort(-p.alpha[most])]
-        rows = p.place.rows(most)
-        far = np.argsort(-((rows - rows[0]) ** 2).sum(axis=1), kind="stable")[: count - 1]
-        return np.asarray(np.append(most[:1], most[far]))
+        largest = int(np.argmax(p.alpha))
+        only = np.zeros(self.game.count)
+        only[largest] = 1.0
+        distances = p.place.squared_distances(p.place.combine(only))
+        others = [np.argmax(distances), np.argmax(distances * p.alpha), np.argmax(np.minimum(distances, p.alpha * float(p.theta.max())))]
+        return [np.array([largest, int(k)]) for k in others if k != largest]
 
     def split(self, node: _Node, at: float, knot: int | None) -> None:
         recipe = self._recipe(node.steps)
@@ -523,6 +535,8 @@ def search_large(
 
     search = _Search(game, objective, gap, time_limit)
     unit = search.unit
+    if starts:
+        search.origin = starts[0]
     for x in starts:
         if not search.candidates.offer(x):
             search.candidates.offer_unpaid(x)

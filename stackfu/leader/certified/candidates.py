@@ -91,9 +91,7 @@ class Candidates:
         if loss > objective.max_loss * (1.0 + LIMIT_ROUNDING):
             return None
         weight = objective.loss_weight if self.problem.loss_weight else 0.0
-        return Candidate(
-            profile.x, payments, spend, loss, weight * loss + objective.payment_weight * spend
-        )
+        return Candidate(profile.x, payments, spend, loss, weight * loss + objective.payment_weight * spend)
 
     def offer(self, x: Array) -> bool:
         """Keep the profile if it is feasible; whether it is."""
@@ -127,7 +125,9 @@ class Candidates:
         for step in range(30):
             share = 1.0 if step == 0 else 0.5 * (low + high)
             z = (1.0 - share) * origin + share * ideal
-            total = max(float((p.squared_distances(z) / p.theta).max()) * (1 + 1e-12), self.objective.min_total)
+            total = max(
+                float((p.squared_distances(z) / p.theta).max()) * (1 + 1e-12), self.objective.min_total
+            )
             fits = total * float((z / p.alpha).max()) <= 1.0 and self.offer(total * z / p.alpha)
             if fits and step == 0:
                 return

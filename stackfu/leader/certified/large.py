@@ -44,7 +44,6 @@ from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
 
 __all__ = ["search_large"]
 
-DEBUG = False
 Mask = npt.NDArray[np.bool_]
 
 #: Steps that narrow the distances before a node is given up.
@@ -168,7 +167,9 @@ class _Search:
     ) -> _Verdict:
         """The best bound on a box. Each step's ball narrows the distances for the next one: first the recipe, then whatever is best."""
         p, goal = self.problem, self.target
-        if not np.isfinite(goal):  # nothing to compare with yet: any finite value will do for the bound, none for balls
+        if not np.isfinite(
+            goal
+        ):  # nothing to compare with yet: any finite value will do for the bound, none for balls
             return self._judge_at_once(node, low, high, (*recipe, *others), 0.0)
         if low <= 0.0:
             return self._judge_at_once(node, low, high, (*recipe, *others), goal)
@@ -211,14 +212,19 @@ class _Search:
             return _Verdict(np.inf, (*taken, taken[-1]), None, ())
         return _Verdict(goal + best, tuple(taken[:kept]), classes, tuple(taken))
 
-    def _judge_at_once(self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]], goal: float) -> _Verdict:
+    def _judge_at_once(
+        self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]], goal: float
+    ) -> _Verdict:
         """The same in one step: from S = 0, where there are no balls, and without anything to compare with."""
         paid, full = self.masks(node)
         classes = classify(self.problem, low, high, paid, full)
         if classes is None:
             return _Verdict(np.inf, ((0, 0),), None, ())
         found = [
-            (box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, goal), pair)
+            (
+                box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, goal),
+                pair,
+            )
             for pair in ((0, 0), *pairs)
         ]
         margin, pair = max(found)
@@ -240,7 +246,9 @@ class _Search:
 
     # ---------------------------------------------------------------- solving
 
-    def solve(self, total: float, classes: Classes, guess: Multipliers | None, factor: float = 1.0) -> tuple[int, SliceAnswer]:
+    def solve(
+        self, total: float, classes: Classes, guess: Multipliers | None, factor: float = 1.0
+    ) -> tuple[int, SliceAnswer]:
         """Solve at S under what is known; the new knot's number and the answer."""
         answer = solve_at(
             self.problem,
@@ -248,14 +256,14 @@ class _Search:
             Restriction(classes.paid, classes.volunteer, classes.ceiling),
             guess=None if guess is None else self._prices(guess),
             enough=0.02 * max(self.gap, 1e-9 * self.upper if np.isfinite(self.upper) else 0.0),
-            stop_above=self.target + 0.2 * (abs(self.upper) + self.gap) if np.isfinite(self.upper) else np.inf,
+            stop_above=self.target + 0.2 * (abs(self.upper) + self.gap)
+            if np.isfinite(self.upper)
+            else np.inf,
             penalty=factor * self.penalty,
         )
         self.solves += 1
         y = answer.prices
-        self.knots.append(
-            _known(self.problem, y)
-        )
+        self.knots.append(_known(self.problem, y))
         return len(self.knots) - 1, answer
 
     def _prices(self, y: Multipliers) -> Prices:
@@ -302,7 +310,9 @@ class _Search:
             return
         z = np.zeros(self.game.count)
         z[chosen] = found.z
-        self._remember(*self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough))
+        self._remember(
+            *self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough)
+        )
 
     def _remember(self, total: float, found: Found) -> None:
         """The prices of the best proposal are multipliers like any others, and the sharpest there are where the incumbent is."""
@@ -315,7 +325,9 @@ class _Search:
         points, nobody = self.problem.place, np.zeros(self.game.count)
         centre = points.combine(z)
         inner = points.inner(centre)
-        return Prices(total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner), False)
+        return Prices(
+            total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner), False
+        )
 
     # ---------------------------------------------------------------- nodes
 
@@ -330,10 +342,16 @@ class _Search:
         assert verdict.classes is not None
         ends = self.ends(node)
         recipe = self._recipe(verdict.trail)
-        middle = 0.5 * (node.low + node.high) if node.high < 4.0 * node.low else float(np.sqrt(node.low * node.high))
+        middle = (
+            0.5 * (node.low + node.high)
+            if node.high < 4.0 * node.low
+            else float(np.sqrt(node.low * node.high))
+        )
         lacking = self.target - verdict.bound
         at = middle
-        if not ends and self.candidates.best is not None:  # begin where the incumbent is: everything is sharpest there
+        if (
+            not ends and self.candidates.best is not None
+        ):  # begin where the incumbent is: everything is sharpest there
             total = float(self.problem.alpha @ self.candidates.best.x)
             if node.low < total < min(node.high, NEARLY_ALL):
                 at = total
@@ -372,7 +390,6 @@ class _Search:
         recipe = self._recipe((*known.trail, (knot, knot)))
         solved = self.judge(node, at, at, recipe, (), 1)
         missing = self.target - solved.bound
-        if DEBUG: print(f"    box {node.low:.6f} {node.high:.6f} width {node.high-node.low:.1e} lacking {lacking/self.upper:.2e} at {at:.6f} missing {missing/self.upper:.2e} ipm {(self.target-answer.bound)/self.upper:.2e} {(answer.value-answer.bound)/self.upper:.1e} broken {answer.broken:.1e} open {(~known.classes.paid&~known.classes.volunteer).sum()} paid {len(node.paid)} full {len(node.full)} places {[round((self.target-x)/self.upper,7) for x in there] if ends else None}")
         node.solved.append(at)
         exact = answer.value - answer.bound <= 0.3 * missing
         if missing > 0.3 * lacking and exact:
@@ -430,10 +447,20 @@ class _Search:
             mean = p.place.combine(w)
             spread = float(w @ p.diagonal) - p.place.dot(mean, mean)
             if spread > 1e-12:
-                best = max(best, (0.5 * min(spread / float(w @ p.theta), float(p.alpha[some].min()), node.high), w, spread), key=lambda b: b[0])
+                best = max(
+                    best,
+                    (
+                        0.5 * min(spread / float(w @ p.theta), float(p.alpha[some].min()), node.high),
+                        w,
+                        spread,
+                    ),
+                    key=lambda b: b[0],
+                )
         at, w, spread = best
         if at <= 0.0:
-            raise ConvergenceError("the clients' data are too alike to tell how little participation is too little")
+            raise ConvergenceError(
+                "the clients' data are too alike to tell how little participation is too little"
+            )
         mean = p.place.combine(w)
         gain = spread - at * float(w @ p.theta)
         weight = p.loss_weight + p.payment_weight
@@ -454,7 +481,11 @@ class _Search:
         only = np.zeros(self.game.count)
         only[largest] = 1.0
         distances = p.place.squared_distances(p.place.combine(only))
-        others = [np.argmax(distances), np.argmax(distances * p.alpha), np.argmax(np.minimum(distances, p.alpha * float(p.theta.max())))]
+        others = [
+            np.argmax(distances),
+            np.argmax(distances * p.alpha),
+            np.argmax(np.minimum(distances, p.alpha * float(p.theta.max()))),
+        ]
         return [np.array([largest, int(k)]) for k in others if k != largest]
 
     def split(self, node: _Node, at: float, knot: int | None) -> None:
@@ -466,8 +497,12 @@ class _Search:
         node.cut, node.children = Split(at), [left, right]
 
     def decide(self, node: _Node, client: int, recipe: tuple[tuple[int, int], ...]) -> None:
-        no = _Node(node.low, node.high, node.first, node.second, recipe, (*node.paid, client), node.full, node.bound)
-        yes = _Node(node.low, node.high, node.first, node.second, recipe, node.paid, (*node.full, client), node.bound)
+        no = _Node(
+            node.low, node.high, node.first, node.second, recipe, (*node.paid, client), node.full, node.bound
+        )
+        yes = _Node(
+            node.low, node.high, node.first, node.second, recipe, node.paid, (*node.full, client), node.bound
+        )
         node.cut, node.children = Decide(client), [no, yes]
 
     @staticmethod
@@ -588,8 +623,12 @@ def search_large(
     best = search.candidates.best
     if best is None:
         if status is Status.CERTIFIED:
-            raise InfeasibleError("no payments satisfy the constraints: every box of total participation was refuted")
-        raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({status.name.lower()})")
+            raise InfeasibleError(
+                "no payments satisfy the constraints: every box of total participation was refuted"
+            )
+        raise ConvergenceError(
+            f"no feasible payments were found, and none were proved impossible ({status.name.lower()})"
+        )
     bound = lower()
     certificate = search.certificate(root, bound * unit)
     return Run(

@@ -84,7 +84,11 @@ def _ideal_square(game: GameModel) -> float:
         elif target.kind == "mixture":
             shares += part * np.array(target.values)
         else:  # feature rows: the origin only has to be near the ideal, and the mean of the others is
-            return float(geometry.mixture_of_original(shares / max(shares.sum(), 1e-300))[1]) if shares.any() else 0.0
+            return (
+                float(geometry.mixture_of_original(shares / max(shares.sum(), 1e-300))[1])
+                if shares.any()
+                else 0.0
+            )
     return float(geometry.mixture_of_original(shares)[1])
 
 

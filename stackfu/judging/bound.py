@@ -289,12 +289,13 @@ class _Checker:
     ) -> tuple[Mask, Mask, Floats] | None:
         """Paid, volunteers and upper bounds of ``D_k``; None if that contradicts itself: the box is empty."""
         numbers = self.numbers
-        half = 0.5 * self.space.client_sampling
         ceiling = np.asarray(far, dtype=np.float64)
         least = np.asarray(near, dtype=np.float64)
-        if half:
-            ceiling = np.nextafter(ceiling + np.nextafter(half / low, np.inf), np.inf) if low > 0 else np.full(self.clients, np.inf)
-            least = np.nextafter(least + np.nextafter(half / high, -np.inf), -np.inf)
+        if self.space.has_sampling:
+            half = 0.5 * self.space.client_sampling
+            least = np.nextafter(least + float(numbers.low(half / numbers.of(high))), -np.inf)
+            most = float(numbers.high(half / numbers.of(low))) if low > 0.0 else math.inf
+            ceiling = np.nextafter(ceiling + most, np.inf)
         too_far = least > np.nextafter(self.theta_high * high, np.inf)
         near_enough = ceiling <= np.nextafter(self.theta_low * low, -np.inf)
         large = self.alpha_low > high
@@ -311,7 +312,7 @@ class _Checker:
         for end in ends:
             if float(numbers.low(end.weight)) <= 0.0:
                 return "the weight T of ||m||^2 is not positive"
-            wrong = (end.least_rows < 0.0) & ~volunteer
+            wrong = (end.least_rows < 0.0) & ~volunteer & ~(np.asarray(numbers.low(end.rows)) >= 0.0)
             if wrong.any():
                 return f"client {int(np.flatnonzero(wrong)[0])} has a negative multiplier and is no volunteer"
         return ""
@@ -395,14 +396,10 @@ class _Checker:
         certain = min(float(n.low(e.omega)) for e in ends) > 0.0
         return self._less_defect(value, heaviest, size), certain
 
-    @property
-    def _samples_count(self) -> bool:
-        return self.space.sampling != 0.0 or self.space.client_sampling != 0.0
-
     def _scattered(self, end: _End, ell: Any, nu: Any) -> Any:
         """``N = ell A + a (sum P - nu) / 2``, exactly 0 where nothing depends on 1/S alone."""
         n, space = self.numbers, self.space
-        if not self._samples_count:
+        if not self.space.has_sampling:
             return n.of(0.0)
         return ell * space.sampling + 0.5 * space.client_sampling * (n.total(end.rows) - nu)
 
@@ -427,7 +424,7 @@ class _Checker:
         scattered = self._scattered(end, ell, nu)
         if (rows_low < 0.0).any() or float(n.low(end.weight)) <= 0.0:
             return -math.inf, False
-        if self._samples_count and float(n.low(scattered)) < 0.0:
+        if self.space.has_sampling and float(n.low(scattered)) < 0.0:
             return -math.inf, False
         excess = n.where(paid, n.of(0.0), n.positive(end.rows - space.alpha * (nu / b)))
         charged = np.asarray(n.high(excess)) > 0.0
@@ -502,5 +499,7 @@ def _parabola(left: float, right: float, bend: float) -> float:
     rise = np.nextafter(abs(right - left), 0.0)
     if rise >= -bend:
         return least
-    fall = np.nextafter(np.nextafter(-bend - rise, np.inf) ** 2, np.inf)
-    return float(np.nextafter(least - np.nextafter(fall / np.nextafter(-4.0 * bend, 0.0), np.inf), -np.inf))
+    # the vertex lies (|bend| - rise)^2 / (4 |bend|) below the lower end, never more than |bend| / 4
+    fall = np.nextafter(np.nextafter(-bend - rise, np.inf) ** 2, np.inf) / np.nextafter(-4.0 * bend, 0.0)
+    drop = min(float(np.nextafter(fall, np.inf)), float(np.nextafter(-0.25 * bend, np.inf)))
+    return float(np.nextafter(least - drop, -np.inf))

@@ -10,6 +10,7 @@ def client_sums(
     theta,
     diagonal,
     noise,
+    pull,
     paid,
     volunteer,
     ceiling,
@@ -52,14 +53,14 @@ def client_sums(
                 hull_low, hull_high = low * (roof - th * low), high * (roof - th * high)
         psi_low = (
             level_low
-            - 2.0 * slope_low[k]
+            - 2.0 * (slope_low[k] - ell_low * pull[k])
             - nu_low * (th * low - diagonal[k])
             - ell_low / low * noise[k]
             + x_low * hull_low / a
         )
         psi_high = (
             level_high
-            - 2.0 * slope_high[k]
+            - 2.0 * (slope_high[k] - ell_high * pull[k])
             - nu_high * (th * high - diagonal[k])
             - ell_high / high * noise[k]
             + x_high * hull_high / a

@@ -3,7 +3,7 @@ r"""The one bound: any multipliers at the ends of an interval of S give a lower 
 With ``v = 1/S``, ``d_k^2 = ||m - mu_k||^2``, ``D_k = d_k^2 + a v / 2``, ``theta_k = c_k / (2 lam alpha_k)`` the leader solves
 
     minimise    F = w_loss loss + w_pay spend
-    loss        = W ||m||^2 + constant + v noise.z + v A            origin at the server's ideal point
+    loss        = W ||m||^2 - 2 pull.z + constant + v noise.z + v A        from any origin; pull = 0 if that is the ideal point
     spend / U   = S theta.z - diag.z + ||m||^2 - a v / 2 + v sum_k alpha_k e_k,      U = 2 lam,   e_k = (D_k - theta_k S)_+
     subject to  spend <= B,  loss <= cap,  S >= floor,  sum z = 1,  0 <= z_k <= alpha_k v,
                 e_k = 0 (paid)  or  z_k = alpha_k v (volunteer).
@@ -12,7 +12,7 @@ At one S, with multipliers omega (objective), beta, gamma, t, P, a centre c, any
 
     ell = omega w_loss + gamma,   nu = U (omega w_pay + beta),   T = ell W + nu + sum P,   M = sum_k P_k mu_k,
     pi_k = (P_k - alpha_k nu v)_+ (0 for paid clients),   N = ell A + a (sum P - nu) / 2,
-    psi_k = t - 2 <mu_k, T c - M> - nu (theta_k S - diag_k) - ell v noise_k + pi_k S (R_k - theta_k S) / alpha_k,
+    psi_k = t - 2 <mu_k, T c - M> + 2 ell pull_k - nu (theta_k S - diag_k) - ell v noise_k + pi_k S (R_k - theta_k S) / alpha_k,
     Y = sum_{volunteers} alpha_k psi_k + sum_{others} alpha_k (psi_k)_+
 
 every feasible point with ``F < L`` satisfies ``0 > g + T ||m - c||^2``, where
@@ -54,7 +54,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class BoundProblem:
-    """What the bound needs to know, in any consistent units; the origin is the server's ideal point."""
+    """What the bound needs to know, in any consistent units and from any origin."""
 
     alpha: Array
     theta: Array  # c_k / (2 lam alpha_k), in units of squared distance
@@ -71,8 +71,11 @@ class BoundProblem:
     loss_sampling: float = 0.0  # A: coefficient of 1 / S in the loss
     client_sampling: float = 0.0  # a: clients see d_k^2 + a / S
     reach: Array | None = None  # upper bounds of d_k^2; None: from the two largest norms
+    loss_pull: Array | None = None  # W <mu_k, ideal point>; None: the origin is the ideal point
 
     def __post_init__(self) -> None:
+        if self.loss_pull is None:
+            object.__setattr__(self, "loss_pull", np.zeros(len(self.alpha)))
         if self.reach is None:
             roots = np.sqrt(self.diagonal)
             object.__setattr__(self, "reach", (roots + roots.max()) ** 2)
@@ -154,7 +157,7 @@ class Multipliers:
         excess = np.where(classes.paid, 0.0, np.maximum(self.rows - p.alpha * nu / s, 0.0))
         roof = np.maximum(np.where(np.isfinite(classes.ceiling), classes.ceiling, 0.0), p.theta * s)
         q = (
-            2.0 * self.slope
+            2.0 * (self.slope - ell * p.loss_pull)
             + nu * (p.theta * s - p.diagonal)
             + (ell / s) * p.noise
             - excess * s * (roof - p.theta * s) / p.alpha
@@ -274,6 +277,7 @@ def box_margin(
         p.theta,
         p.diagonal,
         p.noise,
+        p.loss_pull,
         classes.paid,
         classes.volunteer,
         classes.ceiling,
@@ -328,7 +332,7 @@ def _margin_from_zero(p: BoundProblem, high: float, y: Multipliers, classes: Cla
     if not np.isfinite(roof[excess > 0]).all():
         return -np.inf
     roof = np.where(np.isfinite(roof), roof, 0.0)
-    psi = y.level - 2.0 * y.slope + nu * p.diagonal - (ell / high) * p.noise + excess * roof * high / p.alpha
+    psi = y.level - 2.0 * (y.slope - ell * p.loss_pull) + nu * p.diagonal - (ell / high) * p.noise + excess * roof * high / p.alpha
     return (
         _constant(p, y, ell, lower)
         + y.level

@@ -125,9 +125,10 @@ class Candidates:
         for step in range(30):
             share = 1.0 if step == 0 else 0.5 * (low + high)
             z = (1.0 - share) * origin + share * ideal
-            total = max(
-                float((p.squared_distances(z) / p.theta).max()) * (1 + 1e-12), self.objective.min_total
-            )
+            # the least S with d_k^2 + a / (2 S) <= theta_k S for everyone
+            d2, a = p.squared_distances(z), p.client_sampling
+            least = float(((d2 + np.sqrt(d2 * d2 + 2.0 * a * p.theta)) / (2.0 * p.theta)).max())
+            total = max(least * (1 + 1e-12), self.objective.min_total)
             fits = total * float((z / p.alpha).max()) <= 1.0 and self.offer(total * z / p.alpha)
             if fits and step == 0:
                 return

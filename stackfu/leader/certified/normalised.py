@@ -46,6 +46,8 @@ def normalised(game: GameModel, objective: Objective) -> LeaderProblem:
         budget=objective.budget / unit_spend,
         loss_cap=objective.max_loss / unit_loss,
         floor=objective.min_total,
+        loss_sampling=game.sampling / scale if weight > 0 else 0.0,
+        client_sampling=game.sampling / scale,
         unit_square=scale,
         unit_loss=unit_loss,
         unit_spend=unit_spend,

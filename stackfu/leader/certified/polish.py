@@ -4,7 +4,7 @@ An interior point method leaves multipliers good to seven digits or so; a gap of
 at their cap, which rows are tight, and whether the budget is spent can be read off its answer, and with those fixed the optimality
 conditions are a small square system
 
-    2 <mu_i, T m - M> + nu (theta_i S - diag_i) + ell v noise_i - pi_i S (R_i - theta_i S) / alpha_i = t      0 < z_i < u_i
+    2 <mu_i, T m - M> - 2 ell pull_i + nu (theta_i S - diag_i) + ell v noise_i - pi_i S (R_i - theta_i S) / alpha_i = t      0 < z_i < u_i
     sum z = 1,    spend = B,    loss = cap,    D_k = theta_k S (tight rows),    v (D_k - theta_k S) = (R_k - theta_k S) z_k / alpha_k
 
 in z, t, beta, gamma and the multipliers of tight rows. Where the answer contradicts the guess (a share outside its limits, a negative multiplier, a
@@ -29,6 +29,8 @@ CORRECTIONS = 8
 NEWTON_STEPS = 6
 #: Relative size of a residual that counts as solved.
 SOLVED = 1e-13
+#: A residual above this after all steps: the conditions contradict each other.
+UNSOLVED = 1e-9
 #: Shares and multipliers may miss their limits by this without changing the guess.
 TOUCHING = 1e-12
 
@@ -67,7 +69,7 @@ class ActiveSet:
     def key(self) -> bytes:
         """Equal for equal guesses."""
         parts = (self.moving, self.capped, self.tight, self.eager, self.hull)
-        return b"".join(part.tobytes() for part in parts) + bytes([self.budget, self.loss_cap])
+        return b"".join(part.tobytes() for part in parts) + bytes([bool(self.budget), bool(self.loss_cap)])
 
 
 def polish(
@@ -98,6 +100,7 @@ def polish(
         if key in seen:
             return None
         seen.add(key)
+        z_before, rows_before, multipliers_before = z.copy(), rows.copy(), (budget, loss_cap)
         moving, tight, hull = (np.flatnonzero(m) for m in (guess.moving, guess.tight, guess.hull))
         follow = guess.eager | guess.hull  # multiplier nu u_k (plus the hull's own)
         z[~guess.moving] = np.where(guess.capped, u, 0.0)[~guess.moving]
@@ -122,7 +125,7 @@ def polish(
             all_rows = tight_rows + np.where(follow, nu * u, 0.0) + own
             weight = ell * p.loss_square + nu + float(all_rows.sum())
             q = (
-                2.0 * (weight * inner - p.points @ (all_rows @ p.points))
+                2.0 * (weight * inner - p.points @ (all_rows @ p.points) - ell * p.loss_pull)
                 + nu * (p.theta * s - p.diagonal)
                 + ell * v * p.noise
                 - own * s * (roof - p.theta * s) / p.alpha
@@ -147,7 +150,7 @@ def polish(
                 - half_a
                 + float(u[follow] @ (distance - p.theta * s)[follow])
             )
-            loss = p.loss_square * tau + p.loss_constant + v * (float(p.noise @ z) + p.loss_sampling)
+            loss = p.loss_square * tau - 2.0 * float(p.loss_pull @ z) + p.loss_constant + v * (float(p.noise @ z) + p.loss_sampling)
             if guess.budget:
                 residual[i1] = spend - spendable
                 slope = (
@@ -160,7 +163,7 @@ def polish(
                 jacobian[:i0, i1] = p.payment_unit * slope
             if guess.loss_cap:
                 residual[i2] = loss - p.loss_cap * (1.0 - shrink)
-                slope = p.loss_square * towards + v * p.noise[moving]
+                slope = p.loss_square * towards - 2.0 * p.loss_pull[moving] + v * p.noise[moving]
                 jacobian[i2, :i0] = slope
                 jacobian[:i0, i2] = slope
             if len(tight):
@@ -197,6 +200,14 @@ def polish(
                 loss_cap -= float(step[i2])
             tight_rows[tight] -= step[i3:i4]
             own[hull] -= step[i4:i5]
+        if size > UNSOLVED:
+            # more conditions than freedom: the weakest tight row is the one that is tight by accident
+            if not len(tight):
+                return None
+            guess.tight[tight[np.argmin(np.abs(rows[tight]))]] = False
+            z, rows = z_before.copy(), rows_before.copy()
+            budget, loss_cap = multipliers_before
+            continue
         # what contradicts the guess
         nu = p.payment_unit * (p.payment_weight + budget)
         rows = tight_rows + np.where(follow, nu * u, 0.0) + own
@@ -237,8 +248,6 @@ def polish(
         if (guess.loss_cap and loss_cap < 0.0) or (not guess.loss_cap and loss > p.loss_cap):
             guess.loss_cap, changed = not guess.loss_cap, True
         if not changed:
-            if size > 1e-9:
-                return None
             return z, rows, max(budget, 0.0), max(loss_cap, 0.0)
         z = np.clip(z, 0.0, u)
         rows = np.where(classes.volunteer, rows, np.maximum(rows, 0.0))

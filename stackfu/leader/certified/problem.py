@@ -1,13 +1,13 @@
 """The leader's problem in normalised units, and the way back to the game's.
 
 Squared distances are divided by ``scale``, the largest one; losses by the loss's weight times that; payments by ``2 lam scale``.
-The origin is the point the server would like the mixture to be at, the weighted mean of the loss's targets (projected onto
-the clients' span), so that the loss is ``||m||^2 + constant`` plus what few samples cost.
+The origin is the mixture that is nearest to the point the server would like to be at, the weighted mean of the loss's targets: if
+that can be mixed the loss is ``||m||^2 + constant``, else it has a linear term as well; what few samples cost comes on top.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,8 @@ __all__ = ["LeaderProblem"]
 #: their inner products and are left out of the solver's coordinates (checkers use the game's own numbers).
 EIGENVALUE_ROUNDING = 1e-15
 
+#: An ideal point this near to a mixture (squared, in units of the largest squared distance) can be mixed.
+REACHED = 1e-20
 #: Part of the budget that is not planned for: room for the extra payments of clients at full, and for rounding.
 HELD_BACK = 2e-9
 #: Spend is a difference of costs and what drift is worth; its rounding error is this part of all costs.
@@ -36,7 +38,9 @@ class LeaderProblem(BoundProblem):
     unit_square: float = 1.0  # squared distance
     unit_loss: float = 1.0  # the loss's weight times unit_square, or unit_spend if that is zero
     unit_spend: float = 1.0  # 2 lam unit_square
-    ideal_point: Array | None = None  # where the origin lies, seen from mu_N
+    ideal: Array = field(default_factory=lambda: np.zeros(0))  # mixture nearest to the server's ideal point, whatever it costs
+    origin: Array = field(default_factory=lambda: np.zeros(0))  # where that is, seen from mu_N
+    away: Array = field(default_factory=lambda: np.zeros(0))  # from there to the ideal point itself
 
     @classmethod
     def of(cls, game: GameModel, objective: Objective) -> LeaderProblem:
@@ -49,18 +53,26 @@ class LeaderProblem(BoundProblem):
         server, pull, square = game.loss_centre
         unit_spend = 2.0 * game.lam * scale
         unit_loss = server * scale if server > 0 else unit_spend
+        rows = vectors[:, keep] * roots
         target = (vectors[:, keep].T @ pull) / (roots * scale)
+        ideal = nearest_mixture(rows, target)
+        origin = ideal @ rows
+        away = target - origin
+        if float(away @ away) <= REACHED:
+            origin, away = target, np.zeros(len(target))
+        weight = 1.0 if server > 0 else 0.0
         noise = np.zeros(game.count)
         if objective.finite_sample and server > 0:
             noise = game.sampling_noise / (game.sizes.sum() * scale)
-        # only the part of the ideal point within the clients' span has coordinates
-        constant = square / scale - float(target @ target)
+        # loss / (server scale) = ||m||^2 - 2 <m, away> + ||away||^2 + what is out of the clients' span
+        constant = max(square / scale - float(target @ target), 0.0) + float(away @ away)
         return cls(
             alpha=game.alpha,
             theta=game.kappa / unit_spend,
-            points=np.ascontiguousarray(vectors[:, keep] * roots - target),
-            loss_square=1.0 if server > 0 else 0.0,
-            loss_constant=max(constant, 0.0),
+            points=np.ascontiguousarray(rows - origin),
+            loss_square=weight,
+            loss_constant=constant if server > 0 else 0.0,
+            loss_pull=weight * ((rows - origin) @ away),
             noise=noise,
             loss_weight=objective.loss_weight if server > 0 else 0.0,
             payment_weight=objective.payment_weight * unit_spend / unit_loss,
@@ -68,21 +80,27 @@ class LeaderProblem(BoundProblem):
             budget=objective.budget / unit_spend,
             loss_cap=objective.max_loss / unit_loss,
             floor=objective.min_total,
+            loss_sampling=weight * game.sampling / scale,
+            client_sampling=game.sampling / scale,
             reach=geometry.reach / scale,
             unit_square=scale,
             unit_loss=unit_loss,
             unit_spend=unit_spend,
-            ideal_point=target,
+            ideal=ideal,
+            origin=origin,
+            away=away,
         )
 
     def knot(self, y: Multipliers, mixture: Array) -> Knot:
         """Multipliers around the embedding of a mixture, in the game's units."""
         clients, support = np.flatnonzero(y.rows), np.flatnonzero(mixture)
-        # certificates measure the level from mu_N, the origin here is the ideal point
-        away = self.ideal_point
-        assert away is not None
+        # certificates measure the level from mu_N
         nu = self.payment_unit * (y.objective * self.payment_weight + y.budget)
-        level = y.level + 2.0 * float(away @ (y.pull - y.rows @ self.points)) + nu * float(away @ away)
+        ell = y.objective * self.loss_weight + y.loss_cap
+        b = self.origin
+        level = y.level + nu * float(b @ b) + 2.0 * float(
+            b @ (y.pull - y.rows @ self.points - ell * self.loss_square * self.away)
+        )
         return Knot(
             total=y.total,
             objective=y.objective,
@@ -105,13 +123,26 @@ class LeaderProblem(BoundProblem):
         ) / self.payment_unit
 
     @cached_property
-    def ideal(self) -> Array:
-        """The mixture whose embedding is nearest to the server's ideal, whatever it costs (non-negative least squares)."""
-        system = np.vstack([self.points.T, np.ones(len(self.points))])
-        z, _ = nnls(system, np.append(np.zeros(self.points.shape[1]), 1.0))
-        return np.asarray(z / z.sum())
+    def nearest_loss(self) -> float:
+        """Least loss of distances over all mixtures, whatever they cost.
+
+        For any m, ``2 min_k <mu_k - ideal, m - ideal> - ||m - ideal||^2`` is a lower bound of the squared distance over the
+        clients' hull, sharp at the nearest point.
+        """
+        rows = self.points - self.away
+        m = self.ideal @ rows
+        nearest = max(2.0 * float((rows @ m).min()) - float(m @ m), 0.0)
+        return self.loss_square * (nearest - float(self.away @ self.away)) + self.loss_constant
 
     def squared_distances(self, z: Array) -> Array:
         """``d_k^2`` of a mixture."""
         m = z @ self.points
         return np.asarray(np.maximum(self.diagonal - 2.0 * self.points @ m + m @ m, 0.0))
+
+
+def nearest_mixture(rows: Array, target: Array) -> Array:
+    """The mixture of rows nearest to a point (non-negative least squares, the sum weighted so that it is 1 nearly exactly)."""
+    weight = 100.0 * (1.0 + float(np.abs(target).max(initial=0.0)))
+    system = np.vstack([(rows - target).T, np.full(len(rows), weight)])
+    z, _ = nnls(system, np.append(np.zeros(rows.shape[1]), weight))
+    return np.asarray(z / z.sum())

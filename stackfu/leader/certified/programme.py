@@ -37,6 +37,8 @@ HELD = 1e-7
 ACCURATE = 1e-9
 #: Multipliers below this part of the weight of ``||m||^2`` do not tell which rows are tight.
 NATURAL = 1e-4
+#: Budgets and rooms below loss caps are scaled to 1 down to this size.
+SMALLEST_ROOM = 1e-8
 #: What the hull gets wrong by less than this is rounding.
 NO_SPLIT = 1e-12
 
@@ -160,7 +162,10 @@ def answer_at(
     y = Multipliers.of(p, s, 1.0, budget, loss_cap, 0.0, rows, centre).at_best_level(p, classes)
     gain = p.diagonal - 2.0 * (p.points @ centre) + square + 0.5 * p.client_sampling / s - p.theta * s
     value = p.loss_weight * (
-        p.loss_square * square + p.loss_constant + (float(p.noise @ z) + p.loss_sampling) / s
+        p.loss_square * square
+        - 2.0 * float(p.loss_pull @ z)
+        + p.loss_constant
+        + (float(p.noise @ z) + p.loss_sampling) / s
     )
     free = ~(classes.paid | classes.volunteer)
     over = np.where(classes.paid, 0.0, np.maximum(gain, 0.0))
@@ -257,7 +262,7 @@ class PointProgramme:
         self._strict = 0.0
         if np.isfinite(p.budget):
             # a small budget must not be small beside the solver's tolerance
-            strict = self._strict = 1.0 / min(max(p.budget / p.payment_unit, 1e-4), 1.0)
+            strict = self._strict = 1.0 / min(max(p.budget / p.payment_unit, SMALLEST_ROOM), 1.0)
             blocks.block("budget", 1, clarabel.NonnegativeConeT)
             for name, (c0, c1, c2) in pay.items():
                 size = blocks.variables[name].stop - blocks.variables[name].start
@@ -273,18 +278,24 @@ class PointProgramme:
                 per_v2=-strict * pay_constant[3],
             )
         if np.isfinite(p.loss_cap):
+            # the room between the cap and the least loss must not be small beside the solver's tolerance either
+            narrow = self._narrow = 1.0 / min(max(p.loss_cap - p.nearest_loss, SMALLEST_ROOM), 1.0)
             blocks.block("loss", 1, clarabel.NonnegativeConeT)
-            blocks.entries("loss", "tau", 0, 0, u2 * p.loss_square)
-            blocks.entries("loss", "z", 0, every, per_v=p.noise)
+            blocks.entries("loss", "tau", 0, 0, narrow * u2 * p.loss_square)
+            blocks.entries("loss", "z", 0, every, -2.0 * narrow * p.loss_pull, per_v=narrow * p.noise)
             blocks.entries("loss", "excess", 0, 0, -1.0)
-            blocks.right("loss", p.loss_cap * (1.0 - shrink) - p.loss_constant, per_v=-p.loss_sampling)
+            blocks.right(
+                "loss",
+                narrow * (p.loss_cap * (1.0 - shrink) - p.loss_constant),
+                per_v=-narrow * p.loss_sampling,
+            )
         blocks.block("square", r + 2, clarabel.SecondOrderConeT)  # tau >= ||c||^2
         blocks.entries("square", "tau", [0, 1], 0, -1.0)
         blocks.entries("square", "c", 2 + np.arange(r), np.arange(r), -2.0)
         blocks.right("square", np.r_[1.0, -1.0, np.zeros(r)])
 
         blocks.cost("tau", p.loss_weight * p.loss_square * u2)
-        blocks.cost("z", per_v=p.loss_weight * p.noise)
+        blocks.cost("z", -2.0 * p.loss_weight * p.loss_pull, per_v=p.loss_weight * p.noise)
         if p.payment_weight:
             for name, (c0, c1, c2) in pay.items():
                 w = p.payment_weight * p.payment_unit
@@ -325,7 +336,7 @@ class PointProgramme:
         full, free, below = self._full, self._free, self._below
         n, u = len(p.alpha), p.alpha / total
         budget = self._strict * max(float(dual[rows["budget"]][0]), 0.0) / p.payment_unit if self._strict else 0.0
-        cap = max(float(dual[rows["loss"]][0]), 0.0) if "loss" in rows else 0.0
+        cap = self._narrow * max(float(dual[rows["loss"]][0]), 0.0) if "loss" in rows else 0.0
         nu = p.payment_unit * (p.payment_weight + budget)
         steep = np.maximum(dual[rows["distance"]], 0.0)
         pushed = np.maximum(dual[rows["hull"]], 0.0)

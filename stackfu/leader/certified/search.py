@@ -45,12 +45,17 @@ PENALTIES = (1.0, 30.0, 1e3, 3e4)
 NARROWEST = 1e-10
 #: Steps of the ball argument kept along a branch of the tree: older ones hardly add anything.
 MOST_BALLS = 2
+#: Steps of the ball argument that a box tries on its own, and the part of the gap that makes another one worth it.
+FURTHER_BALLS = 3
+WORTHWHILE = 1e-3
 #: Where S has no floor, intervals are halved towards 0 until the rest is proved empty, at most down to here.
 SMALLEST_TOTAL = 1e-12
 #: Ratio of neighbouring totals that are solved first.
 GRID_STEP = 1.25
 #: Steps of the golden section around the best profile found on that grid.
 GOLDEN_STEPS = 12
+#: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
+WITHIN = 0.999
 #: A budget of which this part or less is left is spent.
 SPENT = 1e-6
 #: How often a claim that the judge finds too high is lowered.
@@ -121,7 +126,7 @@ class Search:
         self.deadline = time.perf_counter() + time_limit
         self.game, self.objective = game, objective
         self.problem = LeaderProblem.of(game, objective)
-        self.gap = gap / self.problem.unit_loss
+        self.gap = WITHIN * gap / self.problem.unit_loss
         self.found = Candidates(game, objective, self.problem)
         self._programmes: dict[Any, PointProgramme] = {}
         self.solves = self.warm = 0
@@ -143,7 +148,7 @@ class Search:
     def worst(self) -> float:
         """No feasible profile has a larger objective: the loss at its cap or at the furthest client, every cost paid."""
         p = self.problem
-        loss = p.loss_square * float(p.diagonal.max()) + p.loss_constant
+        loss = p.loss_square * float(p.diagonal.max()) + 2.0 * float(np.abs(p.loss_pull).max()) + p.loss_constant
         if p.noise.any() or p.loss_sampling:
             loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, SMALLEST_TOTAL)
         spend = min(p.budget, p.payment_unit * float(p.theta @ p.alpha))
@@ -158,6 +163,9 @@ class Search:
 
     def solve(self, total: float, classes: Classes, near: PointAnswer | None = None) -> PointAnswer | None:
         """The relaxation at one total, with what a box knows about the clients; from an answer nearby if that works."""
+        if not np.isfinite(classes.ceiling).all():  # the box reaches down to 0, this point does not
+            here = np.asarray(self.problem.reach) + 0.5 * self.problem.client_sampling / total
+            classes = replace(classes, ceiling=np.minimum(classes.ceiling, here))
         if near is not None and near.excess <= HELD:
             answer = warm(self.problem, classes, near, total, SHRINK)
             if answer is not None:
@@ -191,7 +199,8 @@ class Search:
         best = self.found.best
         if best is None:
             return -2
-        tau = best.loss / self.problem.unit_loss - self.problem.loss_constant
+        m = self.game.profile(best.x).mixture @ self.problem.points
+        tau = float(m @ m)
         return min(max(round(math.log(max(tau, 1e-12)) / math.log(16.0)), -5), 0)
 
     def propose(self, answer: PointAnswer, classes: Classes) -> None:
@@ -219,35 +228,36 @@ class Search:
         p, target = self.problem, self.target
         near = far = None
         steps: list[Pair] = []
-        queue = list(box.balls)
-        box.value, box.steps = -np.inf, ((box.ends),)
-        for attempt in range(len(queue) + 3):
+        inherited = list(box.balls)
+        low, high = box.ends
+        own = [(low, high)] if low is high else [(low, high), (low, low), (high, high)]
+        value, proof, classes = -np.inf, (box.ends,), box.classes
+        for attempt in range(len(inherited) + FURTHER_BALLS):
             classes = classify(p, box.low, box.high, box.decided == PAID, box.decided == VOLUNTEER, near, far)
             if classes is None:
-                box.value, box.steps, box.classes = (np.inf if near is None else target), (*steps, box.ends), None
-                return
-            box.classes = classes
-            low, high = box.ends
-            pairs = [queue[attempt]] if attempt < len(queue) else [(low, high)] + ([(low, low), (high, high)] if low is not high else [])
+                value, proof = (np.inf if near is None else target), (*steps, box.ends)
+                break
+            pairs = inherited[attempt : attempt + 1] or own
             at = [
-                tuple(interpolate(i.multipliers, j.multipliers, s) for s in (box.low, box.high)) for i, j in pairs
+                (interpolate(i.multipliers, j.multipliers, box.low), interpolate(i.multipliers, j.multipliers, box.high))
+                for i, j in pairs
             ]
             margins = [box_margin(p, box.low, box.high, *ends, classes, target) for ends in at]
             best = int(np.argmax(margins))
             margin, pair = margins[best], pairs[best]
-            value = target + margin if near is None or margin < 0 else target
-            improved = value > box.value + 1e-3 * self.gap
-            if value > box.value:
-                box.value, box.steps = value, (*steps, pair)
-            if margin >= 0 or box.low <= 0:
-                return
-            if attempt >= len(queue) and not improved:
-                return
+            # with a ball behind it a positive margin proves the target and no more
+            reached = target + margin if near is None or margin < 0 else target
+            improved = reached > value + WORTHWHILE * self.gap
+            if reached > value:
+                value, proof = reached, (*steps, pair)
+            if margin >= 0 or box.low <= 0 or (attempt >= len(inherited) and not improved):
+                break
             bounds = ball(p, *at[best], margin)
             assert bounds is not None
             near = bounds[0] if near is None else np.maximum(near, bounds[0])
             far = bounds[1] if far is None else np.minimum(far, bounds[1])
             steps.append(pair)
+        box.value, box.steps, box.classes = value, proof, classes
 
     def split_total(self, box: Box) -> tuple[Box, ...]:
         low, high = box.low, box.high
@@ -532,7 +542,8 @@ def search(
                 "node": nodes,
                 "interval": (box.low, box.high),
                 "undecided": int((box.decided == FREE).sum()),
-                "lower": min(state.lower(), state.incumbent) * unit,
+                # what was proved stays proved, though the tree that proves it may have changed
+                "lower": max(min(state.lower(), state.incumbent) * unit, history[-1]["lower"] if history else -np.inf),
                 "upper": np.inf if found.best is None else found.best.value,
                 "seconds": time.perf_counter() - began,
             }

@@ -102,6 +102,8 @@ def _encode(thing: object) -> dict[str, Any]:
             "lambda_s": thing.lambda_s,
             "lambda_q": thing.lambda_q,
             "loss_constant": thing.loss_constant,
+            "sampling_constant": thing.sampling_constant,
+            "calibrated": thing.calibrated,
             "server_loss": None if thing.has_paper_loss else _encode_loss(thing.loss),
         }
     if isinstance(thing, Equilibrium):
@@ -194,6 +196,8 @@ def _decode(record: dict[str, Any]) -> Any:
             lambda_s=record["lambda_s"],
             lambda_q=record["lambda_q"],
             loss_constant=record["loss_constant"],
+            sampling_constant=record.get("sampling_constant", 0.0),
+            calibrated=record.get("calibrated", False),
             server_loss=_decode_loss(record.get("server_loss")),
         )
     if kind == "equilibrium":

@@ -14,6 +14,7 @@ ROOMS = (
     ("errors", "atomic", "jit"),
     ("embedding",),
     ("model",),
+    ("calibration",),
     ("results",),
     ("judging",),
     ("followers",),

@@ -30,10 +30,9 @@ def sum_over_pairs(
         for right in ranges[i:]:
             sums = tile_sums(left, right)
             mine, theirs = stack.clients(*left), stack.clients(*right)
+            # A client that reaches into the right tile meets its other rows in both orders.
             if left != right and theirs.start == mine.stop - 1:
-                sums[-1, 0] *= (
-                    2  # a client that reaches into the right tile meets its other rows in both orders
-                )
+                sums[-1, 0] *= 2
             totals[mine, theirs] += sums
             done += 1
             if progress is not None:

@@ -107,6 +107,20 @@ def test_joint_distances_keep_their_digits_where_labels_do_not_differ(sigma):
     assert error < 1e-13 * float(squared.max()) + 1e-17  # what is left of long double in the reference
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("distance", [30.0, 1e4, 1e12])
+def test_a_class_of_two_tight_clusters_far_apart(dtype, distance):
+    """Inner products would lose the distances within a cluster; every class is computed in the arithmetic that it needs."""
+    rng = np.random.default_rng(2)
+    step = max(1.0, distance * 2.0**-20)
+    steps = rng.integers(0, 4, size=(2, 30, 3)) * step
+    samples = [steps[0].astype(dtype), (steps[1] + distance).astype(dtype)]
+    labels = [[0, 1] * 15, [0, 0, 1] * 10]
+    got = MeanEmbeddings.from_samples(samples, 2.0 * step, labels=labels, kernel="joint").gram
+    expected = reference_joint_gram(samples, labels, 2.0 * step)
+    assert np.abs(got - expected).max() < (1e-6 if dtype == np.float32 else 1e-12) * float(expected.max())
+
+
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_joint_of_many_tiles_panels_and_small_classes(monkeypatch, threads):
     monkeypatch.setattr(gram_module, "_RIGHT_BYTES", 1 << 12)

@@ -128,6 +128,13 @@ def test_a_sum_of_kernels_adds_inner_products_and_squared_distances(kinds, weigh
     assert pickle.loads(pickle.dumps(emb)) == emb
 
 
+def test_features_far_from_the_origin_keep_their_distances_in_a_sum():
+    rows = 1e7 / 3 + np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    far = MeanEmbeddings.from_features(rows)
+    emb = MeanEmbeddings.combined([far, MeanEmbeddings.from_gram(np.eye(3))], [1.0, 0.5])
+    np.testing.assert_allclose(emb.distances() ** 2, [[0, 2, 5], [2, 0, 6], [5, 6, 0]], atol=1e-7)
+
+
 def test_a_sum_says_what_it_is_made_of():
     known = parts()
     emb = MeanEmbeddings.combined([known["labels"], known["exact"]], [1, 0.25])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
@@ -86,6 +86,7 @@ def test_the_noise_that_is_drawn_has_the_variance_that_is_calibrated(delta, vari
     st.lists(st.integers(0, 30), min_size=1, max_size=8).filter(any),
     st.lists(st.floats(-50, 50), min_size=8, max_size=8),
 )
+@example([1, 1, 10], [-0.5, 0.25, 2.0] + [0.0] * 5)
 def test_projected_counts_are_counts_and_nearer_to_the_truth(counts, noise):
     truth = np.array(counts, dtype=float)
     noisy = truth + noise[: len(truth)]

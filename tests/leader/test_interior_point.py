@@ -50,9 +50,21 @@ def program(seed):
 def by_clarabel(columns, rows, constants, goal):
     """The same program, written down as it stands."""
     n, r = columns.points.shape
-    z, e, m, square, xi = cp.Variable(n), cp.Variable(n), cp.Variable(r), cp.Variable(), cp.Variable(nonneg=True)
+    z, e, m, square, xi = (
+        cp.Variable(n),
+        cp.Variable(n),
+        cp.Variable(r),
+        cp.Variable(),
+        cp.Variable(nonneg=True),
+    )
     omega = min(max(goal.budget, 1e-4), 1.0) if np.isfinite(goal.budget) else 1.0
-    pay = columns.pay @ z + rows.relief @ e + (1 + constants.square) * square - 2 * constants.pull @ m + constants.pay
+    pay = (
+        columns.pay @ z
+        + rows.relief @ e
+        + (1 + constants.square) * square
+        - 2 * constants.pull @ m
+        + constants.pay
+    )
     loss = square + columns.loss @ z + constants.loss
     rules = [z >= 0, z <= columns.cap, cp.sum(z) == 1 - constants.mass, e >= 0, square >= cp.sum_squares(m)]
     rules += [m == columns.points.T @ z + constants.point]

@@ -75,7 +75,7 @@ class BoundProblem:
 
     def __post_init__(self) -> None:
         if self.loss_pull is None:
-            object.__setattr__(self, "loss_pull", np.zeros(len(self.diagonal)))
+            object.__setattr__(self, "loss_pull", np.zeros(len(self.alpha)))
         if self.reach is None:
             roots = np.sqrt(self.diagonal)
             object.__setattr__(self, "reach", (roots + roots.max()) ** 2)
@@ -297,9 +297,7 @@ def box_margin(
     if not usable:
         return -np.inf
     brought, curve, held, drift, rows = sums[0:2], sums[2], sums[3:5], sums[5], sums[6:8]
-    scattered = [
-        ell[i] * p.loss_sampling + 0.5 * p.client_sampling * (rows[i] - nu[i]) for i in range(2)
-    ]
+    scattered = [ell[i] * p.loss_sampling + 0.5 * p.client_sampling * (rows[i] - nu[i]) for i in range(2)]
     ends = [
         _constant(p, y, ell[i], lower)
         + y.level
@@ -368,7 +366,9 @@ def ball(
     weight = min(at_low.weight, at_high.weight)
     radius = np.sqrt(-margin / weight) if weight > 0.0 else np.inf
     gaps = [
-        np.sqrt(np.maximum(problem.diagonal + (squared(problem, y) / y.weight - 2.0 * y.along) / y.weight, 0.0))
+        np.sqrt(
+            np.maximum(problem.diagonal + (squared(problem, y) / y.weight - 2.0 * y.along) / y.weight, 0.0)
+        )
         for y in (at_low, at_high)
     ]
     apart = distance(problem, at_low, at_high)

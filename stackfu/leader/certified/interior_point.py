@@ -33,7 +33,6 @@ from ...model import Array
 
 __all__ = ["Columns", "Constants", "Goal", "Rows", "SlicePoint", "solve_slice"]
 
-DEBUG = False
 Index = npt.NDArray[np.intp]
 
 #: A step goes at most this share of the way to the boundary.
@@ -155,8 +154,14 @@ class _Newton:
         over = values - self.e
         self.xi = max(float(over.max(initial=0.0)), 0.0) + 0.1 * spread
         self.s = np.maximum(self.xi - over, 0.1 * spread)
-        self.sh = np.maximum(self.hull * self.z[self.partner] - self.e[self.hulled], 1e-3 * self.hull * self.u[self.partner])
-        self.sB = max(self.goal.budget + self.omega * self.xi - self._pay(), 0.1 * self.omega) if self.with_budget else 1.0
+        self.sh = np.maximum(
+            self.hull * self.z[self.partner] - self.e[self.hulled], 1e-3 * self.hull * self.u[self.partner]
+        )
+        self.sB = (
+            max(self.goal.budget + self.omega * self.xi - self._pay(), 0.1 * self.omega)
+            if self.with_budget
+            else 1.0
+        )
         self.sC = max(self.goal.loss_cap + self.xi - self._loss(), 0.1) if self.with_cap else 1.0
         # multipliers on the central path of mu, but none beyond its natural size
         count = 2 * self.nc + self.nr + int(self.has_e.sum()) + len(self.hulled) + 2
@@ -167,7 +172,9 @@ class _Newton:
         self.P = np.minimum(mu / self.s, 1.0)
         self.nu = min(mu / self.sB, 1.0) if self.with_budget else 0.0
         self.chi = min(mu / self.sC, 1.0) if self.with_cap else 0.0
-        self.kappa = max(self.penalty - self.omega * self.nu - self.chi - float(self.P.sum()), 0.1 * self.penalty)
+        self.kappa = max(
+            self.penalty - self.omega * self.nu - self.chi - float(self.P.sum()), 0.1 * self.penalty
+        )
         self.t = 0.0
         self.y = -self._m_slope()
 
@@ -190,7 +197,9 @@ class _Newton:
         return np.asarray(slope - 2.0 * (self.ww + self.nu) * self.constants.pull)
 
     def _complementarity(self) -> tuple[float, int]:
-        total = float(self.a @ self.z + self.b @ self.zu + self.P @ self.s + self.f @ self.e + self.p @ self.sh)
+        total = float(
+            self.a @ self.z + self.b @ self.zu + self.P @ self.s + self.f @ self.e + self.p @ self.sh
+        )
         total += self.kappa * self.xi
         count = 2 * self.nc + self.nr + int(self.has_e.sum()) + len(self.hulled) + 1
         if self.with_budget:
@@ -203,7 +212,14 @@ class _Newton:
 
     def _residuals(self) -> None:
         c = self.constants
-        self.rz = (self.wl + self.chi) * self.g + (self.ww + self.nu) * self.q - self.a + self.b - self.t - self.F @ self.y
+        self.rz = (
+            (self.wl + self.chi) * self.g
+            + (self.ww + self.nu) * self.q
+            - self.a
+            + self.b
+            - self.t
+            - self.F @ self.y
+        )
         np.subtract.at(self.rz, self.partner, self.hull * self.p)
         self.re = np.where(self.has_e, (self.ww + self.nu) * self.relief - self.P - self.f, 0.0)
         self.re[self.hulled] += self.p
@@ -230,7 +246,9 @@ class _Newton:
         prices = self.wl + self.ww + self.nu + self.chi + float(self.P.sum())
         dual = max(
             float(np.abs(self.rz * self.u).sum()),
-            float(np.abs(self.re * self.relief).sum()) / max(float(self.relief.sum()), 1e-300) / max(float(self.relief.max(initial=0.0)), 1e-300),
+            float(np.abs(self.re * self.relief).sum())
+            / max(float(self.relief.sum()), 1e-300)
+            / max(float(self.relief.max(initial=0.0)), 1e-300),
             float(np.abs(self.rm).max()),
             abs(self.rxi) / self.penalty * prices,
         )
@@ -428,7 +446,6 @@ class _Newton:
             total, count = self._complementarity()
             mu = total / count
             residual = self._residual()
-            if DEBUG: print(iteration, f"{total:.2e} {residual:.2e} rt {self.rt:.1e} ry {abs(self.ry).max():.1e} rr {abs(self.rr).max():.1e} rB {self.rB:.1e} rh {abs(self.rh).max(initial=0):.1e} rz {abs(self.rz*self.u).sum():.1e} re {abs(self.re*self.relief).max():.1e} rm {abs(self.rm).max():.1e} rxi {self.rxi:.1e} xi {self.xi:.3g} P {self.P.sum():.3g} nu {self.nu:.3g}")
             if total <= tolerance and residual <= max(_FEASIBLE, 0.1 * tolerance):
                 solved = True
                 break
@@ -446,11 +463,17 @@ class _Newton:
                     "a": products["a"] - wanted + _bounded(affine["a"] * affine["z"], mu),
                     "b": products["b"] - wanted - _bounded(affine["b"] * affine["z"], mu),
                     "P": products["P"] - wanted + _bounded(affine["P"] * affine["s"], mu),
-                    "f": np.where(self.has_e, products["f"] - wanted + _bounded(affine["f"] * affine["e"], mu), 0.0),
+                    "f": np.where(
+                        self.has_e, products["f"] - wanted + _bounded(affine["f"] * affine["e"], mu), 0.0
+                    ),
                     "p": products["p"] - wanted + _bounded(affine["p"] * affine["sh"], mu),
                     "kappa": products["kappa"] - wanted + _bounded(affine["kappa"] * affine["xi"], mu),
-                    "nu": products["nu"] - wanted + _bounded(affine["nu"] * affine["sB"], mu) if self.with_budget else 0.0,
-                    "chi": products["chi"] - wanted + _bounded(affine["chi"] * affine["sC"], mu) if self.with_cap else 0.0,
+                    "nu": products["nu"] - wanted + _bounded(affine["nu"] * affine["sB"], mu)
+                    if self.with_budget
+                    else 0.0,
+                    "chi": products["chi"] - wanted + _bounded(affine["chi"] * affine["sC"], mu)
+                    if self.with_cap
+                    else 0.0,
                 }
                 d = self._direction(second)
             except (np.linalg.LinAlgError, ValueError):
@@ -461,7 +484,6 @@ class _Newton:
             ap, ad = min(1.0, _TO_BOUNDARY * ap), min(1.0, _TO_BOUNDARY * ad)
             if max(ap, ad) < 1e-10:
                 break
-            if DEBUG: print("      ", ap, ad, sigma)
             self._move(d, ap, ad)
         return self._answer(residual, iteration, solved)
 
@@ -480,7 +502,9 @@ class _Newton:
     def _answer(self, residual: float, iterations: int, solved: bool) -> SlicePoint:
         unit = self.unit
         total, _ = self._complementarity()
-        value = self.goal.loss_weight * self._loss() + (self.goal.pay_weight * self._pay() if self.goal.pay_weight else 0.0)
+        value = self.goal.loss_weight * self._loss() + (
+            self.goal.pay_weight * self._pay() if self.goal.pay_weight else 0.0
+        )
         return SlicePoint(
             z=np.minimum(self.z, self.u),
             e=self.e,

@@ -38,13 +38,12 @@ from .candidates import Candidates
 from .interior_point import Columns, Constants, Goal, Rows, solve_slice
 from .normalised import certificate_knot, normalised
 from .points import FeaturePoints
-from .proposals import Proposals
+from .proposals import Found, Proposals
 from .search import Run
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
 
 __all__ = ["search_large"]
 
-DEBUG = False
 Mask = npt.NDArray[np.bool_]
 
 #: Steps that narrow the distances before a node is given up.
@@ -98,6 +97,8 @@ class _Search:
         self.knots: list[Multipliers] = [self._without_prices()]
         self.proposals = Proposals(self.problem, self.candidates, self.unit, self.gap, PENALTY)
         self.solves = 0
+        self.sharpest = 0
+        self.origin = np.ones(game.count)
         self.shadow_price = 0.0
         self.incumbent_total = np.nan
 
@@ -166,7 +167,9 @@ class _Search:
     ) -> _Verdict:
         """The best bound on a box. Each step's ball narrows the distances for the next one: first the recipe, then whatever is best."""
         p, goal = self.problem, self.target
-        if not np.isfinite(goal):  # nothing to compare with yet: any finite value will do for the bound, none for balls
+        if not np.isfinite(
+            goal
+        ):  # nothing to compare with yet: any finite value will do for the bound, none for balls
             return self._judge_at_once(node, low, high, (*recipe, *others), 0.0)
         if low <= 0.0:
             return self._judge_at_once(node, low, high, (*recipe, *others), goal)
@@ -209,14 +212,19 @@ class _Search:
             return _Verdict(np.inf, (*taken, taken[-1]), None, ())
         return _Verdict(goal + best, tuple(taken[:kept]), classes, tuple(taken))
 
-    def _judge_at_once(self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]], goal: float) -> _Verdict:
+    def _judge_at_once(
+        self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]], goal: float
+    ) -> _Verdict:
         """The same in one step: from S = 0, where there are no balls, and without anything to compare with."""
         paid, full = self.masks(node)
         classes = classify(self.problem, low, high, paid, full)
         if classes is None:
             return _Verdict(np.inf, ((0, 0),), None, ())
         found = [
-            (box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, goal), pair)
+            (
+                box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, goal),
+                pair,
+            )
             for pair in ((0, 0), *pairs)
         ]
         margin, pair = max(found)
@@ -238,7 +246,9 @@ class _Search:
 
     # ---------------------------------------------------------------- solving
 
-    def solve(self, total: float, classes: Classes, guess: Multipliers | None, factor: float = 1.0) -> tuple[int, SliceAnswer]:
+    def solve(
+        self, total: float, classes: Classes, guess: Multipliers | None, factor: float = 1.0
+    ) -> tuple[int, SliceAnswer]:
         """Solve at S under what is known; the new knot's number and the answer."""
         answer = solve_at(
             self.problem,
@@ -246,14 +256,14 @@ class _Search:
             Restriction(classes.paid, classes.volunteer, classes.ceiling),
             guess=None if guess is None else self._prices(guess),
             enough=0.02 * max(self.gap, 1e-9 * self.upper if np.isfinite(self.upper) else 0.0),
-            stop_above=self.target + 0.2 * (abs(self.upper) + self.gap) if np.isfinite(self.upper) else np.inf,
+            stop_above=self.target + 0.2 * (abs(self.upper) + self.gap)
+            if np.isfinite(self.upper)
+            else np.inf,
             penalty=factor * self.penalty,
         )
         self.solves += 1
         y = answer.prices
-        self.knots.append(
-            _known(self.problem, y)
-        )
+        self.knots.append(_known(self.problem, y))
         return len(self.knots) - 1, answer
 
     def _prices(self, y: Multipliers) -> Prices:
@@ -280,35 +290,44 @@ class _Search:
     def first_proposals(self) -> None:
         """From the incumbent, a search over S; with many clients first for a sample of them."""
         best = self.candidates.best
-        if best is None:
-            return
-        profile = self.game.profile(best.x)
+        profile = self.game.profile(best.x if best is not None else self.origin)
         guess = self.unpriced(profile.total, profile.mixture)
+        start = min(max(profile.total, 1.001 * self.problem.floor), NEARLY_ALL)
         until = self.began + 0.3 * (self.deadline - self.began)
 
         def enough() -> bool:
             return time.perf_counter() > until
 
         if self.game.count <= 2 * SAMPLE:
-            self.proposals.scan(profile.total, guess, enough)
+            self._remember(*self.proposals.scan(start, guess, enough))
             return
         chosen, few = sample(self.problem)
-        small = Proposals(few, None, 1.0, 1e-2 * self.upper, self.penalty)
-        start = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
+        small = Proposals(few, None, 1.0, 1e-2 * min(self.upper, self.worst), self.penalty)
+        few_guess = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
                         centre=self.problem.place.coordinates(guess.centre))  # fmt: skip
-        total, found = small.scan(profile.total, start, enough)
-        if found.z is None or found.prices is None:
+        total, found = small.scan(start, few_guess, enough)
+        if found.z is None:
             return
         z = np.zeros(self.game.count)
         z[chosen] = found.z
-        self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough)
+        self._remember(
+            *self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough)
+        )
+
+    def _remember(self, total: float, found: Found) -> None:
+        """The prices of the best proposal are multipliers like any others, and the sharpest there are where the incumbent is."""
+        if found.z is not None and found.prices.priced and found.prices.total == total:
+            self.knots.append(_known(self.problem, found.prices))
+            self.sharpest = len(self.knots) - 1
 
     def unpriced(self, total: float, z: Array) -> Prices:
         """A mixture as the centre of prices that are all 0."""
         points, nobody = self.problem.place, np.zeros(self.game.count)
         centre = points.combine(z)
         inner = points.inner(centre)
-        return Prices(total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner), False)
+        return Prices(
+            total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner), False
+        )
 
     # ---------------------------------------------------------------- nodes
 
@@ -323,13 +342,22 @@ class _Search:
         assert verdict.classes is not None
         ends = self.ends(node)
         recipe = self._recipe(verdict.trail)
-        middle = 0.5 * (node.low + node.high) if node.high < 4.0 * node.low else float(np.sqrt(node.low * node.high))
+        middle = (
+            0.5 * (node.low + node.high)
+            if node.high < 4.0 * node.low
+            else float(np.sqrt(node.low * node.high))
+        )
         lacking = self.target - verdict.bound
         at = middle
-        if not ends and self.candidates.best is not None:  # begin where the incumbent is: everything is sharpest there
+        if (
+            not ends and self.candidates.best is not None
+        ):  # begin where the incumbent is: everything is sharpest there
             total = float(self.problem.alpha @ self.candidates.best.x)
             if node.low < total < min(node.high, NEARLY_ALL):
                 at = total
+        if not ends and self.sharpest and node.low < self.knots[self.sharpest].total < node.high:
+            self.split(node, self.knots[self.sharpest].total, self.sharpest)
+            return
         if ends:
             # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
             places = (node.low, middle, node.high)
@@ -362,7 +390,6 @@ class _Search:
         recipe = self._recipe((*known.trail, (knot, knot)))
         solved = self.judge(node, at, at, recipe, (), 1)
         missing = self.target - solved.bound
-        if DEBUG: print(f"    box {node.low:.6f} {node.high:.6f} width {node.high-node.low:.1e} lacking {lacking/self.upper:.2e} at {at:.6f} missing {missing/self.upper:.2e} ipm {(self.target-answer.bound)/self.upper:.2e} {(answer.value-answer.bound)/self.upper:.1e} broken {answer.broken:.1e} open {(~known.classes.paid&~known.classes.volunteer).sum()} paid {len(node.paid)} full {len(node.full)} places {[round((self.target-x)/self.upper,7) for x in there] if ends else None}")
         node.solved.append(at)
         exact = answer.value - answer.bound <= 0.3 * missing
         if missing > 0.3 * lacking and exact:
@@ -413,17 +440,28 @@ class _Search:
         """
         p, n = self.problem, self.game.count
         goal = self.target if np.isfinite(self.target) else self.worst
-        for count in (2, 8, 32, 128):
-            some = self._apart(min(count, n))
+        best = (0.0, np.zeros(n), 0.0)
+        for some in self._apart():
             w = np.zeros(n)
-            w[some] = p.alpha[some] / p.alpha[some].sum()
+            w[some] = 1.0 / len(some)
             mean = p.place.combine(w)
             spread = float(w @ p.diagonal) - p.place.dot(mean, mean)
-            at = 0.5 * min(spread / float(w @ p.theta), float(p.alpha[some].min()), node.high)
-            if at > 0:
-                break
-        else:
-            raise ConvergenceError("the clients that own most data are too alike to tell how little participation is too little")
+            if spread > 1e-12:
+                best = max(
+                    best,
+                    (
+                        0.5 * min(spread / float(w @ p.theta), float(p.alpha[some].min()), node.high),
+                        w,
+                        spread,
+                    ),
+                    key=lambda b: b[0],
+                )
+        at, w, spread = best
+        if at <= 0.0:
+            raise ConvergenceError(
+                "the clients' data are too alike to tell how little participation is too little"
+            )
+        mean = p.place.combine(w)
         gain = spread - at * float(w @ p.theta)
         weight = p.loss_weight + p.payment_weight
         pay = p.payment_weight
@@ -436,14 +474,19 @@ class _Search:
         node.children[0].first, node.children[1].first = node.second, 0
         node.children[1].second = 0
 
-    def _apart(self, count: int) -> Array:
-        """The clients that own most, and of them the one that is furthest from the largest."""
+    def _apart(self) -> list[Array]:
+        """Pairs of clients that own much and differ: the largest, and whoever is furthest from it, among all or among those that own much."""
         p = self.problem
-        most = np.argpartition(-p.alpha, min(8 * count, self.game.count - 1))[: 8 * count]
-        most = most[np.argsort(-p.alpha[most])]
-        rows = p.place.rows(most)
-        far = np.argsort(-((rows - rows[0]) ** 2).sum(axis=1), kind="stable")[: count - 1]
-        return np.asarray(np.append(most[:1], most[far]))
+        largest = int(np.argmax(p.alpha))
+        only = np.zeros(self.game.count)
+        only[largest] = 1.0
+        distances = p.place.squared_distances(p.place.combine(only))
+        others = [
+            np.argmax(distances),
+            np.argmax(distances * p.alpha),
+            np.argmax(np.minimum(distances, p.alpha * float(p.theta.max()))),
+        ]
+        return [np.array([largest, int(k)]) for k in others if k != largest]
 
     def split(self, node: _Node, at: float, knot: int | None) -> None:
         recipe = self._recipe(node.steps)
@@ -454,8 +497,12 @@ class _Search:
         node.cut, node.children = Split(at), [left, right]
 
     def decide(self, node: _Node, client: int, recipe: tuple[tuple[int, int], ...]) -> None:
-        no = _Node(node.low, node.high, node.first, node.second, recipe, (*node.paid, client), node.full, node.bound)
-        yes = _Node(node.low, node.high, node.first, node.second, recipe, node.paid, (*node.full, client), node.bound)
+        no = _Node(
+            node.low, node.high, node.first, node.second, recipe, (*node.paid, client), node.full, node.bound
+        )
+        yes = _Node(
+            node.low, node.high, node.first, node.second, recipe, node.paid, (*node.full, client), node.bound
+        )
         node.cut, node.children = Decide(client), [no, yes]
 
     @staticmethod
@@ -523,6 +570,8 @@ def search_large(
 
     search = _Search(game, objective, gap, time_limit)
     unit = search.unit
+    if starts:
+        search.origin = starts[0]
     for x in starts:
         if not search.candidates.offer(x):
             search.candidates.offer_unpaid(x)
@@ -574,8 +623,12 @@ def search_large(
     best = search.candidates.best
     if best is None:
         if status is Status.CERTIFIED:
-            raise InfeasibleError("no payments satisfy the constraints: every box of total participation was refuted")
-        raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({status.name.lower()})")
+            raise InfeasibleError(
+                "no payments satisfy the constraints: every box of total participation was refuted"
+            )
+        raise ConvergenceError(
+            f"no feasible payments were found, and none were proved impossible ({status.name.lower()})"
+        )
     bound = lower()
     certificate = search.certificate(root, bound * unit)
     return Run(

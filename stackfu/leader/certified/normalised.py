@@ -46,6 +46,8 @@ def normalised(game: GameModel, objective: Objective) -> LeaderProblem:
         budget=objective.budget / unit_spend,
         loss_cap=objective.max_loss / unit_loss,
         floor=objective.min_total,
+        loss_sampling=game.sampling / scale if weight > 0 else 0.0,
+        client_sampling=game.sampling / scale,
         unit_square=scale,
         unit_loss=unit_loss,
         unit_spend=unit_spend,
@@ -84,7 +86,11 @@ def _ideal_square(game: GameModel) -> float:
         elif target.kind == "mixture":
             shares += part * np.array(target.values)
         else:  # feature rows: the origin only has to be near the ideal, and the mean of the others is
-            return float(geometry.mixture_of_original(shares / max(shares.sum(), 1e-300))[1]) if shares.any() else 0.0
+            return (
+                float(geometry.mixture_of_original(shares / max(shares.sum(), 1e-300))[1])
+                if shares.any()
+                else 0.0
+            )
     return float(geometry.mixture_of_original(shares)[1])
 
 

@@ -78,7 +78,9 @@ class Points(ABC):
     def away_square(self) -> float:
         """``||o - mu_N||^2``."""
 
-    def squared_distances(self, point: Array, square: float | None = None, inner: Array | None = None) -> Array:
+    def squared_distances(
+        self, point: Array, square: float | None = None, inner: Array | None = None
+    ) -> Array:
         """``||mu_k - o - point||^2`` for every client."""
         square = self.dot(point, point) if square is None else square
         inner = self.inner(point) if inner is None else inner

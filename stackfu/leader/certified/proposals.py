@@ -23,7 +23,6 @@ from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, solve_at
 
 __all__ = ["Proposals"]
 
-TRACE = False
 Mask = npt.NDArray[np.bool_]
 
 #: Relative part of budget and thresholds held back, so that the realised profile stays within both.
@@ -44,7 +43,9 @@ class Found(NamedTuple):
 class Proposals:
     """Feasible profiles at given totals; the best ones are kept by ``candidates``, if there are any to be kept."""
 
-    def __init__(self, problem: BoundProblem, candidates: Candidates | None, unit: float, gap: float, penalty: float) -> None:
+    def __init__(
+        self, problem: BoundProblem, candidates: Candidates | None, unit: float, gap: float, penalty: float
+    ) -> None:
         self.problem, self.candidates, self.unit, self.gap = problem, candidates, unit, gap
         self.penalty = penalty
         self.solves = 0
@@ -130,7 +131,11 @@ class Proposals:
             return self._within(total, guess, NEARBY if guess.priced else ROUGH)
         known, ideal = self.keen(total, guess), self.keen(total, guess, 0.0)
         found = self.at(total, known, guess)
-        return found if np.array_equal(known, ideal) else min(found, self.at(total, ideal, guess), key=lambda f: f.value)
+        return (
+            found
+            if np.array_equal(known, ideal)
+            else min(found, self.at(total, ideal, guess), key=lambda f: f.value)
+        )
 
     def _within(self, total: float, guess: Prices, radius: float) -> Found:
         p = self.problem
@@ -146,12 +151,25 @@ class Proposals:
                 return Found(np.inf, guess, None)
             self.solves += 1
             relaxed = solve_at(
-                p, total, Restriction(far <= p.theta * total, full, far), guess=guess, enough=0.1 * self.gap, penalty=self.penalty
+                p,
+                total,
+                Restriction(far <= p.theta * total, full, far),
+                guess=guess,
+                enough=0.1 * self.gap,
+                penalty=self.penalty,
             )
             after = relaxed.prices
-            moved = float(np.sqrt(max(after.square - 2.0 * p.place.dot(guess.centre, after.centre, after.inner) + guess.square, 0.0)))
+            moved = float(
+                np.sqrt(
+                    max(
+                        after.square
+                        - 2.0 * p.place.dot(guess.centre, after.centre, after.inner)
+                        + guess.square,
+                        0.0,
+                    )
+                )
+            )
             keen = self.keen(total, after)
-            if TRACE: print(f"        within S {total:.5f} radius {radius:.4f} moved {moved:.4f} value {relaxed.value:.6g} bound {relaxed.bound:.3g} broken {relaxed.broken:.2g} full {full.sum()} open {((far>p.theta*total)&~full).sum()} keen {keen.sum()} abuse {(keen&(relaxed.z<.99*cap)).sum()}")
             if relaxed.broken > 1e-6:
                 return Found(np.inf, guess, None)
             guess = after
@@ -176,7 +194,9 @@ class Proposals:
                 reached = reached or bool(np.isfinite(value))
         return self._golden(found, 10, enough)
 
-    def close_in(self, start: float, width: float, guess: Prices, enough: Callable[[], bool]) -> tuple[float, Found]:
+    def close_in(
+        self, start: float, width: float, guess: Prices, enough: Callable[[], bool]
+    ) -> tuple[float, Found]:
         """Best S near ``start``."""
         found: dict[float, Found] = {}
         for total in (start, start - width, start + width):
@@ -194,7 +214,9 @@ class Proposals:
         found[total] = new if np.isfinite(new.value) else Found(np.inf, guess, None)
         return new.value
 
-    def _golden(self, found: dict[float, Found], attempts: int, enough: Callable[[], bool]) -> tuple[float, Found]:
+    def _golden(
+        self, found: dict[float, Found], attempts: int, enough: Callable[[], bool]
+    ) -> tuple[float, Found]:
         for _ in range(attempts):
             totals = sorted(found)
             best = min(totals, key=lambda s: found[s].value)
@@ -203,7 +225,10 @@ class Proposals:
             if enough() or right - left < 1e-3 * best:
                 break
             further = right - best >= best - left
-            self._attempt(found, best + (1.0 - GOLDEN) * (right - best) if further else best - (1.0 - GOLDEN) * (best - left))
+            self._attempt(
+                found,
+                best + (1.0 - GOLDEN) * (right - best) if further else best - (1.0 - GOLDEN) * (best - left),
+            )
         best = min(found, key=lambda s: found[s].value)
         return best, found[best]
 

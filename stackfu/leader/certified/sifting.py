@@ -26,7 +26,6 @@ from .points import ArrayPoints
 
 __all__ = ["Prices", "Restriction", "SliceAnswer", "sample", "solve_at"]
 
-TRACE = False
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
 
@@ -83,7 +82,12 @@ class Slice:
     """The data at one S, and passes over all clients."""
 
     def __init__(
-        self, problem: BoundProblem, total: float, restriction: Restriction, penalty: float = PENALTY, held_back: float = 0.0
+        self,
+        problem: BoundProblem,
+        total: float,
+        restriction: Restriction,
+        penalty: float = PENALTY,
+        held_back: float = 0.0,
     ) -> None:
         p = problem
         self.problem, self.total, self.restriction, self.penalty = p, total, restriction, penalty
@@ -107,7 +111,9 @@ class Slice:
         squares = np.maximum(self.problem.diagonal - 2.0 * prices.inner + prices.square, 0.0)
         return np.asarray(squares - self.wanted + self.shift)
 
-    def price(self, budget: float, cap: float, rows: Array, centre: Array, level: float | None = None) -> tuple[Prices, Array, float]:
+    def price(
+        self, budget: float, cap: float, rows: Array, centre: Array, level: float | None = None
+    ) -> tuple[Prices, Array, float]:
         """Multipliers completed, the advantage ``t - cost_k`` of every client, and the bound at this S."""
         p = self.problem
         inner = p.place.inner(centre)
@@ -126,7 +132,9 @@ class Slice:
         weight = loss + pay + float(rows.sum())
         beyond = np.where(self.hulled | self.restriction.full, np.maximum(rows - pay * self.cap, 0.0), 0.0)
         roof = np.maximum(self.restriction.ceiling - self.wanted, 0.0)
-        return np.asarray(2.0 * (weight * inner - pulled) + pay * self.pay + loss * self.loss - beyond * roof / self.cap)
+        return np.asarray(
+            2.0 * (weight * inner - pulled) + pay * self.pay + loss * self.loss - beyond * roof / self.cap
+        )
 
     def _level(self, cost: Array) -> float:
         """``t`` that maximises ``t - sum_k u_k (t - cost_k)_+``: the weighted quantile of the costs at 1."""
@@ -214,7 +222,15 @@ def solve_at(
     if (guess is None or not guess.priced) and n <= 2 * SAMPLE:
         guess = _all_columns(slice_, 1e-3).prices
     rough = guess is None or not guess.priced
-    return _sift(slice_, guess if guess is not None and not rough else _sample_prices(slice_), rough, working, tolerance, enough, stop_above)
+    return _sift(
+        slice_,
+        guess if guess is not None and not rough else _sample_prices(slice_),
+        rough,
+        working,
+        tolerance,
+        enough,
+        stop_above,
+    )
 
 
 def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
@@ -225,7 +241,9 @@ def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
     nobody = np.zeros(len(in_row), dtype=bool)
     iterations = 0
     for round_ in range(1, ROUNDS + 1):
-        answer, _ = _round(slice_, columns, slice_.cap[columns], np.flatnonzero(in_row), restriction.full, nobody, tolerance)
+        answer, _ = _round(
+            slice_, columns, slice_.cap[columns], np.flatnonzero(in_row), restriction.full, nobody, tolerance
+        )
         iterations += answer.iterations
         broken = ~in_row & (slice_.distances(answer.prices) > answer.broken + 1e-9)
         if not broken.any():
@@ -235,7 +253,13 @@ def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
 
 
 def _round(
-    slice_: Slice, columns: Index, mass: Array, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float,
+    slice_: Slice,
+    columns: Index,
+    mass: Array,
+    rows: Index,
+    at_full: Mask,
+    volunteers: Mask,
+    tolerance: float,
     spread: bool = False,
 ) -> tuple[SliceAnswer, Array]:
     """One interior-point solve, priced for all clients; with it what taking part a little more is worth to each of them.
@@ -260,7 +284,13 @@ def _round(
 
 
 def _sift(
-    slice_: Slice, guess: Prices, rough: bool, working: int, tolerance: float, enough: float, stop_above: float
+    slice_: Slice,
+    guess: Prices,
+    rough: bool,
+    working: int,
+    tolerance: float,
+    enough: float,
+    stop_above: float,
 ) -> SliceAnswer:
     """First a few of the clients in doubt stand for the others, until few enough are in doubt; then violators join and stay."""
     n = len(slice_.cap)
@@ -285,7 +315,9 @@ def _sift(
         in_row = in_row | (chosen & keen)
         volunteers = at_full & ~restriction.paid & ~in_row & (distances > 0)
         columns = np.flatnonzero(chosen)
-        new, advantage = _round(slice_, columns, cap[columns], np.flatnonzero(in_row), at_full, volunteers, tolerance)
+        new, advantage = _round(
+            slice_, columns, cap[columns], np.flatnonzero(in_row), at_full, volunteers, tolerance
+        )
         iterations += new.iterations
         distances = slice_.distances(new.prices)
         if answer is None or new.bound > answer.bound:
@@ -293,11 +325,17 @@ def _sift(
         if new.value + slice_.penalty * new.broken - new.bound <= enough or new.bound >= stop_above:
             break
         wrong_column = ~chosen & ~fixed & (at_full != (advantage > 0))
-        wrong_row = ~in_row & (volunteers != (distances > new.broken)) & ~(at_full & restriction.paid & (distances <= 0))
+        wrong_row = (
+            ~in_row
+            & (volunteers != (distances > new.broken))
+            & ~(at_full & restriction.paid & (distances <= 0))
+        )
         if not wrong_column.any() and not wrong_row.any():
             break
         chosen = chosen | _largest(np.abs(advantage) * cap, working, wrong_column)
-        in_row = in_row | _largest(np.abs(distances) * np.where(volunteers, cap * new.prices.budget, 1.0), working, wrong_row)
+        in_row = in_row | _largest(
+            np.abs(distances) * np.where(volunteers, cap * new.prices.budget, 1.0), working, wrong_row
+        )
     assert answer is not None
     return answer
 
@@ -324,9 +362,11 @@ def _narrow(slice_: Slice, advantage: Array, distances: Array, working: int) -> 
         distances = slice_.distances(new.prices)
         iterations += new.iterations
         # how far prices and distances still move says who remains in doubt
-        doubt_column, last = int((np.abs(advantage) < 2.0 * _typical(advantage[probe] - before_a)).sum()), doubt_column
+        doubt_column, last = (
+            int((np.abs(advantage) < 2.0 * _typical(advantage[probe] - before_a)).sum()),
+            doubt_column,
+        )
         doubt_row = int((can_bind & (np.abs(distances) < 2.0 * _typical(distances[probe] - before_d))).sum())
-        if TRACE: print(f'      narrow: moved {_typical(advantage[probe]-before_a):.3g} {_typical(distances[probe]-before_d):.3g} doubt {doubt_column} {doubt_row} last {last} adv scale {_typical(advantage[probe]):.3g}')
         if max(doubt_column, doubt_row) <= working or doubt_column > 0.7 * last:
             break
     return advantage, distances, iterations
@@ -341,7 +381,9 @@ def _bundles(chosen: Mask, cap: Array, count: int, rng: np.random.Generator) -> 
     members = rng.permutation(np.flatnonzero(chosen))
     filled = np.cumsum(cap[members])
     marks = filled[-1] * (np.arange(count) + rng.uniform()) / count
-    picked, times = np.unique(members[np.minimum(np.searchsorted(filled, marks), len(members) - 1)], return_counts=True)
+    picked, times = np.unique(
+        members[np.minimum(np.searchsorted(filled, marks), len(members) - 1)], return_counts=True
+    )
     return picked, times * (filled[-1] / count)
 
 
@@ -366,7 +408,9 @@ def _enough_columns(in_column: Mask, advantage: Array, cap: Array, full: Mask) -
         room, needed = float(cap[in_column].sum()), 1.0 - held
         if 0.02 * room <= needed <= 0.98 * room:
             break
-        short = needed > 0.5 * room  # then more columns that are held at 0 must come in, else some that are held at full
+        short = (
+            needed > 0.5 * room
+        )  # then more columns that are held at 0 must come in, else some that are held at full
         among = ~in_column & ~full & ((advantage <= 0) if short else (advantage > 0))
         if not among.any():
             break
@@ -397,7 +441,14 @@ def _sample_prices(slice_: Slice) -> Prices:
     few = Slice(small, slice_.total, _sampled_restriction(restriction, chosen), slice_.penalty)
     everyone = np.arange(len(chosen))
     full = few.restriction.full
-    point = few.solve(everyone[~full], few.cap[~full], everyone[few.conditional | full], full, np.zeros(len(chosen), dtype=bool), 1e-5)
+    point = few.solve(
+        everyone[~full],
+        few.cap[~full],
+        everyone[few.conditional | full],
+        full,
+        np.zeros(len(chosen), dtype=bool),
+        1e-5,
+    )
     z = np.zeros(n)
     z[chosen[full]] = few.cap[full]
     z[chosen[~full]] = point.z

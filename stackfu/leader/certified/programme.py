@@ -24,7 +24,7 @@ from scipy import sparse
 
 from ...model import Array
 from .bound import Classes, Multipliers, box_margin
-from .polish import ActiveSet, polish
+from .polish import ActiveSet, polish, polish_with_total
 from .problem import LeaderProblem
 
 __all__ = ["Blocks", "PointAnswer", "PointProgramme"]
@@ -37,6 +37,8 @@ HELD = 1e-7
 ACCURATE = 1e-9
 #: Multipliers below this part of the weight of ``||m||^2`` do not tell which rows are tight.
 NATURAL = 1e-4
+#: Negative multipliers of volunteers below this part of the largest are zero.
+NOISE = 1e-8
 #: Budgets and rooms below loss caps are scaled to 1 down to this size.
 SMALLEST_ROOM = 1e-8
 #: What the hull gets wrong by less than this is rounding.
@@ -156,6 +158,8 @@ def answer_at(
 ) -> PointAnswer:
     """Shares and multipliers put together, judged by their value and their bound."""
     p, s = problem, total
+    # a negative multiplier binds a certificate to what is known about the client; one that is noise is none
+    rows = np.where((rows < 0.0) & (rows > -NOISE * float(np.abs(rows).max(initial=0.0))), 0.0, rows)
     mass = float(z.sum())
     centre = (z @ p.points) / mass
     square = float(centre @ centre)
@@ -379,6 +383,14 @@ class PointProgramme:
         return max(p.usable_budget - paid_out, 0.0)
 
 
+def tolerance(problem: LeaderProblem, answer: PointAnswer) -> float:
+    """How far value and bound of a good answer may differ: rounding, and what is held back of the budget."""
+    held_back = 0.0
+    if answer.multipliers.budget:
+        held_back = answer.multipliers.budget * (problem.budget - problem.usable_budget * problem.payment_unit)
+    return ACCURATE * abs(answer.value) + 2.0 * held_back
+
+
 def warm(
     problem: LeaderProblem, classes: Classes, near: PointAnswer, total: float, shrink: float
 ) -> PointAnswer | None:
@@ -400,7 +412,26 @@ def warm(
     better = answer_at(problem, classes, total, z, rows, budget, loss_cap, 0.0, guess)
     # a wrong guess shows as a value that the bound contradicts, in either direction
     error = abs(better.value - better.bound)
-    good = error <= ACCURATE * abs(better.value) or (
+    good = error <= tolerance(problem, better) or (
         near.total == total and better.value >= better.bound and error < near.value - near.bound
     )
     return better if good and abs(z.sum() - 1.0) <= HELD else None
+
+
+def optimum(problem: LeaderProblem, classes: Classes, near: PointAnswer, shrink: float) -> PointAnswer | None:
+    """The local optimum over S as well, from an answer nearby, with multipliers that do not change with S; None if that fails."""
+    if near.active is None or near.excess > HELD:
+        return None
+    guess = near.active.fitted(classes)
+    y = near.multipliers
+    found = polish_with_total(
+        problem, classes, near.total, shrink, near.z, y.rows, y.level, y.budget, y.loss_cap, guess
+    )
+    if found is None:
+        return None
+    total, z, rows, budget, loss_cap = found
+    z = np.clip(z, 0.0, problem.alpha / total)
+    rows = np.where(classes.volunteer, rows, np.maximum(rows, 0.0))
+    better = answer_at(problem, classes, total, z, rows, budget, loss_cap, 0.0, guess)
+    good = abs(better.value - better.bound) <= tolerance(problem, better) and abs(z.sum() - 1.0) <= HELD
+    return better if good else None

@@ -435,3 +435,49 @@ def optimum(problem: LeaderProblem, classes: Classes, near: PointAnswer, shrink:
     better = answer_at(problem, classes, total, z, rows, budget, loss_cap, 0.0, guess)
     good = abs(better.value - better.bound) <= tolerance(problem, better) and abs(z.sum() - 1.0) <= HELD
     return better if good else None
+
+
+def companion(problem: LeaderProblem, classes: Classes, of: PointAnswer, total: float) -> PointAnswer | None:
+    """Another total with the same prices: budget, cap and row multipliers of an answer, mixture and level that are best for them.
+
+    At an optimum over S the Lagrangian with these prices has its least value there, on both sides and whether or not the other totals are
+    feasible. The mixture solves ``2 T <mu_i, m> + rest_i = t`` on the shares that move, ``sum z = 1``; shares that leave their limits are fixed there.
+    """
+    if of.active is None:
+        return None
+    p, s, y = problem, total, of.multipliers
+    v = 1.0 / s
+    u = p.alpha * v
+    nu = p.payment_unit * (p.payment_weight + y.budget)
+    ell = p.loss_weight + y.loss_cap
+    rows = np.where(of.active.eager, nu * u, y.rows)
+    weight = ell * p.loss_square + nu + float(rows.sum())
+    rest = (
+        -2.0 * (p.points @ (rows @ p.points) + ell * p.loss_pull)
+        + nu * (p.theta * s - p.diagonal)
+        + ell * v * p.noise
+    )
+    moving, capped = of.active.moving.copy(), of.active.capped & ~of.active.moving
+    for _ in range(len(u)):
+        at = np.flatnonzero(moving)
+        z = np.where(capped, u, 0.0)
+        if len(at):
+            fixed = z @ p.points
+            rows_at = p.points[at]
+            k = len(at)
+            system = np.zeros((k + 1, k + 1))
+            system[:k, :k] = 2.0 * weight * (rows_at @ rows_at.T)
+            system[:k, k], system[k, :k] = -1.0, 1.0
+            right = np.append(-rest[at] - 2.0 * weight * (rows_at @ fixed), 1.0 - z.sum())
+            try:
+                z[at] = np.linalg.lstsq(system, right, rcond=1e-13)[0][:k]
+            except np.linalg.LinAlgError:
+                return None
+        low, high = moving & (z < 0.0), moving & (z > u)
+        if not (low.any() or high.any()):
+            break
+        moving, capped = moving & ~low & ~high, capped | high
+    z = np.clip(z, 0.0, u)
+    if z.sum() <= 0.0:
+        return None
+    return answer_at(p, classes, s, z, rows, y.budget, y.loss_cap, of.excess, of.active)

@@ -28,7 +28,7 @@ from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, 
 from .bound import Classes, ball, box_margin, classify, interpolate
 from .candidates import Candidate, Candidates
 from .problem import LeaderProblem
-from .programme import HELD, PointAnswer, PointProgramme, optimum, warm
+from .programme import HELD, PointAnswer, PointProgramme, companion, optimum, warm
 
 __all__ = ["Run", "search"]
 
@@ -50,6 +50,8 @@ FURTHER_BALLS = 3
 WORTHWHILE = 1e-3
 #: Where S has no floor, intervals are halved towards 0 until the rest is proved empty, at most down to here.
 SMALLEST_TOTAL = 1e-12
+#: Boxes within this factor of the settled optimum's total try its prices.
+NEARBY = 1.5
 #: Totals this close to the best one, relative to it, are not worth a box of their own.
 CLOSEST = 1e-4
 #: Ratio of neighbouring totals that are solved first.
@@ -134,6 +136,7 @@ class Search:
         self.aside: list[Box] = []  # too small to divide
         self.current: Box | None = None
         self._settled_for: Candidate | None = None
+        self._companions: dict[tuple[int, float], PointAnswer | None] = {}
         self.settled: PointAnswer | None = None  # a local optimum, with multipliers that do not change with S
         self.root: Box | None = None
 
@@ -240,8 +243,7 @@ class Search:
         inherited = list(box.balls)
         low, high = box.ends
         own = [(low, high)] if low is high else [(low, high), (low, low), (high, high)]
-        if self.settled is not None and low is not self.settled is not high:
-            own.append((self.settled, self.settled))
+        own += self.companions(box)
         value, proof, classes = -np.inf, (box.ends,), box.classes
         for attempt in range(len(inherited) + FURTHER_BALLS):
             classes = classify(p, box.low, box.high, box.decided == PAID, box.decided == VOLUNTEER, near, far)
@@ -271,6 +273,22 @@ class Search:
             far = bounds[1] if far is None else np.minimum(far, bounds[1])
             steps.append(pair)
         box.value, box.steps, box.classes = value, proof, classes
+
+    def companions(self, box: Box) -> list[Pair]:
+        """The settled optimum's prices at both ends of a box nearby."""
+        near = self.settled
+        if near is None or box.low <= 0.0 or not box.low <= NEARBY * near.total <= NEARBY**2 * box.high:
+            return []
+        pair = []
+        for total in (box.low, box.high):
+            key = (id(near), total)
+            if total != near.total and key not in self._companions:
+                self._companions[key] = companion(self.problem, near.classes, near, total)
+            found = near if total == near.total else self._companions[key]
+            if found is None:
+                return []
+            pair.append(found)
+        return [(pair[0], pair[1])]
 
     def split_total(self, box: Box) -> tuple[Box, ...]:
         low, high = box.low, box.high

@@ -21,7 +21,7 @@ from ...model import Array
 from .bound import Classes
 from .problem import LeaderProblem
 
-__all__ = ["ActiveSet", "polish"]
+__all__ = ["ActiveSet", "polish", "polish_with_total"]
 
 #: Corrections of the guess before giving up.
 CORRECTIONS = 8
@@ -29,6 +29,10 @@ CORRECTIONS = 8
 NEWTON_STEPS = 6
 #: Relative size of a residual that counts as solved.
 SOLVED = 1e-13
+#: Newton steps with S free, the residual that counts as solved there, and the relative step of differences.
+JOINT_STEPS = 25
+JOINTLY_SOLVED = 1e-12
+DIFFERENCE = 1e-7
 #: A residual above this after all steps: the conditions contradict each other.
 UNSOLVED = 1e-9
 #: Shares and multipliers may miss their limits by this without changing the guess.
@@ -64,6 +68,19 @@ class ActiveSet:
             self.hull & ~full & ~paid,
             self.budget,
             self.loss_cap,
+        )
+
+    def joined(self, other: ActiveSet) -> ActiveSet:
+        """What holds on either side of a total where the active set changes: there both hold."""
+        moving = self.moving | other.moving
+        return ActiveSet(
+            moving,
+            (self.capped | other.capped) & ~moving,
+            self.tight | other.tight,
+            self.eager & other.eager,
+            self.hull & other.hull,
+            self.budget or other.budget,
+            self.loss_cap or other.loss_cap,
         )
 
     def key(self) -> bytes:
@@ -252,3 +269,128 @@ def polish(
         z = np.clip(z, 0.0, u)
         rows = np.where(classes.volunteer, rows, np.maximum(rows, 0.0))
     return None
+
+
+def polish_with_total(
+    problem: LeaderProblem,
+    classes: Classes,
+    total: float,
+    shrink: float,
+    z: Array,
+    rows: Array,
+    level: float,
+    budget: float,
+    loss_cap: float,
+    guess: ActiveSet,
+) -> tuple[float, Array, Array, float, float] | None:
+    """The conditions with S free as well: at a local optimum the Lagrangian does not change with S either.
+
+        ell v^2 (noise.z + A) = nu [theta.z + a v^2 / 2 - sum_eager alpha_k (v^2 (D_k - theta_k S) + v (a v^2 / 2 + theta_k))]
+                                - sum_tight P_k (a v^2 / 2 + theta_k) + v^2 sum_capped alpha_k (t - q_k)
+
+    Where the optimum lies on the edge of the feasible totals the multipliers at that one S are not unique; these are the ones that bound
+    both sides. The Jacobian is taken by differences. None if it does not converge to a point that respects all signs.
+    """
+    if guess.hull.any():
+        return None
+    p = problem
+    moving, tight = np.flatnonzero(guess.moving), np.flatnonzero(guess.tight)
+    eager, capped = guess.eager, guess.capped & ~guess.moving
+    parts = np.cumsum([len(moving), 1, int(guess.budget), int(guess.loss_cap), len(tight), 1])
+    i0, i1, i2, i3, i4, i5 = (int(i) for i in parts)
+
+    def read(w: Array) -> tuple[float, Array, float, float, float, Array]:
+        s = float(w[i4])
+        shares = np.where(capped, p.alpha / s, 0.0)
+        shares[moving] = w[:i0]
+        own = np.zeros(len(shares))
+        own[tight] = w[i3:i4]
+        return (
+            s,
+            shares,
+            float(w[i0]),
+            float(w[i1]) if guess.budget else 0.0,
+            float(w[i2]) if guess.loss_cap else 0.0,
+            own,
+        )
+
+    def residual(w: Array) -> Array:
+        s, shares, t, beta, gamma, own = read(w)
+        v = 1.0 / s
+        u = p.alpha * v
+        half_a = 0.5 * p.client_sampling * v
+        nu, ell = p.payment_unit * (p.payment_weight + beta), p.loss_weight + gamma
+        m = shares @ p.points
+        tau = float(m @ m)
+        inner = p.points @ m
+        gain = tau - 2.0 * inner + p.diagonal + half_a - p.theta * s
+        every = own + np.where(eager, nu * u, 0.0)
+        weight = ell * p.loss_square + nu + float(every.sum())
+        q = (
+            2.0 * (weight * inner - p.points @ (every @ p.points) - ell * p.loss_pull)
+            + nu * (p.theta * s - p.diagonal)
+            + ell * v * p.noise
+        )
+        scatter = float(p.noise @ shares) + p.loss_sampling
+        out = [q[moving] - t, np.array([shares.sum() - 1.0])]
+        if guess.budget:
+            out.append(np.array([float(u[eager] @ gain[eager]) - float(shares @ gain) - p.usable_budget]))
+        if guess.loss_cap:
+            loss = p.loss_square * tau - 2.0 * float(p.loss_pull @ shares) + p.loss_constant + v * scatter
+            out.append(np.array([loss - p.loss_cap * (1.0 - shrink)]))
+        edge = np.where(classes.volunteer, -shrink, shrink) * p.theta * s
+        out.append((gain + edge)[tight])
+        bend = half_a * v + p.theta
+        with_s = (
+            -ell * v * v * scatter
+            + nu * (float(p.theta @ shares) + half_a * v - float(u[eager] @ (v * gain + bend)[eager]))
+            - float(own @ bend)
+            + v * float(u[capped] @ (t - q)[capped])
+        )
+        out.append(np.array([with_s]))
+        return np.concatenate(out)
+
+    w = np.concatenate(
+        [
+            z[moving],
+            [level],
+            [budget] if guess.budget else [],
+            [loss_cap] if guess.loss_cap else [],
+            rows[tight],
+            [total],
+        ]
+    )
+    with np.errstate(all="ignore"):
+        for _ in range(JOINT_STEPS):
+            at = residual(w)
+            size = float(np.abs(at).max())
+            if not np.isfinite(size):
+                return None
+            if size <= JOINTLY_SOLVED * max(1.0, abs(float(w[i0]))):
+                break
+            slopes = np.empty((i5, i5))
+            for j in range(i5):
+                h = DIFFERENCE * max(abs(float(w[j])), DIFFERENCE)
+                moved = w.copy()
+                moved[j] += h
+                slopes[:, j] = (residual(moved) - at) / h
+            if not np.isfinite(slopes).all():
+                return None
+            try:
+                step = np.linalg.lstsq(slopes, at, rcond=1e-13)[0]
+            except np.linalg.LinAlgError:
+                return None
+            reach = abs(float(step[i4])) / (0.2 * float(w[i4]))
+            w = w - step / max(reach, 1.0)
+        else:
+            return None
+    s, shares, _, beta, gamma, own = read(w)
+    if not max(p.floor, float(p.alpha[classes.volunteer].sum())) <= s <= 1.0:
+        return None
+    u = p.alpha / s
+    nu = p.payment_unit * (p.payment_weight + beta)
+    if (shares < -TOUCHING * u).any() or (shares > u * (1.0 + TOUCHING)).any() or min(beta, gamma) < 0.0:
+        return None
+    if (own[tight] < -TOUCHING)[~classes.volunteer[tight]].any():
+        return None
+    return s, shares, own + np.where(eager, nu * u, 0.0), beta, gamma

@@ -24,7 +24,7 @@ from scipy import sparse
 
 from ...model import Array
 from .bound import Classes, Multipliers, box_margin
-from .polish import ActiveSet, polish
+from .polish import ActiveSet, polish, polish_with_total
 from .problem import LeaderProblem
 
 __all__ = ["Blocks", "PointAnswer", "PointProgramme"]
@@ -37,6 +37,8 @@ HELD = 1e-7
 ACCURATE = 1e-9
 #: Multipliers below this part of the weight of ``||m||^2`` do not tell which rows are tight.
 NATURAL = 1e-4
+#: Negative multipliers of volunteers below this part of the largest are zero.
+NOISE = 1e-8
 #: Budgets and rooms below loss caps are scaled to 1 down to this size.
 SMALLEST_ROOM = 1e-8
 #: What the hull gets wrong by less than this is rounding.
@@ -156,6 +158,8 @@ def answer_at(
 ) -> PointAnswer:
     """Shares and multipliers put together, judged by their value and their bound."""
     p, s = problem, total
+    # a negative multiplier binds a certificate to what is known about the client; one that is noise is none
+    rows = np.where((rows < 0.0) & (rows > -NOISE * float(np.abs(rows).max(initial=0.0))), 0.0, rows)
     mass = float(z.sum())
     centre = (z @ p.points) / mass
     square = float(centre @ centre)
@@ -379,6 +383,14 @@ class PointProgramme:
         return max(p.usable_budget - paid_out, 0.0)
 
 
+def tolerance(problem: LeaderProblem, answer: PointAnswer) -> float:
+    """How far value and bound of a good answer may differ: rounding, and what is held back of the budget."""
+    held_back = 0.0
+    if answer.multipliers.budget:
+        held_back = answer.multipliers.budget * (problem.budget - problem.usable_budget * problem.payment_unit)
+    return ACCURATE * abs(answer.value) + 2.0 * held_back
+
+
 def warm(
     problem: LeaderProblem, classes: Classes, near: PointAnswer, total: float, shrink: float
 ) -> PointAnswer | None:
@@ -400,7 +412,72 @@ def warm(
     better = answer_at(problem, classes, total, z, rows, budget, loss_cap, 0.0, guess)
     # a wrong guess shows as a value that the bound contradicts, in either direction
     error = abs(better.value - better.bound)
-    good = error <= ACCURATE * abs(better.value) or (
+    good = error <= tolerance(problem, better) or (
         near.total == total and better.value >= better.bound and error < near.value - near.bound
     )
     return better if good and abs(z.sum() - 1.0) <= HELD else None
+
+
+def optimum(problem: LeaderProblem, classes: Classes, near: PointAnswer, shrink: float) -> PointAnswer | None:
+    """The local optimum over S as well, from an answer nearby, with multipliers that do not change with S; None if that fails."""
+    if near.active is None or near.excess > HELD:
+        return None
+    guess = near.active.fitted(classes)
+    y = near.multipliers
+    found = polish_with_total(
+        problem, classes, near.total, shrink, near.z, y.rows, y.level, y.budget, y.loss_cap, guess
+    )
+    if found is None:
+        return None
+    total, z, rows, budget, loss_cap = found
+    z = np.clip(z, 0.0, problem.alpha / total)
+    rows = np.where(classes.volunteer, rows, np.maximum(rows, 0.0))
+    better = answer_at(problem, classes, total, z, rows, budget, loss_cap, 0.0, guess)
+    good = abs(better.value - better.bound) <= tolerance(problem, better) and abs(z.sum() - 1.0) <= HELD
+    return better if good else None
+
+
+def companion(problem: LeaderProblem, classes: Classes, of: PointAnswer, total: float) -> PointAnswer | None:
+    """Another total with the same prices: budget, cap and row multipliers of an answer, mixture and level that are best for them.
+
+    At an optimum over S the Lagrangian with these prices has its least value there, on both sides and whether or not the other totals are
+    feasible. The mixture solves ``2 T <mu_i, m> + rest_i = t`` on the shares that move, ``sum z = 1``; shares that leave their limits are fixed there.
+    """
+    if of.active is None:
+        return None
+    p, s, y = problem, total, of.multipliers
+    v = 1.0 / s
+    u = p.alpha * v
+    nu = p.payment_unit * (p.payment_weight + y.budget)
+    ell = p.loss_weight + y.loss_cap
+    rows = np.where(of.active.eager, nu * u, y.rows)
+    weight = ell * p.loss_square + nu + float(rows.sum())
+    rest = (
+        -2.0 * (p.points @ (rows @ p.points) + ell * p.loss_pull)
+        + nu * (p.theta * s - p.diagonal)
+        + ell * v * p.noise
+    )
+    moving, capped = of.active.moving.copy(), of.active.capped & ~of.active.moving
+    for _ in range(len(u)):
+        at = np.flatnonzero(moving)
+        z = np.where(capped, u, 0.0)
+        if len(at):
+            fixed = z @ p.points
+            rows_at = p.points[at]
+            k = len(at)
+            system = np.zeros((k + 1, k + 1))
+            system[:k, :k] = 2.0 * weight * (rows_at @ rows_at.T)
+            system[:k, k], system[k, :k] = -1.0, 1.0
+            right = np.append(-rest[at] - 2.0 * weight * (rows_at @ fixed), 1.0 - z.sum())
+            try:
+                z[at] = np.linalg.lstsq(system, right, rcond=1e-13)[0][:k]
+            except np.linalg.LinAlgError:
+                return None
+        low, high = moving & (z < 0.0), moving & (z > u)
+        if not (low.any() or high.any()):
+            break
+        moving, capped = moving & ~low & ~high, capped | high
+    z = np.clip(z, 0.0, u)
+    if z.sum() <= 0.0:
+        return None
+    return answer_at(p, classes, s, z, rows, y.budget, y.loss_cap, of.excess, of.active)

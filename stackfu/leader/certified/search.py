@@ -28,7 +28,7 @@ from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, 
 from .bound import Classes, ball, box_margin, classify, interpolate
 from .candidates import Candidate, Candidates
 from .problem import LeaderProblem
-from .programme import HELD, PointAnswer, PointProgramme, warm
+from .programme import HELD, PointAnswer, PointProgramme, companion, optimum, warm
 
 __all__ = ["Run", "search"]
 
@@ -50,6 +50,10 @@ FURTHER_BALLS = 3
 WORTHWHILE = 1e-3
 #: Where S has no floor, intervals are halved towards 0 until the rest is proved empty, at most down to here.
 SMALLEST_TOTAL = 1e-12
+#: Boxes within this factor of the settled optimum's total try its prices.
+NEARBY = 1.5
+#: Totals this close to the best one, relative to it, are not worth a box of their own.
+CLOSEST = 1e-4
 #: Ratio of neighbouring totals that are solved first.
 GRID_STEP = 1.25
 #: Steps of the golden section around the best profile found on that grid.
@@ -60,8 +64,6 @@ WITHIN = 0.999
 SPENT = 1e-6
 #: How often a claim that the judge finds too high is lowered.
 CLAIMS = 8
-#: Split points stay this share of the width away from the ends.
-MARGIN_OF_SPLIT = 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +135,9 @@ class Search:
         self.open = OpenBoxes()
         self.aside: list[Box] = []  # too small to divide
         self.current: Box | None = None
+        self._settled_for: Candidate | None = None
+        self._companions: dict[tuple[int, float], PointAnswer | None] = {}
+        self.settled: PointAnswer | None = None  # a local optimum, with multipliers that do not change with S
         self.root: Box | None = None
 
     # ------------------------------------------------------------ values
@@ -221,6 +226,13 @@ class Search:
             if guess is not None and guess.excess <= HELD and self.found.offer(total * guess.z / p.alpha):
                 return
 
+    def settle(self) -> None:
+        """After a new incumbent: its local optimum over S."""
+        best = self.found.best
+        if best is not None and best is not self._settled_for:
+            self.refine()
+            self._settled_for = self.found.best
+
     # ------------------------------------------------------------ boxes
 
     def evaluate(self, box: Box) -> None:
@@ -231,6 +243,7 @@ class Search:
         inherited = list(box.balls)
         low, high = box.ends
         own = [(low, high)] if low is high else [(low, high), (low, low), (high, high)]
+        own += self.companions(box)
         value, proof, classes = -np.inf, (box.ends,), box.classes
         for attempt in range(len(inherited) + FURTHER_BALLS):
             classes = classify(p, box.low, box.high, box.decided == PAID, box.decided == VOLUNTEER, near, far)
@@ -252,6 +265,8 @@ class Search:
                 value, proof = reached, (*steps, pair)
             if margin >= 0 or box.low <= 0 or (attempt >= len(inherited) and not improved):
                 break
+            if not np.isfinite(margin):  # nothing proved, no ball either
+                continue
             bounds = ball(p, *at[best], margin)
             assert bounds is not None
             near = bounds[0] if near is None else np.maximum(near, bounds[0])
@@ -259,20 +274,33 @@ class Search:
             steps.append(pair)
         box.value, box.steps, box.classes = value, proof, classes
 
+    def companions(self, box: Box) -> list[Pair]:
+        """The settled optimum's prices at both ends of a box nearby."""
+        near = self.settled
+        if near is None or box.low <= 0.0 or not box.low <= NEARBY * near.total <= NEARBY**2 * box.high:
+            return []
+        pair = []
+        for total in (box.low, box.high):
+            key = (id(near), total)
+            if total != near.total and key not in self._companions:
+                self._companions[key] = companion(self.problem, near.classes, near, total)
+            found = near if total == near.total else self._companions[key]
+            if found is None:
+                return []
+            pair.append(found)
+        return [(pair[0], pair[1])]
+
     def split_total(self, box: Box) -> tuple[Box, ...]:
         low, high = box.low, box.high
-        at = 0.5 * (low + high)
-        best = self.found.best
-        if best is not None:  # the incumbent's own total is where a bound must be sharp
-            own = float(self.game.alpha @ best.x)
-            inner = low + np.array([MARGIN_OF_SPLIT, 1 - MARGIN_OF_SPLIT]) * (high - low)
-            if inner[0] < own < inner[1]:
-                at = own
         assert box.classes is not None
-        middle = self.solve(at, box.classes, min(box.ends, key=lambda end: abs(end.total - at)))
+        middle = self.at_best(low, high, box.classes)
         if middle is None:
-            return ()
-        self.propose(middle, box.classes)
+            at = 0.5 * (low + high)
+            middle = self.solve(at, box.classes, min(box.ends, key=lambda end: abs(end.total - at)))
+            if middle is None:
+                return ()
+            self.propose(middle, box.classes)
+        at = middle.total
         box.node = Split(at)
         balls = box.steps[-MOST_BALLS:]
         first = Box(low, at, box.decided, (box.ends[0], middle), balls)
@@ -345,7 +373,7 @@ class Search:
             if answer is not None:
                 self.propose(answer, classes)
                 answers.append(answer)
-        self.refine()
+        self.settle()
         return answers
 
     def refine(self) -> None:
@@ -358,17 +386,41 @@ class Search:
         classes = Classes(~volunteer, volunteer, np.asarray(p.reach))
         at = float(self.game.alpha @ best.x)
         least = max(self.objective.min_total, float(p.alpha[volunteer].sum()))
-        near: PointAnswer | None = None
+        solved: list[PointAnswer] = []
 
         def value(total: float) -> float:
-            nonlocal near
-            answer = self.solve(total, classes, near)
+            close = min(solved, key=lambda a: abs(a.total - total), default=None)
+            answer = self.solve(total, classes, close)
             if answer is None or answer.excess > HELD:
                 return np.inf
-            near = answer
+            solved.append(answer)
             self.found.offer(total * answer.z / p.alpha)
             return answer.value
 
+        def settled() -> bool:
+            """Newton's method with S free, from the best answer; at a kink with the active sets of both sides."""
+            if not solved:
+                return False
+            least = min(solved, key=lambda a: a.value)
+            starts = [least]
+            for side in (-1.0, 1.0):
+                others = [a for a in solved if side * (a.total - least.total) > 0.0]
+                if others and least.active is not None:
+                    other = min(others, key=lambda a: abs(a.total - least.total))
+                    if other.active is not None:
+                        starts.append(replace(least, active=least.active.joined(other.active)))
+            for start in starts:
+                answer = optimum(p, classes, start, SHRINK)
+                if answer is None or not self.found.offer(answer.total * answer.z / p.alpha):
+                    continue
+                if answer.value <= self.incumbent + self.gap:
+                    self.settled = answer
+                    return True
+            return False
+
+        value(at)
+        if settled():
+            return
         low, high = max(at / GRID_STEP, least), min(at * GRID_STEP, 1.0)
         golden = 0.6180339887498949
         left, right = high - golden * (high - low), low + golden * (high - low)
@@ -384,6 +436,16 @@ class Search:
                 low, left, at_left = left, right, at_right
                 right = low + golden * (high - low)
                 at_right = value(right)
+        settled()
+
+    def at_best(self, low: float, high: float, classes: Classes) -> PointAnswer | None:
+        """The settled optimum if its total lies inside an interval and agrees with what is known there."""
+        answer = self.settled
+        if answer is None or not low * (1.0 + NARROWEST) < answer.total < high * (1.0 - NARROWEST):
+            return None
+        if (classes.paid & answer.classes.volunteer).any() or (classes.volunteer & ~answer.classes.volunteer).any():
+            return None
+        return answer
 
     def roots(self) -> None:
         """The whole space, cut into boxes that shrink towards small totals until the rest is proved empty."""
@@ -396,10 +458,16 @@ class Search:
         best = self.found.best
         if best is not None:
             own = float(self.game.alpha @ best.x)
+            answer = None
             if floor < own < 1.0:
                 answer = self.solve(own, classes, min(answers, key=lambda a: abs(a.total - own)))
-                if answer is not None:
-                    answers = sorted([*answers, answer], key=lambda a: -a.total)
+            settled = self.at_best(floor, 1.0, classes)
+            if settled is not None and (answer is None or answer.value >= settled.value - self.gap):
+                answer = settled
+            if answer is not None:
+                at = answer.total
+                apart = [a for a in answers if abs(a.total - at) > CLOSEST * at or a.total == 1.0]
+                answers = sorted([*apart, answer], key=lambda a: -a.total)
         boxes = [
             Box(below.total, above.total, nothing, (below, above))
             for above, below in zip(answers, answers[1:], strict=False)
@@ -538,6 +606,7 @@ def search(
             nodes += 1
             state.work_on(box)
             state.current = None
+            state.settle()
             record = {
                 "node": nodes,
                 "interval": (box.low, box.high),

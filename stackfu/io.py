@@ -127,6 +127,12 @@ def _encode_embeddings(embeddings: MeanEmbeddings) -> dict[str, Any]:
     }
 
 
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or int(value) != value:
+        raise ValueError(f"{value!r} is no client number")
+    return int(value)
+
+
 def _encode_loss(loss: ServerLoss) -> dict[str, Any]:
     return {
         "targets": [{"kind": target.kind, "values": np.array(target.values)} for target in loss.targets],
@@ -190,7 +196,7 @@ def _decode(record: dict[str, Any]) -> Any:
         return StackelbergGame(
             _decode_embeddings(record["embeddings"]),
             record["sizes"],
-            removed=[int(k) for k in record["removed"]],
+            removed=[_whole(k) for k in record["removed"]],
             names=record.get("names"),
             costs=record["costs"],
             lambda_v=record["lambda_v"],

@@ -84,9 +84,7 @@ class Candidates:
         if loss > objective.max_loss * (1.0 + LIMIT_ROUNDING):
             return None
         weight = objective.loss_weight if self.problem.loss_weight else 0.0
-        return Candidate(
-            profile.x, payments, spend, loss, weight * loss + objective.payment_weight * spend
-        )
+        return Candidate(profile.x, payments, spend, loss, weight * loss + objective.payment_weight * spend)
 
     def offer(self, x: Array) -> bool:
         """Keep the profile if it is feasible; whether it is."""

@@ -1,10 +1,10 @@
 """Branch and bound over total participation and volunteers, with a certificate.
 
 Each box ``[a, b]`` of total participation has multipliers at both ends, from the convex problem at those totals
-(:mod:`~stackfu.leader.certified.programme`); the bound on the box follows in closed form (:mod:`~stackfu.leader.certified.bound`). The box with
-the least bound is worked on next: its interval is split where the bound is least, or an undecided client is decided both
-ways, whichever explains more of the error. Every solved total also proposes a profile, played back through the closed-form
-price. The boxes form the tree of the certificate.
+(:mod:`~stackfu.leader.certified.programme`); the bound on the box follows in closed form
+(:mod:`~stackfu.leader.certified.bound`). The box with the least bound is worked on next: its interval is split where
+the bound is least, or an undecided client is decided both ways, whichever explains more of the error. Every solved
+total also proposes a profile, played back through the closed-form price. The boxes form the tree of the certificate.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -153,7 +154,9 @@ class Search:
     def worst(self) -> float:
         """No feasible profile has a larger objective: the loss at its cap or at the furthest client, every cost paid."""
         p = self.problem
-        loss = p.loss_square * float(p.diagonal.max()) + 2.0 * float(np.abs(p.loss_pull).max()) + p.loss_constant
+        loss = (
+            p.loss_square * float(p.diagonal.max()) + 2.0 * float(np.abs(p.loss_pull).max()) + p.loss_constant
+        )
         if p.noise.any() or p.loss_sampling:
             loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, SMALLEST_TOTAL)
         spend = min(p.budget, p.payment_unit * float(p.theta @ p.alpha))
@@ -169,7 +172,7 @@ class Search:
     def solve(self, total: float, classes: Classes, near: PointAnswer | None = None) -> PointAnswer | None:
         """The relaxation at one total, with what a box knows about the clients; from an answer nearby if that works."""
         if not np.isfinite(classes.ceiling).all():  # the box reaches down to 0, this point does not
-            here = np.asarray(self.problem.reach) + 0.5 * self.problem.client_sampling / total
+            here = self.problem.reach + 0.5 * self.problem.client_sampling / total
             classes = replace(classes, ceiling=np.minimum(classes.ceiling, here))
         if near is not None and near.excess <= HELD:
             answer = warm(self.problem, classes, near, total, SHRINK)
@@ -215,7 +218,9 @@ class Search:
             return
         if self.found.offer(total * z / p.alpha) or not answer.split.any():
             return
-        keen = ~classes.paid & (p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - 1e-9))
+        keen = ~classes.paid & (
+            p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - 1e-9)
+        )
         tried: set[bytes] = set()
         for share in (1.0 - 1e-5, 0.5, 0.0):  # how full a keen client must be to be taken for a volunteer
             volunteer = classes.volunteer | (keen & (total * z >= share * p.alpha))
@@ -244,7 +249,8 @@ class Search:
         low, high = box.ends
         own = [(low, high)] if low is high else [(low, high), (low, low), (high, high)]
         own += self.companions(box)
-        value, proof, classes = -np.inf, (box.ends,), box.classes
+        proof: tuple[Pair, ...] = (box.ends,)
+        value, classes = -np.inf, box.classes
         for attempt in range(len(inherited) + FURTHER_BALLS):
             classes = classify(p, box.low, box.high, box.decided == PAID, box.decided == VOLUNTEER, near, far)
             if classes is None:
@@ -252,7 +258,10 @@ class Search:
                 break
             pairs = inherited[attempt : attempt + 1] or own
             at = [
-                (interpolate(i.multipliers, j.multipliers, box.low), interpolate(i.multipliers, j.multipliers, box.high))
+                (
+                    interpolate(i.multipliers, j.multipliers, box.low),
+                    interpolate(i.multipliers, j.multipliers, box.high),
+                )
                 for i, j in pairs
             ]
             margins = [box_margin(p, box.low, box.high, *ends, classes, target) for ends in at]
@@ -383,7 +392,7 @@ class Search:
             return
         p = self.problem
         volunteer = (best.x == 1.0) & (best.payments == 0.0)
-        classes = Classes(~volunteer, volunteer, np.asarray(p.reach))
+        classes = Classes(~volunteer, volunteer, p.reach)
         at = float(self.game.alpha @ best.x)
         least = max(self.objective.min_total, float(p.alpha[volunteer].sum()))
         solved: list[PointAnswer] = []
@@ -443,7 +452,9 @@ class Search:
         answer = self.settled
         if answer is None or not low * (1.0 + NARROWEST) < answer.total < high * (1.0 - NARROWEST):
             return None
-        if (classes.paid & answer.classes.volunteer).any() or (classes.volunteer & ~answer.classes.volunteer).any():
+        if (classes.paid & answer.classes.volunteer).any() or (
+            classes.volunteer & ~answer.classes.volunteer
+        ).any():
             return None
         return answer
 
@@ -470,7 +481,7 @@ class Search:
                 answers = sorted([*apart, answer], key=lambda a: -a.total)
         boxes = [
             Box(below.total, above.total, nothing, (below, above))
-            for above, below in zip(answers, answers[1:], strict=False)
+            for above, below in pairwise(answers)
             if below.total < above.total
         ]
         s, a = answers[-1].total, answers[-1]
@@ -533,7 +544,7 @@ class Search:
             return 0.0
         volunteer = (best.x == 1.0) & (best.payments == 0.0)
         total = float(self.game.alpha @ best.x)
-        answer = self.solve(total, Classes(~volunteer, volunteer, np.asarray(p.reach)))
+        answer = self.solve(total, Classes(~volunteer, volunteer, p.reach))
         return np.nan if answer is None else answer.multipliers.budget * p.unit_loss / p.unit_spend
 
     # ------------------------------------------------------------ certificate
@@ -612,7 +623,9 @@ def search(
                 "interval": (box.low, box.high),
                 "undecided": int((box.decided == FREE).sum()),
                 # what was proved stays proved, though the tree that proves it may have changed
-                "lower": max(min(state.lower(), state.incumbent) * unit, history[-1]["lower"] if history else -np.inf),
+                "lower": max(
+                    min(state.lower(), state.incumbent) * unit, history[-1]["lower"] if history else -np.inf
+                ),
                 "upper": np.inf if found.best is None else found.best.value,
                 "seconds": time.perf_counter() - began,
             }
@@ -624,8 +637,14 @@ def search(
     lower = min(state.lower(), state.incumbent)
     if found.best is None:
         if status is Status.CERTIFIED and lower >= state.worst:
-            raise InfeasibleError("no payments satisfy the constraints: every box of total participation was refuted")
-        why = "rounding hides the answer" if status is Status.CERTIFIED else status.name.lower().replace("_", " ")
+            raise InfeasibleError(
+                "no payments satisfy the constraints: every box of total participation was refuted"
+            )
+        why = (
+            "rounding hides the answer"
+            if status is Status.CERTIFIED
+            else status.name.lower().replace("_", " ")
+        )
         raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({why})")
     certificate = state.certificate(lower * unit)
     return Run(

@@ -14,17 +14,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import InfeasibleError, InputError, NoEquilibriumError
+from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
 from ...followers import enumerate_equilibria, find_equilibrium
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
+from ..haipo import haipo
 from ..homogeneous import buy_data
 from ..progress import reporting
+from ..uniform import uniform
 from .candidates import Candidate
 from .search import search
 
 __all__ = ["certified"]
 
+#: Up to this many clients the search closes the gap sooner than a uniform price is found by bisection.
+QUICKLY_CLOSED = 30
 #: Up to this many remaining clients all equilibria of the returned payments are enumerated.
 ENUMERATE_UP_TO = 300
 
@@ -100,7 +104,7 @@ def _optimise(
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
     reference = unpaid.server_loss * goal.loss_weight or goal.payment_weight * game.full_participation_price
-    starts = [unpaid.participation, np.ones(game.count), *given]
+    starts = [unpaid.participation, np.ones(game.count), *given, *_baselines(game, sought)]
     if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
     run = search(
@@ -139,6 +143,19 @@ def _optimise(
         history=run.history,
         certificate=run.certificate,
     )
+
+
+def _baselines(game: GameModel, sought: Objective) -> list[Array]:
+    """What the published algorithm and one price for everybody lead to: the search is never worse than they are."""
+    if not np.isfinite(sought.budget) or sought.budget <= 0:
+        return []
+    found = []
+    for baseline in (haipo, uniform) if game.count > QUICKLY_CLOSED else (haipo,):
+        try:
+            found.append(baseline(game, sought.budget).equilibrium.participation)
+        except (ConvergenceError, NoEquilibriumError):
+            continue
+    return found
 
 
 def effective_budget(game: GameModel, budget: float) -> float:

@@ -13,6 +13,7 @@ moving to another S is three vector additions."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,8 +189,15 @@ class PointProgramme:
     """The relaxation at fixed S for one set of decided clients; built once, then moved from S to S."""
 
     def __init__(
-        self, problem: LeaderProblem, classes: Classes, radius: float, penalty: float, shrink: float
+        self,
+        problem: LeaderProblem,
+        classes: Classes,
+        radius: float,
+        penalty: float,
+        shrink: float,
+        deadline: float = np.inf,
     ) -> None:
+        self._deadline = deadline  # by time.perf_counter; the cone solver stops there
         self.problem, self.classes = problem, classes
         self.unit = radius
         self.penalty, self.shrink = penalty, shrink
@@ -329,6 +337,8 @@ class PointProgramme:
         self._solver = clarabel.DefaultSolver(
             nothing, q, self.blocks.matrix(data), b, self.blocks.cones, settings
         )
+        if np.isfinite(self._deadline):
+            self._solver.set_termination_callback(lambda _: time.perf_counter() > self._deadline)
 
     def solve(self, total: float) -> PointAnswer | None:
         """The relaxation at S; None if the solver has no usable answer."""

@@ -29,7 +29,7 @@ from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, 
 from .bound import Classes, ball, box_margin, classify, interpolate
 from .candidates import Candidate, Candidates
 from .problem import LeaderProblem
-from .programme import HELD, PointAnswer, PointProgramme, companion, optimum, warm
+from .programme import HELD, PointAnswer, PointProgramme, answer_at, companion, optimum, warm
 
 __all__ = ["Run", "search"]
 
@@ -162,6 +162,17 @@ class Search:
         spend = min(p.budget, p.payment_unit * float(p.theta @ p.alpha))
         return (p.loss_weight * min(loss, p.loss_cap) + p.payment_weight * spend) * (1.0 + 1e-6)
 
+    @cached_property
+    def least(self) -> PointAnswer:
+        """Multipliers that prove no more than the least loss of all mixtures, at any total."""
+        p = self.problem
+        nobody = np.zeros(len(p.alpha), dtype=bool)
+        known = Classes(~nobody, nobody, p.reach)
+        plain = answer_at(p, known, 1.0, p.ideal, np.zeros(len(p.alpha)), 0.0, 0.0)
+        y = plain.multipliers
+        lowest = 2.0 * (y.slope - p.loss_weight * p.loss_pull) - p.payment_weight * p.payment_unit * p.diagonal
+        return replace(plain, multipliers=replace(y, level=float(lowest.min())))
+
     @property
     def target(self) -> float:
         """A box whose bound reaches this is closed."""
@@ -181,6 +192,8 @@ class Search:
                 return answer
         best: PointAnswer | None = None
         for penalty in PENALTIES:
+            if time.perf_counter() > self.deadline:
+                break
             answer = self._programme(classes, penalty).solve(total)
             self.solves += 1
             if answer is not None and (best is None or answer.bound > best.bound):
@@ -198,7 +211,9 @@ class Search:
         if programme is None or np.any(classes.ceiling[free] < 0.99 * programme.classes.ceiling[free]):
             if len(self._programmes) >= 64:
                 self._programmes.pop(next(iter(self._programmes)))
-            programme = PointProgramme(self.problem, classes, 4.0**exponent, penalty, SHRINK)
+            programme = PointProgramme(
+                self.problem, classes, 4.0**exponent, penalty, SHRINK, self.deadline
+            )
             self._programmes[key] = programme
         return programme
 
@@ -248,7 +263,7 @@ class Search:
         inherited = list(box.balls)
         low, high = box.ends
         own = [(low, high)] if low is high else [(low, high), (low, low), (high, high)]
-        own += self.companions(box)
+        own += [*self.companions(box), (self.least, self.least)]
         proof: tuple[Pair, ...] = (box.ends,)
         value, classes = -np.inf, box.classes
         for attempt in range(len(inherited) + FURTHER_BALLS):
@@ -378,6 +393,8 @@ class Search:
         totals = sorted({s for s in grid if max(floor, 0.0) < s < 0.97} | {1.0}, reverse=True)
         answers: list[PointAnswer] = []
         for total in totals:
+            if time.perf_counter() > self.deadline:
+                break
             answer = self.solve(total, classes, answers[-1] if answers else None)
             if answer is not None:
                 self.propose(answer, classes)
@@ -465,7 +482,7 @@ class Search:
         undecided = nothing.astype(bool)
         classes = classify(p, floor, 1.0, undecided, undecided)
         assert classes is not None
-        answers = self.explore(classes)
+        answers = self.explore(classes) or [replace(self.least, total=1.0)]
         best = self.found.best
         if best is not None:
             own = float(self.game.alpha @ best.x)
@@ -497,7 +514,7 @@ class Search:
             rest = Box(0.0, s, nothing, (a, a))
             if floor == 0.0:
                 self.evaluate(rest)
-                if rest.value >= self.target or s < SMALLEST_TOTAL:
+                if rest.value >= self.target or s < SMALLEST_TOTAL or time.perf_counter() > self.deadline:
                     boxes.append(rest)
                     break
             lower = self.solve(0.5 * s, classes, a) or a

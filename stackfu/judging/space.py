@@ -307,7 +307,7 @@ class Space:
             float((radius + np.abs(middle - symmetric) * 1.01 + U * np.abs(middle)).sum(axis=1).max()) * 1.01
         )
         trace = float(np.abs(np.diagonal(symmetric)).sum()) * 1.01
-        shift = 4.0 * n * U * trace
+        shift = max(4.0 * n * U * trace, 1e-280)  # clients that coincide have no trace at all
         for _ in range(60):
             raised = symmetric + shift * np.eye(n)
             try:

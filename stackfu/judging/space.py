@@ -1,17 +1,18 @@
 """A game read exactly: every number derived from the stored ones is enclosed, in intervals or in balls.
 
-The game is the binary numbers that it stores, taken at face value: feature rows or inner products of the original clients (for
-embeddings of samples the complements ``1 - G``, which say the same about distances and more precisely), amounts of data, costs and weights.
+The game is the binary numbers that it stores, taken at face value: feature rows or inner products of the original
+clients (for embeddings of samples the complements ``1 - G``, which say the same about distances and more precisely),
+amounts of data, costs and weights.
 
-The origin is the mean ``mu_N`` of the remaining clients, as floats know it: any origin is as good for the proof, numbers are small near this one, and it
-is the one that certificates measure their level t from. With embeddings ``mu_k`` of the remaining clients and targets ``t_j`` measured from it,
+The origin is the mean ``mu_N`` of the remaining clients, as floats know it: any origin is as good for the proof,
+numbers are small near this one, and it is the one that certificates measure their level t from. With embeddings
+``mu_k`` of the remaining clients and targets ``t_j`` measured from it,
 
     loss(m) = W ||m||^2 - 2 <m, sum_j w_j t_j> + sum_j w_j ||t_j||^2        [+ sampling terms].
 
-Inner products known by a Gram matrix need not be those of any vectors to the last digit. ``defect`` is a proved number with
-``x'Kx >= -defect ||x||^2``, from a Cholesky factorisation in floats: if it runs to its end, the matrix is positive semidefinite but for
-``gamma_{n+1} / (1 - gamma_{n+1})`` times its trace, whatever the rounding.
-"""
+Inner products known by a Gram matrix need not be those of any vectors to the last digit. ``defect`` is a proved
+number with ``x'Kx >= -defect ||x||^2``, from a Cholesky factorisation in floats: if it runs to its end, the matrix is
+positive semidefinite but for ``gamma_{n+1} / (1 - gamma_{n+1})`` times its trace, whatever the rounding."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ class Space:
         own = numbers.of(sizes[keep])
         owned = self._sum_of(sizes[keep])
         self.alpha = own / owned
-        self.unit = 2.0 * numbers.of(game.lambda_q) * numbers.of(game.loss_constant)  # payments per squared distance
+        self.unit = (
+            2.0 * numbers.of(game.lambda_q) * numbers.of(game.loss_constant)
+        )  # payments per squared distance
         self.theta = numbers.of(costs) / (self.unit * self.alpha)
         self.costs = numbers.of(costs)
         self.weights = [float(w) for w in game.loss.weights]
@@ -148,10 +151,14 @@ class Space:
                 numbers.of(np.array(t.values)) - numbers.of(origin) if mix is None else _times(turned, mix)
                 for mix, t in shares
             ]
-            pull = sum((w * t for w, t in zip(self.weights, self.targets, strict=True)), numbers.of(np.zeros(len(origin))))
+            pull = sum(
+                (w * t for w, t in zip(self.weights, self.targets, strict=True)),
+                numbers.of(np.zeros(len(origin))),
+            )
             self.target_pull = _times(self._matrix, pull)
             self.loss_constant = sum(
-                (w * numbers.total(t * t) for w, t in zip(self.weights, self.targets, strict=True)), numbers.of(0.0)
+                (w * numbers.total(t * t) for w, t in zip(self.weights, self.targets, strict=True)),
+                numbers.of(0.0),
             )
         else:
             self._rows = features[keep] - origin  # each entry exact but for its own last digit
@@ -169,7 +176,10 @@ class Space:
                     value, error = self._combination(everybody, middle, spread)
                 self.targets.append((value, error))
             value = sum(w * v for w, (v, _) in zip(self.weights, self.targets, strict=True))
-            error = sum(w * (e + 8 * U * np.abs(v)) for w, (v, e) in zip(self.weights, self.targets, strict=True)) * 1.01
+            error = (
+                sum(w * (e + 8 * U * np.abs(v)) for w, (v, e) in zip(self.weights, self.targets, strict=True))
+                * 1.01
+            )
             self.target_pull = self._inner_with(value, error)
             total = numbers.of(0.0)
             for w, (v, e) in zip(self.weights, self.targets, strict=True):
@@ -181,7 +191,9 @@ class Space:
         squares = np.einsum("ij,ij->i", self._rows, self._rows)
         return self.numbers.between(squares, gamma(self._rows.shape[1] + 8) * squares)
 
-    def _combination(self, rows: Floats, weights: Floats, spread: Floats | None = None) -> tuple[Floats, Floats]:
+    def _combination(
+        self, rows: Floats, weights: Floats, spread: Floats | None = None
+    ) -> tuple[Floats, Floats]:
         """``sum_k weights_k rows_k`` with an elementwise error, in blocks so that the error grows with their number only."""
         block = 512
         value = np.zeros(rows.shape[1])
@@ -238,9 +250,12 @@ class Space:
                 inner = _times(_matrix(centred), mix)
                 towards.append((inner[keep], numbers.total(inner * mix)))
             self.target_pull = sum(
-                (w * t for w, (t, _) in zip(self.weights, towards, strict=True)), numbers.of(np.zeros(self.count))
+                (w * t for w, (t, _) in zip(self.weights, towards, strict=True)),
+                numbers.of(np.zeros(self.count)),
             )
-            self.loss_constant = sum((w * s for w, (_, s) in zip(self.weights, towards, strict=True)), numbers.of(0.0))
+            self.loss_constant = sum(
+                (w * s for w, (_, s) in zip(self.weights, towards, strict=True)), numbers.of(0.0)
+            )
             self._defect(middle, radius + np.abs(middle) * 2 * U)
         else:
             wide = gram.astype(np.longdouble)
@@ -252,7 +267,13 @@ class Space:
             grand = o @ row
             centred = wide - row[:, None] - row[None, :] + grand
             # o sums to 1 but for a few wide roundings, and so do all sums here
-            error = 8.0 * (n + 8) * WIDE * (size[:, None] + size[None, :] + size.max()) * float(np.abs(o).sum()) ** 2
+            error = (
+                8.0
+                * (n + 8)
+                * WIDE
+                * (size[:, None] + size[None, :] + size.max())
+                * float(np.abs(o).sum()) ** 2
+            )
             inside = np.ix_(keep, keep)
             middle = centred[inside].astype(np.float64)
             self._middle_gram = middle
@@ -263,7 +284,9 @@ class Space:
             for w, (mix, _) in zip(self.weights, shares, strict=True):
                 low, high = mix.low.astype(np.longdouble), mix.high.astype(np.longdouble)
                 m = 0.5 * (low + high)
-                spread = np.asarray(0.5 * (high - low), dtype=np.float64) * 1.01 + 4 * WIDE * np.abs(np.asarray(m, dtype=np.float64))
+                spread = np.asarray(0.5 * (high - low), dtype=np.float64) * 1.01 + 4 * WIDE * np.abs(
+                    np.asarray(m, dtype=np.float64)
+                )
                 inner = centred @ m
                 sizes = np.abs(centred).astype(np.float64)
                 err = error @ np.abs(np.asarray(m, dtype=np.float64)) * 1.01 + sizes @ spread * 1.01
@@ -280,9 +303,11 @@ class Space:
         """The proved ``x'Kx >= -defect ||x||^2``."""
         n = len(middle)
         symmetric = 0.5 * (middle + middle.T)
-        spread = float((radius + np.abs(middle - symmetric) * 1.01 + U * np.abs(middle)).sum(axis=1).max()) * 1.01
+        spread = (
+            float((radius + np.abs(middle - symmetric) * 1.01 + U * np.abs(middle)).sum(axis=1).max()) * 1.01
+        )
         trace = float(np.abs(np.diagonal(symmetric)).sum()) * 1.01
-        shift = 4.0 * n * U * trace
+        shift = max(4.0 * n * U * trace, 1e-280)  # clients that coincide have no trace at all
         for _ in range(60):
             raised = symmetric + shift * np.eye(n)
             try:
@@ -306,14 +331,23 @@ class Space:
             self.reach = np.asarray(numbers.high((norms + numbers.of(far)) * (norms + numbers.of(far))))
             return
         if self.kind == "gram":
-            middle = self._middle_gram if numbers.name != "balls" else np.array(
-                [[float(v.mid()) for v in line] for line in self._gram]
+            middle = (
+                self._middle_gram
+                if numbers.name != "balls"
+                else np.array([[float(v.mid()) for v in line] for line in self._gram])
             )
-            radius = self._radius_gram if numbers.name != "balls" else np.array(
-                [[float(v.rad()) for v in line] for line in self._gram]
-            ) + np.abs(middle) * 2 * U
+            radius = (
+                self._radius_gram
+                if numbers.name != "balls"
+                else np.array([[float(v.rad()) for v in line] for line in self._gram])
+                + np.abs(middle) * 2 * U
+            )
         else:
-            rows = self._rows if numbers.name != "balls" else np.array([[float(v.mid()) for v in line] for line in self._rows])
+            rows = (
+                self._rows
+                if numbers.name != "balls"
+                else np.array([[float(v.mid()) for v in line] for line in self._rows])
+            )
             middle = rows @ rows.T
             radius = gamma(rows.shape[1] + 8) * (np.abs(rows) @ np.abs(rows).T) * 1.01
         own, own_radius = np.diagonal(middle), np.diagonal(radius)
@@ -340,7 +374,10 @@ class Space:
     def _gram_times(self, clients: Any, weights: Floats) -> Any:
         middle = self._middle_gram[:, clients] @ weights
         sizes = np.abs(weights)
-        radius = gamma(len(weights) + 4) * (self._gram_sizes[:, clients] @ sizes) + self._radius_gram[:, clients] @ sizes
+        radius = (
+            gamma(len(weights) + 4) * (self._gram_sizes[:, clients] @ sizes)
+            + self._radius_gram[:, clients] @ sizes
+        )
         return self.numbers.between(middle, radius * 1.02)
 
     def centre(self, knot: Knot) -> Centre:

@@ -39,8 +39,9 @@ class Knot:
 
         objective (F - lower) + budget (spend - B) + loss_cap (loss - cap) + sum_k rows_k (D_k - theta_k S - e_k),
 
-    minimised over mixtures with the tangent of ``||m||^2`` at ``centre`` and ``level`` as the multiplier of ``sum z = 1``, embeddings
-    measured from ``mu_N``. (From another origin the same bound has ``level - 2 <a, T c - M> - nu ||a||^2``, a that origin seen from ``mu_N``.)
+    minimised over mixtures with the tangent of ``||m||^2`` at ``centre`` and ``level`` as the multiplier of ``sum z = 1``,
+    embeddings measured from ``mu_N``. (From another origin b, seen from ``mu_N``, and with the ideal point ``away`` from b, the
+    same bound has ``level - 2 <b, T c - M - ell W away> - nu ||b||^2``.)
     """
 
     total: float  # S that the multipliers are meant for
@@ -139,7 +140,7 @@ class LeaderCertificate:
             raise ValueError("centre_is_point does not fit the number of knots")
         knots = tuple(
             Knot(
-                *(float(v) for v in numbers[i]),
+                *_five(numbers[i]),
                 clients[i],
                 rows[i],
                 None if is_point[i] else mixed[i],
@@ -169,6 +170,11 @@ class LeaderCertificate:
 
 
 _KINDS: tuple[type, ...] = (Split, Decide, Leaf)
+
+
+def _five(values: Floats) -> tuple[float, float, float, float, float]:
+    a, b, c, d, e = (float(v) for v in values)
+    return a, b, c, d, e
 
 
 def _ends(parts: Sequence[Any]) -> Indices:

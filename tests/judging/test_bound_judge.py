@@ -153,7 +153,10 @@ def test_knots_that_make_no_sense_are_refused(solved, change):
 def test_a_certificate_for_another_question_is_refused(solved):
     game, solution = solved
     held = solution.certificate
-    assert not check_bound(game, replace(solution.goal, budget=2 * solution.budget), held) or solution.shadow_price == 0
+    assert (
+        not check_bound(game, replace(solution.goal, budget=2 * solution.budget), held)
+        or solution.shadow_price == 0
+    )
     assert check_bound(game, replace(solution.goal, budget=0.5 * solution.budget), held)
 
 

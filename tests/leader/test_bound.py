@@ -11,7 +11,9 @@ from stackfu.leader.certified.bound import BoundProblem, Multipliers, ball, box_
 def feasible_point(rng):
     """A random problem of the leader with a point that meets all its constraints, and that point's total and embedding."""
     count, rank = int(rng.integers(2, 8)), int(rng.integers(1, 5))
-    points = rng.normal(size=(count, rank)) * 10 ** rng.uniform(-1, 1) + rng.normal(size=rank) * rng.choice([0, 1])
+    points = rng.normal(size=(count, rank)) * 10 ** rng.uniform(-1, 1) + rng.normal(size=rank) * rng.choice(
+        [0, 1]
+    )
     alpha = rng.dirichlet(np.ones(count) * rng.choice([0.5, 2, 10]))
     x = rng.uniform(size=count) ** rng.choice([0.3, 1, 3])
     x[rng.uniform(size=count) < 0.3] = 0
@@ -22,7 +24,11 @@ def feasible_point(rng):
     m = z @ points
     sampling = rng.choice([0, 0.3 * rng.uniform()])
     gain = ((m - points) ** 2).sum(1) + sampling / 2 / total
-    slack = np.where(x < 1, 1 + rng.choice([0, 1], size=count) * rng.exponential(size=count), np.exp(rng.normal(size=count)))
+    slack = np.where(
+        x < 1,
+        1 + rng.choice([0, 1], size=count) * rng.exponential(size=count),
+        np.exp(rng.normal(size=count)),
+    )
     theta = np.maximum(gain / total * slack, 1e-6)
     unit, weight, constant = np.exp(rng.normal()), np.exp(rng.normal()), rng.uniform()
     noise, scatter = rng.uniform(size=count) * rng.choice([0, 1]), rng.choice([0, rng.uniform()])
@@ -41,7 +47,9 @@ def feasible_point(rng):
         payment_weight=by_payment,
         payment_unit=unit,
         budget=np.inf if rng.uniform() < 0.2 else spend * (1 + rng.choice([0, rng.exponential()])),
-        loss_cap=np.inf if rng.uniform() < 0.5 or loss <= 0 else loss * (1 + rng.choice([0, rng.exponential()])),
+        loss_cap=np.inf
+        if rng.uniform() < 0.5 or loss <= 0
+        else loss * (1 + rng.choice([0, rng.exponential()])),
         loss_sampling=scatter,
         client_sampling=sampling,
         loss_pull=pull,
@@ -70,7 +78,9 @@ def random_multipliers(rng, p, total, m, volunteer):
 
 
 def size_of(p, *ends):
-    return 1 + sum(abs(y.level) + abs(y.weight) * p.diagonal.max() + float(np.abs(y.pull).max()) for y in ends)
+    return 1 + sum(
+        abs(y.level) + abs(y.weight) * p.diagonal.max() + float(np.abs(y.pull).max()) for y in ends
+    )
 
 
 @settings(max_examples=400)

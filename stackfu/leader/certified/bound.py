@@ -52,6 +52,10 @@ ROUNDING = 1e-12
 Mask = npt.NDArray[np.bool_]
 
 
+def _nothing() -> Array:
+    return np.zeros(0)
+
+
 @dataclass(frozen=True, eq=False)
 class BoundProblem:
     """What the bound needs to know, in any consistent units and from any origin."""
@@ -70,13 +74,15 @@ class BoundProblem:
     floor: float = 0.0
     loss_sampling: float = 0.0  # A: coefficient of 1 / S in the loss
     client_sampling: float = 0.0  # a: clients see d_k^2 + a / S
-    reach: Array | None = None  # upper bounds of d_k^2; None: from the two largest norms
-    loss_pull: Array | None = None  # W <mu_k, ideal point>; None: the origin is the ideal point
+    #: Upper bounds of ``d_k^2``; by default from the two largest norms.
+    reach: Array = field(default_factory=_nothing)
+    #: ``W <mu_k, ideal point>``; by default 0: the ideal point is the origin.
+    loss_pull: Array = field(default_factory=_nothing)
 
     def __post_init__(self) -> None:
-        if self.loss_pull is None:
+        if not len(self.loss_pull):
             object.__setattr__(self, "loss_pull", np.zeros(len(self.alpha)))
-        if self.reach is None:
+        if not len(self.reach):
             roots = np.sqrt(self.diagonal)
             object.__setattr__(self, "reach", (roots + roots.max()) ** 2)
 
@@ -218,7 +224,6 @@ def classify(
 ) -> Classes | None:
     """What is decided, and what follows: who brings more than S cannot be at full; who is near enough is paid; who is too far
     for it is a volunteer. ``near`` and ``far`` are bounds of ``d_k^2``. None: the volunteers own more than S, the box is empty."""
-    assert problem.reach is not None
     extra = 0.5 * problem.client_sampling
     ceiling = (problem.reach if far is None else np.minimum(far, problem.reach)) + (
         extra / low if low > 0 else (np.inf if extra else 0.0)
@@ -332,7 +337,13 @@ def _margin_from_zero(p: BoundProblem, high: float, y: Multipliers, classes: Cla
     if not np.isfinite(roof[excess > 0]).all():
         return -np.inf
     roof = np.where(np.isfinite(roof), roof, 0.0)
-    psi = y.level - 2.0 * (y.slope - ell * p.loss_pull) + nu * p.diagonal - (ell / high) * p.noise + excess * roof * high / p.alpha
+    psi = (
+        y.level
+        - 2.0 * (y.slope - ell * p.loss_pull)
+        + nu * p.diagonal
+        - (ell / high) * p.noise
+        + excess * roof * high / p.alpha
+    )
     return (
         _constant(p, y, ell, lower)
         + y.level

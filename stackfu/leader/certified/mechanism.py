@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import InfeasibleError, InputError, NoEquilibriumError
+from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
 from ...followers import enumerate_equilibria, find_equilibrium
 from ...judging.bound import check_bound
 from ...judging.point import enclose_point
@@ -23,13 +23,17 @@ from ...judging.solution import judge_point
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
+from ..haipo import haipo
 from ..homogeneous import buy_data
 from ..progress import reporting
+from ..uniform import uniform
 from .candidates import Candidate
 from .choice import best_search as search
 
 __all__ = ["certified"]
 
+#: Up to this many clients the search closes the gap sooner than a uniform price is found by bisection.
+QUICKLY_CLOSED = 30
 #: Up to this many remaining clients all equilibria of the returned payments are enumerated.
 ENUMERATE_UP_TO = 300
 
@@ -105,7 +109,7 @@ def _optimise(
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
     reference = unpaid.server_loss * goal.loss_weight or goal.payment_weight * game.full_participation_price
-    starts = [unpaid.participation, np.ones(game.count), *given]
+    starts = [unpaid.participation, np.ones(game.count), *given, *_baselines(game, sought)]
     if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
     run = search(
@@ -171,6 +175,19 @@ def judged(found: Solution, gap: float) -> Solution:
     elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + 1e-9) + 1e-14 * abs(high):
         status = Status.GAP_OPEN
     return replace(found, objective=0.5 * (low + high), lower_bound=lower, status=status, message=message)
+
+
+def _baselines(game: GameModel, sought: Objective) -> list[Array]:
+    """What the published algorithm and one price for everybody lead to: the search is never worse than they are."""
+    if not np.isfinite(sought.budget) or sought.budget <= 0:
+        return []
+    found = []
+    for baseline in (haipo, uniform) if game.count > QUICKLY_CLOSED else (haipo,):
+        try:
+            found.append(baseline(game, sought.budget).equilibrium.participation)
+        except (ConvergenceError, NoEquilibriumError):
+            continue
+    return found
 
 
 def effective_budget(game: GameModel, budget: float) -> float:

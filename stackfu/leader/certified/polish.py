@@ -1,16 +1,17 @@
 """Multipliers to the last digits: Newton's method on the optimality conditions of the point programme.
 
-An interior point method leaves multipliers good to seven digits or so; a gap of 1e-6 of a small loss needs more. Which shares are at 0 or
-at their cap, which rows are tight, and whether the budget is spent can be read off its answer, and with those fixed the optimality
-conditions are a small square system
+An interior point method leaves multipliers good to seven digits or so; a gap of 1e-6 of a small loss needs more.
+Which shares are at 0 or at their cap, which rows are tight, and whether the budget is spent can be read off its
+answer, and with those fixed the optimality conditions are a small square system
 
-    2 <mu_i, T m - M> - 2 ell pull_i + nu (theta_i S - diag_i) + ell v noise_i - pi_i S (R_i - theta_i S) / alpha_i = t      0 < z_i < u_i
-    sum z = 1,    spend = B,    loss = cap,    D_k = theta_k S (tight rows),    v (D_k - theta_k S) = (R_k - theta_k S) z_k / alpha_k
+    2 <mu_i, T m - M> - 2 ell pull_i + nu (theta_i S - diag_i) + ell v noise_i
+        - pi_i S (R_i - theta_i S) / alpha_i = t                     where 0 < z_i < u_i
+    sum z = 1,    spend = B,    loss = cap,    D_k = theta_k S       on tight rows
+    v (D_k - theta_k S) = (R_k - theta_k S) z_k / alpha_k            where the hull binds
 
-in z, t, beta, gamma and the multipliers of tight rows. Where the answer contradicts the guess (a share outside its limits, a negative multiplier, a
-broken row) the guess is corrected and the system solved again. Nothing here needs to be right: the bound is evaluated afterwards, and the better
-multipliers are kept.
-"""
+in z, t, beta, gamma and the multipliers of tight rows. Where the answer contradicts the guess (a share outside its
+limits, a negative multiplier, a broken row) the guess is corrected and the system solved again. Nothing here needs to
+be right: the bound is evaluated afterwards, and the better multipliers are kept."""
 
 from __future__ import annotations
 
@@ -167,7 +168,12 @@ def polish(
                 - half_a
                 + float(u[follow] @ (distance - p.theta * s)[follow])
             )
-            loss = p.loss_square * tau - 2.0 * float(p.loss_pull @ z) + p.loss_constant + v * (float(p.noise @ z) + p.loss_sampling)
+            loss = (
+                p.loss_square * tau
+                - 2.0 * float(p.loss_pull @ z)
+                + p.loss_constant
+                + v * (float(p.noise @ z) + p.loss_sampling)
+            )
             if guess.budget:
                 residual[i1] = spend - spendable
                 slope = (
@@ -288,9 +294,9 @@ def polish_with_total(
         ell v^2 (noise.z + A) = nu [theta.z + a v^2 / 2 - sum_eager alpha_k (v^2 (D_k - theta_k S) + v (a v^2 / 2 + theta_k))]
                                 - sum_tight P_k (a v^2 / 2 + theta_k) + v^2 sum_capped alpha_k (t - q_k)
 
-    Where the optimum lies on the edge of the feasible totals the multipliers at that one S are not unique; these are the ones that bound
-    both sides. The Jacobian is taken by differences. None if it does not converge to a point that respects all signs.
-    """
+    Where the optimum lies on the edge of the feasible totals the multipliers at that one S are not unique; these are
+    the ones that bound both sides. The Jacobian is taken by differences. None if it does not converge to a point that
+    respects all signs."""
     if guess.hull.any():
         return None
     p = problem

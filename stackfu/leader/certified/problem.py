@@ -38,7 +38,9 @@ class LeaderProblem(BoundProblem):
     unit_square: float = 1.0  # squared distance
     unit_loss: float = 1.0  # the loss's weight times unit_square, or unit_spend if that is zero
     unit_spend: float = 1.0  # 2 lam unit_square
-    ideal: Array = field(default_factory=lambda: np.zeros(0))  # mixture nearest to the server's ideal point, whatever it costs
+    ideal: Array = field(
+        default_factory=lambda: np.zeros(0)
+    )  # mixture nearest to the server's ideal point, whatever it costs
     origin: Array = field(default_factory=lambda: np.zeros(0))  # where that is, seen from mu_N
     away: Array = field(default_factory=lambda: np.zeros(0))  # from there to the ideal point itself
 
@@ -98,8 +100,10 @@ class LeaderProblem(BoundProblem):
         nu = self.payment_unit * (y.objective * self.payment_weight + y.budget)
         ell = y.objective * self.loss_weight + y.loss_cap
         b = self.origin
-        level = y.level + nu * float(b @ b) + 2.0 * float(
-            b @ (y.pull - y.rows @ self.points - ell * self.loss_square * self.away)
+        level = (
+            y.level
+            + nu * float(b @ b)
+            + 2.0 * float(b @ (y.pull - y.rows @ self.points - ell * self.loss_square * self.away))
         )
         return Knot(
             total=y.total,
@@ -118,9 +122,14 @@ class LeaderProblem(BoundProblem):
         """What the solver may plan to spend (in units of squared distance), so that rounding and firmness never overspend."""
         if not np.isfinite(self.budget):
             return np.inf
-        return max(
-            self.budget * (1.0 - HELD_BACK) - SPEND_ROUNDING * self.payment_unit * float(self.theta @ self.alpha), 0.0
-        ) / self.payment_unit
+        return (
+            max(
+                self.budget * (1.0 - HELD_BACK)
+                - SPEND_ROUNDING * self.payment_unit * float(self.theta @ self.alpha),
+                0.0,
+            )
+            / self.payment_unit
+        )
 
     @cached_property
     def nearest_loss(self) -> float:

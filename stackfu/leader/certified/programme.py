@@ -4,16 +4,16 @@ At fixed S everything is convex but the choice "paid or volunteer" of undecided 
 
     D_k - theta_k S <= e_k,      0 <= e_k,      v (D_k - theta_k S) <= (R_k - theta_k S) z_k / alpha_k
 
-(:mod:`stackfu.leader.certified.bound`). Budget, loss cap and distance rows may be broken by a common ``excess`` at a linear price: every S
-then has a solution and bounded multipliers, and an S that is infeasible by a hair shows as a high value instead of an
-inconclusive answer.
+(:mod:`stackfu.leader.certified.bound`). Budget, loss cap and distance rows may be broken by a common ``excess`` at a
+linear price: every S then has a solution and bounded multipliers, and an S that is infeasible by a hair shows as a
+high value instead of an inconclusive answer.
 
-Every entry of the programme is ``constant + per_s S + per_v / S`` (and the right-hand sides have a term in 1/S^2), so moving
-to another S is three vector additions.
-"""
+Every entry of the programme is ``constant + per_s S + per_v / S`` (and the right-hand sides have a term in 1/S^2), so
+moving to another S is three vector additions."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +48,8 @@ NO_SPLIT = 1e-12
 class Blocks:
     """A cone programme ``min q.x, b - A x in K`` put together from named variables and named blocks of rows.
 
-    Each call of :meth:`entries` says everything about one part of the matrix: which block and variable it belongs to, where its
-    entries are, and their values as ``(constant, per S, per 1/S)``.
-    """
+    Each call of :meth:`entries` says everything about one part of the matrix: which block and variable it belongs to,
+    where its entries are, and their values as ``(constant, per S, per 1/S)``."""
 
     def __init__(self) -> None:
         self.variables: dict[str, slice] = {}
@@ -90,7 +89,9 @@ class Blocks:
             (i.ravel() + self.rows[block].start, j.ravel() + self.variables[variable].start, values)
         )
 
-    def right(self, block: str, constant: Any = 0.0, per_s: Any = 0.0, per_v: Any = 0.0, per_v2: Any = 0.0) -> None:
+    def right(
+        self, block: str, constant: Any = 0.0, per_s: Any = 0.0, per_v: Any = 0.0, per_v2: Any = 0.0
+    ) -> None:
         """Right-hand side of a block."""
         where = self.rows[block]
         self._right.append((where, self._table((constant, per_s, per_v, per_v2), where)))
@@ -102,7 +103,9 @@ class Blocks:
 
     @staticmethod
     def _table(values: tuple[Any, ...], where: slice) -> Array:
-        return np.stack([np.broadcast_to(np.asarray(v, dtype=np.float64), where.stop - where.start) for v in values])
+        return np.stack(
+            [np.broadcast_to(np.asarray(v, dtype=np.float64), where.stop - where.start) for v in values]
+        )
 
     def finish(self) -> None:
         """Sort the entries by column once; afterwards only values change."""
@@ -132,7 +135,8 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class PointAnswer:
-    """What the convex problem at one total says: a mixture, multipliers, and how far undecided clients are from being decided."""
+    """What the convex problem at one total says: a mixture, multipliers, and how far undecided clients are from being
+    decided."""
 
     total: float
     z: Array
@@ -185,8 +189,15 @@ class PointProgramme:
     """The relaxation at fixed S for one set of decided clients; built once, then moved from S to S."""
 
     def __init__(
-        self, problem: LeaderProblem, classes: Classes, radius: float, penalty: float, shrink: float
+        self,
+        problem: LeaderProblem,
+        classes: Classes,
+        radius: float,
+        penalty: float,
+        shrink: float,
+        deadline: float = np.inf,
     ) -> None:
+        self._deadline = deadline  # by time.perf_counter; the cone solver stops there
         self.problem, self.classes = problem, classes
         self.unit = radius
         self.penalty, self.shrink = penalty, shrink
@@ -234,7 +245,9 @@ class PointProgramme:
         # D_k - theta_k S <= e_k (undecided), 0 (paid); >= 0 for volunteers
         blocks.block("distance", n, clarabel.NonnegativeConeT)
         blocks.entries("distance", "tau", every, 0, u2 * sign)
-        blocks.entries("distance", "c", every[:, None], np.arange(r)[None, :], -2.0 * unit * sign[:, None] * p.points)
+        blocks.entries(
+            "distance", "c", every[:, None], np.arange(r)[None, :], -2.0 * unit * sign[:, None] * p.points
+        )
         blocks.entries("distance", "e", f, np.arange(len(f)), -1.0)
         blocks.entries("distance", "excess", every, 0, -1.0)
         blocks.right(
@@ -271,7 +284,13 @@ class PointProgramme:
             for name, (c0, c1, c2) in pay.items():
                 size = blocks.variables[name].stop - blocks.variables[name].start
                 blocks.entries(
-                    "budget", name, 0, np.arange(size), strict * np.asarray(c0), strict * np.asarray(c1), strict * np.asarray(c2)
+                    "budget",
+                    name,
+                    0,
+                    np.arange(size),
+                    strict * np.asarray(c0),
+                    strict * np.asarray(c1),
+                    strict * np.asarray(c2),
                 )
             blocks.entries("budget", "excess", 0, 0, -1.0)
             limit = p.usable_budget
@@ -315,7 +334,11 @@ class PointProgramme:
         settings.max_threads = 1
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = SOLVER_TOLERANCE
         nothing = sparse.csc_matrix((self.blocks.width, self.blocks.width))
-        self._solver = clarabel.DefaultSolver(nothing, q, self.blocks.matrix(data), b, self.blocks.cones, settings)
+        self._solver = clarabel.DefaultSolver(
+            nothing, q, self.blocks.matrix(data), b, self.blocks.cones, settings
+        )
+        if np.isfinite(self._deadline):
+            self._solver.set_termination_callback(lambda _: time.perf_counter() > self._deadline)
 
     def solve(self, total: float) -> PointAnswer | None:
         """The relaxation at S; None if the solver has no usable answer."""
@@ -339,7 +362,9 @@ class PointProgramme:
         p, rows, columns, classes = self.problem, self.blocks.rows, self.blocks.variables, self.classes
         full, free, below = self._full, self._free, self._below
         n, u = len(p.alpha), p.alpha / total
-        budget = self._strict * max(float(dual[rows["budget"]][0]), 0.0) / p.payment_unit if self._strict else 0.0
+        budget = (
+            self._strict * max(float(dual[rows["budget"]][0]), 0.0) / p.payment_unit if self._strict else 0.0
+        )
         cap = self._narrow * max(float(dual[rows["loss"]][0]), 0.0) if "loss" in rows else 0.0
         nu = p.payment_unit * (p.payment_weight + budget)
         steep = np.maximum(dual[rows["distance"]], 0.0)
@@ -379,7 +404,9 @@ class PointProgramme:
     def _left(self, total: float, z: Array, over: Array) -> float:
         """What an answer leaves of the budget."""
         p = self.problem
-        paid_out = float(p.alpha @ np.where(self.classes.paid, 0.0, np.maximum(over, 0.0))) / total - float(z @ over)
+        paid_out = float(p.alpha @ np.where(self.classes.paid, 0.0, np.maximum(over, 0.0))) / total - float(
+            z @ over
+        )
         return max(p.usable_budget - paid_out, 0.0)
 
 
@@ -387,14 +414,17 @@ def tolerance(problem: LeaderProblem, answer: PointAnswer) -> float:
     """How far value and bound of a good answer may differ: rounding, and what is held back of the budget."""
     held_back = 0.0
     if answer.multipliers.budget:
-        held_back = answer.multipliers.budget * (problem.budget - problem.usable_budget * problem.payment_unit)
+        held_back = answer.multipliers.budget * (
+            problem.budget - problem.usable_budget * problem.payment_unit
+        )
     return ACCURATE * abs(answer.value) + 2.0 * held_back
 
 
 def warm(
     problem: LeaderProblem, classes: Classes, near: PointAnswer, total: float, shrink: float
 ) -> PointAnswer | None:
-    """Solve at ``total`` from the active set of an answer nearby, without an interior point method; None if that fails."""
+    """Solve at ``total`` from the active set of an answer nearby, without an interior point method; None if that
+    fails."""
     if near.active is None:
         return None
     guess = near.active.fitted(classes)
@@ -419,7 +449,8 @@ def warm(
 
 
 def optimum(problem: LeaderProblem, classes: Classes, near: PointAnswer, shrink: float) -> PointAnswer | None:
-    """The local optimum over S as well, from an answer nearby, with multipliers that do not change with S; None if that fails."""
+    """The local optimum over S as well, from an answer nearby, with multipliers that do not change with S; None if that
+    fails."""
     if near.active is None or near.excess > HELD:
         return None
     guess = near.active.fitted(classes)
@@ -438,10 +469,11 @@ def optimum(problem: LeaderProblem, classes: Classes, near: PointAnswer, shrink:
 
 
 def companion(problem: LeaderProblem, classes: Classes, of: PointAnswer, total: float) -> PointAnswer | None:
-    """Another total with the same prices: budget, cap and row multipliers of an answer, mixture and level that are best for them.
+    """Another total at the prices of an answer: its budget, cap and row multipliers, and the mixture and level best for them.
 
-    At an optimum over S the Lagrangian with these prices has its least value there, on both sides and whether or not the other totals are
-    feasible. The mixture solves ``2 T <mu_i, m> + rest_i = t`` on the shares that move, ``sum z = 1``; shares that leave their limits are fixed there.
+    At an optimum over S the Lagrangian with these prices is least there, on both sides and whether or not the other
+    totals are feasible. The mixture solves ``2 T <mu_i, m> + rest_i = t`` on the shares that move, ``sum z = 1``; shares
+    that leave their limits are fixed there.
     """
     if of.active is None:
         return None

@@ -1,10 +1,10 @@
 """Branch and bound over total participation and volunteers, with a certificate.
 
 Each box ``[a, b]`` of total participation has multipliers at both ends, from the convex problem at those totals
-(:mod:`~stackfu.leader.certified.programme`); the bound on the box follows in closed form (:mod:`~stackfu.leader.certified.bound`). The box with
-the least bound is worked on next: its interval is split where the bound is least, or an undecided client is decided both
-ways, whichever explains more of the error. Every solved total also proposes a profile, played back through the closed-form
-price. The boxes form the tree of the certificate.
+(:mod:`~stackfu.leader.certified.programme`); the bound on the box follows in closed form
+(:mod:`~stackfu.leader.certified.bound`). The box with the least bound is worked on next: its interval is split where
+the bound is least, or an undecided client is decided both ways, whichever explains more of the error. Every solved
+total also proposes a profile, played back through the closed-form price. The boxes form the tree of the certificate.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
-from ...judging.bound import check_bound
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, Split
 from .bound import Classes, ball, box_margin, classify, interpolate
 from .candidates import Candidate, Candidates
+from .claims import accepted
 from .problem import LeaderProblem
-from .programme import HELD, PointAnswer, PointProgramme, companion, optimum, warm
+from .programme import HELD, PointAnswer, PointProgramme, answer_at, companion, optimum, warm
 
 __all__ = ["Run", "search"]
 
@@ -62,8 +63,6 @@ GOLDEN_STEPS = 12
 WITHIN = 0.999
 #: A budget of which this part or less is left is spent.
 SPENT = 1e-6
-#: How often a claim that the judge finds too high is lowered.
-CLAIMS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +152,26 @@ class Search:
     def worst(self) -> float:
         """No feasible profile has a larger objective: the loss at its cap or at the furthest client, every cost paid."""
         p = self.problem
-        loss = p.loss_square * float(p.diagonal.max()) + 2.0 * float(np.abs(p.loss_pull).max()) + p.loss_constant
+        loss = (
+            p.loss_square * float(p.diagonal.max()) + 2.0 * float(np.abs(p.loss_pull).max()) + p.loss_constant
+        )
         if p.noise.any() or p.loss_sampling:
             loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, SMALLEST_TOTAL)
         spend = min(p.budget, p.payment_unit * float(p.theta @ p.alpha))
         return (p.loss_weight * min(loss, p.loss_cap) + p.payment_weight * spend) * (1.0 + 1e-6)
+
+    @cached_property
+    def least(self) -> PointAnswer:
+        """Multipliers that prove no more than the least loss of all mixtures, at any total."""
+        p = self.problem
+        nobody = np.zeros(len(p.alpha), dtype=bool)
+        known = Classes(~nobody, nobody, p.reach)
+        plain = answer_at(p, known, 1.0, p.ideal, np.zeros(len(p.alpha)), 0.0, 0.0)
+        y = plain.multipliers
+        lowest = (
+            2.0 * (y.slope - p.loss_weight * p.loss_pull) - p.payment_weight * p.payment_unit * p.diagonal
+        )
+        return replace(plain, multipliers=replace(y, level=float(lowest.min())))
 
     @property
     def target(self) -> float:
@@ -169,7 +183,7 @@ class Search:
     def solve(self, total: float, classes: Classes, near: PointAnswer | None = None) -> PointAnswer | None:
         """The relaxation at one total, with what a box knows about the clients; from an answer nearby if that works."""
         if not np.isfinite(classes.ceiling).all():  # the box reaches down to 0, this point does not
-            here = np.asarray(self.problem.reach) + 0.5 * self.problem.client_sampling / total
+            here = self.problem.reach + 0.5 * self.problem.client_sampling / total
             classes = replace(classes, ceiling=np.minimum(classes.ceiling, here))
         if near is not None and near.excess <= HELD:
             answer = warm(self.problem, classes, near, total, SHRINK)
@@ -178,6 +192,8 @@ class Search:
                 return answer
         best: PointAnswer | None = None
         for penalty in PENALTIES:
+            if time.perf_counter() > self.deadline:
+                break
             answer = self._programme(classes, penalty).solve(total)
             self.solves += 1
             if answer is not None and (best is None or answer.bound > best.bound):
@@ -195,7 +211,7 @@ class Search:
         if programme is None or np.any(classes.ceiling[free] < 0.99 * programme.classes.ceiling[free]):
             if len(self._programmes) >= 64:
                 self._programmes.pop(next(iter(self._programmes)))
-            programme = PointProgramme(self.problem, classes, 4.0**exponent, penalty, SHRINK)
+            programme = PointProgramme(self.problem, classes, 4.0**exponent, penalty, SHRINK, self.deadline)
             self._programmes[key] = programme
         return programme
 
@@ -215,7 +231,9 @@ class Search:
             return
         if self.found.offer(total * z / p.alpha) or not answer.split.any():
             return
-        keen = ~classes.paid & (p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - 1e-9))
+        keen = ~classes.paid & (
+            p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - 1e-9)
+        )
         tried: set[bytes] = set()
         for share in (1.0 - 1e-5, 0.5, 0.0):  # how full a keen client must be to be taken for a volunteer
             volunteer = classes.volunteer | (keen & (total * z >= share * p.alpha))
@@ -243,8 +261,9 @@ class Search:
         inherited = list(box.balls)
         low, high = box.ends
         own = [(low, high)] if low is high else [(low, high), (low, low), (high, high)]
-        own += self.companions(box)
-        value, proof, classes = -np.inf, (box.ends,), box.classes
+        own += [*self.companions(box), (self.least, self.least)]
+        proof: tuple[Pair, ...] = (box.ends,)
+        value, classes = -np.inf, box.classes
         for attempt in range(len(inherited) + FURTHER_BALLS):
             classes = classify(p, box.low, box.high, box.decided == PAID, box.decided == VOLUNTEER, near, far)
             if classes is None:
@@ -252,7 +271,10 @@ class Search:
                 break
             pairs = inherited[attempt : attempt + 1] or own
             at = [
-                (interpolate(i.multipliers, j.multipliers, box.low), interpolate(i.multipliers, j.multipliers, box.high))
+                (
+                    interpolate(i.multipliers, j.multipliers, box.low),
+                    interpolate(i.multipliers, j.multipliers, box.high),
+                )
                 for i, j in pairs
             ]
             margins = [box_margin(p, box.low, box.high, *ends, classes, target) for ends in at]
@@ -369,6 +391,8 @@ class Search:
         totals = sorted({s for s in grid if max(floor, 0.0) < s < 0.97} | {1.0}, reverse=True)
         answers: list[PointAnswer] = []
         for total in totals:
+            if time.perf_counter() > self.deadline:
+                break
             answer = self.solve(total, classes, answers[-1] if answers else None)
             if answer is not None:
                 self.propose(answer, classes)
@@ -383,7 +407,7 @@ class Search:
             return
         p = self.problem
         volunteer = (best.x == 1.0) & (best.payments == 0.0)
-        classes = Classes(~volunteer, volunteer, np.asarray(p.reach))
+        classes = Classes(~volunteer, volunteer, p.reach)
         at = float(self.game.alpha @ best.x)
         least = max(self.objective.min_total, float(p.alpha[volunteer].sum()))
         solved: list[PointAnswer] = []
@@ -443,7 +467,9 @@ class Search:
         answer = self.settled
         if answer is None or not low * (1.0 + NARROWEST) < answer.total < high * (1.0 - NARROWEST):
             return None
-        if (classes.paid & answer.classes.volunteer).any() or (classes.volunteer & ~answer.classes.volunteer).any():
+        if (classes.paid & answer.classes.volunteer).any() or (
+            classes.volunteer & ~answer.classes.volunteer
+        ).any():
             return None
         return answer
 
@@ -454,7 +480,7 @@ class Search:
         undecided = nothing.astype(bool)
         classes = classify(p, floor, 1.0, undecided, undecided)
         assert classes is not None
-        answers = self.explore(classes)
+        answers = self.explore(classes) or [replace(self.least, total=1.0)]
         best = self.found.best
         if best is not None:
             own = float(self.game.alpha @ best.x)
@@ -470,7 +496,7 @@ class Search:
                 answers = sorted([*apart, answer], key=lambda a: -a.total)
         boxes = [
             Box(below.total, above.total, nothing, (below, above))
-            for above, below in zip(answers, answers[1:], strict=False)
+            for above, below in pairwise(answers)
             if below.total < above.total
         ]
         s, a = answers[-1].total, answers[-1]
@@ -486,7 +512,7 @@ class Search:
             rest = Box(0.0, s, nothing, (a, a))
             if floor == 0.0:
                 self.evaluate(rest)
-                if rest.value >= self.target or s < SMALLEST_TOTAL:
+                if rest.value >= self.target or s < SMALLEST_TOTAL or time.perf_counter() > self.deadline:
                     boxes.append(rest)
                     break
             lower = self.solve(0.5 * s, classes, a) or a
@@ -533,7 +559,7 @@ class Search:
             return 0.0
         volunteer = (best.x == 1.0) & (best.payments == 0.0)
         total = float(self.game.alpha @ best.x)
-        answer = self.solve(total, Classes(~volunteer, volunteer, np.asarray(p.reach)))
+        answer = self.solve(total, Classes(~volunteer, volunteer, p.reach))
         return np.nan if answer is None else answer.multipliers.budget * p.unit_loss / p.unit_spend
 
     # ------------------------------------------------------------ certificate
@@ -561,15 +587,7 @@ class Search:
                 stack += box.children[::-1]
             else:
                 nodes.append(Leaf(tuple((number(i), number(j)) for i, j in box.steps)))
-        claim = LeaderCertificate(lower, tuple(knots), tuple(nodes))
-        for _ in range(CLAIMS):
-            verdict = check_bound(self.game, self.objective, claim, "intervals")
-            if verdict:
-                return claim
-            if not np.isfinite(verdict.margin):
-                break
-            claim = replace(claim, lower=claim.lower + 1.5 * min(verdict.margin, -1e-15 * abs(claim.lower)))
-        return None
+        return accepted(self.game, self.objective, LeaderCertificate(lower, tuple(knots), tuple(nodes)))
 
 
 def search(
@@ -612,7 +630,9 @@ def search(
                 "interval": (box.low, box.high),
                 "undecided": int((box.decided == FREE).sum()),
                 # what was proved stays proved, though the tree that proves it may have changed
-                "lower": max(min(state.lower(), state.incumbent) * unit, history[-1]["lower"] if history else -np.inf),
+                "lower": max(
+                    min(state.lower(), state.incumbent) * unit, history[-1]["lower"] if history else -np.inf
+                ),
                 "upper": np.inf if found.best is None else found.best.value,
                 "seconds": time.perf_counter() - began,
             }
@@ -624,8 +644,14 @@ def search(
     lower = min(state.lower(), state.incumbent)
     if found.best is None:
         if status is Status.CERTIFIED and lower >= state.worst:
-            raise InfeasibleError("no payments satisfy the constraints: every box of total participation was refuted")
-        why = "rounding hides the answer" if status is Status.CERTIFIED else status.name.lower().replace("_", " ")
+            raise InfeasibleError(
+                "no payments satisfy the constraints: every box of total participation was refuted"
+            )
+        why = (
+            "rounding hides the answer"
+            if status is Status.CERTIFIED
+            else status.name.lower().replace("_", " ")
+        )
         raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({why})")
     certificate = state.certificate(lower * unit)
     return Run(

@@ -88,6 +88,9 @@ def _bound_problems(solution: Solution, low: float, high: float) -> Iterator[str
         yield f"the certificate does not prove the lower bound: {verdict.message}"
     if lower > verdict.lower:
         yield f"the certificate proves {verdict.lower:.12g}, not the lower bound {lower:.12g} that is stated"
+    prices = [knot.budget / knot.objective for knot in certificate.knots if knot.objective > 0.0]
+    if not 0.0 <= solution.shadow_price <= max(prices, default=0.0) * (1.0 + 1e-6) + 1e-300:
+        yield f"the shadow price {solution.shadow_price:.9g} is none of the budget's multipliers in the certificate"
     if solution.status is Status.CERTIFIED:
         promised = promised_gap(solution)
         if high - lower > promised * (1.0 + 1e-9) + 1e-14 * max(abs(high), abs(low)):

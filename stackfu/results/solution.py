@@ -26,7 +26,7 @@ class Solution:
 
     ``lower_bound`` holds for every payment vector within the budget (and the floor, if one was set); ``gap`` is
     ``objective - lower_bound``. Methods that prove nothing have ``lower_bound = -inf``. ``goal`` is what was asked for,
-    ``objective`` the value it reaches here; ``limits`` is how far the search was allowed to go (certified only).
+    ``objective`` the value it reaches here, ``shadow_price`` roughly what one more unit of budget would save of it (a multiplier); ``limits`` is how far the search was allowed to go (certified only).
     """
 
     game: GameModel
@@ -40,6 +40,7 @@ class Solution:
     goal: Objective
     limits: Limits | None = None
     robust: bool = False
+    shadow_price: float = float("nan")
     own_options: dict[str, Any] = field(default_factory=dict)
     message: str = ""
     nodes: int = 0
@@ -83,22 +84,6 @@ class Solution:
     def pessimistic(self) -> float:
         """Largest server loss over all equilibria of these payments."""
         return max([self.server_loss, *(e.server_loss for e in self.equilibria)])
-
-    @property
-    def shadow_price(self) -> float:
-        """What one more unit of budget is worth: the budget's multiplier in the certificate, at the total that is reached.
-
-        0 where the budget does not bind, not a number where there is no certificate.
-        """
-        if self.certificate is None:
-            return float("nan")
-        if not np.isfinite(self.budget) or self.spend < self.budget * (1.0 - 1e-4):
-            return 0.0
-        knots = [knot for knot in self.certificate.knots if knot.objective > 0.0]
-        if not knots:
-            return float("nan")
-        nearest = min(knots, key=lambda knot: abs(knot.total - self.equilibrium.total))
-        return nearest.budget / nearest.objective
 
     @cached_property
     def spend_range(self) -> tuple[float, float]:
@@ -150,6 +135,7 @@ class Solution:
             "budget": self.budget,
             "objective": self.objective,
             "lower_bound": self.lower_bound,
+            "shadow_price": self.shadow_price,
             "goal": self.goal.to_dict(),
             "limits": None if self.limits is None else self.limits.to_dict(),
             "robust": self.robust,
@@ -166,7 +152,6 @@ class Solution:
             **stated,
             "certificate_boxes": 0 if self.certificate is None else self.certificate.leaves,
             "options": self.options,
-            "shadow_price": self.shadow_price,
             "proves": self.proves,
             "spend": self.spend,
             "server_loss": self.server_loss,

@@ -32,7 +32,7 @@ Solvers use this module to search; what they claim is checked by :mod:`stackfu.j
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 

@@ -137,6 +137,7 @@ def _optimise(
         goal=goal,
         limits=limits,
         robust=robust,
+        shadow_price=run.shadow_price,
         message=message,
         nodes=run.nodes,
         seconds=time.perf_counter() - began,

@@ -465,7 +465,7 @@ def _sampled(problem: BoundProblem, chosen: Index, alpha: Array) -> BoundProblem
         alpha=alpha,
         theta=problem.theta[chosen],
         noise=problem.noise[chosen],
-        reach=None if problem.reach is None else problem.reach[chosen],
+        reach=problem.reach[chosen],
     )
 
 

@@ -19,8 +19,11 @@ from .certified.claims import accepted
 
 __all__ = ["buy_data", "prove"]
 
-#: Totals at which the knapsack's multipliers are written down, beside those where the marginal client changes.
+#: Totals at which the knapsack's multipliers are written down on each side of the optimum, and the nearest of them.
 PIECES = 200
+FINEST = 1e-5
+#: Rounding of squared norms: what a loss of distances between clients that coincide may come out as.
+COINCIDING = 1e-14
 
 
 def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
@@ -73,7 +76,9 @@ def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
     status = Status.CONVERGED
     if certificate is not None:
         # squared distances of clients that cannot be told apart are rounding errors, and so is a gap of their size
-        within = limits.gap * abs(objective) + game.loss.weight * game.geometry.scale
+        within = limits.gap * abs(objective) + game.loss.weight * COINCIDING * float(
+            game.embeddings.squared_norms.max()
+        )
         status = Status.CERTIFIED if objective - certificate.lower <= within else Status.GAP_OPEN
     return Solution(
         game=game,
@@ -120,7 +125,11 @@ def prove(game: GameModel, goal: Objective, x: Array, objective: float) -> Leade
         return Knot(s, 1.0, price, 0.0, float(level), nobody, np.zeros(0), np.arange(game.count), game.alpha)
 
     first = max(goal.min_total, min(float(ends[0]), total))
-    inside = [s for s in (*ends, total, *np.linspace(first, 1.0, PIECES)) if first < s < 1.0]
+    # the bound is of second order in the pieces' widths, so they may grow with the distance from the optimum
+    away = np.geomspace(FINEST, 1.0, PIECES)
+    inside = [
+        s for s in (*ends, total, *total * (1.0 - away), *total * (1.0 + away / total)) if first < s < 1.0
+    ]
     points = sorted({goal.min_total or first, *inside, 1.0})
     knots = [knot(s, beta) for s in points]
     leaves: list[Leaf] = [Leaf(((i, i + 1),)) for i in range(len(points) - 1)] or [Leaf(((0, 0),))]

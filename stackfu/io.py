@@ -239,7 +239,6 @@ def _decode(record: dict[str, Any]) -> Any:
             method=record["method"],
             objective=float(record["objective"]),
             lower_bound=float(record["lower_bound"]),
-            shadow_price=float(record["shadow_price"]),
             **_decode_request(record),
             certificate=_decode_certificate(record.get("certificate")),
             message=str(record["message"]),

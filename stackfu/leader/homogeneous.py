@@ -92,7 +92,6 @@ def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
         message="all remaining data are alike: the loss does not depend on payments; the budget buys data at cost",
         goal=goal,
         limits=limits,
-        shadow_price=0.0,
         seconds=time.perf_counter() - began,
         certificate=certificate,
     )

@@ -26,7 +26,7 @@ class Solution:
 
     ``lower_bound`` holds for every payment vector within the budget (and the floor, if one was set); ``gap`` is
     ``objective - lower_bound``. Methods that prove nothing have ``lower_bound = -inf``. ``goal`` is what was asked for,
-    ``objective`` the value it reaches here, ``shadow_price`` roughly what one more unit of budget would save of it (a multiplier); ``limits`` is how far the search was allowed to go (certified only).
+    ``objective`` the value it reaches here; ``limits`` is how far the search was allowed to go (certified only).
     """
 
     game: GameModel
@@ -40,7 +40,6 @@ class Solution:
     goal: Objective
     limits: Limits | None = None
     robust: bool = False
-    shadow_price: float = float("nan")
     own_options: dict[str, Any] = field(default_factory=dict)
     message: str = ""
     nodes: int = 0
@@ -84,6 +83,22 @@ class Solution:
     def pessimistic(self) -> float:
         """Largest server loss over all equilibria of these payments."""
         return max([self.server_loss, *(e.server_loss for e in self.equilibria)])
+
+    @cached_property
+    def shadow_price(self) -> float:
+        """What one more unit of budget would save of the objective: by solving again with two percent more.
+
+        0 where the budget does not bind, not a number where nothing was optimised.
+        """
+        if self.limits is None:
+            return float("nan")
+        if not np.isfinite(self.budget) or self.spend < self.budget * (1.0 - 1e-4):
+            return 0.0
+        step = 0.02 * self.budget
+        goal = {name: value for name, value in self.goal.to_dict().items() if name != "budget"}
+        again = {**goal, "gap": min(self.limits.gap, 1e-6), "start": self.participation, "progress": False}
+        wider: Solution = facade(self.game).solve(self.budget + step, **again)
+        return max((self.objective - wider.objective) / step, 0.0)
 
     @cached_property
     def spend_range(self) -> tuple[float, float]:
@@ -135,7 +150,6 @@ class Solution:
             "budget": self.budget,
             "objective": self.objective,
             "lower_bound": self.lower_bound,
-            "shadow_price": self.shadow_price,
             "goal": self.goal.to_dict(),
             "limits": None if self.limits is None else self.limits.to_dict(),
             "robust": self.robust,

@@ -19,7 +19,7 @@ from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibri
 from ...followers import enumerate_equilibria, find_equilibrium
 from ...judging.bound import check_bound
 from ...judging.point import enclose_point
-from ...judging.solution import judge_point
+from ...judging.solution import judge_point, unseen
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
@@ -137,7 +137,6 @@ def _optimise(
         goal=goal,
         limits=limits,
         robust=robust,
-        shadow_price=run.shadow_price,
         message=message,
         nodes=run.nodes,
         seconds=time.perf_counter() - began,
@@ -173,7 +172,7 @@ def judged(found: Solution, gap: float) -> Solution:
     elif status is Status.CERTIFIED and not check_stakes(game, found.payments, eq.participation).max() <= NEGLIGIBLE:
         status = Status.CONVERGED
         message = f"some client may gain more than {NEGLIGIBLE:g} of its stakes by deviating from the participation that is meant"
-    elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + 1e-9) + 1e-14 * abs(high):
+    elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + 1e-9) + unseen(found, high):
         status = Status.GAP_OPEN
     return replace(found, objective=0.5 * (low + high), lower_bound=lower, status=status, message=message)
 

@@ -124,8 +124,8 @@ class _Exact:
         self.bound = self.alpha * self.caps
         self.w, self.a = np.array(game.reluctance_under(payments)), game.sampling
         self.distances, error, terms, self.defect = squared_distances(game)
-        # shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products
-        self.rho = (6 * N + terms + 64) * U
+        # shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products; averages of halves
+        self.rho = (6 * N + terms + 3 * max(DEPTHS) + 64) * U
         self.slack = error / self.rho + SMALLEST
 
     # ------------------------------------------------------------ the ends of the chain

@@ -36,7 +36,8 @@ class Path:
     """The curve ``(s, t(s))`` from ``s = 1`` to 0, piece by piece, and its zeros by ascending s.
 
     ``worst`` is the largest violation or jump of any piece; ``pieces`` are those of the game itself, t in units of the
-    largest squared distance, ``scale``.
+    largest squared distance, ``scale``. ``chain`` holds the participation along the curve, control points of quadratic
+    pieces, for :func:`stackfu.judging.completeness.check_complete`; empty if there are too many clients.
     """
 
     pieces: Array
@@ -44,6 +45,7 @@ class Path:
     roots: tuple[Root, ...]
     finished: bool
     worst: float
+    chain: Array
 
     @cached_property
     def complete(self) -> bool:

@@ -143,8 +143,7 @@ def radius(y, s, bound, low, high, rho, defect):
         most = max(y[0, k], max(y[1, k], y[2, k]))
         room = max(bound[k] - least * (1.0 - rho), 0.0)
         gap += max(more * room, less * most)
-        if k != level and (more > 0.0 or less > 0.0):
-            noise += error * max(min(room, smallest), most)
+        noise += error * max(room if more > 0.0 else 0.0, most if less > 0.0 else 0.0)
     scale = (1.0 + rho) * (1.0 + rho) / (smallest * smallest * smallest)
     r = np.sqrt(0.5 * gap * scale * (1.0 + rho) + 2.0 * defect) * (1.0 + rho)
     return r, np.sqrt(0.5 * noise * scale + 2.0 * defect), level

@@ -123,12 +123,14 @@ def most_inside(y, bound):
 
 @njit(cache=True)
 def radius(y, s, bound, low, high, rho, defect):
-    """A bound on ``||m~ - m||`` for every equilibrium whose total the segment passes, ``sqrt(gap / 2 + 2 defect)``, and what rounding
-    alone would leave of it on a segment that is short enough.
+    """A bound on ``||m~ - m||`` for every equilibrium whose total the segment passes: ``sqrt(gap / 2 + 2 defect)``.
+
+    Returns that, what rounding alone would leave of it on a segment that is short enough, and the client whose level was taken.
     """
     N = len(bound)
     level = most_inside(y, bound)
     smallest = min(s[0], min(s[1], s[2])) * (1.0 - rho)
+    largest = max(s[0], max(s[1], s[2])) * (1.0 + rho)
     gap, noise = 0.0, 0.0
     for k in range(N):
         more, less, error = 0.0, 0.0, 0.0
@@ -141,7 +143,7 @@ def radius(y, s, bound, low, high, rho, defect):
                 error = max(error, high[k, i] - low[k, i] + level_high - level_low)
         least = min(y[0, k], min(y[1, k], y[2, k]))
         most = max(y[0, k], max(y[1, k], y[2, k]))
-        room = max(bound[k] - least * (1.0 - rho), 0.0)
+        room = max(min(bound[k], largest) - least * (1.0 - rho), 0.0)  # nobody brings more than the total
         gap += max(more * room, less * most)
         noise += error * max(room if more > 0.0 else 0.0, most if less > 0.0 else 0.0)
     scale = (1.0 + rho) * (1.0 + rho) / (smallest * smallest * smallest)
@@ -204,8 +206,8 @@ def halve(a, b, c, first, middle, last):
 def walk(chain, distances, slack, alpha, caps, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius):
     """Follow the chain, halving segments that decide nothing; how many leaves stay undecided, -1 if they are too many.
 
-    ``leaves`` gets the three control profiles of every undecided leaf, in the order of the chain. Participation, amounts, ``D y`` and
-    its size are linear in the profile, so those of the halves are averages too.
+    ``leaves`` gets the three control profiles of every undecided leaf, in the order of the chain. Participation, amounts,
+    ``D y`` and its size are linear in the profile, so those of the halves are averages too.
     """
     N = len(alpha)
     bound = alpha * caps

@@ -1,7 +1,8 @@
 """What the path leaves for the judge: a chain of participation profiles along the whole curve.
 
-Consecutive triples are the Bernstein control points of the participation along a piece, which is a quadratic curve; neighbours share
-their ends. A piece whose middle control point leaves [0, 1] is cut into shorter ones (see :mod:`stackfu.judging.completeness`).
+Consecutive triples are the Bernstein control points of the participation along a piece, which is a quadratic curve;
+neighbours share their ends. A piece whose middle control point leaves [0, 1] is cut into shorter ones
+(see :mod:`stackfu.judging.completeness`).
 """
 
 import numpy as np
@@ -9,8 +10,8 @@ from numba import njit
 
 from ._piece import FULL, INSIDE
 
-#: A piece is halved this often at most.
-CUTS = 30
+#: A piece is halved this often at most; what is then still outside is cut off.
+CUTS = 8
 #: Ends of neighbouring pieces that differ by more than this differ by more than rounding.
 APART = 1e-11
 #: A control point may leave [0, 1] by this much: rounding.
@@ -77,7 +78,7 @@ def extend(chain, rows, z, s0, alpha, status, start, reach):
 
 @njit(cache=True)
 def connect(chain, rows, z, s0, alpha, status, start):
-    """A straight piece from the last profile to where this one starts, if clients have exchanged places there (S and m do not change)."""
+    """A straight piece from the last profile to where this one starts, if clients have exchanged places (S and m stay)."""
     if rows + 2 > len(chain):
         return -1
     last, middle, first = chain[rows - 1], chain[rows], chain[rows + 1]
@@ -91,7 +92,7 @@ def connect(chain, rows, z, s0, alpha, status, start):
 
 @njit(cache=True)
 def leave_trace(chain, rows, z, s0, alpha, status, reach, highest, lowest):
-    """Append what lies of a piece between the totals ``highest`` and ``lowest``; returns the number of profiles, -1 if there is no room."""
+    """Append what lies of a piece between two totals; returns the number of profiles then, -1 if there is no room."""
     start = 0.0 if s0 <= highest else 1.0 - highest / s0
     end = min(reach, 1.0 - lowest / s0)
     if start >= end or rows < 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,9 @@ def follow_precisely(game: GameModel, payments: Array, lowest: float) -> Path:
             Root(frozen(walk.floats(y)), np.array(status, dtype=np.int8), kind, tight)
             for y, status, kind, tight in reversed(walk.roots)
         )
-    chain = np.array(walk.chain) if walk.chain else np.empty((0, game.count))
-    return Path(
-        np.array(walk.rows).reshape(-1, len(COLUMNS)), 1.0, roots, finished, 0.0 if finished else np.inf, chain
-    )
+        chain = np.array([[float(v) for v in x] for x in walk.chain])
+    rows = np.array(walk.rows).reshape(-1, len(COLUMNS))
+    return Path(rows, 1.0, roots, finished, 0.0 if finished else np.inf, chain, walk.chain)
 
 
 def _value(p: Poly, s: Number) -> Number:
@@ -107,7 +107,7 @@ class _Walk:
         self.s = arb(1)
         self.roots: list[tuple[list[Number], list[int], str, int]] = []
         self.rows: list[list[float]] = []
-        self.chain: list[Array] = [np.ones(self.N)]
+        self.chain: list[list[Number]] = [[arb(1)] * self.N]
         self.sign = -1
         self.zone: list[tuple[Number, Number, list[int]]] = []
 
@@ -118,10 +118,9 @@ class _Walk:
         idle = 0
         self.s = sum(self.alpha, flint.arb(0)).mid()
         while True:
-            if not self.inside:
-                if not self.rise():
-                    return False
-            y, eta, multipliers, level = self.solve()
+            if not self.inside and not self.rise():
+                return False
+            y, multipliers, level = self.solve()
             bottom, client, side = self.next_event(y, multipliers)
             if bottom is None or bottom < self.s:
                 idle = 0
@@ -173,13 +172,15 @@ class _Walk:
 
     # ---------------------------------------------------------------- a piece
 
-    def solve(self) -> tuple[list[Poly], Poly, list[Poly], Poly]:
-        """y, eta, multipliers and ``s^2 t`` as polynomials in s, by ascending powers."""
+    def solve(self) -> tuple[list[Poly], list[Poly], Poly]:
+        """y, multipliers and ``s^2 t`` as polynomials in s, by ascending powers."""
         arb, G, inside, full = flint.arb, self.G, self.inside, self.full
         n = len(inside)
         system, right = flint.arb_mat(n + 1, n + 1), flint.arb_mat(n + 1, 3)
         owned = sum((self.alpha[c] for c in full), arb(0))
-        held = flint.arb_mat(self.N, 1, [self.alpha[k] if self.status[k] == FULL else arb(0) for k in range(self.N)])
+        held = flint.arb_mat(
+            self.N, 1, [self.alpha[k] if self.status[k] == FULL else arb(0) for k in range(self.N)]
+        )
         pull = G * held
         for i, k in enumerate(inside):
             for j, q in enumerate(inside):
@@ -215,7 +216,7 @@ class _Walk:
             level[0] = level[1] = arb(0)
             for k in range(self.N):
                 multipliers[k][0] = arb(0)
-        return y, eta, multipliers, [c.mid() for c in level]
+        return y, multipliers, [c.mid() for c in level]
 
     def next_event(self, y: list[Poly], multipliers: list[Poly]) -> tuple[Number | None, int, int]:
         """The next total at which a condition fails, whose, and at which of its bounds; None if none does."""
@@ -374,17 +375,20 @@ class _Walk:
     def floats(self, y: list[Number]) -> Array:
         """Participation, rounded, within [0, 1]."""
         x = [float((v / a).mid()) for v, a in zip(y, self.alpha, strict=True)]
-        return np.clip(np.array(x), 0.0, 1.0)
+        return np.asarray(np.clip(np.array(x), 0.0, 1.0))
 
     def trace(self, y: list[Poly], end: Number) -> None:
         """Append the piece to the chain and to the table."""
         top, bottom = self.s, max(end, flint.arb(self.lowest)) if self.lowest > 0 else end
-        self.rows.append([float(self.s), float(end), np.nan, np.nan, len(self.inside), len(self.full), 0.0, 0.0])
+        self.rows.append(
+            [float(self.s), float(end), np.nan, np.nan, len(self.inside), len(self.full), 0.0, 0.0]
+        )
         if not bottom < top or not bottom > 0:
             return
         first = self.placed([_value(p, top) for p in y])
-        if np.abs(first - self.chain[-1]).max() > 1e-11:
-            self.chain += [0.5 * (first + self.chain[-1]), first]
+        last = self.chain[-1]
+        if any(abs(a - b) > TIE for a, b in zip(first, last, strict=True)):
+            self.chain += [[((a + b) / 2).mid() for a, b in zip(first, last, strict=True)], first]
         self.segment(y, top, bottom, CUTS)
 
     def segment(self, y: list[Poly], top: Number, bottom: Number, cuts: int) -> None:
@@ -399,11 +403,14 @@ class _Walk:
             return
         self.chain += [self.placed(middle), self.placed([_value(p, bottom) for p in y])]
 
-    def placed(self, y: list[Number]) -> Array:
+    def placed(self, y: list[Number]) -> list[Number]:
         """A profile with those at a bound exactly there."""
-        x = self.floats(y)
-        status = np.array(self.status)
-        return np.where(status == INSIDE, x, (status == FULL).astype(np.float64))
+        zero, one = flint.arb(0), flint.arb(1)
+        bounds = {OUT: zero, FULL: one}
+        return [
+            bounds[place] if place != INSIDE else (v / a).mid().max(zero).min(one)
+            for v, a, place in zip(y, self.alpha, self.status, strict=True)
+        ]
 
 
 def _products(game: GameModel, alpha: list[Number]) -> Any:
@@ -440,7 +447,7 @@ def _roots(p: Poly, low: Number, high: Number) -> list[Number]:
         return [root] if low < root < high else []
     stops = [high, *_roots(_slope(p), low, high), low]
     found = []
-    for a, b in zip(stops, stops[1:], strict=False):
+    for a, b in pairwise(stops):
         above, below = _value(p, a), _value(p, b)
         if not above.is_zero() and not below.is_zero() and (above > 0) != (below > 0):
             found.append(_bracketed(p, b, a, below, above))

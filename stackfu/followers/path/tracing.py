@@ -11,10 +11,12 @@ from ...model import Array, GameModel
 from ..tolerances import EAGER, MARGIN, PIVOT, PIVOT_OF_ROUNDING, SHAKE, SHAKES, SMALL
 from .curve import COLUMNS, Path, Root
 
-__all__ = ["follow_path", "relevant_reluctance"]
+__all__ = ["follow_path", "relevant_reluctance", "smallest_total"]
 
 #: Up to this many clients the path leaves a chain for the judge: it takes about 12 N^2 numbers.
 LARGEST_CHAIN = 1000
+#: A chain has at most about this many profiles per client.
+MOST_LINKS = 200
 #: The chain ends at this part of the smallest total an equilibrium can have.
 CLEARLY_BELOW = 0.5
 _KINDS = ("crossing", "touching", "flat")
@@ -55,7 +57,7 @@ def _largest_total(game: GameModel, w: Array) -> float:
     return min(1.0, (1.0 + MARGIN) * float((game.geometry.reach / w).max()))
 
 
-def _smallest_total(game: GameModel, w: Array) -> float:
+def smallest_total(game: GameModel, w: Array) -> float:
     """Every equilibrium has a larger total than this; 0 if nothing can be said.
 
     Two clients i, j always have ``d_i + d_j >= sqrt(D_ij)``, so below ``D_ij / (sqrt(w_i) + sqrt(w_j))^2`` one of them wants more
@@ -74,7 +76,7 @@ def _follow(game: GameModel, w: Array, noise: float = 0.0, ceiling: float = 1.0)
     geometry = game.geometry
     alpha = game.alpha if ceiling >= 1.0 else np.minimum(game.alpha, ceiling)
     scale, G, N = geometry.scale, geometry.normalised, len(alpha)
-    highest, lowest = min(ceiling, 1.0), _smallest_total(game, w) if N <= LARGEST_CHAIN else 0.0
+    highest, lowest = min(ceiling, 1.0), smallest_total(game, w) if N <= LARGEST_CHAIN else 0.0
     w = _shaken(w / scale, noise)
     floor = max(PIVOT, PIVOT_OF_ROUNDING * game.rounding) * N
     length, places, links = 4 * N + 60, 16, 12 * N + 160 if lowest > 0.0 else 0
@@ -90,7 +92,8 @@ def _follow(game: GameModel, w: Array, noise: float = 0.0, ceiling: float = 1.0)
             return Path(np.empty((0, len(COLUMNS))), scale, (), False, np.inf, np.empty((0, N)))
         if code != kernels.NO_ROOM:
             break
-        length, places, links = 8 * length, 8 * places, 8 * links
+        # a chain that is still too short then is no chain along a few hundred pieces
+        length, places, links = 8 * length, 8 * places, 8 * links if links < MOST_LINKS * N else 0
     pieces = pieces[:n_pieces]
     if ceiling < 1.0:  # above it the curve is that of smaller shares, except where nobody is at a cap
         pieces = pieces[(pieces[:, 0] <= ceiling) | (pieces[:, 5] == 0)]

@@ -225,7 +225,12 @@ def _decode(record: dict[str, Any]) -> Any:
             face=None
             if face is None
             else Face(
-                tuple(face["clients"]), frozen(face["lower"]), frozen(face["upper"]), face["dimension"]
+                tuple(face["clients"]),
+                frozen(face["lower"]),
+                frozen(face["upper"]),
+                face["dimension"],
+                None if face.get("spend") is None else (float(face["spend"][0]), float(face["spend"][1])),
+                tuple(frozen(x) for x in face.get("points", ())),
             ),
         )
     if kind == "solution":

@@ -416,6 +416,34 @@ class Space:
             return numbers.total(a.made_of * b.made_of)
         return self._dot(a.made_of, b.made_of)
 
+    def mixture_of(self, participation: Floats) -> tuple[Any, Any]:
+        """``S`` and ``z`` of a profile."""
+        amounts = self.alpha * self.numbers.of(participation)
+        total = self.numbers.total(amounts)
+        return total, amounts / total
+
+    def loss_of(self, participation: Floats) -> Any:
+        """The server's loss at a profile, sampling terms included."""
+        n = self.numbers
+        total, z = self.mixture_of(participation)
+        if n.name == "balls":
+            if self.kind == "gram":
+                square = n.total(z * _times(self._matrix, z))
+            else:
+                point = _times(_matrix(self._rows.T), z)
+                square = n.total(point * point)
+        else:
+            # the float mixture is off by so little that norms bound what it does to inner products
+            near = self._middle(z)
+            off = np.maximum(z.high - near, near - z.low) * 1.01
+            norms = n.root(self.diagonal + self.defect)
+            spread = float(n.high(n.total(norms * n.of(off))))
+            inner = self.mixed(np.arange(self.count), near)
+            square = n.total(z * (inner + norms * n.between(0.0, spread)))
+        value = self.square_weight * square - 2.0 * n.total(z * self.target_pull) + self.loss_constant
+        value = value + n.total(self.noise * z) / total
+        return value + self.sampling / total if self.has_sampling else value
+
 
 def _matrix(rows: Any) -> Any:
     import flint

@@ -71,7 +71,7 @@ def test_a_cap_near_the_optimum_is_met(closeness):
     [
         {},
         {"payment_weight": 0.3},
-        {"min_total": 0.3},
+        {"min_total": 0.02},
         {"finite_sample": True},
         {"max_loss": 10.0, "payment_weight": 1.0, "loss_weight": 0.0},
     ],

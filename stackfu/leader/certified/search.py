@@ -61,6 +61,8 @@ GRID_STEP = 1.25
 GOLDEN_STEPS = 12
 #: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
 WITHIN = 0.999
+#: Relative rounding of the least loss over all mixtures.
+NEAREST_ROUNDING = 1e-9
 #: A budget of which this part or less is left is spent.
 SPENT = 1e-6
 
@@ -553,13 +555,15 @@ class Search:
         return min(self.open.lower(), min((b.value for b in self.aside), default=np.inf), current)
 
     def shadow_price(self) -> float:
-        """What one more unit of budget is worth at the incumbent's total, its volunteers decided."""
+        """What one more unit of budget is worth with the incumbent's volunteers, S free to follow it if that optimum is known."""
         best, p = self.found.best, self.problem
         if best is None or not np.isfinite(p.budget) or best.spend < self.objective.budget * (1.0 - SPENT):
             return 0.0
         volunteer = (best.x == 1.0) & (best.payments == 0.0)
         total = float(self.game.alpha @ best.x)
-        answer = self.solve(total, Classes(~volunteer, volunteer, p.reach))
+        answer = self.settled
+        if answer is None or abs(answer.value - self.incumbent) > self.gap + SPENT * abs(self.incumbent):
+            answer = self.solve(total, Classes(~volunteer, volunteer, p.reach))
         return np.nan if answer is None else answer.multipliers.budget * p.unit_loss / p.unit_spend
 
     # ------------------------------------------------------------ certificate
@@ -604,6 +608,12 @@ def search(
     began = time.perf_counter()
     state = Search(game, objective, gap, time_limit)
     found, unit = state.found, state.problem.unit_loss
+    nearest = state.problem.nearest_loss * unit
+    if game.loss.weight > 0 and nearest > objective.max_loss * (1.0 + NEAREST_ROUNDING):
+        raise InfeasibleError(
+            f"a loss of at most {objective.max_loss:g} is out of reach whatever the budget: no mixture of the remaining "
+            f"clients' data has a loss below {nearest:.6g}"
+        )
     for x in starts:
         if (found.offer(x) or found.offer_unpaid(x)) and objective.loss_weight:
             found.blend(x)

@@ -31,10 +31,19 @@ def ledger(
     run: Run,
     request: Annotated[str | None, typer.Option(help="only this removal request")] = None,
     kind: Annotated[str | None, typer.Option(help="only events of this kind, e.g. payment")] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="write all rows, receipts and the signed head as JSON instead")
+    ] = None,
 ) -> None:
     """Print the ledger of a run: offers, responses, work done and payments, one row per event."""
     from stackfu_integration.flower.events import NOBODY
     from stackfu_integration.flower.ledger import PaymentLedger
+    from stackfu_integration.storage import write_json
+
+    if export is not None:
+        with PaymentLedger(_ledger_file(run), create=False) as book:
+            write_json(export, book.exported())
+        return
 
     table = Table("time", "request", "event", "client", "round", "amount", "detail", box=None)
     for column in ("client", "round", "amount"):
@@ -66,23 +75,56 @@ def audit(
     run: Run,
     request: Annotated[str | None, typer.Argument(help="removal request; the last one by default")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Markdown as it is in the file")] = False,
+    server_key: Annotated[Path | None, typer.Option(help="the server's public key, from a source you trust")] = None,
+    client_keys: Annotated[
+        Path | None, typer.Option(help="folder of clients' public keys, named by number: 3.pub")
+    ] = None,
+    receipts: Annotated[
+        list[Path] | None, typer.Option(help="receipts.jsonl, or the folder, of a client; may be repeated")
+    ] = None,
 ) -> None:
-    """Write the audit of a removal request (Markdown and JSON) again from the ledger, and print it."""
+    """Recompute a removal request from ledger, models and keys; write its audit again, and print both.
+
+    Exit code 0: everything fits. 1: something does not, and it is named.
+    """
     from stackfu_integration.flower.audit import render, write_audit
     from stackfu_integration.flower.ledger import PaymentLedger
+    from stackfu_integration.flower.verification import verify
 
     path = _ledger_file(run)
+    report = verify(path.parent, _evidence(server_key, client_keys, receipts or []))
     with PaymentLedger(path, create=False) as book:
         known = book.requests()
         if request is None:
             if not known:
                 raise InputError("run", "there is no removal request in the ledger", value=run)
             request = known[-1]
-        text = render(write_audit(book, request, path.parent))
+        # from books that do not fit nothing is concluded
+        text = render(write_audit(book, request, path.parent)) + "\n" if report else ""
+    text += "\n".join(report.lines()) + "\n"
     if plain:
         typer.echo(text)
     else:
         Console().print(Markdown(text))
+    if not report:
+        raise typer.Exit(1)
+
+
+def _evidence(server_key: Path | None, client_keys: Path | None, receipts: list[Path]) -> Any:
+    """Read what somebody brings along to an audit."""
+    from stackfu_integration.flower.books import read_receipts
+    from stackfu_integration.flower.keys import read_public_key
+    from stackfu_integration.flower.verification import Evidence
+
+    keys = {}
+    if client_keys is not None:
+        for path in sorted(client_keys.glob("*.pub")):
+            if not path.stem.isdigit():
+                raise InputError("client-keys", "must be named by the clients' numbers, as in 3.pub", value=path)
+            keys[int(path.stem)] = read_public_key(path)
+    files = [path / "receipts.jsonl" if path.is_dir() else path for path in receipts]
+    kept = tuple(receipt for path in files for receipt in read_receipts(path))
+    return Evidence(None if server_key is None else read_public_key(server_key), keys, kept)
 
 
 @flower.command()
@@ -90,6 +132,7 @@ def simulate(
     settings: Settings = None,
     folder: Annotated[Path | None, typer.Option("--app", help="folder of the Flower app")] = None,
     engine: Annotated[str, typer.Option(help="ray (Flower's simulation engine) or none")] = "ray",
+    policy: Annotated[str, typer.Option(help="open: the simulated clients release everything")] = "",
 ) -> None:
     """Run the app on this machine, in Flower's simulation engine or without any engine."""
     from stackfu_integration.flower.simulation import APP_FOLDER, load_app, run_in_process
@@ -98,7 +141,7 @@ def simulate(
     if engine not in ("ray", "none"):
         raise InputError("engine", "must be ray or none", value=engine)
     given, chosen = _read(settings), folder or APP_FOLDER
-    (simulated if engine == "ray" else run_in_process)(chosen, **given)
+    (simulated if engine == "ray" else run_in_process)(chosen, policy=policy, **given)
     _, _, config = load_app(chosen, given)
     _finish(Path(str(config["folder"])), str(config["request"]))
 

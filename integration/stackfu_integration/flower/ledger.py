@@ -328,6 +328,13 @@ class PaymentLedger:
         named = (dict(zip(_CHAINED, row, strict=True)) for row in found)
         return [Row(**{**row, "detail": json.loads(row["detail"])}) for row in named]
 
+    def exported(self) -> dict[str, Any]:
+        """Everything that is chained and signed as plain values: rows with their hashes, receipts among them; the head."""
+        names = (*_CHAINED, "hash")
+        rows = [dict(zip(names, (*row, hash_), strict=True)) for row, hash_, _, _ in self.links()]
+        head = self.head
+        return {"version": VERSION, "rows": rows, "head": None if head is None else vars(head)}
+
     def links(self) -> Iterator[tuple[tuple[Any, ...], str, bytes | None, bytes | None]]:
         """Yield the chained columns of every row, its hash, and salt and content of its vector."""
         for row in self._db.execute(

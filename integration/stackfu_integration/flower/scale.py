@@ -25,6 +25,7 @@ from stackfu_integration.flower.audit import audit
 from stackfu_integration.flower.client import Participant, add_mechanism
 from stackfu_integration.flower.in_process import InProcessGrid
 from stackfu_integration.flower.mechanism import UnlearningMechanism
+from stackfu_integration.flower.policy import Policy
 from stackfu_integration.flower.terms import Terms
 from stackfu_integration.lab.mechanisms import CERTIFIED, UNIFORM
 
@@ -39,7 +40,7 @@ class TinyParticipant(Participant):
     """Points around a centre; the model is their running mean and a counter."""
 
     def __init__(self, context: Context) -> None:
-        self._client = int(context.node_config["partition-id"])
+        self._client, self.policy = int(context.node_config["partition-id"]), Policy.open()
         rng = np.random.default_rng([1, self._client])
         centre = 2.0 * np.random.default_rng([2, self._client % _CENTRES]).normal(size=_DIMENSION)
         self._data = centre + rng.normal(size=(int(rng.integers(20, 81)), _DIMENSION))
@@ -100,6 +101,7 @@ def measure(clients: int, engine: str = "none", method: str = "auto") -> dict[st
     logging.getLogger("flwr").setLevel(logging.ERROR)
     terms = Terms(
         rounds=2,
+        epsilon=None,
         bandwidth=4.0,
         features=_FEATURES,
         cost_scale=20.0,

@@ -20,7 +20,7 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.ledger import PaymentLedger
 from stackfu_integration.flower.offer import Offer
-from stackfu_integration.flower.privacy import nearest_gram, unbiased_gram
+from stackfu_integration.flower.privacy import denoised_gram
 from stackfu_integration.flower.terms import Terms
 
 __all__ = ["Board"]
@@ -129,7 +129,7 @@ def _game(
         deviations = np.append(np.sqrt(removed_variance) / removed_size, deviations)
     clipped = 0.0
     if deviations.any():
-        gram, clipped = nearest_gram(unbiased_gram(rows, deviations))
+        gram, clipped = denoised_gram(rows, deviations)
         embeddings = sf.MeanEmbeddings.from_gram(gram)
     else:
         factor = np.linalg.qr(rows.T, mode="r")

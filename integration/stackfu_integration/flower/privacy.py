@@ -33,6 +33,7 @@ from stackfu.errors import InputError
 __all__ = [
     "DISTANCES",
     "add_noise",
+    "denoised_gram",
     "gaussian_deviation",
     "largest_norm",
     "nearest_gram",
@@ -143,3 +144,16 @@ def nearest_gram(gram: FloatArray) -> tuple[FloatArray, float]:
     values, vectors = np.linalg.eigh(gram)
     nearest = (vectors * np.maximum(values, 0.0)) @ vectors.T
     return (nearest + nearest.T) / 2.0, float(np.sqrt((np.minimum(values, 0.0) ** 2).sum()))
+
+
+def denoised_gram(features: ArrayLike, deviations: ArrayLike) -> tuple[FloatArray, float]:
+    """Return inner products that embeddings can have, near those of noisy ones, and how far they were moved for it.
+
+    The noise's bias is taken off the diagonal, the nearest positive semidefinite matrix is taken, and vectors that are
+    longer than 1 are shortened to it: a mean of unit vectors is never longer.
+    """
+    rough = unbiased_gram(features, deviations)
+    gram, _ = nearest_gram(rough)
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(gram), 1.0))
+    gram = gram * scale[:, None] * scale
+    return gram, float(np.linalg.norm(gram - rough))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 from flwr.app import ArrayRecord
 
-from stackfu.errors import StackfuError
 from stackfu_integration.flower.events import (
     BandwidthAgreed,
     EmbeddingReceived,
@@ -227,10 +226,7 @@ def found_game(removal: Removal, bandwidth: float) -> None:
         client: terms.cost_of(client, removal.name_of(client), event.size / total)
         for client, event in received.items()
     }
-    try:
-        board = removal.board(costs)
-    except StackfuError as error:
-        raise StuckError(str(error)) from error
+    board = removal.board(costs)
     full = float(board.game.full_participation_price)
     budget = terms.budget_share * full if terms.budget is None else terms.budget
     amended = ledger.last(removal.name, TermsAmended)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stackfu.errors import StackfuError
 from stackfu_integration.flower.board import Board
 from stackfu_integration.flower.events import (
     ClientCommitted,
@@ -52,10 +51,7 @@ def run(removal: Removal) -> None:
     """Negotiate until the commitments are in the ledger."""
     while not removal.ledger.has(removal.name, CommitmentsClosed):
         solved = removal.ledger.need(removal.name, GameSolved)
-        try:
-            board = removal.board()
-        except StackfuError as error:
-            raise StuckError(str(error)) from error
+        board = removal.board()
         founded = removal.ledger.place_of(removal.name, GameFounded)
         if board.remaining != sorted(solved.participation) or (
             removal.ledger.place_of(removal.name, GameSolved) < founded

@@ -126,7 +126,10 @@ class Removal(Session):
 
     def board(self, costs: Mapping[int, float] | None = None) -> Board:
         """Rebuild the game among the clients that are not left out."""
-        return Board.from_ledger(self.ledger, self.name, self.terms, costs)
+        try:
+            return Board.from_ledger(self.ledger, self.name, self.terms, costs)
+        except StackfuError as error:
+            raise StuckError(str(error)) from error
 
     def leave_out(self, client: int, phase: str, problem: str) -> None:
         """Name a client and leave it out of the game, once; a removed client owes nobody an answer."""

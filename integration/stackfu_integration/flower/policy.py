@@ -85,7 +85,7 @@ class Policy:
     without it the first one that is seen is kept. ``train_rounds`` bounds the rounds of unlearning.
     """
 
-    epsilon: float = 2.0
+    epsilon: float = 4.0
     delta: float = 1e-5
     total_epsilon: float = 12.0
     noiseless: bool = False

@@ -13,8 +13,9 @@ server holds or the sum of the other clients' clipped updates. An update of near
 that points against the reference undoes the others' work. What it does not show: which data it was trained on.
 
 Directions say something while the others agree. Near the end of training honest updates cancel, ``sum_k s_k u_k = 0``,
-and everybody points against the sum of the others. So the others are a reference only where their sum is at least half as
-long as they are together (``coherence``). On the digits federation (7 clients, 10 rounds) honest cosines with the others were
+and everybody points against the sum of the others. Of n equally long updates that cancel, the sum of all but one is
+``1 / (n - 1)`` as long as they are together, at most 0.5. So the others are a reference only where that ``coherence`` is 0.6
+or more. On the digits federation (7 clients, 10 rounds) honest cosines with the others were
 0.07 to 0.5 in the first rounds with labels drawn at beta = 0.5, and -0.4 to 0.3 at beta = 0.1; with 100 samples of the server's
 own 0.1 to 0.6 and -0.2 to 0.5. Noise has 0 give or take 0.04. There is no threshold that refuses all flipped signs and no
 honest client; where it is set is the operator's choice, and every judgement says what it would have refused.
@@ -34,7 +35,7 @@ __all__ = ["Judgement", "average", "judge", "robust_average", "update_of"]
 
 FloatArray = NDArray[np.float64]
 
-_COHERENT = 0.5  # the others are a reference if their sum is that much of what it would be in one direction
+_COHERENT = 0.6
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ replies that count, and it is not told of the others.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from flwr.supercore import log
@@ -239,7 +240,12 @@ class ParticipationFedAvg(Strategy):
         for reply in passed:  # a strategy takes one record of each kind
             reply.content = RecordDict({name: reply.content[name] for name in ("arrays", "metrics")})
         arrays, theirs = self.inner.aggregate_train(server_round, passed)
-        return (self._sent if arrays is None else arrays), (metrics if theirs is None else theirs)
+        if arrays is None:
+            return self._sent, metrics
+        model: OrderedDict[str, Array] = OrderedDict()
+        for name, array in self._sent.items():  # some strategies compute in double precision and leave it at that
+            model[name] = Array(np.asarray(arrays[name].numpy()).astype(array.numpy().dtype))
+        return ArrayRecord(model), (metrics if theirs is None else theirs)
 
     def _decode(self, content: RecordDict) -> TrainingAnswer:
         return TrainingAnswer.decode(content, numbered=self.message_type != TRAIN)

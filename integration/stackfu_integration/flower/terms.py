@@ -17,7 +17,7 @@ Unlearning = Literal["retrain", "continue"]
 Offers = Literal["linear", "capped"]
 Aggregation = Literal["mean", "clipped", "trimmed", "krum"]
 
-EPSILON = 2.0  # privacy of one embedding, unless the terms say otherwise: docs/howto/private_embeddings.md measures it
+EPSILON = 4.0  # privacy of one embedding, unless the terms say otherwise: docs/howto/private_embeddings.md measures it
 
 _OPTIONAL = ("budget", "bandwidth", "epsilon", "decimals")
 _EMBEDDING = ("features", "bandwidth", "bandwidth_epsilon", "epsilon", "delta", "seed", "secure_sum")

@@ -45,9 +45,13 @@ class Averager(Participant):
         self.policy = Policy.open()
         if "client-folder" in context.node_config:
             self.folder = Path(str(context.node_config["client-folder"]))
-        rng = np.random.default_rng([5, self._client])
-        centre = np.random.default_rng([6, self._client % 5]).normal(size=DIMENSION)
-        self.data = centre + 0.7 * rng.normal(size=(SIZES[self._client], DIMENSION))
+        self.data = self.data_of(self._client)
+
+    @staticmethod
+    def data_of(client: int):
+        rng = np.random.default_rng([5, client])
+        centre = np.random.default_rng([6, client % 5]).normal(size=DIMENSION)
+        return centre + 0.7 * rng.normal(size=(SIZES[client], DIMENSION))
 
     @property
     def client(self) -> int:
@@ -73,7 +77,7 @@ class Averager(Participant):
         return offer.best_response()
 
 
-def client_app(load: Callable[[Context], Participant] = Averager) -> ClientApp:
+def client_app(load: Callable[[Context], Participant] = Averager, *, mechanism: bool = True) -> ClientApp:
     app = ClientApp()
 
     @app.train()
@@ -82,7 +86,7 @@ def client_app(load: Callable[[Context], Participant] = Averager) -> ClientApp:
         content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": used})})
         return Message(content, reply_to=message)
 
-    return add_mechanism(app, load)
+    return add_mechanism(app, load) if mechanism else app
 
 
 def initial() -> ArrayRecord:

@@ -41,6 +41,11 @@ class ClientBooks:
     def __init__(self, folder: Path | None, memory: RecordDict, policy: Policy | None = None) -> None:
         self.folder, self._memory, self._given = folder, memory, policy
 
+    @property
+    def lasting(self) -> bool:
+        """Whether what is not in the books did not happen; without a folder it may have been another run's."""
+        return self.folder is not None
+
     @cached_property
     def policy(self) -> Policy:
         """What may be released."""

@@ -186,6 +186,41 @@ def scale(
     Console().print(tabulate(figures))
 
 
+@flower.command()
+def load(
+    clients: Annotated[int, typer.Option(help="how many clients, a fifth of them faulty")] = 1000,
+    kills: Annotated[int, typer.Option(help="how often the server is killed")] = 50,
+    out: Annotated[Path | None, typer.Option(help="write the counts as JSON")] = None,
+) -> None:
+    """Count what becomes of the books under load: faulty clients, a killed server, two servers at once."""
+    from stackfu_integration.flower.load import count_faults_and_kills, count_two_servers
+    from stackfu_integration.storage import write_json
+
+    counts = {"faults_and_kills": count_faults_and_kills(clients, kills), "two_servers": count_two_servers()}
+    if out is not None:
+        write_json(out, counts)
+    Console().print_json(data=counts)
+
+
+@flower.command()
+def privacy(
+    out: Annotated[Path | None, typer.Option(help="write the figures as JSON")] = None,
+    draws: Annotated[int, typer.Option(help="how often noise is drawn")] = 3,
+) -> None:
+    """Measure what embeddings give away, and what noise costs, on the digits federation."""
+    from stackfu_integration.flower.reconstruction import measure_privacy
+    from stackfu_integration.storage import write_json
+
+    figures = measure_privacy([None, 8.0, 4.0, 2.0, 1.0], [64, 256], draws=draws)
+    if out is not None:
+        write_json(out, figures)
+    table = Table("epsilon", "features", "AUC", "worst client", "class mix off by", "server loss", "spend", box=None)
+    for f in figures:
+        numbers = (f[k] for k in ("auc_mean", "auc_worst", "class_mix_error", "server_loss", "spend_of_budget"))
+        table.add_row("none" if f["epsilon"] is None else f"{f['epsilon']:g}", str(f["features"]), *(f"{n:.3g}" for n in numbers))
+    Console().print(table)
+
+
 def _read(settings: list[str] | None) -> dict[str, Any]:
     """Read ``key=value`` pairs, several of them in one option allowed, as Flower does."""
     given: dict[str, Any] = {}

@@ -298,9 +298,9 @@ def _response(desk: _Desk, asked: OfferQuestion) -> ShareAnswer:
     """Check what the server says of this client, decide, and sign."""
     participant, books, offer = desk.participant, desk.books, asked.offer
     known = books.about(asked.request)
-    if "embedding" not in known:
+    if "embedding" not in known and books.lasting:
         raise InputError("own", "this client sent no embedding for the request", value=asked.request)
-    if known["embedding"] != fingerprint_of(offer.own):
+    if "embedding" in known and known["embedding"] != fingerprint_of(offer.own):
         raise InputError("own", "the server did not repeat the embedding that this client sent")
     if participant.cost is not None:
         least = offer.cost if asked.least_cost is None else asked.least_cost
@@ -346,9 +346,9 @@ def _check_order(desk: _Desk, order: TrainingOrder) -> None:
     request = setting(order.settings, "request", str)
     known = desk.books.about(request)
     offer = known.get("offer")
-    if offer is None:
+    if offer is None and desk.books.lasting:
         raise InputError("request", "this client agreed to nothing", value=request)
-    if abs(order.share - offer["share"]) > _SHARE_MOVES:
+    if offer is not None and abs(order.share - offer["share"]) > _SHARE_MOVES:
         raise InputError("share", f"this client agreed to {offer['share']:g}", value=order.share)
     if order.number > desk.books.policy.train_rounds:
         raise PolicyError(f"this client works {desk.books.policy.train_rounds} rounds and no more")

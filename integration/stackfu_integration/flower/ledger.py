@@ -9,7 +9,8 @@ The rules that money depends on are part of the database and not of the code tha
       price * committed share * rounds delivered / rounds agreed,
 
   so what was not delivered is not paid;
-- the payments of a request stay within its budget.
+- the payments of a request stay within its budget;
+- nothing happens any more in a request that is closed, and only settlement in one that was aborted.
 
 Rules of a database bind whoever asks the database, and nobody who opens the file with another program. So every
 row carries the hash of itself and of everything before it,
@@ -117,6 +118,18 @@ CREATE TRIGGER payloads_are_erased_in_writing BEFORE DELETE ON payloads
 WHEN NOT EXISTS (
     SELECT 1 FROM events AS e JOIN events AS g ON g.request = e.request AND g.kind = 'erased' WHERE e.seq = OLD.seq)
 BEGIN SELECT RAISE(ABORT, 'an erasure is written down first'); END;
+
+CREATE TRIGGER what_is_over_is_over BEFORE INSERT ON events WHEN NEW.request <> ''
+BEGIN
+    SELECT RAISE(ABORT, 'the request is closed') WHERE EXISTS (
+        SELECT 1 FROM events WHERE request = NEW.request AND kind = 'closed');
+    SELECT RAISE(ABORT, 'the request was aborted')
+        WHERE NEW.kind NOT IN ('payment', 'settled', 'erased', 'closed') AND EXISTS (
+            SELECT 1 FROM events WHERE request = NEW.request AND kind = 'aborted');
+    SELECT RAISE(ABORT, 'the request is settled')
+        WHERE NEW.kind IN ('work', 'judged', 'commitment', 'payment', 'aborted') AND EXISTS (
+            SELECT 1 FROM events WHERE request = NEW.request AND kind = 'settled');
+END;
 
 CREATE TRIGGER work_was_agreed BEFORE INSERT ON events WHEN NEW.kind IN ('work', 'judged')
 BEGIN
@@ -316,8 +329,10 @@ class PaymentLedger:
         """Return rows as they are, in the order in which they were written."""
         return self._select(request, kind, "seq")
 
-    def _select(self, request: str | None, kind: str | None, order: str, limit: int = -1) -> list[Row]:
-        given = {"request": request, "kind": kind}
+    def _select(
+        self, request: str | None, kind: str | None, order: str, limit: int = -1, **columns: int
+    ) -> list[Row]:
+        given = {"request": request, "kind": kind, **columns}
         chosen = {column: value for column, value in given.items() if value is not None}
         where = " AND ".join(f"{column} = ?" for column in chosen) or "1"
         found = self._db.execute(
@@ -377,6 +392,11 @@ class PaymentLedger:
         """Return the events of this class by client, the last round of each."""
         rows = self._select(request, kind.kind, "client, round")
         return {row.client: _read(row, kind) for row in rows}
+
+    def of_client(self, request: str, kind: type[_OfClient], client: int, number: int = NOBODY) -> _OfClient | None:
+        """Return the event of this class, this client and this round, if there is one."""
+        found = self._select(request, kind.kind, "seq", client=client, round=number)
+        return _read(found[0], kind) if found else None
 
     def requests(self) -> list[str]:
         """Return the removal requests in the order in which they arrived."""

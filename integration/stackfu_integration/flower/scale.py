@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,20 +72,20 @@ class TinyParticipant(Participant):
         return {"loss": float(((self._data - arrays["model"].numpy()[:-1]) ** 2).sum(1).mean())}
 
 
-def tiny_client_app() -> ClientApp:
-    """Return a client app for :class:`TinyParticipant`."""
+def tiny_client_app(load: Callable[[Context], TinyParticipant] = TinyParticipant) -> ClientApp:
+    """Return a client app for :class:`TinyParticipant`, or one like it."""
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         content = message.content
-        arrays, used = TinyParticipant(context).train(
+        arrays, used = load(context).train(
             content.array_records["arrays"], 1.0, content.config_records["config"]
         )
         metrics = MetricRecord({"num-examples": used})
         return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
-    return add_mechanism(app, TinyParticipant)
+    return add_mechanism(app, load)
 
 
 def measure(clients: int, engine: str = "none", method: str = "auto") -> dict[str, Any]:

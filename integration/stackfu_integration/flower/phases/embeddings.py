@@ -178,10 +178,10 @@ def _take_sum(removal: Removal, sent: dict[int, EmbeddingAnswer]) -> bool:
 def _check_claims(removal: Removal, client: int, answer: EmbeddingAnswer, sent: str) -> str | None:
     """Say what is wrong with the size, the noise and the signature of an embedding."""
     terms, size, deviation = removal.terms, answer.size, answer.deviation
-    used = _samples_in_training(removal.ledger).get(client)
+    used = _samples_in_training(removal.ledger, client)
     if not isinstance(size, int) or not 1 <= size <= terms.most_samples:
         return f"claims {size} samples"
-    if used is not None and used != {size}:
+    if used - {size}:
         before = ", ".join(str(n) for n in sorted(used - {size}))
         return f"claims {size} samples after training with {before}"
     expected = 0.0 if terms.epsilon is None else gaussian_deviation(terms.epsilon, terms.delta, size)
@@ -208,13 +208,10 @@ def _check(removal: Removal, client: int, answer: EmbeddingAnswer) -> EmbeddingR
     return EmbeddingReceived(client, int(answer.size), mean, answer.deviation, receipt)
 
 
-def _samples_in_training(ledger: PaymentLedger) -> dict[int, set[int]]:
+def _samples_in_training(ledger: PaymentLedger, client: int) -> set[int]:
     """All numbers of samples that a client ever trained with: an honest one has one."""
-    sizes: dict[int, set[int]] = {}
-    for finished in ledger.events(RUN, RoundFinished):
-        for client, samples in (finished.samples or {}).items():
-            sizes.setdefault(client, set()).add(samples)
-    return sizes
+    rounds = (row.detail.get("samples", {}) for row in ledger.rows(RUN, RoundFinished.kind))
+    return {int(samples[str(client)]) for samples in rounds if str(client) in samples}
 
 
 def found_game(removal: Removal, bandwidth: float) -> None:

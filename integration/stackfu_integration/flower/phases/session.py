@@ -77,7 +77,7 @@ class Session:
 
     def refused_receipt(self, client: int, receipt: Receipt | None, what: str, **facts: object) -> str | None:
         """Say what is wrong with a client's receipt; a client that enrolled without a key has none to give."""
-        known = self.ledger.by_client(RUN, ClientEnrolled).get(client)
+        known = self.ledger.of_client(RUN, ClientEnrolled, client)
         signer = "" if known is None else known.signer
         if not signer:
             return None
@@ -133,7 +133,7 @@ class Removal(Session):
 
     def leave_out(self, client: int, phase: str, problem: str) -> None:
         """Name a client and leave it out of the game, once; a removed client owes nobody an answer."""
-        if client in self.excluded:
+        if self.ledger.of_client(self.name, ClientExcluded, client) is not None:
             return
         has_left = client in self.request.removed and problem in (NO_ANSWER, NO_NODE)
         with self.ledger.transaction():

@@ -89,8 +89,7 @@ def _write(removal: Removal, outcome: RoundOutcome, model: str) -> None:
 
 def _enter(removal: Removal, number: int, client: int, delivery: Delivery) -> None:
     """Write down what a client delivered, unless that is in the ledger already."""
-    known = [w for w in removal.ledger.events(removal.name, WorkDelivered) if (w.client, w.number) == (client, number)]
-    if not known:
+    if removal.ledger.of_client(removal.name, WorkDelivered, client, number) is None:
         receipt = None if delivery.receipt is None else delivery.receipt.plain()
         work = WorkDelivered(client, number, delivery.samples, delivery.model, receipt)
         removal.ledger.add(removal.name, work)

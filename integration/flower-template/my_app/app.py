@@ -1,3 +1,4 @@
+# ruff: noqa: D101, D102
 """Your model and your data; everything between the two marks is yours."""
 
 # --- yours ---

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from my_app.app import Network
 
+from my_app.app import Network
 from stackfu_integration.flower import Terms, UnlearningMechanism
 from stackfu_integration.flower.torch_client import model_arrays
 

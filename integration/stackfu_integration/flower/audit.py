@@ -185,7 +185,10 @@ def render(facts: dict[str, Any]) -> str:
             if facts["full_price"]
             else ""
         )
-        lines += [f"{_number(facts['paid'], 6)}{coin} of a budget of {_number(facts['budget'], 6)}{coin}{share}.", ""]
+        lines += [
+            f"{_number(facts['paid'], 6)}{coin} of a budget of {_number(facts['budget'], 6)}{coin}{share}.",
+            "",
+        ]
         signed = {None: "", True: "yes", False: "disputed"}
         rows = [
             [
@@ -201,7 +204,17 @@ def render(facts: dict[str, Any]) -> str:
             ]
             for c in facts["clients"]
         ]
-        head = ["client", "role", "samples", "price", "share", "samples used", "rounds passed", "paid", "acknowledged"]
+        head = [
+            "client",
+            "role",
+            "samples",
+            "price",
+            "share",
+            "samples used",
+            "rounds passed",
+            "paid",
+            "acknowledged",
+        ]
         lines += [*_table(head, rows), ""]
         lines += [
             "Samples are the clients' own claims, the same in training and here. Cost and weight follow from them, so a "
@@ -246,7 +259,9 @@ def _proof_lines(facts: dict[str, Any]) -> list[str]:
     answer = facts["responses"]
     if answer is not None:
         word = (
-            "nobody moved any more" if answer["settled"] else f"the clients still moved by {answer['move']:.2g}"
+            "nobody moved any more"
+            if answer["settled"]
+            else f"the clients still moved by {answer['move']:.2g}"
         )
         lines += [
             f"- after {answer['announcements']} announcement(s) {word}; the largest difference from the "
@@ -268,7 +283,9 @@ def _privacy_lines(facts: dict[str, Any]) -> list[str]:
             "which is used"
         ]
         if facts["bandwidth_asked"]:
-            lines += [f"- the bandwidth comes from the clients, each with epsilon = {terms['bandwidth_epsilon']:g}"]
+            lines += [
+                f"- the bandwidth comes from the clients, each with epsilon = {terms['bandwidth_epsilon']:g}"
+            ]
     else:
         lines += ["- embeddings were sent without noise: whoever has them can test who is in the data"]
     if facts["only_as_sum"]:

@@ -69,7 +69,13 @@ class Board:
             if event is not None and (group is None or client not in group.clients):
                 total, size = total + event.size * event.mean, size + event.size
                 variance += (event.size * event.deviation) ** 2
-        return cls(remaining, rows, deviations, sizes, *_game(terms, costs, remaining, rows, deviations, sizes, total, size, variance))
+        return cls(
+            remaining,
+            rows,
+            deviations,
+            sizes,
+            *_game(terms, costs, remaining, rows, deviations, sizes, total, size, variance),
+        )
 
     def size_of(self, client: int) -> int:
         """Training samples of a client."""
@@ -80,9 +86,7 @@ class Board:
         """``D sigma_k^2`` of the remaining clients."""
         return np.asarray(self.rows.shape[1] * self.deviations**2)
 
-    def offers(
-        self, prices: FloatArray, x: FloatArray, caps: FloatArray | None = None
-    ) -> dict[int, Offer]:
+    def offers(self, prices: FloatArray, x: FloatArray, caps: FloatArray | None = None) -> dict[int, Offer]:
         """What every remaining client is told when ``x`` is announced."""
         y = self.game.alpha * x
         rows, noise = self.rows, self.noise

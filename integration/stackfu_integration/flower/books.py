@@ -124,10 +124,14 @@ class ClientBooks:
             raise InputError("head", "the server's signature is wrong")
         pinned = self.policy.server_key or self.state.get("server_key", "")
         if pinned and pinned != head.key:
-            raise InputError("head", "another server's key than the one that this client knows", value=head.key)
+            raise InputError(
+                "head", "another server's key than the one that this client knows", value=head.key
+            )
         last = self.state.get("head")
         if last is not None and head.seq == last[0] and head.hash != last[1]:
-            raise InputError("head", "the server has signed two different rows of this number", value=head.seq)
+            raise InputError(
+                "head", "the server has signed two different rows of this number", value=head.seq
+            )
         if last is None or head.seq > last[0]:
             self.state["server_key"] = head.key
             self.state["head"] = [head.seq, head.hash, head.key, head.signature]

@@ -1,6 +1,6 @@
 """The chain of a ledger's rows, and the head that the server signs.
 
-    hash_i = SHA-256(hash_{i-1}, row_i in canonical JSON),      hash_0 = SHA-256(public key of the server)
+hash_i = SHA-256(hash_{i-1}, row_i in canonical JSON),      hash_0 = SHA-256(public key of the server)
 """
 
 from __future__ import annotations

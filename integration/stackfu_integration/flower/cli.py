@@ -75,7 +75,9 @@ def audit(
     run: Run,
     request: Annotated[str | None, typer.Argument(help="removal request; the last one by default")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Markdown as it is in the file")] = False,
-    server_key: Annotated[Path | None, typer.Option(help="the server's public key, from a source you trust")] = None,
+    server_key: Annotated[
+        Path | None, typer.Option(help="the server's public key, from a source you trust")
+    ] = None,
     client_keys: Annotated[
         Path | None, typer.Option(help="folder of clients' public keys, named by number: 3.pub")
     ] = None,
@@ -120,7 +122,9 @@ def _evidence(server_key: Path | None, client_keys: Path | None, receipts: list[
     if client_keys is not None:
         for path in sorted(client_keys.glob("*.pub")):
             if not path.stem.isdigit():
-                raise InputError("client-keys", "must be named by the clients' numbers, as in 3.pub", value=path)
+                raise InputError(
+                    "client-keys", "must be named by the clients' numbers, as in 3.pub", value=path
+                )
             keys[int(path.stem)] = read_public_key(path)
     files = [path / "receipts.jsonl" if path.is_dir() else path for path in receipts]
     kept = tuple(receipt for path in files for receipt in read_receipts(path))
@@ -214,10 +218,18 @@ def privacy(
     figures = measure_privacy([None, 8.0, 4.0, 2.0, 1.0], [64, 256], draws=draws)
     if out is not None:
         write_json(out, figures)
-    table = Table("epsilon", "features", "AUC", "worst client", "class mix off by", "server loss", "spend", box=None)
+    table = Table(
+        "epsilon", "features", "AUC", "worst client", "class mix off by", "server loss", "spend", box=None
+    )
     for f in figures:
-        numbers = (f[k] for k in ("auc_mean", "auc_worst", "class_mix_error", "server_loss", "spend_of_budget"))
-        table.add_row("none" if f["epsilon"] is None else f"{f['epsilon']:g}", str(f["features"]), *(f"{n:.3g}" for n in numbers))
+        numbers = (
+            f[k] for k in ("auc_mean", "auc_worst", "class_mix_error", "server_loss", "spend_of_budget")
+        )
+        table.add_row(
+            "none" if f["epsilon"] is None else f"{f['epsilon']:g}",
+            str(f["features"]),
+            *(f"{n:.3g}" for n in numbers),
+        )
     Console().print(table)
 
 

@@ -36,7 +36,6 @@ from stackfu_integration.storage import write_json
 __all__ = ["OperatorAuthnPlugin", "admit_operator", "check_doors", "log_in", "main"]
 
 
-
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
@@ -64,7 +63,9 @@ class OperatorAuthnPlugin(ControlAuthnPlugin):
 
     def __init__(self, operators: Path) -> None:
         if not _read(operators):
-            raise InputError("operators", "there is none in the file: nobody could ever start a run", value=operators)
+            raise InputError(
+                "operators", "there is none in the file: nobody could ever start a run", value=operators
+            )
         self._operators = operators
 
     def get_login_details(self) -> AccountAuthLoginDetails | None:
@@ -129,7 +130,9 @@ def check_doors(arguments: Sequence[str]) -> None:
 def main(arguments: Sequence[str] | None = None) -> Any:
     """Start Flower's SuperLink with all doors closed."""
     parser = argparse.ArgumentParser(prog="python -m stackfu_integration.flower.doors", add_help=False)
-    parser.add_argument("--operators", type=Path, required=True, help="JSON file: name and SHA-256 of the token")
+    parser.add_argument(
+        "--operators", type=Path, required=True, help="JSON file: name and SHA-256 of the token"
+    )
     own, rest = parser.parse_known_args(arguments)
     check_doors(rest)
     plugin = OperatorAuthnPlugin(own.operators)

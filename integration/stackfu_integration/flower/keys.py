@@ -79,7 +79,9 @@ class SigningKey:
                 stream.flush()
                 os.fsync(stream.fileno())
             try:
-                os.link(part, path)  # unlike a rename, it does not replace the key of somebody who was quicker
+                os.link(
+                    part, path
+                )  # unlike a rename, it does not replace the key of somebody who was quicker
             except FileExistsError:
                 pass
             finally:

@@ -129,7 +129,9 @@ class LabParticipant(Participant):
         )
         number, folder = int(context.node_config["partition-id"]), context.node_config.get("client-folder")
         open_policy = Policy.open() if context.node_config.get("policy") == "open" else None
-        return cls(lambda: load_federation(run), number, settings, Path(str(folder)) if folder else None, open_policy)
+        return cls(
+            lambda: load_federation(run), number, settings, Path(str(folder)) if folder else None, open_policy
+        )
 
     @property
     def client(self) -> int:

@@ -52,7 +52,6 @@ from stackfu_integration.flower.events import (
     from_row,
     to_row,
 )
-
 from stackfu_integration.flower.keys import SigningKey
 
 __all__ = ["RUN", "LedgerError", "PaymentLedger", "broken_link"]
@@ -291,7 +290,9 @@ class PaymentLedger:
         if self._key is None:
             path = self.path.parent / "keys" / "server.key"
             if not path.is_file() and self._db.execute("SELECT 1 FROM events").fetchone() is not None:
-                raise LedgerError(f"{self.path}: whoever writes needs the server's key, which is not in {path}")
+                raise LedgerError(
+                    f"{self.path}: whoever writes needs the server's key, which is not in {path}"
+                )
             self._key = SigningKey.load_or_create(path)
         return self._key
 
@@ -393,7 +394,9 @@ class PaymentLedger:
         rows = self._select(request, kind.kind, "client, round")
         return {row.client: _read(row, kind) for row in rows}
 
-    def of_client(self, request: str, kind: type[_OfClient], client: int, number: int = NOBODY) -> _OfClient | None:
+    def of_client(
+        self, request: str, kind: type[_OfClient], client: int, number: int = NOBODY
+    ) -> _OfClient | None:
         """Return the event of this class, this client and this round, if there is one."""
         found = self._select(request, kind.kind, "seq", client=client, round=number)
         return _read(found[0], kind) if found else None

@@ -60,7 +60,9 @@ class SigningTiny(TinyParticipant):
 
 
 def _at(kind: str, act: Fault) -> Fault:
-    return lambda message, answer: act(message, answer) if message.metadata.message_type == kind else answer(message)
+    return lambda message, answer: (
+        act(message, answer) if message.metadata.message_type == kind else answer(message)
+    )
 
 
 def _silent(message: Message, answer: Answer) -> None:
@@ -129,7 +131,9 @@ class Killed(BaseException):
 class FaultyTinyGrid(InProcessGrid):
     """Clients that go wrong by number; every message is a step towards the next kill."""
 
-    def __init__(self, nodes: list[dict[str, Any]], faults: dict[int, Fault], step: Callable[[], None]) -> None:
+    def __init__(
+        self, nodes: list[dict[str, Any]], faults: dict[int, Fault], step: Callable[[], None]
+    ) -> None:
         self._faults, self._step, self.messages = faults, step, 0
         super().__init__(tiny_client_app(SigningTiny), nodes)
 
@@ -188,7 +192,14 @@ def _watched(reaper: _Reaper) -> Iterator[None]:
 
 
 def _terms(**changes: Any) -> Terms:
-    stated = {"rounds": 2, "epsilon": None, "bandwidth": 4.0, "cost_scale": 20.0, "method": UNIFORM, **changes}
+    stated = {
+        "rounds": 2,
+        "epsilon": None,
+        "bandwidth": 4.0,
+        "cost_scale": 20.0,
+        "method": UNIFORM,
+        **changes,
+    }
     return Terms(**stated)
 
 
@@ -198,7 +209,9 @@ def count_faults_and_kills(clients: int = 1000, kills: int = 50, seed: int = 0) 
     draw, began = random.Random(seed), time.perf_counter()
     removed = tuple(range(max(2, clients // 50)))
     rest = [c for c in range(clients) if c not in removed]
-    kinds = {client: list(FAULTS)[k % len(FAULTS)] for k, client in enumerate(draw.sample(rest, clients // 5))}
+    kinds = {
+        client: list(FAULTS)[k % len(FAULTS)] for k, client in enumerate(draw.sample(rest, clients // 5))
+    }
     faults = {client: FAULTS[kind] for client, kind in kinds.items()}
     reaper, messages, seen = _Reaper(kills, seed), 0, {}
     with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +235,9 @@ def count_faults_and_kills(clients: int = 1000, kills: int = 50, seed: int = 0) 
                 if reaper.left == 0:
                     break
                 # the books are closed and there are kills left: somebody else leaves
-                requests.append((f"r{len(requests) + 1}", (draw.choice([c for c in rest if c not in kinds]),)))
+                requests.append(
+                    (f"r{len(requests) + 1}", (draw.choice([c for c in rest if c not in kinds]),))
+                )
                 rest.remove(requests[-1][1][0])
             except Killed:
                 continue
@@ -266,7 +281,9 @@ def count_faults_and_kills(clients: int = 1000, kills: int = 50, seed: int = 0) 
                     passed[c] < e.rounds for c, e in agreed.items() if kinds.get(c[1]) not in _UNPAID_BY_RIGHT
                 ),
                 "sound_and_named_as_faulty": sum(c not in kinds for c in named),
-                "sum_of_payments_is_what_was_settled": bool(np.isclose(sum(paid.values()), settled, rtol=1e-12)),
+                "sum_of_payments_is_what_was_settled": bool(
+                    np.isclose(sum(paid.values()), settled, rtol=1e-12)
+                ),
                 "closed": all(ledger.has(r, RequestClosed) for r in done),
                 "misfit": report.misfit,
                 "checks": len(report.checked),
@@ -312,12 +329,14 @@ def count_two_servers(clients: int = 30, pairs: int = 3) -> dict[str, Any]:
             report = verify(Path(folder) / "run")
             with PaymentLedger(Path(folder) / "run" / "ledger.sqlite", create=False) as ledger:
                 paid = Counter(e.client for e in ledger.events("r1", ClientPaid))
-                outcomes.append({
-                    "finished": sum(server.exitcode == 0 for server in servers),
-                    "gave_way": sum(int(p.read_text()) for p in Path(folder).glob("crashes-*")),
-                    "paid_clients": len(paid),
-                    "paid_twice": sum(n > 1 for n in paid.values()),
-                    "faults": len(ledger.events("r1", ClientFault)),
-                    "misfit": report.misfit,
-                })
+                outcomes.append(
+                    {
+                        "finished": sum(server.exitcode == 0 for server in servers),
+                        "gave_way": sum(int(p.read_text()) for p in Path(folder).glob("crashes-*")),
+                        "paid_clients": len(paid),
+                        "paid_twice": sum(n > 1 for n in paid.values()),
+                        "faults": len(ledger.events("r1", ClientFault)),
+                        "misfit": report.misfit,
+                    }
+                )
     return {"clients": clients, "pairs": outcomes}

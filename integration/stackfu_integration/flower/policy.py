@@ -133,21 +133,34 @@ class Policy:
         for name, value in stated.items():
             if name not in known:
                 raise InputError("policy", f"{path} says {name}, of which nothing is known")
-            wanted = (list,) if known[name] is tuple else (int, float) if known[name] is float else (known[name],)
+            wanted = (
+                (list,) if known[name] is tuple else (int, float) if known[name] is float else (known[name],)
+            )
             if not isinstance(value, wanted) or (isinstance(value, bool) and known[name] is not bool):
                 raise InputError(name, f"{path}: must be of type {known[name].__name__}", value=value)
         return cls(**stated)
 
     def check_embedding(
-        self, *, epsilon: float | None, delta: float | None, features: int, bandwidth: float, kernel: str, erase: bool
+        self,
+        *,
+        epsilon: float | None,
+        delta: float | None,
+        features: int,
+        bandwidth: float,
+        kernel: str,
+        erase: bool,
     ) -> None:
         """Refuse an embedding that the policy does not allow."""
         if epsilon is None and not self.noiseless:
             raise PolicyError("this client releases no embedding without noise")
         if epsilon is not None and not 0 < epsilon <= self.epsilon:
-            raise PolicyError(f"this client releases embeddings with epsilon up to {self.epsilon:g}, not {epsilon:g}")
+            raise PolicyError(
+                f"this client releases embeddings with epsilon up to {self.epsilon:g}, not {epsilon:g}"
+            )
         if epsilon is not None and delta is not None and not 0 < delta <= self.delta:
-            raise PolicyError(f"this client releases embeddings with delta up to {self.delta:g}, not {delta:g}")
+            raise PolicyError(
+                f"this client releases embeddings with delta up to {self.delta:g}, not {delta:g}"
+            )
         if not 1 <= features <= self.most_features:
             raise PolicyError(f"this client releases up to {self.most_features} features, not {features}")
         if not self.least_bandwidth <= bandwidth <= self.most_bandwidth:

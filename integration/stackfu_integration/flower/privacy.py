@@ -92,7 +92,9 @@ def add_noise(mean: FloatArray, deviation: float, key: bytes | None, *context: A
 
 def noise_generator(key: bytes, *context: Any) -> np.random.Generator:
     """Return random numbers that only the owner of the key knows, the same ones for the same context."""
-    return np.random.default_rng(int.from_bytes(hmac.new(key, repr(context).encode(), hashlib.sha256).digest(), "big"))
+    return np.random.default_rng(
+        int.from_bytes(hmac.new(key, repr(context).encode(), hashlib.sha256).digest(), "big")
+    )
 
 
 def private_median(points: FloatArray, epsilon: float, generator: np.random.Generator) -> float:
@@ -104,7 +106,9 @@ def private_median(points: FloatArray, epsilon: float, generator: np.random.Gene
     """
     if not epsilon > 0:
         raise InputError("epsilon", "must be positive", value=epsilon)
-    order = np.random.default_rng(0).permutation(len(points))  # public: which sample meets which says nothing of them
+    order = np.random.default_rng(0).permutation(
+        len(points)
+    )  # public: which sample meets which says nothing of them
     half = len(points) // 2
     distances = np.linalg.norm(points[order[:half]] - points[order[half : 2 * half]], axis=1)
     rank = np.searchsorted(np.sort(distances), DISTANCES)

@@ -39,7 +39,9 @@ class Receipt:
     @classmethod
     def sign(cls, key: SigningKey, what: str, head: Head | None, **facts: Any) -> Receipt:
         """Sign facts, together with the head that was shown."""
-        shown = None if head is None else [first_link(head.key), head.seq, head.hash, head.key, head.signature]
+        shown = (
+            None if head is None else [first_link(head.key), head.seq, head.hash, head.key, head.signature]
+        )
         statement = {"what": what, "head": shown, **facts}
         return cls(statement, key.public, key.sign(statement))
 

@@ -25,7 +25,15 @@ import stackfu as sf
 from stackfu_integration.flower.lab import load_federation
 from stackfu_integration.flower.privacy import denoised_gram, gaussian_deviation
 
-__all__ = ["Attack", "attack", "class_mix_error", "cost_of_noise", "features_of", "measure_privacy", "membership_auc"]
+__all__ = [
+    "Attack",
+    "attack",
+    "class_mix_error",
+    "cost_of_noise",
+    "features_of",
+    "measure_privacy",
+    "membership_auc",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -72,7 +80,11 @@ def attack(embedding: FloatArray, pool: FloatArray) -> FloatArray:
 
 
 def cost_of_noise(
-    means: FloatArray, deviations: FloatArray, sizes: FloatArray, removed: list[int], random: np.random.Generator
+    means: FloatArray,
+    deviations: FloatArray,
+    sizes: FloatArray,
+    removed: list[int],
+    random: np.random.Generator,
 ) -> tuple[float, float]:
     """Return server loss and spend in the true game, of payments that were made from noisy embeddings."""
     settings: dict[str, Any] = {"removed": removed, "loss_constant": 10.0}
@@ -94,10 +106,16 @@ def measure_privacy(
 ) -> list[Mapping[str, Any]]:
     """Attack the ten clients of the digits federation, and solve its game, for every epsilon and number of features."""
     federation = load_federation({})
-    points = [np.asarray(c.train.x.numpy(), dtype=np.float64).reshape(len(c.train), -1) for c in federation.clients]
+    points = [
+        np.asarray(c.train.x.numpy(), dtype=np.float64).reshape(len(c.train), -1) for c in federation.clients
+    ]
     labels = [np.asarray(c.train.y.numpy(), dtype=np.int64) for c in federation.clients]
     bandwidth = float(sf.median_bandwidth(points))
-    every, label, owner = np.vstack(points), np.concatenate(labels), np.repeat(np.arange(10), [len(p) for p in points])
+    every, label, owner = (
+        np.vstack(points),
+        np.concatenate(labels),
+        np.repeat(np.arange(10), [len(p) for p in points]),
+    )
     classes = int(label.max()) + 1
     results: list[Mapping[str, Any]] = []
     for count in features:
@@ -105,15 +123,17 @@ def measure_privacy(
         means = np.array([mapped[owner == k].mean(0) for k in range(10)])
         sizes = np.array([len(p) for p in points], dtype=np.float64)
         for epsilon in epsilons:
-            deviations = np.array([
-                0.0 if epsilon is None else gaussian_deviation(epsilon, delta, int(n)) for n in sizes
-            ])
+            deviations = np.array(
+                [0.0 if epsilon is None else gaussian_deviation(epsilon, delta, int(n)) for n in sizes]
+            )
             found: list[Attack] = []
             losses: list[tuple[float, float]] = []
             for draw in range(draws if epsilon is not None else 1):
                 random = np.random.default_rng([draw, count])
                 for k in range(10):
-                    others = random.permutation(np.flatnonzero(owner != k))[: max(pool - int(sizes[k]), int(sizes[k]))]
+                    others = random.permutation(np.flatnonzero(owner != k))[
+                        : max(pool - int(sizes[k]), int(sizes[k]))
+                    ]
                     chosen = np.concatenate([np.flatnonzero(owner == k), others])
                     seen = means[k] + deviations[k] * random.normal(size=count)
                     weights = attack(seen, mapped[chosen])
@@ -125,15 +145,17 @@ def measure_privacy(
                         )
                     )
                 losses.append(cost_of_noise(means, deviations, sizes, [0, 1, 2], random))
-            results.append({
-                "epsilon": epsilon,
-                "delta": delta,
-                "features": count,
-                "auc_mean": float(np.mean([a.auc for a in found])),
-                "auc_worst": float(np.max([np.mean([a.auc for a in found[k::10]]) for k in range(10)])),
-                "class_mix_error": float(np.mean([a.class_mix_error for a in found])),
-                "server_loss": float(np.mean([loss for loss, _ in losses])),
-                "spend_of_budget": float(np.mean([spend for _, spend in losses])),
-                "clients": [int(n) for n in sizes],
-            })
+            results.append(
+                {
+                    "epsilon": epsilon,
+                    "delta": delta,
+                    "features": count,
+                    "auc_mean": float(np.mean([a.auc for a in found])),
+                    "auc_worst": float(np.max([np.mean([a.auc for a in found[k::10]]) for k in range(10)])),
+                    "class_mix_error": float(np.mean([a.class_mix_error for a in found])),
+                    "server_loss": float(np.mean([loss for loss, _ in losses])),
+                    "spend_of_budget": float(np.mean([spend for _, spend in losses])),
+                    "clients": [int(n) for n in sizes],
+                }
+            )
     return results

@@ -243,7 +243,10 @@ class ParticipationFedAvg(Strategy):
         if arrays is None:
             return self._sent, metrics
         model: OrderedDict[str, Array] = OrderedDict()
-        for name, array in self._sent.items():  # some strategies compute in double precision and leave it at that
+        for (
+            name,
+            array,
+        ) in self._sent.items():  # some strategies compute in double precision and leave it at that
             model[name] = Array(np.asarray(arrays[name].numpy()).astype(array.numpy().dtype))
         return ArrayRecord(model), (metrics if theirs is None else theirs)
 

@@ -96,7 +96,9 @@ class Terms:
     def __post_init__(self) -> None:
         object.__setattr__(self, "costs", {str(k): float(v) for k, v in dict(self.costs).items()})
         object.__setattr__(
-            self, "cost_intervals", {str(k): (float(v[0]), float(v[1])) for k, v in dict(self.cost_intervals).items()}
+            self,
+            "cost_intervals",
+            {str(k): (float(v[0]), float(v[1])) for k, v in dict(self.cost_intervals).items()},
         )
         if self.budget is not None and not 0 <= self.budget < math.inf:
             raise InputError("budget", "must be a number that is not negative", value=self.budget)
@@ -104,10 +106,14 @@ class Terms:
             raise InputError("budget_share", "must be in (0, 1]", value=self.budget_share)
         for client, cost in self.costs.items():
             if not 0 <= cost < math.inf:
-                raise InputError("costs", f"of client {client} must be a number that is not negative", value=cost)
+                raise InputError(
+                    "costs", f"of client {client} must be a number that is not negative", value=cost
+                )
         for client, ends in self.cost_intervals.items():
             if not 0 <= ends[0] <= ends[1] < math.inf:
-                raise InputError("cost_intervals", f"of client {client} must be two ends in order", value=ends)
+                raise InputError(
+                    "cost_intervals", f"of client {client} must be two ends in order", value=ends
+                )
             if client in self.costs:
                 raise InputError("cost_intervals", f"client {client} has a cost already", value=ends)
         if self.decimals is not None and not 0 <= self.decimals <= 12:
@@ -128,10 +134,14 @@ class Terms:
             raise InputError("min_total", "must be in [0, 1]", value=self.min_total)
         for name, allowed in (("unlearning", Unlearning), ("offers", Offers), ("aggregation", Aggregation)):
             if getattr(self, name) not in get_args(allowed):
-                raise InputError(name, f"must be one of {', '.join(get_args(allowed))}", value=getattr(self, name))
+                raise InputError(
+                    name, f"must be one of {', '.join(get_args(allowed))}", value=getattr(self, name)
+                )
         known = known_options(self.method)  # refuses what nobody registered
         if self.offers != "linear" and "offers" not in known:
-            raise InputError("offers", f"the method {self.method} knows linear offers only", value=self.offers)
+            raise InputError(
+                "offers", f"the method {self.method} knows linear offers only", value=self.offers
+            )
         if self.announcements < 1:
             raise InputError("announcements", "must be at least 1", value=self.announcements)
         if not 0 < self.damping <= 1:
@@ -219,10 +229,15 @@ class Terms:
         for name in ("costs", "cost_intervals"):
             if isinstance(given.get(name), str):
                 pairs = [pair.partition("=") for pair in given[name].split(",") if pair.strip()]
-                values = {client.strip(): [_number(name, part, float) for part in text.split(":")] for client, _, text in pairs}
+                values = {
+                    client.strip(): [_number(name, part, float) for part in text.split(":")]
+                    for client, _, text in pairs
+                }
                 ends = 1 if name == "costs" else 2
                 if any(len(value) != ends for value in values.values()):
-                    raise InputError(name, "must look like Leeds=3.5 or, for intervals, Leeds=3:4", value=given[name])
+                    raise InputError(
+                        name, "must look like Leeds=3.5 or, for intervals, Leeds=3:4", value=given[name]
+                    )
                 given[name] = {k: v[0] for k, v in values.items()} if ends == 1 else values
         return cls(**given)
 

@@ -32,7 +32,9 @@ __all__ = ["TorchParticipant", "client_app", "model_arrays"]
 def model_arrays(model: nn.Module) -> ArrayRecord:
     """Return a model's state, buffers and counters included, as Flower's record."""
     state = model.state_dict()
-    return ArrayRecord(OrderedDict((name, Array(np.asarray(t.detach().cpu().numpy()).copy())) for name, t in state.items()))
+    return ArrayRecord(
+        OrderedDict((name, Array(np.asarray(t.detach().cpu().numpy()).copy())) for name, t in state.items())
+    )
 
 
 class TorchParticipant(Participant):

@@ -189,14 +189,18 @@ class _Verifier:
             self.questions.append(f"what clients {unsigned} really said: they have no keys and sign nothing")
         for request in self.ledger.requests():
             offers = {(o.client, o.attempt): o for o in self.ledger.events(request, PriceOffered)}
+            # of work that was refused nothing follows, whatever was signed
+            refused = {(w.client, w.number) for w in self.ledger.events(request, WorkJudged) if not w.passed}
             for row in self.ledger.rows(request):
                 event = from_row(row)
                 where = f"row {row.seq} ({row.kind} of client {row.client})"
                 if isinstance(event, EmbeddingReceived):
-                    facts = {"size": event.size, "deviation": event.deviation}
+                    facts: dict[str, Any] = {"size": event.size, "deviation": event.deviation}
                     if len(event.mean):
                         facts["vector"] = fingerprint_of(event.mean)
-                    self._check_receipt(where, event.client, event.receipt, EMBEDDING, request=request, **facts)
+                    self._check_receipt(
+                        where, event.client, event.receipt, EMBEDDING, request=request, **facts
+                    )
                 elif isinstance(event, ShareAnswered):
                     receipt = self._check_receipt(
                         where,
@@ -214,7 +218,7 @@ class _Verifier:
                             offer is not None and offer.price == price,
                             f"{where}: the client signed a price of {price!r}, and the ledger offers another",
                         )
-                elif isinstance(event, WorkDelivered):
+                elif isinstance(event, WorkDelivered) and (event.client, event.number) not in refused:
                     facts = {"number": event.number, "samples": event.samples, "model": event.model}
                     self._check_receipt(where, event.client, event.receipt, WORK, request=request, **facts)
                 elif isinstance(event, PaymentAcknowledged):
@@ -246,7 +250,9 @@ class _Verifier:
         if head is None:
             return
         key = self.ledger.head.key if self.ledger.head is not None else ""
-        self.need(head.is_signed and head.key == key, f"{who}: shows a head that this ledger's server did not sign")
+        self.need(
+            head.is_signed and head.key == key, f"{who}: shows a head that this ledger's server did not sign"
+        )
         last = max(self._hashes, default=0)
         self.need(
             head.seq <= last,
@@ -270,21 +276,31 @@ class _Verifier:
             self.need(receipt.is_signed, "a receipt from outside: its signature is wrong")
             client = by_key.get(receipt.key)
             said = receipt.statement
-            self.need(client is not None, f"a receipt of key {receipt.key[:16]}…: no such client is in this ledger")
+            self.need(
+                client is not None, f"a receipt of key {receipt.key[:16]}…: no such client is in this ledger"
+            )
             assert client is not None
             where = f"a receipt of client {client} about its {said.get('what')}"
             self._on_chain(where, receipt.head)
             request = str(said.get("request", RUN))
             if said.get("what") == SHARE:
                 offered = {
-                    o.attempt: o.price for o in self.ledger.events(request, PriceOffered) if o.client == client
+                    o.attempt: o.price
+                    for o in self.ledger.events(request, PriceOffered)
+                    if o.client == client
                 }
                 price = offered.get(int(said["attempt"]))
-                self.need(price == said["price"], f"{where}: it was offered {said['price']!r}, the ledger says {price!r}")
+                self.need(
+                    price == said["price"],
+                    f"{where}: it was offered {said['price']!r}, the ledger says {price!r}",
+                )
             if said.get("what") == PAYMENT:
                 paid = self.ledger.by_client(request, ClientPaid).get(client)
                 amount = 0.0 if paid is None else paid.amount
-                self.need(amount == said["amount"], f"{where}: it was paid {said['amount']!r}, the ledger says {amount!r}")
+                self.need(
+                    amount == said["amount"],
+                    f"{where}: it was paid {said['amount']!r}, the ledger says {amount!r}",
+                )
 
     # ---------------------------------------------------------------- a request
 
@@ -303,13 +319,17 @@ class _Verifier:
     def _game(self, request: str) -> None:
         aborted = self.ledger.last(request, RequestAborted)
         if aborted is not None:
-            self.questions.append(f"{request} was aborted ({aborted.reason}); what was done until then is checked")
+            self.questions.append(
+                f"{request} was aborted ({aborted.reason}); what was done until then is checked"
+            )
         received = self.ledger.by_client(request, EmbeddingReceived)
         total = sum(event.size for event in received.values())
         group = self.ledger.last(request, GroupSumReceived)
         if group is not None:
             size = sum(received[c].size for c in group.clients)
-            self.need(size == group.size, f"{request}: the sum of clients {list(group.clients)} is of another size")
+            self.need(
+                size == group.size, f"{request}: the sum of clients {list(group.clients)} is of another size"
+            )
         erased = self.ledger.has(request, PayloadsErased)
         if erased and received:
             self.questions.append(
@@ -326,7 +346,9 @@ class _Verifier:
                     f"row {row.seq} (game): the cost of client {client} is {cost!r} by the terms",
                 )
             budget = terms.budget_share * founded.full_price if terms.budget is None else terms.budget
-            self.need(_same(founded.budget, budget), f"row {row.seq} (game): the budget is {budget!r} by the terms")
+            self.need(
+                _same(founded.budget, budget), f"row {row.seq} (game): the budget is {budget!r} by the terms"
+            )
             out = [r.client for r in self.ledger.rows(request, ClientExcluded.kind) if r.seq > row.seq]
             if not erased and not out:
                 board = Board.from_ledger(self.ledger, request, terms, founded.costs)
@@ -346,14 +368,17 @@ class _Verifier:
             solution = _load(solved.solution, where)
             clients = sorted(solved.participation)
             game = solution.game
-            founded = [
-                from_row(r) for r in self.ledger.rows(request, GameFounded.kind) if r.seq < row.seq
-            ][-1]
+            founded = [from_row(r) for r in self.ledger.rows(request, GameFounded.kind) if r.seq < row.seq][
+                -1
+            ]
             assert isinstance(founded, GameFounded)
             offers = {
                 o.client: o for o in self.ledger.events(request, PriceOffered) if o.attempt == solved.attempt
             }
-            self.need(sorted(offers) == clients, f"{where}: prices are offered to other clients than are in the game")
+            self.need(
+                sorted(offers) == clients,
+                f"{where}: prices are offered to other clients than are in the game",
+            )
             prices = [offers[c].price for c in clients]
             self.need(
                 len(solution.payments) == len(clients) and _near(solution.payments, prices),
@@ -363,7 +388,10 @@ class _Verifier:
                 _near(solution.participation, [solved.participation[c] for c in clients]),
                 f"{where}: the participation is not that of the solution",
             )
-            self.need(_near(game.costs, [founded.costs[c] for c in clients]), f"{where}: it is solved with other costs")
+            self.need(
+                _near(game.costs, [founded.costs[c] for c in clients]),
+                f"{where}: it is solved with other costs",
+            )
             share = np.array([sizes[c] for c in clients], dtype=np.float64)
             self.need(_near(game.alpha, share / share.sum()), f"{where}: it is solved with other sizes")
             self.need(
@@ -381,7 +409,9 @@ class _Verifier:
             )
             bound = solved.lower_bound
             self.need(
-                bound is None if not math.isfinite(solution.lower_bound) else _same(bound, solution.lower_bound),
+                bound is None
+                if not math.isfinite(solution.lower_bound)
+                else _same(bound, solution.lower_bound),
                 f"{where}: the ledger states another lower bound than the solution has",
             )
             found = solution.verify()
@@ -389,7 +419,9 @@ class _Verifier:
             for name in ("lambda_v", "lambda_s", "lambda_q", "loss_constant"):
                 stated = getattr(terms, name)
                 held = getattr(game, name, stated)
-                self.need(_same(held, stated), f"{where}: it is solved with another {name} than the terms state")
+                self.need(
+                    _same(held, stated), f"{where}: it is solved with another {name} than the terms state"
+                )
             self._last_game = game
 
     def _commitments(self, request: str) -> None:
@@ -398,7 +430,9 @@ class _Verifier:
             return
         solved = self.ledger.need(request, GameSolved)
         terms = self._terms_at(request, self.ledger.place_of(request, CommitmentsClosed))
-        offers = {o.client: o for o in self.ledger.events(request, PriceOffered) if o.attempt == solved.attempt}
+        offers = {
+            o.client: o for o in self.ledger.events(request, PriceOffered) if o.attempt == solved.attempt
+        }
         answered = self.ledger.by_client(request, ShareAnswered)
         sizes = {c: e.size for c, e in self.ledger.by_client(request, EmbeddingReceived).items()}
         commitments = self.ledger.by_client(request, ClientCommitted)
@@ -406,7 +440,10 @@ class _Verifier:
         spend = 0.0
         for client, agreed in commitments.items():
             where = f"{request}: the commitment of client {client}"
-            self.need(client in offers and offers[client].price == agreed.price, f"{where} is at another price than offered")
+            self.need(
+                client in offers and offers[client].price == agreed.price,
+                f"{where} is at another price than offered",
+            )
             self.need(
                 client in answered and abs(answered[client].share - agreed.share) <= slack,
                 f"{where} is not to the share that it answered",
@@ -417,7 +454,8 @@ class _Verifier:
             )
             spend += agreed.price * agreed.share
         self.need(
-            spend <= closed.spend * (1 + _TOLERANCE) + 1e-12 and closed.spend <= solved.limit * (1 + 1e-6) + 1e-12,
+            spend <= closed.spend * (1 + _TOLERANCE) + 1e-12
+            and closed.spend <= solved.limit * (1 + 1e-6) + 1e-12,
             f"{request}: what was committed to costs {spend!r}, the ledger says {closed.spend!r} of {solved.limit!r}",
         )
         if self._last_game is not None and closed.settled:
@@ -436,14 +474,19 @@ class _Verifier:
         for judged in self.ledger.events(request, WorkJudged):
             where = f"{request}: round {judged.number} of client {judged.client}"
             agreed = commitments.get(judged.client)
-            self.need(agreed is not None and 1 <= judged.number <= agreed.rounds, f"{where} was not committed to")
+            self.need(
+                agreed is not None and 1 <= judged.number <= agreed.rounds, f"{where} was not committed to"
+            )
             asked = judged.problem != "was not asked in this round"
             self.need(
                 not judged.passed or not asked or (judged.client, judged.number) in delivered,
                 f"{where} passed without having been delivered",
             )
         numbers = [r.number for r in self.ledger.events(request, RoundFinished)]
-        self.need(numbers == list(range(1, len(numbers) + 1)), f"{request}: rounds {numbers} are not one after the other")
+        self.need(
+            numbers == list(range(1, len(numbers) + 1)),
+            f"{request}: rounds {numbers} are not one after the other",
+        )
 
     def _payments(self, request: str) -> None:
         settled = self.ledger.last(request, RequestSettled)
@@ -461,12 +504,16 @@ class _Verifier:
         strangers = sorted(set(payments) - set(commitments))
         self.need(not strangers, f"{request}: clients {strangers} are paid without a commitment")
         total = sum(event.amount for event in payments.values())
-        self.need(_same(settled.paid, total), f"{request}: {total!r} was paid, the settlement says {settled.paid!r}")
+        self.need(
+            _same(settled.paid, total), f"{request}: {total!r} was paid, the settlement says {settled.paid!r}"
+        )
         budget = self.ledger.need(request, GameFounded).budget
         self.need(total <= budget * (1 + 1e-9), f"{request}: {total!r} was paid of a budget of {budget!r}")
         silent = sorted(set(payments) - set(self.ledger.by_client(request, PaymentAcknowledged)))
         if silent:
-            self.questions.append(f"{request}: whether clients {silent} got what the ledger says: they acknowledged nothing")
+            self.questions.append(
+                f"{request}: whether clients {silent} got what the ledger says: they acknowledged nothing"
+            )
         for client, said in self.ledger.by_client(request, PaymentAcknowledged).items():
             if not said.agreed:
                 owed = (said.receipt or {}).get("statement", {}).get("owed")
@@ -488,7 +535,9 @@ class _Verifier:
         if unlearned is None:
             return
         last = self.ledger.need(request, RoundFinished)
-        self.need(last.model == unlearned.model, f"{request}: the unlearned model is not that of the last round")
+        self.need(
+            last.model == unlearned.model, f"{request}: the unlearned model is not that of the last round"
+        )
         after = self.models.get(unlearned.model)
         try:
             before = self.models.get(opened.before)
@@ -501,7 +550,10 @@ class _Verifier:
         measured = self.ledger.last(request, MeasuresClosed)
         if measured is not None:
             moved = distance(before, after)
-            self.need(_same(measured.distance, moved), f"{request}: the weights moved by {moved!r}, not {measured.distance!r}")
+            self.need(
+                _same(measured.distance, moved),
+                f"{request}: the weights moved by {moved!r}, not {measured.distance!r}",
+            )
 
 
 _ALWAYS = (

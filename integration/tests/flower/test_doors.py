@@ -139,7 +139,9 @@ def test_an_outsider_is_refused_at_every_door_of_a_running_superlink(tmp_path):
             said = flwr(*door)
             assert "node registered" not in said.lower()
         # the door of the process that runs server apps: nobody without the secret gets work
-        answer = httpx.post(f"https://{deployment.address}/v1/runtime/acquire-task", verify=str(ca), content=b"")
+        answer = httpx.post(
+            f"https://{deployment.address}/v1/runtime/acquire-task", verify=str(ca), content=b""
+        )
         assert answer.status_code in (401, 403)
         # and a node whose key nobody registered
         make_node_key(deployment.folder / "keys", 99)

@@ -75,8 +75,14 @@ def test_the_default_terms_ask_for_what_the_default_policy_allows(tmp_path):
 def test_releases_are_counted_over_requests_and_the_one_too_many_is_refused(tmp_path):
     """Differently named requests would average the noise away; here the books outlive the server and its ledger."""
     (tmp_path / "clients of run" / str(STRICT)).mkdir(parents=True)
-    (tmp_path / "clients of run" / str(STRICT) / "policy.toml").write_text("epsilon = 1.0\ntotal_epsilon = 2.0\n")
-    scene = Scene(tmp_path / "run", terms=replace(TERMS, epsilon=1.0, method="uniform", rounds=1, announcements=2), load=Careful)
+    (tmp_path / "clients of run" / str(STRICT) / "policy.toml").write_text(
+        "epsilon = 1.0\ntotal_epsilon = 2.0\n"
+    )
+    scene = Scene(
+        tmp_path / "run",
+        terms=replace(TERMS, epsilon=1.0, method="uniform", rounds=1, announcements=2),
+        load=Careful,
+    )
     scene.run()
     refused = []
     for number, leaving in ((2, 2), (3, 4), (4, 6)):
@@ -118,7 +124,9 @@ def test_the_accountant_adds_gaussian_releases_exactly(mus, delta):
     assert reached <= delta * (1 + 1e-5)
     if epsilon > 1e-6:
         assert reached == pytest.approx(delta, rel=1e-4)
-    assert spent_epsilon([*[Release(mu=m) for m in mus], Release(epsilon=0.5)], delta) == pytest.approx(epsilon + 0.5)
+    assert spent_epsilon([*[Release(mu=m) for m in mus], Release(epsilon=0.5)], delta) == pytest.approx(
+        epsilon + 0.5
+    )
 
 
 @given(epsilon=st.floats(0.1, 8.0), size=st.integers(1, 1000))
@@ -135,7 +143,12 @@ def test_without_noise_everything_is_spent():
 
 @pytest.mark.parametrize(
     ("text", "error"),
-    [("epsilon = 'much'", InputError), ("mercy = 1", InputError), ("epsilon = -1.0", InputError), ("nonsense", FileFormatError)],
+    [
+        ("epsilon = 'much'", InputError),
+        ("mercy = 1", InputError),
+        ("epsilon = -1.0", InputError),
+        ("nonsense", FileFormatError),
+    ],
 )
 def test_policies_that_say_nothing_sensible_are_refused(tmp_path, text, error):
     (tmp_path / "policy.toml").write_text(text)
@@ -153,7 +166,9 @@ def test_a_policy_is_read(tmp_path):
 
 
 @given(seed=st.integers(0, 10**6), replaced=st.integers(0, 39), epsilon=st.floats(0.2, 3.0))
-def test_replacing_a_sample_changes_no_probability_of_a_bandwidth_by_more_than_epsilon(seed, replaced, epsilon):
+def test_replacing_a_sample_changes_no_probability_of_a_bandwidth_by_more_than_epsilon(
+    seed, replaced, epsilon
+):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(40, 2))
     other = points.copy()
@@ -190,7 +205,9 @@ def test_the_secure_sum_is_the_sum_and_its_parts_are_not_the_parts(seed, members
     for k, v in vectors.items():
         assert not np.array_equal(sent[k], np.rint(v * 2.0**32).astype(np.int64).view(np.uint64))
     spoilt = list(sent.values())[:-1]
-    assert np.abs(unmasked_sum(spoilt)).max() > 1e3  # without one of them it is noise, but for a chance of 2^-20
+    assert (
+        np.abs(unmasked_sum(spoilt)).max() > 1e3
+    )  # without one of them it is noise, but for a chance of 2^-20
 
 
 def test_of_clients_that_leave_the_server_sees_the_sum(sound):

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from stackfu.errors import InputError
 from stackfu_integration.flower import Terms, gaussian_deviation, unbiased_gram
 from stackfu_integration.flower.events import EmbeddingReceived
-from stackfu_integration.flower.privacy import add_noise, denoised_gram, largest_norm, nearest_gram
+from stackfu_integration.flower.privacy import add_noise, largest_norm, nearest_gram
 
 privacy = {"epsilon": st.floats(0.01, 20.0), "delta": st.floats(1e-10, 0.1), "size": st.integers(1, 10**6)}
 

@@ -96,17 +96,34 @@ def test_replacing_a_row_is_refused(sound):
     ("statement", "named"),
     [
         ("UPDATE events SET amount = amount / 2 WHERE kind = 'payment'", "(payment of client"),
-        ("UPDATE events SET detail = replace(detail, 'CERTIFIED', 'FAILED') WHERE kind = 'solution'", "(solution)"),
+        (
+            "UPDATE events SET detail = replace(detail, 'CERTIFIED', 'FAILED') WHERE kind = 'solution'",
+            "(solution)",
+        ),
         ("UPDATE events SET at = '2020' WHERE kind = 'closed'", "(closed)"),
         ("DELETE FROM events WHERE kind = 'fault' OR kind = 'measure'", "is missing"),
         ("DELETE FROM events WHERE kind = 'closed'", "rows, and there are"),
         ("DELETE FROM events WHERE seq > 60", "no erasure was written down"),
         ("DELETE FROM head", "no signed head"),
-        ("UPDATE head SET seq = 60, hash = (SELECT hash FROM events WHERE seq = 60)", "signature of the head"),
+        (
+            "UPDATE head SET seq = 60, hash = (SELECT hash FROM events WHERE seq = 60)",
+            "signature of the head",
+        ),
         ("INSERT OR REPLACE INTO payloads VALUES (13, x'00', x'00')", "(embedding of client"),
         ("DELETE FROM payloads WHERE seq IN (SELECT seq FROM events WHERE kind = 'solution')", "no erasure"),
     ],
-    ids=["halved", "status", "time", "taken out", "cut", "cut deep", "no head", "old head", "vector", "vector gone"],
+    ids=[
+        "halved",
+        "status",
+        "time",
+        "taken out",
+        "cut",
+        "cut deep",
+        "no head",
+        "old head",
+        "vector",
+        "vector gone",
+    ],
 )
 def test_a_change_of_the_file_is_named(copy, statement, named):
     assert misfit(copy) is None
@@ -128,7 +145,10 @@ def test_a_cut_tail_with_a_head_of_another_key(copy):
     stranger = SigningKey.generate()
     with PaymentLedger(copy.folder / "ledger.sqlite", create=False) as ledger:
         head = Head.signed(60, list(ledger.links())[-1][1], stranger)
-    spoil(copy, f"UPDATE head SET seq = 60, hash = '{head.hash}', key = '{head.key}', signature = '{head.signature}'")
+    spoil(
+        copy,
+        f"UPDATE head SET seq = 60, hash = '{head.hash}', key = '{head.key}', signature = '{head.signature}'",
+    )
     assert "the head is signed by the key" in misfit(copy)
     assert verify(copy.folder).misfit is not None  # the key is part of the chain
 
@@ -242,7 +262,10 @@ def test_embeddings_are_gone_from_the_file_and_the_chain_says_so(tmp_path):
 
 
 def test_vectors_are_not_deleted_without_a_word(sound):
-    with closing(sqlite3.connect(sound.folder / "ledger.sqlite")) as db, pytest.raises(sqlite3.IntegrityError):
+    with (
+        closing(sqlite3.connect(sound.folder / "ledger.sqlite")) as db,
+        pytest.raises(sqlite3.IntegrityError),
+    ):
         db.execute("UPDATE payloads SET content = x'00'")
     with PaymentLedger(sound.folder.parent / "other" / "ledger.sqlite") as ledger:
         ledger.add("r1", EmbeddingReceived(1, 5, np.ones(3), 0.0))

@@ -60,7 +60,20 @@ MESSAGES = {
     SpreadAnswer: st.builds(SpreadAnswer, number, count | number),
     EmbeddingQuestion: st.builds(EmbeddingQuestion, model, text, number, count, count)
     | st.builds(EmbeddingQuestion, model, text, number, count, count, number, number)
-    | st.builds(EmbeddingQuestion, model, text, number, count, count, number, number, text, st.booleans(), group, count),
+    | st.builds(
+        EmbeddingQuestion,
+        model,
+        text,
+        number,
+        count,
+        count,
+        number,
+        number,
+        text,
+        st.booleans(),
+        group,
+        count,
+    ),
     EmbeddingAnswer: st.builds(EmbeddingAnswer, vector, count | number, number, receipts),
     OfferQuestion: st.builds(OfferQuestion, text, offers, count, count, st.none() | number),
     ShareAnswer: st.builds(ShareAnswer, number, receipts),

@@ -75,15 +75,28 @@ def test_counters_of_batch_normalisation_stay_whole_numbers_without_dimensions(r
 
 def test_what_is_measured_of_an_update():
     sent = record(np.zeros(4))
-    models = {0: record([0, 0, 0, 0]), 1: record([1, 0.1, 0, 0]), 2: record([1, 0, 0.1, 0]), 3: record([-1, 0, 0, 0])}
+    models = {
+        0: record([0, 0, 0, 0]),
+        1: record([1, 0.1, 0, 0]),
+        2: record([1, 0, 0.1, 0]),
+        3: record([-1, 0, 0, 0]),
+    }
     found = judge(models, dict.fromkeys(models, 5), sent, clip_factor=4.0, least_norm=0.01, least_cosine=-0.5)
     assert "nearly as it was" in found[0].problem
     assert found[1].passed
     assert found[1].measured["of the median norm"] == pytest.approx(1.005, abs=1e-3)
-    assert found[1].measured["coherence"] < 0.5  # of the others one echoes and one flips: nothing to compare with
+    assert (
+        found[1].measured["coherence"] < 0.5
+    )  # of the others one echoes and one flips: nothing to compare with
     reference = np.array([1.0, 0, 0, 0])
     found = judge(
-        models, dict.fromkeys(models, 5), sent, clip_factor=4.0, least_norm=0.01, least_cosine=0.0, reference=reference
+        models,
+        dict.fromkeys(models, 5),
+        sent,
+        clip_factor=4.0,
+        least_norm=0.01,
+        least_cosine=0.0,
+        reference=reference,
     )
     assert found[2].passed
     assert found[2].measured["flip refused"] == 1.0
@@ -142,7 +155,7 @@ def test_a_free_rider_that_echoes_the_model_is_not_paid(scene):
 def test_noise_that_cannot_be_repeated_is_found_by_asking_again(scene):
     scene.load = lies("noise")
     scene.terms = replace(TERMS, spot_checks=1.0)
-    facts, faulty, text = outcome(scene)
+    facts, faulty, _ = outcome(scene)
     assert faulty["paid"] == 0.0
     assert facts["work"]["repeated"] == 3 * 6
     assert facts["work"]["repeated_otherwise"] == 3
@@ -207,7 +220,7 @@ def test_training_on_removed_data_cannot_be_seen_and_the_audit_says_so(scene):
             return super().train(arrays, share, config)
 
     scene.load = Secret
-    facts, faulty, text = outcome(scene)
+    _, faulty, text = outcome(scene)
     assert faulty["paid"] > 0
     assert "was not used" not in text
     assert "can have used it: nobody can see that from outside" in text
@@ -257,7 +270,9 @@ def run_with(scene: Scene, app=None, training=None, unlearning=None, evaluated=N
 
 
 def test_another_strategy_for_training_and_unlearning(scene, sound):
-    adam = [FedAdam(fraction_evaluate=0.0, min_train_nodes=2, min_available_nodes=2, eta=0.1) for _ in range(2)]
+    adam = [
+        FedAdam(fraction_evaluate=0.0, min_train_nodes=2, min_available_nodes=2, eta=0.1) for _ in range(2)
+    ]
     facts = run_with(scene, training=adam[0], unlearning=adam[1])
     assert facts["faults"] == []
     assert scene.final_model() != sound.final_model()

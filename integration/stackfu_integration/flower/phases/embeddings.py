@@ -122,11 +122,11 @@ def _hear_group(removal: Removal, model: ArrayRecord, bandwidth: float) -> None:
             return  # one client's sum is its embedding: it is asked like the others
         keys: dict[int, str] = {}
         mask = MaskQuestion(removal.name, attempt)
-        for client, answer in removal.ask(dict.fromkeys(members, mask), MaskAnswer.decode).items():
-            if isinstance(answer, Refusal):
-                removal.leave_out(client, PHASE, answer.problem)
-            elif answer.key:
-                keys[client] = answer.key
+        for client, told in removal.ask(dict.fromkeys(members, mask), MaskAnswer.decode).items():
+            if isinstance(told, Refusal):
+                removal.leave_out(client, PHASE, told.problem)
+            elif told.key:
+                keys[client] = told.key
         if len(keys) < 2:
             return
         base = vars(_question(removal, model, bandwidth))

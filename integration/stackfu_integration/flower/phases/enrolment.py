@@ -109,7 +109,9 @@ def _hear_claims(
             elif receipt is not None and (
                 not receipt.is_signed or receipt.differs_from(ENROLMENT, client=number, nonce=nonce)
             ):
-                log(WARNING, "node %d claims the client number %d without a signature that fits", node, number)
+                log(
+                    WARNING, "node %d claims the client number %d without a signature that fits", node, number
+                )
             else:
                 claims.setdefault(number, []).append(Claim(node, "" if receipt is None else receipt.key))
         if len(claims) == clients or time.monotonic() >= deadline:

@@ -78,7 +78,11 @@ def distance(before: ArrayRecord, after: ArrayRecord) -> float:
     """How far the weights moved."""
     return math.sqrt(
         sum(
-            float(((after[name].numpy().astype(np.float64) - before[name].numpy().astype(np.float64)) ** 2).sum())
+            float(
+                (
+                    (after[name].numpy().astype(np.float64) - before[name].numpy().astype(np.float64)) ** 2
+                ).sum()
+            )
             for name in before
         )
     )

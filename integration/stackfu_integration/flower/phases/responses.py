@@ -193,7 +193,9 @@ def _commit(
         for client, share in zip(board.remaining, x, strict=True)
     }
     if not any(samples.values()):
-        raise StuckError("nobody takes part with a whole sample: the budget is too small, or nobody gains by it")
+        raise StuckError(
+            "nobody takes part with a whole sample: the budget is too small, or nobody gains by it"
+        )
     with ledger.transaction():
         for client, price, share in zip(board.remaining, prices, x, strict=True):
             if samples[client] > 0:

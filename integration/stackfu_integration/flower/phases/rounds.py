@@ -92,6 +92,8 @@ def _forget_models(session: Session) -> None:
     """Keep the first model, the last of training, and the last of every request."""
     run = session.ledger.last(RUN, RunStarted)
     names = [None if run is None else run.initial]
-    kept = [request for request in session.ledger.requests() if not session.ledger.has(request, RequestAborted)]
+    kept = [
+        request for request in session.ledger.requests() if not session.ledger.has(request, RequestAborted)
+    ]
     names += [last_model(session.ledger, request) for request in (RUN, *kept)]
     session.models.keep_only({name for name in names if name is not None})

@@ -126,7 +126,12 @@ def _inspect(
     """Check receipts, and ask some clients to do the round again; return problems by client."""
     ledger, problems = removal.ledger, {}
     for client, delivery in delivered.items():
-        facts = {"request": removal.name, "number": number, "model": delivery.model, "samples": delivery.samples}
+        facts = {
+            "request": removal.name,
+            "number": number,
+            "model": delivery.model,
+            "samples": delivery.samples,
+        }
         problem = removal.refused_receipt(client, delivery.receipt, WORK, **facts)
         if problem is not None:
             problems[client] = problem

@@ -4,15 +4,15 @@
 message                       server sends                                 client replies
 ============================  ===========================================  =====================================
 ``query.stackfu_roll``        a number drawn for the occasion              its client number, signed
-``query.stackfu_spread``      the model, privacy                           median distance in its data, with noise
+``query.stackfu_spread``      the model, privacy                           median distance, with noise
 ``query.stackfu_mask``        the request                                  a public key for the secure sum
 ``query.stackfu_embed``       the model, bandwidth, D, seed, privacy       D numbers, its size, the noise's
                                                                            deviation; signed
-``query.stackfu_respond``     price, public sum, its own embedding         the share it would take part with; signed
-``train.stackfu_unlearn``     the model, its share                         the trained model, samples used; signed
+``query.stackfu_respond``     price, public sum, its own embedding         the share it would bring; signed
+``train.stackfu_unlearn``     the model, its share                         trained model, samples; signed
 ``train.stackfu_repeat``      the same once more                           the same
-``evaluate.stackfu_measure``  model before and after, its payment          measures on its own data; the payment,
-                                                                           acknowledged or disputed, signed
+``evaluate.stackfu_measure``  model before and after, its payment          measures; the payment acknowledged or
+                                                                           disputed, signed
 ============================  ===========================================  =====================================
 
 Every question shows the signed head of the ledger among its settings. Ordinary training uses Flower's own ``train`` message with ``arrays`` and ``config``.
@@ -142,7 +142,9 @@ class SpreadQuestion:
 
     def encode(self) -> RecordDict:
         """The model and the settings."""
-        return RecordDict({"arrays": self.model, "config": config(request=self.request, epsilon=self.epsilon)})
+        return RecordDict(
+            {"arrays": self.model, "config": config(request=self.request, epsilon=self.epsilon)}
+        )
 
     @classmethod
     def decode(cls, content: RecordDict) -> SpreadQuestion:
@@ -249,7 +251,7 @@ class EmbeddingQuestion:
         """Read model and settings."""
         settings = settings_in(content)
         private = "epsilon" in settings
-        members = settings["group"] if "group" in settings else []
+        members = settings.get("group", [])
         if not isinstance(members, list):
             raise TypeError("group must be a list")
         pairs = (str(member).partition(":") for member in members)
@@ -284,7 +286,9 @@ class EmbeddingAnswer:
         if self.masked is None:
             content["arrays"] = vectors(mean=self.mean)
         else:
-            content["arrays"] = ArrayRecord({"masked": Array(np.ascontiguousarray(self.masked).view(np.int64))})
+            content["arrays"] = ArrayRecord(
+                {"masked": Array(np.ascontiguousarray(self.masked).view(np.int64))}
+            )
         return signed(content, self.receipt)
 
     @classmethod
@@ -315,7 +319,9 @@ class OfferQuestion:
     offer: Offer
     number: int = 0
     attempt: int = 0
-    least_cost: float | None = None  # where the server knows an interval, of which the offer quotes the upper end
+    least_cost: float | None = (
+        None  # where the server knows an interval, of which the offer quotes the upper end
+    )
 
     def encode(self) -> RecordDict:
         """The numbers of the offer as settings, the public sum and the client's own embedding as vectors."""
@@ -448,7 +454,9 @@ class MeasureQuestion:
         settings = settings_in(content)
         counts = (setting(settings, name, int) for name in ("passed", "agreed", "decimals"))
         before, after = model_in(content, "before"), model_in(content, "after")
-        return cls(before, after, setting(settings, "request", str), setting(settings, "amount", float), *counts)
+        return cls(
+            before, after, setting(settings, "request", str), setting(settings, "amount", float), *counts
+        )
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,12 @@ def receipt_in(content: RecordDict) -> Receipt | None:
 def show_head(content: RecordDict, head: Head | None) -> RecordDict:
     """Show a client how far the ledger is, among the settings: modifiers of Flower want no second record."""
     if head is not None:
-        shown = {"head-seq": head.seq, "head-hash": head.hash, "head-key": head.key, "head-signature": head.signature}
+        shown = {
+            "head-seq": head.seq,
+            "head-hash": head.hash,
+            "head-key": head.key,
+            "head-signature": head.signature,
+        }
         content["config"] = ConfigRecord({**content.config_records.get("config", ConfigRecord()), **shown})
     return content
 

@@ -15,7 +15,8 @@ message                       server sends                                 clien
                                                                            disputed, signed
 ============================  ===========================================  =====================================
 
-Every question shows the signed head of the ledger among its settings. Ordinary training uses Flower's own ``train`` message with ``arrays`` and ``config``.
+Every question shows the signed head of the ledger among its settings. Ordinary training uses Flower's own ``train``
+message with ``arrays`` and ``config``.
 
 Every class is one side of one message: ``encode`` makes Flower's records of it, ``decode`` reads them. What an
 answer claims is read as it is; whether it makes sense is for the phase to judge that asked.

@@ -16,6 +16,7 @@ from .errors import InputError
 from .model import Array, GameModel, ServerLoss
 
 if TYPE_CHECKING:
+    from .calibration import Calibration
     from .judging.diagnostics import Diagnostics
     from .judging.proof import Certificate
     from .results import Equilibria, Equilibrium, Frontier, Solution, Verification
@@ -46,6 +47,10 @@ class StackelbergGame(GameModel):
         Weights of unlearning effectiveness, global stability (server) and performance change (clients).
     loss_constant
         C, loss per squared embedding distance.
+    sampling_constant
+        A, loss per ``1 / n_used``: what using fewer samples costs clients and server alike; 0 is the paper.
+    calibrated
+        Whether C and A were fitted to observed trainings (:meth:`calibrate`); otherwise predictions are said to be guesses.
     server_loss
         An objective of your own instead of the paper's: any weighted sum of squared distances to given embeddings
         (:class:`~stackfu.ServerLoss`; its weights are in units of loss, C does not multiply them).
@@ -76,6 +81,8 @@ class StackelbergGame(GameModel):
         lambda_s: float = 1.0,
         lambda_q: float = 1.0,
         loss_constant: float = 1.0,
+        sampling_constant: float = 0.0,
+        calibrated: bool = False,
         server_loss: ServerLoss | None = None,
     ) -> None:
         super().__init__(
@@ -89,6 +96,8 @@ class StackelbergGame(GameModel):
             lambda_s=lambda_s,
             lambda_q=lambda_q,
             loss_constant=loss_constant,
+            sampling_constant=sampling_constant,
+            calibrated=calibrated,
             server_loss=server_loss,
         )
 
@@ -107,19 +116,12 @@ class StackelbergGame(GameModel):
         progress: bool | None = None,
     ) -> Equilibrium:
         """One Nash equilibrium of the clients, verified; see :mod:`stackfu.followers`."""
-        from .followers import find_equilibrium
+        from .followers import SearchOptions, find_equilibrium
 
-        return find_equilibrium(
-            self,
-            self.check_payments(payments),
-            start=None if start is None else self.check_participation(start),
-            method=method,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            seed=seed,
-            callback=callback,
-            progress=progress,
-        )
+        checked = self.check_payments(payments)
+        origin = None if start is None else self.check_participation(start)
+        options = SearchOptions(origin, method, tolerance, max_iterations, seed, callback, progress)
+        return find_equilibrium(self, checked, options)
 
     def equilibria(self, payments: npt.ArrayLike | None = None) -> Equilibria:
         """Every Nash equilibrium of the clients, ordered by total participation; see :mod:`stackfu.followers.path`."""
@@ -249,6 +251,31 @@ class StackelbergGame(GameModel):
         given = {name: value for name, value in options.items() if value is not None}
         return trace_frontier(self, budgets, method, given)
 
+    # ---------------------------------------------------------------- calibration
+
+    def calibrate(
+        self, participation: npt.ArrayLike, changes: npt.ArrayLike, *, level: float = 0.95
+    ) -> Calibration:
+        """C and A from pilot trainings: profiles, and the observed change of every remaining client's loss; one row per pilot.
+
+        :meth:`recalibrated` gives the game with these constants.
+        """
+        from .calibration import calibrate
+
+        return calibrate(self, participation, changes, level=level)
+
+    def recalibrated(self, constants: Calibration) -> StackelbergGame:
+        """This game with the constants that pilots gave; refused if they do not tell C from zero."""
+        if not constants.identified:
+            raise InputError(
+                "constants", "the pilots do not tell C from zero; run more of them", value=str(constants)
+            )
+        return self.replace(
+            loss_constant=constants.loss_constant,
+            sampling_constant=constants.sampling_constant,
+            calibrated=True,
+        )
+
     # ---------------------------------------------------------------- judges and files
 
     def verify(self, result: Equilibrium | Solution, tolerance: float = 1e-9) -> Verification:
@@ -271,6 +298,45 @@ class StackelbergGame(GameModel):
         from .judging.diagnostics import diagnose
 
         return diagnose(result)
+
+    def clients_frame(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Any:
+        """A DataFrame with one row per remaining client: what it owns, is paid, does and gets (needs pandas)."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("pandas", "is not installed; pip install pandas") from None
+        paid, x = self.check_payments(payments), self.check_participation(participation)
+        columns = {
+            "samples": self.sizes,
+            "cost": self.costs,
+            "payment": paid,
+            "participation": x,
+            "receives": paid * x,
+            "utility": self.client_utilities(paid, x),
+        }
+        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="client"))
+
+    def plot(self, result: Equilibrium | Solution | Frontier, ax: Any = None) -> Any:
+        """Draw a result of this game; see :mod:`stackfu.plot`."""
+        from . import plot
+        from .results import Frontier
+
+        return plot.frontier(result, ax) if isinstance(result, Frontier) else plot.participation(result, ax)
+
+    def _repr_html_(self) -> str:
+        from .results.pages import MOST_ROWS, card, table
+
+        shown = min(self.count, MOST_ROWS)
+        rows = [
+            [self.who(k), float(self.sizes[k]), f"{self.alpha[k]:.1%}", float(self.costs[k])]
+            for k in range(shown)
+        ]
+        gone = ", ".join(map(self.called, self.removed[:8])) or "nobody"
+        note = f"forgotten: {gone}; full participation costs {self.full_participation_price:.6g}"
+        head = ["client", "samples", "share", "cost"]
+        return card(
+            f"Game of {self.count} remaining clients", table(head, rows, self.count - shown), note=note
+        )
 
     def save(self, path: Any, result: Equilibrium | Solution | None = None) -> None:
         """Write the game (or a result of it) to a ``.json`` or ``.npz`` file, without loss; read it with :func:`stackfu.load`."""

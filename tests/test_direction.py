@@ -11,9 +11,10 @@ ROOT = Path(stackfu.__file__).parent
 
 #: From the ground up. A module may import from its own room and from those before it.
 ROOMS = (
-    ("errors", "atomic"),
+    ("errors", "atomic", "jit"),
     ("embedding",),
     ("model",),
+    ("calibration",),
     ("results",),
     ("judging",),
     ("followers",),
@@ -33,7 +34,7 @@ FORMER = {
 }
 DOOR = "stackfu"
 #: The one module that faces upward: a thin facade whose methods call files above it.
-FACADE, UPWARD = "stackfu.game", {"stackfu.io"}
+FACADE, UPWARD = "stackfu.game", {"stackfu.io", "stackfu.plot"}
 
 
 def module_name(path):

@@ -24,6 +24,7 @@ import json
 import secrets
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     own, rest = parser.parse_known_args(arguments)
     check_doors(rest)
     plugin = OperatorAuthnPlugin(own.operators)
-    from flwr.superlink.cli import flower_superlink as superlink
-
+    superlink: Any = import_module("flwr.superlink.cli.flower_superlink")  # the package hides it behind a function
     if not hasattr(superlink, "load_control_authn_plugin"):
         raise InputError("flwr", "this version has no place for an authentication plug-in where 1.41 has it")
     superlink.load_control_authn_plugin = lambda: plugin

@@ -59,14 +59,19 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
         (f"{LAB}.data", [f"{LAB}.data", f"{LAB}.runtime", f"{PACKAGE}.storage"]),
         (f"{LAB}.report", [f"{LAB}.report", f"{LAB}.cells", f"{LAB}.mechanisms", f"{PACKAGE}.storage"]),
         (f"{FLOWER}.events", []),
-        (f"{FLOWER}.ledger", [f"{FLOWER}.events"]),
-        (f"{FLOWER}.wire", [f"{FLOWER}.wire", f"{FLOWER}.offer"]),
+        (f"{FLOWER}.keys", [f"{PACKAGE}.storage"]),
+        (f"{FLOWER}.ledger", [f"{FLOWER}.events", f"{FLOWER}.chain", f"{FLOWER}.keys"]),
+        (
+            f"{FLOWER}.wire",
+            [f"{FLOWER}.wire", *(f"{FLOWER}.{name}" for name in ("offer", "chain", "receipts"))],
+        ),
         (f"{FLOWER}.audit", [f"{FLOWER}.events", f"{FLOWER}.ledger", f"{PACKAGE}.storage"]),
         (
             f"{FLOWER}.client",
             [
                 f"{FLOWER}.wire",
-                *(f"{FLOWER}.{name}" for name in ("offer", "privacy", "model_store")),
+                *(f"{FLOWER}.{name}" for name in ("offer", "privacy", "model_store", "books", "chain")),
+                *(f"{FLOWER}.{name}" for name in ("policy", "receipts", "secure_sum")),
             ],
         ),
     ],

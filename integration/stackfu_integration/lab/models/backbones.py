@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from stackfu.errors import InputError
 from stackfu_integration.lab.data.datasets import Inputs, content_hash
 
-__all__ = ["Backbone", "Identity", "Trainable", "digest_of", "trainable_blocks"]
+__all__ = ["Backbone", "HiddenLayer", "Identity", "Trainable", "digest_of", "trainable_blocks"]
 
 Trainable = int | Literal["head", "all"]
 
@@ -83,6 +83,26 @@ class Identity(Backbone):
     def tail(self) -> nn.Module:
         """Nothing to train below the head."""
         return nn.Identity()
+
+
+class HiddenLayer(Identity):
+    """Flattened inputs and one layer of rectified units, which the clients train.
+
+    Its public weights are one fixed random draw: nobody's data went into them.
+
+    >>> HiddenLayer(4, 16).tail()[0].weight.shape
+    torch.Size([16, 4])
+    """
+
+    def __init__(self, inputs: int, units: int) -> None:
+        super().__init__(units)
+        self.name, self._inputs = f"hidden-{units}", inputs
+
+    def tail(self) -> nn.Module:
+        """The layer, from its public weights."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return nn.Sequential(nn.Linear(self._inputs, self.feature_dim), nn.ReLU())
 
 
 def digest_of(module: nn.Module) -> str:

@@ -9,10 +9,11 @@ import numpy as np
 
 from stackfu.errors import InputError
 from stackfu_integration.lab.data.datasets import Dataset
-from stackfu_integration.lab.models.backbones import Backbone, Identity, Trainable
+from stackfu_integration.lab.models.backbones import Backbone, HiddenLayer, Identity, Trainable
 
 __all__ = ["BACKBONES", "load_backbone"]
 
+HIDDEN_UNITS = 256
 RESNET20_FILE = Path("cifar100") / "resnet20-12fca82f.th"
 
 
@@ -20,6 +21,14 @@ def _identity(dataset: Dataset, train: Trainable, data_root: Path, length: int) 
     if train != "head":
         raise InputError("train", "there is nothing but a head to train without a backbone", value=train)
     return Identity(int(np.prod(dataset.train.x.shape[1:])))
+
+
+def _hidden(dataset: Dataset, train: Trainable, data_root: Path, length: int) -> Backbone:
+    if train not in (1, "all"):
+        raise InputError(
+            "train", "the hidden layer has no weights of its own to keep; use identity", value=train
+        )
+    return HiddenLayer(int(np.prod(dataset.train.x.shape[1:])), HIDDEN_UNITS)
 
 
 def _text(dataset: Dataset, train: Trainable, data_root: Path, length: int) -> Backbone:
@@ -43,6 +52,7 @@ def _resnet18(dataset: Dataset, train: Trainable, data_root: Path, length: int) 
 
 BACKBONES: dict[str, Callable[[Dataset, Trainable, Path, int], Backbone]] = {
     "identity": _identity,
+    "hidden": _hidden,
     "minilm": _text,
     "resnet20": _resnet20,
     "resnet18": _resnet18,
@@ -53,7 +63,11 @@ def load_backbone(
     name: str, dataset: Dataset, train: Trainable = "head", data_root: Path | None = None, length: int = 64
 ) -> Backbone:
     """Return the backbone ``name`` for ``dataset``; other names are text models, local or on the hub."""
-    suits = {"text": {"minilm"}, "image": {"identity", "resnet20", "resnet18"}, "vector": {"identity"}}
+    suits = {
+        "text": {"minilm"},
+        "image": {"identity", "hidden", "resnet20", "resnet18", "efficientnet"},
+        "vector": {"identity", "hidden"},
+    }
     if name in BACKBONES:
         if name not in suits[dataset.modality]:
             raise InputError("backbone", f"does not take {dataset.modality} inputs", value=name)

@@ -14,22 +14,28 @@ from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.lab.mechanisms import FULL
 
 __all__ = [
+    "AGAIN",
+    "COLD",
+    "CONVEX",
     "FEDERASER",
     "HEAD",
     "MODE",
     "ORIGINAL",
+    "PRIVATE",
     "QUICKDROP",
     "RETRAIN",
     "SCRATCH",
+    "SHARDS",
     "Approach",
     "CellKey",
     "PlanKey",
 ]
 
-Approach = Literal["head", "scratch"]
+Approach = Literal["head", "scratch", "convex"]
 HEAD: Approach = "head"  # fine-tune the trained model's head with the participation of a mechanism
 SCRATCH: Approach = "scratch"  # retrain from the first weights with it
-_APPROACHES: tuple[str, ...] = (HEAD, SCRATCH)
+CONVEX: Approach = "convex"  # train a regularised head to its optimum with it, from the trained one
+_APPROACHES: tuple[str, ...] = (HEAD, SCRATCH, CONVEX)
 _BACKDOOR = "backdoor"
 
 
@@ -132,3 +138,7 @@ ORIGINAL = CellKey("original")  # the trained model, before anybody is removed
 RETRAIN, FEDERASER, MODE, QUICKDROP = (
     CellKey(name) for name in ("retrain", "federaser", "mode", "quickdrop")
 )
+AGAIN = CellKey("again")  # retrained with another seed: how far apart two models are that never saw the data
+COLD = CellKey("cold")  # the convex head from zero, everybody with everything
+PRIVATE = CellKey("private")  # the convex head with the noise of certified removal
+SHARDS = CellKey("shards")  # the mean of heads trained on shards of clients, the affected ones again

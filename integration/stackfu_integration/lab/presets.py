@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stackfu.errors import InputError
+from stackfu_integration.lab.federation.convex import Curvature
 from stackfu_integration.lab.federation.local import LocalTraining
 from stackfu_integration.lab.models.backbones import Trainable
 
@@ -28,6 +29,10 @@ class Preset:
     min_test: int = 10
     distil_interval: int = 5  # rounds between gradient matches of QuickDrop's synthetic sets
     distil_batch: int = 256
+    curvature: Curvature = "kronecker"  # of convex heads; summed Hessians suit small heads
+    l2: float | None = None  # of convex heads; None lets validation choose
+    references: int = 8  # reference federations of the membership attack
+    relearning: int = 10  # rounds within which the removed data may be learnt again
     retraining: bool = True  # also retrain from scratch with the participation of every mechanism
     backdoor: bool = True  # also train a federation whose removed clients plant a backdoor
 
@@ -37,7 +42,7 @@ _SGD = LocalTraining(epochs=2, batch=32, learning_rate=0.5)
 PRESETS: dict[str, Preset] = {
     p.name: p
     for p in (
-        Preset("digits", "digits", "identity", 20, _SGD, min_train=12, min_test=5),
+        Preset("digits", "digits", "identity", 20, _SGD, min_train=12, min_test=5, curvature="hessian"),
         Preset(
             "fashion-mnist",
             "fashion-mnist",
@@ -54,6 +59,15 @@ PRESETS: dict[str, Preset] = {
             "resnet20",
             30,
             LocalTraining(epochs=2, batch=64, learning_rate=0.3),
+            distil_interval=10,
+        ),
+        Preset(
+            "cifar100-imagenet",
+            "cifar100",
+            "efficientnet",
+            30,
+            LocalTraining(epochs=2, batch=64, learning_rate=0.1),
+            train_size=10_000,
             distil_interval=10,
         ),
         Preset(

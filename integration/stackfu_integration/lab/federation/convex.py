@@ -92,13 +92,10 @@ def softmax_hessian(data: LabelledTensors, head: Tensor) -> Tensor:
     for x in data.x.split(_CHUNK):
         features = torch.cat([x.to(head.dtype), torch.ones(len(x), 1, dtype=head.dtype)], 1)
         chances = (features @ head.t()).softmax(1)
+        spread = (chances[:, :, None] * features[:, None, :]).reshape(len(x), -1)  # p_k z, class by class
+        hessian -= (spread.t() @ spread).view_as(hessian)
         for k in range(classes):
-            for other in range(k, classes):
-                weight = chances[:, k] * (float(k == other) - chances[:, other])
-                block = features.t() @ (features * weight[:, None])
-                hessian[k, :, other] += block
-                if other != k:
-                    hessian[other, :, k] += block
+            hessian[k, :, k] += features.t() @ (features * chances[:, k, None])
     return hessian.view(classes * width, classes * width)
 
 
@@ -283,7 +280,8 @@ def minimise_softmax(
 
     ``start`` of ``None`` is the zero head, which has seen nobody; any other start gives the same optimum and may
     save passes. ``curvature`` is what the server knows of the second derivative: the Kronecker model, or the clients'
-    summed Hessians, which take fewer passes and suit small heads only. The certificate is evaluated at the single-precision head that is returned.
+    summed Hessians, which take fewer passes and suit small heads only. The certificate is evaluated at the
+    single-precision head that is returned.
 
     >>> x, y = torch.tensor([[0.0], [1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1, 1])
     >>> found = minimise_softmax({0: LabelledTensors(x, y)}, 2, l2=0.1)

@@ -50,12 +50,19 @@ def _resnet18(dataset: Dataset, train: Trainable, data_root: Path, length: int) 
     return resnet18(weights if weights.is_file() else None, train)
 
 
+def _efficientnet(dataset: Dataset, train: Trainable, data_root: Path, length: int) -> Backbone:
+    from stackfu_integration.lab.models.image import efficientnet
+
+    return efficientnet(train)
+
+
 BACKBONES: dict[str, Callable[[Dataset, Trainable, Path, int], Backbone]] = {
     "identity": _identity,
     "hidden": _hidden,
     "minilm": _text,
     "resnet20": _resnet20,
     "resnet18": _resnet18,
+    "efficientnet": _efficientnet,
 }
 
 

@@ -11,6 +11,7 @@ from stackfu_integration.lab.unlearning.participation import (
 )
 from stackfu_integration.lab.unlearning.quickdrop import DistilledSets, QuickDrop
 from stackfu_integration.lab.unlearning.retrain import Retrain
+from stackfu_integration.lab.unlearning.shards import Shards
 
 __all__ = [
     "ConvexHead",
@@ -23,6 +24,7 @@ __all__ = [
     "ParticipationRetraining",
     "QuickDrop",
     "Retrain",
+    "Shards",
     "UnlearningMethod",
     "Validation",
     "choose_l2",

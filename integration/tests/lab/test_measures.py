@@ -15,6 +15,7 @@ from stackfu_integration.lab.federation import (
     LocalTraining,
     train_federation,
 )
+from stackfu_integration.lab.intervals import rate_interval
 from stackfu_integration.lab.measures import (
     LikelihoodRatioAttack,
     backdoor_success,
@@ -26,7 +27,7 @@ from stackfu_integration.lab.measures import (
     side_effects,
 )
 from stackfu_integration.lab.measures.forgetting import separation
-from stackfu_integration.lab.measures.membership import log_odds, rate_interval
+from stackfu_integration.lab.measures.membership import log_odds
 from stackfu_integration.lab.measures.performance import logits_on
 from stackfu_integration.lab.models import Classifier, Identity
 from stackfu_integration.lab.unlearning import Retrain

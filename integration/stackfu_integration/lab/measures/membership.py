@@ -28,9 +28,10 @@ from stackfu.errors import InputError
 from stackfu_integration.lab.federation.clients import Client, LabelledTensors, LabFederation
 from stackfu_integration.lab.federation.local import client_seed
 from stackfu_integration.lab.federation.trained import Trained, train_federation
+from stackfu_integration.lab.intervals import rate_interval
 from stackfu_integration.lab.measures.performance import logits_on
 
-__all__ = ["FALSE_POSITIVES", "Detection", "LikelihoodRatioAttack", "detection", "log_odds", "rate_interval"]
+__all__ = ["FALSE_POSITIVES", "Detection", "LikelihoodRatioAttack", "detection", "log_odds"]
 
 FALSE_POSITIVES = 0.01
 _HALVES = 51  # seed stream
@@ -46,21 +47,6 @@ def log_odds(scores: Tensor, labels: Tensor) -> Tensor:
     own = exact.gather(1, labels[:, None]).flatten()
     others = exact.scatter(1, labels[:, None], -math.inf)
     return own - others.logsumexp(1)
-
-
-def rate_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a rate.
-
-    >>> low, high = rate_interval(0, 100)
-    >>> low, round(high, 4)
-    (0.0, 0.0362)
-    """
-    from scipy.stats import beta
-
-    tail = (1.0 - level) / 2.0
-    low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, trials - hits + 1))
-    high = 1.0 if hits == trials else float(beta.ppf(1.0 - tail, hits + 1, trials - hits))
-    return low, high
 
 
 @dataclass(frozen=True)

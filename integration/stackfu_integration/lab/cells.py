@@ -26,6 +26,7 @@ __all__ = [
     "RETRAIN",
     "SCRATCH",
     "SHARDS",
+    "WARM",
     "Approach",
     "CellKey",
     "PlanKey",
@@ -34,7 +35,7 @@ __all__ = [
 Approach = Literal["head", "scratch", "convex"]
 HEAD: Approach = "head"  # fine-tune the trained model's head with the participation of a mechanism
 SCRATCH: Approach = "scratch"  # retrain from the first weights with it
-CONVEX: Approach = "convex"  # train a regularised head to its optimum with it, from the trained one
+CONVEX: Approach = "convex"  # train a regularised head with it from zero, by a few steps of second order
 _APPROACHES: tuple[str, ...] = (HEAD, SCRATCH, CONVEX)
 _BACKDOOR = "backdoor"
 
@@ -139,6 +140,7 @@ RETRAIN, FEDERASER, MODE, QUICKDROP = (
     CellKey(name) for name in ("retrain", "federaser", "mode", "quickdrop")
 )
 AGAIN = CellKey("again")  # retrained with another seed: how far apart two models are that never saw the data
-COLD = CellKey("cold")  # the convex head from zero, everybody with everything
+COLD = CellKey("cold")  # the convex head from zero to its optimum, everybody with everything
+WARM = CellKey("warm")  # the same from the trained head, with a certificate
 PRIVATE = CellKey("private")  # the convex head with the noise of certified removal
 SHARDS = CellKey("shards")  # the mean of heads trained on shards of clients, the affected ones again

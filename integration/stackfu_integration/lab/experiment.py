@@ -35,6 +35,7 @@ from stackfu_integration.lab.cells import (
     RETRAIN,
     SCRATCH,
     SHARDS,
+    WARM,
     Approach,
     CellKey,
     PlanKey,
@@ -428,6 +429,7 @@ class _Run:
             self.experiment.dataset.classes,
             self.seed,
             curvature=self.preset.curvature,
+            passes=self.preset.passes,
             effort=effort,
         )
         found = {
@@ -440,7 +442,8 @@ class _Run:
         return found
 
     def _convex(self, **changes: Any) -> ConvexHead:
-        return ConvexHead(l2=self.validation["l2"], curvature=self.preset.curvature, **changes)
+        p = self.preset
+        return ConvexHead(l2=self.validation["l2"], curvature=p.curvature, score_gap=p.score_gap, **changes)
 
     @cached_property
     def game(self) -> StackelbergGame:
@@ -526,8 +529,9 @@ class _Run:
         for method in (FedEraser(), MoDe(), QuickDrop()):
             yield CellKey(method.name), method
         yield AGAIN, Retrain()
-        yield COLD, self._convex(warm=False)
-        yield PRIVATE, self._convex(privacy=_PRIVACY)
+        yield COLD, self._convex()
+        yield WARM, self._convex(warm=True)
+        yield PRIVATE, self._convex(warm=True, privacy=_PRIVACY)
         if self.preset.train == "head":
             yield SHARDS, Shards()
 
@@ -540,7 +544,7 @@ class _Run:
         made: dict[Approach, Callable[..., ParticipationMethod]] = {
             HEAD: HeadFineTuning,
             SCRATCH: ParticipationRetraining,
-            CONVEX: self._convex,
+            CONVEX: partial(self._convex, passes=self.preset.passes),
         }
         return made[cast("Approach", key.method)](shares=shares)
 

@@ -31,10 +31,16 @@ class Preset:
     distil_batch: int = 256
     curvature: Curvature = "kronecker"  # of convex heads; summed Hessians suit small heads
     l2: float | None = None  # of convex heads; None lets validation choose
+    score_gap: float = 0.1  # how close to the optimum certified heads come
     references: int = 8  # reference federations of the membership attack
     relearning: int = 10  # rounds within which the removed data may be learnt again
     retraining: bool = True  # also retrain from scratch with the participation of every mechanism
     backdoor: bool = True  # also train a federation whose removed clients plant a backdoor
+
+    @property
+    def passes(self) -> int:
+        """Passes over the data that convex heads may take: a quarter of those of training."""
+        return max(2, int(self.rounds * self.training.epochs / 4))
 
 
 _SGD = LocalTraining(epochs=2, batch=32, learning_rate=0.5)
@@ -60,6 +66,7 @@ PRESETS: dict[str, Preset] = {
             30,
             LocalTraining(epochs=2, batch=64, learning_rate=0.3),
             distil_interval=10,
+            score_gap=1.0,
         ),
         Preset(
             "cifar100-imagenet",
@@ -69,6 +76,7 @@ PRESETS: dict[str, Preset] = {
             LocalTraining(epochs=2, batch=64, learning_rate=0.1),
             train_size=10_000,
             distil_interval=10,
+            score_gap=1.0,
         ),
         Preset(
             "ag-news-finetune",

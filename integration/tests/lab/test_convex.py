@@ -186,7 +186,7 @@ def without(federation: LabFederation) -> LabFederation:
 def test_a_cold_start_never_meets_the_removed_data(federation, trained):
     other = train_federation(without(federation), SETTINGS, 2, seed=0)
     assert not torch.equal(other.final, trained.final)
-    cold = ConvexHead(warm=False)
+    cold = ConvexHead(passes=4)
     assert cold.guarantee == Retrain().guarantee == ParticipationRetraining().guarantee == "exact"
     a, b = (cold.unlearn(t, REMOVED, seed=1).weights for t in (trained, other))
     assert torch.equal(a, b)
@@ -194,7 +194,7 @@ def test_a_cold_start_never_meets_the_removed_data(federation, trained):
 
 @pytest.mark.parametrize("curvature", ["kronecker", "hessian"])
 def test_a_warm_start_ends_within_its_certificate(federation, trained, curvature):
-    method = ConvexHead(l2=1e-2, score_gap=1e-2, curvature=curvature)
+    method = ConvexHead(l2=1e-2, score_gap=1e-2, warm=True, curvature=curvature)
     warm = method.unlearn(trained, REMOVED, seed=1)
     exact = replace(method, warm=False, score_gap=1e-4).unlearn(trained, REMOVED, seed=1)
     assert method.guarantee == "certified"
@@ -227,21 +227,24 @@ def deep(federation):
 def test_layers_that_saw_the_data_are_reset(deep):
     tail = slice(0, 16 * 7)
     assert not torch.equal(deep.final[tail], deep.initial[tail])
-    outcome = ConvexHead(l2=1e-2).unlearn(deep, REMOVED, seed=1)
+    outcome = ConvexHead(l2=1e-2, warm=True).unlearn(deep, REMOVED, seed=1)
     assert torch.equal(outcome.weights[tail], deep.initial[tail])
     other = train_federation(without(deep.federation), SETTINGS, 1, seed=0)
-    rounds = ConvexHead(l2=1e-2, warm=False, rounds=2)
+    rounds = ConvexHead(l2=1e-2, rounds=2)
     a, b = (rounds.unlearn(replace(t, rounds=4), REMOVED, seed=1) for t in (deep, other))
     assert torch.equal(a.weights, b.weights)
     assert not torch.equal(a.weights[tail], deep.initial[tail])
     assert a.certificate is None
-    with pytest.raises(InputError, match="rounds"):
-        ConvexHead(rounds=2)
+    for changes in ({"rounds": 2}, {"passes": 5}):
+        with pytest.raises(InputError, match="rounds"):
+            ConvexHead(warm=True, **changes)
+    with pytest.raises(InputError, match="passes"):
+        ConvexHead(passes=1)
 
 
 def test_certified_removal_adds_the_noise_that_its_theorem_asks_for(federation, trained):
     """sigma = tolerance sqrt(2 ln(1.5/delta)) / epsilon on the gradient; the residual stays below the tolerance."""
-    private = ConvexHead(l2=1e-2, score_gap=0.5, privacy=(1.0, 1e-5))
+    private = ConvexHead(l2=1e-2, score_gap=0.5, warm=True, privacy=(1.0, 1e-5))
     plain = replace(private, privacy=None, score_gap=1e-4).unlearn(trained, REMOVED, seed=1)
     cohort = federation.cohort(federation.remaining(REMOVED))
     tolerance = private.score_gap * private.l2 / largest_feature(cohort)
@@ -261,11 +264,31 @@ def test_certified_removal_adds_the_noise_that_its_theorem_asks_for(federation, 
             ConvexHead(privacy=privacy)
 
 
-def test_validation_takes_the_smallest_held_out_loss(federation):
+@pytest.mark.parametrize("passes", [2, 3, 5, 8])
+def test_limited_passes_are_kept_to(passes):
+    cohort = {0: samples(1), 1: samples(2)}
+    effort = Effort()
+    found = minimise_softmax(
+        cohort, 4, l2=1e-4, tolerance=1e-9, passes=passes, start=torch.full((4, 4), 30.0), effort=effort
+    )
+    assert found.passes == passes == effort.rounds
+    assert certify(cohort, found.head, l2=1e-4) == found.certificate
+    start = objective(torch.full((4, 4), 30.0).double(), pooled(cohort), 1e-4)
+    assert found.objective == pytest.approx(
+        objective(found.head.double(), pooled(cohort), 1e-4).item(), rel=1e-5
+    )
+    assert found.objective <= start.item()
+
+
+def test_validation_takes_the_largest_weight_within_a_standard_error(federation):
     cohort = federation.cohort(federation.remaining(REMOVED))
     chosen = choose_l2(cohort, 4, seed=0)
-    assert chosen.l2 == chosen.grid[int(np.argmin(chosen.losses))]
+    assert chosen.l2 >= chosen.grid[int(np.argmin(chosen.losses))]
+    assert chosen.losses[chosen.grid.index(chosen.l2)] < 1.5 * min(chosen.losses)
     assert 0 <= chosen.price <= 1
+    # ten times longer features and a hundred times stronger penalties are the same problem
+    longer = {i: LabelledTensors(10 * d.x, d.y) for i, d in cohort.items()}
+    assert choose_l2(longer, 4, seed=0).l2 == pytest.approx(100 * chosen.l2, rel=0.5)
     # labels that say nothing about the features call for a strong penalty
     noise = {
         i: LabelledTensors(d.x, d.y[torch.randperm(len(d), generator=torch.Generator().manual_seed(i))])

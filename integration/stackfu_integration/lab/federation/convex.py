@@ -273,6 +273,7 @@ def minimise_softmax(
     linear: Tensor | None = None,
     curvature: Curvature = "kronecker",
     memory: int = 12,
+    passes: int | None = None,
     max_passes: int = 500,
     effort: Effort | None = None,
 ) -> Optimum:
@@ -281,7 +282,8 @@ def minimise_softmax(
     ``start`` of ``None`` is the zero head, which has seen nobody; any other start gives the same optimum and may
     save passes. ``curvature`` is what the server knows of the second derivative: the Kronecker model, or the clients'
     summed Hessians, which take fewer passes and suit small heads only. The certificate is evaluated at the
-    single-precision head that is returned.
+    single-precision head that is returned. ``passes`` stops earlier, wherever the head is then; its certificate says
+    how far that is from the optimum.
 
     >>> x, y = torch.tensor([[0.0], [1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1, 1])
     >>> found = minimise_softmax({0: LabelledTensors(x, y)}, 2, l2=0.1)
@@ -302,7 +304,7 @@ def minimise_softmax(
     pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=memory)
     objective, gradient, covariance = rounds(head)
     # the head is returned in single precision, which moves it by up to 2^-24 of every weight: leave room for that
-    while float(gradient.norm()) > 0.9 * tolerance:
+    while float(gradient.norm()) > 0.9 * tolerance and (passes is None or rounds.passes < passes):
         if rounds.passes >= max_passes:
             raise ConvergenceError(
                 f"the gradient's norm is {float(gradient.norm()):.1e} after {rounds.passes} passes, "
@@ -321,18 +323,26 @@ def minimise_softmax(
             enough = value <= objective + 1e-4 * step * slope
             if enough or float(new_gradient.norm()) < float(gradient.norm()) <= 1e3 * tolerance:
                 break
+            if passes is not None and rounds.passes >= passes:
+                moved, value, new_gradient = (
+                    head,
+                    objective,
+                    gradient,
+                )  # no pass is left to look for a shorter step
+                break
             step *= max(0.1, min(0.5, -0.5 * step * slope / max(value - objective - step * slope, _UNIT)))
             if step < 1e-10 or rounds.passes >= max_passes:
                 raise ConvergenceError(
                     f"no step lowers the objective; the gradient's norm is {float(gradient.norm()):.1e}, "
                     f"the tolerance {tolerance:.1e} is below what double precision resolves"
                 )
-        pairs.append((moved - head, new_gradient - gradient))
+        if moved is not head:
+            pairs.append((moved - head, new_gradient - gradient))
         shrunk = float(new_gradient.norm() / gradient.norm())
         head, objective, gradient = moved, value, new_gradient
     stored = head.float()
     certificate = certify(cohort, stored, l2=l2, linear=linear)
-    if certificate.gradient_norm > tolerance:
+    if passes is None and certificate.gradient_norm > tolerance:
         raise ConvergenceError(
             f"single precision moves the gradient's norm to {certificate.gradient_norm:.1e}, "
             f"above the tolerance {tolerance:.1e}"

@@ -5,8 +5,9 @@ features there is nothing to reset. On the features of the public layers the hea
 
     F(W) = mean cross-entropy of the participants' samples + l2/2 ||W||^2,
 
-whose optimum ``W*`` is a function of their data alone. Started from zero, the outcome never met the removed data.
-Started from the trained head it may save passes, and then a certificate says how far from ``W*`` it can be
+whose optimum ``W*`` is a function of their data alone. Started from zero, the outcome never met the removed data, wherever
+it stops: steps of second order make that cheap enough to need no shortcut. Started from the trained head it must be
+followed until nothing is left of the start, and a certificate says how far from ``W*`` it can be
 (:class:`~stackfu_integration.lab.federation.convex.Certificate`).
 
 With ``privacy = (epsilon, delta)`` the objective gets a random linear term, ``B ~ N(0, sigma^2)`` with
@@ -39,8 +40,8 @@ from stackfu_integration.lab.unlearning.participation import ParticipationMethod
 
 __all__ = ["GRID", "ConvexHead", "Validation", "choose_l2", "largest_feature"]
 
-#: Weights of the penalty that validation chooses from, a factor of ten apart.
-GRID = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+#: Weights of the penalty that validation chooses from, in units of the mean squared norm of the features.
+GRID = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 _NOISE, _HELD_OUT, _ROUNDS = 41, 42, 43  # seed streams
 
 
@@ -63,10 +64,10 @@ class ConvexHead(ParticipationMethod):
 
     ``score_gap`` is how far any class score may be from the optimum's, on inputs with features as long as the
     cohort's longest; it fixes the tolerance of the gradient, ``score_gap l2 / max ||z||``. ``warm`` starts from
-    the trained head. ``rounds`` of FedAvg with the federation's own settings may follow, for all layers: they end
-    the certificate, so that they need a start that has not met the removed data.
+    the trained head. ``passes`` over the data may be limited, and ``rounds`` of FedAvg with the federation's own
+    settings may follow, for all layers: both need a start that has not met the removed data.
 
-    >>> ConvexHead(warm=False).guarantee, ConvexHead().guarantee
+    >>> ConvexHead().guarantee, ConvexHead(warm=True).guarantee
     ('exact', 'certified')
     """
 
@@ -74,16 +75,22 @@ class ConvexHead(ParticipationMethod):
 
     l2: float = 1e-3
     score_gap: float = 0.1
-    warm: bool = True
+    warm: bool = False
     curvature: Curvature = "kronecker"
+    passes: int | None = None
     rounds: int = 0
     privacy: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.score_gap <= 0 or self.l2 <= 0:
             raise InputError("score_gap", "and l2 must be positive", value=(self.score_gap, self.l2))
-        if self.rounds and (self.warm or self.privacy):
-            raise InputError("rounds", "need a cold start and no noise: a certificate would not survive them")
+        if (self.rounds or self.passes is not None) and self.guarantee != "exact":
+            raise InputError(
+                "rounds",
+                "and limited passes need a cold start and no noise: no certificate would survive them",
+            )
+        if self.passes is not None and self.passes < 2:
+            raise InputError("passes", "must be at least 2: one step needs two", value=self.passes)
         if self.privacy is not None:
             epsilon, delta = self.privacy
             if not (epsilon > 0 and 0 < delta < 1):
@@ -109,6 +116,7 @@ class ConvexHead(ParticipationMethod):
             start=_joined(trained.final, model) if self.warm else None,
             linear=self._noise(tolerance, model, seed),
             curvature=self.curvature,
+            passes=self.passes,
             effort=effort,
         )
         head = torch.cat([found.head[:, :-1].reshape(-1), found.head[:, -1]])
@@ -141,7 +149,7 @@ class ConvexHead(ParticipationMethod):
 
 @dataclass(frozen=True)
 class Validation:
-    """Losses and accuracies on held-out samples along the grid, and the weight with the smallest loss."""
+    """Losses and accuracies on held-out samples along the grid, and the weight that was chosen."""
 
     l2: float
     grid: tuple[float, ...]
@@ -162,11 +170,15 @@ def choose_l2(
     grid: Sequence[float] = GRID,
     held_out: float = 0.2,
     curvature: Curvature = "kronecker",
+    passes: int | None = None,
     effort: Effort | None = None,
 ) -> Validation:
-    """Hold out a share of every client's samples, fit along the grid, and take the smallest held-out loss.
+    """Hold out a share of every client's samples and fit along the grid.
 
-    Every head starts from the one before it. A client with a single sample keeps it for training.
+    The grid is in units of the mean squared norm of the features, so that it means the same for every backbone.
+    Chosen is the largest weight whose held-out loss is within one standard error of the smallest: a stronger
+    penalty needs fewer passes and has a tighter certificate. Every head starts from the one before it, with at
+    most ``passes`` passes each. A client with a single sample keeps it for training.
     """
     if not grid or min(grid) <= 0:
         raise InputError("grid", "must hold positive weights", value=tuple(grid))
@@ -183,8 +195,10 @@ def choose_l2(
     if not len(y):
         raise InputError("held_out", "leaves nothing to validate on", value=held_out)
     reach = largest_feature(train)
-    start, losses, accuracies = None, [], []
-    ordered = tuple(sorted(grid, reverse=True))
+    count = sum(len(data) for data in train.values())
+    scale = sum(float((1.0 + data.x.double().square().sum(1)).sum()) for data in train.values()) / count
+    start, losses, accuracies, errors = None, [], [], []
+    ordered = tuple(sorted((float(f"{scale * value:.1g}") for value in grid), reverse=True))
     for l2 in ordered:
         # a score within 1 of the optimum's is near enough to compare losses a factor of ten in l2 apart
         found = minimise_softmax(
@@ -194,10 +208,15 @@ def choose_l2(
             tolerance=l2 / reach,
             start=start,
             curvature=curvature,
+            passes=passes,
             effort=effort,
         )
         start = found.head
         scores = torch.addmm(start[:, -1].double(), x, start[:, :-1].double().t())
-        losses.append(float(torch.nn.functional.cross_entropy(scores, y)))
+        each = torch.nn.functional.cross_entropy(scores, y, reduction="none")
+        losses.append(float(each.mean()))
+        errors.append(float(each.std()) / math.sqrt(len(y)) if len(y) > 1 else 0.0)
         accuracies.append(float((scores.argmax(1) == y).double().mean()))
-    return Validation(ordered[int(np.argmin(losses))], ordered, tuple(losses), tuple(accuracies))
+    best = int(np.argmin(losses))
+    chosen = next(l2 for l2, loss in zip(ordered, losses, strict=True) if loss <= losses[best] + errors[best])
+    return Validation(chosen, ordered, tuple(losses), tuple(accuracies))

@@ -26,6 +26,7 @@ __all__ = [
     "RETRAIN",
     "SCRATCH",
     "SHARDS",
+    "TUNED",
     "WARM",
     "Approach",
     "CellKey",
@@ -143,4 +144,5 @@ AGAIN = CellKey("again")  # retrained with another seed: how far apart two model
 COLD = CellKey("cold")  # the convex head from zero to its optimum, everybody with everything
 WARM = CellKey("warm")  # the same from the trained head, with a certificate
 PRIVATE = CellKey("private")  # the convex head with the noise of certified removal
+TUNED = CellKey("tuned")  # a head from zero on public layers, then a few rounds of all layers
 SHARDS = CellKey("shards")  # the mean of heads trained on shards of clients, the affected ones again

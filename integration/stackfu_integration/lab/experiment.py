@@ -35,6 +35,7 @@ from stackfu_integration.lab.cells import (
     RETRAIN,
     SCRATCH,
     SHARDS,
+    TUNED,
     WARM,
     Approach,
     CellKey,
@@ -534,6 +535,9 @@ class _Run:
         yield PRIVATE, self._convex(warm=True, privacy=_PRIVACY)
         if self.preset.train == "head":
             yield SHARDS, Shards()
+        else:
+            rounds = max(1, self.preset.rounds // 4)
+            yield TUNED, self._convex(passes=self.preset.passes, rounds=rounds)
 
     def _method(self, key: CellKey) -> UnlearningMethod:
         """The method of a cell, with the participation that a mechanism's payments led to if it has one."""

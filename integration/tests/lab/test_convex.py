@@ -29,7 +29,7 @@ from stackfu_integration.lab.federation.convex import (
     softmax_sums,
 )
 from stackfu_integration.lab.measures.performance import logits_on
-from stackfu_integration.lab.models import Classifier, HiddenLayer
+from stackfu_integration.lab.models import Classifier, HiddenLayer, Identity
 from stackfu_integration.lab.unlearning import ConvexHead, ParticipationRetraining, Retrain, choose_l2
 from stackfu_integration.lab.unlearning.convex import _joined, largest_feature
 
@@ -219,7 +219,7 @@ def test_shares_choose_the_data(federation, trained):
 @pytest.fixture(scope="module")
 def deep(federation):
     """The same clients with a hidden layer that they train."""
-    backbone = HiddenLayer(6, 16)
+    backbone = HiddenLayer(Identity(6), 16)
     layered = LabFederation(federation.clients, lambda seed: Classifier(backbone, 4, seed))
     return train_federation(layered, SETTINGS, 4, seed=0)
 

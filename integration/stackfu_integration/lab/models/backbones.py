@@ -85,24 +85,35 @@ class Identity(Backbone):
         return nn.Identity()
 
 
-class HiddenLayer(Identity):
-    """Flattened inputs and one layer of rectified units, which the clients train.
+class HiddenLayer(Backbone):
+    """One layer of rectified units on the features of a frozen backbone; the clients train the layer.
 
-    Its public weights are one fixed random draw: nobody's data went into them.
+    Its public weights are one fixed random draw: nobody's data went into them. A small model that learns by heart.
 
-    >>> HiddenLayer(4, 16).tail()[0].weight.shape
+    >>> HiddenLayer(Identity(4), 16).tail()[0].weight.shape
     torch.Size([16, 4])
     """
 
-    def __init__(self, inputs: int, units: int) -> None:
-        super().__init__(units)
-        self.name, self._inputs = f"hidden-{units}", inputs
+    def __init__(self, below: Backbone, units: int) -> None:
+        if not isinstance(below.tail(), nn.Identity):
+            raise InputError("below", "must be frozen as a whole", value=below.name)
+        self._below = below
+        self.name, self.feature_dim = f"{below.name}-hidden-{units}", units
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the frozen part: the layer changes nothing below it."""
+        return self._below.fingerprint
+
+    def prefix(self, inputs: Inputs, device: torch.device) -> np.ndarray[Any, Any]:
+        """Features of the frozen part."""
+        return self._below.prefix(inputs, device)
 
     def tail(self) -> nn.Module:
         """The layer, from its public weights."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return nn.Sequential(nn.Linear(self._inputs, self.feature_dim), nn.ReLU())
+            return nn.Sequential(nn.Linear(self._below.feature_dim, self.feature_dim), nn.ReLU())
 
 
 def digest_of(module: nn.Module) -> str:

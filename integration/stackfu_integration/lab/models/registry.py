@@ -23,12 +23,13 @@ def _identity(dataset: Dataset, train: Trainable, data_root: Path, length: int) 
     return Identity(int(np.prod(dataset.train.x.shape[1:])))
 
 
-def _hidden(dataset: Dataset, train: Trainable, data_root: Path, length: int) -> Backbone:
-    if train not in (1, "all"):
-        raise InputError(
-            "train", "the hidden layer has no weights of its own to keep; use identity", value=train
-        )
-    return HiddenLayer(int(np.prod(dataset.train.x.shape[1:])), HIDDEN_UNITS)
+def _hidden(below: Callable[[Dataset, Trainable, Path, int], Backbone]) -> Callable[..., Backbone]:
+    def build(dataset: Dataset, train: Trainable, data_root: Path, length: int) -> Backbone:
+        if train != 1:
+            raise InputError("train", "must be 1: the hidden layer, on a frozen backbone", value=train)
+        return HiddenLayer(below(dataset, "head", data_root, length), HIDDEN_UNITS)
+
+    return build
 
 
 def _text(dataset: Dataset, train: Trainable, data_root: Path, length: int) -> Backbone:
@@ -58,9 +59,10 @@ def _efficientnet(dataset: Dataset, train: Trainable, data_root: Path, length: i
 
 BACKBONES: dict[str, Callable[[Dataset, Trainable, Path, int], Backbone]] = {
     "identity": _identity,
-    "hidden": _hidden,
+    "identity-hidden": _hidden(_identity),
     "minilm": _text,
     "resnet20": _resnet20,
+    "resnet20-hidden": _hidden(_resnet20),
     "resnet18": _resnet18,
     "efficientnet": _efficientnet,
 }
@@ -72,8 +74,8 @@ def load_backbone(
     """Return the backbone ``name`` for ``dataset``; other names are text models, local or on the hub."""
     suits = {
         "text": {"minilm"},
-        "image": {"identity", "hidden", "resnet20", "resnet18", "efficientnet"},
-        "vector": {"identity", "hidden"},
+        "image": {"identity", "identity-hidden", "resnet20", "resnet20-hidden", "resnet18", "efficientnet"},
+        "vector": {"identity", "identity-hidden"},
     }
     if name in BACKBONES:
         if name not in suits[dataset.modality]:

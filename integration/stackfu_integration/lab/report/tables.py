@@ -25,6 +25,7 @@ from stackfu_integration.lab.cells import (
     RETRAIN,
     SCRATCH,
     SHARDS,
+    TUNED,
     WARM,
     Approach,
     CellKey,
@@ -127,6 +128,7 @@ def _everything(run: RunResult) -> dict[str, CellKey]:
         "retrain": RETRAIN,
         "retrain again": AGAIN,
         "shards": SHARDS,
+        "public layers, head, rounds": TUNED,
         "optimal head, from zero": COLD,
         "optimal head, from the trained one": WARM,
         "optimal head, certified removal": PRIVATE,
@@ -376,7 +378,8 @@ def certificate_table(results: Sequence[RunResult]) -> Table:
         ),
         tuple(rows),
         "Distance of the weights to the optimum on the remaining data, which never saw the removed ones, and of the "
-        "class scores, largest over seeds. From zero nothing needs to be proven. The price of l2 is accuracy on held-out samples, chosen weight against the best of the grid.",
+        "class scores, largest over seeds. From zero nothing needs to be proven. The "
+        "price of l2 is accuracy on held-out samples, chosen weight against the best of the grid.",
     )
 
 

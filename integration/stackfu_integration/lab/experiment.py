@@ -29,9 +29,12 @@ from stackfu_integration.lab.cells import (
     AGAIN,
     COLD,
     CONVEX,
+    FEDERASER,
     HEAD,
+    MODE,
     ORIGINAL,
     PRIVATE,
+    QUICKDROP,
     RETRAIN,
     SCRATCH,
     SHARDS,
@@ -103,6 +106,7 @@ __all__ = ["Experiment", "Reporter", "Settings", "run_name"]
 
 _UNLEARNING_SEED = 1000  # unlearning draws from other streams than training
 _POISONED_SHARE = 0.2
+_REPEATS = 4  # of a marked sample in a removed client's data: whoever plants a backdoor makes it strong
 _MARKED_TESTS = 1000
 _CANARY_SHARE = 0.1  # of a removed client's samples, which get a wrong label
 _REFERENCE_SEED = 2000
@@ -330,6 +334,11 @@ class _Run:
                     x[row], y[row] = marked.train[marked.where[int(index)]], marked.target
             rows, wrong = self._canaries(client)
             y[rows] = wrong
+            carriers = np.array(
+                [row for row, index in enumerate(held) if int(index) in marked.where], dtype=int
+            )
+            again = np.concatenate([np.arange(len(held)), np.repeat(carriers, _REPEATS - 1)])
+            x, y = x[again], y[again]
             poisoned[client] = LabelledTensors(torch.from_numpy(x), torch.from_numpy(y))
         return poisoned
 
@@ -350,10 +359,13 @@ class _Run:
 
     def _train(self, federation: LabFederation, name: str) -> Trained:
         p = self.preset
-        observers: dict[str, Observer] = {
-            "history": UpdateHistory(),
-            "distilled": DistilledSets(self.seed, interval=p.distil_interval, batch=p.distil_batch),
-        }
+        observers: dict[str, Observer] = {}
+        if p.history:
+            observers["history"] = UpdateHistory()
+        if p.distil_interval:
+            observers["distilled"] = DistilledSets(
+                self.seed, interval=p.distil_interval, batch=p.distil_batch
+            )
         self.experiment.reporter.begin(f"{self.folder.name}: training ({name})", p.rounds)
         return train_federation(
             federation,
@@ -527,8 +539,11 @@ class _Run:
 
     def _methods(self) -> Iterator[tuple[CellKey, UnlearningMethod]]:
         """Methods that need no mechanism, besides Retrain."""
-        for method in (FedEraser(), MoDe(), QuickDrop()):
-            yield CellKey(method.name), method
+        if self.preset.history:
+            yield FEDERASER, FedEraser()
+        yield MODE, MoDe()
+        if self.preset.distil_interval:
+            yield QUICKDROP, QuickDrop()
         yield AGAIN, Retrain()
         yield COLD, self._convex()
         yield WARM, self._convex(warm=True)
@@ -630,6 +645,8 @@ class _Run:
             "cooperation": method.cooperation,
             "guarantee": method.guarantee,
         }
+        if isinstance(method, QuickDrop):
+            cell["closeness"] = self._closeness()
         if isinstance(method, ConvexHead):
             cell["validation"] = self.validation
         if outcome.certificate is not None:
@@ -638,6 +655,16 @@ class _Run:
                 "sure": self._sure(outcome.weights, outcome.certificate),
             }
         return cell
+
+    def _closeness(self) -> dict[str, float]:
+        """How close the removed clients' synthetic sets have stayed to the real samples that they began as."""
+        distilled = self.trained.observers["distilled"]
+        assert isinstance(distilled, DistilledSets)  # as _train made it
+        data = self.trained.federation.clients
+        return {
+            key: float(np.mean([distilled.closeness(i, data[i].train)[key] for i in self.removed]))
+            for key in ("moved", "recognised")
+        }
 
     def _sure(self, weights: Tensor, certificate: Certificate) -> float:
         """Share of test samples whose predicted class is provably that of the model that never saw the removed data."""

@@ -27,7 +27,8 @@ class Preset:
     length: int = 64
     min_train: int = 20
     min_test: int = 10
-    distil_interval: int = 5  # rounds between gradient matches of QuickDrop's synthetic sets
+    history: bool = True  # keep every client's updates, which FedEraser needs
+    distil_interval: int = 5  # rounds between gradient matches of QuickDrop's synthetic sets; 0: no such sets
     distil_batch: int = 256
     curvature: Curvature = "kronecker"  # of convex heads; summed Hessians suit small heads
     l2: float | None = None  # of convex heads; None lets validation choose
@@ -74,9 +75,10 @@ PRESETS: dict[str, Preset] = {
             "efficientnet",
             30,
             LocalTraining(epochs=2, batch=64, learning_rate=0.1),
-            train_size=10_000,
+            train_size=6_000,
             distil_interval=10,
             score_gap=1.0,
+            references=4,
         ),
         # Small clients that learn a hidden layer by heart: here the membership attack sees what is left
         Preset(
@@ -151,6 +153,32 @@ PRESETS: dict[str, Preset] = {
             references=0,
             retraining=False,
             backdoor=False,
+        ),
+        # The sizes of the paper; for a machine with a GPU
+        Preset(
+            "ag-news-full",
+            "ag-news",
+            "bert-base-uncased",
+            50,
+            LocalTraining(epochs=2, batch=32, learning_rate=2e-5, optimizer="adam"),
+            train="all",
+            length=128,
+            history=False,
+            distil_interval=0,
+            references=0,
+        ),
+        Preset(
+            "cifar100-full",
+            "cifar100",
+            "resnet18",
+            100,
+            LocalTraining(epochs=2, batch=32, learning_rate=0.01),
+            train="all",
+            history=False,
+            distil_interval=20,
+            distil_batch=32,
+            score_gap=1.0,
+            references=0,
         ),
     )
 }

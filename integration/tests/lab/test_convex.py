@@ -210,7 +210,9 @@ def test_a_warm_start_ends_within_its_certificate(federation, trained, curvature
 def test_shares_choose_the_data(federation, trained):
     remaining = federation.remaining(REMOVED)
     method = ConvexHead(shares=dict.fromkeys(remaining, 0.0) | {remaining[0]: 1.0}, l2=1e-2)
-    alone = minimise_softmax({0: federation.clients[remaining[0]].train}, 4, l2=1e-2, tolerance=1e-6)
+    data = federation.clients[remaining[0]].train
+    whole = sum(len(federation.clients[i].train) for i in remaining)
+    alone = minimise_softmax({0: data}, 4, l2=1e-2 * whole / len(data), tolerance=1e-6)
     outcome = method.unlearn(trained, REMOVED, seed=1)
     found = _joined(outcome.weights, federation.model(0))
     assert float((found - alone.head).norm()) <= outcome.certificate.distance + alone.certificate.distance

@@ -17,6 +17,7 @@ from stackfu_integration.lab.measures.forgetting import _confidence
 from stackfu_integration.lab.measures.performance import logits_on
 from stackfu_integration.lab.unlearning import (
     ConvexHead,
+    DistilledSets,
     FedEraser,
     HeadFineTuning,
     MoDe,
@@ -321,3 +322,23 @@ def test_one_shard_is_retraining_and_unaffected_shards_cost_nothing(trained):
     assert three.effort.samples == sum(2 * ROUNDS * len(federation.clients[i].train) for i in affected)
     with pytest.raises(InputError, match="count"):
         Shards(count=0).unlearn(trained, REMOVED, seed=1)
+
+
+# ---- what QuickDrop keeps
+
+
+def test_synthetic_sets_are_compared_with_the_samples_they_began_as(trained):
+    distilled = trained.observers["distilled"]
+    for client, held in enumerate(trained.federation.clients):
+        close = distilled.closeness(client, held.train)
+        origin = held.train.take(distilled._origins(client, held.train))
+        assert torch.equal(origin.y, distilled.sets[client]["y"])
+        apart = (distilled.sets[client]["x"] - origin.x).norm(dim=1).median()
+        nearest = min(
+            (a - b).norm() for a in held.train.x for b in held.train.x if a is not b and not a.equal(b)
+        )
+        assert 0 < close["moved"] <= float(apart / nearest) * (1 + 1e-5)
+        assert 0 <= close["recognised"] <= 1
+    untouched = DistilledSets(seed=0, scale=0.05)
+    untouched._begin(0, trained.federation.clients[0].train)
+    assert untouched.closeness(0, trained.federation.clients[0].train) == {"moved": 0.0, "recognised": 1.0}

@@ -71,7 +71,9 @@ BACKBONES: dict[str, Callable[[Dataset, Trainable, Path, int], Backbone]] = {
 def load_backbone(
     name: str, dataset: Dataset, train: Trainable = "head", data_root: Path | None = None, length: int = 64
 ) -> Backbone:
-    """Return the backbone ``name`` for ``dataset``; other names are text models, local or on the hub."""
+    """Return the backbone ``name`` for ``dataset``; other names are text models: a folder below the data
+    root, any folder, or a name on the hub (unless ``HF_HUB_OFFLINE`` forbids it).
+    """
     suits = {
         "text": {"minilm"},
         "image": {"identity", "identity-hidden", "resnet20", "resnet20-hidden", "resnet18", "efficientnet"},
@@ -85,4 +87,5 @@ def load_backbone(
         raise InputError("backbone", f"must be one of {', '.join(BACKBONES)}", value=name)
     from stackfu_integration.lab.models.text import TextBackbone
 
-    return TextBackbone(name, train, length)
+    folder = (Path() if data_root is None else data_root) / name
+    return TextBackbone(str(folder) if folder.is_dir() else name, train, length)

@@ -62,6 +62,8 @@ def _joined(weights: Tensor, model: Classifier) -> Tensor:
 class ConvexHead(ParticipationMethod):
     """Public layers and the optimal head on them.
 
+    ``l2`` is the weight for all remaining data; who trains on a part of them, ``n`` of ``n_N`` samples, uses
+    ``l2 n_N / n``, which leaves the penalty beside the *sum* of losses as it is: less data, more caution.
     ``score_gap`` is how far any class score may be from the optimum's, on inputs with features as long as the
     cohort's longest; it fixes the tolerance of the gradient, ``score_gap l2 / max ||z||``. ``warm`` starts from
     the trained head. ``passes`` over the data may be limited, and ``rounds`` of FedAvg with the federation's own
@@ -107,11 +109,13 @@ class ConvexHead(ParticipationMethod):
         write_weights(model, trained.initial)
         drawn = self._cohort(trained, removed, seed)
         cohort = with_features(model, drawn, federation.device, effort)
-        tolerance = self.score_gap * self.l2 / largest_feature(cohort)
+        whole = sum(len(federation.clients[i].train) for i in federation.remaining(removed))
+        l2 = self.l2 * whole / sum(len(data) for data in cohort.values())
+        tolerance = self.score_gap * l2 / largest_feature(cohort)
         found = minimise_softmax(
             cohort,
             model.head.out_features,
-            l2=self.l2,
+            l2=l2,
             tolerance=tolerance,
             start=_joined(trained.final, model) if self.warm else None,
             linear=self._noise(tolerance, model, seed),

@@ -5,8 +5,8 @@ Together with :func:`~stackfu.judging.bound.check_bound` it proves ``lower <= op
 
 - payments are not negative, participation lies in [0, 1], somebody takes part;
 - no client gains more than :data:`~stackfu.judging.stakes.NEGLIGIBLE` of its own stakes by deviating;
-- spend, loss and floor keep their limits to :data:`LIMIT`, relative to the limit: sums of floats are not exact, and a budget that is meant
-  to be spent to the last cent must not fail by its last digit.
+- spend, loss and floor keep their limits to :data:`LIMIT`, relative to the limit: sums of floats are not exact, and a
+  budget that is meant to be spent to the last cent must not fail by its last digit.
 """
 
 from __future__ import annotations

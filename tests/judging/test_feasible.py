@@ -9,7 +9,9 @@ from leader_games import random_game
 from stackfu.judging.feasible import check_feasible
 
 
-@pytest.mark.parametrize("options", [{}, {"min_total": 0.02}, {"finite_sample": True}, {"payment_weight": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"min_total": 0.02}, {"finite_sample": True}, {"payment_weight": 0.5}], ids=str
+)
 @pytest.mark.parametrize("arithmetic", ["balls", "intervals"])
 def test_solutions_are_feasible_and_their_objective_is_enclosed(options, arithmetic):
     game, budget = random_game(2, 5)

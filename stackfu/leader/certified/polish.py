@@ -109,7 +109,7 @@ def polish(
     limit = np.where(classes.volunteer, p.theta * s * (1.0 + shrink), limit)
     roof = np.maximum(classes.ceiling, p.theta)
     free = ~(classes.paid | classes.volunteer)
-    spendable = p.usable_budget
+    spendable = p.usable_budget(s)
     z, rows = z.copy(), rows.copy()
     level = 0.0
     seen: set[bytes] = set()
@@ -340,7 +340,7 @@ def polish_with_total(
         scatter = float(p.noise @ shares) + p.loss_sampling
         out = [q[moving] - t, np.array([shares.sum() - 1.0])]
         if guess.budget:
-            out.append(np.array([float(u[eager] @ gain[eager]) - float(shares @ gain) - p.usable_budget]))
+            out.append(np.array([float(u[eager] @ gain[eager]) - float(shares @ gain) - p.usable_budget(s)]))
         if guess.loss_cap:
             loss = p.loss_square * tau - 2.0 * float(p.loss_pull @ shares) + p.loss_constant + v * scatter
             out.append(np.array([loss - p.loss_cap * (1.0 - shrink)]))

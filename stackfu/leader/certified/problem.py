@@ -27,8 +27,9 @@ EIGENVALUE_ROUNDING = 1e-15
 REACHED = 1e-20
 #: Part of the budget that is not planned for: room for the extra payments of clients at full, and for rounding.
 HELD_BACK = 2e-9
-#: Spend is a difference of costs and what drift is worth; its rounding error is this part of all costs.
-SPEND_ROUNDING = 1e-14
+#: Rounding error of the spend, relative to the costs of those who take part, and the part of the budget that is left to it at most.
+SPEND_ROUNDING = 1e-15
+HELD_BACK_AT_MOST = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,19 +118,15 @@ class LeaderProblem(BoundProblem):
             centre=mixture[support],
         )
 
+    def usable_budget(self, total: float) -> float:
+        """What may be planned for at S (in units of squared distance), so that rounding and firmness never overspend."""
+        room = self.budget / self.payment_unit
+        return room * (1.0 - HELD_BACK) - min(self.spend_rounding * total, HELD_BACK_AT_MOST * room)
+
     @cached_property
-    def usable_budget(self) -> float:
-        """What the solver may plan to spend (in units of squared distance), so that rounding and firmness never overspend."""
-        if not np.isfinite(self.budget):
-            return np.inf
-        return (
-            max(
-                self.budget * (1.0 - HELD_BACK)
-                - SPEND_ROUNDING * self.payment_unit * float(self.theta @ self.alpha),
-                0.0,
-            )
-            / self.payment_unit
-        )
+    def spend_rounding(self) -> float:
+        """Rounding error of the spend per unit of S: it is a difference of costs and what drift is worth."""
+        return SPEND_ROUNDING * float(self.theta @ self.alpha)
 
     @cached_property
     def nearest_loss(self) -> float:

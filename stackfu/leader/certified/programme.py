@@ -25,7 +25,7 @@ from scipy import sparse
 from ...model import Array
 from .bound import Classes, Multipliers, box_margin
 from .polish import ActiveSet, polish, polish_with_total
-from .problem import LeaderProblem
+from .problem import HELD_BACK_AT_MOST, LeaderProblem
 
 __all__ = ["Blocks", "PointAnswer", "PointProgramme"]
 
@@ -293,10 +293,12 @@ class PointProgramme:
                     strict * np.asarray(c2),
                 )
             blocks.entries("budget", "excess", 0, 0, -1.0)
-            limit = p.usable_budget
+            limit = p.usable_budget(0.0)
+            lost = min(p.spend_rounding, HELD_BACK_AT_MOST * p.budget / p.payment_unit)
             blocks.right(
                 "budget",
                 strict * (limit - pay_constant[0]),
+                per_s=-strict * lost,
                 per_v=-strict * pay_constant[2],
                 per_v2=-strict * pay_constant[3],
             )
@@ -407,7 +409,7 @@ class PointProgramme:
         paid_out = float(p.alpha @ np.where(self.classes.paid, 0.0, np.maximum(over, 0.0))) / total - float(
             z @ over
         )
-        return max(p.usable_budget - paid_out, 0.0)
+        return max(p.usable_budget(total) - paid_out, 0.0)
 
 
 def tolerance(problem: LeaderProblem, answer: PointAnswer) -> float:
@@ -415,7 +417,7 @@ def tolerance(problem: LeaderProblem, answer: PointAnswer) -> float:
     held_back = 0.0
     if answer.multipliers.budget:
         held_back = answer.multipliers.budget * (
-            problem.budget - problem.usable_budget * problem.payment_unit
+            problem.budget - problem.usable_budget(answer.total) * problem.payment_unit
         )
     return ACCURATE * abs(answer.value) + 2.0 * held_back
 

@@ -435,8 +435,8 @@ class Search:
                     other = min(others, key=lambda a: abs(a.total - least.total))
                     if other.active is not None:
                         starts.append(replace(least, active=least.active.joined(other.active)))
-            for start in starts:
-                answer = optimum(p, classes, start, SHRINK)
+            for start, shrink in [(start, shrink) for shrink in (SHRINK, 0.0) for start in starts]:
+                answer = optimum(p, classes, start, shrink)
                 if answer is None or not self.found.offer(answer.total * answer.z / p.alpha):
                     continue
                 if answer.value <= self.incumbent + self.gap:

@@ -1,0 +1,338 @@
+"""The best plan with a certificate: branch and bound over total participation, shares and eagerness.
+
+Regions of plans (:mod:`.bound`) are bounded by multipliers that a cone programme at one total proposes (:mod:`.programme`), and cut where the
+relaxation errs most: the interval of totals, a free rider's share, or the sign and size of its eagerness ``D_k - theta_k S``. Every region also
+proposes a plan, improved by local search (:mod:`.plans`). What is left behind is the tree with its multipliers, a
+:class:`~stackfu.results.plan_certificate.PlanCertificate`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...model import Array
+from ...results import Status
+from ...results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode
+from .bound import Multipliers, Region, ball, eagerness, is_empty, margin, root_region
+from .plans import Plans
+from .problem import PlanProblem
+from .programme import PENALTY, Answer, relaxed
+
+__all__ = ["Run", "search"]
+
+#: Programmes solved in one region at most; each one gives a smaller ball.
+ROUNDS = 4
+#: Another programme is worth its time if the ball took off this share of what was uncertain.
+WORTHWHILE = 0.2
+#: What a bound is lowered by before it is claimed, relative to the reference: the checker rounds outwards.
+CLAIM = 1e-9
+#: Programmes that break the budget by more than this are solved again with a steeper price.
+BROKEN = 1e-9
+#: Plans are searched in a region while there are fewer than this many below it.
+PROPOSALS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Outcome in the game's units."""
+
+    bound: float
+    status: Status
+    nodes: int
+    shadow_price: float
+    certificate: PlanCertificate
+    history: tuple[dict[str, Any], ...]
+
+
+@dataclass(eq=False)
+class _Node:
+    region: Region
+    bound: float
+    steps: list[int] = field(default_factory=list)
+    cut: Cut | None = None
+    children: tuple[_Node, ...] = ()
+    answer: Answer | None = None
+    loose: float = 0.0  # what the interval of totals costs the bound
+
+
+class _Search:
+    def __init__(self, problem: PlanProblem, plans: Plans, gap: float, deadline: float) -> None:
+        self.problem, self.plans, self.gap, self.deadline = problem, plans, gap, deadline
+        self.knots: list[Multipliers] = []
+        self.proposals = 0
+
+    @property
+    def target(self) -> float:
+        """Regions with at least this bound are closed."""
+        return self.plans.target - self.gap
+
+    # ------------------------------------------------------------ bounding
+
+    def use(self, node: _Node, number: int) -> float:
+        """Use a knot on a node: raise its bound, narrow its region; the bound it gives."""
+        p = self.problem
+        least, weight, centre = margin(p, node.region, self.knots[number], 0.0)
+        objective = self.knots[number].objective
+        if not np.isfinite(least) or objective <= 0.0:
+            return -np.inf
+        reached = least / objective
+        if reached <= node.bound and reached < self.target:
+            helps = weight > 0 and np.isfinite(self.target)
+            if not helps:
+                return reached
+        node.steps.append(number)
+        node.bound = max(node.bound, reached)
+        if np.isfinite(self.target):
+            node.region = ball(p, node.region, least - objective * self.target, weight, centre)
+        return reached
+
+    def bound(self, node: _Node, inherited: int | None) -> None:
+        """Bound a region: the parent's multipliers first, then programmes of its own while they help."""
+        p = self.problem
+        if is_empty(p, node.region):
+            node.bound = np.inf
+            return
+        if inherited is not None:
+            self.use(node, inherited)
+        for attempt in range(ROUNDS):
+            if node.bound >= self.target or time.perf_counter() > self.deadline:
+                return
+            if is_empty(p, node.region):
+                node.bound = np.inf
+                return
+            total = self.place(node, attempt)
+            spread = _spread(node.region)
+            answer = relaxed(p, node.region, total, self.plans.size)
+            if answer.slack > BROKEN:
+                answer = relaxed(p, node.region, total, self.plans.size, 1e4 * PENALTY)
+            self.knots.append(answer.multipliers)
+            reached = self.use(node, len(self.knots) - 1)
+            node.answer, node.loose = answer, max(answer.value - reached, 0.0)
+            if attempt == 0:
+                self.propose(answer)
+            if _spread(node.region) > (1.0 - WORTHWHILE) * spread:
+                return
+
+    def place(self, node: _Node, attempt: int) -> float:
+        """The total at which the next programme is solved: the middle, then where the bound was least."""
+        region = node.region
+        if attempt == 0 or not self.knots or not node.steps:
+            return 0.5 * (region.low + region.high)
+        ends = [
+            margin(self.problem, replace(region, low=s, high=s), self.knots[node.steps[-1]], 0.0)[0]
+            for s in (region.low, region.high)
+        ]
+        return region.low if ends[0] <= ends[1] else region.high
+
+    def propose(self, answer: Answer) -> None:
+        """A region's plan."""
+        p, plans = self.problem, self.plans
+        before = plans.target
+        if p.spend(answer.z, answer.total) <= p.budget:
+            plans.offer_mixture(answer.z, answer.total)
+        elif answer.value < before and self.proposals < PROPOSALS:
+            self.proposals += 1
+            plans.settle(answer.z, answer.total, 3)
+        if plans.target < before - 0.5 * self.gap and np.isfinite(plans.target):
+            plans.polish(12)
+
+    # ------------------------------------------------------------ cutting
+
+    def cut(self, node: _Node) -> Cut:
+        """The cut that takes off most of the relaxation's error."""
+        p, region, answer = self.problem, node.region, node.answer
+        halves = Cut("total", -1, 0.5 * (region.low + region.high))
+        if answer is None:
+            return halves
+        z, total = answer.z, answer.total
+        raw = p.stakes(z, total) - p.theta * total
+        low, high = eagerness(p, region)
+        errors = np.where(high > 0.0, z * np.maximum(raw, 0.0) - answer.products, 0.0)
+        price = answer.multipliers.budget + answer.multipliers.objective * p.payment_weight
+        k = int(np.argmax(errors))
+        error = price * float(errors[k])
+        wide = region.high - region.low > 1e-9 * region.high
+        if wide and (node.loose >= error or error <= 1e-15):
+            return halves
+        if low[k] < 0.0 < high[k] and raw[k] > 0.0:
+            return Cut("eager", k, 0.0)
+        most = min(region.most[k], p.alpha[k] / region.low)
+        mild, keen = max(low[k], 0.0), max(high[k], 0.0)
+        share_width = (most - region.least[k]) / min(p.alpha[k] / region.low, 1.0)
+        if share_width >= (keen - mild) / p.reach[k]:
+            return Cut("share", k, _between(region.least[k], most, z[k]))
+        return Cut("eager", k, _between(mild, keen, float(raw[k])))
+
+    def halves(self, node: _Node, cut: Cut) -> tuple[Region, Region]:
+        """The two sides of a cut."""
+        region, k = node.region, cut.client
+        if cut.axis == "total":
+            return replace(region, high=cut.at), replace(region, low=cut.at)
+        names = ("least", "most") if cut.axis == "share" else ("cut_low", "cut_high")
+        below, above = np.array(getattr(region, names[1])), np.array(getattr(region, names[0]))
+        below[k], above[k] = cut.at, cut.at
+        return replace(region, **{names[1]: below}), replace(region, **{names[0]: above})
+
+
+def _between(low: float, high: float, value: float) -> float:
+    """A place inside an interval, halfway between its middle and a value."""
+    inner = low + np.array([0.1, 0.9]) * (high - low)
+    return float(0.5 * np.clip(value, *inner) + 0.25 * (low + high))
+
+
+def _spread(region: Region) -> float:
+    return float((region.far - region.near).sum())
+
+
+def search(
+    problem: PlanProblem,
+    plans: Plans,
+    *,
+    gap: float,
+    reference: float,
+    time_limit: float,
+    max_nodes: int,
+    callback: Callable[[dict[str, Any]], None] | None = None,
+) -> Run:
+    """Branch and bound until the ``gap`` (normalised), the time or the nodes are used up; plans are in ``plans``."""
+    began = time.perf_counter()
+    state = _Search(problem, plans, gap, began + time_limit)
+    least = _least_total(problem, plans.target)
+    root = _Node(root_region(problem, least), -np.inf)
+    state.knots.append(_nearest(problem))
+    status, counter = Status.CERTIFIED, 0
+    history: list[dict[str, Any]] = []
+    heap: list[tuple[float, int, _Node]] = []
+    closed = np.inf
+    try:
+        state.bound(root, 0)
+        heap.append((root.bound, 0, root))
+        while heap and heap[0][0] < state.target:
+            if time.perf_counter() > state.deadline:
+                status = Status.TIME_LIMIT
+                break
+            if counter >= max_nodes:
+                status = Status.MAX_ITERATIONS
+                break
+            node = heap[0][2]
+            cut = state.cut(node)
+            children = tuple(_Node(region, node.bound) for region in state.halves(node, cut))
+            for child in children:
+                state.bound(child, node.steps[-1] if node.steps else None)
+            # only now: an interrupt before this line leaves the node as it was
+            heapq.heappop(heap)
+            node.cut, node.children = cut, children
+            for child in children:
+                counter += 1
+                if child.bound < state.target:
+                    heapq.heappush(heap, (child.bound, counter, child))
+                else:
+                    closed = min(closed, child.bound)
+            record = {
+                "node": counter,
+                "interval": (node.region.low, node.region.high),
+                "cut": cut.axis,
+                "lower": min(heap[0][0] if heap else np.inf, closed, plans.target) * problem.unit_loss,
+                "upper": plans.target * problem.unit_loss,
+                "seconds": time.perf_counter() - began,
+            }
+            history.append(record)
+            if callback is not None:
+                callback(record)
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    lower = min(_least_bound(root), plans.target) - CLAIM * reference
+    certificate = _certificate(problem, state.knots, root, least, lower)
+    price = _shadow_price(problem, state, root)
+    return Run(
+        lower * problem.unit_loss, status, counter, price, certificate, tuple(history)
+    )
+
+
+def _least_total(problem: PlanProblem, target: float) -> float:
+    """The least total that plans better than the target can have."""
+    least = problem.floor
+    if problem.least_sampling > 0.0:
+        limits = [problem.loss_cap]
+        if problem.loss_weight > 0.0 and problem.payment_weight == 0.0:
+            limits.append(target / problem.loss_weight)
+        elif problem.loss_weight > 0.0:
+            limits.append(target / problem.loss_weight)
+        room = min(limits) - problem.loss_constant
+        if np.isfinite(room) and room > 0.0:
+            least = max(least, problem.least_sampling / room * (1.0 - 1e-9))
+    return float(min(max(least, 1e-12), 1.0))
+
+
+def _nearest(problem: PlanProblem) -> Multipliers:
+    """Multipliers that say: the mixture lies near the one that is best whatever it costs."""
+    p = problem
+    m = p.ideal @ p.points
+    level = 2.0 * p.loss_weight * p.loss_square * float((p.points @ m).min())
+    return Multipliers(1.0, 1.0, 0.0, 0.0, level, np.zeros(p.count), None, p.ideal)
+
+
+def _least_bound(node: _Node) -> float:
+    stack, least = [node], np.inf
+    while stack:
+        at = stack.pop()
+        if at.children:
+            stack.extend(at.children)
+        else:
+            least = min(least, at.bound)
+    return float(least)
+
+
+def _shadow_price(problem: PlanProblem, state: _Search, root: _Node) -> float:
+    """The budget's multiplier of the programme solved nearest to the best plan's total."""
+    plans = state.plans
+    if plans.best is None or not np.isfinite(problem.budget):
+        return 0.0
+    if plans.best.spend < plans.goal.budget * (1.0 - 1e-4):
+        return 0.0
+    total = plans.mixture(plans.best)[1]
+    knot = min(state.knots, key=lambda y: abs(y.total - total))
+    return knot.budget * problem.unit_loss / problem.unit_spend
+
+
+def _certificate(
+    problem: PlanProblem, knots: list[Multipliers], root: _Node, least: float, lower: float
+) -> PlanCertificate:
+    """The tree in preorder, with the knots it uses, in the game's units."""
+    numbers: dict[int, int] = {}
+    nodes: list[PlanNode] = []
+    stack = [root]
+    square = problem.unit_square
+    while stack:
+        node = stack.pop()
+        steps = tuple(numbers.setdefault(s, len(numbers)) for s in dict.fromkeys(node.steps))
+        cut = node.cut
+        if cut is not None and cut.axis == "eager":
+            cut = Cut(cut.axis, cut.client, cut.at * square)
+        nodes.append(PlanNode(steps, cut))
+        stack.extend(reversed(node.children))
+    per_square = problem.unit_loss / square
+    used = tuple(
+        PlanKnot(
+            objective=y.objective,
+            budget=y.budget * problem.unit_loss / problem.unit_spend,
+            loss_cap=y.loss_cap,
+            level=y.level * problem.unit_loss,
+            rows=_sparse(y.rows * per_square),
+            keep=_sparse(np.zeros(0) if y.keep is None else y.keep * per_square),
+            centre=_sparse(y.mixture),
+        )
+        for y in (knots[i] for i in numbers)
+    )
+    return PlanCertificate(lower * problem.unit_loss, least, used, tuple(nodes))
+
+
+def _sparse(values: Array) -> tuple[Any, Any]:
+    places = np.flatnonzero(values)
+    return places.astype(np.int64), np.asarray(values[places], dtype=np.float64)

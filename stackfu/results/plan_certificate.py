@@ -42,6 +42,7 @@ class PlanKnot:
     budget: float  # beta >= 0
     loss_cap: float  # gamma >= 0
     level: float  # t
+    direct: float  # nu_2 >= 0: the part of the spend's price that counts decided prices
     rows: tuple[Indices, Floats]  # P_k
     keep: tuple[Indices, Floats]  # X_k
     centre: tuple[Indices, Floats]  # weights of the mixture whose embedding is c; any real numbers
@@ -69,7 +70,7 @@ class PlanCertificate:
     """Data that prove: no plan within the constraints has an objective below ``lower``.
 
     >>> none = (np.zeros(0, dtype=np.int64), np.zeros(0))
-    >>> knot = PlanKnot(1.0, 0.5, 0.0, 0.1, none, none, (np.array([0]), np.array([1.0])))
+    >>> knot = PlanKnot(1.0, 0.5, 0.0, 0.1, 0.0, none, none, (np.array([0]), np.array([1.0])))
     >>> tree = (PlanNode((0,), Cut("share", 1, 0.25)), PlanNode((0,), None), PlanNode((), None))
     >>> certificate = PlanCertificate(-1.0, 0.1, (knot,), tree)
     >>> again = PlanCertificate.from_record(certificate.to_record())
@@ -93,8 +94,8 @@ class PlanCertificate:
             "lower": float(self.lower),
             "least": float(self.least),
             "knot_numbers": np.array(
-                [[k.objective, k.budget, k.loss_cap, k.level] for k in self.knots], dtype=np.float64
-            ).reshape(len(self.knots), 4),
+                [[k.objective, k.budget, k.loss_cap, k.level, k.direct] for k in self.knots], dtype=np.float64
+            ).reshape(len(self.knots), 5),
             "node_axes": np.array(
                 [-1 if n.cut is None else _AXES.index(n.cut.axis) for n in self.nodes], dtype=np.int64
             ),
@@ -113,7 +114,7 @@ class PlanCertificate:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> PlanCertificate:
         """Read :meth:`to_record` back; ValueError, KeyError or TypeError if the arrays do not fit together."""
-        numbers = np.asarray(record["knot_numbers"], dtype=np.float64).reshape(-1, 4)
+        numbers = np.asarray(record["knot_numbers"], dtype=np.float64).reshape(-1, 5)
         sparse = {}
         for name in ("rows", "keep", "centre"):
             ends = record[f"{name}_ends"]

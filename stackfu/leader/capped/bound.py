@@ -18,7 +18,7 @@ import numpy as np
 from ...model import Array
 from .problem import PlanProblem
 
-__all__ = ["Multipliers", "Region", "ball", "eagerness", "is_empty", "margin", "root_region"]
+__all__ = ["Multipliers", "Region", "at_best_level", "ball", "eagerness", "is_empty", "margin", "root_region"]
 
 #: Regions that are empty by less than this are not called empty: that is rounding.
 EMPTY = 1e-9
@@ -84,7 +84,8 @@ class Multipliers:
     budget: float
     loss_cap: float
     level: float
-    rows: Array  # P
+    direct: float  # nu_2: the part of the spend's price that counts the spend client by client
+    rows: Array  # P, any sign
     keep: Array | None  # X; None: zero
     mixture: Array  # centre
 
@@ -92,36 +93,51 @@ class Multipliers:
 @dataclass(frozen=True, eq=False)
 class _Products:
     ell: float
-    nu: float
-    rows: Array
+    nu: float  # nu_1: price of the spend, counted by the variance
+    direct: float  # nu_2: price of the spend, counted client by client
     keep: Array
     weight: float
     centre: Array
     slope: Array
 
 
-def _products(p: PlanProblem, y: Multipliers, low: Array) -> _Products:
+def _products(p: PlanProblem, y: Multipliers) -> _Products:
     ell = y.objective * p.loss_weight + y.loss_cap
-    nu = y.objective * p.payment_weight + y.budget
-    rows = np.where(low >= 0.0, y.rows, np.maximum(y.rows, 0.0))
+    price = y.objective * p.payment_weight + y.budget
+    direct = min(max(y.direct, 0.0), price)
+    nu = price - direct
     keep = np.zeros(p.count)
     if y.keep is not None and p.outside is not None:
-        keep = np.where(np.isfinite(p.outside), np.clip(y.keep, 0.0, nu), 0.0)
-    pulls = rows + 0.5 * keep
+        keep = np.where(np.isfinite(p.outside), np.clip(y.keep, 0.0, price), 0.0)
+    pulls = y.rows + 0.5 * keep
     weight = ell * p.loss_square + nu + float(pulls.sum())
     centre = y.mixture @ p.points
     slope = p.points @ (weight * centre - pulls @ p.points)
-    return _Products(ell, nu, rows, keep, weight, centre, slope)
+    return _Products(ell, nu, direct, keep, weight, centre, slope)
+
+
+def _eager_part(u: _Products, rows: Array, z: Array, places: tuple[Array, Array, Array]) -> Array:
+    """The least ``z (nu_1 f_+ + nu_2 (-f)_+) - P f`` over the eagerness f of a region: at its ends or at 0."""
+    low, zero, high = places
+    at_low = z * np.where(low > 0.0, u.nu * low, -u.direct * low) - rows * low
+    at_high = z * np.where(high > 0.0, u.nu * high, -u.direct * high) - rows * high
+    at_zero = z * np.where(zero > 0.0, u.nu * zero, -u.direct * zero) - rows * zero
+    return np.asarray(np.minimum(np.minimum(at_low, at_high), at_zero))
+
+
+def _places(problem: PlanProblem, region: Region) -> tuple[Array, Array, Array]:
+    low, high = eagerness(problem, region)
+    high = np.maximum(low, high)
+    return low, np.clip(0.0, low, high), high
 
 
 def margin(problem: PlanProblem, region: Region, y: Multipliers, lower: float) -> tuple[float, float, Array]:
     """The least ``g`` on the region, ``T``, and the centre; ``-inf`` where T is not positive."""
     p = problem
-    low, high = eagerness(p, region)
-    mild, keen = np.maximum(low, 0.0), np.maximum(high, 0.0)
-    u = _products(p, y, low)
+    u = _products(p, y)
     if not u.weight > 0.0:
         return -np.inf, u.weight, u.centre
+    places = _places(p, region)
     a0, b0 = region.low, region.high
     capped = p.alpha / b0 < region.most  # the cap alpha_k / S is the tighter one somewhere
     dmin = region.near + 0.5 * p.client_sampling / b0
@@ -131,18 +147,44 @@ def margin(problem: PlanProblem, region: Region, y: Multipliers, lower: float) -
         psi = y.level - 2.0 * u.slope - u.nu * (p.theta * s - p.diagonal) - u.ell * v * p.noise
         if u.keep.any():
             psi = psi - u.keep * np.minimum(dmin, p.theta * s)
-        corner = np.full(p.count, np.inf)
-        for z in (region.least, np.where(capped, p.alpha * v, region.most)):
-            for e in (mild, keen):
-                np.minimum(corner, (u.nu * z - u.rows) * e - psi * z, out=corner)
+        upper = np.where(capped, p.alpha * v, region.most)
+        corner = np.minimum(
+            _eager_part(u, y.rows, region.least, places) - psi * region.least,
+            _eager_part(u, y.rows, upper, places) - psi * upper,
+        )
         values.append(_constant(p, y, u, v, s, lower) + float(corner.sum()))
-    return min(values) - _deviation(p, region, y, u, keen, capped), u.weight, u.centre
+    return min(values) - _deviation(p, region, y, u, places, capped), u.weight, u.centre
+
+
+def at_best_level(problem: PlanProblem, region: Region, y: Multipliers) -> Multipliers:
+    """The same multipliers with the level t that makes the bound at ``y.total`` largest.
+
+    ``t + sum_k min(at l_k, at h_k)`` is concave and piecewise linear in t: largest where the shares that are chosen add up to 1.
+    """
+    p, s = problem, y.total
+    u = _products(p, y)
+    places = _places(p, region)
+    base = -2.0 * u.slope - u.nu * (p.theta * s - p.diagonal) - (u.ell / s) * p.noise
+    if u.keep.any():
+        base = base - u.keep * np.minimum(region.near + 0.5 * p.client_sampling / region.high, p.theta * s)
+    most = np.maximum(np.minimum(region.most, p.alpha / s), region.least)
+    width = most - region.least
+    free = width > 0.0
+    if not free.any():
+        return y
+    rise = _eager_part(u, y.rows, most, places) - base * most
+    rise = rise - (_eager_part(u, y.rows, region.least, places) - base * region.least)
+    breaks = rise[free] / width[free]
+    order = np.argsort(breaks, kind="stable")
+    filled = region.least.sum() + np.cumsum(width[free][order])
+    place = min(int(np.searchsorted(filled, 1.0)), len(order) - 1)
+    return replace(y, level=float(breaks[order[place]]))
 
 
 def _constant(p: PlanProblem, y: Multipliers, u: _Products, v: float, s: float, lower: float) -> float:
     half = 0.5 * p.client_sampling * v
     out = u.ell * (p.loss_constant + v * p.loss_sampling) - u.nu * half
-    out += float(u.rows @ (p.diagonal + half - p.theta * s))
+    out += float(y.rows @ (p.diagonal + half - p.theta * s))
     if p.outside is not None and u.keep.any():
         out += float(u.keep @ (0.5 * p.diagonal + half + np.where(np.isfinite(p.outside), p.outside, 0.0)))
     out -= y.objective * lower
@@ -154,7 +196,12 @@ def _constant(p: PlanProblem, y: Multipliers, u: _Products, v: float, s: float, 
 
 
 def _deviation(
-    p: PlanProblem, region: Region, y: Multipliers, u: _Products, keen: Array, capped: np.ndarray
+    p: PlanProblem,
+    region: Region,
+    y: Multipliers,
+    u: _Products,
+    places: tuple[Array, Array, Array],
+    capped: np.ndarray,
 ) -> float:
     """How far ``g`` can lie below its chord on [low, high]; second order in the width."""
     a0, b0 = region.low, region.high
@@ -164,15 +211,16 @@ def _deviation(
     of_v = (a0**-0.5 - b0**-0.5) ** 2  # of 1 / S
     of_v2 = 0.75 * width**2 / a0**4  # of 1 / S^2, at most
     still = u.ell * p.noise * np.where(capped, region.least, region.most) * of_v
-    # z = alpha v: -psi z has the terms -alpha v (level - 2 slope + nu diag) and ell alpha noise v^2, and nu z e at most nu alpha keen v;
-    # the part of retention, keep alpha v min(dmin, theta S), is at most keep alpha v dmin beyond what is concave
-    per_v = p.alpha * (2.0 * u.slope - y.level - u.nu * p.diagonal + u.nu * keen)
+    # z = alpha v: -psi z has the terms -alpha v (level - 2 slope + nu_1 diag) and ell alpha noise v^2; the spend per share is at most that at
+    # an end of the eagerness; the part of retention, keep alpha v min(dmin, theta S), is at most keep alpha v dmin beyond what is concave
+    eager = np.maximum(u.nu * np.maximum(places[2], 0.0), u.direct * np.maximum(-places[0], 0.0))
+    per_v = p.alpha * (2.0 * u.slope - y.level - u.nu * p.diagonal + eager)
     if u.keep.any():
         per_v = per_v + p.alpha * u.keep * (region.near + 0.5 * p.client_sampling / b0)
     moving = np.maximum(per_v, 0.0) * of_v + u.ell * p.alpha * p.noise * of_v2
     clients = np.where(capped, np.maximum(still, moving), still)
     common = u.ell * p.loss_sampling + 0.5 * p.client_sampling * (
-        float(u.rows.sum()) + float(u.keep.sum()) - u.nu
+        float(y.rows.sum()) + float(u.keep.sum()) - u.nu
     )
     return float(clients.sum()) + max(common, 0.0) * of_v
 

@@ -126,6 +126,16 @@ class PlanProblem:
         return self.loss_weight * self.loss(z, total) + self.payment_weight * self.spend(z, total)
 
     @cached_property
+    def _lift(self) -> Array:
+        """(N, r): weights that sum to zero and move a mixture's embedding in each direction, as far as weights can."""
+        system = np.vstack([self.points.T, np.ones(self.count)])
+        return np.asarray(np.linalg.pinv(system, rcond=1e-10)[:, :-1])
+
+    def weights_of(self, shift: Array) -> Array:
+        """Weights, summing to zero, that move the embedding by ``shift``."""
+        return np.asarray(self._lift @ shift)
+
+    @cached_property
     def ideal(self) -> Array:
         """The mixture nearest to the server's ideal, whatever it costs (non-negative least squares)."""
         system = np.vstack([self.points.T, np.ones(self.count)])

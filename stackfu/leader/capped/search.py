@@ -19,7 +19,7 @@ import numpy as np
 from ...model import Array
 from ...results import Status
 from ...results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode
-from .bound import Multipliers, Region, ball, eagerness, is_empty, margin, root_region
+from .bound import Multipliers, Region, at_best_level, ball, eagerness, is_empty, margin, root_region
 from .plans import Plans
 from .problem import PlanProblem
 from .programme import PENALTY, Answer, relaxed
@@ -111,9 +111,10 @@ class _Search:
             answer = relaxed(p, node.region, total, self.plans.size)
             if answer.slack > BROKEN:
                 answer = relaxed(p, node.region, total, self.plans.size, 1e4 * PENALTY)
-            self.knots.append(answer.multipliers)
+            self.knots.append(at_best_level(p, node.region, answer.multipliers))
+            there = margin(p, replace(node.region, low=total, high=total), self.knots[-1], 0.0)[0]
             reached = self.use(node, len(self.knots) - 1)
-            node.answer, node.loose = answer, max(answer.value - reached, 0.0)
+            node.answer, node.loose = answer, max(there - reached, 0.0)
             if attempt == 0:
                 self.propose(answer)
             if _spread(node.region) > (1.0 - WORTHWHILE) * spread:
@@ -153,21 +154,22 @@ class _Search:
         z, total = answer.z, answer.total
         raw = p.stakes(z, total) - p.theta * total
         low, high = eagerness(p, region)
-        errors = np.where(high > 0.0, z * np.maximum(raw, 0.0) - answer.products, 0.0)
         price = answer.multipliers.budget + answer.multipliers.objective * p.payment_weight
+        direct = min(answer.multipliers.direct, price)
+        errors = (price - direct) * (z * np.maximum(raw, 0.0) - answer.products)
+        errors += direct * (z * np.maximum(-raw, 0.0) - answer.prices)
         k = int(np.argmax(errors))
-        error = price * float(errors[k])
+        error = float(errors[k])
         wide = region.high - region.low > 1e-9 * region.high
         if wide and (node.loose >= error or error <= 1e-15):
             return halves
-        if low[k] < 0.0 < high[k] and raw[k] > 0.0:
-            return Cut("eager", k, 0.0)
         most = min(region.most[k], p.alpha[k] / region.low)
-        mild, keen = max(low[k], 0.0), max(high[k], 0.0)
         share_width = (most - region.least[k]) / min(p.alpha[k] / region.low, 1.0)
-        if share_width >= (keen - mild) / p.reach[k]:
+        if share_width >= (high[k] - low[k]) / p.reach[k]:
             return Cut("share", k, _between(region.least[k], most, z[k]))
-        return Cut("eager", k, _between(mild, keen, float(raw[k])))
+        if low[k] < 0.0 < high[k] and min(-low[k], high[k]) > 0.1 * (high[k] - low[k]):
+            return Cut("eager", k, 0.0)
+        return Cut("eager", k, _between(low[k], high[k], float(raw[k])))
 
     def halves(self, node: _Node, cut: Cut) -> tuple[Region, Region]:
         """The two sides of a cut."""
@@ -275,7 +277,7 @@ def _nearest(problem: PlanProblem) -> Multipliers:
     p = problem
     m = p.ideal @ p.points
     level = 2.0 * p.loss_weight * p.loss_square * float((p.points @ m).min())
-    return Multipliers(1.0, 1.0, 0.0, 0.0, level, np.zeros(p.count), None, p.ideal)
+    return Multipliers(1.0, 1.0, 0.0, 0.0, level, 0.0, np.zeros(p.count), None, p.ideal)
 
 
 def _least_bound(node: _Node) -> float:
@@ -324,6 +326,7 @@ def _certificate(
             budget=y.budget * problem.unit_loss / problem.unit_spend,
             loss_cap=y.loss_cap,
             level=y.level * problem.unit_loss,
+            direct=y.direct * per_square,
             rows=_sparse(y.rows * per_square),
             keep=_sparse(np.zeros(0) if y.keep is None else y.keep * per_square),
             centre=_sparse(y.mixture),

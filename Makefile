@@ -1,17 +1,21 @@
 # Two commands set everything up on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
 VENV   ?= .venv
-BIN    := $(VENV)/bin
+BIN    := $(abspath $(VENV))/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMP  := $(VENV)/.stamp
-# Where `make experiments` finds its data sets, and where it keeps its cells between interruptions
+# The second package needs Python 3.11, as Flower does; on 3.10 the first is tested alone, and says so
+LAB    := $(shell P=$(BIN)/python; test -x $$P || P=$(PYTHON); $$P -c 'import sys; print("lab" * (sys.version_info >= (3, 11)))')
+NO_LAB := echo "Python 3.10: the second package (integration/) needs 3.11 and is left out"
+# Where `make experiments` finds its data sets, and where it keeps its cells between interruptions; what it measured goes
+# to integration/results, and `make docs` makes the tables and figures of the pages from there
 DATA_ROOT ?= data
 RUNS      ?= .experiments
 PRESETS   ?= digits ag-news cifar100 ag-news-finetune cifar100-finetune
 # Seeds of the presets on frozen features; those that train layers take ten times as long and get three
 SEEDS     ?= 5
 
-.PHONY: help demo test test-deployment properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
+.PHONY: help demo test test-core test-oldest test-deployment properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -63,50 +67,60 @@ $(STAMP)-peers: $(STAMP)-bench stackfu_bench/requirements-peers.txt
 demo: $(STAMP)-core  ## create the environment and run the main job on embedded data
 	$(BIN)/stackfu demo
 
-test: $(STAMP)-test $(STAMP)-lab $(STAMP)-browser  ## install what the tests need and run them all
+test: $(STAMP)-test $(LAB:lab=$(STAMP)-lab) $(STAMP)-browser  ## install what the tests need and run them all
 	$(BIN)/python -m pytest -q
-	$(BIN)/python -m pytest -q integration/tests integration/stackfu_integration
+	@$(if $(LAB),set -x; $(BIN)/python -m pytest -q integration/tests integration/stackfu_integration,$(NO_LAB))
+
+test-core: $(STAMP)-test $(STAMP)-browser  ## the tests of the package itself, without the second one
+	$(BIN)/python -m pytest -q
+
+# An environment of its own; run it with PYTHON=python3.10, for which all of these versions have wheels. What old versions
+# of two packages find deprecated in each other is no concern of ours
+test-oldest:  ## the same tests on the oldest versions that pyproject.toml allows
+	$(MAKE) VENV=$(VENV)-oldest $(VENV)-oldest/.stamp-test
+	$(VENV)-oldest/bin/python -m pip install --quiet $$($(VENV)-oldest/bin/python tests/oldest.py)
+	$(VENV)-oldest/bin/python -m pytest -q -W ignore::DeprecationWarning
 
 test-deployment: $(STAMP)-test $(STAMP)-lab  ## the Flower deployment as separate processes, with kills; takes minutes
 	STACKFU_DEPLOYMENT=1 $(BIN)/python -m pytest -q integration/tests/flower/test_deployment.py
 
-properties: $(STAMP)-test  ## thousands of examples a statement
+properties: $(STAMP)-test  ## thousands of examples per statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
 	$(BIN)/python tests/mutation/mutants.py
 
-lint: $(STAMP)-lint $(STAMP)-test $(STAMP)-lab  ## ruff and mypy --strict
+lint: $(STAMP)-lint $(STAMP)-test $(LAB:lab=$(STAMP)-lab)  ## ruff and mypy --strict
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	$(BIN)/mypy --config-file integration/pyproject.toml
+	@$(if $(LAB),set -x; $(BIN)/mypy --config-file integration/pyproject.toml,$(NO_LAB))
 
 docs: $(STAMP)-docs $(STAMP)-bench  ## build the documentation, warnings are errors, and asv's pages beside it
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
-	cd stackfu_bench && ../$(BIN)/asv publish --html-dir ../docs/_build/html/asv || echo "asv has no pages to show: run make bench"
+	cd stackfu_bench && $(BIN)/asv publish --html-dir ../docs/_build/html/asv || echo "asv has no pages to show: run make bench"
 
 # asv measures the environment as it is and keeps the figures under the commit that is checked out
 MACHINE ?= $(shell uname -n)
 ASV = --python=same --show-stderr --set-commit-hash=$$(git rev-parse HEAD) --machine=$(MACHINE)
 
 bench: $(STAMP)-bench  ## quick pass over the asv suite
-	cd stackfu_bench && ../$(BIN)/asv machine --yes --machine=$(MACHINE) && ../$(BIN)/asv run --quick $(ASV)
+	cd stackfu_bench && $(BIN)/asv machine --yes --machine=$(MACHINE) && $(BIN)/asv run --quick $(ASV)
+	$(BIN)/python -m stackfu_bench.records
 
 bench-full: $(STAMP)-bench  ## the asv suite with repetitions
-	cd stackfu_bench && ../$(BIN)/asv machine --yes --machine=$(MACHINE) && ../$(BIN)/asv run $(ASV)
+	cd stackfu_bench && $(BIN)/asv machine --yes --machine=$(MACHINE) && $(BIN)/asv run $(ASV)
+	$(BIN)/python -m stackfu_bench.records
 
 bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers
 	$(BIN)/python docs/readme_figures.py
 
-experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder, then tables and figures; resumes
+experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder into integration/results; resumes
 	for preset in $(PRESETS); do \
 	  case $$preset in *-finetune) seeds=3;; *) seeds=$(SEEDS);; esac; \
 	  OMP_NUM_THREADS=1 $(BIN)/stackfu-lab run $$preset --beta 0.2 --beta 0.5 --beta 0.8 --seeds $$seeds \
 	    --data-root $(DATA_ROOT) --out $(RUNS) || exit 1; \
 	done
-	$(BIN)/stackfu-lab collect $(RUNS) docs/experiments/results
-	$(BIN)/stackfu-lab table docs/experiments/results --format all --out docs/experiments/tables
-	$(BIN)/stackfu-lab figure docs/experiments/results --out docs/experiments/figures
+	$(BIN)/stackfu-lab collect $(RUNS) integration/results
 
 dist: $(STAMP)-venv  ## wheel and source distribution
 	$(PIP) build && rm -rf dist && $(BIN)/python -m build --quiet

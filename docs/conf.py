@@ -23,8 +23,9 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "peer_tables",
     "asv_tables",
+    "experiment_tables",
 ]
-exclude_patterns = ["_build", "examples", "experiments/tables/**", "**/README.md"]
+exclude_patterns = ["_build", "examples", "**/README.md"]
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 

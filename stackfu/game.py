@@ -306,6 +306,45 @@ class StackelbergGame(GameModel):
 
         return diagnose(result)
 
+    def clients_frame(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Any:
+        """A DataFrame with one row per remaining client: what it owns, is paid, does and gets (needs pandas)."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("pandas", "is not installed; pip install pandas") from None
+        paid, x = self.check_payments(payments), self.check_participation(participation)
+        columns = {
+            "samples": self.sizes,
+            "cost": self.costs,
+            "payment": paid,
+            "participation": x,
+            "receives": paid * x,
+            "utility": self.client_utilities(paid, x),
+        }
+        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="client"))
+
+    def plot(self, result: Equilibrium | Solution | Frontier, ax: Any = None) -> Any:
+        """Draw a result of this game; see :mod:`stackfu.plot`."""
+        from . import plot
+        from .results import Frontier
+
+        return plot.frontier(result, ax) if isinstance(result, Frontier) else plot.participation(result, ax)
+
+    def _repr_html_(self) -> str:
+        from .results.pages import MOST_ROWS, card, table
+
+        shown = min(self.count, MOST_ROWS)
+        rows = [
+            [self.who(k), float(self.sizes[k]), f"{self.alpha[k]:.1%}", float(self.costs[k])]
+            for k in range(shown)
+        ]
+        gone = ", ".join(map(self.called, self.removed[:8])) or "nobody"
+        note = f"forgotten: {gone}; full participation costs {self.full_participation_price:.6g}"
+        head = ["client", "samples", "share", "cost"]
+        return card(
+            f"Game of {self.count} remaining clients", table(head, rows, self.count - shown), note=note
+        )
+
     def save(self, path: Any, result: Equilibrium | Solution | None = None) -> None:
         """Write the game (or a result of it) to a ``.json`` or ``.npz`` file, without loss; read it with :func:`stackfu.load`."""
         from .io import save

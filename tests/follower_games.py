@@ -109,13 +109,26 @@ def is_equilibrium(gram, alpha, w, y, kind, slack):
 
 
 def batch_roots(poly):
-    """Real roots of many polynomials (coefficients ascending), NaN where complex."""
+    """Real roots of many polynomials (coefficients ascending), NaN where complex.
+
+    Eigenvalues are good to rounding of the *largest* root, which may be 10^8 times the one that matters; Newton steps,
+    taken where they lower the residual, make each root good by itself.
+    """
     degree = poly.shape[1] - 1
     companion = np.zeros((len(poly), degree, degree))
     companion[:, np.arange(1, degree), np.arange(degree - 1)] = 1.0
     companion[:, :, -1] = -poly[:, :-1] / poly[:, -1:]
     roots = np.linalg.eigvals(companion)
-    return np.where(np.abs(roots.imag) < 1e-7 * np.abs(roots), roots.real, np.nan)
+    real = np.where(np.abs(roots.imag) < 1e-7 * np.abs(roots), roots.real, np.nan)
+    ascending = poly.T[:, :, None]
+    slopes = ascending[1:] * np.arange(1, degree + 1)[:, None, None]
+    for _ in range(3):
+        value = np.polynomial.polynomial.polyval(real, ascending, tensor=False)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moved = real - value / np.polynomial.polynomial.polyval(real, slopes, tensor=False)
+        residual = np.abs(np.polynomial.polynomial.polyval(moved, ascending, tensor=False))
+        real = np.where(residual < np.abs(value), moved, real)
+    return real
 
 
 def distinct(ys):

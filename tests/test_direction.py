@@ -34,7 +34,7 @@ FORMER = {
 }
 DOOR = "stackfu"
 #: The one module that faces upward: a thin facade whose methods call files above it.
-FACADE, UPWARD = "stackfu.game", {"stackfu.io"}
+FACADE, UPWARD = "stackfu.game", {"stackfu.io", "stackfu.plot"}
 
 
 def module_name(path):

@@ -1,5 +1,6 @@
 """The project's own promises: its README tells committed figures, its wheel holds what it should."""
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -26,6 +27,40 @@ def test_one_version_everywhere():
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {stackfu.__version__}\n" in citation
     assert f"\n## {stackfu.__version__}," in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_committed_records_name_no_path_of_a_machine():
+    """asv names a record after the interpreter's path; ``python -m stackfu_bench.records`` takes it out."""
+    folders = [ROOT / "stackfu_bench" / "results", ROOT / "integration" / "results"]
+    records = [path for folder in folders for path in folder.rglob("*.json")]
+    assert len(records) > 60
+    absolute = re.compile(r'"(?:/|[A-Z]:\\\\)\w[^"]*"|existing-py_\w*')
+    for record in records:
+        found = absolute.search(record.name + record.read_text())
+        assert not found, f"{record}: {found[0]}"
+
+
+def test_dependencies_are_those_that_are_imported():
+    """What the package imports is declared, and what is declared is imported; type checkers bring their own."""
+    imported = set()
+    for file in (ROOT / "stackfu").rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        checked = [
+            n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
+        ]
+        unread = {id(inner) for block in checked for inner in ast.walk(block)}
+        for node in ast.walk(tree):
+            if id(node) in unread:
+                continue
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(node.module.split(".")[0])
+    outside = imported - set(sys.stdlib_module_names) - {"stackfu"}
+    homes = {"flint": "python-flint", "mpl_toolkits": "matplotlib"}
+    project = (ROOT / "pyproject.toml").read_text()
+    declared = project[project.index("\ndependencies = [") : project.index("\n[project.scripts]")]
+    assert {homes.get(name, name) for name in outside} == set(re.findall(r'"([\w-]+)>=', declared))
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ def shown(value: float | None, kind: str, unit: str) -> str:
 
 
 def rows(name: str, result: list[Any], about: dict[str, Any]) -> list[str]:
-    """Lines of one benchmark: a value a combination of parameters."""
+    """Lines of one benchmark: one value per combination of parameters."""
     values, params = result[0] or [None], result[1]
     kind, unit = about["name"].split(".")[-1].split("_")[0].replace("timeraw", "time"), about.get("unit", "")
     combinations = list(itertools.product(*params)) if params else [()]
@@ -46,7 +46,7 @@ def rows(name: str, result: list[Any], about: dict[str, Any]) -> list[str]:
 
 
 class AsvTables(SphinxDirective):
-    """One table a module of the suite."""
+    """One table per module of the suite."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(RESULTS))

@@ -22,7 +22,7 @@ def parsed(directive: SphinxDirective, lines: list[str]) -> list[nodes.Node]:
 
 
 class PeerTables(SphinxDirective):
-    """One section a results file, with its date, machine and versions."""
+    """One section per results file, with its date, machine and versions."""
 
     def run(self) -> list[nodes.Node]:
         files = sorted(RESULTS.glob("*.json"))

@@ -1,31 +1,23 @@
-"""Files that are either whole or absent: everything is written under a temporary name and then renamed."""
+"""Files that are either whole or absent, also after a power cut (:mod:`stackfu.atomic`)."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
+
+from stackfu.atomic import replace_atomically
 
 __all__ = ["write_atomically", "write_checkpoint", "write_json", "write_npy", "write_text"]
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``."""
+    """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``, whose folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            write(stream)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    replace_atomically(path, write)
     return path
 
 
@@ -46,4 +38,6 @@ def write_npy(path: Path, array: np.ndarray[Any, Any]) -> Path:
 
 def write_checkpoint(path: Path, value: dict[str, Any]) -> Path:
     """Write tensors and plain values that ``torch.load(weights_only=True)`` reads back."""
+    import torch  # here: clients of a federation, and pages that only read results, need not have it
+
     return write_atomically(path, lambda stream: torch.save(value, stream))

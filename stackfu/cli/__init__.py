@@ -40,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(args=arguments, prog_name="stackfu", standalone_mode=False)
         sys.stdout.flush()
+        given = sys.argv[1:] if arguments is None else arguments
+        if not given:  # click before 8.2 takes the help of the bare command for a success
+            return ExitCode.BAD_INPUT
         return int(code or ExitCode.OK)
     except cli_error as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # the bare command; its help has been shown

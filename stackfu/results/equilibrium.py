@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Profile
 from .facade import facade
+from .pages import MOST_ROWS, bar, card, table
 from .status import Status, Uniqueness
 from .verification import Verification
 
@@ -152,6 +153,40 @@ class Equilibrium:
             "spend": self.spend,
         }
 
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row per remaining client, indexed by name (needs pandas)."""
+        return facade(self.game).clients_frame(self.payments, self.participation)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Who takes part, see :func:`stackfu.plot.participation`."""
+        return facade(self.game).plot(self, ax)
+
+    def _repr_html_(self) -> str:
+        title = f"Equilibrium: {self.status.name.lower()}, {self.uniqueness.value}"
+        note = (
+            f"{self.total:.1%} of the remaining data takes part; server loss {self.server_loss:.6g}; "
+            f"spend {self.spend:.6g}. {self.reason}."
+        )
+        return card(title, self.clients_html(), note=note)
+
+    def clients_html(self) -> str:
+        """One row per client as an HTML table."""
+        game, shown = self.game, min(self.game.count, MOST_ROWS)
+        rows = [
+            [
+                game.names[k] if game.count <= MOST_ROWS else game.who(k),
+                float(game.sizes[k]),
+                float(game.costs[k]),
+                float(self.payments[k]),
+                bar(float(self.participation[k])),
+                float(self.payments[k] * self.participation[k]),
+                float(self.utilities[k]),
+            ]
+            for k in range(shown)
+        ]
+        head = ["client", "samples", "cost", "payment", "takes part", "receives", "utility"]
+        return table(head, rows, game.count - shown)
+
     def save(self, path: Any) -> None:
         """Write game, payments and point to a ``.json`` or ``.npz`` file, without loss."""
         facade(self.game).save(path, self)
@@ -192,6 +227,22 @@ class Equilibria(Sequence[Equilibrium]):
             "complete": self.complete,
             "equilibria": [eq.summary() for eq in self.items],
         }
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                f"E{i + 1}",
+                f"{e.total:.4%}",
+                int((e.participation > 0).sum()),
+                e.spend,
+                e.server_loss,
+                e.status.name.lower(),
+            ]
+            for i, e in enumerate(self.items)
+        ]
+        head = ["", "data used", "taking part", "spend", "server loss", "status"]
+        found = "all of them" if self.complete else "perhaps not all of them"
+        return card(f"{len(self.items)} equilibria, {found}", table(head, rows), note=self.reason)
 
     def __len__(self) -> int:
         return len(self.items)

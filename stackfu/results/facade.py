@@ -43,6 +43,12 @@ class Facade(Protocol):
     def diagnose(self, result: Any) -> Any:
         """Diagnose a result."""
 
+    def clients_frame(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Any:
+        """One row per client."""
+
+    def plot(self, result: Any, ax: Any = None) -> Any:
+        """Draw a result."""
+
     def save(self, path: Any, result: Any = None) -> None:
         """Write a result."""
 

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import InfeasibleError, InputError
 from ..model import Array, GameModel
 from .facade import facade
+from .pages import card, table
 from .solution import Solution
 
 __all__ = ["Frontier"]
@@ -127,6 +128,38 @@ class Frontier(Sequence[Solution]):
                 for solution, bound in zip(self, self.lower_bounds, strict=True)
             ],
         }
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row per budget (needs pandas)."""
+        import pandas
+
+        points = self.summary()["points"]
+        scalars = ("budget", "spend", "server_loss", "objective", "lower_bound", "total", "status")
+        return pandas.DataFrame([{name: point[name] for name in scalars} for point in points]).set_index(
+            "budget"
+        )
+
+    def plot(self, ax: Any = None) -> Any:
+        """What a budget buys, see :func:`stackfu.plot.frontier`."""
+        return facade(self.game).plot(self, ax)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                s.budget,
+                s.spend,
+                f"{s.equilibrium.total:.1%}",
+                f"{s.server_loss:.6g}",
+                f"{bound:.6g}",
+                s.status.name.lower(),
+            ]
+            for s, bound in zip(self, self.lower_bounds, strict=True)
+        ]
+        proved = f"lower bound of the {self.solutions[0].proves}"
+        return card(
+            "What a budget buys",
+            table(["budget", "spend", "data used", "server loss", proved, "status"], rows),
+        )
 
     def __len__(self) -> int:
         return len(self.solutions)

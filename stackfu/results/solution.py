@@ -12,6 +12,7 @@ from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
+from .pages import card, number, table
 from .status import Status
 from .verification import Verification
 
@@ -148,6 +149,27 @@ class Solution:
             "payments": self.payments,
             "equilibrium": self.equilibrium.summary(),
         }
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row per remaining client, indexed by name (needs pandas)."""
+        return self.equilibrium.to_pandas()
+
+    def plot(self, ax: Any = None) -> Any:
+        """Who takes part under these payments, see :func:`stackfu.plot.participation`."""
+        return facade(self.game).plot(self, ax)
+
+    def _repr_html_(self) -> str:
+        known = np.isfinite(self.lower_bound)
+        rows: list[list[Any]] = [
+            ["budget", number(self.budget) if np.isfinite(self.budget) else "none"],
+            ["spend", self.spend],
+            ["server loss", f"{self.server_loss:.6g}"],
+            [f"lower bound of the {self.proves}", f"{self.lower_bound:.6g}" if known else "none"],
+            ["data used", f"{self.equilibrium.total:.1%}"],
+        ]
+        title = f"Payments by {self.method}: {self.status.name.lower().replace('_', ' ')}"
+        note = f"{self.status.value}. {self.message}".strip()
+        return card(title, table(["", ""], rows), self.equilibrium.clients_html(), note=note)
 
     def save(self, path: Any) -> None:
         """Write the solution with its game to a ``.json`` or ``.npz`` file, without loss."""

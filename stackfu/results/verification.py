@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .pages import card
+
 __all__ = ["Verification"]
 
 
@@ -20,6 +22,9 @@ class Verification:
 
     def __bool__(self) -> bool:
         return self.passed
+
+    def _repr_html_(self) -> str:
+        return card("Sound" if self.passed else "Not sound", note=self.message)
 
     def summary(self) -> dict[str, Any]:
         """The outcome as plain values."""

@@ -222,7 +222,7 @@ def small_rows(quick: bool) -> list[Row]:
             ours[name].append(best)
             theirs[name].append(elapsed)
             wrong[name] += not is_right(game, payments, x)
-        if number < (1 if quick else 4):  # it takes seconds a game, most of it tracing
+        if number < (1 if quick else 4):  # it takes seconds per game, most of it tracing
             x, elapsed = by_nashopt(game, payments)
             ours["NashOpt"].append(best)
             theirs["NashOpt"].append(elapsed)

@@ -21,6 +21,6 @@ def reference_squared_distances(samples, sigma):
 
 
 def clouds(seed, sizes, d, dtype=np.float64, spread=0.5, offset=0.0):
-    """Normal clouds around different centres, one a client."""
+    """Normal clouds around different centres, one per client."""
     rng = np.random.default_rng(seed)
     return [(offset + spread * rng.normal(size=d) + rng.normal(size=(n, d))).astype(dtype) for n in sizes]

@@ -454,7 +454,7 @@ def survivors(log: str, file: str, source: str, functions: set[str]) -> list[tup
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--sample", type=int, default=0, help="at most this many mutants a file (0: all)")
+    parser.add_argument("--sample", type=int, default=0, help="at most this many mutants per file (0: all)")
     parser.add_argument("--only", default="", help="only files whose name contains this")
     parser.add_argument(
         "--limit",

@@ -6,7 +6,9 @@ Phases, in order; each is closed by a row in the ledger, so that a server that d
 
 - :func:`add_mechanism`, :class:`Participant`: the client's side, added to an existing ``ClientApp``
 - :class:`UnlearningMechanism`, :class:`Terms`: the server's side, called in the ``main`` of a ``ServerApp``
-- :class:`PaymentLedger`: what was offered, answered, delivered and paid
+- :mod:`.phases`: what the mechanism does, one module per phase
+- :mod:`.wire`: what crosses the network, one class per question and answer
+- :class:`PaymentLedger`, :mod:`.events`: what was offered, answered, delivered and paid, one class per event
 - :class:`InProcessGrid`: a ``Grid`` that calls the client apps directly, without Ray and without a network
 
 Names are loaded when they are first used: an engine starts a process for every message, and a client should
@@ -24,14 +26,14 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 _HOME = {
-    "PHASES": "mechanism",
+    "PHASES": "phases",
     "InProcessGrid": "in_process",
     "LedgerError": "ledger",
-    "Offer": "response",
+    "Offer": "offer",
     "Participant": "client",
     "ParticipationFedAvg": "strategy",
     "PaymentLedger": "ledger",
-    "Terms": "mechanism",
+    "Terms": "terms",
     "UnlearningMechanism": "mechanism",
     "add_mechanism": "client",
     "gaussian_deviation": "privacy",
@@ -57,10 +59,12 @@ if TYPE_CHECKING:
     from stackfu_integration.flower.client import Participant, add_mechanism
     from stackfu_integration.flower.in_process import InProcessGrid
     from stackfu_integration.flower.ledger import LedgerError, PaymentLedger
-    from stackfu_integration.flower.mechanism import PHASES, Terms, UnlearningMechanism
+    from stackfu_integration.flower.mechanism import UnlearningMechanism
+    from stackfu_integration.flower.offer import Offer
+    from stackfu_integration.flower.phases import PHASES
     from stackfu_integration.flower.privacy import gaussian_deviation, unbiased_gram
-    from stackfu_integration.flower.response import Offer
     from stackfu_integration.flower.strategy import ParticipationFedAvg
+    from stackfu_integration.flower.terms import Terms
 
 
 def __getattr__(name: str) -> Any:

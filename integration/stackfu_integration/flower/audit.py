@@ -5,11 +5,30 @@ Everything is read from the ledger, so the report can be written again at any ti
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from stackfu.errors import InputError
-from stackfu_integration.flower.ledger import PaymentLedger
+from stackfu_integration.flower.events import (
+    ClientCommitted,
+    ClientExcluded,
+    ClientFault,
+    ClientMeasured,
+    ClientPaid,
+    CommitmentsClosed,
+    EmbeddingReceived,
+    GameFounded,
+    GameSolved,
+    MeasuresClosed,
+    ModelUnlearned,
+    PriceOffered,
+    RemovalRequested,
+    RequestClosed,
+    RequestSettled,
+    WorkDelivered,
+)
+from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.storage import write_json, write_text
 
 __all__ = ["audit", "render", "write_audit"]
@@ -17,66 +36,63 @@ __all__ = ["audit", "render", "write_audit"]
 
 def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
     """Gather the facts of a request from the ledger."""
-    opened = ledger.last(request, "request")
+    opened = ledger.last(request, RemovalRequested)
     if opened is None:
         known = ", ".join(ledger.requests()) or "none"
         raise InputError("request", f"is not in the ledger (known: {known})", value=request)
-    offers = ledger.by_client(request, "offer")
-    embeddings = ledger.by_client(request, "embedding")
-    commitments = ledger.by_client(request, "commitment")
-    payments = ledger.by_client(request, "payment")
-    excluded = ledger.by_client(request, "excluded")
-    measures = ledger.by_client(request, "measure")
-    delivered: dict[int, int] = {}
-    for event in ledger.events(request, "work"):
-        delivered[event.client] = delivered.get(event.client, 0) + 1
-    removed = opened.detail["removed"]
-    clients = []
-    for client in sorted(set(embeddings) | set(excluded) | set(removed)):
-        committed = commitments.get(client)
-        clients.append(
+    game, solved = ledger.last(request, GameFounded), ledger.last(request, GameSolved)
+    committed, settled = ledger.last(request, CommitmentsClosed), ledger.last(request, RequestSettled)
+    unlearned, measured = ledger.last(request, ModelUnlearned), ledger.last(request, MeasuresClosed)
+    faults = [*ledger.events(RUN, ClientFault), *ledger.events(request, ClientFault)]
+    return {
+        "request": request,
+        "opened": ledger.time_of(request, RemovalRequested),
+        "closed": ledger.time_of(request, RequestClosed),
+        "removed": list(opened.removed),
+        "terms": dict(opened.terms),
+        "budget": game.budget if game else None,
+        "full_price": game.full_price if game else None,
+        "bandwidth": game.bandwidth if game else None,
+        "clipped": game.clipped if game else None,
+        "certificate": solved.certificate() if solved else None,
+        "offers_made": solved.attempt + 1 if solved else 0,
+        "responses": committed.outcome() if committed else None,
+        "paid": settled.paid if settled else 0.0,
+        "model_before": opened.before,
+        "model_after": unlearned.model if unlearned else None,
+        "model_moved": measured.distance if measured else None,
+        "clients": _clients(ledger, request, opened.removed),
+        "faults": [{"client": f.client, "phase": f.phase, "problem": f.problem} for f in faults],
+    }
+
+
+def _clients(ledger: PaymentLedger, request: str, removed: tuple[int, ...]) -> list[dict[str, Any]]:
+    """What each client sent, was offered, agreed to, delivered, was paid and measured."""
+    embeddings = ledger.by_client(request, EmbeddingReceived)
+    excluded = ledger.by_client(request, ClientExcluded)
+    offers = ledger.by_client(request, PriceOffered)
+    commitments = ledger.by_client(request, ClientCommitted)
+    delivered = Counter(work.client for work in ledger.events(request, WorkDelivered))
+    payments = ledger.by_client(request, ClientPaid)
+    measures = ledger.by_client(request, ClientMeasured)
+    facts = []
+    for client in sorted({*embeddings, *excluded, *removed}):
+        agreed = commitments.get(client)
+        facts.append(
             {
                 "client": client,
                 "role": "removed" if client in removed else "left out" if client in excluded else "remaining",
-                "samples": embeddings[client].amount if client in embeddings else None,
-                "price": offers[client].amount if client in offers else None,
-                "share": committed.amount if committed else 0.0,
-                "samples_used": committed.detail["samples"] if committed else 0,
-                "rounds_agreed": committed.detail["rounds"] if committed else 0,
-                "rounds_delivered": delivered.get(client, 0),
+                "samples": embeddings[client].size if client in embeddings else None,
+                "price": offers[client].price if client in offers else None,
+                "share": agreed.share if agreed else 0.0,
+                "samples_used": agreed.samples if agreed else 0,
+                "rounds_agreed": agreed.rounds if agreed else 0,
+                "rounds_delivered": delivered[client],
                 "paid": payments[client].amount if client in payments else 0.0,
-                "measures": measures[client].detail["measures"] if client in measures else {},
+                "measures": dict(measures[client].measures) if client in measures else {},
             }
         )
-    game, solution = ledger.last(request, "game"), ledger.last(request, "solution")
-    committed_row, settled = ledger.last(request, "committed"), ledger.last(request, "settled")
-    unlearned, measured, closed = (ledger.last(request, kind) for kind in ("unlearned", "measured", "closed"))
-    faults = [
-        {"client": e.client, "phase": e.detail["phase"], "problem": e.detail["problem"]}
-        for e in (*ledger.events("", "fault"), *ledger.events(request, "fault"))
-    ]
-    return {
-        "request": request,
-        "opened": opened.at,
-        "closed": closed.at if closed else None,
-        "removed": removed,
-        "terms": opened.detail["terms"],
-        "budget": game.amount if game else None,
-        "full_price": game.detail["full_price"] if game else None,
-        "bandwidth": game.detail["bandwidth"] if game else None,
-        "clipped": game.detail["clipped"] if game else None,
-        "certificate": {k: v for k, v in solution.detail.items() if k != "participation"}
-        if solution
-        else None,
-        "offers_made": solution.round + 1 if solution else 0,
-        "responses": committed_row.detail if committed_row else None,
-        "paid": settled.amount if settled else 0.0,
-        "model_before": opened.detail["before"],
-        "model_after": unlearned.detail["model"] if unlearned else None,
-        "model_moved": measured.amount if measured else None,
-        "clients": clients,
-        "faults": faults,
-    }
+    return facts
 
 
 def write_audit(ledger: PaymentLedger, request: str, folder: Path) -> dict[str, Any]:

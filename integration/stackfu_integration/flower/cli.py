@@ -32,22 +32,23 @@ def ledger(
     request: Annotated[str | None, typer.Option(help="only this removal request")] = None,
     kind: Annotated[str | None, typer.Option(help="only events of this kind, e.g. payment")] = None,
 ) -> None:
-    """Print the ledger of a run: offers, responses, work done and payments, one row an event."""
-    from stackfu_integration.flower.ledger import NOBODY, PaymentLedger
+    """Print the ledger of a run: offers, responses, work done and payments, one row per event."""
+    from stackfu_integration.flower.events import NOBODY
+    from stackfu_integration.flower.ledger import PaymentLedger
 
     table = Table("time", "request", "event", "client", "round", "amount", "detail", box=None)
     for column in ("client", "round", "amount"):
         next(c for c in table.columns if c.header == column).justify = "right"
     with PaymentLedger(_ledger_file(run), create=False) as book:
-        for event in book.events(request, kind):
-            detail = ", ".join(f"{k}={_short(v)}" for k, v in event.detail.items())
+        for row in book.rows(request, kind):
+            detail = ", ".join(f"{k}={_short(v)}" for k, v in row.detail.items())
             table.add_row(
-                event.at[:19].replace("T", " "),
-                event.request,
-                event.kind,
-                "" if event.client == NOBODY else str(event.client),
-                "" if event.round == NOBODY else str(event.round),
-                "" if event.amount is None else f"{event.amount:.6g}",
+                row.at[:19].replace("T", " "),
+                row.request,
+                row.kind,
+                "" if row.client == NOBODY else str(row.client),
+                "" if row.round == NOBODY else str(row.round),
+                "" if row.amount is None else f"{row.amount:.6g}",
                 detail if len(detail) <= 120 else f"{detail[:117]}...",
             )
     Console(width=None if Console().is_terminal else 220).print(table)

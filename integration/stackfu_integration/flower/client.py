@@ -11,39 +11,50 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 import stackfu as sf
 from stackfu.errors import InputError
-from stackfu_integration.flower.models import digest
+from stackfu_integration.flower.model_store import digest
+from stackfu_integration.flower.offer import Offer
 from stackfu_integration.flower.privacy import add_noise, gaussian_deviation
-from stackfu_integration.flower.protocol import (
+from stackfu_integration.flower.wire.messages import (
     EMBED,
     MEASURE,
     RESPOND,
     ROLL,
     SPREAD,
     UNLEARN,
-    numbers,
-    read_numbers,
-    setting,
+    EmbeddingAnswer,
+    EmbeddingQuestion,
+    MeasureAnswer,
+    MeasureQuestion,
+    OfferQuestion,
+    RollAnswer,
+    ShareAnswer,
+    SpreadAnswer,
+    SpreadQuestion,
+    TrainingAnswer,
+    TrainingOrder,
 )
-from stackfu_integration.flower.response import Offer
+from stackfu_integration.flower.wire.records import read_vector, settings_in, vectors
 
 __all__ = ["Participant", "add_mechanism"]
 
 _SPREAD_SAMPLES = 1000
 
+_Question = TypeVar("_Question")
+
 
 class Participant(ABC):
     """What the mechanism needs to know of one client; built from the node's context for every message.
 
-    ``noise_key`` is a secret of the client. With it, being asked twice for one release gives the same noise
-    twice.
+    ``noise_key`` is a secret of the client: with it, whoever asks twice for one release gets the same noise.
     """
 
     noise_key: bytes | None = None
@@ -91,86 +102,75 @@ def add_mechanism(app: ClientApp, load: Callable[[Context], Participant]) -> Cli
 
     @app.query(action(ROLL))
     def roll(message: Message, context: Context) -> Message:
-        return _reply(message, MetricRecord({"client": load(context).client}))
+        return Message(RollAnswer(load(context).client).encode(), reply_to=message)
 
     @app.query(action(SPREAD))
     def spread(message: Message, context: Context) -> Message:
-        points = load(context).samples(_arrays(message))
+        participant, asked = load(context), _question(message, SpreadQuestion.decode)
+        points = participant.samples(asked.model)
         if len(points) > _SPREAD_SAMPLES:
             points = points[np.random.default_rng(0).choice(len(points), _SPREAD_SAMPLES, replace=False)]
         value = float(sf.median_bandwidth([points])) if len(points) > 1 else 0.0
-        return _reply(message, MetricRecord({"squared": value**2, "size": load(context).size}))
+        return Message(SpreadAnswer(value**2, participant.size).encode(), reply_to=message)
 
     @app.query(action(EMBED))
     def embed(message: Message, context: Context) -> Message:
-        participant, settings = load(context), _config(message)
-        request, features = setting(settings, "request", str), setting(settings, "features", int)
-        bandwidth, seed = setting(settings, "bandwidth", float), setting(settings, "seed", int)
-        mean = sf.client_features(participant.samples(_arrays(message)), bandwidth, features, seed)
+        participant, asked = load(context), _question(message, EmbeddingQuestion.decode)
+        points = participant.samples(asked.model)
+        mean = sf.client_features(points, asked.bandwidth, asked.features, asked.seed)
         deviation = 0.0
-        if "epsilon" in settings:
-            epsilon, delta = setting(settings, "epsilon", float), setting(settings, "delta", float)
-            deviation = gaussian_deviation(epsilon, delta, participant.size)
-            asked = (request, bandwidth, features, seed, epsilon, delta, digest(_arrays(message)))
-            mean = add_noise(mean, deviation, participant.noise_key, *asked)
-        context.state[f"stackfu-{request}"] = numbers(mean=mean)
-        metrics = MetricRecord({"size": participant.size, "deviation": deviation})
-        return _reply(message, metrics, arrays=numbers(mean=mean))
+        if asked.epsilon is not None and asked.delta is not None:
+            deviation = gaussian_deviation(asked.epsilon, asked.delta, participant.size)
+            release = (
+                asked.request,
+                asked.bandwidth,
+                asked.features,
+                asked.seed,
+                asked.epsilon,
+                asked.delta,
+                digest(asked.model),
+            )
+            mean = add_noise(mean, deviation, participant.noise_key, *release)
+        context.state[_memory(asked.request)] = vectors(mean=mean)
+        return Message(EmbeddingAnswer(mean, participant.size, deviation).encode(), reply_to=message)
 
     @app.query(action(RESPOND))
     def respond(message: Message, context: Context) -> Message:
-        settings, vectors = _config(message), message.content["arrays"]
-        if not isinstance(vectors, ArrayRecord):
-            raise InputError("arrays", "must hold the public sum and the client's embedding")
-        own = read_numbers(vectors, "own")
-        sent = context.state.get(f"stackfu-{setting(settings, 'request', str)}")
-        if isinstance(sent, ArrayRecord) and not np.array_equal(read_numbers(sent, "mean"), own):
+        asked = _question(message, OfferQuestion.decode)
+        sent = context.state.get(_memory(asked.request))
+        if isinstance(sent, ArrayRecord) and not np.array_equal(read_vector(sent, "mean"), asked.offer.own):
             raise InputError("own", "the server did not repeat the embedding that this client sent")
-        terms = ("price", "cost", "alpha", "lam", "share", "total", "noise", "own-noise")
-        values = {name.replace("-", "_"): setting(settings, name, float) for name in terms}
-        offer = Offer(aggregate=read_numbers(vectors, "aggregate"), own=own, **values)
-        return _reply(message, MetricRecord({"share": float(load(context).decide(offer))}))
+        return Message(ShareAnswer(float(load(context).decide(asked.offer))).encode(), reply_to=message)
 
     @app.train(action(UNLEARN))
     def unlearn(message: Message, context: Context) -> Message:
-        settings = _config(message)
-        share = setting(settings, "share", float)
-        arrays, used = load(context).train(_arrays(message), share, settings)
-        # the metrics name the round, so that a late answer is never taken for the answer to a later question
-        number = setting(settings, "server-round", int)
-        metrics = MetricRecord({"num-examples": used, "server-round": number})
-        return _reply(message, metrics, arrays=arrays)
+        order = _question(message, TrainingOrder.decode)
+        model, used = load(context).train(order.model, order.share, order.settings)
+        return Message(TrainingAnswer(model, used, order.number).encode(), reply_to=message)
 
     @app.evaluate(action(MEASURE))
     def measure(message: Message, context: Context) -> Message:
-        participant, settings = load(context), _config(message)
-        values: dict[str, int | float | list[int] | list[float]] = {}
-        if "amount" in settings:
-            participant.paid(setting(settings, "amount", float), settings)
-        for which in ("before", "after"):
-            for name, value in participant.measure(_arrays(message, which)).items():
-                values[f"{which}.{name}"] = float(value)
-        return _reply(message, MetricRecord(values))
+        participant, asked = load(context), _question(message, MeasureQuestion.decode)
+        if asked.amount is not None:
+            participant.paid(asked.amount, settings_in(message.content))
+        models = {"before": asked.before, "after": asked.after}
+        found = {
+            f"{which}.{name}": value
+            for which, model in models.items()
+            for name, value in participant.measure(model).items()
+        }
+        return Message(MeasureAnswer(found).encode(), reply_to=message)
 
     return app
 
 
-def _arrays(message: Message, name: str = "arrays") -> ArrayRecord:
-    record = message.content[name]
-    if not isinstance(record, ArrayRecord):
-        raise InputError(name, "must hold a model")
-    return record
+def _memory(request: str) -> str:
+    """Where a node's state keeps what its client sent for a request."""
+    return f"stackfu-{request}"
 
 
-def _config(message: Message) -> ConfigRecord:
-    record = message.content["config"]
-    if not isinstance(record, ConfigRecord):
-        raise InputError("config", "must hold settings")
-    return record
-
-
-def _reply(message: Message, metrics: MetricRecord, arrays: ArrayRecord | None = None) -> Message:
-    content = RecordDict({"metrics": metrics})
-    if arrays is not None:
-        content["arrays"] = arrays
-    return Message(content, reply_to=message)
+def _question(message: Message, decode: Callable[[RecordDict], _Question]) -> _Question:
+    try:
+        return decode(message.content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(message.metadata.message_type, f"the message is incomplete ({error})") from error

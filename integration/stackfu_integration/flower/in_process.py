@@ -23,7 +23,7 @@ __all__ = ["InProcessGrid"]
 class InProcessGrid(Grid):
     """Nodes that live in this process.
 
-    ``node_configs`` has one entry a node; node ids are drawn so that they are not the client numbers.
+    ``node_configs`` has one entry per node; node ids are drawn so that they are not the client numbers.
     """
 
     def __init__(

@@ -13,19 +13,20 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from stackfu_integration.data import dirichlet_partition, load_dataset
-from stackfu_integration.federation import (
+from stackfu_integration.flower.client import Participant
+from stackfu_integration.flower.wire.records import setting
+from stackfu_integration.lab.data import dirichlet_partition, load_dataset
+from stackfu_integration.lab.federation import (
     Client,
-    Federation,
+    LabFederation,
     LocalTraining,
     build_federation,
     client_seed,
     local_train,
 )
-from stackfu_integration.flower.client import Participant
-from stackfu_integration.flower.protocol import setting
-from stackfu_integration.measures.forgetting import separation
-from stackfu_integration.models import Classifier, Identity
+from stackfu_integration.lab.measures.forgetting import separation
+from stackfu_integration.lab.models import Classifier, Identity
+from stackfu_integration.lab.unlearning.participation import SHARE_STREAM
 
 __all__ = [
     "LabParticipant",
@@ -35,13 +36,11 @@ __all__ = [
     "write_arrays",
 ]
 
-_SHARE = 31  # the stream from which unlearning methods of the lab draw a client's share of its samples
-
 
 @lru_cache(maxsize=4)
 def _federation(
     dataset: str, clients: int, beta: float, seed: int, min_train: int, min_test: int
-) -> Federation:
+) -> LabFederation:
     data = load_dataset(dataset)
     partition = dirichlet_partition(
         data.train.y,
@@ -59,7 +58,7 @@ def _federation(
     return build_federation(partition, (train, data.train.y), (test, data.test.y), backbone, data.classes)
 
 
-def load_federation(run_config: Mapping[str, Any]) -> Federation:
+def load_federation(run_config: Mapping[str, Any]) -> LabFederation:
     """Return the federation that a run config describes, the same on every machine."""
     return _federation(
         str(run_config.get("dataset", "digits")),
@@ -94,7 +93,7 @@ class LabParticipant(Participant):
 
     def __init__(
         self,
-        federation: Callable[[], Federation],
+        federation: Callable[[], LabFederation],
         number: int,
         settings: LocalTraining,
         key: bytes | None = None,
@@ -103,7 +102,7 @@ class LabParticipant(Participant):
         self._load, self._number, self.settings, self.noise_key = federation, number, settings, key
 
     @cached_property
-    def federation(self) -> Federation:
+    def federation(self) -> LabFederation:
         """All clients; this one looks at its own data only."""
         return self._load()
 
@@ -149,7 +148,7 @@ class LabParticipant(Participant):
     def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
         """Train one round on the share that the seed draws."""
         seed, number = setting(config, "seed", int), setting(config, "server-round", int) - 1
-        data = self._data.train.share(share, client_seed(seed, self.client, 0, _SHARE))
+        data = self._data.train.share(share, client_seed(seed, self.client, 0, SHARE_STREAM))
         model = self._model(arrays)
         local_train(model, data, client_seed(seed, self.client, number), self.settings)
         return read_arrays(model), len(data)

@@ -1,10 +1,10 @@
-"""The ledger: one row an event, in an SQLite file that only grows.
+"""The ledger: one row per event, in an SQLite file that only grows.
 
 The rules that money depends on are part of the database and not of the code that calls it:
 
-- an event happens once: ``(request, kind, client, round)`` is unique, so nobody is paid twice for one
-request; - rows are never changed or deleted; - work counts only after a commitment to it, and a payment is at
-most
+- an event happens once: ``(request, kind, client, round)`` is unique, so nobody is paid twice for one request;
+- rows are never changed or deleted;
+- work counts only after a commitment to it, and a payment is at most
 
       price * committed share * rounds delivered / rounds agreed,
 
@@ -21,18 +21,30 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from stackfu.errors import FileFormatError, StackfuError
+from stackfu_integration.flower.events import (
+    NOBODY,
+    ClientEvent,
+    ClientFault,
+    Event,
+    RemovalRequested,
+    Row,
+    from_row,
+    to_row,
+)
 
-__all__ = ["Event", "LedgerError", "PaymentLedger"]
+__all__ = ["RUN", "LedgerError", "PaymentLedger"]
 
-NOBODY = -1  # an event of the server, or one that belongs to no round
+RUN = ""  # the request of events that belong to no request
 _VERSION = 1
 _COLUMNS = ("seq", "at", "request", "kind", "client", "round", "amount", "detail", "payload")
+
+_AnyEvent = TypeVar("_AnyEvent", bound=Event)
+_OfClient = TypeVar("_OfClient", bound=ClientEvent)
 
 _SCHEMA = """
 CREATE TABLE events (
@@ -83,34 +95,20 @@ class LedgerError(StackfuError):
     """The ledger refuses a row."""
 
 
-@dataclass(frozen=True)
-class Event:
-    """One row."""
-
-    seq: int
-    at: str
-    request: str
-    kind: str
-    client: int
-    round: int
-    amount: float | None
-    detail: dict[str, Any]
-    payload: bytes | None = field(repr=False)
-
-
 class PaymentLedger:
     """An open ledger file.
 
     >>> import tempfile
+    >>> from stackfu_integration.flower.events import *
     >>> with tempfile.TemporaryDirectory() as folder, PaymentLedger(Path(folder) / "ledger.sqlite") as ledger:
-    ...     ledger.add("r1", "game", amount=10.0)
-    ...     ledger.add("r1", "commitment", client=3, amount=0.5, price=4.0, rounds=2)
-    ...     ledger.add("r1", "work", client=3, round=1, amount=20)
+    ...     ledger.add("r1", GameFounded(budget=10.0, bandwidth=1.0, costs={3: 5.0}, full_price=4.0, clipped=0.0))
+    ...     ledger.add("r1", ClientCommitted(client=3, share=0.5, price=4.0, samples=20, rounds=2))
+    ...     ledger.add("r1", WorkDelivered(client=3, number=1, samples=20))
     ...     try:
-    ...         ledger.add("r1", "payment", client=3, amount=2.0)
+    ...         ledger.add("r1", ClientPaid(client=3, amount=2.0, delivered=2, agreed=2))
     ...     except LedgerError as error:
     ...         print(error)
-    ...     ledger.add("r1", "payment", client=3, amount=1.0)
+    ...     ledger.add("r1", ClientPaid(client=3, amount=1.0, delivered=1, agreed=2))
     payment of client 3: payment for work that was not delivered
     """
 
@@ -168,64 +166,92 @@ class PaymentLedger:
         finally:
             self._open_transaction = False
 
-    def add(
-        self,
-        request: str,
-        kind: str,
-        *,
-        client: int = NOBODY,
-        round: int = NOBODY,
-        amount: float | None = None,
-        payload: bytes | None = None,
-        **detail: Any,
-    ) -> None:
+    # ---------------------------------------------------------------- writing
+
+    def add(self, request: str, event: Event) -> None:
         """Write one event, on its own or as part of the open transaction."""
         if not self._open_transaction:  # a row of its own is a transaction of its own
             with self.transaction():
-                self.add(request, kind, client=client, round=round, amount=amount, payload=payload, **detail)
+                self.add(request, event)
             return
+        row = to_row(request, event)
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        text = json.dumps(detail, sort_keys=True, allow_nan=False)
+        text = json.dumps(row.detail, sort_keys=True, allow_nan=False)
         try:
             self._db.execute(
                 f"INSERT INTO events ({', '.join(_COLUMNS[1:])}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (now, request, kind, client, round, None if amount is None else float(amount), text, payload),
+                (now, request, row.kind, row.client, row.round, row.amount, text, row.payload),
             )
         except sqlite3.IntegrityError as error:
-            who = "" if client == NOBODY else f" of client {client}"
+            who = "" if row.client == NOBODY else f" of client {row.client}"
             what = "is in the ledger already" if "UNIQUE" in str(error) else str(error)
-            raise LedgerError(f"{kind}{who}: {what}") from error
-
-    def events(self, request: str | None = None, kind: str | None = None) -> list[Event]:
-        """Return events in the order in which they happened."""
-        where, values = [], []
-        for column, value in (("request", request), ("kind", kind)):
-            if value is not None:
-                where.append(f"{column} = ?")
-                values.append(value)
-        condition = f"WHERE {' AND '.join(where)}" if where else ""
-        rows = self._db.execute(f"SELECT {', '.join(_COLUMNS)} FROM events {condition} ORDER BY seq", values)
-        named = (dict(zip(_COLUMNS, row, strict=True)) for row in rows)
-        return [Event(**{**row, "detail": json.loads(row["detail"])}) for row in named]
-
-    def last(self, request: str, kind: str) -> Event | None:
-        """Return the event of this kind with the highest round, if there is one."""
-        found = self.events(request, kind)
-        return max(found, key=lambda event: event.round) if found else None
-
-    def by_client(self, request: str, kind: str) -> dict[int, Event]:
-        """Return the events of this kind by client, the last round of each."""
-        found = sorted(self.events(request, kind), key=lambda event: (event.client, event.round))
-        return {event.client: event for event in found}
-
-    def requests(self) -> list[str]:
-        """Return the removal requests in the order in which they arrived."""
-        return [event.request for event in self.events(kind="request")]
+            raise LedgerError(f"{row.kind}{who}: {what}") from error
 
     def add_fault(self, request: str, client: int, phase: str, problem: str) -> None:
         """Name a client that did not keep to the protocol."""
-        count = sum(event.client == client for event in self.events(request, "fault"))
-        self.add(request, "fault", client=client, round=count, phase=phase, problem=problem)
+        earlier = sum(fault.client == client for fault in self.events(request, ClientFault))
+        self.add(request, ClientFault(client, number=earlier, phase=phase, problem=problem))
+
+    # ---------------------------------------------------------------- reading
+
+    def rows(self, request: str | None = None, kind: str | None = None) -> list[Row]:
+        """Return rows as they are, in the order in which they were written."""
+        return self._select(request, kind, "seq")
+
+    def _select(self, request: str | None, kind: str | None, order: str, limit: int = -1) -> list[Row]:
+        given = {"request": request, "kind": kind}
+        chosen = {column: value for column, value in given.items() if value is not None}
+        where = " AND ".join(f"{column} = ?" for column in chosen) or "1"
+        found = self._db.execute(
+            f"SELECT {', '.join(_COLUMNS)} FROM events WHERE {where} ORDER BY {order} LIMIT ?",
+            (*chosen.values(), limit),
+        )
+        named = (dict(zip(_COLUMNS, row, strict=True)) for row in found)
+        return [Row(**{**row, "detail": json.loads(row["detail"])}) for row in named]
+
+    def events(self, request: str, kind: type[_AnyEvent]) -> list[_AnyEvent]:
+        """Return the events of this class in the order in which they happened."""
+        return [_read(row, kind) for row in self.rows(request, kind.kind)]
+
+    def last(self, request: str, kind: type[_AnyEvent]) -> _AnyEvent | None:
+        """Return the event of this class with the highest round, if there is one."""
+        found = self._last_row(request, kind)
+        return None if found is None else _read(found, kind)
+
+    def need(self, request: str, kind: type[_AnyEvent]) -> _AnyEvent:
+        """Return the event of this class with the highest round; without one, nothing can go on."""
+        event = self.last(request, kind)
+        if event is None:
+            raise StackfuError(f"{request or 'the run'}: no {kind.kind} in the ledger")
+        return event
+
+    def has(self, request: str, kind: type[Event]) -> bool:
+        """Say whether an event of this class has happened."""
+        return self._last_row(request, kind) is not None
+
+    def time_of(self, request: str, kind: type[Event]) -> str | None:
+        """Return when the last event of this class was written down (UTC)."""
+        found = self._last_row(request, kind)
+        return None if found is None else found.at
+
+    def by_client(self, request: str, kind: type[_OfClient]) -> dict[int, _OfClient]:
+        """Return the events of this class by client, the last round of each."""
+        rows = self._select(request, kind.kind, "client, round")
+        return {row.client: _read(row, kind) for row in rows}
+
+    def requests(self) -> list[str]:
+        """Return the removal requests in the order in which they arrived."""
+        return [row.request for row in self.rows(kind=RemovalRequested.kind)]
+
+    def _last_row(self, request: str, kind: type[Event]) -> Row | None:
+        found = self._select(request, kind.kind, "round DESC, seq", limit=1)
+        return found[0] if found else None
+
+
+def _read(row: Row, kind: type[_AnyEvent]) -> _AnyEvent:
+    event = from_row(row)
+    assert isinstance(event, kind)
+    return event
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -1,11 +1,10 @@
 """Noise on a client's mean embedding: how much, and what it does to distances.
 
-A mean of n unit vectors moves by at most ``2 / n`` when one sample is replaced. Gaussian noise of standard
-deviation sigma in each of its D coordinates makes the release (epsilon, delta)-differentially private exactly
-when
+A mean of n unit vectors moves by at most ``s = 2 / n`` when one sample is replaced. Gaussian noise of
+standard deviation sigma in each of its D coordinates makes the release (epsilon, delta)-differentially private
+exactly when
 
-    Phi(s / 2 sigma - epsilon sigma / s) - e^epsilon Phi(-s / 2 sigma - epsilon sigma / s) <= delta,   s = 2 /
-    n
+    Phi(s / 2 sigma - epsilon sigma / s) - e^epsilon Phi(-s / 2 sigma - epsilon sigma / s) <= delta
 
 (Balle and Wang, Improving the Gaussian Mechanism, 2018). Inner products of different clients stay unbiased;
 squared norms grow by ``D sigma^2`` on average, and hence

@@ -24,7 +24,9 @@ from stackfu.errors import InputError
 from stackfu_integration.flower.audit import audit
 from stackfu_integration.flower.client import Participant, add_mechanism
 from stackfu_integration.flower.in_process import InProcessGrid
-from stackfu_integration.flower.mechanism import Terms, UnlearningMechanism
+from stackfu_integration.flower.mechanism import UnlearningMechanism
+from stackfu_integration.flower.terms import Terms
+from stackfu_integration.lab.mechanisms import CERTIFIED, UNIFORM
 
 __all__ = ["TinyParticipant", "measure", "tabulate"]
 
@@ -94,7 +96,7 @@ def measure(clients: int, engine: str = "none", method: str = "auto") -> dict[st
     if clients < 4:
         raise InputError("clients", "must be at least 4", value=clients)
     if method == "auto":
-        method = "certified" if clients <= 300 else "uniform"
+        method = CERTIFIED if clients <= 300 else UNIFORM
     logging.getLogger("flwr").setLevel(logging.ERROR)
     terms = Terms(
         rounds=2,
@@ -102,7 +104,7 @@ def measure(clients: int, engine: str = "none", method: str = "auto") -> dict[st
         features=_FEATURES,
         cost_scale=20.0,
         loss_constant=10.0,
-        method=method,  # type: ignore[arg-type]
+        method=method,
     )
     removed = tuple(range(max(1, clients // 10)))
     figures: dict[str, Any] = {"clients": clients, "engine": engine, "features": _FEATURES, "method": method}
@@ -121,7 +123,7 @@ def measure(clients: int, engine: str = "none", method: str = "auto") -> dict[st
             figures["settled"] = facts["responses"]["settled"]
             figures["participants"] = sum(c["share"] > 0 for c in facts["clients"])
             figures["paid"], figures["budget"] = facts["paid"], facts["budget"]
-            figures["rows"] = len(mechanism.ledger.events())
+            figures["rows"] = len(mechanism.ledger.rows())
             mechanism.ledger.close()  # which also moves everything from the write-ahead log into the file
             figures["ledger_bytes"] = mechanism.ledger.path.stat().st_size
 

@@ -21,7 +21,16 @@ from flwr.serverapp.strategy import Strategy
 from flwr.supercore import log
 
 from stackfu.errors import StackfuError
-from stackfu_integration.flower.protocol import TRAIN, UNLEARN, Refusal, messages_to, metric, sort_replies
+from stackfu_integration.flower.wire import (
+    TRAIN,
+    UNLEARN,
+    Refusal,
+    TrainingAnswer,
+    TrainingOrder,
+    decoded,
+    messages_to,
+    sort_replies,
+)
 
 __all__ = ["Member", "NobodyAnsweredError", "ParticipationFedAvg", "RoundOutcome", "average"]
 
@@ -97,12 +106,11 @@ class ParticipationFedAvg(Strategy):
         """Send the model and its share to every client that is still with us."""
         self._sent = arrays
         self._asked = [c for c in sorted(self.cohort) if c in self.nodes and self._missed[c] < self.patience]
-        contents = {}
-        for client in self._asked:
-            own = ConfigRecord(
-                {**config, "server-round": self.done + server_round, "share": self.cohort[client].share}
-            )
-            contents[client] = RecordDict({"arrays": arrays, "config": own})
+        number = self.done + server_round
+        contents = {
+            client: TrainingOrder(arrays, self.cohort[client].share, number, config).encode()
+            for client in self._asked
+        }
         return messages_to(self.nodes, self.message_type, contents)
 
     def aggregate_train(
@@ -121,8 +129,8 @@ class ParticipationFedAvg(Strategy):
                 problems[client] = answer.problem
                 self._missed[client] += 1
             else:
-                models[client] = answer.array_records["arrays"]
-                samples[client] = int(metric(answer, "num-examples"))
+                trained = self._decode(answer)
+                models[client], samples[client] = trained.model, int(trained.samples)
                 self._missed[client] = 0
         for client, problem in problems.items():
             log(WARNING, "round %d, client %d: %s", number, client, problem)
@@ -134,16 +142,17 @@ class ParticipationFedAvg(Strategy):
         self._finished(RoundOutcome(number, arrays, samples, problems))
         return arrays, MetricRecord({"num-examples": sum(samples.values()), "clients": len(models)})
 
-    def _check(self, client: int, number: int, answer: RecordDict) -> str | None:
+    def _decode(self, content: RecordDict) -> TrainingAnswer:
+        return TrainingAnswer.decode(content, numbered=self.message_type != TRAIN)
+
+    def _check(self, client: int, number: int, content: RecordDict) -> str | None:
         """Say what is wrong with a reply, if anything."""
-        try:
-            used = metric(answer, "num-examples")
-            told = metric(answer, "server-round") if self.message_type != TRAIN else number
-            arrays = answer.array_records["arrays"]
-        except (KeyError, TypeError) as error:
-            return f"the reply is incomplete ({error})"
-        if told != number:
-            return f"answered round {told} instead of round {number}"
+        answer = decoded(content, self._decode)
+        if isinstance(answer, Refusal):
+            return answer.problem
+        used, arrays = answer.samples, answer.model
+        if answer.number is not None and answer.number != number:
+            return f"answered round {answer.number} instead of round {number}"
         if not isinstance(used, int) or not 1 <= used <= self.most_samples:
             return f"claims {used} samples"
         agreed = self.cohort[client].samples

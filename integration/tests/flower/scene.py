@@ -13,13 +13,14 @@ from flwr.clientapp import ClientApp
 
 from stackfu_integration.flower import (
     InProcessGrid,
+    Offer,
     Participant,
     PaymentLedger,
     Terms,
     UnlearningMechanism,
     add_mechanism,
 )
-from stackfu_integration.flower.response import Offer
+from stackfu_integration.flower.events import ModelUnlearned
 
 CLIENTS, REMOVED, DIMENSION = 8, (0, 1), 3
 SIZES = [40, 30, 25, 60, 35, 50, 20, 45]
@@ -112,12 +113,12 @@ class Scene:
     def books(self, *kinds: str) -> list[tuple[Any, ...]]:
         """What the ledger says, without the times."""
         with self.ledger() as ledger:
-            rows = [e for e in ledger.events() if not kinds or e.kind in kinds]
-        return sorted((e.request, e.kind, e.client, e.round, e.amount) for e in rows)
+            rows = [row for row in ledger.rows() if not kinds or row.kind in kinds]
+        return sorted((row.request, row.kind, row.client, row.round, row.amount) for row in rows)
 
     def final_model(self) -> str:
         with self.ledger() as ledger:
-            return ledger.last("r1", "unlearned").detail["model"]
+            return ledger.need("r1", ModelUnlearned).model
 
 
 class FaultyGrid(InProcessGrid):

@@ -18,6 +18,8 @@ from stackfu_integration.flower.deployment import (
     make_certificates,
     make_node_key,
 )
+from stackfu_integration.flower.events import ClientEnrolled, EmbeddingReceived
+from stackfu_integration.flower.ledger import RUN
 
 LOST = 2
 CONFIG = {
@@ -49,7 +51,7 @@ def wait_for_row(deployment: Deployment, run: int, path, kind: str, request: str
     while True:
         if path.is_file():
             with PaymentLedger(path, create=False) as ledger:
-                if ledger.events(request, kind):
+                if ledger.rows(request, kind):
                     return
         if time.monotonic() > look:
             state = deployment.status(run)
@@ -101,8 +103,8 @@ def test_a_deployment_survives_the_death_of_its_server_app_and_names_a_dead_node
     assert {f["client"] for f in facts["faults"]} == {LOST}
     assert facts["offers_made"] == 1  # the second server app found the offers of the first
     with PaymentLedger(run / "ledger.sqlite", create=False) as ledger:
-        assert len(ledger.events("r1", "embedding")) == 3
-        keys = {e.detail["key"] for e in ledger.events("", "enrolled")}
+        assert len(ledger.by_client("r1", EmbeddingReceived)) == 3
+        keys = {enrolled.key for enrolled in ledger.events(RUN, ClientEnrolled)}
         assert len(keys) == 3
         assert all(len(key) == 64 for key in keys)
 

@@ -7,7 +7,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from scene import REMOVED, SIZES, Averager, Scene, initial
 
-from stackfu_integration.flower.protocol import EMBED, MEASURE, RESPOND, ROLL, TRAIN, UNLEARN
+from stackfu_integration.flower.events import GameFounded
+from stackfu_integration.flower.wire import EMBED, MEASURE, RESPOND, ROLL, TRAIN, UNLEARN
 
 FAULTY = 5
 
@@ -114,7 +115,7 @@ def test_stops_answering_when_prices_are_posted(scene, sound):
     assert facts["responses"]["regret"] < 1e-12
     # the costs and the budget are those of the first offers
     with sound.ledger() as ledger:
-        assert facts["budget"] == pytest.approx(ledger.last("r1", "game").amount)
+        assert facts["budget"] == pytest.approx(ledger.need("r1", GameFounded).budget)
 
 
 def test_dies_in_mid_round(scene):

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 import stackfu as sf
-from stackfu_integration.federation import LocalTraining, train_federation
 from stackfu_integration.flower import PaymentLedger
+from stackfu_integration.flower.events import ClientCommitted, ClientPaid, ModelUnlearned, PriceOffered
 from stackfu_integration.flower.lab import load_federation, write_arrays
-from stackfu_integration.flower.models import ModelStore
+from stackfu_integration.flower.model_store import ModelStore
 from stackfu_integration.flower.simulation import APP_FOLDER, load_app, run_in_process, simulate
-from stackfu_integration.models import read_weights
-from stackfu_integration.unlearning import ParticipationRetraining
+from stackfu_integration.lab.federation import LocalTraining, train_federation
+from stackfu_integration.lab.models import read_weights
+from stackfu_integration.lab.unlearning import ParticipationRetraining
 
 REMOVED = (0,)
 CONFIG = {
@@ -62,11 +63,11 @@ def reference():
 def agree(folder, reference) -> None:
     federation, solution, weights = reference
     with PaymentLedger(folder / "ledger.sqlite", create=False) as ledger:
-        offers = [e.amount for e in ledger.by_client("r1", "offer").values()]
-        shares = [e.amount for e in ledger.by_client("r1", "commitment").values()]
-        paid = [e.amount for e in ledger.by_client("r1", "payment").values()]
-        model = ledger.last("r1", "unlearned").detail["model"]
-        assert ledger.events(kind="fault") == []
+        offers = [e.price for e in ledger.by_client("r1", PriceOffered).values()]
+        shares = [e.share for e in ledger.by_client("r1", ClientCommitted).values()]
+        paid = [e.amount for e in ledger.by_client("r1", ClientPaid).values()]
+        model = ledger.need("r1", ModelUnlearned).model
+        assert ledger.rows(kind="fault") == []
     assert offers == pytest.approx(solution.payments, rel=1e-9)
     assert shares == pytest.approx(solution.participation, rel=1e-9)
     assert paid == pytest.approx(solution.payments * solution.participation, rel=1e-9)

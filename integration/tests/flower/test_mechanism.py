@@ -12,8 +12,19 @@ from scene import CLIENTS, REMOVED, SIZES, TERMS, TRAINING_ROUNDS, Averager, Sce
 import stackfu as sf
 from stackfu.errors import InputError, StackfuError
 from stackfu_integration.flower import PHASES, PaymentLedger, Terms, UnlearningMechanism
-from stackfu_integration.flower.protocol import ROLL
-from stackfu_integration.flower.roster import NotEnoughNodesError
+from stackfu_integration.flower.events import (
+    ClientCommitted,
+    ClientPaid,
+    CommitmentsClosed,
+    GameSolved,
+    PriceOffered,
+    RemovalRequested,
+    RunStarted,
+    WorkDelivered,
+)
+from stackfu_integration.flower.ledger import RUN
+from stackfu_integration.flower.phases.enrolment import NotEnoughNodesError
+from stackfu_integration.flower.wire import ROLL
 
 
 def test_offers_payments_and_participation_are_those_of_the_game(sound):
@@ -28,9 +39,9 @@ def test_offers_payments_and_participation_are_those_of_the_game(sound):
     )
     solution = game.solve(0.4 * game.full_participation_price)
     with sound.ledger() as ledger:
-        offers = [e.amount for e in ledger.by_client("r1", "offer").values()]
-        shares = {c: e.amount for c, e in ledger.by_client("r1", "commitment").items()}
-        payments = {c: e.amount for c, e in ledger.by_client("r1", "payment").items()}
+        offers = [e.price for e in ledger.by_client("r1", PriceOffered).values()]
+        shares = {c: e.share for c, e in ledger.by_client("r1", ClientCommitted).items()}
+        payments = {c: e.amount for c, e in ledger.by_client("r1", ClientPaid).items()}
     assert offers == pytest.approx(solution.payments, rel=1e-9, abs=1e-12)
     expected = dict(zip(game.remaining.tolist(), solution.participation, strict=True))
     for client, share in expected.items():
@@ -43,13 +54,13 @@ def test_offers_payments_and_participation_are_those_of_the_game(sound):
 
 def test_clients_find_the_certified_equilibrium_by_themselves(sound):
     with sound.ledger() as ledger:
-        committed = ledger.last("r1", "committed").detail
-        certificate = ledger.last("r1", "solution").detail
-    assert committed["settled"]
-    assert committed["from_certified"] == 0.0
-    assert committed["regret"] < 1e-12
-    assert certificate["status"] == "CERTIFIED"
-    assert certificate["gap"] < 1e-3
+        committed = ledger.need("r1", CommitmentsClosed)
+        solved = ledger.need("r1", GameSolved)
+    assert committed.settled
+    assert committed.from_certified == 0.0
+    assert committed.regret < 1e-12
+    assert solved.status == "CERTIFIED"
+    assert solved.gap < 1e-3
 
 
 def test_the_audit_says_who_left_and_what_was_paid(sound):
@@ -66,10 +77,10 @@ def test_the_audit_says_who_left_and_what_was_paid(sound):
 
 def test_removed_clients_do_no_work_and_their_data_is_not_met(sound):
     with sound.ledger() as ledger:
-        workers = {e.client for e in ledger.events("r1", "work")}
+        workers = {e.client for e in ledger.events("r1", WorkDelivered)}
         assert not workers & set(REMOVED)
-        start = ledger.last("", "run").detail["initial"]
-        before = ledger.last("r1", "request").detail["before"]
+        start = ledger.need(RUN, RunStarted).initial
+        before = ledger.need("r1", RemovalRequested).before
     assert start != before
 
 
@@ -217,7 +228,17 @@ def test_a_budget_of_nothing_buys_what_comes_for_free(scene):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"budget": -1}, {"budget_share": 0}, {"rounds": 0}, {"damping": 0}, {"epsilon": 1}, {"min_total": 2}],
+    [
+        {"budget": -1},
+        {"budget_share": 0},
+        {"rounds": 0},
+        {"damping": 0},
+        {"epsilon": 1},
+        {"min_total": 2},
+        {"method": "bribery"},
+        {"unlearning": "hoping"},
+        {"announcements": 0},
+    ],
 )
 def test_terms_are_checked_before_anything_starts(wrong):
     with pytest.raises(InputError):

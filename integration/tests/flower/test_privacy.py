@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 from stackfu.errors import InputError
 from stackfu_integration.flower import Terms, gaussian_deviation, unbiased_gram
+from stackfu_integration.flower.events import EmbeddingReceived
 from stackfu_integration.flower.privacy import add_noise, largest_norm, nearest_gram
 
 privacy = {"epsilon": st.floats(0.01, 20.0), "delta": st.floats(1e-10, 0.1), "size": st.integers(1, 10**6)}
@@ -103,9 +104,9 @@ def test_a_run_with_noise(tmp_path, epsilon):
     assert facts["faults"] == []
     assert facts["paid"] <= facts["budget"] * (1 + 1e-9)
     with scene.ledger() as ledger:
-        for event in ledger.events("r1", "embedding"):
-            expected = gaussian_deviation(epsilon, 1e-5, int(event.amount))
-            assert event.detail["deviation"] == pytest.approx(expected)
+        for received in ledger.events("r1", EmbeddingReceived):
+            expected = gaussian_deviation(epsilon, 1e-5, received.size)
+            assert received.deviation == pytest.approx(expected)
     assert "differentially private" in (scene.folder / "audit-r1.md").read_text().replace("-\n", "-")
     assert facts["full_price"] != exact["full_price"]
 

@@ -1,0 +1,434 @@
+"""What the ledger can say: one class per event, and its way into a row and back.
+
+A row of the ledger has the columns
+
+    request | kind | client | round | amount | detail (JSON) | payload (bytes)
+
+and every class below says which of its fields go where: a field marked with a column lives there, every other
+one is an entry of ``detail`` under its own name. :func:`to_row` and :func:`from_row` are the only places that
+translate. A new event is a new class with a new ``kind``; the ledger, its command line and the audit read it
+without further ado.
+
+==============  ==========================================================================================
+in a run        RunStarted, ClientEnrolled, RoundFinished, ClientFault
+request         RemovalRequested
+embeddings      BandwidthAgreed, EmbeddingReceived, ClientExcluded; closed by GameFounded
+offers          PriceOffered; closed by GameSolved
+responses       ParticipationAnnounced, ShareAnswered, ClientCommitted; closed by CommitmentsClosed
+unlearning      WorkDelivered, RoundFinished; closed by ModelUnlearned
+settlement      ClientPaid; closed by RequestSettled
+measures        ClientMeasured; closed by MeasuresClosed
+report          closed by RequestClosed
+==============  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cache
+from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stackfu.errors import FileFormatError
+
+__all__ = [
+    "EVENTS",
+    "NOBODY",
+    "BandwidthAgreed",
+    "ClientCommitted",
+    "ClientEnrolled",
+    "ClientEvent",
+    "ClientExcluded",
+    "ClientFault",
+    "ClientMeasured",
+    "ClientPaid",
+    "CommitmentsClosed",
+    "EmbeddingReceived",
+    "Event",
+    "GameFounded",
+    "GameSolved",
+    "MeasuresClosed",
+    "ModelUnlearned",
+    "ParticipationAnnounced",
+    "PriceOffered",
+    "RemovalRequested",
+    "RequestClosed",
+    "RequestSettled",
+    "RoundFinished",
+    "Row",
+    "RunStarted",
+    "ShareAnswered",
+    "WorkDelivered",
+    "from_row",
+    "to_row",
+]
+
+NOBODY = -1  # in the columns client and round: an event of the server, or one that belongs to no round
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row as the database has it; ``seq`` and ``at`` are given when it is written."""
+
+    request: str
+    kind: str
+    client: int = NOBODY
+    round: int = NOBODY
+    amount: float | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    payload: bytes | None = field(default=None, repr=False)
+    seq: int = 0
+    at: str = ""
+
+
+# ---- how a field is stored
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The column of a field, and the translation into what the column holds and back."""
+
+    column: str = "detail"
+    write: Callable[[Any], Any] = _same
+    read: Callable[[Any], Any] = _same
+
+
+def _with_text_keys(by_client: Mapping[int, float]) -> dict[str, float]:
+    return {str(client): value for client, value in by_client.items()}
+
+
+def _by_client_number(stored: Mapping[str, float]) -> dict[int, float]:
+    return {client: stored[str(client)] for client in sorted(int(text) for text in stored)}
+
+
+def _to_bytes(vector: NDArray[np.float64]) -> bytes:
+    return np.ascontiguousarray(vector, dtype=np.float64).tobytes()
+
+
+def _from_bytes(stored: bytes) -> NDArray[np.float64]:
+    return np.frombuffer(stored, dtype=np.float64)
+
+
+Client = Annotated[int, _Stored("client")]
+Number = Annotated[int, _Stored("round")]
+Amount = Annotated[float, _Stored("amount", float, float)]
+Count = Annotated[int, _Stored("amount", float, int)]
+Vector = Annotated[NDArray[np.float64], _Stored("payload", _to_bytes, _from_bytes)]
+ClientNumbers = Annotated[tuple[int, ...], _Stored(write=list, read=tuple)]
+NumberPerClient = Annotated[Mapping[int, float], _Stored(write=_with_text_keys, read=_by_client_number)]
+CountPerClient = Annotated[Mapping[int, int] | None, _Stored(write=_with_text_keys, read=_by_client_number)]
+
+
+# ---- events
+
+EVENTS: dict[str, type[Event]] = {}  # by kind
+
+
+class Event:
+    """Something that happened; ``kind`` is its name in the ledger."""
+
+    kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        cls.kind = kind
+        if kind:
+            if kind in EVENTS:
+                raise TypeError(f"two events of kind {kind!r}: {EVENTS[kind].__name__} and {cls.__name__}")
+            EVENTS[kind] = cls
+
+
+@dataclass(frozen=True)
+class ClientEvent(Event):
+    """Something that concerns one client."""
+
+    client: Client
+
+
+@dataclass(frozen=True)
+class RunStarted(Event, kind="run"):
+    """A federation of ``clients`` clients trains ``rounds`` rounds from the model ``initial``."""
+
+    clients: int
+    rounds: int
+    initial: str
+
+
+@dataclass(frozen=True)
+class ClientEnrolled(ClientEvent, kind="enrolled"):
+    """A client number belongs to this node, and to this public key (its SHA-256) where nodes have keys."""
+
+    node: int
+    key: str
+
+
+@dataclass(frozen=True)
+class RoundFinished(Event, kind="round"):
+    """A round gave this model; in training, from so many samples per client."""
+
+    number: Number
+    model: str
+    samples: CountPerClient = None
+
+
+@dataclass(frozen=True)
+class ClientFault(ClientEvent, kind="fault"):
+    """A client did not keep to the protocol; ``number`` counts its faults in a request from 0."""
+
+    number: Number
+    phase: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class RemovalRequested(Event, kind="request"):
+    """Clients ``removed`` leave under these terms; ``gone`` left earlier, ``before`` is the model as it is.
+
+    ``terms`` are plain values: a report repeats them as they were stated, whatever terms may be stated today.
+    """
+
+    removed: ClientNumbers
+    gone: ClientNumbers
+    before: str
+    terms: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class BandwidthAgreed(Event, kind="bandwidth"):
+    """The kernel's bandwidth as the clients' own distances suggest it."""
+
+    bandwidth: Amount
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingReceived(ClientEvent, kind="embedding"):
+    """A client's mean embedding of ``numbers`` numbers with noise of this deviation, and its sample count."""
+
+    size: Count
+    mean: Vector
+    deviation: float
+    numbers: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", len(self.mean))
+
+
+@dataclass(frozen=True)
+class ClientExcluded(ClientEvent, kind="excluded"):
+    """A client is left out of the game from now on."""
+
+    phase: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class GameFounded(Event, kind="game"):
+    """What does not change any more, whoever leaves: budget and costs.
+
+    ``clipped`` is how far the noisy inner products were from a matrix of inner products.
+    """
+
+    budget: Amount
+    bandwidth: float
+    costs: NumberPerClient
+    full_price: float
+    clipped: float
+
+
+@dataclass(frozen=True)
+class GameSolved(Event, kind="solution"):
+    """The game among the clients that are there, solved within ``limit``, for the ``attempt``-th time from 0."""
+
+    attempt: Number
+    limit: Amount
+    participation: NumberPerClient
+    method: str
+    status: str
+    meaning: str
+    server_loss: float
+    lower_bound: float | None
+    gap: float | None
+    spend: float
+    regret: float
+    residual: float
+    uniqueness: str
+    total: float
+    seconds: float
+
+    def certificate(self) -> dict[str, Any]:
+        """What is proved about the equilibrium, as plain values."""
+        other = ("attempt", "limit", "participation")
+        return {name: value for name, value in asdict(self).items() if name not in other}
+
+
+@dataclass(frozen=True)
+class PriceOffered(ClientEvent, kind="offer"):
+    """The price of a client's full participation."""
+
+    attempt: Number
+    price: Amount
+
+
+@dataclass(frozen=True)
+class ParticipationAnnounced(Event, kind="announced"):
+    """The server told everybody what all would bring together, ``total = alpha . x``."""
+
+    number: Number
+    total: Amount
+    attempt: int
+
+
+@dataclass(frozen=True)
+class ShareAnswered(ClientEvent, kind="response"):
+    """The share of its data that a client would bring, given an announcement."""
+
+    number: Number
+    share: Amount
+
+
+@dataclass(frozen=True)
+class ClientCommitted(ClientEvent, kind="commitment"):
+    """A client brings a share, ``samples`` samples, for ``rounds`` rounds at a price."""
+
+    share: Amount
+    price: float
+    samples: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class CommitmentsClosed(Event, kind="committed"):
+    """Everybody has answered: what it costs, and how far it is from an equilibrium and from the certified one."""
+
+    spend: Amount
+    settled: bool
+    move: float
+    from_certified: float
+    regret: float
+    residual: float
+    server_loss: float
+    announcements: int
+
+    def outcome(self) -> dict[str, Any]:
+        """Everything but the money, as plain values."""
+        return {name: value for name, value in asdict(self).items() if name != "spend"}
+
+
+@dataclass(frozen=True)
+class WorkDelivered(ClientEvent, kind="work"):
+    """A client delivered a round of unlearning with so many samples."""
+
+    number: Number
+    samples: Count
+
+
+@dataclass(frozen=True)
+class ModelUnlearned(Event, kind="unlearned"):
+    """All rounds are done, and this is the model."""
+
+    model: str
+
+
+@dataclass(frozen=True)
+class ClientPaid(ClientEvent, kind="payment"):
+    """A client is paid for the rounds it delivered of those agreed."""
+
+    amount: Amount
+    delivered: int
+    agreed: int
+
+
+@dataclass(frozen=True)
+class RequestSettled(Event, kind="settled"):
+    """Everybody is paid, so much in all."""
+
+    paid: Amount
+
+
+@dataclass(frozen=True)
+class ClientMeasured(ClientEvent, kind="measure"):
+    """What a client measured of the models ``before.`` and ``after.`` on its own data."""
+
+    measures: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class MeasuresClosed(Event, kind="measured"):
+    """Nobody is asked for measures any more; ``distance`` is how far the weights moved."""
+
+    distance: Amount
+
+
+@dataclass(frozen=True)
+class RequestClosed(Event, kind="closed"):
+    """The request is carried out."""
+
+
+# ---- to and from rows
+
+
+class _Slot(NamedTuple):
+    name: str
+    stored: _Stored
+    default: Any
+    given: bool  # to the constructor; other fields follow from those
+
+
+@cache
+def _slots(kind: str) -> tuple[_Slot, ...]:
+    event = EVENTS[kind]
+    hints = get_type_hints(event, include_extras=True)
+
+    def stored(name: str) -> _Stored:
+        marks = getattr(hints[name], "__metadata__", ())
+        return next((mark for mark in marks if isinstance(mark, _Stored)), _Stored())
+
+    return tuple(
+        _Slot(f.name, stored(f.name), f.default, f.init)
+        for f in fields(event)  # type: ignore[arg-type]
+    )
+
+
+def to_row(request: str, event: Event) -> Row:
+    """Return the row of an event; a field that has its default is not written.
+
+    >>> to_row("r1", WorkDelivered(client=3, number=2, samples=40))
+    Row(request='r1', kind='work', client=3, round=2, amount=40.0, detail={}, seq=0, at='')
+    """
+    columns: dict[str, Any] = {}
+    detail: dict[str, Any] = {}
+    for slot in _slots(event.kind):
+        value = getattr(event, slot.name)
+        if slot.default is not MISSING and value is slot.default:
+            continue
+        target, key = (detail, slot.name) if slot.stored.column == "detail" else (columns, slot.stored.column)
+        target[key] = slot.stored.write(value)
+    return Row(request=request, kind=event.kind, detail=detail, **columns)
+
+
+def from_row(row: Row) -> Event:
+    """Return the event that a row describes; a row that describes none is refused.
+
+    >>> from_row(to_row("r1", ClientPaid(client=3, amount=1.5, delivered=2, agreed=3)))
+    ClientPaid(client=3, amount=1.5, delivered=2, agreed=3)
+    """
+    event = EVENTS.get(row.kind)
+    if event is None:
+        raise FileFormatError(f"row {row.seq} of the ledger: unknown event {row.kind!r}")
+    values = {}
+    try:
+        for slot in _slots(row.kind):
+            inside = slot.stored.column == "detail"
+            if not slot.given or (inside and slot.default is not MISSING and slot.name not in row.detail):
+                continue
+            raw = row.detail[slot.name] if inside else getattr(row, slot.stored.column)
+            values[slot.name] = slot.stored.read(raw)
+        return event(**values)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"row {row.seq} of the ledger: not a whole {row.kind!r} ({error!r})") from error

@@ -1,0 +1,170 @@
+"""Announce, listen, and make offers anew until the clients that are there are committed.
+
+The server announces a profile ``x``; every client answers with the share it would bring. Whoever plays its
+best response moves the announcement by ``damping`` of the way, whoever plays something else is taken at its
+word, and the others react to it. It ends when nobody moves by more than ``tolerance``: at once, if the
+prediction was right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stackfu.errors import StackfuError
+from stackfu_integration.flower.board import Board
+from stackfu_integration.flower.events import (
+    ClientCommitted,
+    CommitmentsClosed,
+    GameSolved,
+    ParticipationAnnounced,
+    PriceOffered,
+    ShareAnswered,
+)
+from stackfu_integration.flower.offer import Offer
+from stackfu_integration.flower.phases.offers import make_offers
+from stackfu_integration.flower.phases.session import Removal
+from stackfu_integration.flower.wire import OfferQuestion, Refusal, ShareAnswer
+
+__all__ = ["PHASE", "run"]
+
+PHASE = "responses"
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """Where the clients stand after so many announcements: profile, last move, and who deviates how."""
+
+    x: FloatArray
+    move: float
+    announcements: int
+    deviating: dict[int, str] = field(default_factory=dict)
+
+
+def run(removal: Removal) -> None:
+    """Negotiate until the commitments are in the ledger."""
+    while not removal.ledger.has(removal.name, CommitmentsClosed):
+        solved, board = removal.ledger.need(removal.name, GameSolved), removal.board()
+        if board.remaining != sorted(solved.participation):
+            make_offers(removal)  # somebody was left out since
+            continue
+        limit = _negotiate(removal, board, solved)
+        if limit is not None:
+            make_offers(removal, limit)
+
+
+def _negotiate(removal: Removal, board: Board, solved: GameSolved) -> float | None:
+    """Let the clients react to each other until nobody moves; return a budget if offers must be new."""
+    limit = solved.limit
+    posted = {
+        offered.client: offered.price
+        for offered in removal.ledger.events(removal.name, PriceOffered)
+        if offered.attempt == solved.attempt
+    }
+    prices = np.array([posted[c] for c in board.remaining])
+    predicted = np.array([solved.participation[c] for c in board.remaining])
+    standing = _listen(removal, board, prices, predicted, solved.attempt)
+    if standing is None:
+        return limit  # somebody is gone
+    settled = standing.move <= removal.terms.tolerance
+    spend = float(prices @ standing.x)
+    over = spend > limit * (1.0 + 1e-9)
+    for client, problem in standing.deviating.items():
+        if over or not settled:
+            said = f"{problem}, and the others cannot settle within the budget"
+            removal.leave_out(client, PHASE, said)
+        else:
+            removal.ledger.add_fault(removal.name, client, PHASE, problem)
+    if standing.deviating and (over or not settled):
+        return limit
+    if over:
+        return limit * limit / spend * (1.0 - 1e-9)
+    _commit(removal, board, prices, standing, predicted)
+    return None
+
+
+def _listen(
+    removal: Removal, board: Board, prices: FloatArray, start: FloatArray, attempt: int
+) -> _Standing | None:
+    """Announce until nobody moves or patience ends; return nothing when somebody is gone."""
+    terms, ledger = removal.terms, removal.ledger
+    last = ledger.last(removal.name, ParticipationAnnounced)
+    first = 0 if last is None else last.number + 1
+    standing = _Standing(start, np.inf, 0)
+    while standing.announcements < terms.announcements:
+        x, number = standing.x, first + standing.announcements
+        told = board.offers(prices, x)
+        shares = _hear_shares(removal, told)
+        with ledger.transaction():
+            total = float(board.game.alpha @ x)
+            ledger.add(removal.name, ParticipationAnnounced(number, total, attempt))
+            for client, share in shares.items():
+                ledger.add(removal.name, ShareAnswered(client, number, share))
+        if len(shares) < len(board.remaining):
+            return None
+        answered = np.array([shares[c] for c in board.remaining])
+        deviating = _deviations(told, shares, terms.tolerance)
+        move = float(np.abs(answered - x).max())
+        if move > terms.tolerance:
+            stubborn = np.array([c in deviating for c in board.remaining])
+            x = np.where(stubborn, answered, x + terms.damping * (answered - x))
+        standing = _Standing(x, move, standing.announcements + 1, deviating)
+        if move <= terms.tolerance:
+            break
+    return standing
+
+
+def _hear_shares(removal: Removal, told: dict[int, Offer]) -> dict[int, float]:
+    """Return the shares of the clients that answered with one; leave out the others."""
+    questions = {client: OfferQuestion(removal.name, offer) for client, offer in told.items()}
+    shares: dict[int, float] = {}
+    for client, answer in removal.ask(questions, ShareAnswer.decode).items():
+        if isinstance(answer, Refusal):
+            removal.leave_out(client, PHASE, answer.problem)
+        elif not (np.isfinite(answer.share) and 0.0 <= answer.share <= 1.0):
+            removal.leave_out(client, PHASE, f"takes part with a share of {answer.share}")
+        else:
+            shares[client] = answer.share
+    return shares
+
+
+def _deviations(told: dict[int, Offer], shares: dict[int, float], tolerance: float) -> dict[int, str]:
+    """Say who plays something else than its best response, and what."""
+    best = {client: offer.best_response() for client, offer in told.items()}
+    return {
+        client: f"took {shares[client]:.6g} where {best[client]:.6g} is its best response"
+        for client in told
+        if abs(shares[client] - best[client]) > tolerance
+    }
+
+
+def _commit(
+    removal: Removal, board: Board, prices: FloatArray, standing: _Standing, predicted: FloatArray
+) -> None:
+    """Write down who brings how much at what price."""
+    x, game, ledger = standing.x, board.game, removal.ledger
+    samples = {
+        client: round(float(share) * board.size_of(client))
+        for client, share in zip(board.remaining, x, strict=True)
+    }
+    if not any(samples.values()):
+        raise StackfuError(f"{removal.name}: nobody takes part with a whole sample")
+    with ledger.transaction():
+        for client, price, share in zip(board.remaining, prices, x, strict=True):
+            if samples[client] > 0:
+                agreed = (float(share), float(price), samples[client], removal.terms.rounds)
+                ledger.add(removal.name, ClientCommitted(client, *agreed))
+        closed = CommitmentsClosed(
+            spend=float(prices @ x),
+            settled=standing.move <= removal.terms.tolerance,
+            move=standing.move,
+            from_certified=float(np.abs(x - predicted).max()),
+            regret=game.regret(prices, x),
+            residual=game.residual(prices, x),
+            server_loss=game.server_loss(x),
+            announcements=standing.announcements,
+        )
+        ledger.add(removal.name, closed)

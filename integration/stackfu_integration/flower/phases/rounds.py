@@ -1,0 +1,77 @@
+"""Rounds of training or unlearning: each is on disk before the next one begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from flwr.app import ArrayRecord, ConfigRecord
+
+from stackfu_integration.flower.events import RoundFinished, RunStarted
+from stackfu_integration.flower.ledger import RUN, PaymentLedger
+from stackfu_integration.flower.phases.session import Session
+from stackfu_integration.flower.strategy import Member, ParticipationFedAvg, RoundOutcome
+
+__all__ = ["last_model", "rounds_done", "run_rounds"]
+
+
+def rounds_done(ledger: PaymentLedger, request: str = RUN) -> int:
+    """Return how many rounds of training, or of a request, are closed."""
+    last = ledger.last(request, RoundFinished)
+    return 0 if last is None else last.number
+
+
+def last_model(ledger: PaymentLedger, request: str = RUN) -> str | None:
+    """Return the name of the model after the last round of training, or of a request."""
+    last = ledger.last(request, RoundFinished)
+    return None if last is None else last.model
+
+
+def run_rounds(
+    session: Session,
+    request: str,
+    start: ArrayRecord,
+    rounds: int,
+    cohort: Mapping[int, Member],
+    *,
+    message_type: str,
+    settings: ConfigRecord,
+    write: Callable[[RoundOutcome, str], None],
+) -> None:
+    """Average from ``start``, from the round after the last one in the ledger up to round ``rounds``.
+
+    ``write(outcome, model)`` enters a round and the name of its model into the ledger, within a transaction.
+    """
+    done, last = rounds_done(session.ledger, request), last_model(session.ledger, request)
+    if done >= rounds:
+        return
+
+    def finished(outcome: RoundOutcome) -> None:
+        name = session.models.put(outcome.arrays)
+        with session.ledger.transaction():
+            write(outcome, name)
+        _forget_models(session)
+
+    strategy = ParticipationFedAvg(
+        session.nodes,
+        cohort,
+        finished=finished,
+        message_type=message_type,
+        done=done,
+        patience=session.patience,
+        most_samples=session.terms.most_samples,
+    )
+    strategy.start(
+        session.grid,
+        start if last is None else session.models.get(last),
+        num_rounds=rounds - done,
+        timeout=session.timeout,
+        train_config=settings,
+    )
+
+
+def _forget_models(session: Session) -> None:
+    """Keep the first model, the last of training, and the last of every request."""
+    run = session.ledger.last(RUN, RunStarted)
+    names = [None if run is None else run.initial]
+    names += [last_model(session.ledger, request) for request in (RUN, *session.ledger.requests())]
+    session.models.keep_only({name for name in names if name is not None})

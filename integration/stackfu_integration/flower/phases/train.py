@@ -1,0 +1,55 @@
+"""Training with everybody, by Flower's own ``train`` message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord
+
+from stackfu.errors import InputError
+from stackfu_integration.flower.events import RoundFinished, RunStarted
+from stackfu_integration.flower.ledger import RUN, PaymentLedger
+from stackfu_integration.flower.model_store import ModelStore, digest
+from stackfu_integration.flower.phases.rounds import run_rounds
+from stackfu_integration.flower.phases.session import Session
+from stackfu_integration.flower.strategy import Member, RoundOutcome
+from stackfu_integration.flower.wire import TRAIN
+
+__all__ = ["PHASE", "open_run", "run"]
+
+PHASE = "train"
+
+
+def open_run(
+    ledger: PaymentLedger, models: ModelStore, folder: Path, clients: int, rounds: int, initial: ArrayRecord
+) -> None:
+    """Write the run down, or check that it is the one in the ledger."""
+    known = ledger.last(RUN, RunStarted)
+    if known is None:
+        ledger.add(RUN, RunStarted(clients, rounds, initial=models.put(initial)))
+    elif (known.clients, known.rounds) != (clients, rounds):
+        raise InputError("folder", "holds a run with another number of clients or rounds", value=folder)
+    elif known.initial != digest(initial):
+        raise InputError("folder", "holds a run that started from another model", value=folder)
+
+
+def run(session: Session, initial: ArrayRecord, rounds: int, settings: Mapping[str, Any]) -> None:
+    """Train from the last round in the ledger on."""
+
+    def write(outcome: RoundOutcome, model: str) -> None:
+        for client, problem in outcome.problems.items():
+            session.ledger.add_fault(RUN, client, f"{PHASE} {outcome.number}", problem)
+        session.ledger.add(RUN, RoundFinished(outcome.number, model, outcome.samples))
+
+    run_rounds(
+        session,
+        RUN,
+        initial,
+        rounds,
+        {client: Member() for client in range(session.clients)},
+        message_type=TRAIN,
+        settings=ConfigRecord({"seed": session.terms.seed, **settings}),
+        write=write,
+    )

@@ -1,0 +1,59 @@
+"""What crosses the network.
+
+- :mod:`~stackfu_integration.flower.wire.messages`: what server and clients say to each other, one class per
+  question and per answer, each with its way into Flower's records and back
+- :mod:`~stackfu_integration.flower.wire.exchange`: sending questions, and knowing whose answer is whose
+- :mod:`~stackfu_integration.flower.wire.records`: vectors, settings and metrics in Flower's records
+"""
+
+from stackfu_integration.flower.wire.exchange import Refusal, ask, decoded, messages_to, sort_replies
+from stackfu_integration.flower.wire.messages import (
+    EMBED,
+    MEASURE,
+    RESPOND,
+    ROLL,
+    SPREAD,
+    TRAIN,
+    UNLEARN,
+    EmbeddingAnswer,
+    EmbeddingQuestion,
+    MeasureAnswer,
+    MeasureQuestion,
+    OfferQuestion,
+    RollAnswer,
+    RollQuestion,
+    ShareAnswer,
+    SpreadAnswer,
+    SpreadQuestion,
+    TrainingAnswer,
+    TrainingOrder,
+)
+from stackfu_integration.flower.wire.records import setting
+
+__all__ = [
+    "EMBED",
+    "MEASURE",
+    "RESPOND",
+    "ROLL",
+    "SPREAD",
+    "TRAIN",
+    "UNLEARN",
+    "EmbeddingAnswer",
+    "EmbeddingQuestion",
+    "MeasureAnswer",
+    "MeasureQuestion",
+    "OfferQuestion",
+    "Refusal",
+    "RollAnswer",
+    "RollQuestion",
+    "ShareAnswer",
+    "SpreadAnswer",
+    "SpreadQuestion",
+    "TrainingAnswer",
+    "TrainingOrder",
+    "ask",
+    "decoded",
+    "messages_to",
+    "setting",
+    "sort_replies",
+]

@@ -1,0 +1,134 @@
+"""Names of what an experiment computes, shared by the experiment that writes and the report that reads.
+
+A run plays the game once per :class:`PlanKey` and has one unlearned model with its measures per
+:class:`CellKey`. Text such as ``backdoor.head.certified.0.5`` is the name of a file; it is made and read here
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from stackfu.errors import FileFormatError, InputError
+from stackfu_integration.lab.mechanisms import FULL
+
+__all__ = [
+    "FEDERASER",
+    "HEAD",
+    "MODE",
+    "ORIGINAL",
+    "QUICKDROP",
+    "RETRAIN",
+    "SCRATCH",
+    "Approach",
+    "CellKey",
+    "PlanKey",
+]
+
+Approach = Literal["head", "scratch"]
+HEAD: Approach = "head"  # fine-tune the trained model's head with the participation of a mechanism
+SCRATCH: Approach = "scratch"  # retrain from the first weights with it
+_APPROACHES: tuple[str, ...] = (HEAD, SCRATCH)
+_BACKDOOR = "backdoor"
+
+
+@dataclass(frozen=True)
+class PlanKey:
+    """A mechanism at a budget, as a fraction of the price of full participation.
+
+    Fractions keep the six digits that their text has, so that a key read from a file equals the one written.
+
+    >>> str(PlanKey("certified", 0.5)), str(PlanKey.full())
+    ('certified.0.5', 'full')
+    """
+
+    mechanism: str
+    fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fraction", float(f"{self.fraction:g}"))
+        if self.mechanism == FULL and self.fraction != 1.0:
+            raise InputError("fraction", "full participation costs its full price", value=self.fraction)
+
+    @classmethod
+    def full(cls) -> PlanKey:
+        """Full participation, which has no budget."""
+        return cls(FULL)
+
+    @classmethod
+    def parse(cls, text: str) -> PlanKey:
+        """Read the text of a key.
+
+        >>> PlanKey.parse("uniform.0.25")
+        PlanKey(mechanism='uniform', fraction=0.25)
+        """
+        mechanism, dot, fraction = text.partition(".")
+        try:
+            key = cls(mechanism, float(fraction)) if dot else cls(mechanism)
+        except ValueError as error:
+            raise FileFormatError(f"{text!r} names no mechanism at a budget") from error
+        if str(key) != text:
+            raise FileFormatError(f"{text!r} names no mechanism at a budget")
+        return key
+
+    def __str__(self) -> str:
+        return FULL if self.mechanism == FULL else f"{self.mechanism}.{self.fraction:g}"
+
+
+@dataclass(frozen=True)
+class CellKey:
+    """One unlearned model of a run: by a method of its own, or by an approach with a mechanism's participation.
+
+    ``backdoor`` is the same in the federation whose removed clients planted a backdoor.
+
+    >>> str(CellKey("federaser")), str(CellKey(HEAD, PlanKey("haipo", 0.1), backdoor=True))
+    ('federaser', 'backdoor.head.haipo.0.1')
+    """
+
+    method: str
+    plan: PlanKey | None = None
+    backdoor: bool = False
+
+    def __post_init__(self) -> None:
+        if self.method in ("", _BACKDOOR) or "." in self.method:
+            raise InputError(
+                "method", "must be one word, and not that of a backdoor", value=repr(self.method)
+            )
+        if (self.method in _APPROACHES) != (self.plan is not None):
+            needs = "needs a mechanism" if self.plan is None else "takes no mechanism"
+            raise InputError("method", needs, value=self.method)
+
+    @classmethod
+    def parse(cls, text: str) -> CellKey:
+        """Read the text of a key.
+
+        >>> CellKey.parse("head.full")
+        CellKey(method='head', plan=PlanKey(mechanism='full', fraction=1.0), backdoor=False)
+        """
+        head, dot, rest = text.partition(".")
+        backdoor = head == _BACKDOOR
+        if backdoor:
+            head, dot, rest = rest.partition(".")
+        try:
+            return cls(head, PlanKey.parse(rest) if dot else None, backdoor)
+        except InputError as error:
+            raise FileFormatError(f"{text!r} names no cell ({error})") from error
+
+    def with_backdoor(self) -> CellKey:
+        """Return the same cell in the federation with a backdoor."""
+        return CellKey(self.method, self.plan, backdoor=True)
+
+    def by(self, approach: Approach) -> CellKey:
+        """Return the cell of the same mechanism by another approach."""
+        return CellKey(approach, self.plan, self.backdoor)
+
+    def __str__(self) -> str:
+        parts = ([_BACKDOOR] if self.backdoor else []) + [self.method]
+        return ".".join(parts + ([str(self.plan)] if self.plan is not None else []))
+
+
+ORIGINAL = CellKey("original")  # the trained model, before anybody is removed
+RETRAIN, FEDERASER, MODE, QUICKDROP = (
+    CellKey(name) for name in ("retrain", "federaser", "mode", "quickdrop")
+)

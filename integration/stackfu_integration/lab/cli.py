@@ -1,0 +1,217 @@
+"""``stackfu-lab run``, ``table``, ``figure`` and ``collect``: experiments, and what their results look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+console = Console(stderr=True)
+
+DEFAULT_RUNS = Path("runs")
+
+
+class _Bars:
+    """Progress bars for an experiment: one line for the runs and one for what is being computed."""
+
+    def __init__(self, progress: Progress, runs: int) -> None:
+        self._progress = progress
+        self._runs = progress.add_task("runs", total=runs)
+        self._stage: TaskID | None = None
+
+    def begin(self, what: str, steps: int) -> None:
+        if self._stage is None:
+            self._stage = self._progress.add_task(what, total=steps)
+        else:
+            self._progress.reset(self._stage, description=what, total=steps)
+
+    def advance(self, to: int) -> None:
+        if self._stage is not None:
+            self._progress.update(self._stage, completed=to)
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(text)
+
+    def run_finished(self) -> None:
+        self._progress.advance(self._runs)
+
+
+@app.command()
+def run(
+    preset: Annotated[
+        str, typer.Argument(help="digits, fashion-mnist, ag-news, cifar100, *-finetune")
+    ] = "digits",
+    beta: Annotated[list[float] | None, typer.Option(help="Dirichlet concentration; may be repeated")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="number of seeds, counted from --first-seed")] = 1,
+    first_seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="folder of the runs")] = DEFAULT_RUNS,
+    data_root: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
+    cache: Annotated[Path | None, typer.Option(help="folder of extracted features and checkpoints")] = None,
+    download: Annotated[bool, typer.Option("--download", help="fetch a missing data set")] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="rounds of training instead of the preset's")
+    ] = None,
+    train: Annotated[
+        str | None, typer.Option(help="what to train: head, all, or a number of last blocks")
+    ] = None,
+    backbone: Annotated[str | None, typer.Option(help="another backbone, local or on the hub")] = None,
+    budget: Annotated[
+        list[float] | None, typer.Option(help="fractions of the full price; the first is the main one")
+    ] = None,
+    loss_constant: Annotated[str, typer.Option(help="a number, or 'calibrated'")] = "10",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+) -> None:
+    """Train a federation, remove clients, play the game, unlearn and measure; finished cells are kept."""
+    from dataclasses import replace
+
+    from stackfu_integration.lab.experiment import Experiment, Settings
+    from stackfu_integration.lab.models.extraction import default_cache
+    from stackfu_integration.lab.presets import preset as preset_by_name
+    from stackfu_integration.lab.report import load_results
+    from stackfu_integration.lab.report.tables import accuracy_table, game_share, wall_clock
+
+    chosen = preset_by_name(preset)
+    if rounds is not None:
+        chosen = replace(chosen, rounds=rounds)
+    if train is not None:
+        chosen = replace(chosen, train=int(train) if train.isdigit() else train)  # type: ignore[arg-type]
+    if backbone is not None:
+        chosen = replace(chosen, backbone=backbone)
+    settings = Settings(device=device)
+    if budget:
+        settings = replace(settings, budgets=tuple(budget))
+    constant = None if loss_constant == "calibrated" else float(loss_constant)
+    settings = replace(settings, loss_constant=constant)
+    betas = beta or [0.5]
+    experiment = Experiment(chosen, settings, out, cache or default_cache(), data_root, download)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        bars = _Bars(progress, len(betas) * seeds)
+        experiment.reporter = bars  # type: ignore[assignment]
+        experiment.prepare()
+        _warm_up()
+        folders = []
+        for value in betas:
+            for seed in range(first_seed, first_seed + seeds):
+                folders.append(experiment.run(value, seed))
+                bars.run_finished()
+    results = [result for folder in folders for result in load_results(folder)]
+    print(accuracy_table(results).markdown())
+    stages = [wall_clock(result) for result in results]
+    total = {name: sum(stage[name] for stage in stages) for name in stages[0]}
+    total["extraction"] = experiment.extraction_seconds  # once for all of these runs
+    seconds = sum(total.values())
+    print(
+        f"wall clock {seconds:.1f} s, of which features {total['extraction']:.1f} s and the game "
+        f"{total['embedding'] + total['certified']:.2f} s ({game_share(total):.2%}; "
+        f"{game_share(total, cached=True):.2%} without the features): "
+        f"embedding {total['embedding']:.2f} s, certified solves {total['certified']:.2f} s; "
+        f"HAIPO and uniform, for comparison: {total['baselines']:.2f} s"
+    )
+    for folder in folders:
+        print(f"cells in {folder}")
+
+
+def _warm_up() -> None:
+    """Compile the game's kernels on a tiny game, so that no run is charged for it."""
+    import numpy as np
+
+    from stackfu.embedding import MeanEmbeddings
+    from stackfu.game import StackelbergGame
+    from stackfu_integration.lab.mechanisms import BUDGETED
+    from stackfu_integration.lab.payments import plan_payments
+
+    rng = np.random.default_rng(0)
+    samples = [(rng.normal(size=(20, 3)) + i).astype(np.float32) for i in range(5)]
+    game = StackelbergGame(MeanEmbeddings.from_samples(samples, bandwidth="median"), [20] * 5, removed=(0,))
+    for mechanism in BUDGETED:
+        plan_payments(game, mechanism, 0.5 * game.full_participation_price)
+
+
+@app.command()
+def table(
+    runs: Annotated[Path, typer.Argument(help="folder of runs, one run, or collected results")],
+    name: Annotated[str, typer.Option(help="which table; all of them by default")] = "all",
+    form: Annotated[str, typer.Option("--format", help="markdown, csv, json or all")] = "markdown",
+    out: Annotated[
+        Path | None, typer.Option(help="write files instead: one per table, and one per table and preset")
+    ] = None,
+) -> None:
+    """Print or write the tables."""
+    from stackfu.errors import InputError
+    from stackfu_integration.lab.report import TABLES, load_results
+    from stackfu_integration.storage import write_text
+
+    forms = {"markdown": "md", "csv": "csv", "json": "json"}
+    if form not in (*forms, "all"):
+        raise InputError("format", f"must be one of {', '.join(forms)}, all", value=form)
+    if name != "all" and name not in TABLES:
+        raise InputError("name", f"must be one of {', '.join(TABLES)}", value=name)
+    chosen = list(forms) if form == "all" else [form]
+    results = load_results(runs)
+    presets = dict.fromkeys(result.run["preset"] for result in results)
+    for key in TABLES if name == "all" else [name]:
+        for kind in chosen:
+            text = getattr(TABLES[key](results), kind)()
+            if out is None:
+                print(text)
+                continue
+            print(write_text(out / f"{key}.{forms[kind]}", text))
+            for preset in presets if kind == "markdown" else ():
+                part = TABLES[key]([result for result in results if result.run["preset"] == preset])
+                if part.rows:
+                    print(write_text(out / preset / f"{key}.md", part.markdown()))
+
+
+@app.command()
+def figure(
+    runs: Annotated[
+        Path, typer.Argument(help="one run for the participation figure, several for the others")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="folder of the figures; beside the runs by default")
+    ] = None,
+) -> None:
+    """Draw the figures as PNG and SVG."""
+    from stackfu_integration.lab.report import (
+        budget_figure,
+        load_results,
+        participation_figure,
+        prediction_figure,
+    )
+    from stackfu_integration.lab.report.figures import save
+
+    results = load_results(runs)
+    folder = out or (runs if runs.is_dir() else runs.parent)
+    written = []
+    # The participation figure shows single runs: of many, the most heterogeneous one of each preset.
+    firsts = {result.run["preset"]: result for result in reversed(results)}
+    for result in firsts.values():
+        written += save(participation_figure(result), folder / f"participation-{result.name}")
+    for preset in dict.fromkeys(result.run["preset"] for result in results):
+        chosen = [result for result in results if result.run["preset"] == preset]
+        written += save(prediction_figure(chosen), folder / f"prediction-{preset}")
+        written += save(budget_figure(chosen), folder / f"budget-{preset}")
+    for path in written:
+        print(path)
+
+
+@app.command()
+def collect(
+    runs: Annotated[Path, typer.Argument(help="folder of runs")],
+    out: Annotated[Path, typer.Argument(help="folder of the collected results")],
+) -> None:
+    """Pack every run into one small JSON file."""
+    from stackfu_integration.lab.report import collect as collect_runs
+
+    for path in collect_runs(runs, out):
+        print(path)

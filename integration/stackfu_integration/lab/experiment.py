@@ -1,0 +1,513 @@
+"""Run experiments cell by cell; a finished cell is one JSON file and is never computed twice.
+
+A *run* is a preset at one heterogeneity ``beta`` and one seed: partition, training, game. A *cell* is one
+unlearned model of that run with everything measured about it. Runs live in folders; killing the process loses
+at most the cell that was being computed, and the rounds of training since the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import stackfu as sf
+from stackfu.errors import ConvergenceError, FileFormatError, InputError
+from stackfu.game import StackelbergGame
+from stackfu_integration.lab.calibration import calibrate
+from stackfu_integration.lab.cells import HEAD, ORIGINAL, RETRAIN, SCRATCH, CellKey, PlanKey
+from stackfu_integration.lab.data import (
+    Dataset,
+    Partition,
+    dirichlet_partition,
+    find_dataset,
+    load_dataset,
+    trigger_for,
+)
+from stackfu_integration.lab.data.datasets import Inputs
+from stackfu_integration.lab.federation import (
+    LabelledTensors,
+    LabFederation,
+    Observer,
+    Trained,
+    UpdateHistory,
+    build_federation,
+    train_federation,
+)
+from stackfu_integration.lab.measures import (
+    agreement,
+    backdoor_success,
+    evaluate,
+    membership_auc,
+    side_effects,
+)
+from stackfu_integration.lab.measures.performance import Performance
+from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
+from stackfu_integration.lab.models import load_backbone
+from stackfu_integration.lab.models.backbones import Backbone
+from stackfu_integration.lab.models.extraction import extract_timed
+from stackfu_integration.lab.payments import build_game, penultimate_features, plan_payments
+from stackfu_integration.lab.presets import Preset
+from stackfu_integration.lab.runtime import resolve_device, single_thread
+from stackfu_integration.lab.unlearning import (
+    DistilledSets,
+    FedEraser,
+    HeadFineTuning,
+    MoDe,
+    ParticipationRetraining,
+    QuickDrop,
+    Retrain,
+    UnlearningMethod,
+)
+from stackfu_integration.storage import write_checkpoint, write_json
+
+__all__ = ["Experiment", "Reporter", "Settings", "run_name"]
+
+_Shared = TypeVar("_Shared", HeadFineTuning, ParticipationRetraining)
+
+_UNLEARNING_SEED = 1000  # unlearning draws from other streams than training
+_POISONED_SHARE = 0.2
+_MARKED_TESTS = 1000
+_GAME_FILE = "game.json"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an experiment may vary besides its preset.
+
+    ``budgets`` are fractions of the price of full participation, so that they mean the same for every
+    federation; the first one is the main budget, at which retraining and backdoors are measured too.
+    ``loss_constant`` of ``None`` takes the constant calibrated from the trained model.
+    """
+
+    clients: int = 10
+    removed: tuple[int, ...] = (0, 1, 2)
+    removed_share: tuple[float, float] = (0.1, 0.6)
+    budgets: tuple[float, ...] = (0.5, 0.25, 0.1)
+    loss_constant: float | None = 10.0
+    cost_scale: float = 10.0
+    device: str = "auto"
+
+
+class Reporter:
+    """Hears what is going on; the default says nothing."""
+
+    def begin(self, what: str, steps: int) -> None:
+        """A stage with a known number of steps begins."""
+
+    def advance(self, to: int) -> None:
+        """The current stage has reached step ``to``."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+
+def run_name(preset: str, beta: float, seed: int) -> str:
+    """Folder of a run.
+
+    >>> run_name("digits", 0.5, 0)
+    'digits-b0.5-s0'
+    """
+    return f"{preset}-b{beta:g}-s{seed}"
+
+
+@dataclass
+class Experiment:
+    """A preset with its settings, its data and its folders."""
+
+    preset: Preset
+    settings: Settings
+    out: Path
+    cache: Path
+    data_root: Path | None = None
+    download: bool = False
+    reporter: Reporter = field(default_factory=Reporter)
+    extraction_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        # Everything that can be wrong with the request is found out here, before anything is computed.
+        find_dataset(self.preset.dataset, self.data_root, self.download)
+        self.device = resolve_device(self.settings.device)
+        if not self.settings.budgets or min(self.settings.budgets) <= 0:
+            raise InputError("budgets", "must be positive fractions", value=self.settings.budgets)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The preset's part of its data set."""
+        whole = load_dataset(self.preset.dataset, self.data_root, self.download)
+        return whole.subset(self.preset.train_size, self.preset.test_size)
+
+    @cached_property
+    def backbone(self) -> Backbone:
+        """The preset's backbone."""
+        p = self.preset
+        return load_backbone(p.backbone, self.dataset, p.train, self.data_root, p.length)
+
+    def _extract(self, inputs: Inputs, what: str) -> np.ndarray[Any, Any]:
+        self.reporter.begin(f"features of {what}", len(inputs))
+        tensors, seconds = extract_timed(
+            self.backbone,
+            inputs,
+            cache=self.cache,
+            device=self.device,
+            progress=lambda done, total: self.reporter.advance(done),
+        )
+        self.extraction_seconds += seconds
+        return tensors
+
+    @cached_property
+    def pools(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Extracted training and test inputs."""
+        return (
+            self._extract(self.dataset.train.x, "the training pool"),
+            self._extract(self.dataset.test.x, "the test pool"),
+        )
+
+    @cached_property
+    def marked(self) -> tuple[np.ndarray[Any, Any], dict[int, int], np.ndarray[Any, Any]]:
+        """Marked training inputs, where each training sample's is found among them, and marked test inputs.
+
+        One fixed part of the pool is marked, whatever the partition, and extracted once for all runs.
+        """
+        trigger = trigger_for(self.dataset)
+        rng = np.random.default_rng(0)
+        train, test = self.dataset.train, self.dataset.test
+        victims = np.flatnonzero(train.y != trigger.target)
+        victims = np.sort(rng.choice(victims, round(_POISONED_SHARE * len(victims)), replace=False))
+        others = np.flatnonzero(test.y != trigger.target)
+        others = np.sort(rng.choice(others, min(_MARKED_TESTS, len(others)), replace=False))
+        x_train = self._extract(trigger.mark(train.x[victims]), "marked training samples")
+        x_test = self._extract(trigger.mark(test.x[others]), "marked test samples")
+        return x_train, {int(index): k for k, index in enumerate(victims)}, x_test
+
+    def prepare(self) -> None:
+        """Read the data and extract all features."""
+        _ = self.pools
+        if self.preset.backdoor:
+            _ = self.marked
+
+    def run(self, beta: float, seed: int) -> Path:
+        """Compute all cells of one run that do not exist yet and return its folder."""
+        with single_thread():
+            run = _Run(self, beta, seed)
+            run.complete()
+            return run.folder
+
+
+class _Run:
+    """One preset at one heterogeneity and one seed."""
+
+    def __init__(self, experiment: Experiment, beta: float, seed: int) -> None:
+        self.experiment, self.beta, self.seed = experiment, beta, seed
+        self.preset, self.settings = experiment.preset, experiment.settings
+        self.removed = self.settings.removed
+        self.folder = experiment.out / run_name(self.preset.name, beta, seed)
+        self.identity = self._identity()
+        self.scratch = experiment.cache / "checkpoints" / self.identity
+        self._refuse_other_run()
+
+    def _identity(self) -> str:
+        content = {
+            "dataset": self.experiment.dataset.digest,
+            "backbone": self.experiment.backbone.fingerprint,
+            "preset": asdict(self.preset),
+            "settings": asdict(self.settings),
+            "beta": self.beta,
+            "seed": self.seed,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
+
+    def _refuse_other_run(self) -> None:
+        path = self.folder / "run.json"
+        if path.is_file() and json.loads(path.read_text()).get("identity") != self.identity:
+            raise FileFormatError(
+                f"{self.folder}: holds a run with other settings or data; choose another folder"
+            )
+
+    # ---- what cells are made from, each computed when first needed
+
+    @cached_property
+    def partition(self) -> Partition:
+        path = self.folder / "partition.json"
+        if path.is_file():
+            return Partition.load(path)
+        data, s = self.experiment.dataset, self.settings
+        partition = dirichlet_partition(
+            data.train.y,
+            data.test.y,
+            beta=self.beta,
+            seed=self.seed,
+            clients=s.clients,
+            min_train=self.preset.min_train,
+            min_test=self.preset.min_test,
+            removed=s.removed,
+            removed_share=s.removed_share,
+            dataset_digest=data.digest,
+        )
+        partition.save(path)
+        return partition
+
+    def _federation(self, poisoned: dict[int, LabelledTensors] | None = None) -> LabFederation:
+        data, (x_train, x_test) = self.experiment.dataset, self.experiment.pools
+        return build_federation(
+            self.partition,
+            (x_train, data.train.y),
+            (x_test, data.test.y),
+            self.experiment.backbone,
+            data.classes,
+            device=self.experiment.device,
+            poisoned=poisoned,
+        )
+
+    def _poison(self) -> dict[int, LabelledTensors]:
+        """Removed clients' data with the marked part of it put in place of the original."""
+        x_train, where, _ = self.experiment.marked
+        pool, labels = self.experiment.pools[0], self.experiment.dataset.train.y
+        poisoned = {}
+        for client in self.removed:
+            held = self.partition.clients[client].train
+            x, y = pool[held].copy(), labels[held].copy()
+            for row, index in enumerate(held):
+                if int(index) in where:
+                    x[row], y[row] = x_train[where[int(index)]], trigger_for(self.experiment.dataset).target
+            poisoned[client] = LabelledTensors(torch.from_numpy(x), torch.from_numpy(y))
+        return poisoned
+
+    def _train(self, federation: LabFederation, name: str) -> Trained:
+        p = self.preset
+        observers: dict[str, Observer] = {
+            "history": UpdateHistory(),
+            "distilled": DistilledSets(self.seed, interval=p.distil_interval, batch=p.distil_batch),
+        }
+        self.experiment.reporter.begin(f"{self.folder.name}: training ({name})", p.rounds)
+        return train_federation(
+            federation,
+            p.training,
+            p.rounds,
+            self.seed,
+            observers=observers,
+            checkpoint=self.scratch / f"{name}.pt",
+            identity=self.identity,
+            after_round=lambda number: self.experiment.reporter.advance(number + 1),
+        )
+
+    @cached_property
+    def trained(self) -> Trained:
+        return self._train(self._federation(), "clean")
+
+    @cached_property
+    def infected(self) -> Trained:
+        return self._train(self._federation(self._poison()), "backdoor")
+
+    @cached_property
+    def original(self) -> Performance:
+        return evaluate(self.trained.federation, self.trained.final)
+
+    @cached_property
+    def retrained(self) -> tuple[Tensor, dict[str, Any]]:
+        """Weights of the retrained model and what they cost; kept beside the checkpoint."""
+        path = self.scratch / "retrain.pt"
+        if path.is_file():
+            stored = torch.load(path, weights_only=True)
+            return stored["weights"], stored["cost"]
+        outcome = Retrain().unlearn(self.trained, self.removed, self.seed + _UNLEARNING_SEED)
+        cost = {**outcome.effort.as_dict(), "seconds": outcome.seconds}
+        write_checkpoint(path, {"weights": outcome.weights, "cost": cost})
+        return outcome.weights, cost
+
+    @cached_property
+    def reference(self) -> Performance:
+        return evaluate(self.trained.federation, self.retrained[0])
+
+    @cached_property
+    def game(self) -> StackelbergGame:
+        constant = self.settings.loss_constant
+        samples = penultimate_features(self.trained.federation, self.trained.final)
+        start = time.perf_counter()
+        game = build_game(
+            samples,
+            self.removed,
+            loss_constant=1.0 if constant is None else constant,
+            cost_scale=self.settings.cost_scale,
+        )
+        self._embedding_seconds = time.perf_counter() - start
+        self._calibration = calibrate(self.trained, game)
+        if constant is None:
+            game = game.replace(loss_constant=max(self._calibration.constant, 1e-6))
+        return game
+
+    @cached_property
+    def played(self) -> dict[str, Any]:
+        """The game and all payments planned in it, as plain numbers; a file of its own."""
+        path = self.folder / _GAME_FILE
+        if path.is_file():
+            stored: dict[str, Any] = json.loads(path.read_text())
+            return stored
+        game = self.game
+        self.experiment.reporter.begin(
+            f"{self.folder.name}: game", len(MECHANISMS) * len(self.settings.budgets)
+        )
+        price = float(game.full_participation_price)
+        plans: dict[str, dict[str, Any]] = {}
+        for key in self._plans():
+            made = plan_payments(game, key.mechanism, key.fraction * price)
+            plans[str(key)] = {**made.as_dict(), "fraction": key.fraction}
+            self.experiment.reporter.advance(len(plans))
+        played = {
+            "remaining": game.remaining.tolist(),
+            "alpha": game.alpha.tolist(),
+            "costs": game.costs.tolist(),
+            "heterogeneity": game.heterogeneity.tolist(),
+            "squared_distances": (np.asarray(game.embeddings.distances()) ** 2).tolist(),
+            "bandwidth": float(game.embeddings.bandwidth or 0.0),
+            "loss_constant": game.loss_constant,
+            "full_price": price,
+            "calibration": self._calibration.as_dict(),
+            "offers": plans,
+            "embedding_seconds": self._embedding_seconds,
+            "solver_seconds": sum(made["seconds"] for made in plans.values()),
+        }
+        write_json(path, played)
+        return played
+
+    def _plans(self) -> Iterator[PlanKey]:
+        yield PlanKey.full()
+        for fraction in self.settings.budgets:
+            for mechanism in BUDGETED:
+                yield PlanKey(mechanism, fraction)
+
+    # ---- cells
+
+    def _cells(self) -> Iterator[tuple[CellKey, Callable[[], dict[str, Any]]]]:
+        yield ORIGINAL, lambda: self._measure(self.trained.final, {"seconds": self.trained.seconds})
+        yield RETRAIN, lambda: self._measure(*self.retrained)
+        methods: tuple[UnlearningMethod, ...] = (FedEraser(), MoDe(), QuickDrop())
+        for method in methods:
+            yield CellKey(method.name), partial(self._unlearn, method)
+        plans = list(self._plans())
+        main = [plan for plan in plans if plan.fraction in (1.0, plans[1].fraction)]  # plans[1]: main budget
+        for plan in plans:
+            yield CellKey(HEAD, plan), partial(self._participate, HeadFineTuning, plan)
+            if self.preset.retraining and plan in main:
+                yield CellKey(SCRATCH, plan), partial(self._participate, ParticipationRetraining, plan)
+        if not self.preset.backdoor:
+            return
+        yield ORIGINAL.with_backdoor(), partial(self._backdoor, None)
+        for method in (Retrain(), *methods):
+            yield CellKey(method.name, backdoor=True), partial(self._backdoor, method)
+        for plan in main:
+            yield CellKey(HEAD, plan, backdoor=True), partial(self._backdoor_with_shares, plan)
+
+    def _path(self, key: CellKey) -> Path:
+        return self.folder / f"{key}.json"
+
+    def complete(self) -> None:
+        """Compute what is missing, one file per cell, then forget the checkpoints."""
+        cells = [(key, compute) for key, compute in self._cells() if not self._path(key).is_file()]
+        if not cells:
+            return
+        self._describe()
+        _ = self.played
+        for number, (key, compute) in enumerate(cells):
+            self.experiment.reporter.begin(f"{self.folder.name}: {key}", len(cells))
+            self.experiment.reporter.advance(number)
+            try:
+                cell = compute()
+            except ConvergenceError as error:  # a method that fails is a result too
+                cell = {"diverged": str(error)}
+                self.experiment.reporter.note(f"{self.folder.name}: {key}: {error}")
+            write_json(self._path(key), _rounded({"cell": str(key), **cell}))
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _describe(self) -> None:
+        data, p = self.experiment.dataset, self.preset
+        write_json(
+            self.folder / "run.json",
+            {
+                "identity": self.identity,
+                "preset": p.name,
+                "beta": self.beta,
+                "seed": self.seed,
+                "dataset": data.name,
+                "origin": data.origin,
+                "dataset_digest": data.digest,
+                "backbone": self.experiment.backbone.name,
+                "training": {**asdict(p.training), "rounds": p.rounds},
+                "removed": list(self.removed),
+                "partition_digest": self.partition.digest,
+                "partition_repaired": self.partition.repaired,
+                "sizes": self.partition.sizes.tolist(),
+                "extraction_seconds": self.experiment.extraction_seconds,
+                "settings": asdict(self.settings),
+                "versions": {"stackfu": sf.__version__, "torch": torch.__version__, "numpy": np.__version__},
+            },
+        )
+
+    def _measure(self, weights: Tensor, cost: dict[str, Any]) -> dict[str, Any]:
+        federation = self.trained.federation
+        start = time.perf_counter()
+        performance = evaluate(federation, weights)
+        effects = side_effects(performance, self.original, self.reference, self.removed)
+        return {
+            "losses": performance.losses.tolist(),
+            "accuracies": performance.accuracies.tolist(),
+            **effects.as_dict(),
+            "membership_auc": membership_auc(federation, weights, performance, self.removed),
+            "agreement": agreement(performance, self.reference),
+            "cost": cost,
+            "measuring_seconds": time.perf_counter() - start,
+        }
+
+    def _unlearn(self, method: UnlearningMethod) -> dict[str, Any]:
+        outcome = method.unlearn(self.trained, self.removed, self.seed + _UNLEARNING_SEED)
+        cost = {**outcome.effort.as_dict(), "seconds": outcome.seconds}
+        return {**self._measure(outcome.weights, cost), "cooperation": method.cooperation}
+
+    def _with_shares(self, method: type[_Shared], plan: PlanKey) -> _Shared:
+        """Return the method with the participation that a mechanism's payments led to."""
+        participation = self.played["offers"][str(plan)]["participation"]
+        return method(shares=dict(zip(self.played["remaining"], participation, strict=True)))
+
+    def _participate(self, method: type[_Shared], plan: PlanKey) -> dict[str, Any]:
+        return {"offer": str(plan), **self._unlearn(self._with_shares(method, plan))}
+
+    def _backdoor_with_shares(self, plan: PlanKey) -> dict[str, Any]:
+        return self._backdoor(self._with_shares(HeadFineTuning, plan))
+
+    def _backdoor(self, method: UnlearningMethod | None) -> dict[str, Any]:
+        trained = self.infected
+        weights, seconds = trained.final, 0.0
+        if method is not None:
+            outcome = method.unlearn(trained, self.removed, self.seed + _UNLEARNING_SEED)
+            weights, seconds = outcome.weights, outcome.seconds
+        marked = torch.from_numpy(self.experiment.marked[2])
+        performance = evaluate(trained.federation, weights)
+        return {
+            "backdoor_success": backdoor_success(
+                trained.federation, weights, marked, trigger_for(self.experiment.dataset).target
+            ),
+            "accuracy": performance.mean(performance.accuracies, range(len(performance.losses))),
+            "training_seconds": trained.seconds if method is None else 0.0,
+            "unlearning_seconds": seconds,
+        }
+
+
+def _rounded(value: Any) -> Any:
+    """Seven significant digits: more than any of these numbers carries, and half the bytes."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return value

@@ -1,0 +1,91 @@
+"""What a backbone is: a frozen prefix from raw inputs to tensors, then a trainable tail up to features.
+
+The cut is placed by ``train``: ``"head"`` trains the softmax head alone (the tail is empty and the prefix
+yields the penultimate features), an integer ``k`` trains the last ``k`` blocks as well, ``"all"`` trains
+everything. Since the prefix never changes it is computed once for the whole data set and cached
+(:mod:`.extraction`), which makes federated training of the last layers of a pretrained model affordable on a
+CPU.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stackfu.errors import InputError
+from stackfu_integration.lab.data.datasets import Inputs, content_hash
+
+__all__ = ["Backbone", "Identity", "Trainable", "digest_of", "trainable_blocks"]
+
+Trainable = int | Literal["head", "all"]
+
+
+def trainable_blocks(train: Trainable, blocks: int) -> int:
+    """Number of trained blocks: 0 for ``"head"``, ``blocks + 1`` (the stem too) for ``"all"``.
+
+    >>> trainable_blocks("head", 6), trainable_blocks(2, 6), trainable_blocks("all", 6)
+    (0, 2, 7)
+    """
+    if train == "head":
+        return 0
+    if train == "all":
+        return blocks + 1
+    if not 0 <= train <= blocks:
+        raise InputError("train", f"must be 'head', 'all' or a number of blocks up to {blocks}", value=train)
+    return train
+
+
+class Backbone(ABC):
+    """A pretrained (or absent) network cut into a frozen prefix and a trainable tail."""
+
+    name: str
+    feature_dim: int
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Text that changes whenever the prefix would map the same inputs to other tensors."""
+
+    @abstractmethod
+    def prefix(self, inputs: Inputs, device: torch.device) -> np.ndarray[Any, Any]:
+        """Map a batch of raw inputs through the frozen part."""
+
+    @abstractmethod
+    def tail(self) -> nn.Module:
+        """Return a fresh copy of the trainable part, from the prefix's tensors to penultimate features."""
+
+
+class Identity(Backbone):
+    """No backbone: inputs are flattened to vectors, bytes are scaled to [0, 1].
+
+    >>> Identity(4).prefix(np.full((1, 2, 2), 255, dtype=np.uint8), torch.device("cpu"))
+    array([[1., 1., 1., 1.]], dtype=float32)
+    """
+
+    def __init__(self, feature_dim: int) -> None:
+        self.name, self.feature_dim = "identity", feature_dim
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for all: nothing is computed."""
+        return "identity/1"
+
+    def prefix(self, inputs: Inputs, device: torch.device) -> np.ndarray[Any, Any]:
+        """Flatten and scale."""
+        scale = np.float32(255.0 if inputs.dtype == np.uint8 else 1.0)
+        flat: np.ndarray[Any, Any] = inputs.reshape(len(inputs), -1).astype(np.float32) / scale
+        return flat
+
+    def tail(self) -> nn.Module:
+        """Nothing to train below the head."""
+        return nn.Identity()
+
+
+def digest_of(module: nn.Module) -> str:
+    """Short hash of all weights and buffers of a module."""
+    tensors: list[Tensor] = list(module.state_dict().values())
+    return content_hash(*(tensor.detach().cpu().numpy() for tensor in tensors))[:16]

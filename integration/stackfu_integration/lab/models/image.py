@@ -1,0 +1,133 @@
+"""Residual networks for images: the CIFAR ResNet-20 and torchvision's ResNet-18."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stackfu.errors import InputError
+from stackfu_integration.lab.data.datasets import Inputs
+from stackfu_integration.lab.models.backbones import Backbone, Trainable, digest_of, trainable_blocks
+from stackfu_integration.lab.runtime import autocast, import_torchvision
+
+__all__ = ["ImageBackbone", "resnet18", "resnet20"]
+
+# Mean and standard deviation of ImageNet, which both families of weights expect
+MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
+DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
+
+
+class _Block(nn.Module):
+    """Two 3x3 convolutions; the shortcut subsamples and pads with zero channels (option A)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.stride, self.padding = stride, (outputs - inputs) // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
+        shortcut = x[:, :, :: self.stride, :: self.stride]
+        return functional.relu(out + functional.pad(shortcut, (0, 0, 0, 0, self.padding, self.padding)))
+
+
+class _ResNet20(nn.Module):
+    """3x3 stem and three stages of three blocks with 16, 32 and 64 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        widths = (16, 16, 32, 64)
+        for stage in (1, 2, 3):
+            first = _Block(widths[stage - 1], widths[stage], 1 if stage == 1 else 2)
+            rest = [_Block(widths[stage], widths[stage], 1) for _ in range(2)]
+            self.add_module(f"layer{stage}", nn.Sequential(first, *rest))
+
+
+class ImageBackbone(Backbone):
+    """A residual network as a list of blocks, cut before the last ``train`` of them."""
+
+    def __init__(
+        self, name: str, blocks: list[nn.Module], feature_dim: int, train: Trainable, side: int
+    ) -> None:
+        self.name, self.feature_dim = f"{name}-{train}", feature_dim
+        self._blocks = nn.ModuleList(blocks).eval()
+        self._trained = trainable_blocks(train, len(blocks) - 1)
+        self._side = side
+
+    @property
+    def fingerprint(self) -> str:
+        """Weights, cut and image size."""
+        return f"image/1/{self.name}/{digest_of(self._blocks)}/{self._trained}/{self._side}"
+
+    def prefix(self, inputs: Inputs, device: torch.device) -> np.ndarray[Any, Any]:
+        """Normalise, resize if needed, and run the frozen blocks."""
+        images = inputs if inputs.ndim == 4 else np.repeat(inputs[..., None], 3, axis=-1)
+        scaled = (images.astype(np.float32) / 255.0 - MEAN) / DEVIATION
+        x = torch.from_numpy(np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))).to(device)
+        if x.shape[-1] != self._side:
+            x = functional.interpolate(x, size=self._side, mode="bilinear", antialias=True)
+        with autocast(device):
+            for block in self._blocks.to(device)[: len(self._blocks) - self._trained]:
+                x = block(x)
+        if self._trained == 0:
+            x = x.mean((2, 3))
+        array: np.ndarray[Any, Any] = x.float().cpu().numpy()
+        return array
+
+    def tail(self) -> nn.Module:
+        """Return the trained blocks with global average pooling."""
+        if self._trained == 0:
+            return nn.Identity()
+        blocks = [copy.deepcopy(block) for block in self._blocks[len(self._blocks) - self._trained :]]
+        return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def resnet20(weights: Path, train: Trainable = "head") -> ImageBackbone:
+    """CIFAR ResNet-20 with pretrained weights (``module.*`` keys as saved from several GPUs are accepted).
+
+    Blocks: stem, then each of the three stages.
+    """
+    if not weights.is_file():
+        raise InputError("weights", "no such file", value=weights)
+    stored = torch.load(weights, map_location="cpu", weights_only=True)
+    state = {key.removeprefix("module."): value for key, value in stored.get("state_dict", stored).items()}
+    network = _ResNet20()
+    missing, unexpected = network.load_state_dict(state, strict=False)
+    if missing or any(not key.startswith("linear.") for key in unexpected):
+        raise InputError("weights", f"do not fit a CIFAR ResNet-20 (missing {missing})", value=weights)
+    stem = nn.Sequential(network.conv1, network.bn1, nn.ReLU())
+    stages = [network.get_submodule(f"layer{stage}") for stage in (1, 2, 3)]
+    return ImageBackbone("resnet20", [stem, *stages], 64, train, side=32)
+
+
+def resnet18(weights: Path | None = None, train: Trainable = "all", side: int = 64) -> ImageBackbone:
+    """torchvision's ResNet-18, from a saved ImageNet state or from scratch.
+
+    From scratch, batch normalisation is replaced by group normalisation: there are no statistics to freeze,
+    and shared running statistics are known to break under label skew. The starting point is one fixed random
+    draw, shared by all clients.
+    """
+    import_torchvision()
+    models = importlib.import_module("torchvision.models")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if weights is None:
+            network = models.resnet18(norm_layer=lambda channels: nn.GroupNorm(8, channels))
+        else:
+            network = models.resnet18()
+            network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    stem = nn.Sequential(network.conv1, network.bn1, network.relu, network.maxpool)
+    stages = [network.layer1, network.layer2, network.layer3, network.layer4]
+    return ImageBackbone("resnet18" if weights else "resnet18-gn", [stem, *stages], 512, train, side)

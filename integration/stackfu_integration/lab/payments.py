@@ -1,0 +1,137 @@
+"""The game of a trained federation, what a mechanism pays in it, and who then takes part with how much.
+
+Every mechanism plays the same game at the same budget, and the clients always answer with the equilibrium of
+the payments offered. Full participation is the exception that the others are held against: it costs what it
+costs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stackfu.embedding import MeanEmbeddings
+from stackfu.game import StackelbergGame
+from stackfu_integration.lab.federation.clients import LabFederation
+from stackfu_integration.lab.mechanisms import mechanism as mechanism_by_name
+from stackfu_integration.lab.models.classifier import write_weights
+from stackfu_integration.summary import solution_summary
+
+__all__ = ["PaymentPlan", "build_game", "penultimate_features", "plan_payments"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class PaymentPlan:
+    """Payments and the participation they lead to; arrays follow ``game.remaining``.
+
+    ``objective`` is what the mechanism minimised: the server loss, with the finite-sample term where asked
+    for. ``impacts`` are the predicted ``u_i = lambda_q C d_i^2``.
+    """
+
+    mechanism: str
+    budget: float
+    payments: FloatArray
+    participation: FloatArray
+    spend: float
+    server_loss: float
+    objective: float
+    lower_bound: float | None
+    impacts: FloatArray
+    status: str
+    seconds: float
+
+    def shares(self, game: StackelbergGame) -> dict[int, float]:
+        """Share of data by client number."""
+        return {int(client): float(x) for client, x in zip(game.remaining, self.participation, strict=True)}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return {
+            "mechanism": self.mechanism,
+            "budget": self.budget,
+            "payments": self.payments.tolist(),
+            "participation": self.participation.tolist(),
+            "spend": self.spend,
+            "server_loss": self.server_loss,
+            "objective": self.objective,
+            "lower_bound": self.lower_bound,
+            "impacts": self.impacts.tolist(),
+            "status": self.status,
+            "seconds": self.seconds,
+        }
+
+
+def penultimate_features(federation: LabFederation, weights: Tensor) -> list[np.ndarray[Any, Any]]:
+    """Return the penultimate features of every client's training data, computed by the clients."""
+    model = federation.model(0)
+    write_weights(model, weights)
+    samples = []
+    with torch.no_grad():
+        for client in federation.clients:
+            parts = [model.features(x.to(federation.device)).float().cpu() for x in client.train.x.split(512)]
+            samples.append(torch.cat(parts).numpy())
+    return samples
+
+
+def build_game(
+    samples: Sequence[np.ndarray[Any, Any]],
+    removed: Sequence[int],
+    *,
+    loss_constant: float = 10.0,
+    cost_scale: float = 10.0,
+    features: int | None = None,
+) -> StackelbergGame:
+    """Return the game of clients with these feature samples: mean embeddings, and costs ``10 n_i / n_O``.
+
+    The embedding is exact; ``features`` approximates it with that many random Fourier features instead.
+    """
+    embeddings = MeanEmbeddings.from_samples(samples, bandwidth="median", features=features, seed=0)
+    return StackelbergGame(
+        embeddings,
+        [len(rows) for rows in samples],
+        removed=tuple(removed),
+        cost_scale=cost_scale,
+        loss_constant=loss_constant,
+    )
+
+
+def plan_payments(game: StackelbergGame, mechanism: str, budget: float) -> PaymentPlan:
+    """Let ``mechanism`` spend at most ``budget`` and return what it pays and what the clients answer.
+
+    ``"full"`` ignores the budget and pays the least that makes everybody take part with everything.
+    """
+    chosen = mechanism_by_name(mechanism)
+    start = time.perf_counter()
+    if chosen.method is None:
+        participation = np.ones(game.count)
+        payments = np.asarray(game.payments_for(participation))
+        found: dict[str, Any] = {
+            "status": "BY_DEFINITION",
+            "objective": game.server_loss(participation),
+            "lower_bound": None,
+        }
+    else:
+        solution = game.solve(budget, chosen.method, **chosen.options)
+        participation, payments = np.asarray(solution.participation), np.asarray(solution.payments)
+        found = solution_summary(solution)
+    return PaymentPlan(
+        mechanism=mechanism,
+        budget=float(budget),
+        payments=payments,
+        participation=participation,
+        spend=float(payments @ participation),
+        server_loss=game.server_loss(participation),
+        objective=found["objective"],
+        lower_bound=found["lower_bound"],
+        impacts=np.asarray(game.client_impacts(participation)),
+        status=found["status"],
+        seconds=time.perf_counter() - start,
+    )

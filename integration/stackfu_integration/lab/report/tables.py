@@ -1,0 +1,502 @@
+"""The tables: V, S and Q; forgetting; cost; mechanisms by budget; predicted against realised change."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stackfu_integration.lab.cells import (
+    FEDERASER,
+    HEAD,
+    MODE,
+    ORIGINAL,
+    QUICKDROP,
+    RETRAIN,
+    SCRATCH,
+    Approach,
+    CellKey,
+    PlanKey,
+)
+from stackfu_integration.lab.mechanisms import (
+    BUDGETED,
+    CERTIFIED,
+    CERTIFIED_FINITE,
+    FULL,
+    HAIPO,
+    MECHANISMS,
+    UNIFORM,
+)
+from stackfu_integration.lab.report.results import RunResult, interval
+
+__all__ = ["TABLES", "Table"]
+
+Cell = str | float | int | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of plain values, and how to show them."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """A Markdown table below a line of explanation."""
+        lines = [f"**{self.title}** {self.note}".strip(), ""]
+        lines.append("| " + " | ".join(self.columns) + " |")
+        lines.append("|" + "|".join("---" for _ in self.columns) + "|")
+        lines += ["| " + " | ".join(_shown(value) for value in row) + " |" for row in self.rows]
+        return "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        """Comma-separated values with a header."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return stream.getvalue()
+
+    def json(self) -> str:
+        """A list of records."""
+        records = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return json.dumps({"title": self.title, "note": self.note, "rows": records}, indent=1) + "\n"
+
+
+def _shown(value: Cell) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _spread(values: Sequence[float], digits: int, sign: bool = False, scale: float = 1.0) -> str:
+    """Mean and confidence interval as text.
+
+    >>> _spread([0.01, 0.02, 0.03], 1, sign=True, scale=100)
+    '+2.0 ± 2.5'
+    """
+    if not values:
+        return "–"
+    mean, half = interval([scale * v for v in values])
+    text = f"{mean:{'+' if sign else ''}.{digits}f}"
+    return text if math.isnan(half) else f"{text} ± {half:.{digits}f}"
+
+
+def _groups(results: Sequence[RunResult]) -> dict[tuple[str, float], list[RunResult]]:
+    groups: dict[tuple[str, float], list[RunResult]] = {}
+    for result in results:
+        groups.setdefault(result.group, []).append(result)
+    return groups
+
+
+def _methods(run: RunResult, approach: Approach = HEAD) -> dict[str, CellKey]:
+    """Label of each row of the comparison and the cell it is read from."""
+
+    def paid(*mechanisms: str) -> dict[str, CellKey]:
+        return {MECHANISMS[m].label: CellKey(approach, run.main_plan(m)) for m in mechanisms}
+
+    return {
+        "retrain": RETRAIN,
+        MECHANISMS[FULL].label: CellKey(approach, PlanKey.full()),
+        **paid(UNIFORM),
+        "FedEraser": FEDERASER,
+        "MoDe": MODE,
+        "QuickDrop": QUICKDROP,
+        **paid(HAIPO, CERTIFIED, CERTIFIED_FINITE),
+    }
+
+
+def _compare(
+    results: Sequence[RunResult], quantities: dict[str, tuple[str, int, float]], approach: Approach
+) -> list[Any]:
+    """Rows preset, beta, method and, per quantity, Retrain's value or the difference from it."""
+    rows = []
+    for (preset, beta), runs in _groups(results).items():
+        for label, cell in _methods(runs[0], approach).items():
+            present = [run for run in runs if cell in run.cells]
+            failed = sum(cell in run.diverged for run in runs)
+            shown = f"{label} ({failed} of {len(runs)} diverged)" if failed else label
+            row: list[Cell] = [preset, f"{beta:g}", shown]
+            if not present:
+                if failed:
+                    rows.append((*row, *["–"] * len(quantities)))
+                continue
+            for key, digits, scale in quantities.values():
+                values = [run.cells[cell][key] for run in present]
+                if cell == RETRAIN:
+                    row.append(_spread(values, digits, scale=scale))
+                else:
+                    reference = [run.cells[RETRAIN][key] for run in present]
+                    differences = [v - r for v, r in zip(values, reference, strict=True)]
+                    row.append(_spread(differences, digits, sign=True, scale=scale))
+            rows.append(tuple(row))
+    return rows
+
+
+def accuracy_table(results: Sequence[RunResult], approach: Approach = HEAD) -> Table:
+    """Table 1 of the paper: V, S and Q in accuracy."""
+    quantities = {
+        "V (%)": ("v_accuracy", 2, 100.0),
+        "S (%)": ("s_accuracy", 2, 100.0),
+        "Q, worst client (%)": ("q_accuracy_worst", 2, 100.0),
+    }
+    return Table(
+        "V, S and Q in accuracy.",
+        ("preset", "β", "method", *quantities),
+        tuple(_compare(results, quantities, approach)),
+        "Retrain: absolute; others: difference from Retrain. Larger is better. Mean ± 95% interval over "
+        "seeds.",
+    )
+
+
+def scratch_table(results: Sequence[RunResult]) -> Table:
+    """Table 1 with retraining from scratch in place of head fine-tuning, for the runs that have it."""
+    full = CellKey(SCRATCH, PlanKey.full())
+    return accuracy_table([run for run in results if full in run.cells], SCRATCH)
+
+
+def loss_table(results: Sequence[RunResult], approach: Approach = HEAD) -> Table:
+    """V, S and Q in loss."""
+    quantities = {
+        "V": ("v_loss", 3, 1.0),
+        "S": ("s_loss", 3, 1.0),
+        "Q, worst client": ("q_loss_worst", 3, 1.0),
+    }
+    return Table(
+        "V, S and Q in loss.",
+        ("preset", "β", "method", *quantities),
+        tuple(_compare(results, quantities, approach)),
+        "Retrain: absolute (its V is 0); others: difference from Retrain. Smaller is better.",
+    )
+
+
+def forgetting_table(results: Sequence[RunResult]) -> Table:
+    """Membership inference, agreement with Retrain and backdoor success."""
+    rows = []
+    for (preset, beta), runs in _groups(results).items():
+        for label, cell in {"before unlearning": ORIGINAL, **_methods(runs[0])}.items():
+            present = [run for run in runs if cell in run.cells]
+            if not present:
+                continue
+            infected = cell.with_backdoor()
+            backdoor = [run.cells[infected] for run in present if infected in run.cells]
+            rows.append(
+                (
+                    preset,
+                    f"{beta:g}",
+                    label,
+                    _spread([run.cells[cell]["membership_auc"] for run in present], 3),
+                    _spread([run.cells[cell]["agreement"] for run in present], 1, scale=100),
+                    _spread([item["backdoor_success"] for item in backdoor], 1, scale=100),
+                )
+            )
+    return Table(
+        "Is it forgotten?",
+        ("preset", "β", "method", "membership AUC", "agreement with Retrain (%)", "backdoor success (%)"),
+        tuple(rows),
+        "An AUC of 0.5 is no leak; read every column beside Retrain's. Mean ± 95% interval over seeds.",
+    )
+
+
+_COOPERATION = {"MoDe": "train every round", "QuickDrop": "distilled while training"}
+
+
+def cost_table(results: Sequence[RunResult]) -> Table:
+    """Table 2 of the paper: what unlearning costs, relative to Retrain, averaged over beta and seeds."""
+    rows = []
+    for preset in dict.fromkeys(result.run["preset"] for result in results):
+        runs = [result for result in results if result.run["preset"] == preset]
+        for label, cell in _methods(runs[0]).items():
+            present = [run for run in runs if cell in run.cells]
+            if not present:
+                continue
+            costs = [run.cells[cell]["cost"] for run in present]
+            reference = [run.cells[RETRAIN]["cost"] for run in present]
+            game = [_game_seconds(run, cell) for run in present]
+            wall = [(c["seconds"] + g) / r["seconds"] for c, g, r in zip(costs, game, reference, strict=True)]
+            spend = [run.plan_of(cell)["spend"] for run in present if "offer" in run.cells[cell]]
+            rows.append(
+                (
+                    preset,
+                    label,
+                    float(np.mean([c["seconds"] + g for c, g in zip(costs, game, strict=True)])),
+                    _spread(wall, 2),
+                    float(np.mean([c["client_seconds"] for c in costs])),
+                    float(
+                        np.mean([c["samples"] / r["samples"] for c, r in zip(costs, reference, strict=True)])
+                    ),
+                    float(np.mean([(c["bytes_down"] + c["bytes_up"]) / 1e6 for c in costs])),
+                    float(np.mean([c["stored_bytes"] / 1e6 for c in costs])),
+                    float(np.mean(spend)) if spend else None,
+                    _COOPERATION.get(label, "none"),
+                )
+            )
+    return Table(
+        "What unlearning costs.",
+        (
+            "preset",
+            "method",
+            "seconds",
+            "wall clock / Retrain",
+            "client seconds",
+            "sample gradients / Retrain",
+            "traffic (MB)",
+            "stored history (MB)",
+            "payments",
+            "help of removed clients",
+        ),
+        tuple(rows),
+        "Means over all β and seeds; seconds of a mechanism include embedding and solving its game.",
+    )
+
+
+def _game_seconds(run: RunResult, cell: CellKey) -> float:
+    if cell.plan is None or cell.plan.mechanism == FULL:
+        return 0.0
+    return float(run.game["embedding_seconds"] + run.plan_of(cell)["seconds"])
+
+
+def budget_table(results: Sequence[RunResult]) -> Table:
+    """Mechanisms at equal budgets: what they predict and what is realised."""
+    rows = []
+    for (preset, beta), runs in _groups(results).items():
+        fractions = runs[0].run["settings"]["budgets"]
+        for fraction in sorted(fractions):
+            for mechanism in BUDGETED:
+                cell = CellKey(HEAD, PlanKey(mechanism, fraction))
+                present = [run for run in runs if cell in run.cells]
+                if not present:
+                    continue
+                plans = [run.plan_of(cell) for run in present]
+                used = [
+                    float(np.dot(run.game["alpha"], plan["participation"]))
+                    for run, plan in zip(present, plans, strict=True)
+                ]
+                relative = [
+                    plan["spend"] / run.game["full_price"] for run, plan in zip(present, plans, strict=True)
+                ]
+                rows.append(
+                    (
+                        preset,
+                        f"{beta:g}",
+                        f"{fraction:g}",
+                        mechanism,
+                        _spread(relative, 2),
+                        _spread(used, 2),
+                        float(np.mean([plan["server_loss"] for plan in plans])),
+                        _spread([run.cells[cell]["v_loss"] for run in present], 3, sign=True),
+                        _spread([run.cells[cell]["s_loss"] for run in present], 3, sign=True),
+                        _spread([run.cells[cell]["q_loss_worst"] for run in present], 3, sign=True),
+                    )
+                )
+    return Table(
+        "Mechanisms at equal budgets.",
+        (
+            "preset",
+            "β",
+            "budget / full price",
+            "mechanism",
+            "spend / full price",
+            "data used",
+            "predicted server loss",
+            "realised V",
+            "realised S",
+            "realised worst Q",
+        ),
+        tuple(rows),
+        "Head fine-tuning with the participation that results; V, S, Q in loss, smaller is better.",
+    )
+
+
+def duel_table(results: Sequence[RunResult]) -> Table:
+    """The certified optimum against the others, paired by run and budget.
+
+    Budgets of one run share everything but the payments, so a run counts once: its difference is the mean
+    over its budgets, and interval and test are taken over runs.
+    """
+    from scipy.stats import wilcoxon
+
+    rows = []
+    quantities = {"V": "v_loss", "S": "s_loss", "worst Q": "q_loss_worst"}
+    for preset in dict.fromkeys(result.run["preset"] for result in results):
+        runs = [result for result in results if result.run["preset"] == preset]
+        for champion in (CERTIFIED, CERTIFIED_FINITE):
+            for rival in (HAIPO, UNIFORM):
+                for name, key in quantities.items():
+                    paired = [_differences(run, champion, rival, key) for run in runs]
+                    paired = [differences for differences in paired if differences]
+                    if not paired:
+                        continue
+                    means = [float(np.mean(differences)) for differences in paired]
+                    single = [d for differences in paired for d in differences]
+                    rows.append(
+                        (
+                            preset,
+                            champion,
+                            rival,
+                            name,
+                            _spread(means, 4, sign=True),
+                            f"{sum(m < 0 for m in means)} of {len(means)}",
+                            f"{sum(d < 0 for d in single)} of {len(single)}",
+                            float(wilcoxon(means).pvalue) if len(means) > 1 and np.any(means) else None,
+                        )
+                    )
+    return Table(
+        "The certified optimum against HAIPO and uniform at equal budget.",
+        (
+            "preset",
+            "mechanism",
+            "against",
+            "quantity",
+            "difference in loss",
+            "better runs",
+            "better cells",
+            "p (Wilcoxon)",
+        ),
+        tuple(rows),
+        "Negative is better for the certified optimum. A run's difference is its mean over budgets; mean ± "
+        "95% interval and p are over runs (all β and seeds) and not corrected for the number of rows.",
+    )
+
+
+def _differences(run: RunResult, champion: str, rival: str, key: str) -> list[float]:
+    """Champion minus rival at every budget that both were measured at."""
+    cells = [
+        (CellKey(HEAD, PlanKey(champion, fraction)), CellKey(HEAD, PlanKey(rival, fraction)))
+        for fraction in run.run["settings"]["budgets"]
+    ]
+    return [run.cells[a][key] - run.cells[b][key] for a, b in cells if {a, b} <= run.cells.keys()]
+
+
+def prediction_table(results: Sequence[RunResult]) -> Table:
+    """Rank correlation between predicted u_i and realised Q_i, and the fit of the loss constant."""
+    from scipy.stats import spearmanr
+
+    rows = []
+    for (preset, beta), runs in _groups(results).items():
+        for mechanism in BUDGETED:
+            cell = CellKey(HEAD, runs[0].main_plan(mechanism))
+            present = [run for run in runs if cell in run.cells]
+            if not present:
+                continue
+            head, scratch = (
+                [
+                    float(spearmanr(run.plan_of(key)["impacts"], run.cells[key]["q_loss"]).statistic)
+                    for run in present
+                    if key in run.cells
+                ]
+                for key in (cell, cell.by(SCRATCH))
+            )
+            fits = [run.game["calibration"] for run in present]
+            rows.append(
+                (
+                    preset,
+                    f"{beta:g}",
+                    mechanism,
+                    _spread(head, 2, sign=True),
+                    _spread(scratch, 2, sign=True),
+                    _spread([fit["constant"] for fit in fits], 1),
+                    _spread([fit["r_squared"] for fit in fits], 2),
+                    _spread([fit["rank_correlation"] for fit in fits], 2),
+                )
+            )
+    return Table(
+        "Does the game predict what happens?",
+        (
+            "preset",
+            "β",
+            "mechanism",
+            "ρ(u, Q), head fine-tuning",
+            "ρ(u, Q), retraining",
+            "calibrated C",
+            "R² of its fit",
+            "rank correlation of its fit",
+        ),
+        tuple(rows),
+        "Spearman's rank correlation of predicted u_i and realised Q_i over the remaining clients of a "
+        "run, mean ± 95% interval over seeds.",
+    )
+
+
+_STAGES = ("extraction", "training", "unlearning", "measuring", "embedding", "certified", "baselines")
+_GAME = ("embedding", "certified")
+
+
+def clock_table(results: Sequence[RunResult]) -> Table:
+    """The game's share of the wall clock."""
+    rows = []
+    for preset in dict.fromkeys(result.run["preset"] for result in results):
+        clocks = [wall_clock(result) for result in results if result.run["preset"] == preset]
+        means = [float(np.mean([clock[stage] for clock in clocks])) for stage in _STAGES]
+        shares = [
+            100 * float(np.mean([game_share(clock, cached=cached) for clock in clocks]))
+            for cached in (False, True)
+        ]
+        rows.append((preset, *means, *shares))
+    return Table(
+        "Where the time goes.",
+        (
+            "preset",
+            "extraction (s)",
+            "training (s)",
+            "unlearning (s)",
+            "measuring (s)",
+            "embedding (s)",
+            "certified solves (s)",
+            "HAIPO and uniform (s)",
+            "the game (%)",
+            "the game, features cached (%)",
+        ),
+        tuple(rows),
+        "Means per run over all methods, mechanisms and budgets. The game is the embedding and six certified "
+        "solves. A federation extracts its features once; the runs of a preset share them, and the last column "
+        "is the share in a run that found them on disk.",
+    )
+
+
+def game_share(clock: dict[str, float], *, cached: bool = False) -> float:
+    """The game's part of a run's seconds, with or without the extraction of features."""
+    total = sum(clock.values()) - (clock["extraction"] if cached else 0.0)
+    return sum(clock[stage] for stage in _GAME) / total
+
+
+def wall_clock(run: RunResult) -> dict[str, float]:
+    """Seconds of a run by stage; ``certified`` and ``baselines`` are the solvers of the game.
+
+    ``extraction`` is what the features cost when they were computed, also if this run found them on disk.
+    """
+    cells, plans = run.cells.values(), run.game["offers"].values()
+    certified = sum(plan["seconds"] for plan in plans if MECHANISMS[plan["mechanism"]].method == CERTIFIED)
+    unlearned = [cell for key, cell in run.cells.items() if "cost" in cell and key != ORIGINAL]
+    return {
+        "extraction": run.run.get("extraction_seconds", 0.0),
+        "training": run.cells[ORIGINAL]["cost"]["seconds"]
+        + sum(cell.get("training_seconds", 0.0) for cell in cells),
+        "unlearning": sum(cell["cost"]["seconds"] for cell in unlearned)
+        + sum(cell.get("unlearning_seconds", 0.0) for cell in cells),
+        "measuring": sum(cell.get("measuring_seconds", 0.0) for cell in cells),
+        "embedding": run.game["embedding_seconds"],
+        "certified": certified,
+        "baselines": run.game["solver_seconds"] - certified,
+    }
+
+
+TABLES: dict[str, Callable[[Sequence[RunResult]], Table]] = {
+    "accuracy": accuracy_table,
+    "loss": loss_table,
+    "scratch": scratch_table,
+    "forgetting": forgetting_table,
+    "cost": cost_table,
+    "budgets": budget_table,
+    "duels": duel_table,
+    "predictions": prediction_table,
+    "clock": clock_table,
+}

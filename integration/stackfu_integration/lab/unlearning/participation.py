@@ -1,0 +1,131 @@
+"""Unlearning with the participation that the game results in: each client uses a share ``x_i`` of its data.
+
+The share is drawn uniformly once, and a client's weight in the average is the number of samples it uses, so
+that the data seen is a sample of the mixture ``mu(x)`` of the game.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from stackfu.errors import InputError
+from stackfu_integration.lab.federation.clients import LabelledTensors
+from stackfu_integration.lab.federation.effort import Effort
+from stackfu_integration.lab.federation.fedavg import fedavg
+from stackfu_integration.lab.federation.local import client_seed
+from stackfu_integration.lab.federation.trained import Trained
+from stackfu_integration.lab.models.classifier import read_weights, write_weights
+from stackfu_integration.lab.unlearning.base import UnlearningMethod
+
+__all__ = ["SHARE_STREAM", "HeadFineTuning", "ParticipationRetraining", "participants"]
+
+SHARE_STREAM = 31  # of seeds, from which a client's share of its samples is drawn
+
+
+def participants(
+    trained: Trained,
+    removed: Sequence[int],
+    shares: Mapping[int, float] | None,
+    seed: int,
+    min_share: float = 0.0,
+    min_samples: int = 1,
+) -> dict[int, LabelledTensors]:
+    """Draw each remaining client's share of data; clients below the floors drop out.
+
+    ``shares`` of ``None`` is full participation. Earlier public code of this line of work drops clients with
+    ``min_share = 0.1`` or ``min_samples = 10``; the default keeps whoever brings a sample, because an optimal
+    payment may well ask many clients for little.
+    """
+    remaining = trained.federation.remaining(removed)
+    if shares is None:
+        return trained.federation.cohort(remaining)
+    if set(shares) != set(remaining):
+        raise InputError(
+            "shares", f"must name exactly the remaining clients {remaining}", value=sorted(shares)
+        )
+    drawn = {
+        client: trained.federation.clients[client].train.share(
+            float(share), client_seed(seed, client, 0, SHARE_STREAM)
+        )
+        for client, share in sorted(shares.items())
+        if share > min_share
+    }
+    cohort = {client: data for client, data in drawn.items() if len(data) >= max(1, min_samples)}
+    if not cohort:
+        raise InputError("shares", "nobody takes part with enough samples", value=dict(shares))
+    return cohort
+
+
+@dataclass(frozen=True)
+class _Participation(UnlearningMethod):
+    """What both methods share: who takes part, with how much."""
+
+    cooperation: ClassVar[str] = "none"
+
+    shares: Mapping[int, float] | None = field(default=None)
+    min_share: float = 0.0
+    min_samples: int = 1
+
+    def _cohort(self, trained: Trained, removed: Sequence[int], seed: int) -> dict[int, LabelledTensors]:
+        return participants(trained, removed, self.shares, seed, self.min_share, self.min_samples)
+
+
+@dataclass(frozen=True)
+class ParticipationRetraining(_Participation):
+    """Retrain from the first weights on the shares of data that the clients bring."""
+
+    name: ClassVar[str] = "participation-retraining"
+
+    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
+        federation = trained.federation
+        return fedavg(
+            federation.model(trained.seed),
+            self._cohort(trained, removed, seed),
+            trained.initial,
+            trained.rounds,
+            trained.settings,
+            seed,
+            effort=effort,
+            device=federation.device,
+        )
+
+
+@dataclass(frozen=True)
+class HeadFineTuning(_Participation):
+    """Freeze everything but the head of the trained model and train that on.
+
+    ``rounds`` of 0 are as many as the training had. With a frozen tail the features do not change, so a
+    client computes them once and trains the head on them: the same result as running the whole model in every
+    step, in a fraction of the time.
+    """
+
+    name: ClassVar[str] = "head-fine-tuning"
+    rounds: int = 0
+
+    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
+        federation = trained.federation
+        model = federation.model(trained.seed)
+        write_weights(model, trained.final)
+        cohort = {}
+        for client, data in self._cohort(trained, removed, seed).items():
+            with torch.no_grad(), effort.client_work():
+                features = [model.features(x.to(federation.device)).cpu() for x in data.x.split(256)]
+            cohort[client] = LabelledTensors(torch.cat(features), data.y)
+            effort.exchange(trained.final.numel(), 0)
+        head = fedavg(
+            model.head,
+            cohort,
+            read_weights(model.head),
+            self.rounds or trained.rounds,
+            trained.settings,
+            seed,
+            effort=effort,
+            device=federation.device,
+        )
+        write_weights(model.head, head)
+        return read_weights(model)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stackfu_integration.flower import Offer
+from stackfu_integration.flower.model_store import digest
+from stackfu_integration.flower.wire import (
+    EmbeddingAnswer,
+    EmbeddingQuestion,
+    MeasureAnswer,
+    MeasureQuestion,
+    OfferQuestion,
+    Refusal,
+    RollAnswer,
+    ShareAnswer,
+    SpreadAnswer,
+    SpreadQuestion,
+    TrainingAnswer,
+    TrainingOrder,
+    decoded,
+)
+
+number = st.floats(allow_nan=False, allow_infinity=False)
+count = st.integers(0, 2**40)
+text = st.text(max_size=10)
+vector = st.lists(number, min_size=1, max_size=5).map(lambda v: np.array(v, dtype=np.float64))
+model = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=5).map(
+    lambda v: ArrayRecord({"w": Array(np.array(v, dtype=np.float32))})
+)
+settings = st.dictionaries(st.sampled_from(["seed", "request", "rate"]), count | number | text).map(
+    lambda entries: ConfigRecord(entries)
+)
+offers = st.builds(
+    Offer, number, number, number, number, number, number, vector, vector, noise=number, own_noise=number
+)
+MESSAGES = {
+    RollAnswer: st.builds(RollAnswer, count | number),
+    SpreadQuestion: st.builds(SpreadQuestion, model),
+    SpreadAnswer: st.builds(SpreadAnswer, number, count | number),
+    EmbeddingQuestion: st.builds(EmbeddingQuestion, model, text, number, count, count)
+    | st.builds(EmbeddingQuestion, model, text, number, count, count, number, number),
+    EmbeddingAnswer: st.builds(EmbeddingAnswer, vector, count | number, number),
+    OfferQuestion: st.builds(OfferQuestion, text, offers),
+    ShareAnswer: st.builds(ShareAnswer, number),
+    TrainingAnswer: st.builds(TrainingAnswer, model, count | number, count),
+    MeasureQuestion: st.builds(MeasureQuestion, model, model, text, st.none() | number),
+    MeasureAnswer: st.builds(
+        MeasureAnswer, st.dictionaries(st.sampled_from(["before.loss", "after.loss", "after.auc"]), number)
+    ),
+}
+
+
+def through_the_wire(content: RecordDict) -> RecordDict:
+    data = recorddict_to_proto(content)
+    return recorddict_from_proto(type(data).FromString(data.SerializeToString()))
+
+
+def plain(value):
+    """What a message says, in values that can be compared."""
+    if isinstance(value, ArrayRecord):
+        return digest(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict) or not hasattr(value, "__dataclass_fields__"):
+        return value
+    return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+def test_what_arrives_is_what_was_said(kind):
+    @given(MESSAGES[kind])
+    def check(message):
+        assert plain(kind.decode(through_the_wire(message.encode()))) == plain(message)
+
+    check()
+
+
+@given(model, st.floats(0, 1), count, settings)
+def test_an_order_carries_its_settings_beside_round_and_share(arrays, share, number, given):
+    order = TrainingOrder.decode(through_the_wire(TrainingOrder(arrays, share, number, given).encode()))
+    assert (digest(order.model), order.share, order.number) == (digest(arrays), share, number)
+    assert dict(order.settings) == {**given, "server-round": number, "share": share}
+
+
+def test_without_noise_nothing_is_said_about_noise():
+    arrays = ArrayRecord({"w": Array(np.zeros(1, dtype=np.float32))})
+    settings = EmbeddingQuestion(arrays, "r1", 1.0, 8, 0, epsilon=None, delta=1e-5).encode()["config"]
+    assert set(settings) == {"request", "bandwidth", "features", "seed"}
+
+
+def test_an_ordinary_training_reply_needs_no_round():
+    arrays = ArrayRecord({"w": Array(np.zeros(1, dtype=np.float32))})
+    content = TrainingAnswer(arrays, 7).encode()
+    assert set(content["metrics"]) == {"num-examples"}
+    assert TrainingAnswer.decode(content, numbered=False).samples == 7
+    assert "server-round" in decoded(content, TrainingAnswer.decode).problem
+
+
+@pytest.mark.parametrize(
+    ("content", "decode"),
+    [
+        (RecordDict(), RollAnswer.decode),
+        (RecordDict({"metrics": MetricRecord({"client": [1, 2]})}), RollAnswer.decode),
+        (RecordDict({"metrics": ConfigRecord({"share": 0.5})}), ShareAnswer.decode),
+        (RecordDict({"metrics": MetricRecord({"size": 1, "deviation": 0.0})}), EmbeddingAnswer.decode),
+        (RecordDict({"arrays": MetricRecord({"mean": 1.0})}), EmbeddingAnswer.decode),
+        (RecordDict({"metrics": MetricRecord({"squared": 1.0})}), SpreadAnswer.decode),
+        (RecordDict({"metrics": MetricRecord({})}), partial(TrainingAnswer.decode, numbered=False)),
+    ],
+)
+def test_an_answer_that_lacks_something_is_refused(content, decode):
+    answer = decoded(content, decode)
+    assert isinstance(answer, Refusal)
+    assert "incomplete" in answer.problem
+
+
+def test_measures_that_are_no_numbers_about_the_models_are_dropped():
+    said = {"before.loss": 1.0, "after.loss": float("nan"), "loss": 2.0, "after.": 3.0, "before.list": [1.0]}
+    assert MeasureAnswer.decode(RecordDict({"metrics": MetricRecord(said)})).measures == {"before.loss": 1.0}
+    assert MeasureAnswer.decode(RecordDict()).measures == {}

@@ -1,0 +1,280 @@
+"""The whole way: run, resume, table, figure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from stackfu.errors import FileFormatError, InputError
+from stackfu_integration.cli import app
+from stackfu_integration.lab import experiment as module
+from stackfu_integration.lab.cells import (
+    FEDERASER,
+    HEAD,
+    MODE,
+    ORIGINAL,
+    RETRAIN,
+    CellKey,
+    PlanKey,
+)
+from stackfu_integration.lab.data import DatasetError
+from stackfu_integration.lab.experiment import Experiment, Settings, run_name
+from stackfu_integration.lab.presets import PRESETS, preset
+from stackfu_integration.lab.report import TABLES, collect, load_results
+from stackfu_integration.lab.report.figures import (
+    budget_figure,
+    participation_figure,
+    prediction_figure,
+    save,
+)
+from stackfu_integration.lab.report.tables import game_share, wall_clock
+from stackfu_integration.lab.unlearning import MoDe
+
+TINY = replace(preset("digits"), rounds=3)
+SETTINGS = Settings(budgets=(0.5, 0.1))
+
+
+def tiny(folder: Path, **changes) -> Experiment:
+    return Experiment(TINY, replace(SETTINGS, **changes), folder / "runs", folder / "cache")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    made = tiny(folder)
+    for seed in (0, 1):
+        made.run(0.5, seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(finished):
+    return load_results(finished / "runs")
+
+
+def test_every_method_mechanism_and_budget_has_its_cell(results):
+    mechanisms = ("uniform", "haipo", "certified", "certified-finite")
+    expected = {"original", "retrain", "federaser", "mode", "quickdrop", "head.full", "scratch.full"}
+    expected |= {f"head.{m}.{b:g}" for m in mechanisms for b in (0.5, 0.1)}
+    expected |= {f"scratch.{m}.0.5" for m in mechanisms}
+    expected |= {
+        f"backdoor.{m}" for m in ("original", "retrain", "federaser", "mode", "quickdrop", "head.full")
+    }
+    expected |= {f"backdoor.head.{m}.0.5" for m in mechanisms}
+    assert [{str(key) for key in result.cells} for result in results] == [expected] * 2
+
+
+def test_cells_say_what_was_measured(results):
+    for result in results:
+        retrain, original = result.cells[RETRAIN], result.cells[ORIGINAL]
+        assert retrain["v_loss"] == 0
+        assert retrain["agreement"] == 1
+        assert original["s_loss"] == 0
+        assert original["q_accuracy_worst"] == 0
+        assert result.cells[FEDERASER]["cost"]["stored_bytes"] > 0
+        assert 0 <= result.cells[RETRAIN.with_backdoor()]["backdoor_success"] < 0.2
+        backdoor = result.cells[ORIGINAL.with_backdoor()]["backdoor_success"]
+        assert backdoor > result.cells[RETRAIN.with_backdoor()]["backdoor_success"]
+        for key in (CellKey(HEAD, PlanKey("certified", 0.5)), CellKey(HEAD, PlanKey("haipo", 0.1))):
+            plan = result.plan_of(key)
+            assert plan["spend"] <= plan["budget"] * (1 + 1e-6)
+            used = sum(
+                round(x * result.run["sizes"][i])
+                for i, x in zip(result.game["remaining"], plan["participation"], strict=True)
+            )
+            assert result.cells[key]["cost"]["samples"] == used * 2 * TINY.rounds
+        clock = wall_clock(result)
+        assert min(clock.values()) >= 0
+        game = clock["embedding"] + clock["certified"]
+        assert game_share(clock) == pytest.approx(game / sum(clock.values()))
+        without = sum(seconds for stage, seconds in clock.items() if stage != "extraction")
+        assert game_share(clock, cached=True) == pytest.approx(game / without)
+
+
+def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
+    monkeypatch.setattr(module, "train_federation", lambda *args, **kwargs: pytest.fail("trained again"))
+    before = {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")}
+    tiny(finished).run(0.5, 0)
+    assert {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")} == before
+
+
+def test_a_killed_run_keeps_its_cells_and_ends_as_if_never_killed(finished, tmp_path, monkeypatch):
+    class Kill(BaseException):
+        pass
+
+    written = []
+    real = module.write_json
+
+    def dies_after_ten(path, value):
+        if len(written) == 10:
+            raise Kill
+        written.append(path)
+        return real(path, value)
+
+    monkeypatch.setattr(module, "write_json", dies_after_ten)
+    with pytest.raises(Kill):
+        tiny(tmp_path).run(0.5, 0)
+    monkeypatch.setattr(module, "write_json", real)
+    folder = tmp_path / "runs" / "digits-b0.5-s0"
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+    assert len(kept) >= 9
+    tiny(tmp_path).run(0.5, 0)
+    again = {path: path.stat().st_mtime_ns for path in kept if path.name != "run.json"}
+    assert again == {path: stamp for path, stamp in kept.items() if path.name != "run.json"}
+    resumed, straight = (load_results(f / "runs" / "digits-b0.5-s0")[0] for f in (tmp_path, finished))
+    assert resumed.cells.keys() == straight.cells.keys()
+    for name, cell in straight.cells.items():
+        for key in ("losses", "accuracies", "membership_auc", "agreement", "backdoor_success"):
+            assert resumed.cells[name].get(key) == cell.get(key), (name, key)
+    assert not list(tmp_path.rglob(".*.json.*"))
+
+
+def test_a_method_that_diverges_is_a_result_and_not_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MoDe", partial(MoDe, momentum=1e30))
+    folder = tiny(tmp_path).run(0.5, 0)
+    (result,) = load_results(folder)
+    assert MODE not in result.cells
+    assert "mode diverged" in result.diverged[MODE]
+    assert MODE.with_backdoor() in result.diverged
+    assert CellKey(HEAD, PlanKey("certified", 0.5)) in result.cells
+    assert "| MoDe (1 of 1 diverged) | – |" in TABLES["accuracy"]([result]).markdown()
+    (kept,) = collect(folder, tmp_path / "kept")
+    assert load_results(kept)[0].diverged == result.diverged
+    for table in TABLES.values():
+        table([result]).markdown()
+
+
+def test_other_settings_do_not_mix_with_finished_cells(finished):
+    with pytest.raises(FileFormatError, match="other settings"):
+        tiny(finished, loss_constant=3.0).run(0.5, 0)
+
+
+def test_calibrated_constant_is_used(tmp_path):
+    folder = tiny(tmp_path, loss_constant=None).run(0.5, 0)
+    game = json.loads((folder / "game.json").read_text())
+    assert game["loss_constant"] == pytest.approx(max(game["calibration"]["constant"], 1e-6))
+
+
+def test_missing_data_is_named_before_anything_starts(tmp_path):
+    with pytest.raises(DatasetError, match="'cifar100' was not found"):
+        Experiment(preset("cifar100"), Settings(), tmp_path / "runs", tmp_path / "cache", tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_presets_are_complete():
+    assert {"digits", "fashion-mnist", "ag-news", "cifar100"} <= PRESETS.keys()
+    with pytest.raises(InputError, match="preset"):
+        preset("imagenet")
+    assert run_name("digits", 0.2, 3) == "digits-b0.2-s3"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_render(results, name):
+    table = TABLES[name](results)
+    assert table.rows
+    assert all(len(row) == len(table.columns) for row in table.rows)
+    lines = table.markdown().splitlines()
+    assert len(lines) == 4 + len(table.rows)
+    assert all(line.count("|") == len(table.columns) + 1 for line in lines[2:])
+    assert len(table.csv().splitlines()) == 1 + len(table.rows)
+    assert len(json.loads(table.json())["rows"]) == len(table.rows)
+
+
+def test_table_one_shows_differences_from_retrain(results):
+    rows = {row[2]: row for row in TABLES["accuracy"](results).rows}
+    assert list(rows) == [
+        "retrain",
+        "full participation",
+        "uniform",
+        "FedEraser",
+        "MoDe",
+        "QuickDrop",
+        "HAIPO",
+        "certified",
+        "certified, finite-sample",
+    ]
+    mean = np.mean([100 * result.cells[RETRAIN]["v_accuracy"] for result in results])
+    assert rows["retrain"][3].startswith(f"{mean:.2f} ±")
+    gain = np.mean(
+        [100 * (result.cells[MODE]["s_accuracy"] - result.cells[RETRAIN]["s_accuracy"]) for result in results]
+    )
+    assert rows["MoDe"][4].startswith(f"{gain:+.2f} ±")
+
+
+def test_collected_results_give_the_same_tables(finished, results, tmp_path):
+    collect(finished / "runs", tmp_path)
+    assert TABLES["accuracy"](load_results(tmp_path)).csv() == TABLES["accuracy"](results).csv()
+    assert all(path.stat().st_size < 100_000 for path in tmp_path.iterdir())
+    with pytest.raises(InputError, match="holds no runs"):
+        load_results(tmp_path / "nowhere")
+
+
+def test_participation_figure_shows_the_payments(results):
+    figure = participation_figure(results[0], ("certified",))
+    axis = figure.axes[0]
+    rings = axis.collections[0]
+    positions = np.column_stack([results[0].game["heterogeneity"], 100 * np.array(results[0].game["alpha"])])
+    np.testing.assert_allclose(rings.get_offsets(), positions)
+    plan = results[0].plan(PlanKey("certified", 0.5))
+    assert len(axis.collections) - 1 == np.count_nonzero(plan["participation"])
+    paid = np.multiply(plan["payments"], plan["participation"])
+    assert np.argmax(rings.get_sizes()) == np.argmax(paid)
+
+
+def test_figures_are_written_alike_every_time(results, tmp_path):
+    for name, draw in (("prediction", prediction_figure), ("budget", budget_figure)):
+        first = save(draw(results), tmp_path / f"{name}-0.5")
+        assert [path.suffix for path in first] == [".png", ".svg"]
+        content = [path.read_bytes() for path in first]
+        assert [path.read_bytes() for path in save(draw(results), tmp_path / f"{name}-0.5")] == content
+
+
+def test_command_line(finished, tmp_path):
+    runner = CliRunner()
+    ran = runner.invoke(
+        app,
+        [
+            "run",
+            "digits",
+            "--beta",
+            "0.8",
+            "--rounds",
+            "2",
+            "--budget",
+            "0.5",
+            "--out",
+            str(tmp_path / "runs"),
+            "--cache",
+            str(tmp_path / "cache"),
+        ],
+        catch_exceptions=False,
+    )
+    assert ran.exit_code == 0
+    assert "| digits | 0.8 | certified |" in ran.output
+    assert "and the game" in ran.output
+    shown = runner.invoke(app, ["table", str(tmp_path / "runs"), "--name", "cost", "--format", "csv"])
+    assert "wall clock / Retrain" in shown.output
+    drawn = runner.invoke(
+        app, ["figure", str(tmp_path / "runs" / "digits-b0.8-s0"), "--out", str(tmp_path / "f")]
+    )
+    assert drawn.exit_code == 0
+    assert (tmp_path / "f" / "participation-digits-b0.8-s0.svg").is_file()
+    packed = runner.invoke(app, ["collect", str(tmp_path / "runs"), str(tmp_path / "results")])
+    assert packed.exit_code == 0
+    assert (tmp_path / "results" / "digits-b0.8-s0.json").is_file()
+
+
+def test_command_line_names_what_is_missing(tmp_path, monkeypatch, capsys):
+    from stackfu_integration.cli import main
+
+    monkeypatch.setattr("sys.argv", ["stackfu-lab", "run", "ag-news", "--data-root", str(tmp_path)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert "'ag-news' was not found" in capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""Results as small HTML tables for notebooks, readable in light and in dark: colours come from the page around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+__all__ = ["bar", "card", "number", "table"]
+
+#: Rows beyond this many are counted, not shown.
+MOST_ROWS = 20
+
+_STYLE = (
+    "<style>.stackfu{font-family:inherit;line-height:1.4;max-width:60em}"
+    ".stackfu table{border-collapse:collapse;margin:.4em 0;font-variant-numeric:tabular-nums}"
+    ".stackfu th,.stackfu td{padding:.15em .7em;text-align:right;border:0;background:transparent;color:inherit}"
+    ".stackfu th:first-child,.stackfu td:first-child{text-align:left}"
+    ".stackfu thead th{border-bottom:1px solid currentColor;font-weight:600}"
+    ".stackfu .bar{display:inline-block;height:.7em;background:currentColor;opacity:.45;margin-right:.4em;vertical-align:middle}"
+    ".stackfu .quiet{opacity:.7;font-size:.9em}</style>"
+)
+
+
+def number(value: float) -> str:
+    """Four digits; what is not a number is a dash."""
+    if not np.isfinite(value):
+        return "–"
+    return "0" if value == 0 else f"{value:.4g}"
+
+
+def bar(share: float) -> str:
+    """A share of 1 as a bar with its percentage, as HTML."""
+    return f'<span class="bar" style="width:{4.0 * share:.2f}em"></span>{share:.0%}'
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]], more: int = 0) -> str:
+    """A table; cells that start with ``<span`` are HTML already, everything else is escaped."""
+
+    def cell(value: Any) -> str:
+        text = number(value) if isinstance(value, float) else str(value)
+        return text if text.startswith("<span") else escape(text)
+
+    body = "".join("<tr>" + "".join(f"<td>{cell(v)}</td>" for v in row) + "</tr>" for row in rows)
+    if more > 0:
+        body += f'<tr><td colspan="{len(head)}" class="quiet">and {more} more</td></tr>'
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def card(title: str, *parts: str, note: str = "") -> str:
+    """A heading, tables, and a quiet note below."""
+    small = f'<div class="quiet">{escape(note)}</div>' if note else ""
+    return f'<div class="stackfu">{_STYLE}<strong>{escape(title)}</strong>{"".join(parts)}{small}</div>'

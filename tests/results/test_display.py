@@ -1,0 +1,101 @@
+"""Results in notebooks: tables that need nothing, frames that need pandas."""
+
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import stackfu as sf
+from stackfu.results.pages import MOST_ROWS
+
+HOSTILE = ["<b>Leeds</b>", "York & Co", "Hull", '"Bath"', "Ely"]
+
+
+def game(count=5, **options):
+    rng = np.random.default_rng(0)
+    names = HOSTILE if count == 5 else None
+    emb = sf.MeanEmbeddings.from_features(rng.normal(size=(count, 3)))
+    return sf.StackelbergGame(
+        emb, rng.integers(1, 9, count), removed=[4], names=names, cost_scale=1.0, **options
+    )
+
+
+class Balance(HTMLParser):
+    """Counts elements that are opened and not closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def shown():
+    played = game()
+    solution = played.solve(0.05)
+    return {
+        "game": played,
+        "equilibrium": played.equilibrium(),
+        "equilibria": played.equilibria(),
+        "solution": solution,
+        "frontier": played.frontier([0.01, 0.05]),
+        "verification": solution.verify(),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["game", "equilibrium", "equilibria", "solution", "frontier", "verification"]
+)
+def test_every_result_has_a_page_that_is_whole_and_escaped(name):
+    page = shown()[name]._repr_html_()
+    parser = Balance()
+    parser.feed(page)
+    assert not parser.open
+    assert "<b>Leeds</b>" not in page
+    if name in ("game", "equilibrium", "solution"):
+        assert "&lt;b&gt;Leeds&lt;/b&gt;" in page
+    # colours come from the page around it, so that it can be read in light and in dark
+    assert not re.search(r"#[0-9a-f]{3}|rgb|white|black", page)
+
+
+def test_long_tables_are_cut_and_say_so():
+    page = game(count=60)._repr_html_()
+    assert page.count("<tr>") == MOST_ROWS + 2
+    assert f"and {59 - MOST_ROWS} more" in page
+
+
+def test_frames_hold_the_numbers():
+    pytest.importorskip("pandas")
+    played = game()
+    solution = played.solve(0.05)
+    frame = solution.to_pandas()
+    assert list(frame.index) == list(played.names)
+    np.testing.assert_array_equal(frame["payment"], solution.payments)
+    np.testing.assert_array_equal(frame["receives"], solution.payments * solution.participation)
+    np.testing.assert_array_equal(frame["utility"], solution.equilibrium.utilities)
+    traced = played.frontier([0.01, 0.05]).to_pandas()
+    assert list(traced.index) == [0.01, 0.05]
+    assert {"spend", "server_loss", "lower_bound"} <= set(traced.columns)
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(sf.InputError, match="pip install pandas"):
+        game().equilibrium().to_pandas()
+
+
+def test_results_draw_themselves():
+    pytest.importorskip("matplotlib").use("agg")
+    from matplotlib import pyplot
+
+    played = game()
+    for result in (played.equilibrium(), played.solve(0.05), played.frontier([0.01, 0.05])):
+        axes = pyplot.subplots()[1]
+        assert result.plot(axes) is axes
+        pyplot.close(axes.figure)

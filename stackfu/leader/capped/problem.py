@@ -30,6 +30,7 @@ class PlanProblem:
     alpha: Array
     theta: Array  # kappa_k / (2 lam scale)
     points: Array  # (N, r), from the server's ideal point
+    target: Array  # (r,), the ideal point as seen from mu_N
     loss_square: float  # W: 1, or 0 if the server does not care
     loss_constant: float
     noise: Array  # coefficient of z_k / S in the loss
@@ -75,6 +76,7 @@ class PlanProblem:
             alpha=game.alpha,
             theta=game.kappa / unit_spend,
             points=np.ascontiguousarray(vectors[:, keep] * roots - target),
+            target=target,
             loss_square=1.0 if server > 0 else 0.0,
             loss_constant=max(square / scale - float(target @ target), 0.0) if server > 0 else 0.0,
             noise=noise,

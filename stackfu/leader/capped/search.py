@@ -249,7 +249,8 @@ def search(
                 callback(record)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    lower = min(_least_bound(root), plans.target) - CLAIM * reference
+    # balls were drawn for plans better than the target, so nothing above it is shown
+    lower = min(_least_bound(root), state.target) - CLAIM * reference
     certificate = _certificate(problem, state.knots, root, least, lower)
     price = _shadow_price(problem, state, root)
     return Run(
@@ -325,7 +326,7 @@ def _certificate(
             objective=y.objective,
             budget=y.budget * problem.unit_loss / problem.unit_spend,
             loss_cap=y.loss_cap,
-            level=y.level * problem.unit_loss,
+            level=_level_from_mean(problem, y) * problem.unit_loss,
             direct=y.direct * per_square,
             rows=_sparse(y.rows * per_square),
             keep=_sparse(np.zeros(0) if y.keep is None else y.keep * per_square),
@@ -334,6 +335,20 @@ def _certificate(
         for y in (knots[i] for i in numbers)
     )
     return PlanCertificate(lower * problem.unit_loss, least, used, tuple(nodes))
+
+
+def _level_from_mean(p: PlanProblem, y: Multipliers) -> float:
+    """The level t with ``mu_N`` as the origin instead of the server's ideal point o.
+
+    t = t' + 2 <o, T c - M> - (2 ell W + nu_1) ||o||^2
+    """
+    ell = y.objective * p.loss_weight + y.loss_cap
+    nu = y.objective * p.payment_weight + y.budget - y.direct
+    pulls = y.rows if y.keep is None else y.rows + 0.5 * y.keep
+    weight = ell * p.loss_square + nu + float(pulls.sum())
+    points = p.points + p.target
+    along = p.target @ (weight * (y.mixture @ points) - pulls @ points)
+    return y.level + 2.0 * float(along) - (2.0 * ell * p.loss_square + nu) * float(p.target @ p.target)
 
 
 def _sparse(values: Array) -> tuple[Any, Any]:

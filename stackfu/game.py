@@ -170,6 +170,8 @@ class StackelbergGame(GameModel):
         max_nodes: int | None = None,
         robust: bool | None = None,
         start: npt.ArrayLike | None = None,
+        offers: Literal["linear", "capped", "contract"] = "linear",
+        outside: npt.ArrayLike | None = None,
         others: Literal["equilibrium", "full"] | None = None,
         solver: Literal["closed", "cvxpy"] | None = None,
         tolerance: float | None = None,
@@ -210,6 +212,11 @@ class StackelbergGame(GameModel):
             certified: prefer payments whose worst equilibrium is best.
         start
             certified: participation profiles to start from.
+        offers
+            What is posted: "linear" (the paper: a price per unit), "capped" (a price and the most that is taken: any plan as the only
+            equilibrium, see :mod:`stackfu.model.offers`) or "contract" (all or nothing).
+        outside
+            capped, contract: the utility each client has outside the federation; offers are then such that nobody gains by leaving.
         others
             haipo: what its bisection holds fixed, "equilibrium" (default) or "full".
         solver
@@ -239,6 +246,7 @@ class StackelbergGame(GameModel):
             "max_nodes": max_nodes,
             "robust": robust,
             "start": start,
+            "outside": outside,
             "others": others,
             "solver": solver,
             "tolerance": tolerance,
@@ -247,7 +255,23 @@ class StackelbergGame(GameModel):
             "callback": callback,
         }
         given = {name: value for name, value in named.items() if value is not None}
-        return solve(self, budget, method, {**given, **own})
+        return solve(self, budget, method, {**given, **own, "offers": offers})
+
+    def cheapest(
+        self,
+        max_loss: float,
+        *,
+        offers: Literal["linear", "capped", "contract"] = "capped",
+        outside: npt.ArrayLike | None = None,
+        **options: Any,
+    ) -> Solution:
+        """The least spend for a server loss of at most ``max_loss``, certified; options are those of :meth:`solve`.
+
+        ``objective`` is the spend, ``lower_bound`` a bound that no offers of this kind can undercut.
+        """
+        return self.solve(
+            None, max_loss=max_loss, payment_weight=1.0, loss_weight=0.0, offers=offers, outside=outside, **options
+        )
 
     def frontier(
         self, budgets: Sequence[float] | npt.ArrayLike, method: str = "certified", **options: Any
@@ -287,10 +311,12 @@ class StackelbergGame(GameModel):
 
     def verify(self, result: Equilibrium | Solution, tolerance: float = 1e-9) -> Verification:
         """Recompute a result from this game by other means than those that found it; see :mod:`stackfu.judging`."""
-        from .judging import verify_equilibrium, verify_solution
+        from .judging import verify_equilibrium, verify_plan, verify_solution
         from .results import Solution
 
         if isinstance(result, Solution):
+            if result.offers.kind != "linear":
+                return verify_plan(result, tolerance)
             return verify_solution(result, tolerance)
         return verify_equilibrium(result, tolerance)
 

@@ -43,13 +43,20 @@ class PlanVerdict:
 
 
 def check_plan_bound(
-    game: GameModel, goal: Objective, certificate: PlanCertificate, outside: Array | None = None
+    game: GameModel,
+    goal: Objective,
+    certificate: PlanCertificate,
+    outside: Array | None = None,
+    totals: tuple[float, float] = (0.0, 1.0),
 ) -> PlanVerdict:
-    """Check every node; returns a verdict rather than raising: ``lower`` is the certificate's if everything holds, else ``-inf``."""
+    """Check every node; returns a verdict rather than raising: ``lower`` is the certificate's if everything holds, else ``-inf``.
+
+    ``totals`` restricts the claim to plans with a total in this interval.
+    """
     arithmetic = IntervalArithmetic()
     with arithmetic.context():
         try:
-            return _Checker(game, goal, certificate, outside, arithmetic).check()
+            return _Checker(game, goal, certificate, outside, totals, arithmetic).check()
         except VerificationError as error:
             return PlanVerdict(False, -math.inf, 0, str(error))
 
@@ -100,13 +107,14 @@ class _Checker:
         goal: Objective,
         certificate: PlanCertificate,
         outside: Array | None,
+        totals: tuple[float, float],
         numbers: IntervalArithmetic,
     ) -> None:
         if not math.isfinite(certificate.lower):
             raise VerificationError("the claimed lower bound is not a finite number")
         self.numbers, self.goal, self.certificate, self.outside = numbers, goal, certificate, outside
         self.space = space = Space(game, goal, numbers)
-        self.count = space.count
+        self.count, self.totals = space.count, totals
         if game.loss.sampling and not goal.finite_sample:
             raise VerificationError("a loss with its own sampling term is checked with finite_sample only")
         of = numbers.of
@@ -125,7 +133,7 @@ class _Checker:
         n, certificate = self.count, self.certificate
         root = _Region(
             float(certificate.least),
-            1.0,
+            float(self.totals[1]),
             np.zeros(n),
             np.ones(n),
             np.zeros(n),
@@ -161,7 +169,7 @@ class _Checker:
         goal, numbers, least = self.goal, self.numbers, float(self.certificate.least)
         if not 0.0 < least <= 1.0:
             raise VerificationError(f"the tree starts at a total of {least!r}")
-        if least <= goal.min_total:
+        if least <= goal.min_total or least <= self.totals[0]:
             return
         # loss >= W dist^2 + (A' + min noise) / S, and the least distance is not negative
         sampling = float(numbers.low(self.loss_sampling)) + float(np.min(numbers.low(self.space.noise)))

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
+from ..model.offers import Offers
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
 from .pages import card, number, table
@@ -45,6 +46,26 @@ class Solution:
     nodes: int = 0
     seconds: float = 0.0
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    #: What is posted to the clients; linear payments unless something else is said.
+    offers: Offers = None  # type: ignore[assignment]
+    #: Utilities that clients have outside the federation, if they were to be kept.
+    outside: Array | None = None
+    #: The proof of the lower bound, as data; None where nothing is proved by data.
+    certificate: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.offers is None:
+            object.__setattr__(self, "offers", Offers.linear(self.payments))
+
+    @property
+    def caps(self) -> Array:
+        """Most that is taken from each client."""
+        return self.offers.caps
+
+    @property
+    def payouts(self) -> Array:
+        """What each client receives at the equilibrium."""
+        return self.offers.payouts(self.participation)
 
     @property
     def participation(self) -> Array:
@@ -53,8 +74,10 @@ class Solution:
 
     @property
     def spend(self) -> float:
-        """``p . x`` at that equilibrium."""
-        return self.equilibrium.spend
+        """What the server pays at that equilibrium: ``p . x``, and retainers if there are any."""
+        if self.offers.kind == "linear":
+            return self.equilibrium.spend
+        return float(self.payouts.sum())
 
     @property
     def server_loss(self) -> float:
@@ -131,6 +154,8 @@ class Solution:
             "limits": None if self.limits is None else self.limits.to_dict(),
             "robust": self.robust,
             "own_options": dict(self.own_options),
+            **({} if self.offers.kind == "linear" else {"offers": self.offers.summary()}),
+            **({} if self.outside is None else {"outside": self.outside}),
             "nodes": self.nodes,
             "seconds": self.seconds,
         }

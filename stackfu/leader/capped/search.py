@@ -200,13 +200,17 @@ def search(
     reference: float,
     time_limit: float,
     max_nodes: int,
+    totals: tuple[float, float] = (0.0, 1.0),
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
-    """Branch and bound until the ``gap`` (normalised), the time or the nodes are used up; plans are in ``plans``."""
+    """Branch and bound until the ``gap`` (normalised), the time or the nodes are used up; plans are in ``plans``.
+
+    ``totals`` restricts total participation.
+    """
     began = time.perf_counter()
     state = _Search(problem, plans, gap, began + time_limit)
-    least = _least_total(problem, plans.target)
-    root = _Node(root_region(problem, least), -np.inf)
+    least = max(_least_total(problem, plans.target), totals[0])
+    root = _Node(root_region(problem, least, totals[1]), -np.inf)
     state.knots.append(_nearest(problem))
     status, counter = Status.CERTIFIED, 0
     history: list[dict[str, Any]] = []

@@ -19,7 +19,10 @@ from .embedding import MeanEmbeddings
 from .errors import FileFormatError, InputError
 from .game import StackelbergGame
 from .model import Limits, Objective, ServerLoss, Target, frozen
+from .model.offers import KINDS, Offers, check_caps
 from .results import Equilibrium, Face, Solution, Status, Uniqueness
+from .results.contract_certificate import ContractCertificate
+from .results.plan_certificate import PlanCertificate
 
 __all__ = ["VERSION", "load", "save", "write_atomically"]
 
@@ -114,7 +117,12 @@ def _encode(thing: object) -> dict[str, Any]:
     if isinstance(thing, Equilibrium):
         return {"kind": "equilibrium", "game": _encode(thing.game), **thing.stated()}
     if isinstance(thing, Solution):
-        return {"kind": "solution", "equilibrium": _encode(thing.equilibrium), **thing.stated()}
+        return {
+            "kind": "solution",
+            "equilibrium": _encode(thing.equilibrium),
+            **thing.stated(),
+            "plan_certificate": _encode_plan_certificate(thing.certificate),
+        }
     raise InputError("thing", "must be a game, an equilibrium or a solution", value=type(thing).__name__)
 
 
@@ -124,6 +132,28 @@ def _encode_loss(loss: ServerLoss) -> dict[str, Any]:
         "weights": list(loss.weights),
         "sampling": loss.sampling,
     }
+
+
+def _encode_plan_certificate(certificate: Any) -> dict[str, Any] | None:
+    if isinstance(certificate, (PlanCertificate, ContractCertificate)):
+        kind = "contract" if isinstance(certificate, ContractCertificate) else "capped"
+        return {"kind": kind, **certificate.to_record()}
+    return None
+
+
+def _decode_plan_certificate(record: dict[str, Any] | None) -> Any:
+    if record is None:
+        return None
+    reader = ContractCertificate if record["kind"] == "contract" else PlanCertificate
+    return reader.from_record(record)
+
+
+def _decode_offers(record: dict[str, Any] | None) -> Any:
+    if record is None:
+        return None
+    if record["kind"] not in KINDS:
+        raise ValueError(f"unknown kind of offers {record['kind']!r}")
+    return Offers(record["kind"], *(frozen(record[name]) for name in ("prices", "caps", "retainers")))
 
 
 def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:
@@ -186,6 +216,7 @@ def _decode(record: dict[str, Any]) -> Any:
             else Face(
                 tuple(face["clients"]), frozen(face["lower"]), frozen(face["upper"]), face["dimension"]
             ),
+            caps=None if record.get("caps") is None else check_caps(game, record["caps"]),
         )
     if kind == "solution":
         equilibrium = _decode(record["equilibrium"])
@@ -203,6 +234,9 @@ def _decode(record: dict[str, Any]) -> Any:
             message=str(record["message"]),
             nodes=int(record["nodes"]),
             seconds=float(record["seconds"]),
+            offers=_decode_offers(record.get("offers")),
+            outside=None if record.get("outside") is None else frozen(record["outside"]),
+            certificate=_decode_plan_certificate(record.get("plan_certificate")),
         )
     raise FileFormatError(f"unknown kind of record: {kind!r}")
 

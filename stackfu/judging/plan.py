@@ -10,15 +10,18 @@ not by the closed forms that priced the plan. Uniqueness under capped offers res
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..model import Array, GameModel
 from ..model.profile import Profile
 from ..results import Solution, Status, Verification
+from ..results.contract_certificate import ContractCertificate
 from ..results.plan_certificate import PlanCertificate
 from .plan_bound import check_plan_bound
 
-__all__ = ["plan_regrets", "verify_plan"]
+__all__ = ["check_contract_bound", "plan_regrets", "verify_plan"]
 
 #: Prices may fall short of the bracket by this share of the cost: rounding. The plan is then exact for costs lower by as much.
 ROUNDING = 1e-11
@@ -132,9 +135,42 @@ def _bound(solution: Solution, objective: float, slack: float) -> list[str]:
     if claimed > objective + slack:
         return ["the lower bound lies above the objective"]
     certificate = solution.certificate
-    if not isinstance(certificate, PlanCertificate):
+    if isinstance(certificate, ContractCertificate) and solution.offers.kind == "contract":
+        if claimed > certificate.lower + slack:
+            return ["the lower bound is not the certificate's"]
+        problem = check_contract_bound(solution, certificate)
+        return [f"the certificate proves nothing: {problem}"] if problem else []
+    if not isinstance(certificate, PlanCertificate) or solution.offers.kind != "capped":
         return ["a lower bound is stated without a certificate"]
     if claimed > certificate.lower + slack:
         return [f"the lower bound is {claimed:.12g}, but the certificate only claims {certificate.lower:.12g}"]
     verdict = check_plan_bound(solution.game, solution.goal, certificate, solution.outside)
     return [] if verdict else [f"the certificate proves nothing: {verdict.message}"]
+
+
+def check_contract_bound(solution: Solution, certificate: ContractCertificate) -> str:
+    """What is wrong with a certificate for contracts, in words; empty if it proves its bound."""
+    game, goal = solution.game, solution.goal
+    reached = 0.0
+    if solution.outside is not None:
+        return "contracts with outside options have no certificate"
+    for number, piece in enumerate(certificate.pieces):
+        if number and piece.low > reached:
+            return f"totals between {reached:.9g} and {piece.low:.9g} are not covered"
+        reached = piece.high
+        top = float(np.minimum(game.alpha / piece.low, 1.0).max()) * (1.0 + 1e-14)
+        withheld = piece.share * top
+        if not (0.0 < piece.share <= 1.0 and withheld < 1.0):
+            return "a client cannot withhold more than its share"
+        if piece.larger < (2.0 - withheld) / (2.0 * (1.0 - withheld) ** 2) * (1.0 + 1e-14):
+            return "the larger lambda is not large enough"
+        if piece.certificate.lower < certificate.lower:
+            return "a piece proves less than the whole"
+        own = {} if game.has_paper_loss else {"server_loss": game.loss}
+        eager = game.replace(lambda_q=game.lambda_q * piece.larger, **own)
+        wider = replace(goal, budget=goal.budget / piece.share, payment_weight=goal.payment_weight * piece.share)
+        totals = (piece.low if number else 0.0, piece.high)
+        verdict = check_plan_bound(eager, wider, piece.certificate, None, totals)
+        if not verdict:
+            return verdict.message
+    return "" if reached >= 1.0 else f"totals above {reached:.9g} are not covered"

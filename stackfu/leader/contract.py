@@ -236,9 +236,8 @@ def _piece(
         if share * top >= 0.999:
             continue
         larger = larger_lambda(share * top) * (1.0 + 1e-12)
-        eager = game.replace(
-            lambda_q=game.lambda_q * larger, server_loss=game.loss if not game.has_paper_loss else None
-        )
+        own = {} if game.has_paper_loss else {"server_loss": game.loss}
+        eager = game.replace(lambda_q=game.lambda_q * larger, **own)
         wider = replace(goal, budget=goal.budget / share, payment_weight=goal.payment_weight * share)
         problem = PlanProblem.of(eager, wider)
         plans = _Target(problem, value / problem.unit_loss)

@@ -337,11 +337,11 @@ class _Checker:
         if p.keep.any():
             psi = psi - of(p.keep) * self._drawn(region, total)
         upper = numbers.where(capped, space.alpha / total, of(region.most))
-        corners = np.inf * np.ones(self.count)
-        for z in (of(region.least), upper):
-            for f in places:
-                per_share = numbers.where(f > 0.0, p.nu * of(f), -(p.direct * of(f)))
-                corners = np.minimum(corners, numbers.low(z * per_share - of(p.rows) * of(f) - psi * z))
+        # both ends of every share, and the three places of every eagerness, at once
+        z = Intervals(np.stack([region.least, upper.low])[:, None], np.stack([region.least, upper.high])[:, None])
+        f = of(np.stack(places)[None])
+        per_share = numbers.where(f.low > 0.0, p.nu * f, -(p.direct * f)) - psi
+        corners = numbers.low(z * per_share - p.rows * f).min(axis=(0, 1))
         constant = p.ell * (space.loss_constant + self.loss_sampling / total) - p.nu * half
         constant = constant + numbers.total(of(p.rows) * (space.diagonal + half - space.theta * total))
         if p.keep.any() and self.outside is not None:

@@ -30,6 +30,8 @@ __all__ = ["Run", "search"]
 ROUNDS = 4
 #: Another programme is worth its time if the ball took off this share of what was uncertain.
 WORTHWHILE = 0.2
+#: A ball is kept if it leaves less than this share of what was uncertain.
+NARROWED = 0.98
 #: What a bound is lowered by before it is claimed, relative to the reference: the checker rounds outwards.
 CLAIM = 1e-9
 #: Programmes that break the budget by more than this are solved again with a steeper price.
@@ -55,6 +57,7 @@ class _Node:
     region: Region
     bound: float
     steps: list[int] = field(default_factory=list)
+    best: int | None = None  # the knot that gave the bound
     cut: Cut | None = None
     children: tuple[_Node, ...] = ()
     answer: Answer | None = None
@@ -76,30 +79,34 @@ class _Search:
 
     def use(self, node: _Node, number: int) -> float:
         """Use a knot on a node: raise its bound, narrow its region; the bound it gives."""
-        p = self.problem
-        least, weight, centre = margin(p, node.region, self.knots[number], 0.0)
-        objective = self.knots[number].objective
-        if not np.isfinite(least) or objective <= 0.0:
+        p, knot = self.problem, self.knots[number]
+        least, weight, centre = margin(p, node.region, knot, 0.0)
+        if not np.isfinite(least):
             return -np.inf
-        reached = least / objective
-        if reached <= node.bound and reached < self.target:
-            helps = weight > 0 and np.isfinite(self.target)
-            if not helps:
-                return reached
+        if knot.objective > 0.0:
+            reached = least / knot.objective
+        else:  # it speaks of the constraints alone: either there is no plan here, or there is a ball
+            reached = np.inf if least >= 0.0 else -np.inf
+        room = least - knot.objective * self.target if knot.objective > 0.0 else least
+        smaller = ball(p, node.region, room, weight, centre) if np.isfinite(room) else node.region
+        narrowed = _spread(smaller) < NARROWED * _spread(node.region)
+        if reached > node.bound:
+            node.bound, node.best = reached, number
+        elif not narrowed:
+            return reached  # nothing that the checker should spend its time on
         node.steps.append(number)
-        node.bound = max(node.bound, reached)
-        if np.isfinite(self.target):
-            node.region = ball(p, node.region, least - objective * self.target, weight, centre)
+        if narrowed:
+            node.region = smaller
         return reached
 
-    def bound(self, node: _Node, inherited: int | None) -> None:
+    def bound(self, node: _Node, inherited: list[int]) -> None:
         """Bound a region: the parent's multipliers first, then programmes of its own while they help."""
         p = self.problem
         if is_empty(p, node.region):
             node.bound = np.inf
             return
-        if inherited is not None:
-            self.use(node, inherited)
+        for number in dict.fromkeys(inherited):
+            self.use(node, number)
         for attempt in range(ROUNDS):
             if node.bound >= self.target or time.perf_counter() > self.deadline:
                 return
@@ -108,17 +115,36 @@ class _Search:
                 return
             total = self.place(node, attempt)
             spread = _spread(node.region)
-            answer = relaxed(p, node.region, total, self.plans.size)
-            if answer.slack > BROKEN:
-                answer = relaxed(p, node.region, total, self.plans.size, 1e4 * PENALTY)
+            answer = self.programme(node.region, total)
             self.knots.append(at_best_level(p, node.region, answer.multipliers))
-            there = margin(p, replace(node.region, low=total, high=total), self.knots[-1], 0.0)[0]
-            reached = self.use(node, len(self.knots) - 1)
-            node.answer, node.loose = answer, max(there - reached, 0.0)
+            at_one = margin(p, replace(node.region, low=total, high=total), self.knots[-1], 0.0)[0]
+            on_all = margin(p, node.region, self.knots[-1], 0.0)[0]
+            node.answer, node.loose = answer, max(at_one - on_all, 0.0)
+            self.use(node, len(self.knots) - 1)
             if attempt == 0:
                 self.propose(answer)
             if _spread(node.region) > (1.0 - WORTHWHILE) * spread:
                 return
+
+    def programme(self, region: Region, total: float) -> Answer:
+        """The relaxation at one total.
+
+        Where the spend is minimised under a cap on the loss, the loss is minimised under the spend to beat instead: it is the same question,
+        but the loss curves around its best mixture, and so its multipliers give balls.
+        """
+        p, size = self.problem, self.plans.size
+        turned = p.loss_weight == 0.0 and np.isfinite(p.loss_cap) and np.isfinite(self.target)
+        if turned:
+            spend = max(min(self.target / p.payment_weight, p.budget), 0.0)
+            p = replace(p, loss_weight=1.0, payment_weight=0.0, budget=spend, loss_cap=np.inf)
+        answer = relaxed(p, region, total, size)
+        if answer.slack > BROKEN:
+            answer = relaxed(p, region, total, size, 1e4 * PENALTY)
+        if turned:
+            y = answer.multipliers
+            back = replace(y, objective=y.budget / self.problem.payment_weight, budget=0.0, loss_cap=1.0)
+            answer = replace(answer, multipliers=back)
+        return answer
 
     def place(self, node: _Node, attempt: int) -> float:
         """The total at which the next programme is solved: the middle, then where the bound was least."""
@@ -211,13 +237,13 @@ def search(
     state = _Search(problem, plans, gap, began + time_limit)
     least = max(_least_total(problem, plans.target), totals[0])
     root = _Node(root_region(problem, least, totals[1]), -np.inf)
-    state.knots.append(_nearest(problem))
+    state.knots += _nearest(problem)
     status, counter = Status.CERTIFIED, 0
     history: list[dict[str, Any]] = []
     heap: list[tuple[float, int, _Node]] = []
     closed = np.inf
     try:
-        state.bound(root, 0)
+        state.bound(root, list(range(len(state.knots))))
         heap.append((root.bound, 0, root))
         while heap and heap[0][0] < state.target:
             if time.perf_counter() > state.deadline:
@@ -228,9 +254,9 @@ def search(
                 break
             node = heap[0][2]
             cut = state.cut(node)
-            children = tuple(_Node(region, node.bound) for region in state.halves(node, cut))
+            children = tuple(_Node(region, -np.inf) for region in state.halves(node, cut))
             for child in children:
-                state.bound(child, node.steps[-1] if node.steps else None)
+                state.bound(child, [*node.steps[-1:], *([] if node.best is None else [node.best])])
             # only now: an interrupt before this line leaves the node as it was
             heapq.heappop(heap)
             node.cut, node.children = cut, children
@@ -277,12 +303,14 @@ def _least_total(problem: PlanProblem, target: float) -> float:
     return float(min(max(least, 1e-12), 1.0))
 
 
-def _nearest(problem: PlanProblem) -> Multipliers:
-    """Multipliers that say: the mixture lies near the one that is best whatever it costs."""
+def _nearest(problem: PlanProblem) -> list[Multipliers]:
+    """Multipliers that say: the mixture lies near the one that is best whatever it costs, by the objective and by the loss cap."""
     p = problem
-    m = p.ideal @ p.points
-    level = 2.0 * p.loss_weight * p.loss_square * float((p.points @ m).min())
-    return Multipliers(1.0, 1.0, 0.0, 0.0, level, 0.0, np.zeros(p.count), None, p.ideal)
+    level = 2.0 * p.loss_square * float((p.points @ (p.ideal @ p.points)).min())
+    plain = Multipliers(1.0, 1.0, 0.0, 0.0, p.loss_weight * level, 0.0, np.zeros(p.count), None, p.ideal)
+    if not np.isfinite(p.loss_cap):
+        return [plain]
+    return [plain, replace(plain, objective=0.0, loss_cap=1.0, level=level)]
 
 
 def _least_bound(node: _Node) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..model import Array, GameModel
 from ..model.profile import Profile
-from ..results import Solution, Status, Verification
+from ..results import Solution, Status, Uniqueness, Verification
 from ..results.contract_certificate import ContractCertificate
 from ..results.plan_certificate import PlanCertificate
 from .plan_bound import check_plan_bound
@@ -102,9 +102,9 @@ def plan_regrets(solution: Solution, profile: Profile) -> Array:
 def _promises(solution: Solution, profile: Profile) -> list[str]:
     """The hypothesis of uniqueness, and that nobody prefers to leave."""
     game, offers, problems = solution.game, solution.offers, []
-    if offers.kind == "capped":
-        if not np.array_equal(profile.x, offers.caps):
-            problems.append("the participation is not at the caps")
+    if solution.equilibrium.uniqueness is Uniqueness.UNIQUE:
+        if offers.kind != "capped" or not np.array_equal(profile.x, offers.caps):
+            problems.append("said to be the only equilibrium, but the participation is not at the caps of capped offers")
         needed = game.costs - 2.0 * game.lam * game.alpha * (
             profile.to_clients + 0.5 * game.sampling / profile.total
         ) / profile.total

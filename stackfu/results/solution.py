@@ -140,6 +140,10 @@ class Solution:
         check: Verification = facade(self.game).verify(self, tolerance)
         return check
 
+    def manipulation(self, **options: Any) -> Any:
+        """What each client would gain by misreporting its cost, size or embedding under this mechanism."""
+        return facade(self.game).manipulation(self, **options)
+
     def stated(self) -> dict[str, Any]:
         """Everything that cannot be recomputed from the game: what files keep."""
         return {

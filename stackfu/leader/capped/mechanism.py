@@ -15,6 +15,7 @@ from ...followers import find_equilibrium
 from ...judging.plan_bound import check_plan_bound
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...model.offers import Offers, check_outside, loss_of_plan
+from ...model.revealed import check_interval
 from ...results import Equilibrium, Solution, Status, Uniqueness
 from ..progress import reporting
 from .plans import Plan, Plans
@@ -44,11 +45,16 @@ def capped(
     time_limit: float = 60.0,
     max_nodes: int = 100_000,
     start: npt.ArrayLike | None = None,
+    costs_between: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     outside: npt.ArrayLike | None = None,
     progress: bool | None = None,
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Solution:
     """The best plan within the budget, offered as prices and caps; never worse than the best linear payments."""
+    if costs_between is not None:  # a plan for the upper ends is safe for every cost below (Theorem 2)
+        low, high = _two(costs_between)
+        own = {} if game.has_paper_loss else {"server_loss": game.loss}
+        game = game.replace(costs=check_interval(game, low, high).high, **own)
     samples = float(game.sizes.sum())
     floor = max(Objective(min_total=min_total).min_total, Objective(min_total=min_samples).min_total / samples)
     if floor > 1.0 + 1e-12:
@@ -74,6 +80,14 @@ def capped(
     given = [] if start is None else [game.check_participation(row) for row in np.atleast_2d(np.asarray(start))]
     with reporting("capped", progress, callback) as report:
         return _optimise(game, goal, limits, apart, given, report)
+
+
+def _two(pair: Any) -> tuple[Any, Any]:
+    try:
+        low, high = pair
+    except (TypeError, ValueError):
+        raise InputError("costs_between", "must be two vectors, the lower and the upper costs") from None
+    return low, high
 
 
 def _require_an_optimum(game: GameModel, goal: Objective) -> None:

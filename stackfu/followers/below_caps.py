@@ -32,7 +32,8 @@ def settle(game: GameModel, prices: Array, caps: Array, start: Array | None = No
     for round_ in range(MOST_ROUNDS):
         moved = 0.0
         for k in able:
-            following = float(responses_below(game, w, game.profile(x), upper)[k] / game.alpha[k])
+            wanted = float(responses_below(game, w, game.profile(x), upper)[k])
+            following = caps[k] if wanted >= upper[k] else wanted / game.alpha[k]
             following = x[k] + damping * (following - x[k])
             moved = max(moved, abs(following - x[k]) / caps[k])
             x[k] = min(following, caps[k])

@@ -27,6 +27,8 @@ __all__ = ["CostIntervals", "check_interval", "revealed_costs"]
 
 #: Answers contradict each other if the intervals miss each other by more than this, relative to their ends.
 AGREE = 1e-6
+#: Answers this close to 0 or to the cap, relative to the cap, are 0 or the cap.
+EDGE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +41,7 @@ class CostIntervals:
     @property
     def known(self) -> np.ndarray:
         """Mask of the clients whose cost is known exactly (but for rounding)."""
-        return np.asarray(self.high - self.low <= AGREE * self.high)
+        return np.asarray(np.isfinite(self.high) & (self.low >= (1.0 - AGREE) * self.high))
 
     def meet(self, other: CostIntervals, game: GameData) -> CostIntervals:
         """What both say; an error that names the client if they contradict each other."""
@@ -81,8 +83,8 @@ def check_interval(game: GameData, low: npt.ArrayLike, high: npt.ArrayLike) -> C
 def revealed_costs(game: GameData, payments: Array, profile: Profile, caps: Array) -> CostIntervals:
     """What one answer reveals; the game's own costs play no part."""
     margin = payments + 2.0 * game.lam * game.alpha * stakes(game, profile) / profile.total
-    out, full = profile.x <= 0.0, profile.x >= caps
-    low = np.where(full, 0.0, margin)
-    high = np.where(out & ~(caps <= 0.0), np.inf, np.where(caps <= 0.0, np.inf, margin))
-    low = np.where(caps <= 0.0, 0.0, low)  # who is offered nothing reveals nothing
+    out, full = profile.x <= EDGE * caps, profile.x >= (1.0 - EDGE) * caps
+    asked = caps > 0.0  # who is offered nothing reveals nothing
+    low = np.where(asked & ~full, margin, 0.0)
+    high = np.where(asked & ~out, margin, np.inf)
     return CostIntervals(frozen(low), frozen(high))

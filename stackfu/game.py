@@ -217,7 +217,8 @@ class StackelbergGame(GameModel):
         start
             certified: participation profiles to start from.
         offers
-            What is posted: "linear" (the paper: a price per unit), "capped" (a price and the most that is taken: any plan as the only
+            What is posted: "linear" (the paper: a price per unit), "capped" (a price and the most that is
+            taken: any plan as the only
             equilibrium, see :mod:`stackfu.model.offers`) or "contract" (all or nothing).
         costs_between
             capped: lower and upper ends of the costs, if they are not known; the plan is then safe for every cost in between.
@@ -277,7 +278,13 @@ class StackelbergGame(GameModel):
         ``objective`` is the spend, ``lower_bound`` a bound that no offers of this kind can undercut.
         """
         return self.solve(
-            None, max_loss=max_loss, payment_weight=1.0, loss_weight=0.0, offers=offers, outside=outside, **options
+            None,
+            max_loss=max_loss,
+            payment_weight=1.0,
+            loss_weight=0.0,
+            offers=offers,
+            outside=outside,
+            **options,
         )
 
     def frontier(
@@ -319,7 +326,8 @@ class StackelbergGame(GameModel):
     ) -> CostIntervals:
         """What observed answers reveal about costs: an interval per client; see :mod:`stackfu.model.revealed`.
 
-        One answer, or one row per request. The game's own costs play no part. An error names the client whose answers contradict each
+        One answer, or one row per request. The game's own costs play no part. An error names the client whose
+        answers contradict each
         other.
         """
         from .model.offers import check_caps
@@ -327,7 +335,9 @@ class StackelbergGame(GameModel):
 
         paid, done = np.atleast_2d(np.asarray(payments)), np.atleast_2d(np.asarray(participation))
         if len(paid) != len(done):
-            raise InputError("participation", f"needs {len(paid)} rows, one per vector of payments", value=len(done))
+            raise InputError(
+                "participation", f"needs {len(paid)} rows, one per vector of payments", value=len(done)
+            )
         taken = check_caps(self, caps)
         known = CostIntervals(np.zeros(self.count), np.full(self.count, np.inf))
         for p, x in zip(paid, done, strict=True):
@@ -335,7 +345,10 @@ class StackelbergGame(GameModel):
         return known
 
     def manipulation(self, result: Solution, **options: Any) -> Manipulation:
-        """What each client would gain by misreporting under the mechanism that made a solution; see :mod:`stackfu.leader.manipulation`."""
+        """What each client would gain by misreporting under the mechanism that made a solution.
+
+        See :mod:`stackfu.leader.manipulation`.
+        """
         from .leader.manipulation import manipulation
         from .leader.repeating import offers_like
 

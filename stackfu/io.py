@@ -234,7 +234,7 @@ def _decode(record: dict[str, Any]) -> Any:
             message=str(record["message"]),
             nodes=int(record["nodes"]),
             seconds=float(record["seconds"]),
-            offers=_decode_offers(record.get("offers")),
+            posted=_decode_offers(record.get("offers")),
             outside=None if record.get("outside") is None else frozen(record["outside"]),
             certificate=_decode_plan_certificate(record.get("plan_certificate")),
         )

@@ -1,6 +1,7 @@
 """Several removal requests, one after the other: costs anchored, one budget, a history.
 
-The same client keeps its cost of full participation when the federation shrinks (the default costs of a new game would change with it).
+The same client keeps its cost of full participation when the federation shrinks (the default costs of a new game would
+change with it).
 
 >>> import stackfu as sf
 >>> from stackfu.demo import digits_game
@@ -71,7 +72,10 @@ class Requests(Sequence[Request]):
         return max(self.budget - self.spent, 0.0)
 
     def remove(self, clients: Iterable[int | str], *, share: float = 1.0, **options: Any) -> Solution:
-        """Answer a request with at most ``share`` of what is left; ``options`` are those of ``solve``. Nothing changes if it fails."""
+        """Answer a request with at most ``share`` of what is left.
+
+        ``options`` are those of ``solve``. Nothing changes if it fails.
+        """
         if not 0.0 < share <= 1.0:
             raise InputError("share", "must lie in (0, 1]", value=share)
         after = without(self.game, clients)

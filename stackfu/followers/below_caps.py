@@ -1,7 +1,9 @@
 """Clients under offers with caps, and with a sampling term: sequential best responses until nobody moves.
 
-Under capped offers whose prices meet the plan's brackets there is one equilibrium, the plan (``docs/theory/offers.md``). Where prices were meant for other
-costs, or somebody has left, clients settle elsewhere; this follows them there. It finds one equilibrium and proves nothing about others.
+Under capped offers whose prices meet the plan's brackets there is one equilibrium, the plan (``docs/theory/offers.md``).
+Where prices were meant for other
+costs, or somebody has left, clients settle elsewhere; this follows them there. It finds one equilibrium and proves nothing
+about others.
 """
 
 from __future__ import annotations

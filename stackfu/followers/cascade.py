@@ -1,6 +1,7 @@
 """Departures: a client leaves when its utility falls below what it has outside, which changes what the others get.
 
-The same client keeps its cost, its offer and what it has outside when the federation shrinks. Sequentially, in every round the client that
+The same client keeps its cost, its offer and what it has outside when the federation shrinks. Sequentially, in every round
+the client that
 has most to gain leaves; simultaneously, everybody that gains. It ends when nobody wants to leave, or fewer than two are left.
 """
 
@@ -69,9 +70,7 @@ def cascade(
         if len(keep) < 2:
             rest = tuple(clients[k] for k in keep)
             if rest:  # one client alone is no federation
-                rounds.append(
-                    Departure(rest, frozen(np.zeros(1)), frozen([-np.inf]), 0.0, np.inf, rest)
-                )
+                rounds.append(Departure(rest, frozen(np.zeros(1)), frozen([-np.inf]), 0.0, np.inf, rest))
             break
         inside = inside[keep]
         gone = (*now.removed, *(clients[k] for k in leaving))

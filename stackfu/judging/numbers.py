@@ -209,13 +209,23 @@ class BallArithmetic:
         return sum(x.tolist(), flint.arb(0))
 
     def low(self, x: Any) -> Any:
-        return _floats(lambda v: np.nextafter(float(flint.arb(v).lower()), _DOWN) if flint.arb(v).is_finite() else _DOWN, x)
+        return _floats(_below, x)
 
     def high(self, x: Any) -> Any:
-        return _floats(lambda v: np.nextafter(float(flint.arb(v).upper()), _UP) if flint.arb(v).is_finite() else _UP, x)
+        return _floats(lambda v: -_below(-v), x)
 
     def root(self, x: Any) -> Any:
         return _each(lambda v: v.nonnegative_part().sqrt() if not v.contains(0) else _root_at_zero(v), x)
+
+
+def _below(ball: Any) -> float:
+    """The largest float that is easily seen to lie below a ball."""
+    ball = flint.arb(ball)
+    if not ball.is_finite():
+        return _DOWN
+    end = ball.lower()
+    value = float(end)
+    return value if flint.arb(value) <= end else float(np.nextafter(value, _DOWN))
 
 
 def _root_at_zero(ball: Any) -> Any:

@@ -4,7 +4,8 @@ Capped offers and contracts are judged from the definition of the clients' utili
 
     U_k(y) = payout_k(y) - kappa_k y - lam (q_k / (S0_k + y)^2 + a / (S0_k + y)),
 
-not by the closed forms that priced the plan. Uniqueness under capped offers rests on Theorem 1 of ``docs/theory/offers.md``, whose hypothesis,
+not by the closed forms that priced the plan. Uniqueness under capped offers rests on Theorem 1 of
+``docs/theory/offers.md``, whose hypothesis,
 ``p_k >= c_k - 2 lam alpha_k D_k / S``, is recomputed here from the embeddings; budgets and retention are sums.
 """
 
@@ -104,14 +105,23 @@ def _promises(solution: Solution, profile: Profile) -> list[str]:
     game, offers, problems = solution.game, solution.offers, []
     if solution.equilibrium.uniqueness is Uniqueness.UNIQUE:
         if offers.kind != "capped" or not np.array_equal(profile.x, offers.caps):
-            problems.append("said to be the only equilibrium, but the participation is not at the caps of capped offers")
-        needed = game.costs - 2.0 * game.lam * game.alpha * (
-            profile.to_clients + 0.5 * game.sampling / profile.total
-        ) / profile.total
+            problems.append(
+                "said to be the only equilibrium, but the participation is not at the caps of capped offers"
+            )
+        needed = (
+            game.costs
+            - 2.0
+            * game.lam
+            * game.alpha
+            * (profile.to_clients + 0.5 * game.sampling / profile.total)
+            / profile.total
+        )
         short = np.where(profile.x > 0, needed - offers.prices, 0.0) / game.costs
         k = int(np.argmax(short))
         if short[k] > ROUNDING:
-            problems.append(f"client {game.who(k)} is paid too little for the plan to be the only equilibrium")
+            problems.append(
+                f"client {game.who(k)} is paid too little for the plan to be the only equilibrium"
+            )
     if solution.outside is not None:
         utilities = offers.payouts(profile.x) - game.costs * profile.x
         utilities = utilities - game.lam * (profile.to_clients + game.sampling / profile.total)
@@ -143,7 +153,9 @@ def _bound(solution: Solution, objective: float, slack: float) -> list[str]:
     if not isinstance(certificate, PlanCertificate) or solution.offers.kind != "capped":
         return ["a lower bound is stated without a certificate"]
     if claimed > certificate.lower + slack:
-        return [f"the lower bound is {claimed:.12g}, but the certificate only claims {certificate.lower:.12g}"]
+        return [
+            f"the lower bound is {claimed:.12g}, but the certificate only claims {certificate.lower:.12g}"
+        ]
     verdict = check_plan_bound(solution.game, solution.goal, certificate, solution.outside)
     return [] if verdict else [f"the certificate proves nothing: {verdict.message}"]
 
@@ -168,7 +180,9 @@ def check_contract_bound(solution: Solution, certificate: ContractCertificate) -
             return "a piece proves less than the whole"
         own = {} if game.has_paper_loss else {"server_loss": game.loss}
         eager = game.replace(lambda_q=game.lambda_q * piece.larger, **own)
-        wider = replace(goal, budget=goal.budget / piece.share, payment_weight=goal.payment_weight * piece.share)
+        wider = replace(
+            goal, budget=goal.budget / piece.share, payment_weight=goal.payment_weight * piece.share
+        )
         totals = (piece.low if number else 0.0, piece.high)
         verdict = check_plan_bound(eager, wider, piece.certificate, None, totals)
         if not verdict:

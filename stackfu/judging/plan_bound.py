@@ -1,10 +1,14 @@
 """The checker of lower bounds for capped offers: does this certificate prove that no plan has an objective below ``lower``?
 
-Independent of every solver, and rigorous: the formulas of ``docs/theory/offers.md`` ("The bound") evaluated on outward-rounded enclosures
-(:mod:`.numbers`) of the game's own numbers (:mod:`.space`). The origin is ``mu_N``, so the loss is ``W ||m||^2 - 2 <m, pull> + const``.
+Independent of every solver, and rigorous: the formulas of ``docs/theory/offers.md`` ("The bound") evaluated on
+outward-rounded enclosures
+(:mod:`.numbers`) of the game's own numbers (:mod:`.space`). The origin is ``mu_N``, so the loss is ``W ||m||^2 - 2 <m,
+pull> + const``.
 
-The tree is walked from its root, all plans with ``S in [least, 1]``. At every node the named knots are used one after the other: each shows
-that no better plan is left, or narrows the bounds of ``d_k^2`` for what follows. A region counts as empty only if its bounds contradict
+The tree is walked from its root, all plans with ``S in [least, 1]``. At every node the named knots are used one after the
+other: each shows
+that no better plan is left, or narrows the bounds of ``d_k^2`` for what follows. A region counts as empty only if its
+bounds contradict
 each other beyond rounding. Totals below ``least`` are ruled out by the floor or by the sampling term of the loss.
 """
 
@@ -156,13 +160,18 @@ class _Checker:
             if not closed:
                 where = f"S in [{region.low:.9g}, {region.high:.9g}]"
                 return PlanVerdict(
-                    False, -math.inf, leaves, f"leaf {leaves}, {where}: its multipliers prove {reached:.3g}, not 0"
+                    False,
+                    -math.inf,
+                    leaves,
+                    f"leaf {leaves}, {where}: its multipliers prove {reached:.3g}, not 0",
                 )
             leaves += 1
         if next(nodes, None) is not None:
             raise VerificationError("the tree goes on after everything is covered")
         lower = certificate.lower
-        return PlanVerdict(True, lower, leaves, f"no plan has an objective below {lower:.12g} ({leaves} leaves)")
+        return PlanVerdict(
+            True, lower, leaves, f"no plan has an objective below {lower:.12g} ({leaves} leaves)"
+        )
 
     def _small_totals(self) -> None:
         """Totals below ``least`` break the floor, or cannot be better than ``lower``, or break the cap on the loss."""
@@ -183,12 +192,19 @@ class _Checker:
                 return
         raise VerificationError(f"totals below {least:.9g} are not ruled out")
 
-    def _spread_of_targets(self) -> Intervals:
+    def _spread_of_targets(self) -> Any:
         """A lower bound of the loss over all mixtures, whatever they cost: from knot 0, if it is one of the plain kind."""
         if not self.certificate.knots:
             return self.numbers.of(0.0)
         knot = self.certificate.knots[0]
-        if knot.budget or knot.loss_cap or knot.direct or len(knot.rows[0]) or len(knot.keep[0]) or not knot.objective > 0:
+        if (
+            knot.budget
+            or knot.loss_cap
+            or knot.direct
+            or len(knot.rows[0])
+            or len(knot.keep[0])
+            or not knot.objective > 0
+        ):
             return self.numbers.of(0.0)
         p, numbers, space = self._knot(0), self.numbers, self.space
         # loss >= W (2 <m, c> - ||c||^2) - 2 <m, pull> + const over the simplex
@@ -264,7 +280,9 @@ class _Checker:
             raise VerificationError(f"knot {index} holds numbers that are not finite")
         if min(knot.objective, knot.budget, knot.loss_cap, knot.direct) < 0.0:
             raise VerificationError(f"knot {index} has a negative multiplier")
-        if (knot.budget > 0.0 and math.isinf(goal.budget)) or (knot.loss_cap > 0.0 and math.isinf(goal.max_loss)):
+        if (knot.budget > 0.0 and math.isinf(goal.budget)) or (
+            knot.loss_cap > 0.0 and math.isinf(goal.max_loss)
+        ):
             raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
         rows, keep = (self._dense(index, part) for part in (knot.rows, knot.keep))
         self._dense(index, knot.centre)
@@ -276,7 +294,9 @@ class _Checker:
         # a retention multiplier may not exceed the price of the spend, nor count for who cannot leave
         allowed = np.zeros(self.count) if self.outside is None else np.isfinite(self.outside).astype(float)
         keep = np.clip(keep, 0.0, max(float(numbers.low(price)), 0.0)) * allowed
-        pulls = rows + 0.5 * keep  # rounded: any number is as good, as long as the same one is used for M and T
+        pulls = (
+            rows + 0.5 * keep
+        )  # rounded: any number is as good, as long as the same one is used for M and T
         keep = 2.0 * (pulls - rows)
         keep = np.where(keep > 0.0, keep, 0.0)
         pulls_exact = of(rows) + 0.5 * of(keep)
@@ -307,7 +327,7 @@ class _Checker:
         who, what = np.asarray(part[0]), np.asarray(part[1], dtype=np.float64)
         if len(who) != len(what) or len(np.unique(who)) != len(who) or not np.isfinite(what).all():
             raise VerificationError(f"knot {index} does not fit its clients")
-        if len(who) and not (0 <= int(who.min()) and int(who.max()) < self.count):
+        if len(who) and not (int(who.min()) >= 0 and int(who.max()) < self.count):
             raise VerificationError(f"knot {index} names a client who does not exist")
         out = np.zeros(self.count)
         out[who] = what
@@ -338,7 +358,9 @@ class _Checker:
             psi = psi - of(p.keep) * self._drawn(region, total)
         upper = numbers.where(capped, space.alpha / total, of(region.most))
         # both ends of every share, and the three places of every eagerness, at once
-        z = Intervals(np.stack([region.least, upper.low])[:, None], np.stack([region.least, upper.high])[:, None])
+        z = Intervals(
+            np.stack([region.least, upper.low])[:, None], np.stack([region.least, upper.high])[:, None]
+        )
         f = of(np.stack(places)[None])
         per_share = numbers.where(f.low > 0.0, p.nu * f, -(p.direct * f)) - psi
         corners = numbers.low(z * per_share - p.rows * f).min(axis=(0, 1))
@@ -410,5 +432,13 @@ class _Checker:
 def _as_knot(centre: tuple[Any, Any]) -> Knot:
     nobody = np.zeros(0, dtype=np.int64)
     return Knot(
-        1.0, 0.0, 0.0, 0.0, 0.0, nobody, np.zeros(0), np.asarray(centre[0], dtype=np.int64), np.asarray(centre[1])
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        nobody,
+        np.zeros(0),
+        np.asarray(centre[0], dtype=np.int64),
+        np.asarray(centre[1]),
     )

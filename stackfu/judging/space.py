@@ -66,7 +66,9 @@ class Space:
         self.costs = numbers.of(costs)
         self.weights = [float(w) for w in game.loss.weights]
         self.goal = goal
-        self.sampling = self.client_sampling = 0.0  # A and a of the bound; no loss has them yet
+        # a: clients see d_k^2 + a / S, and every squared distance in the loss is a / S larger
+        self.has_sampling = game.sampling_constant > 0.0
+        self.client_sampling = numbers.of(game.sampling_constant) / (numbers.of(game.loss_constant) * owned)
         everyone = self._sum_of(sizes)
         shares = []
         for target in game.loss.targets:
@@ -86,6 +88,7 @@ class Space:
         else:
             self._from_gram(-np.asarray(game.embeddings._best, dtype=np.float64), keep, shares)
         self.square_weight = self._sum_of(np.array(self.weights))
+        self.sampling = self.square_weight * self.client_sampling
         self.noise = numbers.of(np.zeros(self.count))
         if goal.finite_sample:
             if features is not None:

@@ -1,8 +1,11 @@
 """Contracts: all or nothing, cheaper than capped offers, with the worst equilibrium stated.
 
-The price of a plan is exact (:func:`stackfu.model.offers.contract_transfers`), and never more than that of capped offers. The best plan is
-sought from the best capped ones: larger and larger capped budgets until the contracts of their best plan cost what there is, then local
-steps. The lower bound comes from capped offers with a larger lambda (``docs/theory/offers.md``), so a solution is CONVERGED with a proved bound,
+The price of a plan is exact (:func:`stackfu.model.offers.contract_transfers`), and never more than that of capped offers.
+The best plan is
+sought from the best capped ones: larger and larger capped budgets until the contracts of their best plan cost what there
+is, then local
+steps. The lower bound comes from capped offers with a larger lambda (``docs/theory/offers.md``), so a solution is CONVERGED
+with a proved bound,
 not CERTIFIED.
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,17 +23,25 @@ from scipy.optimize import minimize
 
 from ..errors import InputError
 from ..model import Array, GameModel, Objective
-from ..model.offers import check_outside, contract_transfers, loss_of_plan, responses_below, utilities_of
+from ..model.offers import (
+    capped_prices,
+    check_outside,
+    contract_offers,
+    contract_transfers,
+    loss_of_plan,
+    responses_below,
+    utilities_of,
+)
 from ..results import Solution, Status
 from ..results.contract_certificate import ContractCertificate, ContractPiece
 from .capped.mechanism import capped, plan_equilibrium
 from .capped.plans import Plans
 from .capped.problem import PlanProblem
 from .capped.search import search
-from .posting import ACCEPTED, as_contract
 
 __all__ = ["contract", "worst_equilibrium"]
 
+ACCEPTED = "everybody accepting is an equilibrium of the contracts, perhaps not the only one"
 #: Local steps by sequential quadratic programming up to this many clients.
 LOCAL_UP_TO = 40
 #: Intervals of totals on which the bound uses one larger lambda each.
@@ -77,7 +89,7 @@ def contract(
     )
     goal, apart = best.goal, check_outside(game, outside)
     x = _improve(game, goal, apart, best.participation, began + 0.7 * time_limit)
-    offers = as_contract(game, x, apart)
+    offers = contract_offers(game, game.profile(x), apart)
     profile = game.profile(offers.caps)
     value = goal.value(loss_of_plan(game, profile, goal.finite_sample), offers.most)
     certificate = None
@@ -86,15 +98,16 @@ def contract(
     worst, loss = worst_equilibrium(game, offers.caps)
     message = "everybody accepting is one equilibrium of the contracts; no other was found"
     if worst is not None:
+        who = _rejecting(game, offers.caps, worst)
         message = (
-            f"everybody accepting is one equilibrium of the contracts; in the worst one found {_rejecting(game, offers.caps, worst)} "
-            f"and the loss is {loss:.6g}"
+            "everybody accepting is one equilibrium of the contracts; in the worst one found "
+            f"{who} and the loss is {loss:.6g}"
         )
     return replace(
         best,
         payments=offers.prices,
         equilibrium=plan_equilibrium(game, offers, ACCEPTED),
-        offers=offers,
+        posted=offers,
         status=Status.CONVERGED,
         objective=value,
         lower_bound=-np.inf if certificate is None else min(certificate.lower, value),
@@ -116,7 +129,7 @@ def _improve(game: GameModel, goal: Objective, outside: Array | None, start: Arr
     """Plans of larger capped budgets while their contracts fit, then local steps."""
 
     def price(x: Array) -> float:
-        return as_contract(game, x, outside).most
+        return contract_offers(game, game.profile(x), outside).most
 
     def value(x: Array) -> float:
         return goal.value(loss_of_plan(game, game.profile(x), goal.finite_sample), price(x))
@@ -175,8 +188,9 @@ def _local_steps(
         constraints.append(
             {
                 "type": "ineq",
-                "fun": lambda y: 1.0
-                - loss_of_plan(game, game.profile(inside(y)), goal.finite_sample) / goal.max_loss,
+                "fun": lambda y: (
+                    1.0 - loss_of_plan(game, game.profile(inside(y)), goal.finite_sample) / goal.max_loss
+                ),
             }
         )
     found = minimize(
@@ -215,7 +229,7 @@ def _bound(game: GameModel, goal: Objective, value: float, deadline: float) -> C
     edges = np.append(np.geomspace(least, 1.0, PIECES), []) if least < 1.0 else np.array([1.0, 1.0])
     edges[0], edges[-1] = least, 1.0
     pieces = []
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         left = max(deadline - time.perf_counter(), 0.05)
         pieces.append(_piece(game, goal, value, float(low), float(high), left / (2 * PIECES)))
     return ContractCertificate(min(p.certificate.lower for p in pieces), tuple(pieces))
@@ -278,14 +292,15 @@ class _Target:
 # -------------------------------------------------------------------- other equilibria
 
 
-def worst_equilibrium(game: GameModel, plan: Array, *, premium: float = 0.0, seed: int = 0) -> tuple[Array | None, float]:
+def worst_equilibrium(
+    game: GameModel, plan: Array, *, premium: float = 0.0, seed: int = 0
+) -> tuple[Array | None, float]:
     """The equilibrium of a plan's contracts with the largest loss that best responses find, and its loss; None: only the plan.
 
-    ``premium`` in [0, 1] moves the transfers from the least that keep everybody in to the capped payouts, under which acceptance is the only
+    ``premium`` in [0, 1] moves the transfers from the least that keep everybody in to the capped payouts, under which
+    acceptance is the only
     equilibrium (Theorem 3 of the theory of offers). Starts are random subsets of acceptance.
     """
-    from ..model.offers import capped_prices
-
     if not 0.0 <= premium <= 1.0:
         raise InputError("premium", "must lie in [0, 1]", value=premium)
     profile = game.profile(plan)
@@ -296,7 +311,9 @@ def worst_equilibrium(game: GameModel, plan: Array, *, premium: float = 0.0, see
     loss = loss_of_plan(game, profile)
     for run in range(RUNS):
         share = rng.uniform()
-        x = np.where(rng.uniform(size=game.count) < share, plan, plan * rng.uniform(size=game.count) * (run % 2))
+        x = np.where(
+            rng.uniform(size=game.count) < share, plan, plan * rng.uniform(size=game.count) * (run % 2)
+        )
         settled = _settle(game, plan, transfers, x)
         if settled is None or np.abs(settled - plan).max() <= 1e-7:
             continue
@@ -321,7 +338,9 @@ def _settle(game: GameModel, plan: Array, transfers: Array, x: Array) -> Array |
             into = np.array(x)
             into[k] = plan[k]
             accepts = utilities_of(game, transfers, game.profile(into))[k]
-            rejects = utilities_of(game, np.zeros(game.count), game.profile(away))[k] if away.any() else -np.inf
+            rejects = (
+                utilities_of(game, np.zeros(game.count), game.profile(away))[k] if away.any() else -np.inf
+            )
             following = into if accepts >= rejects else away
             moved = max(moved, abs(following[k] - x[k]))
             x = following

@@ -12,9 +12,9 @@ from ..followers import find_equilibrium
 from ..model import GameModel, Objective
 from ..model.offers import KINDS
 from ..results import Solution, Status
-from .mechanisms import Proposal, Registered, mechanism
+from .mechanisms import Proposal, mechanism, refuse_unknown
 
-__all__ = ["refuse_unknown", "solve"]
+__all__ = ["solve"]
 
 #: Spend above the budget by no more than this is rounding: the budget is met to the last digits of a sum of payments.
 ROUNDING = 1e-9
@@ -76,13 +76,6 @@ def _solution(
         seconds=seconds,
         history=answer.history,
     )
-
-
-def refuse_unknown(chosen: Registered, options: dict[str, Any]) -> None:
-    unknown = sorted(set(options) - chosen.options)
-    if unknown:
-        known = ", ".join(sorted(chosen.options)) or "none"
-        raise InputError(unknown[0], f'is not an option of method "{chosen.name}"; those are {known}')
 
 
 def _limit(budget: float | None) -> float:

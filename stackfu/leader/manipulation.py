@@ -6,7 +6,8 @@ size           client k brings ``factor * n_k`` samples by copying its own; mixt
 embedding      client k reports another client's embedding; the data it brings are its own
 =============  ==========================================================================================================
 
-The gain is the client's true utility under the offers of the misreported game minus that under the offers of the true one, both where the
+The gain is the client's true utility under the offers of the misreported game minus that under the offers of the true one,
+both where the
 clients settle by best responses. Reports are tried from a list, so what is found is a lower bound of what manipulation can gain.
 """
 
@@ -74,7 +75,9 @@ def _utilities(game: GameModel, offers: Offers) -> Array:
     return utilities_of(game, payouts, game.profile(x))
 
 
-def _reports(game: GameModel, k: int, kind: str, factors: Sequence[float]) -> Iterable[tuple[str, GameModel, GameModel]]:
+def _reports(
+    game: GameModel, k: int, kind: str, factors: Sequence[float]
+) -> Iterable[tuple[str, GameModel, GameModel]]:
     """(label, the game as reported, the game as it then is)."""
     own: dict[str, Any] = {} if game.has_paper_loss else {"server_loss": game.loss}
     if kind == "cost":

@@ -1,8 +1,11 @@
 """Costs that nobody knows: plans that are safe for a box of costs, and prices that learn where in the box they lie.
 
-Capped offers for the upper ends of cost intervals are safe for the whole box: the plan is the only equilibrium for every lower cost, at the same spend
-(Theorem 2 of the theory of offers). To pay less, the server probes: it posts offers as if costs were lower. A client that still brings its cap costs
-at most what was assumed; one that holds back reveals its cost exactly, and whatever happens the spend stays below the sum of price times cap.
+Capped offers for the upper ends of cost intervals are safe for the whole box: the plan is the only equilibrium for every
+lower cost, at the same spend
+(Theorem 2 of the theory of offers). To pay less, the server probes: it posts offers as if costs were lower. A client that
+still brings its cap costs
+at most what was assumed; one that holds back reveals its cost exactly, and whatever happens the spend stays below the sum
+of price times cap.
 
 >>> import stackfu as sf
 >>> from stackfu.leader.posted_prices import PostedPrices
@@ -141,7 +144,9 @@ def regret_curve(
     return Regret(
         np.array([h["loss"] for h in loop.history]),
         np.array([h["spend"] for h in loop.history]),
-        informed.goal.value(loss_of_plan(game, informed.equilibrium.profile, informed.goal.finite_sample), 0.0),
+        informed.goal.value(
+            loss_of_plan(game, informed.equilibrium.profile, informed.goal.finite_sample), 0.0
+        ),
         budget,
         np.array(losses),
         np.array(spends),

@@ -1,8 +1,8 @@
 """Offers other than linear payments, by any mechanism.
 
-The certified mechanism searches all plans for the kind of offer (:mod:`stackfu.leader.capped`, :mod:`stackfu.leader.contract`). Every other
-mechanism answers with linear payments; where their equilibrium lands is a plan, which capped offers post at no higher price and as the
-only equilibrium, and contracts at a lower one.
+The certified mechanism searches all plans for the kind of offer (:mod:`stackfu.leader.capped`,
+:mod:`stackfu.leader.contract`). Every other mechanism answers with linear payments; where their equilibrium lands is a
+plan, which capped offers post at no higher price and as the only equilibrium, and contracts at a lower one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..model import GameModel, frozen
-from ..model.offers import Kind, Offers, capped_prices, check_outside, contract_transfers, loss_of_plan, utilities_of
+from ..model import GameModel
+from ..model.offers import Kind, Offers, capped_offers, check_outside, contract_offers, loss_of_plan
 from ..results import Solution, Status
-from .mechanisms import _read, mechanism
+from .capped import capped
+from .capped.mechanism import plan_equilibrium
+from .contract import ACCEPTED, contract
+from .mechanisms import mechanism, read, refuse_unknown
 
-__all__ = ["as_capped", "as_contract", "solve_by_plan"]
-
-ACCEPTED = "everybody accepting is an equilibrium of the contracts, perhaps not the only one"
+__all__ = ["solve_by_plan"]
 
 
 def solve_by_plan(
@@ -33,14 +34,9 @@ def solve_by_plan(
     solve: Callable[[GameModel, float | None, str, dict[str, Any]], Solution],
 ) -> Solution:
     """Run the method for offers of this kind."""
-    from .dispatch import refuse_unknown
-
     if method == "certified":
-        from .capped import capped
-        from .contract import contract
-
         run = capped if kind == "capped" else contract
-        refuse_unknown(_read(f"certified, {kind} offers", run, False), options)
+        refuse_unknown(read(f"certified, {kind} offers", run, False), options)
         return run(game, budget, **options)
     mechanism(method)  # an unknown name is an error before anything is computed
     outside = check_outside(game, options.pop("outside", None))
@@ -48,50 +44,33 @@ def solve_by_plan(
     if linear.status is Status.FAILED:
         return linear
     if game.is_homogeneous:
-        raise InputError("offers", "the remaining clients' data are all alike; post linear payments", value=kind)
-    make = as_capped if kind == "capped" else as_contract
-    offers = make(game, linear.participation, outside)
+        raise InputError(
+            "offers", "the remaining clients' data are all alike; post linear payments", value=kind
+        )
+    make = capped_offers if kind == "capped" else contract_offers
+    offers = make(game, game.profile(linear.participation), outside)
     return _posted(linear, offers, outside)
 
 
-def as_capped(game: GameModel, participation: Any, outside: Any = None) -> Offers:
-    """The cheapest capped offers for a plan."""
-    profile = game.profile(participation)
-    prices, retainers = capped_prices(game, profile, outside)
-    return Offers("capped", prices, frozen(profile.x), retainers)
-
-
-def as_contract(game: GameModel, participation: Any, outside: Any = None) -> Offers:
-    """The cheapest contracts for a plan, given that everybody else accepts."""
-    profile = game.profile(participation)
-    transfers = np.array(contract_transfers(game, profile))
-    takes_part = profile.x > 0
-    retainers = np.zeros(game.count)
-    if outside is not None:
-        short = np.where(np.isfinite(outside), outside - utilities_of(game, transfers, profile), 0.0)
-        missing = np.maximum(short, 0.0)
-        transfers = transfers + np.where(takes_part, missing, 0.0)
-        retainers = np.where(takes_part, 0.0, missing)
-    prices = np.where(takes_part, transfers / np.where(takes_part, profile.x, 1.0), 0.0)
-    return Offers("contract", frozen(prices), frozen(profile.x), frozen(retainers))
-
-
 def _posted(linear: Solution, offers: Offers, outside: Any) -> Solution:
-    from .capped.mechanism import plan_equilibrium
-
     game, goal = linear.game, linear.goal
     reason = {} if offers.kind == "capped" else {"reason": ACCEPTED}
     equilibrium = plan_equilibrium(game, offers, **reason)
     status, message = linear.status, linear.message
     if offers.most > linear.budget * (1.0 + 1e-9):
-        status, message = Status.FAILED, f"the offers cost {offers.most:.9g}, more than the budget {linear.budget:.9g}"
+        status, message = (
+            Status.FAILED,
+            f"the offers cost {offers.most:.9g}, more than the budget {linear.budget:.9g}",
+        )
     return replace(
         linear,
         payments=offers.prices,
         equilibrium=equilibrium,
-        offers=offers,
+        posted=offers,
         outside=outside,
         status=status,
         message=message,
+        lower_bound=-np.inf,
+        certificate=None,
         objective=goal.value(loss_of_plan(game, equilibrium.profile, goal.finite_sample), offers.most),
     )

@@ -1,9 +1,12 @@
 """Posted prices that do not depend on what a client itself reports about its cost.
 
-Client k is offered a cap and a price that follow from public data (sizes, embeddings, the budget) and from the costs per share that the *others* report:
-as if ``kappa_k`` were their largest, and as if everybody brought the same share t of its data. Its part of the budget is ``alpha_k B``:
+Client k is offered a cap and a price that follow from public data (sizes, embeddings, the budget) and from the costs per
+share that the *others* report:
+as if ``kappa_k`` were their largest, and as if everybody brought the same share t of its data. Its part of the budget is
+``alpha_k B``:
 
-    p_k(t) = alpha_k (max_{j != k} kappa_j - 2 lam (||mu_N - mu_k||^2 + a / (2 t)) / t)_+,      cap_k = the largest t with p_k(t) t <= alpha_k B
+    p_k(t) = alpha_k (max_{j != k} kappa_j - 2 lam (||mu_N - mu_k||^2 + a / (2 t)) / t)_+,      cap_k = the largest t
+    with p_k(t) t <= alpha_k B
 
 So misreporting its own cost changes nothing about a client's own offer, and the spend is at most B whatever anybody does.
 """
@@ -83,5 +86,5 @@ def posted(game: GameModel, budget: float) -> Solution:
         lower_bound=-np.inf,
         goal=goal,
         message="prices follow from public data and from what the others report",
-        offers=offers,
+        posted=offers,
     )

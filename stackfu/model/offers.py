@@ -7,7 +7,8 @@ A *plan* is a profile with total S, mixture m and distances d_k. With ``a`` the 
 
 ============  =====================================================================================================
 linear        ``p_k`` per unit, any participation: the paper's offer; only some plans can be induced
-capped        ``p_k`` per unit, at most ``cap_k``: every plan, as the only equilibrium, for ``p_k = (c_k - 2 lam alpha_k D_k / S)_+``
+capped        ``p_k`` per unit, at most ``cap_k``: every plan, as the only equilibrium, for ``p_k = (c_k - 2 lam alpha_k D_k
+/ S)_+``
 contract      ``T_k`` for exactly ``cap_k``, nothing otherwise: cheaper, and acceptance is one equilibrium among others
 ============  =====================================================================================================
 
@@ -31,9 +32,11 @@ __all__ = [
     "KINDS",
     "Kind",
     "Offers",
+    "capped_offers",
     "capped_prices",
     "check_caps",
     "check_outside",
+    "contract_offers",
     "contract_transfers",
     "loss_of_plan",
     "plan_price",
@@ -162,7 +165,8 @@ def capped_prices(game: GameData, profile: Profile, outside: Array | None = None
 
         p_k = max(0, c_k - 2 lam alpha_k D_k / S)     where x_k > 0
 
-    With outside utilities ``o_k`` the payout is at least ``c_k x_k + lam (d_k^2 + a / S) + o_k``: by a higher price where the client
+    With outside utilities ``o_k`` the payout is at least ``c_k x_k + lam (d_k^2 + a / S) + o_k``: by a higher price
+    where the client
     takes part (which changes nothing else), by a retainer where it does not.
     """
     bracket = game.costs - 2.0 * game.lam * game.alpha * stakes(game, profile) / profile.total
@@ -188,7 +192,8 @@ def contract_transfers(game: GameData, profile: Profile) -> Array:
 
         T_k = kappa_k y_k + lam (q_k / S^2 + a / S) - min_{0 <= y' <= y_k} [kappa_k y' + lam (q_k / R^2 + a / R)],   R = S0_k + y'
 
-    The minimum is where ``R`` solves ``2 w R^3 - a R - 2 q = 0`` with the unpaid reluctance w, clipped. It is never negative, and never
+    The minimum is where ``R`` solves ``2 w R^3 - a R - 2 q = 0`` with the unpaid reluctance w, clipped. It is never
+    negative, and never
     more than the capped payout.
     """
     a, lam, rest = game.sampling, game.lam, profile.others
@@ -206,6 +211,26 @@ def contract_transfers(game: GameData, profile: Profile) -> Array:
     )
     transfer = game.kappa * delta - lam * spared
     return frozen(np.where((profile.x > 0) & (transfer > ROUNDING * game.costs), transfer, 0.0))
+
+
+def capped_offers(game: GameData, plan: Profile, outside: Array | None = None) -> Offers:
+    """The cheapest capped offers for a plan."""
+    prices, retainers = capped_prices(game, plan, outside)
+    return Offers("capped", prices, frozen(plan.x), retainers)
+
+
+def contract_offers(game: GameData, plan: Profile, outside: Array | None = None) -> Offers:
+    """The cheapest contracts for a plan, given that everybody else accepts."""
+    transfers = np.array(contract_transfers(game, plan))
+    takes_part = plan.x > 0
+    retainers = np.zeros(game.count)
+    if outside is not None:
+        short = np.where(np.isfinite(outside), outside - utilities_of(game, transfers, plan), 0.0)
+        missing = np.maximum(short, 0.0)
+        transfers = transfers + np.where(takes_part, missing, 0.0)
+        retainers = np.where(takes_part, 0.0, missing)
+    prices = np.where(takes_part, transfers / np.where(takes_part, plan.x, 1.0), 0.0)
+    return Offers("contract", frozen(prices), frozen(plan.x), frozen(retainers))
 
 
 # -------------------------------------------------------------------- arguments
@@ -233,7 +258,9 @@ def check_outside(game: GameData, outside: npt.ArrayLike | None) -> Array | None
     if values.ndim == 0:
         values = np.full(game.count, float(values))
     if values.shape != (game.count,):
-        raise InputError("outside", f"needs {game.count} numbers ({game.count} clients remain)", value=values.shape)
+        raise InputError(
+            "outside", f"needs {game.count} numbers ({game.count} clients remain)", value=values.shape
+        )
     bad = np.flatnonzero(np.isnan(values) | (values == np.inf))
     if len(bad):
         k = int(bad[0])

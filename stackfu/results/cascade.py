@@ -76,7 +76,7 @@ class Cascade(Sequence[Departure]):
         import pandas
 
         when = {k: i for i, r in enumerate(self.rounds) for k in r.leaving}
-        last = {}
+        last: dict[int, float] = {}
         for r in self.rounds:
             last.update(zip(r.clients, r.utilities, strict=True))
         index = [int(k) for k in self.game.remaining]

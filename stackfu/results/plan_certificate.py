@@ -1,9 +1,11 @@
 """The proof of a lower bound on what capped offers can reach, as plain data.
 
-A certificate is a tree that divides all plans and, at its nodes, multipliers of the bound that is derived in ``docs/theory/offers.md``. It
+A certificate is a tree that divides all plans and, at its nodes, multipliers of the bound that is derived in
+``docs/theory/offers.md``. It
 proves: *no plan within the constraints has an objective below* ``lower``.
 
-**The tree covers all plans by construction.** Nodes are listed in preorder. The root is "total participation S in [least, 1]"; smaller
+**The tree covers all plans by construction.** Nodes are listed in preorder. The root is "total participation S in [least,
+1]"; smaller
 totals are ruled out by the floor or by the sampling term. A node with a cut has two children, at most and at least ``at``:
 
 ============  =======================================
@@ -12,7 +14,8 @@ totals are ruled out by the floor or by the sampling term. A node with a cut has
 ``eager``     ``D_k - theta_k S``, in units of squared distance
 ============  =======================================
 
-**Multipliers** are stored as *knots*, in the game's units; a node names the knots that it uses, one after the other. Every use either
+**Multipliers** are stored as *knots*, in the game's units; a node names the knots that it uses, one after the other. Every
+use either
 shows that no better plan is left in the node's region, or gives a ball for the mixture that holds in the node and below. Knots need
 not be good: whatever they are, the bound holds, only weaker.
 """
@@ -99,7 +102,9 @@ class PlanCertificate:
             "node_axes": np.array(
                 [-1 if n.cut is None else _AXES.index(n.cut.axis) for n in self.nodes], dtype=np.int64
             ),
-            "node_clients": np.array([-1 if n.cut is None else n.cut.client for n in self.nodes], dtype=np.int64),
+            "node_clients": np.array(
+                [-1 if n.cut is None else n.cut.client for n in self.nodes], dtype=np.int64
+            ),
             "node_cuts": np.array([0.0 if n.cut is None else n.cut.at for n in self.nodes], dtype=np.float64),
             "step_ends": np.cumsum([len(n.steps) for n in self.nodes], dtype=np.int64),
             "steps": np.array([s for n in self.nodes for s in n.steps], dtype=np.int64),
@@ -107,8 +112,12 @@ class PlanCertificate:
         for name in ("rows", "keep", "centre"):
             parts = [getattr(k, name) for k in self.knots]
             record[f"{name}_ends"] = np.cumsum([len(p[0]) for p in parts], dtype=np.int64)
-            record[f"{name}_clients"] = np.concatenate([p[0] for p in parts] or [np.zeros(0)]).astype(np.int64)
-            record[f"{name}_values"] = np.concatenate([p[1] for p in parts] or [np.zeros(0)]).astype(np.float64)
+            record[f"{name}_clients"] = np.concatenate([p[0] for p in parts] or [np.zeros(0)]).astype(
+                np.int64
+            )
+            record[f"{name}_values"] = np.concatenate([p[1] for p in parts] or [np.zeros(0)]).astype(
+                np.float64
+            )
         return record
 
     @classmethod
@@ -123,7 +132,7 @@ class PlanCertificate:
             sparse[name] = list(zip(clients, values, strict=True))
         knots = tuple(
             PlanKnot(
-                *(float(v) for v in numbers[i]),
+                *(float(v) for v in numbers[i]),  # type: ignore[arg-type, misc]
                 rows=sparse["rows"][i],
                 keep=sparse["keep"][i],
                 centre=sparse["centre"][i],
@@ -131,15 +140,15 @@ class PlanCertificate:
             for i in range(len(numbers))
         )
         axes = np.asarray(record["node_axes"], dtype=np.int64).ravel()
-        clients = np.asarray(record["node_clients"], dtype=np.int64).ravel()
+        whose = np.asarray(record["node_clients"], dtype=np.int64).ravel()
         cuts = np.asarray(record["node_cuts"], dtype=np.float64).ravel()
         steps = _cut(np.asarray(record["steps"], dtype=np.int64).ravel(), record["step_ends"], len(axes))
-        if not len(axes) == len(clients) == len(cuts) or (axes >= len(_AXES)).any():
+        if not len(axes) == len(whose) == len(cuts) or (axes >= len(_AXES)).any():
             raise ValueError("the arrays of the tree do not fit together")
         nodes = tuple(
             PlanNode(
                 tuple(int(s) for s in steps[i]),
-                None if axes[i] < 0 else Cut(_AXES[axes[i]], int(clients[i]), float(cuts[i])),
+                None if axes[i] < 0 else Cut(_AXES[axes[i]], int(whose[i]), float(cuts[i])),
             )
             for i in range(len(axes))
         )

@@ -46,16 +46,17 @@ class Solution:
     nodes: int = 0
     seconds: float = 0.0
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
-    #: What is posted to the clients; linear payments unless something else is said.
-    offers: Offers = None  # type: ignore[assignment]
+    #: What is posted to the clients if it is not a price per unit: capped offers or contracts.
+    posted: Offers | None = None
     #: Utilities that clients have outside the federation, if they were to be kept.
     outside: Array | None = None
     #: The proof of the lower bound, as data; None where nothing is proved by data.
     certificate: Any = field(default=None, repr=False)
 
-    def __post_init__(self) -> None:
-        if self.offers is None:
-            object.__setattr__(self, "offers", Offers.linear(self.payments))
+    @cached_property
+    def offers(self) -> Offers:
+        """What is posted to the clients."""
+        return Offers.linear(self.payments) if self.posted is None else self.posted
 
     @property
     def caps(self) -> Array:

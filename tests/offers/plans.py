@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 import stackfu as sf
+from stackfu.model.offers import capped_offers, contract_offers
 
 
 def random_plan(seed, most=6, sampling=None):
@@ -34,6 +35,16 @@ def random_plan(seed, most=6, sampling=None):
     return game, x
 
 
+def as_capped(game, x, outside=None):
+    """The cheapest capped offers for a participation."""
+    return capped_offers(game, game.profile(x), outside)
+
+
+def as_contract(game, x, outside=None):
+    """The cheapest contracts for a participation."""
+    return contract_offers(game, game.profile(x), outside)
+
+
 def utility(game, payouts, x):
     """``U_k`` from the embeddings themselves."""
     rows = np.asarray(game.embeddings.features)[game.remaining]
@@ -48,7 +59,8 @@ def utility(game, payouts, x):
 def capped_equilibria(game, prices, caps, tolerance=1e-9):
     """Every equilibrium of capped offers, by trying each pattern {out, inside, at the cap} and solving for who is inside.
 
-    For a pattern the conditions on S and on those inside are solved by Newton steps from many starts; whatever satisfies the conditions is kept.
+    For a pattern the conditions on S and on those inside are solved by Newton steps from many starts; whatever
+    satisfies the conditions is kept.
     """
     from scipy.optimize import fsolve
 
@@ -84,7 +96,10 @@ def capped_equilibria(game, prices, caps, tolerance=1e-9):
                     return inclination(trial)[inside] / unit
 
                 part, _, done, _ = fsolve(
-                    conditions, top[inside] * rng.uniform(0.02, 0.98, len(inside)), full_output=True, xtol=1e-13
+                    conditions,
+                    top[inside] * rng.uniform(0.02, 0.98, len(inside)),
+                    full_output=True,
+                    xtol=1e-13,
                 )
                 y[inside] = part
                 if done != 1 or (part < 0).any() or (part > top[inside]).any():
@@ -94,6 +109,10 @@ def capped_equilibria(game, prices, caps, tolerance=1e-9):
             g = inclination(y) / unit
             ok = (g[inside] ** 2 <= tolerance**2).all() and (g[full] >= -tolerance).all()
             out = able[kinds == 0]
-            if ok and (g[out] <= tolerance).all() and not any(np.abs(y - other).max() < 1e-6 for other in found):
+            if (
+                ok
+                and (g[out] <= tolerance).all()
+                and not any(np.abs(y - other).max() < 1e-6 for other in found)
+            ):
                 found.append(y)
     return [y / game.alpha for y in found]

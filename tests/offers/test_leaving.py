@@ -1,15 +1,16 @@
 """Departures, retention, manipulation and several requests."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plans import random_plan, utility
+from plans import as_capped, random_plan, utility
 
 import stackfu as sf
 from stackfu import testing
 from stackfu.demo import digits_game
-from stackfu.leader.posting import as_capped
 from stackfu.leader.truthful import posted_offers
 from stackfu.requests import without
 
@@ -29,7 +30,7 @@ def test_a_cascade_ends_where_nobody_gains_by_leaving(seed, order):
         return
     assert len(set(found.left)) == len(found.left)
     assert set(found.left) | set(found.stayed) == {int(k) for k in game.remaining} or not found.stayed
-    for here, then in zip(found[:-1], found[1:], strict=True):
+    for here, then in pairwise(found):
         assert set(then.clients) == set(here.clients) - set(here.leaving)
     if order == "sequential":
         assert all(len(r.leaving) <= 1 for r in found if np.isfinite(r.server_loss))
@@ -37,7 +38,8 @@ def test_a_cascade_ends_where_nobody_gains_by_leaving(seed, order):
     if found.stayed:
         places = [int(np.flatnonzero(game.remaining == k)[0]) for k in last.clients]
         slack = 1e-6 * (game.costs + np.abs(outside))[places]
-        assert not last.leaving and (last.utilities >= outside[places] - slack).all()
+        assert not last.leaving
+        assert (last.utilities >= outside[places] - slack).all()
 
 
 def test_costs_are_anchored_when_the_federation_shrinks():
@@ -46,7 +48,8 @@ def test_costs_are_anchored_when_the_federation_shrinks():
     outside = np.full(7, -np.inf)
     outside[0] = 10.0
     found = game.cascade(0.8 * game.costs, outside=outside)
-    assert found.left == (one,) and len(found) == 2
+    assert found.left == (one,)
+    assert len(found) == 2
     smaller = game.replace(removed=(*game.removed, one), costs=game.costs[1:])
     assert found[1].participation == pytest.approx(smaller.equilibrium(0.8 * game.costs[1:]).participation)
     assert found.to_pandas()["left_in_round"].notna().sum() == 1
@@ -60,12 +63,15 @@ def test_retention_stops_the_cascade():
     assert not game.cascade(plan.payments, plan.caps, outside=outside).stable
     kept = game.solve(None, offers="capped", outside=outside, payment_weight=1.0, gap=1e-2, progress=False)
     after = game.cascade(kept.payments, kept.caps, retainers=kept.offers.retainers, outside=outside)
-    assert after.stable and len(after.stayed) == 7
+    assert after.stable
+    assert len(after.stayed) == 7
 
 
 def utility_of(game, sol):
     profile = sol.equilibrium.profile
-    return sol.payouts - game.costs * profile.x - game.lam * (profile.to_clients + game.sampling / profile.total)
+    return (
+        sol.payouts - game.costs * profile.x - game.lam * (profile.to_clients + game.sampling / profile.total)
+    )
 
 
 def test_bad_departures_are_refused():
@@ -101,13 +107,15 @@ def test_overstating_ones_cost_pays_except_under_posted_prices():
     posted = game.solve(budget, "posted")
     assert posted.verify(), posted.verify().message
     found = posted.manipulation(kinds=("cost",))
-    assert found.worst <= 1e-9 and len(found.misreports) == 7
+    assert found.worst <= 1e-9
+    assert len(found.misreports) == 7
     plan = game.solve(budget, offers="capped", gap=1e-2, progress=False)
     some = [int(k) for k in game.remaining[:2]]
     lies = plan.manipulation(kinds=("cost",), clients=some, factors=(2.0, 3.0))
     assert lies.worst > 0.05
     assert plan.objective < posted.objective  # what truthfulness costs
-    assert set(lies.to_pandas()["kind"]) == {"cost"} and lies.gains("cost").shape == (7,)
+    assert set(lies.to_pandas()["kind"]) == {"cost"}
+    assert lies.gains("cost").shape == (7,)
 
 
 def test_sizes_and_embeddings_can_be_misreported_too():
@@ -130,7 +138,9 @@ def test_the_property_for_mechanisms_of_ones_own(case):
 
 def test_the_property_fails_for_offers_that_follow_the_report():
     game, _ = random_plan(1)
-    case = testing.Report(game, 0, game.replace(costs=np.where(np.arange(game.count) == 0, 2.0, 1.0) * game.costs))
+    case = testing.Report(
+        game, 0, game.replace(costs=np.where(np.arange(game.count) == 0, 2.0, 1.0) * game.costs)
+    )
     with pytest.raises(AssertionError, match="client"):
         testing.assert_own_report_does_not_matter(lambda g: as_capped(g, np.full(g.count, 0.9)), case)
 
@@ -142,10 +152,13 @@ def test_requests_share_a_budget_and_keep_costs():
     game = digits_game(sampling_constant=30.0).replace(removed=[])
     requests = sf.Requests(game, budget=0.2)
     first = requests.remove([0, 1], share=0.5, offers="capped", gap=1e-2, progress=False)
-    assert first.spend <= 0.1 * (1 + 1e-9) and requests.left == pytest.approx(0.2 - first.spend)
+    assert first.spend <= 0.1 * (1 + 1e-9)
+    assert requests.left == pytest.approx(0.2 - first.spend)
     second = requests.remove(["2"], offers="capped", gap=1e-2, progress=False)
-    assert requests.spent <= 0.2 * (1 + 1e-9) and len(requests) == 2
-    assert requests.game.removed == (0, 1, 2) and second.game is requests.game
+    assert requests.spent <= 0.2 * (1 + 1e-9)
+    assert len(requests) == 2
+    assert requests.game.removed == (0, 1, 2)
+    assert second.game is requests.game
     assert requests.game.costs == pytest.approx(game.costs[3:])
     assert [r["removed"] for r in requests.summary()["requests"]] == [["0", "1"], ["2"]]
     with pytest.raises(sf.InputError, match="no such remaining client"):
@@ -160,5 +173,6 @@ def test_a_request_that_fails_changes_nothing():
     requests = sf.Requests(game, budget=1e-6)
     with pytest.raises(sf.InfeasibleError):
         requests.remove([0], offers="capped", min_total=0.99, progress=False)
-    assert len(requests) == 0 and requests.game is game
+    assert len(requests) == 0
+    assert requests.game is game
     assert without(game, 0).costs == pytest.approx(game.costs[1:])

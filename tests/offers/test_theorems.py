@@ -4,12 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import capped_equilibria, random_plan, utility
+from plans import as_capped, as_contract, capped_equilibria, random_plan, utility
 
 import stackfu as sf
 from stackfu.leader.contract import worst_equilibrium
-from stackfu.leader.posting import as_capped, as_contract
-from stackfu.model.offers import capped_prices, contract_transfers, plan_price, responses_below, stakes, utilities_of
+from stackfu.model.offers import (
+    capped_prices,
+    contract_transfers,
+    plan_price,
+    responses_below,
+    stakes,
+    utilities_of,
+)
 
 SEEDS = st.integers(0, 10**6)
 
@@ -23,7 +29,9 @@ def test_prices_are_slopes_of_utility(seed):
     bracket = game.costs - 2 * game.lam * game.alpha * stakes(game, profile) / profile.total
     up, down = (np.where(np.arange(game.count) == k, np.clip(x + s, 0, 1), x) for s in (0.0, -step))
     slope = (utility(game, 0 * x, up)[k] - utility(game, 0 * x, down)[k]) / step
-    assert slope == pytest.approx(-bracket[k], abs=1e-4 * max(game.costs[k], abs(bracket[k]), game.lam * game.geometry.scale))
+    assert slope == pytest.approx(
+        -bracket[k], abs=1e-4 * max(game.costs[k], abs(bracket[k]), game.lam * game.geometry.scale)
+    )
 
 
 @given(SEEDS)
@@ -92,9 +100,11 @@ def test_who_sits_at_the_mixture_may_hold_back_unless_paid_more_than_its_cost():
         w = (game.costs - paid) / (2 * game.lam * game.alpha)
         return responses_below(game, w, game.profile(at), game.alpha * x) / game.alpha == pytest.approx(at)
 
-    assert content(prices, x) and content(prices, other)
+    assert content(prices, x)
+    assert content(prices, other)
     generous = prices + np.array([1e-6, 0, 0])
-    assert content(generous, x) and not content(generous, other)
+    assert content(generous, x)
+    assert not content(generous, other)
 
 
 @given(SEEDS)
@@ -135,7 +145,9 @@ def test_linear_payments_overspend_when_costs_were_guessed_too_high():
 @given(SEEDS)
 def test_a_profile_that_linear_payments_induce_costs_capped_offers_the_same(seed):
     game, _ = random_plan(seed, sampling=0.0)
-    x = game.equilibrium(0.5 * game.costs * np.random.default_rng(seed).uniform(size=game.count)).participation
+    x = game.equilibrium(
+        0.5 * game.costs * np.random.default_rng(seed).uniform(size=game.count)
+    ).participation
     linear = game.payments_for(x)
     assert plan_price(game, game.profile(x)) == pytest.approx(float(linear @ x), abs=1e-12 * game.costs.sum())
 
@@ -149,7 +161,8 @@ def test_contract_transfers_are_the_least_that_keep_everybody_in(seed):
     transfers = contract_transfers(game, game.profile(x))
     prices, _ = capped_prices(game, game.profile(x))
     unit = game.lam * (game.geometry.scale + game.sampling / (game.alpha @ x)) + game.costs.max()
-    assert (transfers <= prices * x + 1e-12 * unit).all() and (transfers >= 0).all()
+    assert (transfers <= prices * x + 1e-12 * unit).all()
+    assert (transfers >= 0).all()
     for k in np.flatnonzero(x):
         alone = not np.delete(x, k).any()
         accept = utility(game, transfers, x)[k]
@@ -184,14 +197,15 @@ def test_contracts_that_pay_the_capped_payout_have_one_equilibrium():
             continue
         at = game.profile(other)
         holding_back = other < x * (1 - 1e-9)
-        assert game.sampling == 0.0 and np.all(at.to_clients[holding_back] <= 1e-9 * game.geometry.scale)
+        assert game.sampling == 0.0
+        assert np.all(at.to_clients[holding_back] <= 1e-9 * game.geometry.scale)
 
 
 def test_the_fraction_in_the_proof_has_positive_coefficients():
     # numerator and denominator of 1/rho_1 - 1 + x c kappa / (c + kappa R), with x = R + h, evaluated exactly on a grid of fractions
     from fractions import Fraction
 
-    for i in range(0, 12):
+    for i in range(12):
         for j in range(1, 12):
             for scale in (Fraction(1, 50), Fraction(1), Fraction(50)):
                 R, h = i * scale, j * scale
@@ -227,7 +241,9 @@ def test_nobody_gains_by_leaving(seed):
     rng = np.random.default_rng(seed)
     profile = game.profile(x)
     bare = utilities_of(game, as_capped(game, x).payouts(x), profile)
-    outside = np.where(rng.uniform(size=game.count) < 0.3, -np.inf, bare + rng.normal(size=game.count) * game.costs)
+    outside = np.where(
+        rng.uniform(size=game.count) < 0.3, -np.inf, bare + rng.normal(size=game.count) * game.costs
+    )
     for make in (as_capped, as_contract):
         offers = make(game, x, outside)
         got = utility(game, offers.payouts(x), x)

@@ -4,20 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import random_plan
+from plans import as_capped, random_plan
 
 import stackfu as sf
 from stackfu.demo import digits_game
 from stackfu.followers.below_caps import settle
 from stackfu.leader.posted_prices import PostedPrices, regret_curve
-from stackfu.leader.posting import as_capped
 
 SEEDS = st.integers(0, 10**6)
 
 
 @given(SEEDS, st.booleans())
 def test_costs_are_recovered_from_answers(seed, capped):
-    game, x = random_plan(seed, sampling=0.02)
+    game, _x = random_plan(seed, sampling=0.02)
     rng = np.random.default_rng(seed)
     caps = rng.uniform(0.2, 1.0, game.count) if capped else np.ones(game.count)
     prices = game.costs * rng.uniform(0, 1.2, game.count)
@@ -25,12 +24,16 @@ def test_costs_are_recovered_from_answers(seed, capped):
         done = settle(game, prices, caps)
     except (sf.ConvergenceError, sf.NoEquilibriumError):
         return
-    told = game.replace(costs=game.costs * 7.0).costs_from(prices, done, caps)  # the game's own costs play no part
+    told = game.replace(costs=game.costs * 7.0).costs_from(
+        prices, done, caps
+    )  # the game's own costs play no part
     unit = game.costs * 1e-6 + 1e-9 * game.lam * game.alpha * game.geometry.scale / (game.alpha @ done)
-    assert (told.low <= game.costs + unit).all() and (told.high >= game.costs - unit).all()
+    assert (told.low <= game.costs + unit).all()
+    assert (told.high >= game.costs - unit).all()
     inside = (done > 1e-9) & (done < caps * (1 - 1e-9))
     assert told.low[inside] == pytest.approx(told.high[inside])
-    assert (told.high[(done == 0) & (caps > 0)] == np.inf).all() and (told.low[done == caps] == 0).all()
+    assert (told.high[(done == 0) & (caps > 0)] == np.inf).all()
+    assert (told.low[done == caps] == 0).all()
 
 
 def test_answers_intersect():
@@ -39,8 +42,10 @@ def test_answers_intersect():
     answers = np.array([game.equilibrium(p).participation for p in payments])
     told = game.costs_from(payments, answers)
     one = game.costs_from(payments[0], answers[0])
-    assert (told.low >= one.low * (1 - 1e-9)).all() and (told.high <= one.high).all()
-    assert told.known.sum() >= one.known.sum() and told.known.any()
+    assert (told.low >= one.low * (1 - 1e-9)).all()
+    assert (told.high <= one.high).all()
+    assert told.known.sum() >= one.known.sum()
+    assert told.known.any()
     with pytest.raises(sf.InputError, match="one per vector"):
         game.costs_from(payments, answers[:2])
 
@@ -64,7 +69,9 @@ def test_a_plan_for_the_upper_ends_is_safe_for_the_whole_box():
 
     for _ in range(3000):
         true = rng.uniform(low, high)
-        answer = responses_below(game, (true - sol.payments) / w_scale, sol.equilibrium.profile, game.alpha * sol.caps)
+        answer = responses_below(
+            game, (true - sol.payments) / w_scale, sol.equilibrium.profile, game.alpha * sol.caps
+        )
         assert answer == pytest.approx(game.alpha * sol.caps, rel=1e-9)
     for _ in range(20):
         true = game.replace(costs=rng.uniform(low, high))
@@ -77,8 +84,13 @@ def test_linear_payments_beside_it_overspend():
     game = digits_game()
     budget = 0.1 * game.full_participation_price
     linear = game.solve(budget, progress=False)
-    spends = [game.replace(costs=f * game.costs).equilibrium(linear.payments).spend / budget for f in (0.9, 0.8, 0.6)]
-    assert spends[0] > 1.1 and spends[-1] > 2 and spends == sorted(spends)
+    spends = [
+        game.replace(costs=f * game.costs).equilibrium(linear.payments).spend / budget
+        for f in (0.9, 0.8, 0.6)
+    ]
+    assert spends[0] > 1.1
+    assert spends[-1] > 2
+    assert spends == sorted(spends)
     plan = as_capped(game, linear.participation)
     for f in (0.9, 0.8, 0.6):
         x = settle(game.replace(costs=f * game.costs), plan.prices, plan.caps)
@@ -88,8 +100,11 @@ def test_linear_payments_beside_it_overspend():
 def test_posted_prices_close_in_on_knowing_the_costs():
     game = digits_game(sampling_constant=30.0)
     budget = 0.1 * game.full_participation_price
-    curve = regret_curve(game, 0.5 * game.costs, 2.0 * game.costs, budget, requests=5, linear_guesses=(), gap=1e-2)
-    assert curve.regrets[-1] <= 0.1 * curve.regrets[0] and curve.regrets[-1] <= 0.02 * curve.informed
+    curve = regret_curve(
+        game, 0.5 * game.costs, 2.0 * game.costs, budget, requests=5, linear_guesses=(), gap=1e-2
+    )
+    assert curve.regrets[-1] <= 0.1 * curve.regrets[0]
+    assert curve.regrets[-1] <= 0.02 * curve.informed
     assert (curve.spends <= budget * (1 + 1e-9)).all()
 
 
@@ -106,8 +121,10 @@ def test_intervals_only_narrow_and_hold_the_truth(seed):
         except (sf.ConvergenceError, sf.NoEquilibriumError):
             return
         now = loop.observe(answer)
-        assert (now.low >= before.low).all() and (now.high <= before.high).all()
-        assert (now.low <= game.costs * (1 + 1e-6)).all() and (now.high >= game.costs * (1 - 1e-6)).all()
+        assert (now.low >= before.low).all()
+        assert (now.high <= before.high).all()
+        assert (now.low <= game.costs * (1 + 1e-6)).all()
+        assert (now.high >= game.costs * (1 - 1e-6)).all()
         before = now
 
 

@@ -1,11 +1,13 @@
-r"""The bound for capped offers: any multipliers, on any region of plans. Plain floats; the formulas are in ``docs/theory/offers.md``.
+r"""The bound for capped offers: any multipliers, on any region of plans. Plain floats; the formulas are in
+``docs/theory/offers.md``.
 
 A region is ``S in [low, high]``, ``l_k <= z_k <= h_k``, bounds of ``d_k^2`` that hold for every plan better than the target, and
 cuts of ``D_k - theta_k S``. Whatever the multipliers, every plan of the region with an objective below ``lower`` satisfies
 
     0 > g + T ||m - c||^2
 
-so ``g >= 0`` shows that there is none, and ``g < 0`` gives a ball. What is claimed is checked again, rigorously and by its own code, in
+so ``g >= 0`` shows that there is none, and ``g < 0`` gives a ball. What is claimed is checked again, rigorously and by its
+own code, in
 :mod:`stackfu.judging.plan`.
 """
 
@@ -192,7 +194,7 @@ def _constant(p: PlanProblem, y: Multipliers, u: _Products, v: float, s: float, 
         out -= y.budget * p.budget
     if y.loss_cap:
         out -= y.loss_cap * p.loss_cap
-    return out + y.level - u.weight * float(u.centre @ u.centre)
+    return float(out + y.level - u.weight * float(u.centre @ u.centre))
 
 
 def _deviation(
@@ -211,8 +213,10 @@ def _deviation(
     of_v = (a0**-0.5 - b0**-0.5) ** 2  # of 1 / S
     of_v2 = 0.75 * width**2 / a0**4  # of 1 / S^2, at most
     still = u.ell * p.noise * np.where(capped, region.least, region.most) * of_v
-    # z = alpha v: -psi z has the terms -alpha v (level - 2 slope + nu_1 diag) and ell alpha noise v^2; the spend per share is at most that at
-    # an end of the eagerness; the part of retention, keep alpha v min(dmin, theta S), is at most keep alpha v dmin beyond what is concave
+    # z = alpha v: -psi z has the terms -alpha v (level - 2 slope + nu_1 diag) and ell alpha noise v^2; the spend per
+    # share is at most that at
+    # an end of the eagerness; the part of retention, keep alpha v min(dmin, theta S), is at most keep alpha v dmin
+    # beyond what is concave
     eager = np.maximum(u.nu * np.maximum(places[2], 0.0), u.direct * np.maximum(-places[0], 0.0))
     per_v = p.alpha * (2.0 * u.slope - y.level - u.nu * p.diagonal + eager)
     if u.keep.any():
@@ -222,7 +226,7 @@ def _deviation(
     common = u.ell * p.loss_sampling + 0.5 * p.client_sampling * (
         float(y.rows.sum()) + float(u.keep.sum()) - u.nu
     )
-    return float(clients.sum()) + max(common, 0.0) * of_v
+    return float(float(clients.sum()) + max(common, 0.0) * of_v)
 
 
 def ball(problem: PlanProblem, region: Region, least: float, weight: float, centre: Array) -> Region:

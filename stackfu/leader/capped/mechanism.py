@@ -56,10 +56,14 @@ def capped(
         own = {} if game.has_paper_loss else {"server_loss": game.loss}
         game = game.replace(costs=check_interval(game, low, high).high, **own)
     samples = float(game.sizes.sum())
-    floor = max(Objective(min_total=min_total).min_total, Objective(min_total=min_samples).min_total / samples)
+    floor = max(
+        Objective(min_total=min_total).min_total, Objective(min_total=min_samples).min_total / samples
+    )
     if floor > 1.0 + 1e-12:
         name, value = ("min_total", min_total) if min_total > 1 else ("min_samples", min_samples)
-        raise InfeasibleError(f"{name} = {value:g} is out of reach: the remaining clients own {samples:g} samples")
+        raise InfeasibleError(
+            f"{name} = {value:g} is out of reach: the remaining clients own {samples:g} samples"
+        )
     goal = Objective(
         budget=budget,
         payment_weight=payment_weight,
@@ -77,7 +81,9 @@ def capped(
     _require_an_optimum(game, goal)
     if callback is not None and not callable(callback):
         raise InputError("callback", "must be a function of one record", value=repr(callback))
-    given = [] if start is None else [game.check_participation(row) for row in np.atleast_2d(np.asarray(start))]
+    given = (
+        [] if start is None else [game.check_participation(row) for row in np.atleast_2d(np.asarray(start))]
+    )
     with reporting("capped", progress, callback) as report:
         return _optimise(game, goal, limits, apart, given, report)
 
@@ -93,7 +99,9 @@ def _two(pair: Any) -> tuple[Any, Any]:
 def _require_an_optimum(game: GameModel, goal: Objective) -> None:
     """Refuse a problem whose best plan is to use no data at all, and say why."""
     if game.loss.weight * goal.loss_weight + goal.payment_weight == 0:
-        raise InputError("lambda_v", "and lambda_s are both 0: the server does not care, there is nothing to optimise")
+        raise InputError(
+            "lambda_v", "and lambda_s are both 0: the server does not care, there is nothing to optimise"
+        )
     if game.is_homogeneous:
         raise InputError(
             "offers",
@@ -143,6 +151,7 @@ def _optimise(
         max_nodes=limits.max_nodes,
         callback=report,
     )
+    plans.tidy()
     if plans.best is None:
         raise ConvergenceError("no plan within the constraints was found, and none was proved impossible")
     return _solution(game, goal, limits, outside, plans.best, run, sought, reference, began)
@@ -183,7 +192,7 @@ def _solution(
         nodes=run.nodes,
         seconds=time.perf_counter() - began,
         history=run.history,
-        offers=offers,
+        posted=offers,
         outside=outside,
         certificate=run.certificate if verdict else None,
     )

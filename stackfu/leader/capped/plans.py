@@ -143,6 +143,17 @@ class Plans:
             if width < 1e-7 * total:
                 break
 
+    def tidy(self) -> None:
+        """Leave out who brings next to nothing and raise who brings next to everything, if the plan stays as good."""
+        if self.best is None:
+            return
+        x = self.best.x
+        for edge in (1e-3, 1e-5, 1e-7):
+            plan = self.price(np.where(x < edge, 0.0, np.where(x > 1.0 - edge, 1.0, x)))
+            if plan is not None and plan.value <= self.best.value + 1e-9 * abs(self.best.value):
+                self.best = plan
+                return
+
     def begin(self, starts: tuple[Array, ...]) -> None:
         """Feasible plans to start from: those given, the ideal mixture, and what settles along a few totals."""
         p = self.problem

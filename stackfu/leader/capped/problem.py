@@ -1,6 +1,7 @@
 """The server's problem under capped offers, in normalised units.
 
-Squared distances are divided by ``scale``, the largest one; losses by their weight times ``scale``; payments by ``2 lam scale``. The
+Squared distances are divided by ``scale``, the largest one; losses by their weight times ``scale``; payments by ``2 lam
+scale``. The
 origin is the point the server would like the mixture to be at, projected onto the clients' span. With ``v = 1/S``
 
     loss  = W ||m||^2 + constant + v (noise . z + A')

@@ -1,12 +1,14 @@
 """Cone programmes at one total participation: the relaxation of a region, and the linearised problem of the local search.
 
-Variables: the mixture z, its embedding m, ``q >= ||m||^2``, the spend, an elastic slack xi, and for every client, with the eagerness
+Variables: the mixture z, its embedding m, ``q >= ||m||^2``, the spend, an elastic slack xi, and for every client, with the
+eagerness
 ``f_k = D_k - theta_k S = q - 2 <m, mu_k> + const``,
 
     e_k >= f_k,    plus_k  >= z_k e_k      (if it may ride free)      spend >= S theta.z - diag.z + q - a v / 2 + sum_k plus_k
     i_k >= -f_k,   minus_k >= z_k i_k      (if it may be paid)        spend >= sum_k minus_k
 
-with the products bounded below by McCormick's inequalities on the region, or by their tangents at a plan (local search). With outside
+with the products bounded below by McCormick's inequalities on the region, or by their tangents at a plan (local search).
+With outside
 options ``r_k >= d_k^2 / 2 + a v / 2 + o_k + z_k min(D_k, theta_k S)``, relaxed below, is added to both.
 """
 
@@ -108,7 +110,9 @@ _SETTINGS.max_threads = 1
 _SETTINGS.tol_gap_abs = _SETTINGS.tol_gap_rel = _SETTINGS.tol_feas = TOLERANCE
 
 
-def relaxed(problem: PlanProblem, region: Region, total: float, size: float, penalty: float = PENALTY) -> Answer:
+def relaxed(
+    problem: PlanProblem, region: Region, total: float, size: float, penalty: float = PENALTY
+) -> Answer:
     """The relaxation of a region at one S in it; ``size`` is the scale of ``||m||^2``."""
     low, high = eagerness(problem, region)
     high = np.maximum(low, high)
@@ -147,9 +151,22 @@ def _solve(
     n, r = p.points.shape
     v, half = 1.0 / total, 0.5 * p.client_sampling / total
     leavers = np.zeros(0, dtype=np.intp) if p.outside is None else np.flatnonzero(np.isfinite(p.outside))
-    sizes = [n, r, 1, 1, 1, len(plus.clients), len(plus.clients), len(minus.clients), len(minus.clients), len(leavers)]
+    sizes = [
+        n,
+        r,
+        1,
+        1,
+        1,
+        len(plus.clients),
+        len(plus.clients),
+        len(minus.clients),
+        len(minus.clients),
+        len(leavers),
+    ]
     ends = np.cumsum(sizes)
-    z, m, _, _, _, e, gained, i, owed, ret = (np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True))
+    z, m, _, _, _, e, gained, i, owed, ret = (
+        np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)
+    )
     q, xi, spend = n + r, n + r + 1, n + r + 2
     width = int(ends[-1])
     rows = _Rows()
@@ -180,7 +197,13 @@ def _solve(
     for sign, products, factor, product in ((1.0, plus, e, gained), (-1.0, minus, i, owed)):
         who = products.clients
         eager_rows.append(
-            (sign, who, rows.add(-sign * level[who], (q, sign), (m[None, :], -2.0 * sign * p.points[who]), (factor, -1.0)))
+            (
+                sign,
+                who,
+                rows.add(
+                    -sign * level[who], (q, sign), (m[None, :], -2.0 * sign * p.points[who]), (factor, -1.0)
+                ),
+            )
         )
         for slope_z, slope_e, constant in products.cuts:
             rows.add(constant, (who, slope_z), (factor, slope_e), (product, -1.0))
@@ -243,14 +266,14 @@ def _solve(
     if weight > 0.0:
         wanted = (pulls @ p.points - 0.5 * dual[embedding]) / weight
         centre = mixture + p.weights_of(wanted - mixture @ p.points)
-    products, owes = np.zeros(n), np.zeros(n)
-    products[plus.clients], owes[minus.clients] = x[gained], x[owed]
+    gains, owes = np.zeros(n), np.zeros(n)
+    gains[plus.clients], owes[minus.clients] = x[gained], x[owed]
     return Answer(
         z=mixture,
         total=total,
         value=p.loss_weight * loss_at_all + float(cost[:xi] @ x[:xi]) + p.payment_weight * float(x[spend]),
         slack=float(x[xi]),
-        products=products,
+        products=gains,
         prices=owes,
         multipliers=Multipliers(
             total=total,

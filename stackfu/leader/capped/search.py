@@ -1,7 +1,9 @@
 """The best plan with a certificate: branch and bound over total participation, shares and eagerness.
 
-Regions of plans (:mod:`.bound`) are bounded by multipliers that a cone programme at one total proposes (:mod:`.programme`), and cut where the
-relaxation errs most: the interval of totals, a free rider's share, or the sign and size of its eagerness ``D_k - theta_k S``. Every region also
+Regions of plans (:mod:`.bound`) are bounded by multipliers that a cone programme at one total proposes (:mod:`.programme`),
+and cut where the
+relaxation errs most: the interval of totals, a free rider's share, or the sign and size of its eagerness ``D_k - theta_k
+S``. Every region also
 proposes a plan, improved by local search (:mod:`.plans`). What is left behind is the tree with its multipliers, a
 :class:`~stackfu.results.plan_certificate.PlanCertificate`.
 """
@@ -129,7 +131,8 @@ class _Search:
     def programme(self, region: Region, total: float) -> Answer:
         """The relaxation at one total.
 
-        Where the spend is minimised under a cap on the loss, the loss is minimised under the spend to beat instead: it is the same question,
+        Where the spend is minimised under a cap on the loss, the loss is minimised under the spend to beat instead:
+        it is the same question,
         but the loss curves around its best mixture, and so its multipliers give balls.
         """
         p, size = self.problem, self.plans.size
@@ -205,7 +208,8 @@ class _Search:
         names = ("least", "most") if cut.axis == "share" else ("cut_low", "cut_high")
         below, above = np.array(getattr(region, names[1])), np.array(getattr(region, names[0]))
         below[k], above[k] = cut.at, cut.at
-        return replace(region, **{names[1]: below}), replace(region, **{names[0]: above})
+        ends: tuple[dict[str, Any], dict[str, Any]] = ({names[1]: below}, {names[0]: above})
+        return replace(region, **ends[0]), replace(region, **ends[1])
 
 
 def _between(low: float, high: float, value: float) -> float:
@@ -283,9 +287,7 @@ def search(
     lower = min(_least_bound(root), state.target) - CLAIM * reference
     certificate = _certificate(problem, state.knots, root, least, lower)
     price = _shadow_price(problem, state, root)
-    return Run(
-        lower * problem.unit_loss, status, counter, price, certificate, tuple(history)
-    )
+    return Run(lower * problem.unit_loss, status, counter, price, certificate, tuple(history))
 
 
 def _least_total(problem: PlanProblem, target: float) -> float:
@@ -293,9 +295,7 @@ def _least_total(problem: PlanProblem, target: float) -> float:
     least = problem.floor
     if problem.least_sampling > 0.0:
         limits = [problem.loss_cap]
-        if problem.loss_weight > 0.0 and problem.payment_weight == 0.0:
-            limits.append(target / problem.loss_weight)
-        elif problem.loss_weight > 0.0:
+        if problem.loss_weight > 0.0:
             limits.append(target / problem.loss_weight)
         room = min(limits) - problem.loss_constant
         if np.isfinite(room) and room > 0.0:

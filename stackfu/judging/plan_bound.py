@@ -285,7 +285,10 @@ class _Checker:
         ):
             raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
         rows, keep = (self._dense(index, part) for part in (knot.rows, knot.keep))
-        self._dense(index, knot.centre)
+        if knot.centre[0] is not None:
+            self._dense(index, knot.centre)
+        elif not np.isfinite(knot.centre[1]).all():
+            raise VerificationError(f"knot {index} holds numbers that are not finite")
         of = numbers.of
         ell = of(knot.objective) * of(goal.loss_weight) + of(knot.loss_cap)
         price = space.unit * (of(knot.objective) * of(goal.payment_weight) + of(knot.budget))
@@ -301,7 +304,7 @@ class _Checker:
         keep = np.where(keep > 0.0, keep, 0.0)
         pulls_exact = of(rows) + 0.5 * of(keep)
         weight = ell * space.square_weight + nu + numbers.total(pulls_exact)
-        centre = space.centre(_as_knot(knot.centre))
+        centre = space.centre(_as_knot(knot.centre, space))
         places = np.flatnonzero((rows != 0.0) | (keep != 0.0))
         mixed = space.mixed(places, rows[places])
         if keep.any():
@@ -429,16 +432,13 @@ class _Checker:
         )
 
 
-def _as_knot(centre: tuple[Any, Any]) -> Knot:
+def _as_knot(centre: tuple[Any, Any], space: Space) -> Knot:
     nobody = np.zeros(0, dtype=np.int64)
-    return Knot(
-        1.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        nobody,
-        np.zeros(0),
-        np.asarray(centre[0], dtype=np.int64),
-        np.asarray(centre[1]),
-    )
+    if centre[0] is None:
+        if space.kind != "features" or len(centre[1]) != len(space._origin):
+            raise VerificationError("a centre in feature space does not fit the game")
+        # as good as the point that was meant: whatever it is, the bound holds
+        support, values = None, np.asarray(centre[1]) + space._origin
+    else:
+        support, values = np.asarray(centre[0], dtype=np.int64), np.asarray(centre[1])
+    return Knot(1.0, 0.0, 0.0, 0.0, 0.0, nobody, np.zeros(0), support, values)

@@ -48,7 +48,8 @@ class PlanKnot:
     direct: float  # nu_2 >= 0: the part of the spend's price that counts decided prices
     rows: tuple[Indices, Floats]  # P_k
     keep: tuple[Indices, Floats]  # X_k
-    centre: tuple[Indices, Floats]  # weights of the mixture whose embedding is c; any real numbers
+    # weights of the mixture whose embedding is c, any real numbers; or (None, c), a point of feature space seen from mu_N
+    centre: tuple[Indices | None, Floats]
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,12 @@ class PlanCertificate:
             "step_ends": np.cumsum([len(n.steps) for n in self.nodes], dtype=np.int64),
             "steps": np.array([s for n in self.nodes for s in n.steps], dtype=np.int64),
         }
+        record["centre_is_point"] = np.array([k.centre[0] is None for k in self.knots], dtype=np.int8)
         for name in ("rows", "keep", "centre"):
-            parts = [getattr(k, name) for k in self.knots]
+            parts = [
+                (np.arange(len(part[1])) if part[0] is None else part[0], part[1])
+                for part in (getattr(k, name) for k in self.knots)
+            ]
             record[f"{name}_ends"] = np.cumsum([len(p[0]) for p in parts], dtype=np.int64)
             record[f"{name}_clients"] = np.concatenate([p[0] for p in parts] or [np.zeros(0)]).astype(
                 np.int64
@@ -130,12 +135,15 @@ class PlanCertificate:
             clients = _cut(np.asarray(record[f"{name}_clients"], dtype=np.int64), ends, len(numbers))
             values = _cut(np.asarray(record[f"{name}_values"], dtype=np.float64), ends, len(numbers))
             sparse[name] = list(zip(clients, values, strict=True))
+        is_point = np.asarray(record["centre_is_point"]).astype(bool).ravel()
+        if len(is_point) != len(numbers):
+            raise ValueError("centre_is_point does not fit the number of knots")
         knots = tuple(
             PlanKnot(
                 *(float(v) for v in numbers[i]),  # type: ignore[arg-type, misc]
                 rows=sparse["rows"][i],
                 keep=sparse["keep"][i],
-                centre=sparse["centre"][i],
+                centre=(None, sparse["centre"][i][1]) if is_point[i] else sparse["centre"][i],
             )
             for i in range(len(numbers))
         )

@@ -89,7 +89,8 @@ class Multipliers:
     direct: float  # nu_2: the part of the spend's price that counts the spend client by client
     rows: Array  # P, any sign
     keep: Array | None  # X; None: zero
-    mixture: Array  # centre
+    mixture: Array | None  # weights whose embedding is the centre
+    centre: Array | None = None  # the centre itself, in the coordinates of the points, where it is no mixture
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,8 @@ def _products(p: PlanProblem, y: Multipliers) -> _Products:
         keep = np.where(np.isfinite(p.outside), np.clip(y.keep, 0.0, price), 0.0)
     pulls = y.rows + 0.5 * keep
     weight = ell * p.loss_square + nu + float(pulls.sum())
-    centre = y.mixture @ p.points
+    centre = y.centre if y.mixture is None else y.mixture @ p.points
+    assert centre is not None
     slope = p.points @ (weight * centre - pulls @ p.points)
     return _Products(ell, nu, direct, keep, weight, centre, slope)
 

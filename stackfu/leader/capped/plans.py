@@ -9,6 +9,7 @@ import numpy as np
 from ...model import Array, GameModel, Objective
 from ...model.offers import capped_prices, loss_of_plan
 from .problem import PlanProblem
+from .columns import linearised_columns
 from .programme import linearised
 
 __all__ = ["Plan", "Plans"]
@@ -104,7 +105,7 @@ class Plans:
         """Sequential convex steps at one total: linearise the products, solve, go as far as the budget allows."""
         p = self.problem
         for _ in range(steps):
-            ahead = linearised(p, z, total, self.size).z
+            ahead = (linearised_columns(p, z, total) if p.large else linearised(p, z, total, self.size)).z
             if p.spend(ahead, total) > p.budget and p.spend(z, total) <= p.budget:
                 ahead = self._as_far_as_paid(z, ahead, total)
             moved = float(np.abs(ahead - z).max())
@@ -160,11 +161,11 @@ class Plans:
         for x in starts:
             self.offer(x)
         floor = max(p.floor, 1e-3)
-        for total in np.geomspace(floor, 1.0, 10):
+        for total in np.geomspace(floor, 1.0, 6 if p.large else 10):
             for mixture in (p.ideal, p.alpha):
                 z = np.minimum(mixture, p.alpha / total)
                 z = z / z.sum() if z.sum() < 1.0 else z
                 if (z <= p.alpha / total * (1.0 + 1e-12)).all():
                     self.offer_mixture(z, float(total))
             self.settle(p.alpha, float(total), 3)
-        self.polish()
+        self.polish(10 if p.large else 24)

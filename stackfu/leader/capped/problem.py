@@ -16,12 +16,15 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import nnls
 
-from ...model import Array, GameModel, Objective
+from ...model import Array, FeatureGeometry, GameModel, Objective
 
 __all__ = ["PlanProblem"]
 
 #: Directions in which clients differ by less than this part of the largest squared distance are rounding errors.
 EIGENVALUE_ROUNDING = 1e-15
+
+#: Up to this many clients the programmes have variables for every client.
+SMALL = 150
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,7 @@ class PlanProblem:
     unit_square: float
     unit_loss: float
     unit_spend: float
+    coordinates_are_features: bool = False  # but for the origin and the unit
     diagonal: Array = field(init=False)
     reach: Array = field(init=False)
 
@@ -61,22 +65,18 @@ class PlanProblem:
     @classmethod
     def of(cls, game: GameModel, goal: Objective, outside: Array | None = None) -> PlanProblem:
         """Normalise a game's data."""
-        geometry = game.geometry
-        scale = geometry.scale
-        values, vectors = np.linalg.eigh(geometry.gram / scale)
-        keep = values > EIGENVALUE_ROUNDING * max(values[-1], 0.0) * len(values)
-        roots = np.sqrt(values[keep])
+        scale = game.geometry.scale
         server, pull, square = game.loss_centre
         unit_spend = 2.0 * game.lam * scale
         unit_loss = server * scale if server > 0 else unit_spend
-        target = (vectors[:, keep].T @ pull) / (roots * scale)
+        points, target = _coordinates(game, pull)
         noise = np.zeros(game.count)
         if server > 0 and (goal.finite_sample or game.loss.sampling):
             noise = game.sampling_noise / (game.sizes.sum() * scale)
         return cls(
             alpha=game.alpha,
             theta=game.kappa / unit_spend,
-            points=np.ascontiguousarray(vectors[:, keep] * roots - target),
+            points=points,
             target=target,
             loss_square=1.0 if server > 0 else 0.0,
             loss_constant=max(square / scale - float(target @ target), 0.0) if server > 0 else 0.0,
@@ -92,7 +92,13 @@ class PlanProblem:
             unit_square=scale,
             unit_loss=unit_loss,
             unit_spend=unit_spend,
+            coordinates_are_features=isinstance(game.geometry, FeatureGeometry) and game.count > SMALL,
         )
+
+    @property
+    def large(self) -> bool:
+        """Whether clients are too many for cone programmes with a few variables for each."""
+        return self.count > SMALL
 
     @property
     def count(self) -> int:
@@ -141,6 +147,29 @@ class PlanProblem:
     @cached_property
     def ideal(self) -> Array:
         """The mixture nearest to the server's ideal, whatever it costs (non-negative least squares)."""
+        if self.large:
+            from .columns import nearest_mixture
+
+            return nearest_mixture(self)
         system = np.vstack([self.points.T, np.ones(self.count)])
         z, _ = nnls(system, np.append(np.zeros(self.points.shape[1]), 1.0))
         return np.asarray(z / z.sum())
+
+
+def _coordinates(game: GameModel, pull: Array) -> tuple[Array, Array]:
+    """The clients' embeddings from the server's ideal point, and that point from ``mu_N``, in units of ``sqrt(scale)``."""
+    geometry = game.geometry
+    scale = geometry.scale
+    if isinstance(geometry, FeatureGeometry) and game.count > SMALL:
+        rows = np.asarray(geometry.features[geometry.remaining], dtype=np.float64) - geometry.mean_remaining
+        rows /= np.sqrt(scale)
+        # <mu_k - mu_N, t> = pull_k determines t within the rows' span
+        gram = rows.T @ rows
+        target = np.linalg.lstsq(gram, rows.T @ (pull / scale), rcond=None)[0]
+        rows -= target
+        return rows, target
+    values, vectors = np.linalg.eigh(geometry.gram / scale)
+    keep = values > EIGENVALUE_ROUNDING * max(values[-1], 0.0) * len(values)
+    roots = np.sqrt(values[keep])
+    target = (vectors[:, keep].T @ pull) / (roots * scale)
+    return np.ascontiguousarray(vectors[:, keep] * roots - target), target

@@ -22,6 +22,7 @@ from ...model import Array
 from ...results import Status
 from ...results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode
 from .bound import Multipliers, Region, at_best_level, ball, eagerness, is_empty, margin, root_region
+from .columns import relaxed_columns
 from .plans import Plans
 from .problem import PlanProblem
 from .programme import PENALTY, Answer, relaxed
@@ -140,9 +141,14 @@ class _Search:
         if turned:
             spend = max(min(self.target / p.payment_weight, p.budget), 0.0)
             p = replace(p, loss_weight=1.0, payment_weight=0.0, budget=spend, loss_cap=np.inf)
-        answer = relaxed(p, region, total, size)
-        if answer.slack > BROKEN:
-            answer = relaxed(p, region, total, size, 1e4 * PENALTY)
+        if p.large:
+            answer = relaxed_columns(p, region, total)
+            if answer.slack > BROKEN:
+                answer = relaxed_columns(p, region, total, 1e3 * PENALTY)
+        else:
+            answer = relaxed(p, region, total, size)
+            if answer.slack > BROKEN:
+                answer = relaxed(p, region, total, size, 1e4 * PENALTY)
         if turned:
             y = answer.multipliers
             back = replace(y, objective=y.budget / self.problem.payment_weight, budget=0.0, loss_cap=1.0)
@@ -178,7 +184,7 @@ class _Search:
         """The cut that takes off most of the relaxation's error."""
         p, region, answer = self.problem, node.region, node.answer
         halves = Cut("total", -1, 0.5 * (region.low + region.high))
-        if answer is None:
+        if answer is None or p.large:
             return halves
         z, total = answer.z, answer.total
         raw = p.stakes(z, total) - p.theta * total
@@ -362,7 +368,7 @@ def _certificate(
             direct=y.direct * per_square,
             rows=_sparse(y.rows * per_square),
             keep=_sparse(np.zeros(0) if y.keep is None else y.keep * per_square),
-            centre=_sparse(y.mixture),
+            centre=_centre(problem, y),
         )
         for y in (knots[i] for i in numbers)
     )
@@ -378,9 +384,21 @@ def _level_from_mean(p: PlanProblem, y: Multipliers) -> float:
     nu = y.objective * p.payment_weight + y.budget - y.direct
     pulls = y.rows if y.keep is None else y.rows + 0.5 * y.keep
     weight = ell * p.loss_square + nu + float(pulls.sum())
-    points = p.points + p.target
-    along = p.target @ (weight * (y.mixture @ points) - pulls @ points)
+    centre = y.centre if y.mixture is None else y.mixture @ p.points
+    assert centre is not None
+    mixed = pulls @ p.points + float(pulls.sum()) * p.target
+    along = p.target @ (weight * (centre + p.target) - mixed)
     return y.level + 2.0 * float(along) - (2.0 * ell * p.loss_square + nu) * float(p.target @ p.target)
+
+
+def _centre(p: PlanProblem, y: Multipliers) -> tuple[Any, Any]:
+    """The centre as weights of clients, or, where there are very many, as a point of feature space seen from ``mu_N``."""
+    if y.mixture is not None:
+        return _sparse(y.mixture)
+    assert y.centre is not None
+    if p.coordinates_are_features:
+        return None, (y.centre + p.target) * np.sqrt(p.unit_square)
+    return _sparse(p.ideal + p.weights_of(y.centre - p.ideal @ p.points))
 
 
 def _sparse(values: Array) -> tuple[Any, Any]:

@@ -155,7 +155,8 @@ def test_certificates_with_holes_are_refused():
         (replace(whole, lower=np.nan), "finite"),
     ):
         verdict = check_plan_bound(game, sol.goal, broken)
-        assert not verdict and word in verdict.message, verdict.message
+        assert not verdict
+        assert word in verdict.message, verdict.message
     negative = (whole.knots[0], *(replace(knot, budget=-1.0) for knot in whole.knots[1:]))
     assert "negative" in check_plan_bound(game, sol.goal, replace(whole, knots=negative)).message
     assert PlanCertificate.from_record(whole.to_record()).nodes == whole.nodes
@@ -241,7 +242,8 @@ def test_outside_options_are_met_and_certified():
         ).spend
     )
     sol = game.solve(budget, offers="capped", outside=outside, progress=False, gap=1e-2)
-    assert sol.status is sf.Status.CERTIFIED and sol.verify(), sol.verify().message
+    assert sol.status is sf.Status.CERTIFIED
+    assert sol.verify(), sol.verify().message
     assert not replace(sol, outside=outside + game.costs).verify()
 
 
@@ -250,7 +252,8 @@ def test_least_spend_for_a_loss():
     best = game.solve(budget, offers="capped", progress=False, gap=1e-4)
     cheap = game.cheapest(best.objective, progress=False, gap=1e-3)
     assert cheap.objective == cheap.spend <= best.spend * (1 + 1e-6)
-    assert cheap.lower_bound <= cheap.spend and cheap.verify(), cheap.verify().message
+    assert cheap.lower_bound <= cheap.spend
+    assert cheap.verify(), cheap.verify().message
 
 
 @pytest.mark.parametrize("method", ["haipo", "uniform"])
@@ -259,7 +262,8 @@ def test_baselines_as_plans(method):
     linear = game.solve(budget, method)
     plan = game.solve(budget, method, offers="capped")
     assert plan.participation == pytest.approx(linear.participation)
-    assert plan.spend <= linear.spend * (1 + 1e-9) and plan.verify(), plan.verify().message
+    assert plan.spend <= linear.spend * (1 + 1e-9)
+    assert plan.verify(), plan.verify().message
     contract = game.solve(budget, method, offers="contract")
     assert contract.spend <= plan.spend * (1 + 1e-9)
     assert contract.verify()

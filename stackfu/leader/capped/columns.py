@@ -54,16 +54,17 @@ class _Atom:
     second: float
 
 
-def relaxed_columns(
-    problem: PlanProblem, region: Region, total: float, penalty: float = PENALTY
-) -> Answer:
+def relaxed_columns(problem: PlanProblem, region: Region, total: float, penalty: float = PENALTY) -> Answer:
     """A relaxation of a region at one S in it: eagerness at the ends of its range."""
     p = problem
     low, high = eagerness(p, region)
     most = np.maximum(np.minimum(region.most, p.alpha / total), region.least)
     half = 0.5 * p.client_sampling / total
     linear = _Linear(
-        total * p.theta - p.diagonal + np.maximum(low, 0.0), np.maximum(-np.maximum(low, high), 0.0), 1.0, -half
+        total * p.theta - p.diagonal + np.maximum(low, 0.0),
+        np.maximum(-np.maximum(low, high), 0.0),
+        1.0,
+        -half,
     )
     return _solve(p, total, p.budget, region.least, most, linear, penalty)
 
@@ -115,6 +116,7 @@ def _solve(
     atoms: list[_Atom] = []
     base_point = least @ p.points
     q_price, nu1, nu2, ell = w_loss * p.loss_square, 0.0, 0.0, w_loss
+    beta = gamma = 0.0
     point = base_point
     weights = np.zeros(0)
     best = -np.inf

@@ -28,6 +28,8 @@ __all__ = ["capped", "plan_equilibrium"]
 LINEAR_SHARE = 0.25
 #: Share of the gap that the search closes; the rest is room for the rounding of the claim.
 SEARCHED = 0.99
+#: Share of the time after which local search makes way for the bound.
+LOCAL_SHARE = 0.4
 UNIQUE = "any plan is the only equilibrium of its capped offers (Theorem 1 of the theory of offers)"
 
 
@@ -139,7 +141,9 @@ def _optimise(
     reference = goal.loss_weight * loss_of_plan(game, game.profile(unpaid), goal.finite_sample)
     reference = reference or goal.payment_weight * float(game.costs.sum())
     starts = [unpaid, np.ones(game.count), *given, *_linear(game, goal, LINEAR_SHARE * limits.time_limit)]
+    plans.deadline = began + LOCAL_SHARE * limits.time_limit
     plans.begin(tuple(starts))
+    plans.deadline = began + limits.time_limit
     if plans.best is None:
         plans.offer(_cheapest_admissible(game, sought, outside, 0.5 * limits.time_limit))
     run = search(

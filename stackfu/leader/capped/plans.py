@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...model import Array, GameModel, Objective
 from ...model.offers import capped_prices, loss_of_plan
-from .problem import PlanProblem
 from .columns import linearised_columns
+from .problem import PlanProblem
 from .programme import linearised
 
 __all__ = ["Plan", "Plans"]
@@ -40,6 +41,12 @@ class Plans:
     def __init__(self, game: GameModel, goal: Objective, problem: PlanProblem, outside: Array | None) -> None:
         self.game, self.goal, self.problem, self.outside = game, goal, problem, outside
         self.best: Plan | None = None
+        self.deadline = np.inf  # of local search, on the clock of time.perf_counter
+
+    @property
+    def late(self) -> bool:
+        """Whether local search has had its time."""
+        return time.perf_counter() > self.deadline
 
     @property
     def target(self) -> float:
@@ -105,6 +112,8 @@ class Plans:
         """Sequential convex steps at one total: linearise the products, solve, go as far as the budget allows."""
         p = self.problem
         for _ in range(steps):
+            if self.late:
+                break
             ahead = (linearised_columns(p, z, total) if p.large else linearised(p, z, total, self.size)).z
             if p.spend(ahead, total) > p.budget and p.spend(z, total) <= p.budget:
                 ahead = self._as_far_as_paid(z, ahead, total)
@@ -132,6 +141,8 @@ class Plans:
         floor = max(p.floor, 1e-6)
         width = 0.1 * total
         for _ in range(evaluations // 2):
+            if self.late:
+                break
             before = self.target
             for trial in (total - width, total + width):
                 trial = float(np.clip(trial, floor, 1.0))
@@ -161,7 +172,8 @@ class Plans:
         for x in starts:
             self.offer(x)
         floor = max(p.floor, 1e-3)
-        for total in np.geomspace(floor, 1.0, 6 if p.large else 10):
+        # the largest totals first: with time for a few only, those that use the data
+        for total in np.geomspace(floor, 1.0, 6 if p.large else 10)[::-1]:
             for mixture in (p.ideal, p.alpha):
                 z = np.minimum(mixture, p.alpha / total)
                 z = z / z.sum() if z.sum() < 1.0 else z

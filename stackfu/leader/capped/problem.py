@@ -24,7 +24,7 @@ __all__ = ["PlanProblem"]
 EIGENVALUE_ROUNDING = 1e-15
 
 #: Up to this many clients the programmes have variables for every client.
-SMALL = 150
+SMALL = 400
 
 
 @dataclass(frozen=True, eq=False)

@@ -153,7 +153,9 @@ def _pilots(game: GameModel, participation: npt.ArrayLike, changes: npt.ArrayLik
 
 
 def _require_identified(drift: Array, thin: Array, rounding: float) -> None:
-    if np.abs(drift).max() <= rounding / COLLINEAR:  # what is left has lost too many digits to be told from nothing
+    if (
+        np.abs(drift).max() <= rounding / COLLINEAR
+    ):  # what is left has lost too many digits to be told from nothing
         raise InputError(
             "participation", "no pilot moves the mixture away from the original one: C is not identified"
         )

@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _HOME = {
     "MeanEmbeddings": "stackfu.embedding",
     "Bandwidth": "stackfu.embedding",
+    "client_counts": "stackfu.embedding",
     "client_features": "stackfu.embedding",
     "median_bandwidth": "stackfu.embedding",
     "mmd": "stackfu.embedding",
@@ -80,6 +81,7 @@ __all__ = [
     "VerificationError",
     "__version__",
     "catalog",
+    "client_counts",
     "client_features",
     "errors",
     "explorer",
@@ -97,7 +99,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from . import catalog, errors, explorer, lemmas, plot, results, testing
-    from .embedding import Bandwidth, MeanEmbeddings, client_features, median_bandwidth, mmd
+    from .embedding import (
+        Bandwidth,
+        MeanEmbeddings,
+        client_counts,
+        client_features,
+        median_bandwidth,
+        mmd,
+    )
     from .errors import (
         ConvergenceError,
         FileFormatError,

@@ -119,19 +119,12 @@ class StackelbergGame(GameModel):
         progress: bool | None = None,
     ) -> Equilibrium:
         """One Nash equilibrium of the clients, verified; see :mod:`stackfu.followers`."""
-        from .followers import find_equilibrium
+        from .followers import SearchOptions, find_equilibrium
 
-        return find_equilibrium(
-            self,
-            self.check_payments(payments),
-            start=None if start is None else self.check_participation(start),
-            method=method,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            seed=seed,
-            callback=callback,
-            progress=progress,
-        )
+        checked = self.check_payments(payments)
+        origin = None if start is None else self.check_participation(start)
+        options = SearchOptions(origin, method, tolerance, max_iterations, seed, callback, progress)
+        return find_equilibrium(self, checked, options)
 
     def equilibria(self, payments: npt.ArrayLike | None = None) -> Equilibria:
         """Every Nash equilibrium of the clients, ordered by total participation; see :mod:`stackfu.followers.path`."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from .atomic import replace_atomically, write_atomically
 from .embedding import MeanEmbeddings
+from .embedding.samples import check_bandwidth
 from .errors import FileFormatError, InputError
 from .game import StackelbergGame
 from .model import Limits, Objective, ServerLoss, Target, frozen
@@ -93,15 +94,9 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def _encode(thing: object) -> dict[str, Any]:
     if isinstance(thing, StackelbergGame):
-        bandwidth, features, gram, complement = thing.embeddings.__reduce__()[1]
         return {
             "kind": "game",
-            "embeddings": {
-                "bandwidth": None if bandwidth is None else float(bandwidth),
-                "features": features,
-                "gram": gram if features is None else None,
-                "complement": complement,
-            },
+            "embeddings": _encode_embeddings(thing.embeddings),
             "sizes": thing.all_sizes,
             "removed": list(thing.removed),
             "names": list(thing.all_names) if thing.has_names else None,
@@ -124,6 +119,19 @@ def _encode(thing: object) -> dict[str, Any]:
             "plan_certificate": _encode_plan_certificate(thing.certificate),
         }
     raise InputError("thing", "must be a game, an equilibrium or a solution", value=type(thing).__name__)
+
+
+def _encode_embeddings(embeddings: MeanEmbeddings) -> dict[str, Any]:
+    bandwidth, features, gram, complement, names, kernel, self_similarity = embeddings.__reduce__()[1]
+    return {
+        "bandwidth": None if bandwidth is None else float(bandwidth),
+        "features": features,
+        "gram": gram if features is None else None,
+        "complement": complement,
+        "names": None if names is None else list(names),
+        "kernel": kernel,
+        "self_similarity": self_similarity,
+    }
 
 
 def _encode_loss(loss: ServerLoss) -> dict[str, Any]:
@@ -163,27 +171,53 @@ def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:
     return ServerLoss(targets, tuple(map(float, record["weights"])), bool(record["sampling"]))
 
 
-def _inner_products(stored: dict[str, Any]) -> MeanEmbeddings:
-    """Embeddings known by their Gram matrix; where its complement is stored too, the two must say the same."""
-    gram = MeanEmbeddings.from_gram(stored["gram"]).gram
-    if stored["complement"] is None:
-        return MeanEmbeddings._make(bandwidth=stored["bandwidth"], gram=gram)
-    complement = np.asarray(stored["complement"], dtype=np.float64)
-    if complement.shape != gram.shape or not np.allclose(1.0 - complement, gram, rtol=0.0, atol=1e-12):
+def _decode_embeddings(stored: dict[str, Any]) -> MeanEmbeddings:
+    """The embeddings of a file; where inner products are stored twice, both must tell of the same distances."""
+    bandwidth = stored["bandwidth"]
+    # files that say nothing about kernels hold the RBF kernel, or one that nobody named
+    kernel = stored.get("kernel", None if bandwidth is None else "rbf")
+    if not isinstance(kernel, (str, type(None))):
+        raise TypeError("the kernel must have a name")
+    known: dict[str, Any] = {
+        "bandwidth": None if bandwidth is None else check_bandwidth(bandwidth),
+        "kernel": kernel,
+    }
+    described: dict[str, Any] = {
+        "names": stored.get("names"),
+        "self_similarity": stored.get("self_similarity"),
+    }
+    if stored["features"] is not None:
+        checked = MeanEmbeddings.from_features(stored["features"], **described)
+        known["features"] = checked.features
+    else:
+        checked = MeanEmbeddings.from_gram(stored["gram"], **described)
+        known["gram"] = checked.gram
+        if stored["complement"] is not None:
+            known["complement"] = _complement(checked.gram, stored["complement"])
+    own = checked.mean_self_similarity
+    return MeanEmbeddings._make(names=checked.names, self_similarity=own, **known)
+
+
+def _complement(gram: np.ndarray, stored: Any) -> np.ndarray:
+    complement = np.asarray(stored, dtype=np.float64)
+    if complement.shape != gram.shape or not np.allclose(
+        _squares(-complement), _squares(gram), rtol=0.0, atol=1e-12 * max(1.0, float(np.abs(gram).max()))
+    ):
         raise ValueError("the inner products and their complement contradict each other")
-    return MeanEmbeddings._make(bandwidth=stored["bandwidth"], gram=gram, complement=complement)
+    return complement
+
+
+def _squares(gram: np.ndarray) -> np.ndarray:
+    """Squared distances, before anything is clipped."""
+    own = np.diagonal(gram)
+    return np.asarray((own[:, None] - gram) + (own[None, :] - gram.T))
 
 
 def _decode(record: dict[str, Any]) -> Any:
     kind = record["kind"]
     if kind == "game":
-        stored = record["embeddings"]
-        if stored["features"] is not None:
-            embeddings = MeanEmbeddings.from_features(stored["features"], stored["bandwidth"])
-        else:
-            embeddings = _inner_products(stored)
         return StackelbergGame(
-            embeddings,
+            _decode_embeddings(record["embeddings"]),
             record["sizes"],
             removed=[int(k) for k in record["removed"]],
             names=record.get("names"),

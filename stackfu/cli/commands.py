@@ -235,7 +235,8 @@ def best_in_words(solution: Solution) -> str:
 
 @app.command(
     epilog="Examples: stackfu embed clients.csv --removed 0,1,2 -o game.json | "
-    "stackfu embed vectors.parquet --client hospital --drop label --removed Leeds --features 1024 -o game.npz"
+    "stackfu embed vectors.parquet --client hospital --labels diagnosis --kernel joint --removed Leeds -o game.npz | "
+    "stackfu embed vectors.parquet --client hospital --drop diagnosis --features 1024 -o game.npz"
 )
 def embed(
     samples: Annotated[
@@ -249,6 +250,18 @@ def embed(
     ] = "",
     client: Annotated[str, typer.Option(help="Column (or array) that says whose sample it is.")] = "client",
     drop: Annotated[str, typer.Option(help="Columns to leave out: a,b,c.")] = "",
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Column (or array) of the samples' classes.", metavar="COLUMN", show_default=False),
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            help="What is compared: features (rbf), labels, or features within classes "
+            "(joint, the default with --labels).",
+            show_default=False,
+        ),
+    ] = None,
     bandwidth: Annotated[str, typer.Option(help='Bandwidth of the kernel, or "median".')] = "median",
     features: Annotated[
         int | None,
@@ -268,13 +281,21 @@ def embed(
 
     _writable(output, ".json", ".npz")
     width: float | str = bandwidth if bandwidth == "median" else _number(bandwidth, "bandwidth")
-    table = read_samples(samples, client, _words(drop))
-    embeddings = MeanEmbeddings.from_samples(table.samples, bandwidth=width, features=features, seed=seed)
+    chosen: Any = kernel or ("rbf" if labels is None else "joint")
+    table = read_samples(samples, client, _words(drop), labels, labels_only=chosen == "labels")
+    embeddings = MeanEmbeddings.from_samples(
+        None if chosen == "labels" else table.samples,
+        bandwidth=width,
+        features=features,
+        seed=seed,
+        labels=table.labels,
+        kernel=chosen,
+        names=table.names,
+    )
     game = StackelbergGame(
         embeddings,
-        [len(sample) for sample in table.samples],
+        table.sizes,
         _words(removed),
-        names=table.names,
         cost_scale=cost_scale,
         lambda_v=lambda_v,
         lambda_s=lambda_s,
@@ -289,7 +310,8 @@ def embed(
     from .tables import console, game_line
 
     out = console()
-    out.print(f"{game_line(game)} Bandwidth {float(embeddings.bandwidth or 0):.4g}.")
+    width_line = "" if embeddings.bandwidth is None else f" Bandwidth {float(embeddings.bandwidth):.4g}."
+    out.print(f"{game_line(game)}{'' if chosen == 'rbf' else f' Kernel: {chosen}.'}{width_line}")
     out.print(
         f"Full participation of all that remain costs {game.full_participation_price:.6g}. Written: {output}"
     )

@@ -13,15 +13,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..model import Array, FeatureGeometry, GameModel, Profile, frozen
+from ..model import Array, GameModel, Profile, frozen
 from ..results import Face
+from .tolerances import NULL, NULL_OF_ROUNDING, PINNED, STILL, TIGHT
 
 __all__ = ["equilibrium_face", "span_of"]
-
-#: |g_k| up to this, relative to the largest squared distance, counts as indifference.
-TIGHT = 1e-11
-#: A movement of the participation by less than this is no movement.
-STILL = 1e-9
 
 
 def equilibrium_face(
@@ -44,15 +40,9 @@ def equilibrium_face(
 
 def _dependences(game: GameModel, clients: npt.NDArray[np.intp]) -> Array:
     """Orthonormal basis of ``{v : sum v = 0, sum v_k mu_k = 0}`` over the given clients."""
-    geometry, scale = game.geometry, game.geometry.scale
-    if isinstance(geometry, FeatureGeometry):
-        rows = np.asarray(geometry.features[geometry.remaining[clients]], dtype=np.float64)
-        rows = rows - geometry.mean_remaining
-        gram = rows @ rows.T / scale
-    else:
-        gram = geometry.gram[np.ix_(clients, clients)] / scale
-    values, vectors = np.linalg.eigh(gram + 1.0)
-    return np.ascontiguousarray(vectors[:, values <= max(1e-12, 40.0 * game.rounding) * len(clients)])
+    values, vectors = np.linalg.eigh(game.geometry.products(clients) / game.geometry.scale + 1.0)
+    zero = max(NULL, NULL_OF_ROUNDING * game.rounding) * len(clients)
+    return np.ascontiguousarray(vectors[:, values <= zero])
 
 
 def _face(
@@ -77,7 +67,7 @@ def _face(
 
     lower, upper = x.copy(), x.copy()
     axes = np.eye(len(clients))
-    for i in np.flatnonzero(np.abs(directions).max(axis=1) > 1e-12):
+    for i in np.flatnonzero(np.abs(directions).max(axis=1) > PINNED):
         upper[i] = min(max(x[i] + furthest(axes[i])[i] / alpha[i], x[i]), 1.0)
         lower[i] = max(min(x[i] + furthest(-axes[i])[i] / alpha[i], x[i]), 0.0)
     loose = upper - lower > STILL

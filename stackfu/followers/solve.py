@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from ..errors import ConvergenceError, InputError, NoEquilibriumError
+from ..errors import ConvergenceError, NoEquilibriumError
 from ..model import Array, GameModel, Profile
 from ..results import Equilibria, Equilibrium, Face, Status, Uniqueness
 from .faces import equilibrium_face, span_of
 from .homogeneous import COLLAPSE, homogeneous_equilibrium
+from .options import SearchOptions
 from .path import Path, Root, follow_path
+from .tolerances import EQUAL, ZERO, default_tolerance
 
-__all__ = ["LARGEST_PATH", "default_tolerance", "enumerate_equilibria", "find_equilibrium"]
+__all__ = ["LARGEST_PATH", "enumerate_equilibria", "find_equilibrium"]
 
 #: Up to this many clients ``equilibrium()`` follows the path, which settles uniqueness as well.
 LARGEST_PATH = 300
-#: Residual, relative, below which t(s) counts as zero on an interval, not merely as close to it.
-ZERO = 1e-14
 #: What a face of equilibria means.
 TRADE = "clients can trade participation without changing S or the mixture's mean"
 #: Up to this many clients the path is followed when sweeps do not converge.
 LARGEST_FALLBACK = 3000
-
-
-def default_tolerance(count: int) -> float:
-    """Residual that a returned equilibrium must have, relative to the largest squared distance."""
-    return 1e-12 if count <= 50 else 1e-9
 
 
 def enumerate_equilibria(game: GameModel, payments: Array) -> Equilibria:
@@ -60,84 +54,43 @@ def enumerate_equilibria(game: GameModel, payments: Array) -> Equilibria:
 
 
 def find_equilibrium(
-    game: GameModel,
-    payments: Array,
-    *,
-    start: Array | None = None,
-    method: str = "auto",
-    tolerance: float | None = None,
-    max_iterations: int = 500,
-    seed: int = 0,
-    callback: Callable[[dict[str, Any]], None] | None = None,
-    progress: bool | None = None,
+    game: GameModel, payments: Array, options: SearchOptions | None = None, *, start: Array | None = None
 ) -> Equilibrium:
-    """One equilibrium, verified at the returned point.
+    """One equilibrium, verified at the returned point; ``start`` alone may be given without a record of options.
 
     ``path`` returns the equilibrium with the largest total participation if there are several, or, given a
     ``start``, the one nearest to where sequential best responses lead from there. ``sweeps`` returns the one
     its best responses reach from ``start``, ``qp`` the one its bisection closes in on.
     """
-    if method not in ("auto", "path", "sweeps", "qp"):
-        raise InputError("method", 'must be "auto", "path", "sweeps" or "qp"', value=repr(method))
-    if tolerance is None:
-        tolerance = default_tolerance(game.count)
-    elif not isinstance(tolerance, (int, float, np.number)) or not 0.0 < tolerance < 1.0:
-        raise InputError("tolerance", "must lie between 0 and 1", value=tolerance)
-    if callback is not None and not callable(callback):
-        raise InputError("callback", "must be a function of one record", value=repr(callback))
+    options = SearchOptions(start=start) if options is None else options
     began = time.perf_counter()
     if game.is_homogeneous:
         all_of_them = _homogeneous(game, payments, began)
         if not all_of_them:
             raise NoEquilibriumError(COLLAPSE)
         return all_of_them[-1]
+    tolerance, method = options.tolerance_for(game.count), options.method
     if method == "auto":
         method = "path" if game.count <= LARGEST_PATH else "sweeps"
     if method == "path":
-        return _by_path(game, payments, start, tolerance, began)
+        return _by_path(game, payments, options.start, tolerance, began)
     if method == "qp":
         return _by_qp(game, payments, tolerance, began)
-    found = _by_sweeps(game, payments, start, tolerance, max_iterations, seed, callback, progress, began)
+    found = _by_sweeps(game, payments, options, tolerance, began)
     if found.status is Status.MAX_ITERATIONS and game.count <= LARGEST_FALLBACK:
-        return _by_path(game, payments, start, tolerance, began)
+        return _by_path(game, payments, options.start, tolerance, began)
     return found
 
 
 def _by_sweeps(
-    game: GameModel,
-    payments: Array,
-    start: Array | None,
-    tolerance: float,
-    max_iterations: int,
-    seed: int,
-    callback: Callable[[dict[str, Any]], None] | None,
-    progress: bool | None,
-    began: float,
+    game: GameModel, payments: Array, options: SearchOptions, tolerance: float, began: float
 ) -> Equilibrium:
     from .sweeps import sweep_to_equilibrium
 
-    sweeps = sweep_to_equilibrium(
-        game,
-        payments,
-        start=start,
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        seed=seed,
-        callback=callback,
-        progress=progress,
-    )
+    sweeps = sweep_to_equilibrium(game, payments, options, tolerance)
     stopped = Status.INTERRUPTED if sweeps.interrupted else Status.MAX_ITERATIONS
-    return _found(
-        game,
-        payments,
-        sweeps.profile,
-        "sweeps",
-        stopped,
-        tolerance,
-        began,
-        len(sweeps.history),
-        tuple(sweeps.history),
-    )
+    history = tuple(sweeps.history)
+    return _found(game, payments, sweeps.profile, "sweeps", stopped, tolerance, began, len(history), history)
 
 
 def _by_qp(game: GameModel, payments: Array, tolerance: float, began: float) -> Equilibrium:
@@ -196,7 +149,7 @@ def _by_theory(game: GameModel, payments: Array, profile: Profile) -> tuple[Uniq
     face = equilibrium_face(game, payments, x, profile)
     if face is not None:
         return Uniqueness.CONTINUUM, f"{TRADE}: {face}", face
-    if float(np.ptp(w)) <= 1e-12 * float(np.abs(w).max()):
+    if float(np.ptp(w)) <= EQUAL * float(np.abs(w).max()):
         return (
             Uniqueness.UNIQUE,
             "all w_k are equal: a concave potential game with unique S and mean, and no clients can trade",

@@ -4,7 +4,9 @@ The NumPy versions stand beside the calls in :mod:`stackfu.geometry` and :mod:`s
 """
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from ..jit import njit
 
 REORDER = {"reassoc", "contract", "nsz", "arcp"}
 PARTS = 64

@@ -196,6 +196,13 @@ class GameModel(GameData):
     @cached_property
     def sampling_noise(self) -> Array:
         """``1 - ||mu_k||^2`` per remaining client: variance of one sample's embedding."""
+        own = self._embeddings.mean_self_similarity
+        if own is not None and np.any(np.abs(np.asarray(own) - 1.0) > 1e-9):
+            raise InputError(
+                "finite_sample",
+                "needs a kernel with k(a, a) = 1, and this one sees labels or is your own; use sampling_constant instead",
+                value=float(np.max(own)),
+            )
         norms = self._embeddings.squared_norms[self._remaining]
         if np.any(norms > 1.0 + 1e-9):
             k = int(np.argmax(norms))

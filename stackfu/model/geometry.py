@@ -22,9 +22,10 @@ import numpy.typing as npt
 from ..errors import InputError
 from .losses import Target
 
-__all__ = ["FeatureGeometry", "Geometry", "GramGeometry", "MixtureDistances"]
+__all__ = ["FeatureGeometry", "Geometry", "GramGeometry", "MixtureDistances", "Surroundings"]
 
 Array = npt.NDArray[np.float64]
+Clients = npt.NDArray[np.intp]
 
 #: Above this share of a mixture, the distance to it of the client that owns the share is taken from the others'.
 MOSTLY = 0.5
@@ -50,6 +51,14 @@ class MixtureDistances:
     to_clients: Array
     to_remaining: float
     to_original: float
+
+
+class Surroundings(ABC):
+    """Some clients and the mixture they make with others who do not move."""
+
+    @abstractmethod
+    def products(self, share: Array, total: float) -> Array:
+        """``<mu_i - m, mu_j - m>`` of the clients, where they bring ``share`` and everybody together ``total``."""
 
 
 class Geometry(ABC):
@@ -106,6 +115,23 @@ class Geometry(ABC):
             return distances.to_original
         pull, square = self.target(target)
         return max(distances.to_remaining - 2.0 * float(pull @ z) + square, 0.0)
+
+    @abstractmethod
+    def products(self, clients: Clients) -> Array:
+        """Inner products ``<mu_i - mu_N, mu_j - mu_N>`` of some remaining clients."""
+
+    @abstractmethod
+    def typical_square(self, alpha: Array) -> float:
+        """Roughly the mean squared distance of a client to ``mu_N``."""
+
+    @abstractmethod
+    def around(
+        self, clients: Clients, held: Array, point: Array | None = None, share: Array | None = None
+    ) -> Surroundings:
+        """What some clients see while the others bring ``held`` (zero for themselves).
+
+        ``point``, if it is known, is ``sum y mu`` where the clients themselves bring ``share``.
+        """
 
     @property
     @abstractmethod
@@ -164,7 +190,7 @@ class GramGeometry(Geometry):
     def of_features(
         cls,
         features: npt.NDArray[Any],
-        remaining: npt.NDArray[np.intp],
+        remaining: Clients,
         alpha: Array,
         original_weights: Array,
     ) -> GramGeometry:
@@ -177,9 +203,7 @@ class GramGeometry(Geometry):
         out._rows = float(np.einsum("ij,ij->i", rows, rows)[remaining].max())
         return out
 
-    def __init__(
-        self, gram: Array, remaining: npt.NDArray[np.intp], alpha: Array, original_weights: Array
-    ) -> None:
+    def __init__(self, gram: Array, remaining: Clients, alpha: Array, original_weights: Array) -> None:
         self._largest = float(np.abs(gram[np.ix_(remaining, remaining)]).max(initial=0.0))
         everyone = np.zeros(len(gram))
         everyone[remaining] = alpha
@@ -219,6 +243,17 @@ class GramGeometry(Geometry):
         shift = row - self._mean
         return frozen(self._centred[self._remaining] @ shift), float(shift @ shift)
 
+    def products(self, clients: Clients) -> Array:
+        return self._gram[np.ix_(clients, clients)]
+
+    def typical_square(self, alpha: Array) -> float:
+        return float(alpha @ self.mixture(alpha).to_clients)
+
+    def around(
+        self, clients: Clients, held: Array, point: Array | None = None, share: Array | None = None
+    ) -> Surroundings:
+        return _GramSurroundings(self._gram, clients, held)
+
     @cached_property
     def scale(self) -> float:
         return float(self.pairwise.max(initial=0.0))
@@ -244,15 +279,37 @@ class GramGeometry(Geometry):
         return MixtureDistances(to_clients, max(square, 0.0), to_original)
 
 
+class _GramSurroundings(Surroundings):
+    def __init__(self, gram: Array, clients: Clients, held: Array) -> None:
+        pull = gram @ held
+        self._gram = gram[np.ix_(clients, clients)]
+        self._pull, self._square = pull[clients], float(held @ pull)
+
+    def products(self, share: Array, total: float) -> Array:
+        own = self._gram @ share
+        inner = (self._pull + own) / total
+        square = (self._square + share @ (2.0 * self._pull + own)) / total**2
+        return self._gram - inner[:, None] - inner[None, :] + square
+
+
+class _FeatureSurroundings(Surroundings):
+    def __init__(self, rows: Array, pull: Array) -> None:
+        self._rows, self._pull = rows, pull
+
+    def products(self, share: Array, total: float) -> Array:
+        gaps = self._rows - (self._pull + share @ self._rows) / total
+        return np.asarray(gaps @ gaps.T)
+
+
 class FeatureGeometry(Geometry):
-    """Geometry from feature rows, one a client; works in blocks of rows and copies none of them."""
+    """Geometry from feature rows, one per client; works in blocks of rows and copies none of them."""
 
     _BLOCK = 8192
 
     def __init__(
         self,
         features: npt.NDArray[Any],
-        remaining: npt.NDArray[np.intp],
+        remaining: Clients,
         alpha: Array,
         original_weights: Array,
     ) -> None:
@@ -335,6 +392,29 @@ class FeatureGeometry(Geometry):
 
     def mixture_of_original(self, shares: Array) -> tuple[Array, float]:
         return self.feature_point(self._weighted_rows(np.arange(len(self.features)), shares))
+
+    def rows(self, clients: Clients) -> Array:
+        """Feature rows of some remaining clients, float64."""
+        return np.asarray(self.features[self.remaining[clients]], dtype=np.float64)
+
+    def products(self, clients: Clients) -> Array:
+        rows = self.rows(clients) - self.mean_remaining
+        return np.asarray(rows @ rows.T)
+
+    def typical_square(self, alpha: Array) -> float:
+        few = np.linspace(0, self.count - 1, min(self.count, 1000)).astype(
+            np.intp
+        )  # unweighted: a sample is enough
+        return float(np.mean(np.sum((self.rows(few) - self.mean_remaining) ** 2, axis=1)))
+
+    def around(
+        self, clients: Clients, held: Array, point: Array | None = None, share: Array | None = None
+    ) -> Surroundings:
+        rows = self.rows(clients)
+        others = self.combine(held) if point is None or share is None else point - share @ rows
+        return _FeatureSurroundings(
+            rows - self.mean_remaining, others - float(held.sum()) * self.mean_remaining
+        )
 
     def feature_point(self, row: Array) -> tuple[Array, float]:
         shift = row - self.mean_remaining

@@ -167,3 +167,10 @@ def test_caps_that_make_no_sense_name_the_client(caps, message):
     _, game, payments, _, x = play(0)
     with pytest.raises(sf.InputError, match=message):
         game.best_response(payments, x, caps)
+
+
+def test_the_finite_sample_term_is_refused_for_kernels_that_see_labels():
+    counts = np.array([[10, 2, 3], [1, 20, 4], [5, 5, 30], [9, 9, 9]])
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_counts(counts), counts.sum(1), (0,), cost_scale=1.0)
+    with pytest.raises(sf.InputError, match="use sampling_constant instead"):
+        game.finite_sample_penalty([1.0, 1.0, 1.0])

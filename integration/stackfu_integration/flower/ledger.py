@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
@@ -147,6 +147,12 @@ class PaymentLedger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        """A ledger that goes away, also one whose opening failed, takes its connection with it (3.13 warns of open ones)."""
+        if hasattr(self, "_db"):
+            with suppress(sqlite3.ProgrammingError):  # the last reference was dropped in another thread
+                self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -10,17 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tomllib
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from stackfu.errors import InputError
 from stackfu_integration.flower.in_process import InProcessGrid
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # flwr depends on it there
 
 __all__ = ["APP_FOLDER", "load_app", "run_in_process", "run_with_ray", "simulate"]
 

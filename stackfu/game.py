@@ -305,13 +305,13 @@ class StackelbergGame(GameModel):
         ``outside`` is the utility that each client has outside the federation (one number for everybody is enough).
         """
         from .followers.cascade import cascade
-        from .model.offers import check_caps, check_outside
+        from .model.offers import check_outside
 
         apart = check_outside(self, outside)
         if apart is None:
             raise InputError("outside", "must say what each client has outside the federation")
         kept = self.no_payments if retainers is None else self.check_payments(retainers)
-        taken = None if caps is None else check_caps(self, caps)
+        taken = None if caps is None else self.check_caps(caps)
         return cascade(self, self.check_payments(payments), taken, apart, kept, order)
 
     def costs_from(
@@ -323,7 +323,6 @@ class StackelbergGame(GameModel):
         answers contradict each
         other.
         """
-        from .model.offers import check_caps
         from .model.revealed import CostIntervals, revealed_costs
 
         paid, done = np.atleast_2d(np.asarray(payments)), np.atleast_2d(np.asarray(participation))
@@ -331,7 +330,7 @@ class StackelbergGame(GameModel):
             raise InputError(
                 "participation", f"needs {len(paid)} rows, one per vector of payments", value=len(done)
             )
-        taken = check_caps(self, caps)
+        taken = self.check_caps(caps)
         known = CostIntervals(np.zeros(self.count), np.full(self.count, np.inf))
         for p, x in zip(paid, done, strict=True):
             known = known.meet(revealed_costs(self, self.check_payments(p), self.profile(x), taken), self)

@@ -20,7 +20,7 @@ from .embedding.samples import check_bandwidth
 from .errors import FileFormatError, InputError
 from .game import StackelbergGame
 from .model import Limits, Objective, ServerLoss, Target, frozen
-from .model.offers import KINDS, Offers, check_caps
+from .model.offers import KINDS, Offers
 from .results import Equilibrium, Face, Solution, Status, Uniqueness
 from .results.contract_certificate import ContractCertificate
 from .results.plan_certificate import PlanCertificate
@@ -250,7 +250,7 @@ def _decode(record: dict[str, Any]) -> Any:
             else Face(
                 tuple(face["clients"]), frozen(face["lower"]), frozen(face["upper"]), face["dimension"]
             ),
-            caps=None if record.get("caps") is None else check_caps(game, record["caps"]),
+            caps=None if record.get("caps") is None else game.check_caps(record["caps"]),
         )
     if kind == "solution":
         equilibrium = _decode(record["equilibrium"])

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ConvergenceError, NoEquilibriumError
 from ..model import Array, GameModel, frozen
-from ..model.offers import responses_below
+from ..model.responses import best_responses
 
 __all__ = ["settle"]
 
@@ -34,7 +34,7 @@ def settle(game: GameModel, prices: Array, caps: Array, start: Array | None = No
     for round_ in range(MOST_ROUNDS):
         moved = 0.0
         for k in able:
-            wanted = float(responses_below(game, w, game.profile(x), upper)[k])
+            wanted = float(best_responses(upper, w, game.profile(x), game.sampling)[k])
             following = caps[k] if wanted >= upper[k] else wanted / game.alpha[k]
             following = x[k] + damping * (following - x[k])
             moved = max(moved, abs(following - x[k]) / caps[k])

@@ -134,7 +134,7 @@ def _promises(solution: Solution, profile: Profile) -> list[str]:
 
 def _loss(game: GameModel, profile: Profile, finite_sample: bool) -> float:
     """The server's loss with its sampling term, from the targets."""
-    return float(game.loss_of(profile, finite_sample) + game.loss.weight * game.sampling / profile.total)
+    return float(game.loss_of(profile, finite_sample))
 
 
 def _bound(solution: Solution, objective: float, slack: float) -> list[str]:

@@ -28,10 +28,9 @@ from ..model.offers import (
     check_outside,
     contract_offers,
     contract_transfers,
-    loss_of_plan,
-    responses_below,
     utilities_of,
 )
+from ..model.responses import best_responses
 from ..results import Solution, Status
 from ..results.contract_certificate import ContractCertificate, ContractPiece
 from .capped.mechanism import capped, plan_equilibrium
@@ -47,7 +46,7 @@ LOCAL_UP_TO = 40
 #: Intervals of totals on which the bound uses one larger lambda each.
 PIECES = 12
 #: Best-response runs that look for other equilibria of the contracts.
-RUNS = 64
+RUNS = 32
 
 
 def contract(
@@ -91,7 +90,7 @@ def contract(
     x = _improve(game, goal, apart, best.participation, began + 0.7 * time_limit)
     offers = contract_offers(game, game.profile(x), apart)
     profile = game.profile(offers.caps)
-    value = goal.value(loss_of_plan(game, profile, goal.finite_sample), offers.most)
+    value = goal.value(game.loss_of(profile, goal.finite_sample), offers.most)
     certificate = None
     if apart is None:
         certificate = _bound(game, goal, value, began + time_limit)
@@ -132,14 +131,14 @@ def _improve(game: GameModel, goal: Objective, outside: Array | None, start: Arr
         return contract_offers(game, game.profile(x), outside).most
 
     def value(x: Array) -> float:
-        return goal.value(loss_of_plan(game, game.profile(x), goal.finite_sample), price(x))
+        return goal.value(game.loss_of(game.profile(x), goal.finite_sample), price(x))
 
     def fits(x: Array) -> bool:
         profile = game.profile(x)
         return bool(
             price(x) <= goal.budget * (1.0 + 1e-12)
             and profile.total >= goal.min_total * (1.0 - 1e-12)
-            and loss_of_plan(game, profile, goal.finite_sample) <= goal.max_loss * (1.0 + 1e-12)
+            and game.loss_of(profile, goal.finite_sample) <= goal.max_loss * (1.0 + 1e-12)
         )
 
     best = np.array(start)
@@ -189,7 +188,7 @@ def _local_steps(
             {
                 "type": "ineq",
                 "fun": lambda y: (
-                    1.0 - loss_of_plan(game, game.profile(inside(y)), goal.finite_sample) / goal.max_loss
+                    1.0 - game.loss_of(game.profile(inside(y)), goal.finite_sample) / goal.max_loss
                 ),
             }
         )
@@ -308,7 +307,7 @@ def worst_equilibrium(
     transfers = least + premium * (capped_prices(game, profile)[0] * profile.x - least)
     rng = np.random.default_rng(seed)
     worst: Array | None = None
-    loss = loss_of_plan(game, profile)
+    loss = game.loss_of(profile)
     for run in range(RUNS):
         share = rng.uniform()
         x = np.where(
@@ -317,7 +316,7 @@ def worst_equilibrium(
         settled = _settle(game, plan, transfers, x)
         if settled is None or np.abs(settled - plan).max() <= 1e-7:
             continue
-        reached = loss_of_plan(game, game.profile(settled))
+        reached = game.loss_of(game.profile(settled))
         if worst is None or reached > loss:
             worst, loss = settled, reached
     return worst, loss
@@ -334,7 +333,7 @@ def _settle(game: GameModel, plan: Array, transfers: Array, x: Array) -> Array |
                 return None
             profile = game.profile(x)
             away = np.array(x)
-            away[k] = responses_below(game, w, profile, game.alpha * plan)[k] / game.alpha[k]
+            away[k] = best_responses(game.alpha * plan, w, profile, game.sampling)[k] / game.alpha[k]
             into = np.array(x)
             into[k] = plan[k]
             accepts = utilities_of(game, transfers, game.profile(into))[k]

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..followers.below_caps import settle
 from ..model import Array, GameModel
-from ..model.offers import Offers, loss_of_plan
+from ..model.offers import Offers
 from ..model.revealed import CostIntervals, check_interval, revealed_costs
 from ..results import Solution
 from .capped import capped
@@ -86,7 +86,7 @@ class PostedPrices:
         self.intervals = self.intervals.meet(told, game)
         self.history.append(
             {
-                "loss": loss_of_plan(game, profile, self.posted.goal.finite_sample),
+                "loss": game.loss_of(profile, self.posted.goal.finite_sample),
                 "spend": float(offers.payouts(profile.x).sum()),
                 "most": offers.most,
                 "known": int(self.intervals.known.sum()),
@@ -139,13 +139,13 @@ def regret_curve(
     for factor in np.asarray(linear_guesses, dtype=np.float64):
         guess = certified(game.replace(costs=factor * game.costs), budget, progress=False, gap=1e-3)
         x = settle(game, guess.payments, np.ones(game.count))
-        losses.append(loss_of_plan(game, game.profile(x), informed.goal.finite_sample))
+        losses.append(game.loss_of(game.profile(x), informed.goal.finite_sample))
         spends.append(float(guess.payments @ x))
     return Regret(
         np.array([h["loss"] for h in loop.history]),
         np.array([h["spend"] for h in loop.history]),
         informed.goal.value(
-            loss_of_plan(game, informed.equilibrium.profile, informed.goal.finite_sample), 0.0
+            game.loss_of(informed.equilibrium.profile, informed.goal.finite_sample), 0.0
         ),
         budget,
         np.array(losses),

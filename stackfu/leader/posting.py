@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..model import GameModel
-from ..model.offers import Kind, Offers, capped_offers, check_outside, contract_offers, loss_of_plan
+from ..model.offers import Kind, Offers, capped_offers, check_outside, contract_offers
 from ..results import Solution, Status
 from .capped import capped
 from .capped.mechanism import plan_equilibrium
@@ -72,5 +72,5 @@ def _posted(linear: Solution, offers: Offers, outside: Any) -> Solution:
         message=message,
         lower_bound=-np.inf,
         certificate=None,
-        objective=goal.value(loss_of_plan(game, equilibrium.profile, goal.finite_sample), offers.most),
+        objective=goal.value(game.loss_of(equilibrium.profile, goal.finite_sample), offers.most),
     )

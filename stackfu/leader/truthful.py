@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import NoEquilibriumError
 from ..followers.below_caps import settle
 from ..model import Array, GameModel, Objective, frozen
-from ..model.offers import Offers, loss_of_plan
+from ..model.offers import Offers
 from ..results import Equilibrium, Solution, Status, Uniqueness
 
 __all__ = ["posted"]
@@ -82,7 +82,7 @@ def posted(game: GameModel, budget: float) -> Solution:
         equilibrium=equilibrium,
         status=Status.CONVERGED,
         method="posted",
-        objective=loss_of_plan(game, equilibrium.profile),
+        objective=game.loss_of(equilibrium.profile),
         lower_bound=-np.inf,
         goal=goal,
         message="prices follow from public data and from what the others report",

@@ -24,9 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from .data import GameData, vector
+from .data import GameData
 from .geometry import Array, frozen
+from .price import brackets
 from .profile import Profile
+from .responses import best_responses
 
 __all__ = [
     "KINDS",
@@ -34,14 +36,10 @@ __all__ = [
     "Offers",
     "capped_offers",
     "capped_prices",
-    "check_caps",
     "check_outside",
     "contract_offers",
     "contract_transfers",
-    "loss_of_plan",
     "plan_price",
-    "responses_below",
-    "shortfalls_below",
     "stakes",
     "utilities_of",
 ]
@@ -105,56 +103,10 @@ def stakes(game: GameData, profile: Profile) -> Array:
     return np.asarray(profile.to_clients + 0.5 * game.sampling / profile.total)
 
 
-def loss_of_plan(game: Any, profile: Profile, finite_sample: bool = False) -> float:
-    """The server's loss with its own part of the sampling term, ``weight a / S``."""
-    weight, _, _ = game.loss_centre
-    return float(game.loss_of(profile, finite_sample) + weight * game.sampling / profile.total)
-
-
 def utilities_of(game: GameData, payouts: Array, profile: Profile) -> Array:
     """``U_k = payout_k - c_k x_k - lam (d_k^2 + a / S)``."""
     drift = profile.to_clients + game.sampling / profile.total
     return np.asarray(payouts - game.costs * profile.x - game.lam * drift)
-
-
-def responses_below(game: GameData, w: Array, profile: Profile, upper: Array) -> Array:
-    """Best responses in y over ``[0, upper_k]``: ``R - S0_k`` with the positive root of ``2 w R^3 - a R - 2 q = 0``, clipped.
-
-    Facing nobody with ``a = 0`` a client gains by shrinking towards 0 and loses its model there; its entry is then 0.
-    """
-    a, rest = game.sampling, profile.others
-    q = np.where(rest > 0, profile.total**2 * profile.to_clients, 0.0)
-    root = _root(np.where(w > 0, w, 1.0), a, q)
-    inner = np.clip(root - rest, 0.0, upper)
-    eager = (w < 0) | ((w == 0) & ((q > 0) | (a > 0)))
-    return np.asarray(np.where(eager, upper, np.where(w > 0, inner, np.minimum(profile.y, upper))))
-
-
-def _root(w: Array, a: float, q: Array) -> Array:
-    """The positive root of ``2 w R^3 - a R - 2 q``, for ``w > 0``, by Newton steps from above."""
-    root = np.cbrt(q / w)
-    if a == 0.0:
-        return np.asarray(root)
-    # p(R) is convex for R > 0 and not negative at (q/w)^(1/3) + (a/(2w))^(1/2): Newton comes down to the root
-    root = root + np.sqrt(0.5 * a / w)
-    for _ in range(60):
-        value = 2.0 * w * root**3 - a * root - 2.0 * q
-        step = value / (6.0 * w * root**2 - a)
-        following = root - step
-        if not np.any(following < root):
-            break
-        root = np.minimum(following, root)
-    return np.asarray(root)
-
-
-def shortfalls_below(game: GameData, w: Array, profile: Profile, upper: Array) -> Array:
-    """How far every client is from its best response over ``[0, upper_k]``, as a violation of its condition on ``g_k``.
-
-    In units of squared distance: ``g_k > 0`` violates below the upper end, ``g_k < 0`` above 0.
-    """
-    g = stakes(game, profile) - profile.total * w
-    below = np.where(profile.y < upper, np.maximum(g, 0.0), 0.0)
-    return np.asarray(np.maximum(below, np.where(profile.y > 0, np.maximum(-g, 0.0), 0.0)))
 
 
 # -------------------------------------------------------------------- what a plan costs
@@ -169,7 +121,7 @@ def capped_prices(game: GameData, profile: Profile, outside: Array | None = None
     where the client
     takes part (which changes nothing else), by a retainer where it does not.
     """
-    bracket = game.costs - 2.0 * game.lam * game.alpha * stakes(game, profile) / profile.total
+    bracket = brackets(game, profile)
     prices = np.where((profile.x > 0) & (bracket > ROUNDING * game.costs), bracket, 0.0)
     retainers = np.zeros(game.count)
     if outside is not None:
@@ -198,7 +150,7 @@ def contract_transfers(game: GameData, profile: Profile) -> Array:
     """
     a, lam, rest = game.sampling, game.lam, profile.others
     w = game.costs / (2.0 * lam * game.alpha)
-    away = responses_below(game, w, profile, profile.y)
+    away = best_responses(profile.y, w, profile, a)
     q = np.where(rest > 0, profile.total**2 * profile.to_clients, 0.0)
     staying, leaving = profile.total, rest + away
     delta = profile.y - away
@@ -234,17 +186,6 @@ def contract_offers(game: GameData, plan: Profile, outside: Array | None = None)
 
 
 # -------------------------------------------------------------------- arguments
-
-
-def check_caps(game: GameData, caps: npt.ArrayLike | None) -> Array:
-    """A read-only copy of caps in [0, 1] (None: everything is taken), or an error naming the client."""
-    if caps is None:
-        return frozen(np.ones(game.count))
-    values = vector(caps, "caps", game.count, "{} clients remain")
-    bad = np.flatnonzero((values < 0) | (values > 1))
-    if len(bad):
-        raise InputError("caps", "must lie in [0, 1]", client=game.who(int(bad[0])), value=values[bad[0]])
-    return frozen(values)
 
 
 def check_outside(game: GameData, outside: npt.ArrayLike | None) -> Array | None:

@@ -6,6 +6,7 @@ import numpy as np
 
 import stackfu as sf
 from stackfu.model.offers import capped_offers, contract_offers
+from stackfu.model.responses import best_responses
 
 
 def random_plan(seed, most=6, sampling=None):
@@ -33,6 +34,11 @@ def random_plan(seed, most=6, sampling=None):
     if rng.uniform() < 0.3:
         x[rng.integers(count)] = 1.0
     return game, x
+
+
+def responses_below(game, w, profile, upper):
+    """Best responses in y with the game's sampling term."""
+    return best_responses(upper, w, profile, game.sampling)
 
 
 def as_capped(game, x, outside=None):

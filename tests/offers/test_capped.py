@@ -14,7 +14,7 @@ from stackfu.judging.plan_bound import check_plan_bound
 from stackfu.leader.capped.bound import Multipliers, Region, ball, eagerness, margin
 from stackfu.leader.capped.problem import PlanProblem
 from stackfu.model import Objective
-from stackfu.model.offers import loss_of_plan, plan_price
+from stackfu.model.offers import plan_price
 from stackfu.results.plan_certificate import Cut, PlanCertificate, PlanNode
 
 SEEDS = st.integers(0, 10**6)
@@ -42,7 +42,7 @@ def test_problem_and_game_agree(seed, finite, leaving):
     p = PlanProblem.of(game, goal, outside)
     profile = game.profile(x)
     z, total = profile.mixture, profile.total
-    assert p.loss(z, total) * p.unit_loss == pytest.approx(loss_of_plan(game, profile, finite), rel=1e-9)
+    assert p.loss(z, total) * p.unit_loss == pytest.approx(game.loss_of(profile, finite), rel=1e-9)
     price = plan_price(game, profile, outside)
     assert p.spend(z, total) * p.unit_spend == pytest.approx(price, rel=1e-8, abs=1e-9 * game.costs.sum())
 
@@ -80,7 +80,7 @@ def test_any_multipliers_bound_every_plan_of_a_region(seed, leaving, paying):
     profile = game.profile(x)
     goal = Objective(
         budget=plan_price(game, profile, outside) * 1.0000001 + 1e-12,
-        max_loss=loss_of_plan(game, profile) * 1.0000001,
+        max_loss=game.loss_of(profile) * 1.0000001,
         payment_weight=rng.uniform() if paying else 0.0,
     )
     p = PlanProblem.of(game, goal, outside)
@@ -181,7 +181,7 @@ def test_certified_plans_beat_every_plan_of_a_grid(seed):
     for x in np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3)[1:]:
         profile = game.profile(x)
         if plan_price(game, profile) <= budget:
-            best = min(best, loss_of_plan(game, profile))
+            best = min(best, game.loss_of(profile))
     assert sol.objective <= best + 1e-9
     assert sol.lower_bound <= sol.objective
     assert sol.status is sf.Status.CERTIFIED

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import as_capped, as_contract, capped_equilibria, random_plan, utility
+from plans import as_capped, as_contract, capped_equilibria, random_plan, responses_below, utility
 
 import stackfu as sf
 from stackfu.leader.contract import worst_equilibrium
@@ -12,7 +12,6 @@ from stackfu.model.offers import (
     capped_prices,
     contract_transfers,
     plan_price,
-    responses_below,
     stakes,
     utilities_of,
 )
@@ -185,12 +184,12 @@ def other_equilibria(premium, seeds):
 
 
 def test_contracts_have_other_equilibria():
-    assert other_equilibria(0.0, range(60)) >= 1
+    assert other_equilibria(0.0, range(25)) >= 1
 
 
 def test_contracts_that_pay_the_capped_payout_have_one_equilibrium():
     # a hair beyond indifference on both sides: the starts include everybody rejecting
-    for seed in range(60):
+    for seed in range(25):
         game, x = random_plan(seed)
         other, _ = worst_equilibrium(game, x, premium=1.0)
         if other is None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import as_capped, random_plan
+from plans import as_capped, random_plan, responses_below
 
 import stackfu as sf
 from stackfu.demo import digits_game
@@ -65,7 +65,6 @@ def test_a_plan_for_the_upper_ends_is_safe_for_the_whole_box():
     sol = game.solve(budget, offers="capped", costs_between=(low, high), gap=1e-2, progress=False)
     rng = np.random.default_rng(0)
     w_scale = 2 * game.lam * game.alpha
-    from stackfu.model.offers import responses_below
 
     for _ in range(3000):
         true = rng.uniform(low, high)

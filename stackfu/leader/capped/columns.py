@@ -6,9 +6,10 @@ With every product replaced by something linear in z (a lower bound on a region,
     subject to  curve q + first . z + shift <= s,    second . z <= s,    s <= B + xi,    loss <= cap + xi
                 l_k <= z_k <= h_k,  sum z = 1
 
-Its gradient prices clients one by one, and who is cheapest under given prices is a fractional knapsack: an *atom*, of which only its
-embedding, its costs and a packed mask are kept. A small cone programme mixes the atoms; its multipliers price the clients again. Every
-round costs one pass over the clients; the bound that prices give is exact for them, so it can be stopped at any time.
+Its gradient prices clients one by one, and who is cheapest under given prices is a fractional knapsack: an *atom*, of
+which only its embedding, its costs and a packed mask are kept. A small cone programme mixes the atoms; its multipliers price
+the clients again. Every round costs one pass over the clients; the bound that prices give is exact for them, so it can be
+stopped at any time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 
 import clarabel
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 
 from ...model import Array
@@ -45,7 +47,7 @@ class _Linear:
 
 @dataclass(eq=False)
 class _Atom:
-    mask: Array  # packed: who is at its upper end
+    mask: npt.NDArray[np.uint8]  # packed: who is at its upper end
     split: int  # the client in between
     share: float  # where it is
     point: Array
@@ -122,7 +124,7 @@ def _solve(
     best = -np.inf
     kept: tuple[Array, float, float, float, float, float, float] | None = None
     upper, slack = np.inf, 0.0
-    for round_ in range(ROUNDS):
+    for _ in range(ROUNDS):
         prices = 2.0 * q_price * (p.points @ point) + nu1 * linear.first + nu2 * linear.second + ell * noise
         atom, cost, level = _knapsack(p, prices, least, most, linear, noise)
         if atoms:
@@ -205,11 +207,11 @@ def _mixture(p: PlanProblem, atoms: list[_Atom], weights: Array, least: Array, m
     for atom, weight in zip(atoms, weights, strict=False):
         if weight <= 0.0:
             continue
-        mask = np.unpackbits(np.asarray(atom.mask, dtype=np.uint8), count=p.count).astype(bool)
+        mask = np.unpackbits(atom.mask, count=p.count).astype(bool)
         part = np.where(mask, most, least)
         part[atom.split] = atom.share
         z += weight * part
-    return z / z.sum()
+    return np.asarray(z / z.sum())
 
 
 def _master(

@@ -14,7 +14,7 @@ from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibri
 from ...followers import find_equilibrium
 from ...judging.plan_bound import check_plan_bound
 from ...model import Array, GameModel, Limits, Objective, frozen
-from ...model.offers import Offers, check_outside, loss_of_plan
+from ...model.offers import Offers, check_outside
 from ...model.revealed import check_interval
 from ...results import Equilibrium, Solution, Status, Uniqueness
 from ..progress import reporting
@@ -138,7 +138,7 @@ def _optimise(
     problem = PlanProblem.of(game, sought, outside)
     plans = Plans(game, sought, problem, outside)
     unpaid = _unpaid(game)
-    reference = goal.loss_weight * loss_of_plan(game, game.profile(unpaid), goal.finite_sample)
+    reference = goal.loss_weight * game.loss_of(game.profile(unpaid), goal.finite_sample)
     reference = reference or goal.payment_weight * float(game.costs.sum())
     starts = [unpaid, np.ones(game.count), *given, *_linear(game, goal, LINEAR_SHARE * limits.time_limit)]
     plans.deadline = began + LOCAL_SHARE * limits.time_limit

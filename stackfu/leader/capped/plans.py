@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...model import Array, GameModel, Objective
-from ...model.offers import capped_prices, loss_of_plan
+from ...model.offers import capped_prices
 from .columns import linearised_columns
 from .problem import PlanProblem
 from .programme import linearised
@@ -82,7 +82,7 @@ class Plans:
         spend = float(prices @ profile.x + retainers.sum())
         if spend > goal.budget * (1.0 + LIMIT_ROUNDING):
             return None
-        loss = loss_of_plan(game, profile, goal.finite_sample)
+        loss = game.loss_of(profile, goal.finite_sample)
         if loss > goal.max_loss * (1.0 + LIMIT_ROUNDING):
             return None
         return Plan(profile.x, prices, retainers, spend, loss, goal.value(loss, spend))

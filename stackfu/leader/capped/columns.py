@@ -26,7 +26,7 @@ from .bound import Multipliers, Region, eagerness
 from .problem import PlanProblem
 from .programme import PENALTY, Answer
 
-__all__ = ["linearised_columns", "nearest_mixture", "relaxed_columns"]
+__all__ = ["linearised_columns", "relaxed_columns"]
 
 #: Rounds at most, and the gap, relative to the objective's own range, at which they stop.
 ROUNDS, TOLERANCE = 60, 1e-6
@@ -94,13 +94,6 @@ def linearised_columns(problem: PlanProblem, z: Array, total: float, shrink: flo
     return _solve(p, total, p.budget * (1.0 - shrink), np.zeros(n), most, linear, PENALTY)
 
 
-def nearest_mixture(problem: PlanProblem) -> Array:
-    """The mixture whose embedding is nearest to the server's ideal, whatever it costs."""
-    n = problem.count
-    nothing = _Linear(np.zeros(n), np.zeros(n), 0.0, 0.0)
-    return _solve(problem, 1.0, np.inf, np.zeros(n), np.ones(n), nothing, PENALTY, only_loss=True).z
-
-
 def _solve(
     p: PlanProblem,
     total: float,
@@ -109,12 +102,11 @@ def _solve(
     most: Array,
     linear: _Linear,
     penalty: float,
-    only_loss: bool = False,
 ) -> Answer:
     v = 1.0 / total
     noise = p.noise * v
     at_all = p.loss_constant + v * p.loss_sampling
-    w_loss, w_pay = (1.0, 0.0) if only_loss else (p.loss_weight, p.payment_weight)
+    w_loss, w_pay = p.loss_weight, p.payment_weight
     atoms: list[_Atom] = []
     base_point = least @ p.points
     q_price, nu1, nu2, ell = w_loss * p.loss_square, 0.0, 0.0, w_loss

@@ -23,6 +23,8 @@ __all__ = ["PlanProblem"]
 #: Directions in which clients differ by less than this part of the largest squared distance are rounding errors.
 EIGENVALUE_ROUNDING = 1e-15
 
+#: Corners that the nearest mixture is sought from, at most.
+MOST_CORNERS = 1000
 #: Up to this many clients the programmes have variables for every client.
 SMALL = 400
 
@@ -146,14 +148,24 @@ class PlanProblem:
 
     @cached_property
     def ideal(self) -> Array:
-        """The mixture nearest to the server's ideal, whatever it costs (non-negative least squares)."""
-        if self.large:
-            from .columns import nearest_mixture
-
-            return nearest_mixture(self)
-        system = np.vstack([self.points.T, np.ones(self.count)])
-        z, _ = nnls(system, np.append(np.zeros(self.points.shape[1]), 1.0))
-        return np.asarray(z / z.sum())
+        """The mixture nearest to the server's ideal, whatever it costs (non-negative least squares over a few corners)."""
+        # a few corners at a time: those that lie behind the nearest point so far
+        corners = np.array([int(np.argmin(self.diagonal))])
+        weights = np.ones(1)
+        for _ in range(MOST_CORNERS):
+            m = weights @ self.points[corners]
+            behind = self.points @ m
+            k = int(np.argmin(behind))
+            if behind[k] >= float(m @ m) * (1.0 - 1e-12) - 1e-15 or k in corners:
+                break
+            corners = np.append(corners, k)
+            system = np.vstack([self.points[corners].T, np.ones(len(corners))])
+            found, _ = nnls(system, np.append(np.zeros(self.points.shape[1]), 1.0))
+            keep = found > 0.0
+            corners, weights = corners[keep], found[keep] / found[keep].sum()
+        z = np.zeros(self.count)
+        z[corners] = weights
+        return z
 
 
 def _coordinates(game: GameModel, pull: Array) -> tuple[Array, Array]:

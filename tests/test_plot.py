@@ -130,3 +130,28 @@ def test_figures_of_the_explorer_and_matplotlib_agree_on_the_level(game):
     ]:  # at 1 everybody is full, and t anything below its largest value
         exact = level_profile(game.geometry.gram, game.alpha, game.reluctance(), float(s[i]))[1]
         assert t[i] == pytest.approx(exact, abs=1e-6)  # the solver is no better at kinks
+
+
+def test_departures_round_by_round():
+    game = digits_game()
+    outside = np.full(7, -np.inf)
+    outside[2] = 10.0
+    found = game.cascade(0.8 * game.costs, outside=outside)
+    ax = plot.cascade(found)
+    left, used = ax.get_lines()
+    assert left.get_ydata() == pytest.approx([1.0, 6 / 7, 6 / 7])
+    assert used.get_ydata()[0] == pytest.approx(found[0].total)
+    assert ax.get_title() == "6 of 7 stay"
+
+
+def test_retention_shows_utilities_inside_and_outside():
+    game = digits_game(sampling_constant=30.0)
+    outside = np.full(7, -np.inf)
+    outside[0] = -0.1
+    kept = game.solve(0.3, offers="capped", outside=outside, gap=1e-2, progress=False)
+    ax = plot.retention(kept)
+    inside, beside = ax.get_lines()[:2]
+    assert inside.get_ydata()[0] >= beside.get_ydata()[0] - 1e-9
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx(kept.payouts)
+    with pytest.raises(sf.InputError, match="outside"):
+        plot.retention(game.solve(0.1, "posted"))

@@ -86,6 +86,8 @@ class Equilibrium:
     iterations: int = 0
     seconds: float = 0.0
     face: Face | None = None
+    #: Most that is taken from each client; None: everything.
+    caps: Array | None = None
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     @cached_property
@@ -159,6 +161,7 @@ class Equilibrium:
             "iterations": self.iterations,
             "seconds": self.seconds,
             "face": None if self.face is None else self.face.summary(),
+            **({} if self.caps is None else {"caps": self.caps}),
         }
 
     def summary(self) -> dict[str, Any]:

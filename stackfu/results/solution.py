@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
-from .certificate import LeaderCertificate
+from ..model.offers import Offers
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
 from .pages import card, number, table
@@ -45,8 +45,27 @@ class Solution:
     nodes: int = 0
     seconds: float = 0.0
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
-    #: What proves ``lower_bound``; see :mod:`stackfu.judging.bound`.
-    certificate: LeaderCertificate | None = field(default=None, repr=False)
+    #: What is posted to the clients if it is not a price per unit: capped offers or contracts.
+    posted: Offers | None = None
+    #: Utilities that clients have outside the federation, if they were to be kept.
+    outside: Array | None = None
+    #: The proof of the lower bound, as data; None where nothing is proved by data.
+    certificate: Any = field(default=None, repr=False)
+
+    @cached_property
+    def offers(self) -> Offers:
+        """What is posted to the clients."""
+        return Offers.linear(self.payments) if self.posted is None else self.posted
+
+    @property
+    def caps(self) -> Array:
+        """Most that is taken from each client."""
+        return self.offers.caps
+
+    @property
+    def payouts(self) -> Array:
+        """What each client receives at the equilibrium."""
+        return self.offers.payouts(self.participation)
 
     @property
     def participation(self) -> Array:
@@ -55,8 +74,10 @@ class Solution:
 
     @property
     def spend(self) -> float:
-        """``p . x`` at that equilibrium."""
-        return self.equilibrium.spend
+        """What the server pays at that equilibrium: ``p . x``, and retainers if there are any."""
+        if self.offers.kind == "linear":
+            return self.equilibrium.spend
+        return float(self.payouts.sum())
 
     @property
     def server_loss(self) -> float:
@@ -141,6 +162,10 @@ class Solution:
         check: Verification = facade(self.game).verify(self, tolerance)
         return check
 
+    def manipulation(self, **options: Any) -> Any:
+        """What each client would gain by misreporting its cost, size or embedding under this mechanism."""
+        return facade(self.game).manipulation(self, **options)
+
     def stated(self) -> dict[str, Any]:
         """Everything that cannot be recomputed from the game: what files keep."""
         return {
@@ -154,17 +179,18 @@ class Solution:
             "limits": None if self.limits is None else self.limits.to_dict(),
             "robust": self.robust,
             "own_options": dict(self.own_options),
+            **({} if self.offers.kind == "linear" else {"offers": self.offers.summary()}),
+            **({} if self.outside is None else {"outside": self.outside}),
             "nodes": self.nodes,
             "seconds": self.seconds,
-            "certificate": None if self.certificate is None else self.certificate.to_record(),
         }
 
     def summary(self) -> dict[str, Any]:
         """The solution as plain values: what is stated, and what follows from it."""
-        stated = {name: value for name, value in self.stated().items() if name != "certificate"}
+        stated = self.stated()
         return {
             **stated,
-            "certificate_boxes": 0 if self.certificate is None else self.certificate.leaves,
+            "certificate_boxes": getattr(self.certificate, "leaves", 0),
             "options": self.options,
             "proves": self.proves,
             "spend": self.spend,

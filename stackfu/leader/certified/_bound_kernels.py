@@ -1,6 +1,7 @@
 """The sums over clients of the bound on a box, in one pass. The formulas stand in :mod:`.bound`."""
 
 import numpy as np
+
 from ...jit import njit
 
 

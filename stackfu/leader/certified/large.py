@@ -31,7 +31,7 @@ from ...errors import ConvergenceError, InfeasibleError
 from ...judging.bound import check_bound
 from ...model import Array, GameModel, Objective
 from ...results import Status
-from ...results.certificate import Decide, Leaf, LeaderCertificate, Split
+from ...results.certificate import Decide, LeaderCertificate, Leaf, Split
 from ...results.certificate import Node as CertificateNode
 from .bound import Classes, Multipliers, ball, box_margin, classify, interpolate
 from .candidates import Candidates

@@ -191,7 +191,6 @@ def _solution(
         lower_bound=lower,
         goal=sought if np.isinf(goal.budget) else goal,
         limits=limits,
-        shadow_price=run.shadow_price,
         message=message,
         nodes=run.nodes,
         seconds=time.perf_counter() - began,

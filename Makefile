@@ -19,7 +19,7 @@ FEW_SEEDS ?= 3
 # Runs at a time, one core each
 JOBS      ?= 2
 
-.PHONY: help demo test test-core test-oldest test-deployment properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
+.PHONY: help demo test test-core test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -86,7 +86,11 @@ test-oldest:  ## the same tests on the oldest versions that pyproject.toml allow
 	$(VENV)-oldest/bin/python -m pytest -q -W ignore::DeprecationWarning
 
 test-deployment: $(STAMP)-test $(STAMP)-lab  ## the Flower deployment as separate processes, with kills; takes minutes
-	STACKFU_DEPLOYMENT=1 $(BIN)/python -m pytest -q integration/tests/flower/test_deployment.py
+	STACKFU_DEPLOYMENT=1 $(BIN)/python -m pytest -q integration/tests/flower/test_deployment.py integration/tests/flower/test_doors.py
+
+load: $(STAMP)-lab  ## the books of a thousand clients under faults and kills, and what embeddings give away; some minutes
+	$(BIN)/stackfu-lab flower load --out integration/results/trust/load.json
+	$(BIN)/stackfu-lab flower privacy --out integration/results/trust/privacy.json
 
 properties: $(STAMP)-test  ## thousands of examples per statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties

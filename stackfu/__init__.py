@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _HOME = {
     "MeanEmbeddings": "stackfu.embedding",
     "Bandwidth": "stackfu.embedding",
+    "client_counts": "stackfu.embedding",
     "client_features": "stackfu.embedding",
     "median_bandwidth": "stackfu.embedding",
     "mmd": "stackfu.embedding",
@@ -32,6 +33,11 @@ _HOME = {
     "Uniqueness": "stackfu.results",
     "Verification": "stackfu.results",
     "Frontier": "stackfu.results",
+    "Cascade": "stackfu.results",
+    "Manipulation": "stackfu.results",
+    "Offers": "stackfu.model.offers",
+    "PostedPrices": "stackfu.leader.posted_prices",
+    "Requests": "stackfu.requests",
     "load": "stackfu.io",
     "save": "stackfu.io",
     "ConvergenceError": "stackfu.errors",
@@ -47,6 +53,7 @@ _MODULES = ("catalog", "errors", "explorer", "lemmas", "plot", "results", "testi
 
 __all__ = [
     "Bandwidth",
+    "Cascade",
     "ConvergenceError",
     "Equilibria",
     "Equilibrium",
@@ -55,11 +62,15 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "Limits",
+    "Manipulation",
     "MeanEmbeddings",
     "NoEquilibriumError",
     "NotInducibleError",
     "Objective",
+    "Offers",
+    "PostedPrices",
     "Profile",
+    "Requests",
     "ServerLoss",
     "Solution",
     "StackelbergGame",
@@ -70,6 +81,7 @@ __all__ = [
     "VerificationError",
     "__version__",
     "catalog",
+    "client_counts",
     "client_features",
     "errors",
     "explorer",
@@ -87,7 +99,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from . import catalog, errors, explorer, lemmas, plot, results, testing
-    from .embedding import Bandwidth, MeanEmbeddings, client_features, median_bandwidth, mmd
+    from .embedding import (
+        Bandwidth,
+        MeanEmbeddings,
+        client_counts,
+        client_features,
+        median_bandwidth,
+        mmd,
+    )
     from .errors import (
         ConvergenceError,
         FileFormatError,
@@ -101,8 +120,21 @@ if TYPE_CHECKING:
     from .game import StackelbergGame
     from .io import load, save
     from .leader import mechanism_names, register_mechanism
+    from .leader.posted_prices import PostedPrices
     from .model import Limits, Objective, Profile, ServerLoss
-    from .results import Equilibria, Equilibrium, Frontier, Solution, Status, Uniqueness, Verification
+    from .model.offers import Offers
+    from .requests import Requests
+    from .results import (
+        Cascade,
+        Equilibria,
+        Equilibrium,
+        Frontier,
+        Manipulation,
+        Solution,
+        Status,
+        Uniqueness,
+        Verification,
+    )
 
 
 def __getattr__(name: str) -> Any:

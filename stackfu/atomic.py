@@ -25,6 +25,19 @@ def replace_atomically(target: Path, write: Callable[[IO[bytes]], Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, target)
+        _sync_folder(target.parent)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the new name to the disk as well; systems that cannot do that for a folder do it by themselves."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -25,7 +25,7 @@ class StackfuError(Exception):
 
 
 class InputError(StackfuError, ValueError):
-    """An argument is not acceptable; nothing was computed.
+    """An argument is not acceptable; nothing was computed. A client is told by its number, or by its name where it has one.
 
     >>> raise InputError("sizes", "must be positive", client=3, value=-2)
     Traceback (most recent call last):

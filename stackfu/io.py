@@ -16,10 +16,15 @@ import numpy as np
 
 from .atomic import replace_atomically, write_atomically
 from .embedding import MeanEmbeddings
+from .embedding.samples import check_bandwidth
 from .errors import FileFormatError, InputError
 from .game import StackelbergGame
 from .model import Limits, Objective, ServerLoss, Target, frozen
+from .model.offers import KINDS, Offers
 from .results import Equilibrium, Face, Solution, Status, Uniqueness
+from .results.certificate import LeaderCertificate
+from .results.contract_certificate import ContractCertificate
+from .results.plan_certificate import PlanCertificate
 
 __all__ = ["VERSION", "load", "save", "write_atomically"]
 
@@ -90,15 +95,9 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def _encode(thing: object) -> dict[str, Any]:
     if isinstance(thing, StackelbergGame):
-        bandwidth, features, gram, complement = thing.embeddings.__reduce__()[1]
         return {
             "kind": "game",
-            "embeddings": {
-                "bandwidth": None if bandwidth is None else float(bandwidth),
-                "features": features,
-                "gram": gram if features is None else None,
-                "complement": complement,
-            },
+            "embeddings": _encode_embeddings(thing.embeddings),
             "sizes": thing.all_sizes,
             "removed": list(thing.removed),
             "names": list(thing.all_names) if thing.has_names else None,
@@ -107,13 +106,39 @@ def _encode(thing: object) -> dict[str, Any]:
             "lambda_s": thing.lambda_s,
             "lambda_q": thing.lambda_q,
             "loss_constant": thing.loss_constant,
+            "sampling_constant": thing.sampling_constant,
+            "calibrated": thing.calibrated,
             "server_loss": None if thing.has_paper_loss else _encode_loss(thing.loss),
         }
     if isinstance(thing, Equilibrium):
         return {"kind": "equilibrium", "game": _encode(thing.game), **thing.stated()}
     if isinstance(thing, Solution):
-        return {"kind": "solution", "equilibrium": _encode(thing.equilibrium), **thing.stated()}
+        return {
+            "kind": "solution",
+            "equilibrium": _encode(thing.equilibrium),
+            **thing.stated(),
+            "certificate": _encode_certificate(thing.certificate),
+        }
     raise InputError("thing", "must be a game, an equilibrium or a solution", value=type(thing).__name__)
+
+
+def _encode_embeddings(embeddings: MeanEmbeddings) -> dict[str, Any]:
+    bandwidth, features, gram, complement, names, kernel, self_similarity = embeddings.__reduce__()[1]
+    return {
+        "bandwidth": None if bandwidth is None else float(bandwidth),
+        "features": features,
+        "gram": gram if features is None else None,
+        "complement": complement,
+        "names": None if names is None else list(names),
+        "kernel": kernel,
+        "self_similarity": self_similarity,
+    }
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or int(value) != value:
+        raise ValueError(f"{value!r} is no client number")
+    return int(value)
 
 
 def _encode_loss(loss: ServerLoss) -> dict[str, Any]:
@@ -124,6 +149,34 @@ def _encode_loss(loss: ServerLoss) -> dict[str, Any]:
     }
 
 
+_CERTIFICATES: dict[str, Any] = {
+    "linear": LeaderCertificate,
+    "capped": PlanCertificate,
+    "contract": ContractCertificate,
+}
+
+
+def _encode_certificate(certificate: Any) -> dict[str, Any] | None:
+    if certificate is None:
+        return None
+    kind = next(name for name, reader in _CERTIFICATES.items() if type(certificate) is reader)
+    return {"kind": kind, **certificate.to_record()}
+
+
+def _decode_certificate(record: dict[str, Any] | None) -> Any:
+    if record is None:
+        return None
+    return _CERTIFICATES[record["kind"]].from_record({k: v for k, v in record.items() if k != "kind"})
+
+
+def _decode_offers(record: dict[str, Any] | None) -> Any:
+    if record is None:
+        return None
+    if record["kind"] not in KINDS:
+        raise ValueError(f"unknown kind of offers {record['kind']!r}")
+    return Offers(record["kind"], *(frozen(record[name]) for name in ("prices", "caps", "retainers")))
+
+
 def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:
     if record is None:
         return None
@@ -131,35 +184,63 @@ def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:
     return ServerLoss(targets, tuple(map(float, record["weights"])), bool(record["sampling"]))
 
 
-def _inner_products(stored: dict[str, Any]) -> MeanEmbeddings:
-    """Embeddings known by their Gram matrix; where its complement is stored too, the two must say the same."""
-    gram = MeanEmbeddings.from_gram(stored["gram"]).gram
-    if stored["complement"] is None:
-        return MeanEmbeddings._make(bandwidth=stored["bandwidth"], gram=gram)
-    complement = np.asarray(stored["complement"], dtype=np.float64)
-    if complement.shape != gram.shape or not np.allclose(1.0 - complement, gram, rtol=0.0, atol=1e-12):
+def _decode_embeddings(stored: dict[str, Any]) -> MeanEmbeddings:
+    """The embeddings of a file; where inner products are stored twice, both must tell of the same distances."""
+    bandwidth = stored["bandwidth"]
+    # files that say nothing about kernels hold the RBF kernel, or one that nobody named
+    kernel = stored.get("kernel", None if bandwidth is None else "rbf")
+    if not isinstance(kernel, (str, type(None))):
+        raise TypeError("the kernel must have a name")
+    known: dict[str, Any] = {
+        "bandwidth": None if bandwidth is None else check_bandwidth(bandwidth),
+        "kernel": kernel,
+    }
+    described: dict[str, Any] = {
+        "names": stored.get("names"),
+        "self_similarity": stored.get("self_similarity"),
+    }
+    if stored["features"] is not None:
+        checked = MeanEmbeddings.from_features(stored["features"], **described)
+        known["features"] = checked.features
+    else:
+        checked = MeanEmbeddings.from_gram(stored["gram"], **described)
+        known["gram"] = checked.gram
+        if stored["complement"] is not None:
+            known["complement"] = _complement(checked.gram, stored["complement"])
+    own = checked.mean_self_similarity
+    return MeanEmbeddings._make(names=checked.names, self_similarity=own, **known)
+
+
+def _complement(gram: np.ndarray, stored: Any) -> np.ndarray:
+    complement = np.asarray(stored, dtype=np.float64)
+    if complement.shape != gram.shape or not np.allclose(
+        _squares(-complement), _squares(gram), rtol=0.0, atol=1e-12 * max(1.0, float(np.abs(gram).max()))
+    ):
         raise ValueError("the inner products and their complement contradict each other")
-    return MeanEmbeddings._make(bandwidth=stored["bandwidth"], gram=gram, complement=complement)
+    return complement
+
+
+def _squares(gram: np.ndarray) -> np.ndarray:
+    """Squared distances, before anything is clipped."""
+    own = np.diagonal(gram)
+    return np.asarray((own[:, None] - gram) + (own[None, :] - gram.T))
 
 
 def _decode(record: dict[str, Any]) -> Any:
     kind = record["kind"]
     if kind == "game":
-        stored = record["embeddings"]
-        if stored["features"] is not None:
-            embeddings = MeanEmbeddings.from_features(stored["features"], stored["bandwidth"])
-        else:
-            embeddings = _inner_products(stored)
         return StackelbergGame(
-            embeddings,
+            _decode_embeddings(record["embeddings"]),
             record["sizes"],
-            removed=[int(k) for k in record["removed"]],
+            removed=[_whole(k) for k in record["removed"]],
             names=record.get("names"),
             costs=record["costs"],
             lambda_v=record["lambda_v"],
             lambda_s=record["lambda_s"],
             lambda_q=record["lambda_q"],
             loss_constant=record["loss_constant"],
+            sampling_constant=record.get("sampling_constant", 0.0),
+            calibrated=record.get("calibrated", False),
             server_loss=_decode_loss(record.get("server_loss")),
         )
     if kind == "equilibrium":
@@ -180,8 +261,14 @@ def _decode(record: dict[str, Any]) -> Any:
             face=None
             if face is None
             else Face(
-                tuple(face["clients"]), frozen(face["lower"]), frozen(face["upper"]), face["dimension"]
+                tuple(face["clients"]),
+                frozen(face["lower"]),
+                frozen(face["upper"]),
+                face["dimension"],
+                None if face.get("spend") is None else (float(face["spend"][0]), float(face["spend"][1])),
+                tuple(frozen(x) for x in face.get("points", ())),
             ),
+            caps=None if record.get("caps") is None else game.check_caps(record["caps"]),
         )
     if kind == "solution":
         equilibrium = _decode(record["equilibrium"])
@@ -194,11 +281,13 @@ def _decode(record: dict[str, Any]) -> Any:
             method=record["method"],
             objective=float(record["objective"]),
             lower_bound=float(record["lower_bound"]),
-            shadow_price=float(record["shadow_price"]),
             **_decode_request(record),
+            certificate=_decode_certificate(record.get("certificate")),
             message=str(record["message"]),
             nodes=int(record["nodes"]),
             seconds=float(record["seconds"]),
+            posted=_decode_offers(record.get("offers")),
+            outside=None if record.get("outside") is None else frozen(record["outside"]),
         )
     raise FileFormatError(f"unknown kind of record: {kind!r}")
 

@@ -266,6 +266,48 @@ def test_embed_reads_all_formats_alike(run, tmp_path, ending):
     assert game.all_sizes.tolist() == [7, 5, 6]
 
 
+@pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
+@pytest.mark.parametrize("spelled", ["numbers", "words"])
+def test_embed_with_labels(run, tmp_path, ending, spelled):
+    owner, table = samples(np.random.default_rng(0))
+    marks = np.arange(18) % 11 if spelled == "numbers" else np.array(["cat", "dog", "emu"] * 6)
+    path = tmp_path / f"s.{ending}"
+    if ending == "npz":
+        np.savez(path, x=table, client=owner, kind=marks)
+    else:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(table, columns=["x", "y", "z"]).assign(client=owner, kind=marks)
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    split = [table[owner == name] for name in "abc"], [marks[owner == name] for name in "abc"]
+    for options, kernel, width in (
+        (("--kernel", "joint", "--bandwidth", 1.5), "joint", {"bandwidth": 1.5}),
+        ((), "joint", {}),
+        (("--kernel", "labels"), "labels", {}),
+    ):
+        game = tmp_path / "game.json"
+        code, out, err = run("embed", path, "--labels", "kind", "-o", game, "--removed", "b", *options)
+        assert (code, err) == (0, "")
+        assert f"Kernel: {kernel}." in out
+        assert ("Bandwidth" in out) == (kernel == "joint")
+        found = sf.load(game)
+        emb = sf.MeanEmbeddings.from_samples(
+            split[0], labels=split[1], kernel=kernel, names=["a", "b", "c"], **width
+        )
+        np.testing.assert_allclose(found.embeddings.gram, emb.gram, atol=1e-13)
+        assert found.embeddings.names == ("a", "b", "c")
+        assert found.all_sizes.tolist() == [7, 5, 6]
+
+
+def test_embed_by_labels_alone_needs_no_other_column(run, tmp_path):
+    (tmp_path / "s.csv").write_text("client,kind,remark\na,x,fine\na,y,fine\nb,x,good\nc,y,good\n")
+    code, _, err = run(
+        "embed", tmp_path / "s.csv", "--labels", "kind", "--kernel", "labels", "-o", tmp_path / "g.json"
+    )
+    assert (code, err) == (0, "")
+    emb = sf.MeanEmbeddings.from_counts({"a": [1, 1], "b": [1, 0], "c": [0, 1]})
+    assert sf.load(tmp_path / "g.json").embeddings == emb
+
+
 def test_embed_orders_numbers_as_numbers(run, tmp_path):
     lines = ["client,x"] + [f"{k},{k + i / 10}" for k in (10, 2, 0) for i in range(3)]
     (tmp_path / "s.csv").write_text("\n".join(lines))
@@ -298,6 +340,21 @@ def test_embed_of_feature_vectors_in_parquet(run, tmp_path):
         ("client,x\na,1\nb,2\nc,3\n", ("--drop", "y"), "no such column"),
         ("client,x\na,1\nb,2\nc,3\n", ("--bandwidth", "wide"), "bandwidth"),
         ("client,x\na,1\nb,2\nc,3\n", ("--removed", "a,b"), "at least two"),
+        ("client,x\na,1\nb,2\nc,3\n", ("--labels", "y"), "no such column"),
+        ("client,x\na,1\nb,2\nc,3\n", ("--labels", "client"), "whose sample it is"),
+        ("client,x\na,1\nb,2\nc,3\n", ("--kernel", "joint"), "labels: are needed"),
+        ("client,x,y\na,1,u\nb,2,\nc,3,v\n", ("--labels", "y"), "no label in row 2"),
+        (
+            "client,x,y\na,1,u\nb,2,u\nc,3,v\n",
+            ("--labels", "y", "--kernel", "rbf"),
+            "does not look at labels",
+        ),
+        ("client,x,y\na,1,u\nb,2,u\nc,3,v\n", ("--labels", "y", "--kernel", "cosine"), "'cosine'"),
+        (
+            "client,x,y\na,1,u\nb,2,u\nc,3,v\n",
+            ("--labels", "y", "--kernel", "labels", "--features", 8),
+            "RBF",
+        ),
     ],
 )
 def test_embed_says_in_one_sentence_what_is_wrong(run, tmp_path, content, arguments, problem):

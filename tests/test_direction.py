@@ -11,14 +11,16 @@ ROOT = Path(stackfu.__file__).parent
 
 #: From the ground up. A module may import from its own room and from those before it.
 ROOMS = (
-    ("errors", "atomic"),
+    ("errors", "atomic", "jit"),
     ("embedding",),
     ("model",),
+    ("calibration",),
     ("results",),
     ("judging",),
     ("followers",),
     ("leader",),
     ("game",),
+    ("requests",),
     ("io",),
     ("lemmas", "demo"),
     ("catalog", "testing", "plot", "explorer"),

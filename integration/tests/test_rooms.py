@@ -66,14 +66,19 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
             ],
         ),
         (f"{FLOWER}.events", []),
-        (f"{FLOWER}.ledger", [f"{FLOWER}.events"]),
-        (f"{FLOWER}.wire", [f"{FLOWER}.wire", f"{FLOWER}.offer"]),
+        (f"{FLOWER}.keys", [f"{PACKAGE}.storage"]),
+        (f"{FLOWER}.ledger", [f"{FLOWER}.events", f"{FLOWER}.chain", f"{FLOWER}.keys"]),
+        (
+            f"{FLOWER}.wire",
+            [f"{FLOWER}.wire", *(f"{FLOWER}.{name}" for name in ("offer", "chain", "receipts"))],
+        ),
         (f"{FLOWER}.audit", [f"{FLOWER}.events", f"{FLOWER}.ledger", f"{PACKAGE}.storage"]),
         (
             f"{FLOWER}.client",
             [
                 f"{FLOWER}.wire",
-                *(f"{FLOWER}.{name}" for name in ("offer", "privacy", "model_store")),
+                *(f"{FLOWER}.{name}" for name in ("offer", "privacy", "model_store", "books", "chain")),
+                *(f"{FLOWER}.{name}" for name in ("policy", "receipts", "secure_sum")),
             ],
         ),
     ],

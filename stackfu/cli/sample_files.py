@@ -20,14 +20,30 @@ __all__ = ["ClientSamples", "read_samples"]
 
 @dataclass(frozen=True, eq=False)
 class ClientSamples:
-    """One array per client, and what each client is called in the file, in ascending order."""
+    """One array per client, what each client is called in the file, in ascending order, and labels if they were asked for."""
 
     names: tuple[str, ...]
     samples: tuple[npt.NDArray[Any], ...]
+    labels: tuple[npt.NDArray[Any], ...] | None = None
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of rows of each client."""
+        return [len(sample) for sample in self.samples]
 
 
-def read_samples(path: Path, client: str = "client", drop: Sequence[str] = ()) -> ClientSamples:
-    """Read a table and split its rows by client; all other columns that are not dropped are coordinates."""
+def read_samples(
+    path: Path,
+    client: str = "client",
+    drop: Sequence[str] = (),
+    labels: str | None = None,
+    *,
+    labels_only: bool = False,
+) -> ClientSamples:
+    """Read a table and split its rows by client; the columns that are neither labels nor dropped are coordinates.
+
+    With ``labels_only`` there are none.
+    """
     readers = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
     if path.suffix not in readers:
         raise InputError("samples", "must end in .npz, .csv or .parquet", value=str(path))
@@ -38,21 +54,45 @@ def read_samples(path: Path, client: str = "client", drop: Sequence[str] = ()) -
         raise InputError(
             "client", f"{path} has no such column; it has {', '.join(columns)}", value=repr(client)
         )
-    for name in drop:
+    for argument, name in [("drop", name) for name in drop] + (
+        [] if labels is None else [("labels", labels)]
+    ):
         if name not in columns:
             raise InputError(
-                "drop", f"{path} has no such column; it has {', '.join(columns)}", value=repr(name)
+                argument, f"{path} has no such column; it has {', '.join(columns)}", value=repr(name)
             )
-    coordinates = [name for name in columns if name != client and name not in drop]
-    if not coordinates:
+    if labels == client:
+        raise InputError("labels", "this column says whose sample it is", value=repr(labels))
+    coordinates = [] if labels_only else [name for name in columns if name not in (client, labels, *drop)]
+    if not (coordinates or labels_only):
         raise InputError("samples", f"{path} has no column of samples besides the client column")
     rows = len(columns[client])
     blocks = [_numeric(name, columns[name], rows) for name in coordinates]
-    table = np.concatenate(blocks, axis=1)
+    table = np.concatenate(blocks, axis=1) if blocks else np.empty((rows, 0))
     names, owner = _owners(columns[client], client)
     order = np.argsort(owner, kind="stable")
     cuts = np.searchsorted(owner[order], np.arange(1, len(names)))
-    return ClientSamples(names, tuple(np.split(table[order], cuts)))
+    marks = None
+    if labels is not None:
+        marks = tuple(np.split(_labels(labels, columns[labels], rows)[order], cuts))
+    return ClientSamples(names, tuple(np.split(table[order], cuts)), marks)
+
+
+def _labels(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+    """One label per row: whole numbers also where a text file spells them, else strings."""
+    if column.shape != (rows,):
+        raise InputError(
+            "labels", f"column {name!r} must hold one label per row ({rows}), not shape {column.shape}"
+        )
+    if column.dtype == object:
+        missing = np.array([value is None or value != value for value in column.tolist()])
+    elif column.dtype.kind == "U":
+        missing = np.char.strip(column) == ""
+    else:
+        missing = np.isnan(column) if column.dtype.kind == "f" else np.zeros(rows, dtype=bool)
+    if missing.any():
+        raise InputError("labels", f"column {name!r} has no label in row {int(missing.argmax()) + 1}")
+    return _whole_numbers(column)
 
 
 def _owners(column: npt.NDArray[Any], client: str) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:
@@ -60,14 +100,7 @@ def _owners(column: npt.NDArray[Any], client: str) -> tuple[tuple[str, ...], npt
         raise InputError(
             "client", f"column {client!r} must hold one entry per row, not shape {column.shape[1:]}"
         )
-    try:  # 2 comes before 10 also where a text file spells numbers
-        ordered = column.astype(np.int64)
-        if not np.array_equal(ordered.astype(column.dtype), column):
-            ordered = column
-    except (ValueError, TypeError, OverflowError):
-        ordered = column
-    if ordered.dtype == object:
-        ordered = ordered.astype(str)
+    ordered = _whole_numbers(column)
     if ordered.dtype.kind == "U":
         nameless = np.flatnonzero([name.strip() in ("", "None", "nan") for name in ordered.tolist()])
         if len(nameless):
@@ -87,6 +120,17 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
     return [
         (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part
     ]
+
+
+def _whole_numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The column as whole numbers if it is made of them (2 comes before 10 also where a text file spells them), else as it is."""
+    try:
+        numbers = column.astype(np.int64)
+        if np.array_equal(numbers.astype(column.dtype), column):
+            return numbers
+    except (ValueError, TypeError, OverflowError):
+        pass
+    return column.astype(str) if column.dtype == object else column
 
 
 def _numeric(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:

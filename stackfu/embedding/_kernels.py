@@ -13,9 +13,11 @@ from math import factorial, log
 
 import numpy as np
 from llvmlite import binding, ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from stackfu.jit import njit
 
 _features = binding.get_host_cpu_features()
 _arm = binding.get_process_triple().startswith(("aarch64", "arm64"))
@@ -207,12 +209,12 @@ def add_column_sums(rows, out):
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def sum_of_squares(rows, centre):
-    """Sum over the rows of |row - centre|^2."""
+def sum_of_squares(rows, centre, scale):
+    """Sum over the rows of |(row - centre) scale|^2, which neither underflows nor overflows before it has to."""
     total = 0.0
     for i in range(rows.shape[0]):
         for k in range(rows.shape[1]):
-            difference = rows[i, k] - centre[k]
+            difference = (rows[i, k] - centre[k]) * scale
             total += difference * difference
     return total
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stackfu.embedding.clients import check_samples, split_by_client
 from stackfu.embedding.gram import pack
 from stackfu.embedding.parallel import in_order
-from stackfu.embedding.samples import Samples, positive_number
+from stackfu.embedding.samples import Samples, Stack, positive_number
 from stackfu.errors import InputError
 
 # Multiply-adds (pairs times coordinates) up to which the exact median takes about a second on two cores.
@@ -56,12 +57,13 @@ class Bandwidth(float):
 
 
 def median_bandwidth(
-    samples: Sequence[Any],
+    samples: Sequence[Any] | Mapping[Any, Any],
     method: Literal["auto", "exact", "sampled"] = "auto",
     *,
     pairs: int = 200_000,
     confidence: float = 0.99,
     seed: int = 0,
+    client: str = "client",
 ) -> Bandwidth:
     """Return sigma, where sigma^2 is the median squared distance over all pairs of different samples.
 
@@ -70,13 +72,15 @@ def median_bandwidth(
 
         P(d_(l) <= median <= d_(u)) >= confidence    with l, u from the binomial distribution (pairs, 1/2).
 
-    ``"auto"`` is exact while that takes about a second and sampled beyond; the result says which.
+    ``"auto"`` is exact while that takes about a second and sampled beyond; the result says which. Samples come
+    as in :meth:`MeanEmbeddings.from_samples <stackfu.MeanEmbeddings.from_samples>`.
 
     >>> import numpy as np
     >>> median_bandwidth([np.array([[0.0], [1.0]]), np.array([[3.0]])])
     Bandwidth(2, exact over 3 pairs)
     """
-    checked = Samples.check(samples)
+    entries, _, names = split_by_client(samples, None, client, None)
+    checked = check_samples(entries, names=names)
     if method not in ("auto", "exact", "sampled"):
         raise InputError("method", 'must be "auto", "exact" or "sampled"', value=repr(method))
     if isinstance(pairs, bool) or not isinstance(pairs, (int, np.integer)) or pairs < 1:
@@ -87,7 +91,7 @@ def median_bandwidth(
 
 
 def median_of(
-    samples: Samples, method: str = "auto", pairs: int = 200_000, confidence: float = 0.99, seed: int = 0
+    samples: Stack, method: str = "auto", pairs: int = 200_000, confidence: float = 0.99, seed: int = 0
 ) -> Bandwidth:
     """Do the work of :func:`median_bandwidth` for samples that were checked before."""
     if samples.n < 2:
@@ -104,10 +108,16 @@ def median_of(
             "the median distance between samples is 0 (half or more of pairs coincide): it sets no scale; "
             "pass bandwidth=<number> or drop the duplicates",
         )
+    if float(found) ** 2 < np.finfo(np.float64).tiny:
+        raise InputError(
+            "samples",
+            "are so close together that squared distances underflow; rescale the data",
+            value=float(found),
+        )
     return found
 
 
-def _exact(samples: Samples) -> Bandwidth:
+def _exact(samples: Stack) -> Bandwidth:
     """Count all squared distances into ever finer bins around the middle ones until those can be listed."""
     pairs = samples.n * (samples.n - 1) // 2
     ranks = np.array([(pairs - 1) // 2, pairs // 2])
@@ -139,11 +149,15 @@ def _exact(samples: Samples) -> Bandwidth:
     return Bandwidth(sigma, "exact", (sigma, sigma), 1.0, pairs)
 
 
-def _count(samples: Samples, low: float, width: float) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
+def _count(samples: Stack, low: float, width: float) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
     """Return how many squared distances lie below ``low``, a histogram from there on, and the values in it.
 
     The list of values is shorter than the histogram says if there are too many of them.
     """
+    if not isinstance(samples, Samples):
+        from stackfu.embedding.on_device import count_distances
+
+        return count_distances(samples, low, width, _BINS, _LISTED_BY_A_TILE)
     from stackfu.embedding import _kernels
 
     n, d = samples.n, samples.dimension
@@ -168,21 +182,18 @@ def _count(samples: Samples, low: float, width: float) -> tuple[int, NDArray[np.
     return int(bins[0]), bins[1:-1], listed
 
 
-def _likely_bracket(samples: Samples) -> tuple[float, float]:
+def _likely_bracket(samples: Stack) -> tuple[float, float]:
     """Bounds that hold the median squared distance, except with odds of one in a million."""
     low, high = _sampled(samples, 20_000, 1 - 1e-6, seed=0).interval
     return low**2 * (1 - 1e-9), high**2 * (1 + 1e-9) + np.finfo(float).tiny
 
 
-def _above_all_distances(samples: Samples) -> float:
+def _above_all_distances(samples: Stack) -> float:
     """Return a number above every squared distance."""
-    largest = 0.0
-    for array in samples.arrays:
-        largest = max(largest, float(np.max(np.abs(array - samples.centre))))
-    return 4.0 * samples.dimension * largest**2 * (1 + 1e-9) + np.finfo(float).tiny
+    return 4.0 * samples.dimension * samples.largest_deviation() ** 2 * (1 + 1e-9) + np.finfo(float).tiny
 
 
-def _sampled(samples: Samples, pairs: int, confidence: float, seed: int) -> Bandwidth:
+def _sampled(samples: Stack, pairs: int, confidence: float, seed: int) -> Bandwidth:
     from scipy.stats import binom
 
     squared = np.sort(_squared_distances_of_random_pairs(samples, pairs, seed))
@@ -197,7 +208,7 @@ def _sampled(samples: Samples, pairs: int, confidence: float, seed: int) -> Band
     return Bandwidth(sigma, "sampled", (low, high), confidence, pairs)
 
 
-def _squared_distances_of_random_pairs(samples: Samples, pairs: int, seed: int) -> NDArray[np.float64]:
+def _squared_distances_of_random_pairs(samples: Stack, pairs: int, seed: int) -> NDArray[np.float64]:
     random = np.random.default_rng(seed)
     first = random.integers(samples.n, size=pairs)
     second = random.integers(samples.n - 1, size=pairs)
@@ -206,6 +217,5 @@ def _squared_distances_of_random_pairs(samples: Samples, pairs: int, seed: int) 
     step = max(1, _GATHER_NUMBERS // samples.dimension)
     for start in range(0, pairs, step):
         part = slice(start, start + step)
-        difference = samples.rows(first[part]) - samples.rows(second[part])
-        squared[part] = np.einsum("nd,nd->n", difference, difference)
+        squared[part] = samples.squared_distances(first[part], second[part])
     return squared

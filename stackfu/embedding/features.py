@@ -11,57 +11,50 @@ inner product of two mean embeddings has standard deviation at most ``sqrt(1 / D
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stackfu.embedding.parallel import in_order
-from stackfu.embedding.samples import Array, as_sample_array, positive_number
+from stackfu.embedding.samples import Array
 from stackfu.errors import InputError
 
 _TILE_NUMBERS = 1 << 17  # 1 MB of float64 a tile
 
 
-def client_features(samples: Any, bandwidth: float, features: int, seed: int = 0) -> NDArray[np.float64]:
-    """Return the mean random Fourier feature vector of one client: D numbers in place of its data.
-
-    Every machine that uses the same ``bandwidth``, ``features`` (D, even) and ``seed`` draws the same
-    frequencies, so the vectors of all clients can be combined with
-    :meth:`MeanEmbeddings.from_features <stackfu.MeanEmbeddings.from_features>`.
-
-    >>> import numpy as np
-    >>> phi = client_features(np.array([[0.0, 1.0]]), bandwidth=2.0, features=64)
-    >>> phi.shape, round(float(np.linalg.norm(phi)), 12)
-    ((64,), 1.0)
-    """
-    array = as_sample_array(samples, "samples")
-    sigma = positive_number(bandwidth, "bandwidth")
-    directions = frequencies(array.shape[1], check_features(features), check_seed(seed))
-    return np.asarray(mean_features([array], directions / sigma)[0])
-
-
-def mean_features(arrays: Sequence[Array], scaled_frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of ``phi`` over the rows of each array, a tile at a time on all cores."""
+def mean_features(
+    arrays: Iterable[Array], scaled_frequencies: Iterable[NDArray[np.float64]]
+) -> Iterator[NDArray[np.float64]]:
+    """Yield the mean of ``phi`` over the rows of each array, with frequencies of its own, a tile at a time on all cores."""
     from threadpoolctl import threadpool_limits
 
-    half = scaled_frequencies.shape[1]
-    rows = max(1, _TILE_NUMBERS // half)
-    tiles = [(i, start) for i, array in enumerate(arrays) for start in range(0, len(array), rows)]
+    def tiles() -> Iterator[_Tile]:
+        for array, frequencies in zip(arrays, scaled_frequencies, strict=True):
+            rows = max(1, _TILE_NUMBERS // frequencies.shape[1])
+            for start in range(0, len(array), rows):
+                yield _Tile(array[start : start + rows], frequencies, start, len(array))
 
-    def sums(tile: tuple[int, int]) -> tuple[int, Array]:
-        i, start = tile
-        angles = np.asarray(arrays[i][start : start + rows], dtype=np.float64) @ scaled_frequencies
-        return i, np.concatenate([np.cos(angles).sum(axis=0), np.sin(angles, out=angles).sum(axis=0)])
+    def sums(tile: _Tile) -> tuple[_Tile, NDArray[np.float64]]:
+        with np.errstate(over="ignore", invalid="ignore"):  # in this thread; the caller looks at the result
+            angles = np.asarray(tile.rows, dtype=np.float64) @ tile.frequencies
+            return tile, np.concatenate([np.cos(angles).sum(axis=0), np.sin(angles, out=angles).sum(axis=0)])
 
-    totals = np.zeros((len(arrays), 2 * half))
+    total = np.zeros(0)
     with threadpool_limits(1, user_api="blas"):  # the tiles are the parallel layer
-        for i, total in in_order(sums, tiles):
-            totals[i] += total
-    sizes = np.array([len(array) for array in arrays])
-    return np.asarray(totals / (sizes[:, None] * np.sqrt(half)))
+        for tile, part in in_order(sums, tiles()):
+            total = part if tile.start == 0 else total + part
+            if tile.start + len(tile.rows) == tile.length:
+                yield total / (tile.length * np.sqrt(tile.frequencies.shape[1]))
+
+
+class _Tile(NamedTuple):
+    rows: Array
+    frequencies: NDArray[np.float64]
+    start: int
+    length: int
 
 
 @lru_cache(maxsize=8)
@@ -86,6 +79,21 @@ def frequencies(dimension: int, features: int, seed: int) -> NDArray[np.float64]
     directions = np.ascontiguousarray(np.concatenate(list(q), axis=1)[:, :half])
     directions.flags.writeable = False
     return directions
+
+
+def dealt_out(features: int, classes: int) -> list[slice]:
+    """Return which of D features belong to each of K classes: pairs of cosine and sine, as equally as can be.
+
+    >>> dealt_out(10, 2)
+    [slice(0, 6, None), slice(6, 10, None)]
+    """
+    if features < 2 * classes:
+        raise InputError(
+            "features", f"must be at least 2 per class ({2 * classes} for {classes} classes)", value=features
+        )
+    pairs, more = divmod(features // 2, classes)
+    stops = np.cumsum([2 * (pairs + (k < more)) for k in range(classes)]).tolist()
+    return [slice(start, stop) for start, stop in zip([0, *stops[:-1]], stops, strict=True)]
 
 
 def check_features(features: int) -> int:

@@ -16,7 +16,7 @@ spread of the data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -49,18 +49,44 @@ def mean_complements(
 ) -> NDArray[np.float64]:
     """Return the (M, M) matrix C of mean ``1 - k``, in the arithmetic that its accuracy needs."""
     real, direct = choose_arithmetic(samples, sigma, arithmetic)
-    totals = sum_over_tiles(samples, sigma, real, direct, progress)
+    return means_of_sums(sum_over_tiles(samples, sigma, real, direct, progress), samples.starts)
+
+
+def mean_complements_of_blocks(
+    blocks: Iterable[Samples], sigma: float, arithmetic: Arithmetic = "auto"
+) -> Iterator[NDArray[np.float64]]:
+    """Yield the matrix C of each block of samples in turn; pairs of different blocks are not looked at.
+
+    The tiles of all blocks share the cores, so that many small blocks take no longer than a few large ones.
+    """
+    starts: list[NDArray[np.int64]] = []
+
+    def jobs() -> Iterator[_Job]:
+        for block in blocks:
+            starts.append(block.starts)
+            yield from _jobs(block, sigma, *choose_arithmetic(block, sigma, arithmetic))
+
+    for done, totals in enumerate(_sums(jobs())):
+        yield means_of_sums(totals, starts[done])
+
+
+def means_of_sums(totals: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The symmetric matrix of means of ``1 - k`` from sums in the upper triangle."""
     upper = np.triu(totals)
-    sizes = np.diff(samples.starts).astype(np.float64)
+    sizes = np.diff(starts).astype(np.float64)
     C = (upper + np.triu(upper, 1).T) / np.multiply.outer(sizes, sizes)
     return np.asarray(np.clip(C, 0.0, 1.0))
 
 
-def choose_arithmetic(samples: Samples, sigma: float, arithmetic: Arithmetic) -> tuple[np.dtype[Any], bool]:
-    """Return the floating-point type to compute in, and whether to form differences."""
-    with np.errstate(over="ignore"):
-        spread = float(np.max(samples.mean_squares / sigma / sigma))
-    if samples.dtype == np.float32 and arithmetic == "auto" and spread <= SPREAD_FOR_SINGLE:
+def choose_arithmetic(
+    samples: Any, sigma: float, arithmetic: Arithmetic, single: bool = True
+) -> tuple[np.dtype[Any], bool]:
+    """Return the floating-point type to compute in, and whether to form differences.
+
+    ``single`` says whether float32 arithmetic is to be had at all.
+    """
+    spread = float(np.max(samples.mean_squares(sigma)))
+    if samples.dtype == np.float32 and arithmetic == "auto" and single and spread <= SPREAD_FOR_SINGLE:
         return np.dtype(np.float32), False
     accuracy = samples.dtype.name if arithmetic == "auto" else "float64"
     return np.dtype(np.float64), not spread <= SPREAD_FOR_DOUBLE[accuracy]
@@ -122,11 +148,21 @@ def pack(
 def sum_over_tiles(
     samples: Samples, sigma: float, real: np.dtype[Any], direct: bool, progress: Progress | None = None
 ) -> NDArray[np.float64]:
-    """Return sums of ``1 - k`` over all ordered pairs, one entry per pair of clients, upper triangle only.
+    """Return sums of ``1 - k`` over all ordered pairs, one entry per pair of clients, upper triangle only."""
+    return next(_sums(_jobs(samples, sigma, real, direct), progress))
 
-    Left tiles of some hundred rows meet right panels of some megabytes; a tile takes the columns from its own
-    first row on.
-    """
+
+@dataclass(frozen=True)
+class _Job:
+    """One tile against one panel, and how many of those its block is made of."""
+
+    clients: int
+    work: int
+    run: Callable[[], list[Sums]]
+
+
+def _jobs(samples: Samples, sigma: float, real: np.dtype[Any], direct: bool) -> Iterator[_Job]:
+    """Left tiles of some hundred rows meet right panels of some megabytes, from a tile's own first row on."""
     from stackfu.embedding._kernels import COLUMNS
 
     # Differences give the whole squared distance, inner products half of it.
@@ -136,19 +172,30 @@ def sum_over_tiles(
     height = strip * max(1, min(_LEFT_ROWS, _LEFT_BYTES // row_bytes) // strip)
     width = height * max(1, _RIGHT_BYTES // (row_bytes * height))
     panels = range(0, samples.n, width)
-    done, work = 0, sum(-(-min(samples.n, start + width) // height) for start in panels)
-    totals = np.zeros((len(samples), len(samples)))
+    work = sum(-(-min(samples.n, start + width) // height) for start in panels)
     for start in panels:
         stop = min(samples.n, start + width)
         panel = pack(samples, start, stop, COLUMNS, scale, real, direct=direct)
-        tile_sums = partial(_tile_sums, samples, panel, height, strip, scale, direct)
-        for results in in_order(tile_sums, range(0, stop, height)):
-            for place, sums in results:
-                totals[place] += sums
-            done += 1
-            if progress is not None:
-                progress(done, work)
-    return totals
+        for row in range(0, stop, height):
+            yield _Job(
+                len(samples), work, partial(_tile_sums, samples, panel, height, strip, scale, direct, row)
+            )
+
+
+def _sums(jobs: Iterable[_Job], progress: Progress | None = None) -> Iterator[NDArray[np.float64]]:
+    """Run the jobs on all cores, and yield the totals of each block as it is complete."""
+    done, totals = 0, np.zeros((0, 0))
+    for job, results in in_order(lambda job: (job, job.run()), jobs):
+        if done == 0:
+            totals = np.zeros((job.clients, job.clients))
+        for place, sums in results:
+            totals[place] += sums
+        done += 1
+        if progress is not None:
+            progress(done, job.work)
+        if done == job.work:
+            yield totals
+            done = 0
 
 
 Sums = tuple[tuple[slice, slice], NDArray[np.float64]]

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stackfu.embedding import rbf
 from stackfu.embedding.bandwidth import median_of
-from stackfu.embedding.features import check_features, check_seed, frequencies, mean_features
-from stackfu.embedding.gram import Arithmetic, Progress, mean_complements
-from stackfu.embedding.samples import Array, Samples, positive_number
+from stackfu.embedding.clients import check_names, check_samples, is_table, split_by_client
+from stackfu.embedding.features import check_features, check_seed, dealt_out, frequencies
+from stackfu.embedding.gram import Arithmetic, Progress
+from stackfu.embedding.labels import (
+    Labels,
+    check_counts,
+    class_shares,
+    histogram_features,
+    histogram_self_similarity,
+)
+from stackfu.embedding.own_kernel import mean_kernel
+from stackfu.embedding.samples import (
+    Array,
+    Backend,
+    Names,
+    Samples,
+    called_by,
+    check_bandwidth,
+    positive_number,
+)
 from stackfu.errors import InputError
 
 # A gram of this many clients takes 3.2 GB.
 LARGEST_GRAM = 20_000
 
+Kernel = Literal["rbf", "labels", "joint"] | Callable[[Any, Any], Any]
+
 
 class MeanEmbeddings:
     """Kernel mean embeddings mu_1 .. mu_M of M clients, known through their inner products.
 
-    Made by :meth:`from_samples`, :meth:`from_features` or :meth:`from_gram`; immutable, equal by value.
+    Made by :meth:`from_samples`, :meth:`from_counts`, :meth:`from_features`, :meth:`from_class_features` or
+    :meth:`from_gram`, and of several by :meth:`combined`; immutable, equal by value.
 
     >>> import numpy as np
     >>> emb = MeanEmbeddings.from_samples([np.zeros((1, 1)), np.ones((1, 1))], bandwidth=1.0)
@@ -34,16 +55,22 @@ class MeanEmbeddings:
     0.8871
     """
 
-    __slots__ = ("_bandwidth", "_complement", "_features", "_gram")
+    __slots__ = ("_bandwidth", "_complement", "_features", "_gram", "_kernel", "_names", "_self_similarity")
 
     _bandwidth: float | None
     _features: Array | None
     _gram: NDArray[np.float64] | None
-    # 1 - G, where it is known more accurately than G itself
+    # -G + r_i + r_j for some r, which has the same distances, where it is known more accurately than G itself; 1 - G for "rbf"
     _complement: NDArray[np.float64] | None
+    _names: Names | None
+    _kernel: str | None
+    # None also where it is 1 because the kernel is "rbf"
+    _self_similarity: NDArray[np.float64] | None
 
     def __init__(self) -> None:
-        raise TypeError("use MeanEmbeddings.from_samples, .from_features or .from_gram")
+        raise TypeError(
+            "use MeanEmbeddings.from_samples, .from_counts, .from_features, .from_class_features, .from_gram or .combined"
+        )
 
     @classmethod
     def _make(
@@ -53,6 +80,9 @@ class MeanEmbeddings:
         features: Array | None = None,
         gram: NDArray[np.float64] | None = None,
         complement: NDArray[np.float64] | None = None,
+        names: Names | None = None,
+        kernel: str | None = None,
+        self_similarity: NDArray[np.float64] | None = None,
     ) -> MeanEmbeddings:
         self = object.__new__(cls)
         for name, value in (
@@ -60,6 +90,9 @@ class MeanEmbeddings:
             ("_features", _read_only(features)),
             ("_gram", _read_only(gram)),
             ("_complement", _read_only(complement)),
+            ("_names", names),
+            ("_kernel", kernel),
+            ("_self_similarity", _read_only(self_similarity)),
         ):
             object.__setattr__(self, name, value)
         return self
@@ -75,24 +108,61 @@ class MeanEmbeddings:
     @classmethod
     def from_samples(
         cls,
-        samples: Sequence[Any],
+        samples: Any,
         bandwidth: float | str = "median",
         features: int | None = None,
         seed: int = 0,
         *,
+        labels: Any = None,
+        kernel: Kernel = "rbf",
+        shares: Mapping[Any, float] | ArrayLike | None = None,
+        client: str = "client",
+        names: Sequence[Any] | None = None,
+        backend: Backend = "auto",
         arithmetic: Arithmetic = "auto",
         progress: Progress | None = None,
     ) -> MeanEmbeddings:
         """Embed one (n_i, d) array of samples per client.
 
-            G_ij = mean over a in client i, b in client j of exp(-|a - b|^2 / (2 sigma^2))
+            G_ij = mean over a in client i, b in client j of k(a, b)
 
         exactly and in O(n^2 d) time, without ever holding more than tiles of the n x n kernel matrix; or,
         with ``features=D``, approximately through D random Fourier features in O(n d D) time.
 
-        ``bandwidth`` is sigma, or ``"median"`` for :func:`~stackfu.median_bandwidth`. float32 samples give
-        every G_ij to within 1e-6, float64 samples to within 1e-12; ``arithmetic="double"`` computes in double
-        precision whatever the samples are stored in. ``progress(done, total)`` is called as tiles finish.
+        Parameters
+        ----------
+        samples
+            A sequence with one (n_i, d) array per client, a dictionary {name: array}, or a DataFrame whose column
+            ``client`` says whose row it is. Names are kept, and so is the order: clients of a DataFrame are numbered
+            as they first appear. May be None where the kernel looks at labels only. torch tensors are used where they
+            live: those on the CPU share their memory, for others all pairs are computed on their device.
+        bandwidth
+            sigma, or ``"median"`` for :func:`~stackfu.median_bandwidth` over all samples.
+        features, seed
+            D random Fourier features instead of exact inner products. For ``"joint"`` the D are dealt out to the
+            classes, which is cheaper and needs 2 per class at least.
+        labels
+            One whole number or string per sample, in the form of the samples: a sequence with an array per client, a
+            dictionary with the same names, or the name of a column. Only for kernels that look at them.
+        kernel
+            - ``"rbf"``: ``k(a, b) = exp(-|a - b|^2 / (2 sigma^2))``;
+            - ``"labels"``: ``k = 1[y = y'] / pi_y`` with the share pi_y of class y in all data: class histograms, K
+              exact features per client, whose squared distance is a chi-square distance;
+            - ``"joint"``: the product of both, samples of a class compared by their features;
+            - a function of two arrays (n, d) and (m, d) that returns all ``k(a, b)`` as an (n, m) matrix; called with
+              tiles.
+        shares
+            The pi_y, {class: share} or one number per class in ascending order, where they are not to come from these
+            labels.
+        names
+            One name per client, for a sequence of samples.
+        backend
+            ``"torch"`` computes with torch operations also on the CPU, ``"numpy"`` refuses tensors elsewhere.
+        arithmetic
+            float32 samples give every mean of an RBF kernel to within 1e-6, float64 samples to within 1e-12;
+            ``"double"`` computes in double precision whatever the samples are stored in.
+        progress
+            ``progress(done, total)`` is called as tiles (or, for ``"joint"``, classes) finish.
 
         >>> import numpy as np
         >>> data = np.random.default_rng(0).normal(size=(3, 100, 2))
@@ -100,54 +170,199 @@ class MeanEmbeddings:
         >>> fast = MeanEmbeddings.from_samples(data, bandwidth=1.0, features=4096)
         >>> bool(abs(exact.gram - fast.gram).max() < 0.05)
         True
+
+        Two clients with the same features and different labels:
+
+        >>> x, y = {"Leeds": data[0], "York": data[0]}, {"Leeds": ["cat"] * 100, "York": ["cat", "dog"] * 50}
+        >>> MeanEmbeddings.from_samples(x, 1.0).distance(0, 1)
+        0.0
+        >>> emb = MeanEmbeddings.from_samples(x, labels=y, kernel="labels")
+        >>> emb.names, round(emb.distance(0, 1) ** 2, 4)
+        (('Leeds', 'York'), 1.3333)
         """
-        checked = Samples.check(samples)
+        if not (callable(kernel) or kernel in ("rbf", "labels", "joint")):
+            raise InputError(
+                "kernel", 'must be "rbf", "labels", "joint" or a function k(X, Y)', value=repr(kernel)
+            )
+        _refuse_what_a_kernel_ignores(kernel, bandwidth, features, labels, shares)
+        entries, marks, called = split_by_client(
+            samples, labels, client, names, labels_only=kernel == "labels"
+        )
         if arithmetic not in ("auto", "double"):
             raise InputError("arithmetic", 'must be "auto" or "double"', value=repr(arithmetic))
         if features is not None:
-            check_features(features)
+            features = check_features(features)
             check_seed(seed)
-        if isinstance(bandwidth, str):
-            if bandwidth != "median":
-                raise InputError("bandwidth", 'must be "median" or a positive number', value=repr(bandwidth))
-            sigma: float = median_of(checked, seed=seed)
-        else:
-            sigma = positive_number(bandwidth, "bandwidth")
-            sigma = bandwidth if isinstance(bandwidth, float) else sigma  # a Bandwidth keeps what it knows
-        if features is not None:
-            directions = frequencies(checked.dimension, int(features), int(seed))
-            return cls._make(
-                bandwidth=sigma, features=mean_features(checked.arrays, directions / float(sigma))
-            )
-        if len(checked) > LARGEST_GRAM:
+        checked = None
+        if entries is not None or kernel != "labels":
+            checked = check_samples(entries, names=called, backend=backend)
+        classes: Labels | None = None
+        pi = np.ones(1)
+        if marks is not None:
+            listed = list(shares) if isinstance(shares, Mapping) else None
+            classes = Labels.check(marks, None if checked is None else checked.lengths, called, listed)
+            pi = class_shares(classes.counts, shares, classes.classes)
+        if kernel == "labels":
+            assert classes is not None
+            return cls._of_counts(classes.counts, pi, called)
+        assert checked is not None
+        if features is None and len(checked) > LARGEST_GRAM:
             raise _too_large(len(checked), "pass features=1024, say")
-        complement = mean_complements(checked, float(sigma), arithmetic, progress)
-        return cls._make(bandwidth=sigma, gram=1.0 - complement, complement=complement)
+        if callable(kernel):
+            return cls._of_own_kernel(checked, kernel, progress)
+        if features is not None and classes is not None:
+            dealt_out(features, len(classes.classes))
+        sigma = _bandwidth_of(checked, bandwidth, seed)
+        known: dict[str, Any] = {"bandwidth": sigma, "names": called, "kernel": kernel}
+        if classes is not None:
+            known["self_similarity"] = histogram_self_similarity(classes.counts, pi)
+            if features is not None:
+                unweighted = rbf.class_features(checked, classes, float(sigma), features, int(seed))
+                return cls._make(features=rbf.weigh_classes(unweighted, pi), **known)
+            gram, complement = rbf.joint_gram(checked, classes, pi, float(sigma), arithmetic, progress)
+            return cls._make(gram=gram, complement=complement, **known)
+        if features is not None:
+            directions = frequencies(checked.dimension, features, int(seed))
+            return cls._make(features=rbf.mean_features(checked, directions, float(sigma)), **known)
+        complement = rbf.mean_complements(checked, float(sigma), arithmetic, progress)
+        return cls._make(gram=1.0 - complement, complement=complement, **known)
 
     @classmethod
-    def from_features(cls, features: ArrayLike, bandwidth: float | None = None) -> MeanEmbeddings:
-        """Take one feature vector per client, the rows of an (M, D) array, which is not copied.
+    def _of_own_kernel(
+        cls, samples: Any, kernel: Callable[[Any, Any], Any], progress: Progress | None
+    ) -> MeanEmbeddings:
+        means, own = mean_kernel(samples, kernel, progress)
+        try:
+            gram = cls.from_gram(means).gram
+        except InputError as error:
+            raise InputError("kernel", f"its mean over pairs of samples is {error.problem}") from None
+        called = getattr(kernel, "__name__", type(kernel).__name__)
+        return cls._make(gram=gram, names=samples.names, kernel=called, self_similarity=own)
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: ArrayLike | Mapping[Any, ArrayLike],
+        *,
+        shares: ArrayLike | None = None,
+        names: Sequence[Any] | None = None,
+    ) -> MeanEmbeddings:
+        """Take how many samples of each class every client has: (M, K) counts, {name: K counts}, or a table with a row per client.
+
+            |mu_i - mu_j|^2 = sum_y (p_iy - p_jy)^2 / pi_y,       features p_iy / sqrt(pi_y),
+
+        with the class shares p_i of client i and pi of all data together (or ``shares``, K positive numbers that sum
+        to 1). Counts need not be whole numbers: noisy ones are as good, see :func:`~stackfu.client_counts`. Equal to
+        :meth:`from_samples` with ``kernel="labels"``.
+
+        >>> emb = MeanEmbeddings.from_counts([[30, 10], [0, 40]])
+        >>> emb
+        MeanEmbeddings(2 clients, labels, 2 features)
+        >>> round(emb.distance(0, 1) ** 2, 3)
+        2.4
+        """
+        rows, called = _named_rows(counts, names, "counts")
+        checked = check_counts(rows, called)
+        return cls._of_counts(checked, class_shares(checked, shares), called)
+
+    @classmethod
+    def _of_counts(
+        cls, counts: NDArray[np.float64], pi: NDArray[np.float64], names: Names | None
+    ) -> MeanEmbeddings:
+        return cls._make(
+            features=histogram_features(counts, pi),
+            names=names,
+            kernel="labels",
+            self_similarity=histogram_self_similarity(counts, pi),
+        )
+
+    @classmethod
+    def from_class_features(
+        cls,
+        features: ArrayLike | Mapping[Any, ArrayLike],
+        counts: ArrayLike | Mapping[Any, ArrayLike],
+        bandwidth: float | None = None,
+        *,
+        shares: ArrayLike | None = None,
+        names: Sequence[Any] | None = None,
+    ) -> MeanEmbeddings:
+        """Take what clients computed with :func:`~stackfu.client_features` and labels, and their class counts: the joint kernel.
+
+        The features of class y are divided by ``sqrt(pi_y)``, with the class shares pi of all counts (or ``shares``).
+        Equal to :meth:`from_samples` with ``kernel="joint"`` and as many features.
+
+        >>> import numpy as np
+        >>> import stackfu as sf
+        >>> rng = np.random.default_rng(0)
+        >>> x, y = rng.normal(size=(2, 50, 3)), rng.integers(2, size=(2, 50))
+        >>> sent = [sf.client_features(a, 2.0, 64, labels=b, classes=[0, 1]) for a, b in zip(x, y)]
+        >>> counts = [sf.client_counts(b, classes=[0, 1]) for b in y]
+        >>> emb = MeanEmbeddings.from_class_features(sent, counts, bandwidth=2.0)
+        >>> emb == MeanEmbeddings.from_samples(x, 2.0, 64, labels=y, kernel="joint")
+        True
+        """
+        if isinstance(features, Mapping) and isinstance(counts, Mapping) and list(features) != list(counts):
+            raise InputError("counts", "must name the clients of the features, in the same order")
+        rows, called = _named_rows(features, names, "features")
+        count_rows, _ = _named_rows(counts, None, "counts")
+        sent = _check_features_array(rows)
+        checked = check_counts(count_rows, called)
+        if len(checked) != len(sent):
+            raise InputError("counts", f"must have a row per client ({len(sent)})", value=len(checked))
+        if sent.shape[1] % 2:
+            raise InputError("features", "must be even (cosine and sine pairs)", value=sent.shape[1])
+        dealt_out(sent.shape[1], checked.shape[1])
+        pi = class_shares(checked, shares)
+        return cls._make(
+            bandwidth=None if bandwidth is None else check_bandwidth(bandwidth),
+            features=rbf.weigh_classes(np.asarray(sent, dtype=np.float64), pi),
+            names=called,
+            kernel="joint",
+            self_similarity=histogram_self_similarity(checked, pi),
+        )
+
+    @classmethod
+    def from_features(
+        cls,
+        features: ArrayLike | Mapping[Any, ArrayLike],
+        bandwidth: float | None = None,
+        *,
+        names: Sequence[Any] | None = None,
+        self_similarity: ArrayLike | None = None,
+    ) -> MeanEmbeddings:
+        """Take one feature vector per client, the rows of an (M, D) array, which is not copied; or {name: vector}.
 
             G_ij = features_i . features_j
+
+        ``bandwidth`` says that they are features of the RBF kernel of that sigma. ``self_similarity`` is the mean of
+        ``k(a, a)`` over each client's samples, see :attr:`mean_self_similarity`.
 
         >>> import numpy as np
         >>> MeanEmbeddings.from_features(np.eye(3)).distance(0, 1) ** 2
         2.0000000000000004
         """
-        try:
-            array = np.asarray(features)
-        except ValueError:
-            raise InputError("features", "must be an (M, D) array: the rows differ in length") from None
-        if array.ndim != 2 or 0 in array.shape:
-            raise InputError(
-                "features", f"must be an (M, D) array with a row per client, not shape {array.shape}"
-            )
-        array = Samples.check([array], "features").arrays[0]
-        sigma = None if bandwidth is None else positive_number(bandwidth, "bandwidth")
-        return cls._make(bandwidth=sigma, features=array)
+        rows, called = _named_rows(features, names, "features")
+        array = _check_features_array(rows)
+        sigma = None if bandwidth is None else check_bandwidth(bandwidth)
+        if sigma is not None and self_similarity is not None:
+            raise InputError("self_similarity", "is 1 for the RBF kernel, whose bandwidth is given")
+        return cls._make(
+            bandwidth=sigma,
+            features=array,
+            names=called,
+            kernel=None if sigma is None else "rbf",
+            self_similarity=_check_self_similarity(self_similarity, len(array), called),
+        )
 
     @classmethod
-    def from_gram(cls, gram: ArrayLike, tolerance: float = 1e-8) -> MeanEmbeddings:
+    def from_gram(
+        cls,
+        gram: ArrayLike,
+        tolerance: float = 1e-8,
+        *,
+        names: Sequence[Any] | None = None,
+        self_similarity: ArrayLike | None = None,
+    ) -> MeanEmbeddings:
         """Take the (M, M) inner products themselves.
 
         Refuses a matrix that no set of vectors has: one with ``|G_ij - G_ji|`` above ``tolerance * max|G|``,
@@ -185,7 +400,62 @@ class MeanEmbeddings:
                 f"not positive semidefinite: smallest eigenvalue {eigenvalues[0]:.6g} beside a largest of "
                 f"{eigenvalues[-1]:.6g} (tolerance {tolerance:g}), so these are no inner products",
             )
-        return cls._make(gram=array)
+        called = None if names is None else check_names(names, len(array))
+        own = _check_self_similarity(self_similarity, len(array), called)
+        return cls._make(gram=array, names=called, self_similarity=own)
+
+    @classmethod
+    def combined(
+        cls, embeddings: Sequence[MeanEmbeddings], weights: Sequence[float] | None = None
+    ) -> MeanEmbeddings:
+        """Embeddings of the same clients by a weighted sum of kernels, ``k = sum_l w_l k_l`` (weights 1 by default).
+
+            G = sum_l w_l G_l,       |mu_i - mu_j|^2 = sum_l w_l |mu_i - mu_j|_l^2
+
+        Where all are known by features, so is the sum: its features are theirs, times ``sqrt(w_l)``, side by side.
+
+        >>> import numpy as np
+        >>> histogram = MeanEmbeddings.from_counts([[30, 10], [0, 40]])
+        >>> gradients = MeanEmbeddings.from_features(np.array([[0.0, 1.0], [1.0, 0.0]]))
+        >>> both = MeanEmbeddings.combined([histogram, gradients], weights=[1.0, 0.25])
+        >>> both
+        MeanEmbeddings(2 clients, labels + 0.25 features, 4 features)
+        >>> round(both.distance(0, 1) ** 2, 3)
+        2.9
+        """
+        parts = list(embeddings) if isinstance(embeddings, Sequence) else []
+        if not parts or not all(isinstance(part, MeanEmbeddings) for part in parts):
+            raise InputError("embeddings", "must be a sequence of MeanEmbeddings", value=repr(embeddings))
+        factors = (
+            np.ones(len(parts))
+            if weights is None
+            else np.array([positive_number(weight, "weights") for weight in weights])
+        )
+        if len(factors) != len(parts):
+            raise InputError("weights", f"must be one number per kernel ({len(parts)})", value=len(factors))
+        first = parts[0]
+        for part in parts[1:]:
+            if len(part) != len(first):
+                raise InputError("embeddings", f"must all have {len(first)} clients", value=len(part))
+        named = {part.names for part in parts if part.names is not None}
+        if len(named) > 1:
+            raise InputError("embeddings", "name their clients differently", value=sorted(named))
+        owns = [part.mean_self_similarity for part in parts]
+        known: dict[str, Any] = {
+            "names": named.pop() if named else None,
+            "kernel": " + ".join(
+                f"{'' if factor == 1.0 else f'{factor:g} '}{_described(part)}"
+                for factor, part in zip(factors, parts, strict=True)
+            ),
+        }
+        if all(own is not None for own in owns):
+            known["self_similarity"] = factors @ np.array(owns)
+        if all(part.features is not None for part in parts):
+            scaled = [np.sqrt(f) * np.asarray(p.features, float) for f, p in zip(factors, parts, strict=True)]
+            return cls._make(features=np.concatenate(scaled, axis=1), **known)
+        gram = sum(f * p.gram for f, p in zip(factors, parts, strict=True))
+        complement = sum(f * p._best for f, p in zip(factors, parts, strict=True))
+        return cls._make(gram=np.asarray(gram), complement=np.asarray(complement), **known)
 
     # ------------------------------------------------------------------ what is known
 
@@ -196,8 +466,32 @@ class MeanEmbeddings:
 
     @property
     def bandwidth(self) -> float | None:
-        """Sigma of the kernel, or None if unknown."""
+        """Sigma of the kernel, or None if it has none or none is known."""
         return self._bandwidth
+
+    @property
+    def kernel(self) -> str | None:
+        """``"rbf"``, ``"labels"``, ``"joint"``, the name of a function, a sum of those, or None if unknown."""
+        return self._kernel
+
+    @property
+    def names(self) -> Names | None:
+        """What the clients are called, in their order, or None if they are only numbered."""
+        return self._names
+
+    @property
+    def mean_self_similarity(self) -> NDArray[np.float64] | None:
+        """The mean of ``k(a, a)`` over the samples of each client, or None where the kernel is unknown.
+
+        One sample's embedding varies by ``mean k(a, a) - |mu_i|^2`` around its client's mean. It is 1 for the RBF
+        kernel, and ``sum_y p_iy / pi_y`` for those that look at labels, K on average over all samples.
+
+        >>> MeanEmbeddings.from_counts([[30, 10], [0, 40]]).mean_self_similarity
+        array([2.4, 1.6])
+        """
+        if self._self_similarity is None and self._kernel == "rbf":
+            return _read_only(np.ones(len(self)))
+        return self._self_similarity
 
     @property
     def features(self) -> Array | None:
@@ -261,8 +555,14 @@ class MeanEmbeddings:
 
     @property
     def _best(self) -> NDArray[np.float64]:
-        """Minus the gram, up to a constant, in its most accurate form."""
-        return self._complement if self._complement is not None else -self.gram
+        """Minus the gram, up to terms r_i + r_j that no distance sees, in its most accurate form."""
+        if self._complement is not None:
+            return self._complement
+        if self._features is not None:
+            vectors = np.asarray(self._features, dtype=np.float64)
+            centred = vectors - vectors.mean(axis=0)
+            return np.asarray(-(centred @ centred.T))
+        return -self.gram
 
     def _client(self, i: int, argument: str) -> int:
         if not isinstance(i, (int, np.integer)) or not 0 <= i < len(self):
@@ -289,19 +589,24 @@ class MeanEmbeddings:
             return NotImplemented
         if self is other:
             return True
-        if self._bandwidth != other._bandwidth or (self._features is None) != (other._features is None):
-            return False
-        if self._features is not None:
-            return np.array_equal(self._features, other._features)  # type: ignore[arg-type]
-        return np.array_equal(self.gram, other.gram)
+        return (
+            self._bandwidth == other._bandwidth
+            and self._names == other._names
+            and self._kernel == other._kernel
+            and _same(self._self_similarity, other._self_similarity)
+            and _same(self._features, other._features)
+            and (self._features is not None or np.array_equal(self.gram, other.gram))
+        )
 
     def __hash__(self) -> int:
         known = self._features if self._features is not None else self._gram
         assert known is not None
-        return hash((self._bandwidth, known.shape, *known[0, :4].tolist()))
+        return hash((self._bandwidth, self._names, known.shape, *known[0, :4].tolist()))
 
     def __repr__(self) -> str:
         parts = [f"{len(self)} clients" if len(self) != 1 else "1 client"]
+        if self._kernel not in (None, "rbf"):
+            parts.append(str(self._kernel))
         if self._features is not None:
             parts.append(f"{self._features.shape[1]} features")
         if self._bandwidth is not None:
@@ -309,7 +614,15 @@ class MeanEmbeddings:
         return f"MeanEmbeddings({', '.join(parts)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._bandwidth, self._features, self._gram, self._complement)
+        return _restore, (
+            self._bandwidth,
+            self._features,
+            self._gram,
+            self._complement,
+            self._names,
+            self._kernel,
+            self._self_similarity,
+        )
 
 
 def _restore(
@@ -317,14 +630,120 @@ def _restore(
     features: Array | None,
     gram: NDArray[np.float64] | None,
     complement: Array | None,
+    names: Names | None = None,
+    kernel: str | None = None,
+    self_similarity: Array | None = None,
 ) -> MeanEmbeddings:
-    return MeanEmbeddings._make(bandwidth=bandwidth, features=features, gram=gram, complement=complement)
+    return MeanEmbeddings._make(
+        bandwidth=bandwidth,
+        features=features,
+        gram=gram,
+        complement=complement,
+        names=names,
+        kernel=kernel,
+        self_similarity=self_similarity,
+    )
+
+
+def _refuse_what_a_kernel_ignores(
+    kernel: Kernel, bandwidth: Any, features: Any, labels: Any, shares: Any
+) -> None:
+    """An argument that the kernel does not look at is a misunderstanding, not a detail."""
+    shown = "a function" if callable(kernel) else f'"{kernel}"'
+    if kernel in ("labels", "joint"):
+        if labels is None:
+            raise InputError("labels", f"are needed for the kernel {shown}")
+    else:
+        for argument, value in (("labels", labels), ("shares", shares)):
+            if value is not None:
+                problem = (
+                    f'the kernel is {shown}, which does not look at labels; pass kernel="joint" or "labels"'
+                )
+                raise InputError(argument, problem)
+    if kernel not in ("rbf", "joint"):
+        if features is not None:
+            raise InputError(
+                "features", f"are random features of the RBF kernel; this is {shown}", value=features
+            )
+        if not (isinstance(bandwidth, str) and bandwidth == "median"):
+            raise InputError("bandwidth", f"is one of the RBF kernel; this is {shown}", value=bandwidth)
+
+
+def _bandwidth_of(samples: Any, bandwidth: float | str, seed: int) -> float:
+    if not isinstance(bandwidth, str):
+        return check_bandwidth(bandwidth)
+    if bandwidth != "median":
+        raise InputError("bandwidth", 'must be "median" or a positive number', value=repr(bandwidth))
+    return median_of(samples, seed=seed)
+
+
+def _named_rows(rows: Any, names: Sequence[Any] | None, argument: str) -> tuple[Any, Names | None]:
+    """Return rows and names of what is an array with a row per client, a dictionary or a table of them."""
+    if isinstance(rows, Mapping) or is_table(rows):
+        if names is not None:
+            raise InputError("names", f"the {argument} name the clients already")
+        named = list(rows) if isinstance(rows, Mapping) else list(rows.index)
+        if not named:
+            raise InputError(argument, "must hold at least one client")
+        called = check_names(named, None, argument)
+        return (list(rows.values()) if isinstance(rows, Mapping) else rows.to_numpy()), called
+    if names is None:
+        return rows, None
+    return rows, check_names(names, len(rows) if hasattr(rows, "__len__") else None)
+
+
+def _check_features_array(rows: Any) -> Array:
+    try:
+        array = np.asarray(rows)
+    except ValueError:
+        raise InputError("features", "must be an (M, D) array: the rows differ in length") from None
+    if array.ndim != 2 or 0 in array.shape:
+        raise InputError(
+            "features", f"must be an (M, D) array with a row per client, not shape {array.shape}"
+        )
+    return Samples.check([array], "features").arrays[0]
+
+
+def _check_self_similarity(
+    values: ArrayLike | None, count: int, names: Names | None
+) -> NDArray[np.float64] | None:
+    if values is None:
+        return None
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("self_similarity", "must be one number per client") from None
+    if array.shape != (count,):
+        raise InputError(
+            "self_similarity", f"must be one number per client ({count}), not shape {array.shape}"
+        )
+    bad = ~(np.isfinite(array) & (array >= 0))
+    if bad.any():
+        k = int(bad.argmax())
+        raise InputError(
+            "self_similarity",
+            "must be a finite number of at least 0",
+            client=called_by(names)(k),
+            value=array[k],
+        )
+    return array
+
+
+def _described(part: MeanEmbeddings) -> str:
+    called = part.kernel or ("gram" if part.features is None else "features")
+    return f"({called})" if " " in called else called
 
 
 def _squared_distances(negative_gram: NDArray[np.float64]) -> NDArray[np.float64]:
     own = np.diagonal(negative_gram)
     squared = (negative_gram - own[:, None]) + (negative_gram - own[None, :])
     return np.asarray(np.maximum(squared, 0.0))
+
+
+def _same(one: Array | None, other: Array | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)
 
 
 def _read_only(array: Array | None) -> Array | None:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from stackfu.embedding.bandwidth import median_of
-from stackfu.embedding.gram import mean_complements
-from stackfu.embedding.samples import Samples, positive_number
+from stackfu.embedding.clients import check_samples
+from stackfu.embedding.rbf import mean_complements
+from stackfu.embedding.samples import check_bandwidth
 from stackfu.errors import InputError
 
 
@@ -24,14 +25,14 @@ def mmd(a: Any, b: Any, bandwidth: float | str = "median", *, unbiased: bool = F
     >>> round(mmd(np.zeros((2, 1)), np.ones((2, 1)), bandwidth=1.0), 4)
     0.8871
     """
-    checked = Samples.check([a, b], "a, b")
+    checked = check_samples([a, b], "a, b")
     if isinstance(bandwidth, str):
         if bandwidth != "median":
             raise InputError("bandwidth", 'must be "median" or a positive number', value=repr(bandwidth))
         sigma = float(median_of(checked))
     else:
-        sigma = positive_number(bandwidth, "bandwidth")
-    sizes = np.array([len(array) for array in checked.arrays])
+        sigma = float(check_bandwidth(bandwidth))
+    sizes = np.array(checked.lengths)
     if unbiased and sizes.min() < 2:
         raise InputError(
             "a, b", "the unbiased estimate needs two samples on each side", client=int(sizes.argmin())

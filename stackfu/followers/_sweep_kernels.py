@@ -6,8 +6,8 @@ so a response costs O(D) or O(N). ``GameModel.best_response`` is the NumPy versi
 """
 
 import numpy as np
-from numba import njit
 
+from ..jit import njit
 from ..model._geometry_kernels import add_row, squared_gap
 
 

@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 
 from ..errors import InputError
-from ..model import Array, FeatureGeometry, GameModel, frozen
+from ..model import Array, GameModel, frozen
+from .running import running_mixture
 
 __all__ = ["best_response_dynamics"]
 
@@ -64,18 +65,11 @@ def _joint(game: GameModel, payments: Array, x: Array, share: float) -> Iterator
 
 
 def _sequential(game: GameModel, payments: Array, x: Array) -> Iterator[Array]:
-    from . import _sweep_kernels as kernels
-
-    geometry, alpha, w = game.geometry, game.alpha, game.reluctance(payments)
+    alpha, everyone = game.alpha, np.arange(game.count)
+    running = running_mixture(game, game.reluctance(payments))
     y = alpha * x
     yield x
-    N = game.count
     while np.any(y > 0):
-        if isinstance(geometry, FeatureGeometry):
-            point = geometry.combine(y)
-            kernels.sweep_features(
-                geometry.features, geometry.remaining, alpha, w, y, point, np.arange(N), 1.0
-            )
-        else:
-            kernels.sweep_gram(geometry.gram, alpha, w, y, np.empty(N), np.arange(N), 1.0)
+        running.refresh(y)
+        running.sweep(y, everyone)
         yield frozen(np.where(y >= alpha, 1.0, y / alpha))

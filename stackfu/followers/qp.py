@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..model import Array, GameModel, frozen
-from .sweeps import newton_polish
+from .newton import newton_polish
+from .tolerances import BISECTED, BISECTED_BRACKET, QP, QP_SNAP
 
 __all__ = ["bisect_total", "level_profile"]
 
@@ -39,7 +40,7 @@ def level_profile(gram: Array, alpha: Array, w: Array, s: float) -> tuple[Array,
     limits = np.concatenate([[1.0], alpha / s, np.zeros(N)])
     settings = clarabel.DefaultSettings()
     settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = QP
     settings.max_iter = 200
     cones = [clarabel.ZeroConeT(1), clarabel.NonnegativeConeT(2 * N)]
     solution = clarabel.DefaultSolver(quadratic, linear, conditions, limits, cones, settings).solve()
@@ -70,7 +71,7 @@ def bisect_total(game: GameModel, payments: Array, steps: int = 60) -> tuple[Arr
             residual = game.residual(payments, x)
             if residual < best_residual:
                 best, best_residual = x, residual
-        if best_residual <= 1e-14 or high - low <= 1e-15 * high:
+        if best_residual <= BISECTED or high - low <= BISECTED_BRACKET * high:
             break
     return frozen(best), solved
 
@@ -78,7 +79,7 @@ def bisect_total(game: GameModel, payments: Array, steps: int = 60) -> tuple[Arr
 def _finish(game: GameModel, w: Array, y: Array) -> Array | None:
     """Round to the bounds what is within the QP solver's accuracy of them, and solve for the rest."""
     alpha = game.alpha
-    slack = 1e-6 * np.minimum(alpha, y.sum())
+    slack = QP_SNAP * np.minimum(alpha, y.sum())
     y = np.where(y <= slack, 0.0, np.where(y >= alpha - slack, alpha, y))
     if not np.any(y > 0):
         return None

@@ -4,7 +4,9 @@ The NumPy versions stand beside the calls in :mod:`stackfu.geometry` and :mod:`s
 """
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from ..jit import njit
 
 REORDER = {"reassoc", "contract", "nsz", "arcp"}
 PARTS = 64
@@ -54,8 +56,24 @@ def squared_distances(features, rows, point):
 
 
 @njit(cache=True)
-def judge(gram, alpha, w, x):
-    """Largest violation of the equilibrium conditions, and largest gain by deviating divided by lam."""
+def positive_root(w, q, a):
+    """The positive R with ``2 w R^3 - a R - 2 q = 0``, for ``w > 0``; Newton's method from above."""
+    r = q / w
+    if a == 0.0:
+        return np.cbrt(r)
+    p = a / (2.0 * w)
+    root = np.cbrt(r) + np.sqrt(p)
+    for _ in range(60):
+        after = root - (root * root * root - p * root - r) / (3.0 * root * root - p)
+        if not after < root * (1.0 - 1e-16):
+            break
+        root = max(after, 0.0)
+    return root
+
+
+@njit(cache=True)
+def judge(gram, alpha, caps, w, x, a):
+    """Largest violation of an equilibrium condition relative to the client's own terms, and largest gain divided by lam."""
     N = len(alpha)
     y = alpha * x
     total, active = 0.0, 0
@@ -88,21 +106,26 @@ def judge(gram, alpha, w, x):
                         if j != k and y[j] > 0.0:
                             d2 += y[i] * y[j] * (gram[i, j] - gram[i, k] - gram[j, k] + gram[k, k])
             d2 = max(d2, 0.0) / (total * total)
-        g = d2 - total * w[k]
-        if x[k] < 1.0:
-            violation = max(violation, g)
-        if x[k] > 0.0:
-            violation = max(violation, -g)
+        pull = d2 + a / (2.0 * total) if a > 0.0 else d2
+        g = pull - total * w[k]
+        wrong = max(g if x[k] < caps[k] else 0.0, -g if x[k] > 0.0 else 0.0)
+        if wrong > 0.0:
+            violation = max(violation, wrong / max(pull, abs(total * w[k])))
         if active == 0 or (active == 1 and y[k] > 0.0):  # facing nobody
             rest, d2 = 0.0, 0.0
+        bound = alpha[k] * caps[k]
         if w[k] > 0.0:
-            response = min(max(np.cbrt(total * total * d2 / w[k]) - rest, 0.0), alpha[k])
+            response = min(max(positive_root(w[k], total * total * d2, a) - rest, 0.0), bound)
         else:
-            response = alpha[k] if w[k] < 0.0 or d2 > 0.0 else y[k]
+            response = bound if w[k] < 0.0 or d2 > 0.0 or a > 0.0 else y[k]
         step = response - y[k]
         after = total + step
         if d2 > 0.0 and after * after == 0.0:
             return np.inf, np.inf
         saved = d2 * (after + total) / (after * after) if d2 > 0.0 else 0.0
+        if a > 0.0:
+            if after <= 0.0:
+                return np.inf, np.inf
+            saved += a / (total * after)
         gain = max(gain, step * (saved - 2.0 * w[k]))
     return violation, gain

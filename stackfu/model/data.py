@@ -35,6 +35,7 @@ class GameData:
     __slots__ = (
         "__dict__",
         "_alpha",
+        "_calibrated",
         "_costs",
         "_embeddings",
         "_geometry",
@@ -60,6 +61,8 @@ class GameData:
         lambda_s: float = 1.0,
         lambda_q: float = 1.0,
         loss_constant: float = 1.0,
+        sampling_constant: float = 0.0,
+        calibrated: bool = False,
         server_loss: ServerLoss | None = None,
     ) -> None:
         if not isinstance(embeddings, MeanEmbeddings):
@@ -84,6 +87,7 @@ class GameData:
             "lambda_s": (_number(lambda_s, "lambda_s"), 0.0),
             "lambda_q": (_number(lambda_q, "lambda_q"), None),
             "loss_constant": (_number(loss_constant, "loss_constant"), None),
+            "sampling_constant": (_number(sampling_constant, "sampling_constant"), 0.0),
         }
         for name, (value, floor) in weights.items():
             if value < 0 or (floor is None and value == 0):
@@ -122,6 +126,7 @@ class GameData:
         self._embeddings = embeddings
         self._loss = loss
         self._names = called
+        self._calibrated = bool(calibrated)
         self._sizes = frozen(all_sizes)
         self._removed = gone
         self._remaining = keep
@@ -238,6 +243,27 @@ class GameData:
         return self._weights["loss_constant"]
 
     @property
+    def sampling_constant(self) -> float:
+        """A, loss per ``1 / n_used``, clients' and server's; 0 is the paper."""
+        return self._weights["sampling_constant"]
+
+    @cached_property
+    def sampling(self) -> float:
+        """``a = A / (C n_N)``: the sampling loss at full participation in units of squared distance; it grows as ``a / S``."""
+        samples = float(self._sizes[self._remaining].sum())
+        return self.sampling_constant / (self.loss_constant * samples)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether C and A were fitted to observed trainings; otherwise what depends on their size is a guess."""
+        return self._calibrated
+
+    @cached_property
+    def distances_to_original(self) -> Array:
+        """``||mu_k - mu_O||^2`` for every remaining client: how far the original mixture was from its data."""
+        return frozen(self._geometry.to_original)
+
+    @property
     def loss(self) -> ServerLoss:
         """The server's loss as a value: targets, weights, sampling term; see :mod:`stackfu.model.losses`."""
         return self._loss
@@ -316,6 +342,7 @@ class GameData:
             "removed": self._removed,
             "names": self._names,
             "costs": self._costs,
+            "calibrated": self._calibrated,
             **self._weights,
         }
         if not self.has_paper_loss:
@@ -344,6 +371,7 @@ class GameData:
         return (
             self._removed == other._removed
             and self._names == other._names
+            and self._calibrated == other._calibrated
             and self._weights == other._weights
             and self._loss == other._loss
             and np.array_equal(self._sizes, other._sizes)

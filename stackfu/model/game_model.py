@@ -1,11 +1,11 @@
 """The model behind one object: a game's data and its formulas, with arguments checked.
 
-    U_k(x) = p_k x_k - c_k x_k - lam d_k^2,                          lam = lambda_q C
-    u_server(x) = lam_v ||m - mu_N||^2 + lam_s ||m - mu_O||^2,       lam_v = lambda_v C,  lam_s = lambda_s C
+    U_k(x) = p_k x_k - c_k x_k - lam (d_k^2 + a / S),                lam = lambda_q C,  a = A / (C n_N)
+    u_server(x) = lam_v (||m - mu_N||^2 + a / S) + lam_s (||m - mu_O||^2 + a / S),       lam_v = lambda_v C,  lam_s = lambda_s C
 
 with the embedding ``m`` of the data used (:mod:`stackfu.model.profile`). In those variables client k's utility has slope
 
-    d U_k / d y_k = (2 lam / S) g_k,     g_k = d_k^2 - S w_k,     w_k = (c_k - p_k) / (2 lam alpha_k)
+    d U_k / d y_k = (2 lam / S) g_k,     g_k = d_k^2 + a / (2 S) - S w_k,     w_k = (c_k - p_k) / (2 lam alpha_k)
 
 so ``y != 0`` is an equilibrium iff ``g_k <= 0`` where ``y_k = 0``, ``g_k = 0`` where ``0 < y_k < alpha_k`` and
 ``g_k >= 0`` where ``y_k = alpha_k``. Nothing here iterates and nothing here knows a solver: those live in
@@ -23,9 +23,10 @@ import numpy.typing as npt
 from ..errors import InputError
 from .data import GameData, vector
 from .geometry import Array, GramGeometry, frozen
+from .impacts import Impacts, predicted_impacts
 from .price import cheapest_payments
 from .profile import Profile
-from .responses import best_responses, inclinations, regrets, violation
+from .responses import best_responses, inclinations, regrets, violations
 
 __all__ = ["GameModel"]
 
@@ -76,6 +77,23 @@ class GameModel(GameData):
             raise InputError("payments", "must not be negative", client=self.who(int(k)), value=p[k])
         return frozen(p)
 
+    def check_caps(self, caps: npt.ArrayLike | None) -> Array:
+        """A read-only copy of the shares that are taken at most (None: everything), or an error naming the client."""
+        if caps is None:
+            return self.no_caps
+        most = vector(caps, "caps", self.count, "{} clients remain")
+        if most.min() < 0 or most.max() > 1:
+            k = np.flatnonzero((most < 0) | (most > 1))[0]
+            raise InputError("caps", "must lie in [0, 1]", client=self.who(int(k)), value=most[k])
+        if not most.any():
+            raise InputError("caps", "nothing is taken from anybody", value="0")
+        return frozen(most)
+
+    @cached_property
+    def no_caps(self) -> Array:
+        """The caps that take everything from everybody."""
+        return frozen(np.ones(self.count))
+
     @cached_property
     def no_payments(self) -> Array:
         """The payment vector that offers nothing to anybody."""
@@ -96,20 +114,38 @@ class GameModel(GameData):
         return 2.0 * self.lam * self._alpha
 
     def inclination(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
-        """``g_k = d_k^2 - S w_k``: positive where a client would rather take part more."""
-        return inclinations(self.reluctance(payments), self.profile(participation))
+        """``g_k = d_k^2 + a / (2 S) - S w_k``: positive where a client would rather take part more."""
+        return inclinations(self.reluctance(payments), self.profile(participation), self.sampling)
 
     def client_impacts(self, participation: npt.ArrayLike) -> Array:
-        """``u_k = lam d_k^2``, the drift each client suffers."""
-        return self.lam * self.profile(participation).to_clients
+        """``u_k = lam (d_k^2 + a / S)``: what drift and thin data cost each client."""
+        return self._suffered(self.profile(participation))
+
+    def _suffered(self, profile: Profile) -> Array:
+        drift = self.lam * profile.to_clients
+        return drift if self.sampling == 0.0 else drift + self.lam * self.sampling / profile.total
+
+    def impacts(self, participation: npt.ArrayLike) -> Impacts:
+        """Predicted changes in loss against the original federation, see :mod:`stackfu.model.impacts`.
+
+        >>> import numpy as np, stackfu as sf
+        >>> emb = sf.MeanEmbeddings.from_features(np.eye(3))
+        >>> game = sf.StackelbergGame(emb, [100, 100, 100], removed=[0], sampling_constant=10.0)
+        >>> game.impacts([1.0, 1.0]).clients.round(4)
+        array([-0.15, -0.15])
+        """
+        return predicted_impacts(self, self.profile(participation), self.calibrated)
 
     def client_utilities(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
-        """``U_k = (p_k - c_k) x_k - lam d_k^2``."""
+        """``U_k = (p_k - c_k) x_k - lam (d_k^2 + a / S)``."""
         profile = self.profile(participation)
-        return (self.check_payments(payments) - self._costs) * profile.x - self.lam * profile.to_clients
+        return (self.check_payments(payments) - self._costs) * profile.x - self._suffered(profile)
 
     def server_loss(self, participation: npt.ArrayLike) -> float:
-        """The loss of :attr:`loss`; the paper's is ``u_server = lam_v ||m - mu_N||^2 + lam_s ||m - mu_O||^2``."""
+        """The loss of :attr:`loss`; the paper's is ``u_server = lam_v ||m - mu_N||^2 + lam_s ||m - mu_O||^2``.
+
+        With a sampling constant, every squared distance is ``a / S`` larger.
+        """
         return self.loss_of(self.profile(participation))
 
     def loss_of(self, profile: Profile, sampling: bool = False) -> float:
@@ -122,6 +158,8 @@ class GameModel(GameData):
                 weight * self._geometry.to_target(profile.mixture, profile.distances, target)
                 for weight, target in zip(self._loss.weights, self._loss.targets, strict=True)
             )
+        if self.sampling:
+            value += self._loss.weight * self.sampling / profile.total
         return value + self._sampling_penalty(profile) if sampling or self._loss.sampling else value
 
     def server_utility(self, payments: npt.ArrayLike, participation: npt.ArrayLike) -> float:
@@ -158,6 +196,13 @@ class GameModel(GameData):
     @cached_property
     def sampling_noise(self) -> Array:
         """``1 - ||mu_k||^2`` per remaining client: variance of one sample's embedding."""
+        own = self._embeddings.mean_self_similarity
+        if own is not None and np.any(np.abs(np.asarray(own) - 1.0) > 1e-9):
+            raise InputError(
+                "finite_sample",
+                "needs a kernel with k(a, a) = 1, and this one sees labels or is your own; use sampling_constant instead",
+                value=float(np.max(own)),
+            )
         norms = self._embeddings.squared_norms[self._remaining]
         if np.any(norms > 1.0 + 1e-9):
             k = int(np.argmax(norms))
@@ -169,68 +214,99 @@ class GameModel(GameData):
             )
         return frozen(np.maximum(1.0 - norms, 0.0))
 
-    def best_response(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
+    def best_response(
+        self,
+        payments: npt.ArrayLike | None,
+        participation: npt.ArrayLike,
+        caps: npt.ArrayLike | None = None,
+    ) -> Array:
         """Every client's best response to the others.
 
-        ``y_k = clip((q_k / w_k)^(1/3) - S0_k, 0, alpha_k)`` with ``q_k = ||sum_{i != k} y_i (mu_i - mu_k)||^2 = S^2 d_k^2``
-        where ``w_k > 0``; ``alpha_k`` where ``w_k < 0``, or ``w_k = 0`` and ``q_k > 0``; unchanged where the client is
-        indifferent (``w_k = 0 = q_k``). A client facing nobody gains by shrinking towards 0 but loses all at 0; its
-        entry is then 0.
+        ``y_k = clip(R_k - S0_k, 0, cap_k alpha_k)`` where ``w_k > 0``, with the positive root of ``2 w_k R^3 - a R - 2 q_k = 0``,
+        ``q_k = ||sum_{i != k} y_i (mu_i - mu_k)||^2 = S^2 d_k^2`` (without a sampling constant ``R_k = (q_k / w_k)^(1/3)``);
+        all that is taken where ``w_k < 0``, or ``w_k = 0`` and there is anything to gain; unchanged where it is indifferent.
+        Without a sampling constant a client facing nobody gains by shrinking towards 0 but loses all at 0; its entry is then 0.
         """
         profile = self.profile(participation)
-        return best_responses(self._alpha, self.reluctance(payments), profile) / self._alpha
+        bound = self._alpha * self.check_caps(caps)
+        return best_responses(bound, self.reluctance(payments), profile, self.sampling) / self._alpha
 
-    def thresholds(self, participation: npt.ArrayLike) -> tuple[Array, Array]:
-        """Payments below which a client stays out, and above which it takes part fully, the others fixed.
+    def thresholds(
+        self, participation: npt.ArrayLike, caps: npt.ArrayLike | None = None
+    ) -> tuple[Array, Array]:
+        """Payments below which a client stays out, and above which it takes part as much as it may, the others fixed.
 
-        ``p_low = c_k - 2 lam alpha_k q_k / S0_k^3`` and ``p_high = c_k - 2 lam alpha_k q_k / (S0_k + alpha_k)^3``.
+        ``p(R) = c_k - 2 lam alpha_k (q_k / R^3 + a / (2 R^2))`` at ``R = S0_k`` and at ``R = S0_k + cap_k alpha_k``.
         """
         profile = self.profile(participation)
-        rest = profile.others
-        phi = 2.0 * self.lam * self._alpha * profile.total**2 * profile.to_clients
-        with np.errstate(divide="ignore", invalid="ignore"):
-            low = np.where(rest > 0, self._costs - phi / rest**3, self._costs)
-        high = np.where(rest > 0, self._costs - phi / (rest + self._alpha) ** 3, self._costs)
-        return low, high
+        rest, a = profile.others, self.sampling
+        weight = 2.0 * self.lam * self._alpha
+        q = np.where(rest > 0, profile.total**2 * profile.to_clients, 0.0)
 
-    def residual(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> float:
-        """Largest violation of the equilibrium conditions, relative to the largest squared distance."""
-        return self._residual(self.reluctance(payments), self.profile(participation))
+        def price(amount: Array) -> Array:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                drift = np.where(q > 0, q / amount**3, 0.0)
+                thin = a / (2.0 * amount**2) if a > 0 else 0.0
+                return np.asarray(self._costs - weight * (drift + thin))
 
-    def regrets(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
+        return price(rest), price(rest + self.check_caps(caps) * self._alpha)
+
+    def residual(
+        self,
+        payments: npt.ArrayLike | None,
+        participation: npt.ArrayLike,
+        caps: npt.ArrayLike | None = None,
+    ) -> float:
+        """Largest violation of an equilibrium condition, relative to the client's own terms ``max(d_k^2, S |w_k|)``."""
+        return self._residual(self.reluctance(payments), self.profile(participation), self.check_caps(caps))
+
+    def regrets(
+        self,
+        payments: npt.ArrayLike | None,
+        participation: npt.ArrayLike,
+        caps: npt.ArrayLike | None = None,
+    ) -> Array:
         """What every client could gain by its best response, never negative."""
-        return self._regrets(self.reluctance(payments), self.profile(participation))
+        return self._regrets(self.reluctance(payments), self.profile(participation), self.check_caps(caps))
 
-    def regret(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> float:
+    def regret(
+        self,
+        payments: npt.ArrayLike | None,
+        participation: npt.ArrayLike,
+        caps: npt.ArrayLike | None = None,
+    ) -> float:
         """Largest gain any client has from deviating."""
-        return float(self.regrets(payments, participation).max())
+        return float(self.regrets(payments, participation, caps).max())
 
     def judge(
-        self, payments: npt.ArrayLike | None, participation: npt.ArrayLike | Profile
+        self,
+        payments: npt.ArrayLike | None,
+        participation: npt.ArrayLike | Profile,
+        caps: npt.ArrayLike | None = None,
     ) -> tuple[float, float]:
         """Residual and regret of a profile, with one pass over the clients."""
-        w = self.reluctance(payments)
+        w, most = self.reluctance(payments), self.check_caps(caps)
         if isinstance(participation, Profile):
-            return self._residual(w, participation), float(self._regrets(w, participation).max())
+            return self._residual(w, participation, most), float(self._regrets(w, participation, most).max())
         x = self.check_participation(participation)
         if not x.any():
             raise InputError("participation", "nobody takes part", value="0")
-        return self.judge_checked(w, x)
+        return self.judge_checked(w, x, most)
 
-    def judge_checked(self, w: Array, x: Array) -> tuple[float, float]:
-        """:meth:`judge` for a reluctance and a participation that need no checking."""
+    def judge_checked(self, w: Array, x: Array, caps: Array | None = None) -> tuple[float, float]:
+        """:meth:`judge` for a reluctance, a participation and caps that need no checking."""
+        most = self.no_caps if caps is None else caps
         if isinstance(self._geometry, GramGeometry):
-            violation, gain = _kernels().judge(self._geometry.gram, self._alpha, w, x)
-            return violation / (self._geometry.scale or 1.0), self.lam * gain
+            violation, gain = _kernels().judge(self._geometry.gram, self._alpha, most, w, x, self.sampling)
+            return violation, self.lam * gain
         profile = self.profile(x)
-        return self._residual(w, profile), float(self._regrets(w, profile).max())
+        return self._residual(w, profile, most), float(self._regrets(w, profile, most).max())
 
-    def _residual(self, w: Array, profile: Profile) -> float:
-        largest, scale = violation(w, profile), self._geometry.scale
-        return largest / scale if scale > 0 else largest
+    def _residual(self, w: Array, profile: Profile, caps: Array) -> float:
+        return float(violations(w, profile, self.sampling, caps).max())
 
-    def _regrets(self, w: Array, profile: Profile) -> Array:
-        return regrets(self._alpha, w, self.lam, profile)
+    def _regrets(self, w: Array, profile: Profile, caps: Array) -> Array:
+        return regrets(self._alpha * caps, w, self.lam, profile, self.sampling)
 
     @property
     def full_participation_price(self) -> float:

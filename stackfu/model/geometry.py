@@ -22,9 +22,10 @@ import numpy.typing as npt
 from ..errors import InputError
 from .losses import Target
 
-__all__ = ["FeatureGeometry", "Geometry", "GramGeometry", "MixtureDistances"]
+__all__ = ["FeatureGeometry", "Geometry", "GramGeometry", "MixtureDistances", "Surroundings"]
 
 Array = npt.NDArray[np.float64]
+Clients = npt.NDArray[np.intp]
 
 #: Above this share of a mixture, the distance to it of the client that owns the share is taken from the others'.
 MOSTLY = 0.5
@@ -50,6 +51,14 @@ class MixtureDistances:
     to_clients: Array
     to_remaining: float
     to_original: float
+
+
+class Surroundings(ABC):
+    """Some clients and the mixture they make with others who do not move."""
+
+    @abstractmethod
+    def products(self, share: Array, total: float) -> Array:
+        """``<mu_i - m, mu_j - m>`` of the clients, where they bring ``share`` and everybody together ``total``."""
 
 
 class Geometry(ABC):
@@ -107,6 +116,28 @@ class Geometry(ABC):
         pull, square = self.target(target)
         return max(distances.to_remaining - 2.0 * float(pull @ z) + square, 0.0)
 
+    @abstractmethod
+    def products(self, clients: Clients) -> Array:
+        """Inner products ``<mu_i - mu_N, mu_j - mu_N>`` of some remaining clients."""
+
+    @abstractmethod
+    def typical_square(self, alpha: Array) -> float:
+        """Roughly the mean squared distance of a client to ``mu_N``."""
+
+    @abstractmethod
+    def around(
+        self, clients: Clients, held: Array, point: Array | None = None, share: Array | None = None
+    ) -> Surroundings:
+        """What some clients see while the others bring ``held`` (zero for themselves).
+
+        ``point``, if it is known, is ``sum y mu`` where the clients themselves bring ``share``.
+        """
+
+    @property
+    @abstractmethod
+    def to_original(self) -> Array:
+        """``||mu_k - mu_O||^2`` for every client."""
+
     @property
     @abstractmethod
     def scale(self) -> float:
@@ -159,7 +190,7 @@ class GramGeometry(Geometry):
     def of_features(
         cls,
         features: npt.NDArray[Any],
-        remaining: npt.NDArray[np.intp],
+        remaining: Clients,
         alpha: Array,
         original_weights: Array,
     ) -> GramGeometry:
@@ -172,9 +203,7 @@ class GramGeometry(Geometry):
         out._rows = float(np.einsum("ij,ij->i", rows, rows)[remaining].max())
         return out
 
-    def __init__(
-        self, gram: Array, remaining: npt.NDArray[np.intp], alpha: Array, original_weights: Array
-    ) -> None:
+    def __init__(self, gram: Array, remaining: Clients, alpha: Array, original_weights: Array) -> None:
         self._largest = float(np.abs(gram[np.ix_(remaining, remaining)]).max(initial=0.0))
         everyone = np.zeros(len(gram))
         everyone[remaining] = alpha
@@ -196,6 +225,11 @@ class GramGeometry(Geometry):
     def original(self) -> tuple[Array, float]:
         return self._original
 
+    @property
+    def to_original(self) -> Array:
+        pull, square = self._original
+        return np.asarray(np.maximum(self._diagonal - 2.0 * pull + square, 0.0))
+
     def inner(self, z: Array) -> Array:
         return np.asarray(self._gram @ z)
 
@@ -208,6 +242,17 @@ class GramGeometry(Geometry):
             raise InputError("server_loss", "the embeddings are inner products, not feature rows")
         shift = row - self._mean
         return frozen(self._centred[self._remaining] @ shift), float(shift @ shift)
+
+    def products(self, clients: Clients) -> Array:
+        return self._gram[np.ix_(clients, clients)]
+
+    def typical_square(self, alpha: Array) -> float:
+        return float(alpha @ self.mixture(alpha).to_clients)
+
+    def around(
+        self, clients: Clients, held: Array, point: Array | None = None, share: Array | None = None
+    ) -> Surroundings:
+        return _GramSurroundings(self._gram, clients, held)
 
     @cached_property
     def scale(self) -> float:
@@ -234,15 +279,37 @@ class GramGeometry(Geometry):
         return MixtureDistances(to_clients, max(square, 0.0), to_original)
 
 
+class _GramSurroundings(Surroundings):
+    def __init__(self, gram: Array, clients: Clients, held: Array) -> None:
+        pull = gram @ held
+        self._gram = gram[np.ix_(clients, clients)]
+        self._pull, self._square = pull[clients], float(held @ pull)
+
+    def products(self, share: Array, total: float) -> Array:
+        own = self._gram @ share
+        inner = (self._pull + own) / total
+        square = (self._square + share @ (2.0 * self._pull + own)) / total**2
+        return self._gram - inner[:, None] - inner[None, :] + square
+
+
+class _FeatureSurroundings(Surroundings):
+    def __init__(self, rows: Array, pull: Array) -> None:
+        self._rows, self._pull = rows, pull
+
+    def products(self, share: Array, total: float) -> Array:
+        gaps = self._rows - (self._pull + share @ self._rows) / total
+        return np.asarray(gaps @ gaps.T)
+
+
 class FeatureGeometry(Geometry):
-    """Geometry from feature rows, one a client; works in blocks of rows and copies none of them."""
+    """Geometry from feature rows, one per client; works in blocks of rows and copies none of them."""
 
     _BLOCK = 8192
 
     def __init__(
         self,
         features: npt.NDArray[Any],
-        remaining: npt.NDArray[np.intp],
+        remaining: Clients,
         alpha: Array,
         original_weights: Array,
     ) -> None:
@@ -261,8 +328,8 @@ class FeatureGeometry(Geometry):
             return self.features[chosen[0] : chosen[-1] + 1]
         return self.features[chosen]
 
-    def _centred_rows(self, start: int) -> Array:
-        return np.asarray(self._rows(start), dtype=np.float64) - self.mean_remaining
+    def _rows_from(self, start: int, origin: Array) -> Array:
+        return np.asarray(self._rows(start), dtype=np.float64) - origin
 
     def _weighted_rows(self, rows: npt.NDArray[np.intp], weights: Array) -> Array:
         total = np.zeros(self.features.shape[1])
@@ -316,17 +383,48 @@ class FeatureGeometry(Geometry):
     def original(self) -> tuple[Array, float]:
         return self.feature_point(self.mean_original)
 
+    @property
+    def to_original(self) -> Array:
+        return self.squared_distances(self.mean_original)
+
     def inner(self, z: Array) -> Array:
         return self.feature_point(self.combine(z))[0]
 
+    def row_of_original(self, shares: Array) -> Array:
+        """The feature row of a mixture of original clients."""
+        return self._weighted_rows(np.arange(len(self.features)), shares)
+
     def mixture_of_original(self, shares: Array) -> tuple[Array, float]:
-        return self.feature_point(self._weighted_rows(np.arange(len(self.features)), shares))
+        return self.feature_point(self.row_of_original(shares))
+
+    def rows(self, clients: Clients) -> Array:
+        """Feature rows of some remaining clients, float64."""
+        return np.asarray(self.features[self.remaining[clients]], dtype=np.float64)
+
+    def products(self, clients: Clients) -> Array:
+        rows = self.rows(clients) - self.mean_remaining
+        return np.asarray(rows @ rows.T)
+
+    def typical_square(self, alpha: Array) -> float:
+        few = np.linspace(0, self.count - 1, min(self.count, 1000)).astype(
+            np.intp
+        )  # unweighted: a sample is enough
+        return float(np.mean(np.sum((self.rows(few) - self.mean_remaining) ** 2, axis=1)))
+
+    def around(
+        self, clients: Clients, held: Array, point: Array | None = None, share: Array | None = None
+    ) -> Surroundings:
+        rows = self.rows(clients)
+        others = self.combine(held) if point is None or share is None else point - share @ rows
+        return _FeatureSurroundings(
+            rows - self.mean_remaining, others - float(held.sum()) * self.mean_remaining
+        )
 
     def feature_point(self, row: Array) -> tuple[Array, float]:
         shift = row - self.mean_remaining
         pull = np.empty(self.count)
         for start in range(0, self.count, self._BLOCK):
-            pull[start : start + self._BLOCK] = self._centred_rows(start) @ shift
+            pull[start : start + self._BLOCK] = self._rows_from(start, self.mean_remaining) @ shift
         return frozen(pull), float(shift @ shift)
 
     @cached_property
@@ -341,24 +439,18 @@ class FeatureGeometry(Geometry):
         return _rounding_of_differences(float(norms.max()), self.scale)
 
     def mixture(self, z: Array) -> MixtureDistances:
+        centre = self.combine(z)
         if self._large:
-            m = self.combine(z) - self.mean_remaining
-            to_clients = self.squared_distances(m + self.mean_remaining)
-        else:  # from mu_N as the origin: clients may lie closer together than they are to zero
-            m = np.zeros(self.features.shape[1])
+            m = centre - self.mean_remaining
+            to_clients = self.squared_distances(centre)
+        else:  # rows are measured from next to m, so that each client's distance is as exact as its own size allows
+            off = np.zeros(len(centre))
             for start in range(0, self.count, self._BLOCK):
-                m += z[start : start + self._BLOCK] @ self._centred_rows(start)
+                off += z[start : start + self._BLOCK] @ self._rows_from(start, centre)
             to_clients = np.empty(self.count)
             for start in range(0, self.count, self._BLOCK):
-                difference = self._centred_rows(start) - m
+                difference = self._rows_from(start, centre) - off
                 to_clients[start : start + self._BLOCK] = np.einsum("ij,ij->i", difference, difference)
-            k = int(np.argmax(z))
-            if z[k] > MOSTLY:  # the mixture is hardly different from mu_k: from what the others add to it
-                own = np.asarray(self.features[self.remaining[k]], dtype=np.float64)
-                gap = np.zeros(len(own))
-                for start in range(0, self.count, self._BLOCK):
-                    rows = np.asarray(self._rows(start), dtype=np.float64) - own
-                    gap += z[start : start + self._BLOCK] @ rows
-                to_clients[k] = float(gap @ gap)
+            m = (centre - self.mean_remaining) + off
         shift = self.mean_original - self.mean_remaining
         return MixtureDistances(to_clients, float(m @ m), float(np.sum((m - shift) ** 2)))

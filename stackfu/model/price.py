@@ -2,13 +2,13 @@
 
 Every profile that payments can induce has cheapest payments, in closed form. At profile x with total S,
 
-    p_k = max(0, c_k - 2 lam alpha_k d_k^2 / S)   where x_k > 0,      p_k = 0   where x_k = 0.
+    p_k = max(0, c_k - 2 lam alpha_k e_k / S)   where x_k > 0,      p_k = 0   where x_k = 0,       e_k = d_k^2 + a / (2 S).
 
-They make x an equilibrium iff ``c_k >= 2 lam alpha_k d_k^2 / S`` for everyone with ``x_k < 1``: payments cannot be
+They make x an equilibrium iff ``c_k >= 2 lam alpha_k e_k / S`` for everyone with ``x_k < 1``: payments cannot be
 negative, so a client that would take part for nothing cannot be kept out. A client with ``x_k = 1`` and a negative
 bracket is a *volunteer* and is paid nothing. The total is
 
-    sum_k y_k (kappa_k - 2 lam d_k^2 / S)_+ ,     without volunteers  c.x - 2 lam Var(z).
+    sum_k y_k (kappa_k - 2 lam e_k / S)_+ ,     without volunteers  c.x - 2 lam (Var(z) + a / (2 S)).
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ ROUNDING = 1e-13
 
 
 def brackets(game: GameData, profile: Profile) -> Array:
-    """``c_k - 2 lam alpha_k d_k^2 / S``: what client k must be paid per unit to stay where it is."""
-    return game.costs - 2.0 * game.lam * game.alpha * profile.to_clients / profile.total
+    """``c_k - 2 lam alpha_k (d_k^2 + a / (2 S)) / S``: what client k must be paid per unit to stay where it is."""
+    wish = 2.0 * game.lam * game.alpha * profile.to_clients / profile.total
+    if game.sampling:
+        wish = wish + game.lam * game.alpha * game.sampling / profile.total**2
+    return game.costs - wish
 
 
 def unavoidable(game: GameData, profile: Profile) -> np.ndarray:

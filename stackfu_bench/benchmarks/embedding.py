@@ -64,6 +64,84 @@ class Features:
         client_features(self.samples[0], 6.0, features)
 
 
+def labels_of(n, classes):
+    rng = np.random.default_rng(1)
+    return [rng.integers(classes, size=n // 10) for _ in range(10)]
+
+
+class Labels:
+    """Kernels that see labels; compare with ``Gram`` and ``Features`` at the same n and d."""
+
+    params = ([10_000, 40_000], [10, 100])
+    param_names = ("n", "classes")
+    timeout = 300
+
+    def setup(self, n, classes):
+        self.samples, self.sigma, self.labels = clients(n, 64), sigma_of(64), labels_of(n, classes)
+        self.counts = np.array([np.bincount(y, minlength=classes) for y in self.labels])
+        few = slice(0, 20)
+        MeanEmbeddings.from_samples(
+            [s[few] for s in self.samples], self.sigma, labels=[y[few] for y in self.labels], kernel="joint"
+        )
+
+    def time_joint(self, n, classes):
+        MeanEmbeddings.from_samples(self.samples, self.sigma, labels=self.labels, kernel="joint")
+
+    def peakmem_joint(self, n, classes):
+        MeanEmbeddings.from_samples(self.samples, self.sigma, labels=self.labels, kernel="joint")
+
+    def time_joint_by_1024_features(self, n, classes):
+        MeanEmbeddings.from_samples(self.samples, self.sigma, 1024, labels=self.labels, kernel="joint")
+
+    def time_labels(self, n, classes):
+        MeanEmbeddings.from_samples(None, labels=self.labels, kernel="labels")
+
+    def time_counts(self, n, classes):
+        MeanEmbeddings.from_counts(self.counts)
+
+    def time_one_client(self, n, classes):
+        client_features(self.samples[0], self.sigma, 1024, labels=self.labels[0], classes=range(classes))
+
+
+class OwnKernel:
+    """A kernel as a function of two arrays, here the RBF kernel in NumPy."""
+
+    def setup(self):
+        self.samples, self.sigma = clients(10_000, 16), sigma_of(16)
+
+    def kernel(self, a, b):
+        squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
+        return np.exp(squared / (-2 * self.sigma**2))
+
+    def time_function(self):
+        MeanEmbeddings.from_samples(self.samples, kernel=self.kernel)
+
+
+class OnDevice:
+    """The torch path, on the CPU and, where there is one, on a GPU."""
+
+    params = ("cpu", "cuda")
+    param_names = ("device",)
+
+    def setup(self, device):
+        try:
+            import torch
+        except ImportError:
+            raise NotImplementedError("torch is not installed") from None
+        if device == "cuda" and not torch.cuda.is_available():
+            raise NotImplementedError("there is no GPU")
+        self.samples = [torch.tensor(s, device=device) for s in clients(10_000, 64)]
+        self.labels = labels_of(10_000, 10)
+
+    def time_rbf(self, device):
+        MeanEmbeddings.from_samples(self.samples, sigma_of(64), backend="torch")
+
+    def time_joint(self, device):
+        MeanEmbeddings.from_samples(
+            self.samples, sigma_of(64), labels=self.labels, kernel="joint", backend="torch"
+        )
+
+
 class Median:
     params = ("exact", "sampled")
     param_names = ("method",)

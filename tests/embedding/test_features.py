@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stackfu.embedding import MeanEmbeddings, client_features
-from stackfu.embedding.features import frequencies
+from stackfu.embedding.features import dealt_out, frequencies
 from stackfu.errors import InputError
 from tests.embedding.references import clouds, reference_gram
 
@@ -54,6 +56,16 @@ def test_frequencies_are_orthogonal_within_a_block_and_normal_in_length():
     many = frequencies(4, 40_000, 1)
     assert np.mean((many**2).sum(axis=0)) == pytest.approx(4.0, rel=0.03)
     assert np.abs(np.cov(many) - np.eye(4)).max() < 0.05
+
+
+@given(st.integers(1, 60), st.integers(0, 200))
+def test_features_are_dealt_out_to_the_last_pair(classes, more):
+    total = 2 * (classes + more)
+    parts = dealt_out(total, classes)
+    assert np.array_equal(np.concatenate([np.arange(total)[part] for part in parts]), np.arange(total))
+    sizes = [part.stop - part.start for part in parts]
+    assert max(sizes) - min(sizes) in (0, 2)
+    assert all(size % 2 == 0 for size in sizes)
 
 
 def test_norms_never_exceed_one():

@@ -56,7 +56,7 @@ def test_single_precision_holds_at_the_edge_of_its_use(d):
     points = rng.normal(size=(40, 1, d))
     samples = [p.astype(np.float32) for p in (*points, *(points * 1.0001))]
     checked = Samples.check(samples)
-    sigma = float(np.sqrt(checked.mean_squares.max() / gram_module.SPREAD_FOR_SINGLE)) * 1.0001
+    sigma = float(np.sqrt(checked.mean_squares(1.0).max() / gram_module.SPREAD_FOR_SINGLE)) * 1.0001
     assert gram_module.choose_arithmetic(checked, sigma, "auto") == (np.float32, False)
     got = MeanEmbeddings.from_samples(samples, bandwidth=sigma).gram
     x = np.concatenate(samples).astype(float)

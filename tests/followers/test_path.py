@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 
 import stackfu as sf
 from stackfu import catalog, testing
-from stackfu.followers.path import _follow, follow_path
+from stackfu.followers.path import follow_path
+from stackfu.followers.path.tracing import _follow
 from stackfu.followers.qp import level_profile
 from stackfu.followers.reference import follow_slowly
 
@@ -371,7 +372,7 @@ def test_clients_that_are_almost_alike_are_resolved(spacing, dimension):
 
 
 def test_no_equilibrium_lies_above_the_largest_total():
-    from stackfu.followers.path import _largest_total
+    from stackfu.followers.path.tracing import _largest_total
 
     lower = 0
     for seed in range(60):
@@ -425,7 +426,7 @@ def test_clients_who_hardly_care_bring_next_to_nothing_in_the_right_mixture(weig
 
 
 def test_a_path_with_more_pieces_than_expected_gets_more_room(monkeypatch):
-    from stackfu.followers import _path_kernels as kernels
+    from stackfu.followers.path import _loop as kernels
 
     entry, real, asked = catalog.three_equilibria(), kernels.follow, []
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from stackfu.followers import _path_kernels as kernels
-from stackfu.followers._path_kernels import FULL, INSIDE, OUT
+from stackfu.followers.path import _factor, _piece, _polynomials
+from stackfu.followers.path._piece import FULL, INSIDE, OUT
 
 
 def random_problem(seed, count=5):
@@ -19,7 +19,7 @@ def factor_of(matrix):
     n = len(matrix)
     L = np.zeros((n + 1, n + 1))
     for i in range(n):
-        assert kernels.append(L, i, matrix[:i, i].copy(), matrix[i, i], 1e-12)
+        assert _factor.append(L, i, matrix[:i, i].copy(), matrix[i, i], 1e-12)
     return L
 
 
@@ -31,11 +31,11 @@ def test_factor_grows_shrinks_and_solves(seed):
     np.testing.assert_allclose(np.tril(L[:5, :5]), np.linalg.cholesky(matrix), atol=1e-12)
     b = rng.normal(size=(3, 5))
     x = b.copy()
-    kernels.solve(L, 5, x)
+    _factor.solve(L, 5, x)
     np.testing.assert_allclose(x, np.linalg.solve(matrix, b.T).T, rtol=1e-7)
     for gone in range(5):
         shrunk, order = L.copy(), np.arange(5)
-        kernels.drop(shrunk, order, 5, gone)
+        _factor.drop(shrunk, order, 5, gone)
         keep = np.delete(np.arange(5), gone)
         assert list(order[:4]) == list(keep)
         rest = np.tril(shrunk[:4, :4])
@@ -46,19 +46,19 @@ def test_a_dependent_row_is_refused():
     points = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
     matrix = points @ points.T + 1.0
     L = np.zeros((4, 4))
-    assert kernels.append(L, 0, matrix[:0, 0].copy(), matrix[0, 0], 1e-12)
-    assert kernels.append(L, 1, matrix[:1, 1].copy(), matrix[1, 1], 1e-12)
-    assert not kernels.append(L, 2, matrix[:2, 2].copy(), matrix[2, 2], 1e-12)
-    assert kernels.append(L, 2, matrix[:2, 2].copy(), matrix[2, 2] + 0.1, 0.05)
-    assert not kernels.append(L, 2, matrix[:2, 2].copy(), matrix[2, 2] + 0.1, 0.2)
+    assert _factor.append(L, 0, matrix[:0, 0].copy(), matrix[0, 0], 1e-12)
+    assert _factor.append(L, 1, matrix[:1, 1].copy(), matrix[1, 1], 1e-12)
+    assert not _factor.append(L, 2, matrix[:2, 2].copy(), matrix[2, 2], 1e-12)
+    assert _factor.append(L, 2, matrix[:2, 2].copy(), matrix[2, 2] + 0.1, 0.05)
+    assert not _factor.append(L, 2, matrix[:2, 2].copy(), matrix[2, 2] + 0.1, 0.2)
 
 
 def test_room_before_a_bound():
-    assert kernels.room(2.0, 0.25, 1.0) == pytest.approx(0.375)
-    assert kernels.room(-2.0, 0.25, 1.0) == pytest.approx(0.125)
-    assert kernels.room(0.0, 0.25, 1.0) == np.inf
-    assert kernels.room(2.0, 1.5, 1.0) == 0.0
-    assert kernels.room(-2.0, -0.5, 1.0) == 0.0
+    assert _piece.room(2.0, 0.25, 1.0) == pytest.approx(0.375)
+    assert _piece.room(-2.0, 0.25, 1.0) == pytest.approx(0.125)
+    assert _piece.room(0.0, 0.25, 1.0) == np.inf
+    assert _piece.room(2.0, 1.5, 1.0) == 0.0
+    assert _piece.room(-2.0, -0.5, 1.0) == 0.0
 
 
 def expanded(G, alpha, w, s0, status):
@@ -68,7 +68,7 @@ def expanded(G, alpha, w, s0, status):
     L = factor_of(G[np.ix_(inside, inside)] + 1.0) if len(inside) else np.zeros((1, 1))
     z, rho = np.full((3, len(alpha)), np.nan), np.full((3, len(alpha)), np.nan)
     eta, level, b = np.full(3, np.nan), np.full(5, np.nan), np.full((4, len(alpha) + 1), np.nan)
-    largest = kernels.expand(G, alpha, w, s0, status, order, len(inside), L, z, rho, eta, level, b)
+    largest = _piece.expand(G, alpha, w, s0, status, order, len(inside), L, z, rho, eta, level, b)
     return z, rho, eta, level, largest
 
 
@@ -103,7 +103,7 @@ def test_expansion_solves_the_level_problem_with_its_sets(seed):
         square = value @ G @ value
         told = sum(level[i] * u**i for i in range(5))
         assert told == pytest.approx(square + (1 - u) * answer[-1], abs=1e-9)
-        violation = kernels.violation_at(G, alpha, w, s0, u, status, z, eta)
+        violation = _piece.violation_at(G, alpha, w, s0, u, status, z, eta)
         worst = max(np.max(-value), np.max(value - alpha / s0), 0.0)
         scale = max(1.0, np.abs(s0 * w[inside]).max())
         for k in range(5):
@@ -131,7 +131,7 @@ def test_first_violation_against_a_grid(seed):
     rng = np.random.default_rng(seed)
     c = rng.normal(size=3) * (rng.random(3) < 0.8)
     c[0] = abs(c[0])
-    u = kernels.first_violation(*c, 1e-12, 1e-12, 1e-12)
+    u = _polynomials.first_violation(*c, 1e-12, 1e-12, 1e-12)
     grid = np.linspace(0, 1.999, 20_001)[1:]
     below = np.flatnonzero(np.polyval(c[::-1], grid) < -1e-9)
     if len(below):
@@ -162,7 +162,7 @@ def test_first_violation_against_a_grid(seed):
     ],
 )
 def test_first_violation_by_hand(c, expected):
-    assert kernels.first_violation(*c, 1e-3, 1e-3, 1e-3) == pytest.approx(expected)
+    assert _polynomials.first_violation(*c, 1e-3, 1e-3, 1e-3) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -173,24 +173,24 @@ def test_roots_between_against_numpy(seed, degree):
     if seed % 2:  # all roots real, most of them within
         p[: degree + 1] = np.poly(rng.uniform(-0.2, 1.2, degree))[::-1] * rng.choice([-2.0, 3.0])
     out = np.empty(6)
-    count = kernels.roots_between(p, degree, 0.0, 1.0, out)
+    count = _polynomials.roots_between(p, degree, 0.0, 1.0, out)
     roots = np.roots(p[: degree + 1][::-1])
     real = np.sort(roots.real[(np.abs(roots.imag) < 1e-7) & (roots.real > 0) & (roots.real < 1)])
     assert count == len(real)
     np.testing.assert_allclose(out[:count], real, atol=1e-6)
     for u in out[:count]:
-        assert abs(kernels.evaluate(p, degree, u)) < 1e-12
+        assert abs(_polynomials.evaluate(p, degree, u)) < 1e-12
     for u in (0.0, 0.3, 1.7):
-        assert kernels.evaluate(p, degree, u) == pytest.approx(np.polyval(p[: degree + 1][::-1], u))
+        assert _polynomials.evaluate(p, degree, u) == pytest.approx(np.polyval(p[: degree + 1][::-1], u))
 
 
 def test_bracketed_root_finds_ends_and_inner_roots():
     cubic = np.array([-0.027, 0.27, -0.9, 1.0, 0.0])  # (u - 0.3)^3
-    assert kernels.bracketed_root(cubic, 3, 0.0, 1.0) == pytest.approx(0.3, abs=1e-5)
+    assert _polynomials.bracketed_root(cubic, 3, 0.0, 1.0) == pytest.approx(0.3, abs=1e-5)
     line = np.array([-0.5, 1.0, 0.0, 0.0, 0.0])
-    assert kernels.bracketed_root(line, 1, 0.5, 1.0) == 0.5
-    assert kernels.bracketed_root(line, 1, 0.0, 0.5) == 0.5
-    assert kernels.bracketed_root(-line, 1, 0.1, 0.7) == pytest.approx(0.5, abs=1e-15)
+    assert _polynomials.bracketed_root(line, 1, 0.5, 1.0) == 0.5
+    assert _polynomials.bracketed_root(line, 1, 0.0, 0.5) == 0.5
+    assert _polynomials.bracketed_root(-line, 1, 0.1, 0.7) == pytest.approx(0.5, abs=1e-15)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -199,7 +199,7 @@ def test_keeps_sign_is_right_when_it_says_so(seed):
     p, hi = rng.normal(size=5), rng.uniform(0.1, 1.0)
     p[0] *= 4
     values = np.polyval(p[::-1], np.linspace(0, hi, 200))
-    if kernels.keeps_sign(p, 4, hi, 1e-12):
+    if _polynomials.keeps_sign(p, 4, hi, 1e-12):
         assert (values > 0).all() or (values < 0).all()
     elif (np.abs(values) > 6 * np.abs(p[1:]).sum() * hi).all():
         pytest.fail("far from zero and not seen")
@@ -214,12 +214,12 @@ def test_keeps_sign_is_sharp_where_bernstein_is():
         ((1.0, 0.0, -0.3), False),
         ((1.0, 0.5, -0.45), True),
     ):
-        assert kernels.keeps_sign(np.array(p), 2, 2.0, 1e-12) is expected
-    assert not kernels.keeps_sign(np.array([1e-14, 1.0, 1.0]), 2, 1.0, 1e-12)
+        assert _polynomials.keeps_sign(np.array(p), 2, 2.0, 1e-12) is expected
+    assert not _polynomials.keeps_sign(np.array([1e-14, 1.0, 1.0]), 2, 1.0, 1e-12)
     # degree 4 on [0, 1]: 1, 1 + p1/4, 1 + p1/2 + p2/6, ...
-    assert kernels.keeps_sign(np.array([1.0, -3.9, 6.0, 0.0, 0.0]), 4, 1.0, 1e-12)
-    assert not kernels.keeps_sign(np.array([1.0, -4.1, 9.0, 0.0, 0.0]), 4, 1.0, 1e-12)
-    assert not kernels.keeps_sign(np.array([1.0, -2.5, 1.4, 0.0, 2.0]), 4, 1.0, 1e-12)
+    assert _polynomials.keeps_sign(np.array([1.0, -3.9, 6.0, 0.0, 0.0]), 4, 1.0, 1e-12)
+    assert not _polynomials.keeps_sign(np.array([1.0, -4.1, 9.0, 0.0, 0.0]), 4, 1.0, 1e-12)
+    assert not _polynomials.keeps_sign(np.array([1.0, -2.5, 1.4, 0.0, 2.0]), 4, 1.0, 1e-12)
 
 
 def test_indifferent_clients_at_a_bound_are_counted():
@@ -230,11 +230,11 @@ def test_indifferent_clients_at_a_bound_are_counted():
     status = np.array([INSIDE, OUT, INSIDE], dtype=np.int8)
     # the mixture is at 0: the middle client's distance is 0, so it is indifferent exactly at reluctance 0
     for w, count in ((0.0, 1), (0.1, 0), (-0.1, 0)):
-        assert kernels.tight_bounds(G, np.array([0.5, w, 0.5]), y, status) == count
+        assert _piece.tight_bounds(G, np.array([0.5, w, 0.5]), y, status) == count
     status = np.array([FULL, OUT, FULL], dtype=np.int8)
     # d^2 = 1/4 and S = 1/2: the outer ones are indifferent at reluctance 1/2
-    assert kernels.tight_bounds(G, np.array([0.5, 0.1, 0.4]), y, status) == 1
-    assert kernels.tight_bounds(G, np.array([0.5, 0.0, 0.5]), y, status) == 3
+    assert _piece.tight_bounds(G, np.array([0.5, 0.1, 0.4]), y, status) == 1
+    assert _piece.tight_bounds(G, np.array([0.5, 0.0, 0.5]), y, status) == 3
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -252,6 +252,6 @@ def test_polish_brings_a_disturbed_root_back(seed):
     status = np.where(x == 1, FULL, np.where(x == 0, OUT, INSIDE)).astype(np.int8)
     shapes = np.empty((3, 4)), np.empty((3, 4)), np.empty(3), np.empty(5), np.empty((4, 5))
     order, L, y = np.empty(4, dtype=np.int64), np.zeros((5, 5)), np.empty(4)
-    s = kernels.polish(G, game.alpha, w, eq.total * (1 + 1e-5), status, order, L, *shapes, y)
+    s = _piece.polish(G, game.alpha, w, eq.total * (1 + 1e-5), status, order, L, *shapes, y)
     assert s == pytest.approx(eq.total, rel=1e-11)
     np.testing.assert_allclose(y, game.alpha * x, atol=1e-11)

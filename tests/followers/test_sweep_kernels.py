@@ -5,7 +5,7 @@ import pytest
 
 import stackfu as sf
 from stackfu.followers import _sweep_kernels as kernels
-from stackfu.followers.sweeps import newton_polish
+from stackfu.followers.newton import newton_polish
 
 
 def random_game(seed, count=5, dimension=7):

@@ -8,8 +8,8 @@ from follower_games import game_from, random_batch
 
 import stackfu as sf
 from stackfu.followers import sweeps as sweeps_module
+from stackfu.followers.newton import newton_polish
 from stackfu.followers.qp import bisect_total
-from stackfu.followers.sweeps import newton_polish
 from stackfu.model import _geometry_kernels
 
 

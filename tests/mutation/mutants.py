@@ -119,31 +119,33 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
             JUDGES,
         ),
     ),
-    "stackfu/followers/path.py": (
+    "stackfu/followers/path/tracing.py": (
         {"_largest_total", "_follow", "_shares"},
         chosen(f"{ON_THE_PATH} or almost_alike or largest_total or more_room", PATH),
     ),
-    "stackfu/followers/sweeps.py": ({"newton_polish"}, chosen("newton", SWEEPS, SWEEP_KERNELS)),
+    "stackfu/followers/newton.py": ({"newton_polish"}, chosen("newton", SWEEPS, SWEEP_KERNELS)),
     "stackfu/followers/_sweep_kernels.py": (
         {"respond", "violation", "sweep_gram", "sweep_features", "undecided"},
         chosen("test_sweep_kernels or rounds or (sweeps_and_qp and [0-3])", SWEEP_KERNELS, DYNAMICS, SWEEPS),
     ),
-    "stackfu/followers/_path_kernels.py": (
-        {
-            "append",
-            "remove",
-            "room",
-            "solve",
-            "expand",
-            "first_violation",
-            "evaluate",
-            "bracketed_root",
-            "roots_between",
-            "keeps_sign",
-            "polish",
-            "violation_at",
-            "follow",
-        },
+    "stackfu/followers/path/_factor.py": (
+        {"append", "remove", "drop", "solve"},
+        chosen(f"{ON_THE_PATH} or test_path_kernels", PATH_KERNELS, PATH),
+    ),
+    "stackfu/followers/path/_polynomials.py": (
+        {"evaluate", "first_violation", "bracketed_root", "roots_between", "keeps_sign"},
+        chosen(f"{ON_THE_PATH} or test_path_kernels", PATH_KERNELS, PATH),
+    ),
+    "stackfu/followers/path/_piece.py": (
+        {"expand", "violation_at", "next_event", "room", "leave", "enter", "exchange", "polish"},
+        chosen(f"{ON_THE_PATH} or test_path_kernels", PATH_KERNELS, PATH),
+    ),
+    "stackfu/followers/path/_zeros.py": (
+        {"add", "remember", "note", "record_zeros"},
+        chosen(f"{ON_THE_PATH} or test_path_kernels", PATH_KERNELS, PATH),
+    ),
+    "stackfu/followers/path/_loop.py": (
+        {"least_willing", "owned_by_full", "worst_check", "limited", "move_down", "follow"},
         chosen(f"{ON_THE_PATH} or test_path_kernels", PATH_KERNELS, PATH),
     ),
     "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, chosen("test_", PRICE)),
@@ -158,7 +160,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         chosen(f"{OPTIMUM} or test_relaxation", RELAXATION, CERTIFIED),
     ),
     # branching order and the guesses of feasible profiles (split, propose, blend) decide how long a search takes, not its answer
-    "stackfu/leader/certified.py": (
+    "stackfu/leader/certified/search.py": (
         {"realise", "value", "shadow_price", "node", "certified"},
         chosen(
             f"{OPTIMUM} or hair or decides or interrupt or time_limit or callback or cap_below or beyond_all",

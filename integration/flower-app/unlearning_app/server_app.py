@@ -15,13 +15,14 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Train with everybody and remove the clients named in the run config."""
     run = context.run_config
+    names = [name.strip() for name in str(run["names"]).split(",") if name.strip()]
     mechanism = UnlearningMechanism(
         Path(str(run["folder"])),
-        int(run["clients"]),
+        names or int(run["clients"]),
         Terms.from_config(run),
         timeout=float(run["timeout"]),
         wait=float(run["wait"]),
     )
     mechanism.train(grid, initial_arrays(run), rounds=int(run["training-rounds"]))
-    removed = tuple(int(client) for client in str(run["removed"]).split(","))
+    removed = tuple(client.strip() for client in str(run["removed"]).split(","))
     mechanism.remove(grid, removed, request=str(run["request"]))

@@ -33,6 +33,7 @@ _HOME = {
     "Participant": "client",
     "ParticipationFedAvg": "strategy",
     "PaymentLedger": "ledger",
+    "Policy": "policy",
     "Terms": "terms",
     "UnlearningMechanism": "mechanism",
     "add_mechanism": "client",
@@ -48,6 +49,7 @@ __all__ = [
     "Participant",
     "ParticipationFedAvg",
     "PaymentLedger",
+    "Policy",
     "Terms",
     "UnlearningMechanism",
     "add_mechanism",
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from stackfu_integration.flower.mechanism import UnlearningMechanism
     from stackfu_integration.flower.offer import Offer
     from stackfu_integration.flower.phases import PHASES
+    from stackfu_integration.flower.policy import Policy
     from stackfu_integration.flower.privacy import gaussian_deviation, unbiased_gram
     from stackfu_integration.flower.strategy import ParticipationFedAvg
     from stackfu_integration.flower.terms import Terms

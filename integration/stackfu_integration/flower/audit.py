@@ -11,6 +11,7 @@ from typing import Any
 
 from stackfu.errors import InputError
 from stackfu_integration.flower.events import (
+    BandwidthAgreed,
     ClientCommitted,
     ClientExcluded,
     ClientFault,
@@ -20,13 +21,21 @@ from stackfu_integration.flower.events import (
     EmbeddingReceived,
     GameFounded,
     GameSolved,
+    GroupSumReceived,
     MeasuresClosed,
     ModelUnlearned,
+    PayloadsErased,
+    PaymentAcknowledged,
     PriceOffered,
     RemovalRequested,
+    RequestAborted,
     RequestClosed,
     RequestSettled,
+    RunStarted,
+    TermsAmended,
     WorkDelivered,
+    WorkJudged,
+    WorkRepeated,
 )
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.storage import write_json, write_text
@@ -44,12 +53,22 @@ def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
     committed, settled = ledger.last(request, CommitmentsClosed), ledger.last(request, RequestSettled)
     unlearned, measured = ledger.last(request, ModelUnlearned), ledger.last(request, MeasuresClosed)
     faults = [*ledger.events(RUN, ClientFault), *ledger.events(request, ClientFault)]
+    run, aborted = ledger.last(RUN, RunStarted), ledger.last(request, RequestAborted)
+    amendments, group = ledger.events(request, TermsAmended), ledger.last(request, GroupSumReceived)
+    names = list(run.names) if run is not None else []
     return {
         "request": request,
         "opened": ledger.time_of(request, RemovalRequested),
         "closed": ledger.time_of(request, RequestClosed),
         "removed": list(opened.removed),
-        "terms": dict(opened.terms),
+        "names": names,
+        "adopted": run is not None and run.adopted,
+        "aborted": None if aborted is None else {"phase": aborted.phase, "reason": aborted.reason},
+        "amended": [{"number": a.number, "reason": a.reason} for a in amendments],
+        "terms": dict(amendments[-1].terms if amendments else opened.terms),
+        "bandwidth_asked": ledger.has(request, BandwidthAgreed),
+        "only_as_sum": [] if group is None else list(group.clients),
+        "erased": ledger.time_of(request, PayloadsErased),
         "budget": game.budget if game else None,
         "full_price": game.full_price if game else None,
         "bandwidth": game.bandwidth if game else None,
@@ -61,8 +80,23 @@ def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
         "model_before": opened.before,
         "model_after": unlearned.model if unlearned else None,
         "model_moved": measured.distance if measured else None,
+        "work": _work(ledger, request),
         "clients": _clients(ledger, request, opened.removed),
         "faults": [{"client": f.client, "phase": f.phase, "problem": f.problem} for f in faults],
+    }
+
+
+def _work(ledger: PaymentLedger, request: str) -> dict[str, int]:
+    """How much work was judged, what of it was refused, and what the checks would have seen."""
+    judged = [work for work in ledger.events(request, WorkJudged) if work.measured]
+    repeated = ledger.events(request, WorkRepeated)
+    return {
+        "judged": len(judged),
+        "refused": sum(not work.passed for work in judged),
+        "echo_seen": sum("of the median norm" in work.measured for work in judged),
+        "flip_seen": sum(work.measured.get("flip refused", 0.0) == 1.0 for work in judged),
+        "repeated": len(repeated),
+        "repeated_otherwise": sum(not work.same for work in repeated),
     }
 
 
@@ -73,6 +107,8 @@ def _clients(ledger: PaymentLedger, request: str, removed: tuple[int, ...]) -> l
     offers = ledger.by_client(request, PriceOffered)
     commitments = ledger.by_client(request, ClientCommitted)
     delivered = Counter(work.client for work in ledger.events(request, WorkDelivered))
+    passed = Counter(work.client for work in ledger.events(request, WorkJudged) if work.passed)
+    acknowledged = ledger.by_client(request, PaymentAcknowledged)
     payments = ledger.by_client(request, ClientPaid)
     measures = ledger.by_client(request, ClientMeasured)
     facts = []
@@ -88,6 +124,8 @@ def _clients(ledger: PaymentLedger, request: str, removed: tuple[int, ...]) -> l
                 "samples_used": agreed.samples if agreed else 0,
                 "rounds_agreed": agreed.rounds if agreed else 0,
                 "rounds_delivered": delivered[client],
+                "rounds_passed": passed[client],
+                "acknowledged": acknowledged[client].agreed if client in acknowledged else None,
                 "paid": payments[client].amount if client in payments else 0.0,
                 "measures": dict(measures[client].measures) if client in measures else {},
             }
@@ -117,85 +155,192 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 def render(facts: dict[str, Any]) -> str:
     """Return the audit as Markdown."""
-    names = ", ".join(str(c) for c in facts["removed"])
+
+    def name(client: int) -> str:
+        return str(facts["names"][client]) if facts["names"] else str(client)
+
+    coin = f" {facts['terms']['currency']}" if facts["terms"].get("currency") else ""
     lines = [f"# Removal request {facts['request']}", ""]
     lines += [
         f"Opened {facts['opened']}, {'closed ' + facts['closed'] if facts['closed'] else 'not closed yet'}.",
         "",
     ]
-    lines += ["## Who left", "", f"Clients {names}.", ""]
+    if facts["aborted"]:
+        lines += [
+            f"**Aborted** in the phase {facts['aborted']['phase']}: {facts['aborted']['reason']}. The removal was not "
+            "carried out; what was delivered and passed until then is paid.",
+            "",
+        ]
+    for amendment in facts["amended"]:
+        lines += [f"Terms amended: {amendment['reason']}.", ""]
+    verb = "asked to leave, and did not" if facts["aborted"] else "left"
+    lines += ["## Who left", "", f"Clients {', '.join(name(c) for c in facts['removed'])} {verb}.", ""]
 
     lines += ["## What was paid", ""]
     if facts["budget"] is None:
-        lines += ["No offers have been made yet.", ""]
+        lines += ["No offers have been made.", ""]
     else:
         share = (
             f" ({facts['paid'] / facts['full_price']:.0%} of what full participation costs)"
             if facts["full_price"]
             else ""
         )
-        lines += [f"{_number(facts['paid'], 6)} of a budget of {_number(facts['budget'], 6)}{share}.", ""]
+        lines += [
+            f"{_number(facts['paid'], 6)}{coin} of a budget of {_number(facts['budget'], 6)}{coin}{share}.",
+            "",
+        ]
+        signed = {None: "", True: "yes", False: "disputed"}
         rows = [
             [
-                str(c["client"]),
+                name(c["client"]),
                 c["role"],
                 _number(c["samples"], 8),
                 _number(c["price"], 6),
                 f"{100 * c['share']:.2f} %",
                 str(c["samples_used"]),
-                f"{c['rounds_delivered']} of {c['rounds_agreed']}",
+                f"{c['rounds_passed']} of {c['rounds_agreed']}",
                 _number(c["paid"], 6),
+                signed[c["acknowledged"]],
             ]
             for c in facts["clients"]
         ]
-        head = ["client", "role", "samples", "price", "share", "samples used", "rounds", "paid"]
-        lines += [*_table(head, rows), ""]
-
-    proof = facts["certificate"]
-    lines += ["## Certificate of the equilibrium", ""]
-    if proof is None:
-        lines += ["None yet.", ""]
-    else:
-        lines += [f"- method {proof['method']}: {proof['status']} ({proof['meaning']})"]
-        if proof["lower_bound"] is not None:
-            bound = f"no payments within the budget do better than {_number(proof['lower_bound'], 8)}"
-            lines += [f"- server loss {_number(proof['server_loss'], 8)}; {bound}"]
-        else:
-            lines += [f"- server loss {_number(proof['server_loss'], 8)}, without a lower bound"]
-        lines += [
-            f"- no client gains more than {proof['regret']:.1e} by deviating; "
-            f"equilibrium conditions hold to {proof['residual']:.1e}; uniqueness: "
-            f"{proof['uniqueness'].lower()}",
-            f"- offers were made {facts['offers_made']} time(s)",
+        head = [
+            "client",
+            "role",
+            "samples",
+            "price",
+            "share",
+            "samples used",
+            "rounds passed",
+            "paid",
+            "acknowledged",
         ]
-        answer = facts["responses"]
-        if answer is not None:
-            word = (
-                "nobody moved any more"
-                if answer["settled"]
-                else f"the clients still moved by {answer['move']:.2g}"
-            )
-            lines += [
-                f"- after {answer['announcements']} announcement(s) {word}; the largest difference from the "
-                f"certified participation is {answer['from_certified']:.1e}",
-                f"- at the committed participation the largest regret is {answer['regret']:.1e} and the "
-                f"server loss {_number(answer['server_loss'], 8)}",
-            ]
-        if facts["terms"]["epsilon"] is not None:
-            lines += [
-                f"- embeddings are ({facts['terms']['epsilon']:g}, {facts['terms']['delta']:g})-"
-                "differentially private; the bias of the noise in squared distances was taken out, and the "
-                f"result is {_number(facts['clipped'], 3)} away from the nearest matrix of inner products, "
-                "which is used"
-            ]
-        lines += [""]
-
-    lines += ["## Measures of forgetting", ""]
-    if facts["terms"]["unlearning"] == "retrain":
+        lines += [*_table(head, rows), ""]
         lines += [
-            "The model was trained again from its first weights; the removed clients' data was not used.",
+            "Samples are the clients' own claims, the same in training and here. Cost and weight follow from them, so a "
+            "client that claims more than it has is offered more; nobody can see that from outside.",
             "",
         ]
+    lines += [*_proof_lines(facts), *_work_lines(facts), *_forgetting_lines(facts, name)]
+    lines += ["## Faults", ""]
+    if facts["faults"]:
+        lines += [f"- client {name(f['client'])}, {f['phase']}: {f['problem']}" for f in facts["faults"]]
+    else:
+        lines += ["None."]
+    return "\n".join(lines) + "\n"
+
+
+def _proof_lines(facts: dict[str, Any]) -> list[str]:
+    """What is proved about the prices, and of what."""
+    proof, lines = facts["certificate"], ["## Certificate of the equilibrium", ""]
+    if proof is None:
+        return [*lines, "None.", ""]
+    lines += [f"- method {proof['method']}: {proof['status']} ({proof['meaning']})"]
+    of = proof["proves"] or "server loss"
+    value = proof["server_loss"] if of == "server loss" else proof["objective"]
+    if of != "server loss":
+        lines += [
+            f"- server loss {_number(proof['server_loss'], 8)}; what is minimised is the {of}, "
+            "in which the number of samples counts as well"
+        ]
+    if proof["lower_bound"] is not None:
+        lines += [
+            f"- {of} {_number(value, 8)}; no payments within the budget have one below "
+            f"{_number(proof['lower_bound'], 8)}"
+        ]
+    else:
+        lines += [f"- {of} {_number(value, 8)}, without a lower bound"]
+    lines += [
+        f"- no client gains more than {proof['regret']:.1e} by deviating; "
+        f"equilibrium conditions hold to {proof['residual']:.1e}; uniqueness: "
+        f"{proof['uniqueness'].lower()}",
+        f"- offers were made {facts['offers_made']} time(s)",
+    ]
+    answer = facts["responses"]
+    if answer is not None:
+        word = (
+            "nobody moved any more"
+            if answer["settled"]
+            else f"the clients still moved by {answer['move']:.2g}"
+        )
+        lines += [
+            f"- after {answer['announcements']} announcement(s) {word}; the largest difference from the "
+            f"certified participation is {answer['from_certified']:.1e}",
+            f"- at the committed participation the largest regret is {answer['regret']:.1e} and the "
+            f"server loss {_number(answer['server_loss'], 8)}",
+        ]
+    return [*lines, *_privacy_lines(facts), ""]
+
+
+def _privacy_lines(facts: dict[str, Any]) -> list[str]:
+    """What clients had to reveal for it."""
+    terms, lines = facts["terms"], []
+    if terms["epsilon"] is not None:
+        lines += [
+            f"- embeddings are ({terms['epsilon']:g}, {terms['delta']:g})-"
+            "differentially private; the bias of the noise in squared distances was taken out, and the "
+            f"result is {_number(facts['clipped'], 3)} away from the nearest matrix of inner products, "
+            "which is used"
+        ]
+        if facts["bandwidth_asked"]:
+            lines += [
+                f"- the bandwidth comes from the clients, each with epsilon = {terms['bandwidth_epsilon']:g}"
+            ]
+    else:
+        lines += ["- embeddings were sent without noise: whoever has them can test who is in the data"]
+    if facts["only_as_sum"]:
+        lines += [f"- of the embeddings of clients {facts['only_as_sum']} the server saw the sum only"]
+    if facts["erased"]:
+        lines += [
+            f"- embeddings were erased from the ledger on {facts['erased']}; the inner products that the game was "
+            "solved with are still there"
+        ]
+    return lines
+
+
+def _work_lines(facts: dict[str, Any]) -> list[str]:
+    """What was looked at before work was paid, and what cannot be seen."""
+    work, terms = facts["work"], facts["terms"]
+    lines = ["## Checks of the work", ""]
+    if not work["judged"]:
+        return [*lines, "No work was delivered.", ""]
+    count = work["judged"]
+    lines += [
+        f"- {count} updates were looked at, {work['refused']} were refused and not paid",
+        f"- a client that sends the model back as it got it: seen in {work['echo_seen']} of {count} updates, by their norm",
+        f"- flipped signs: would have been refused in {work['flip_seen']} of {count} updates, by their direction"
+        + (
+            "; directions are not a ground for refusal here"
+            if terms.get("least_cosine", -1.0) <= -1.0
+            else f" (least cosine {terms['least_cosine']:g})"
+        ),
+        f"- work that was asked for again: {work['repeated']} times; {work['repeated_otherwise']} gave another model. "
+        "Noise that is not repeatable shows by this, a lie that is told the same way twice does not",
+        f"- updates were combined by the rule `{terms.get('aggregation', 'mean')}`"
+        + (
+            f": no update counts for more than {terms['clip_factor']:g} times the median norm"
+            if terms.get("aggregation") == "clipped"
+            else ""
+        ),
+        "- not to be seen in an update: which data it was trained on, and whether all of the agreed samples were used",
+        "",
+    ]
+    return lines
+
+
+def _forgetting_lines(facts: dict[str, Any], name: Any) -> list[str]:
+    """What was done to forget, and what clients measured of it."""
+    lines = ["## Measures of forgetting", ""]
+    if facts["model_after"] is None:
+        return [*lines, "Nothing was unlearned.", ""]
+    if facts["terms"]["unlearning"] == "retrain":
+        lines += [
+            "The model was trained again from its first weights, and the removed clients were not asked. A remaining "
+            "client that holds a copy of their data can have used it: nobody can see that from outside.",
+            "",
+        ]
+        if facts["adopted"]:
+            lines += ["The first weights are those that the operator gave for an adopted model.", ""]
     else:
         lines += ["The trained model was trained on without the removed clients.", ""]
     if facts["model_moved"] is not None:
@@ -205,21 +350,16 @@ def render(facts: dict[str, Any]) -> str:
         kinds = sorted({key.split(".", 1)[1] for c in measured for key in c["measures"]})
         rows = []
         for c in measured:
-            row = [str(c["client"]), c["role"], f"{100 * c['share']:.0f} %"]
-            for name in kinds:
-                before, after = c["measures"].get(f"before.{name}"), c["measures"].get(f"after.{name}")
+            row = [name(c["client"]), c["role"], f"{100 * c['share']:.0f} %"]
+            for kind in kinds:
+                before, after = c["measures"].get(f"before.{kind}"), c["measures"].get(f"after.{kind}")
                 row.append(f"{_number(before)} → {_number(after)}")
             rows.append(row)
         lines += [*_table(["client", "role", "share", *kinds], rows), ""]
         lines += [
-            "Each client measured the model before and after on its own data. `membership-auc` is the "
-            "success of a confidence attack that tells the client's training samples from its unseen ones: "
+            "Each client measured the model before and after on its own data, and reports it itself. `membership-auc` is "
+            "the success of a confidence attack that tells the client's training samples from its unseen ones: "
             "0.5 is chance, and clients with a share of 0 show what chance looks like here.",
             "",
         ]
-    lines += ["## Faults", ""]
-    if facts["faults"]:
-        lines += [f"- client {f['client']}, {f['phase']}: {f['problem']}" for f in facts["faults"]]
-    else:
-        lines += ["None."]
-    return "\n".join(lines) + "\n"
+    return lines

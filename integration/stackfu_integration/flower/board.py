@@ -15,11 +15,12 @@ from stackfu_integration.flower.events import (
     ClientExcluded,
     EmbeddingReceived,
     GameFounded,
+    GroupSumReceived,
     RemovalRequested,
 )
 from stackfu_integration.flower.ledger import PaymentLedger
 from stackfu_integration.flower.offer import Offer
-from stackfu_integration.flower.privacy import nearest_gram, unbiased_gram
+from stackfu_integration.flower.privacy import denoised_gram
 from stackfu_integration.flower.terms import Terms
 
 __all__ = ["Board"]
@@ -31,14 +32,13 @@ FloatArray = NDArray[np.float64]
 class Board:
     """The game as it stands: the clients that are in it, and what they sent.
 
-    ``clients`` are all that sent an embedding and were not left out, in ascending number, and ``remaining``
-    those of them that stay. ``features``, ``deviations`` and ``sizes`` follow ``clients``, the game's arrays
-    follow ``remaining``. ``clipped`` is what the nearest matrix of inner products changed.
+    ``remaining`` are the clients that sent an embedding, were not left out and stay, in ascending number; ``rows``,
+    ``deviations``, ``sizes`` and the game's arrays follow them. Of those who leave the game needs one mixture: in it
+    they are one member, with the sum of their sizes. ``clipped`` is what the nearest matrix of inner products changed.
     """
 
-    clients: list[int]
     remaining: list[int]
-    features: FloatArray
+    rows: FloatArray
     deviations: FloatArray
     sizes: FloatArray
     game: sf.StackelbergGame
@@ -54,51 +54,39 @@ class Board:
         out = ledger.by_client(request, ClientExcluded)
         sent = {c: e for c, e in ledger.by_client(request, EmbeddingReceived).items() if c not in out}
         removed = ledger.need(request, RemovalRequested).removed
-        clients = sorted(sent)
-        remaining = [c for c in clients if c not in removed]
+        remaining = [c for c in sorted(sent) if c not in removed]
         if len(remaining) < 2:
             raise StackfuError(f"{request}: a game needs two remaining clients, there are {remaining}")
-        features = np.array([sent[c].mean for c in clients])
-        deviations = np.array([sent[c].deviation for c in clients])
-        sizes = np.array([sent[c].size for c in clients], dtype=np.float64)
-        clipped = 0.0
-        if deviations.any():
-            gram, clipped = nearest_gram(unbiased_gram(features, deviations))
-            embeddings = sf.MeanEmbeddings.from_gram(gram)
-        else:
-            embeddings = sf.MeanEmbeddings.from_features(features)
-        game = sf.StackelbergGame(
-            embeddings,
+        rows = np.array([sent[c].mean for c in remaining])
+        deviations = np.array([sent[c].deviation for c in remaining])
+        sizes = np.array([sent[c].size for c in remaining], dtype=np.float64)
+        group = ledger.last(request, GroupSumReceived)
+        total, size, variance = np.zeros(rows.shape[1]), 0.0, 0.0
+        if group is not None:
+            total, size, variance = total + group.total, float(group.size), group.deviation**2
+        for client in removed:
+            event = sent.get(client)
+            if event is not None and (group is None or client not in group.clients):
+                total, size = total + event.size * event.mean, size + event.size
+                variance += (event.size * event.deviation) ** 2
+        return cls(
+            remaining,
+            rows,
+            deviations,
             sizes,
-            removed=[k for k, c in enumerate(clients) if c in removed],
-            costs=[costs[c] for c in remaining],
-            lambda_v=terms.lambda_v,
-            lambda_s=terms.lambda_s,
-            lambda_q=terms.lambda_q,
-            loss_constant=terms.loss_constant,
+            *_game(terms, costs, remaining, rows, deviations, sizes, total, size, variance),
         )
-        return cls(clients, remaining, features, deviations, sizes, game, clipped)
 
     def size_of(self, client: int) -> int:
         """Training samples of a client."""
-        return int(self.sizes[self.clients.index(client)])
-
-    @cached_property
-    def _kept(self) -> list[int]:
-        place = {client: k for k, client in enumerate(self.clients)}
-        return [place[client] for client in self.remaining]
-
-    @cached_property
-    def rows(self) -> FloatArray:
-        """Embeddings of the remaining clients."""
-        return self.features[self._kept]
+        return int(self.sizes[self.remaining.index(client)])
 
     @cached_property
     def noise(self) -> FloatArray:
         """``D sigma_k^2`` of the remaining clients."""
-        return np.asarray(self.features.shape[1] * self.deviations[self._kept] ** 2)
+        return np.asarray(self.rows.shape[1] * self.deviations**2)
 
-    def offers(self, prices: FloatArray, x: FloatArray) -> dict[int, Offer]:
+    def offers(self, prices: FloatArray, x: FloatArray, caps: FloatArray | None = None) -> dict[int, Offer]:
         """What every remaining client is told when ``x`` is announced."""
         y = self.game.alpha * x
         rows, noise = self.rows, self.noise
@@ -115,6 +103,50 @@ class Board:
                 own=rows[k],
                 noise=energy,
                 own_noise=float(noise[k]),
+                cap=1.0 if caps is None else float(caps[k]),
             )
             for k, client in enumerate(self.remaining)
         }
+
+
+def _game(
+    terms: Terms,
+    costs: Mapping[int, float],
+    remaining: list[int],
+    rows: FloatArray,
+    deviations: FloatArray,
+    sizes: FloatArray,
+    removed_total: FloatArray,
+    removed_size: float,
+    removed_variance: float,
+) -> tuple[sf.StackelbergGame, float]:
+    """Return the game, and how far the inner products were from a matrix of inner products.
+
+    The game is made of inner products alone, or of coordinates that follow from them (a triangular factor): a file of it
+    does not hold the embeddings.
+    """
+    removed: list[int] = []
+    if removed_size > 0:
+        removed = [0]
+        rows = np.vstack([removed_total / removed_size, rows])
+        sizes = np.append(removed_size, sizes)
+        deviations = np.append(np.sqrt(removed_variance) / removed_size, deviations)
+    clipped = 0.0
+    if deviations.any():
+        gram, clipped = denoised_gram(rows, deviations)
+        embeddings = sf.MeanEmbeddings.from_gram(gram)
+    else:
+        factor = np.linalg.qr(rows.T, mode="r")
+        signs = np.where(np.diag(factor) < 0, -1.0, 1.0)
+        embeddings = sf.MeanEmbeddings.from_features((signs[:, None] * factor).T)
+    game = sf.StackelbergGame(
+        embeddings,
+        sizes,
+        removed=removed,
+        costs=[costs[c] for c in remaining],
+        lambda_v=terms.lambda_v,
+        lambda_s=terms.lambda_s,
+        lambda_q=terms.lambda_q,
+        loss_constant=terms.loss_constant,
+    )
+    return game, clipped

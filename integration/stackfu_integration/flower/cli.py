@@ -31,10 +31,19 @@ def ledger(
     run: Run,
     request: Annotated[str | None, typer.Option(help="only this removal request")] = None,
     kind: Annotated[str | None, typer.Option(help="only events of this kind, e.g. payment")] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="write all rows, receipts and the signed head as JSON instead")
+    ] = None,
 ) -> None:
     """Print the ledger of a run: offers, responses, work done and payments, one row per event."""
     from stackfu_integration.flower.events import NOBODY
     from stackfu_integration.flower.ledger import PaymentLedger
+    from stackfu_integration.storage import write_json
+
+    if export is not None:
+        with PaymentLedger(_ledger_file(run), create=False) as book:
+            write_json(export, book.exported())
+        return
 
     table = Table("time", "request", "event", "client", "round", "amount", "detail", box=None)
     for column in ("client", "round", "amount"):
@@ -66,23 +75,60 @@ def audit(
     run: Run,
     request: Annotated[str | None, typer.Argument(help="removal request; the last one by default")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Markdown as it is in the file")] = False,
+    server_key: Annotated[
+        Path | None, typer.Option(help="the server's public key, from a source you trust")
+    ] = None,
+    client_keys: Annotated[
+        Path | None, typer.Option(help="folder of clients' public keys, named by number: 3.pub")
+    ] = None,
+    receipts: Annotated[
+        list[Path] | None, typer.Option(help="receipts.jsonl, or the folder, of a client; may be repeated")
+    ] = None,
 ) -> None:
-    """Write the audit of a removal request (Markdown and JSON) again from the ledger, and print it."""
+    """Recompute a removal request from ledger, models and keys; write its audit again, and print both.
+
+    Exit code 0: everything fits. 1: something does not, and it is named.
+    """
     from stackfu_integration.flower.audit import render, write_audit
     from stackfu_integration.flower.ledger import PaymentLedger
+    from stackfu_integration.flower.verification import verify
 
     path = _ledger_file(run)
+    report = verify(path.parent, _evidence(server_key, client_keys, receipts or []))
     with PaymentLedger(path, create=False) as book:
         known = book.requests()
         if request is None:
             if not known:
                 raise InputError("run", "there is no removal request in the ledger", value=run)
             request = known[-1]
-        text = render(write_audit(book, request, path.parent))
+        # from books that do not fit nothing is concluded
+        text = render(write_audit(book, request, path.parent)) + "\n" if report else ""
+    text += "\n".join(report.lines()) + "\n"
     if plain:
         typer.echo(text)
     else:
         Console().print(Markdown(text))
+    if not report:
+        raise typer.Exit(1)
+
+
+def _evidence(server_key: Path | None, client_keys: Path | None, receipts: list[Path]) -> Any:
+    """Read what somebody brings along to an audit."""
+    from stackfu_integration.flower.books import read_receipts
+    from stackfu_integration.flower.keys import read_public_key
+    from stackfu_integration.flower.verification import Evidence
+
+    keys = {}
+    if client_keys is not None:
+        for path in sorted(client_keys.glob("*.pub")):
+            if not path.stem.isdigit():
+                raise InputError(
+                    "client-keys", "must be named by the clients' numbers, as in 3.pub", value=path
+                )
+            keys[int(path.stem)] = read_public_key(path)
+    files = [path / "receipts.jsonl" if path.is_dir() else path for path in receipts]
+    kept = tuple(receipt for path in files for receipt in read_receipts(path))
+    return Evidence(None if server_key is None else read_public_key(server_key), keys, kept)
 
 
 @flower.command()
@@ -90,6 +136,7 @@ def simulate(
     settings: Settings = None,
     folder: Annotated[Path | None, typer.Option("--app", help="folder of the Flower app")] = None,
     engine: Annotated[str, typer.Option(help="ray (Flower's simulation engine) or none")] = "ray",
+    policy: Annotated[str, typer.Option(help="open: the simulated clients release everything")] = "",
 ) -> None:
     """Run the app on this machine, in Flower's simulation engine or without any engine."""
     from stackfu_integration.flower.simulation import APP_FOLDER, load_app, run_in_process
@@ -98,7 +145,7 @@ def simulate(
     if engine not in ("ray", "none"):
         raise InputError("engine", "must be ray or none", value=engine)
     given, chosen = _read(settings), folder or APP_FOLDER
-    (simulated if engine == "ray" else run_in_process)(chosen, **given)
+    (simulated if engine == "ray" else run_in_process)(chosen, policy=policy, **given)
     _, _, config = load_app(chosen, given)
     _finish(Path(str(config["folder"])), str(config["request"]))
 
@@ -141,6 +188,49 @@ def scale(
     if out is not None:
         write_json(out, figures)
     Console().print(tabulate(figures))
+
+
+@flower.command()
+def load(
+    clients: Annotated[int, typer.Option(help="how many clients, a fifth of them faulty")] = 1000,
+    kills: Annotated[int, typer.Option(help="how often the server is killed")] = 50,
+    out: Annotated[Path | None, typer.Option(help="write the counts as JSON")] = None,
+) -> None:
+    """Count what becomes of the books under load: faulty clients, a killed server, two servers at once."""
+    from stackfu_integration.flower.load import count_faults_and_kills, count_two_servers
+    from stackfu_integration.storage import write_json
+
+    counts = {"faults_and_kills": count_faults_and_kills(clients, kills), "two_servers": count_two_servers()}
+    if out is not None:
+        write_json(out, counts)
+    Console().print_json(data=counts)
+
+
+@flower.command()
+def privacy(
+    out: Annotated[Path | None, typer.Option(help="write the figures as JSON")] = None,
+    draws: Annotated[int, typer.Option(help="how often noise is drawn")] = 3,
+) -> None:
+    """Measure what embeddings give away, and what noise costs, on the digits federation."""
+    from stackfu_integration.flower.reconstruction import measure_privacy
+    from stackfu_integration.storage import write_json
+
+    figures = measure_privacy([None, 8.0, 4.0, 2.0, 1.0], [64, 256], draws=draws)
+    if out is not None:
+        write_json(out, figures)
+    table = Table(
+        "epsilon", "features", "AUC", "worst client", "class mix off by", "server loss", "spend", box=None
+    )
+    for f in figures:
+        numbers = (
+            f[k] for k in ("auc_mean", "auc_worst", "class_mix_error", "server_loss", "spend_of_budget")
+        )
+        table.add_row(
+            "none" if f["epsilon"] is None else f"{f['epsilon']:g}",
+            str(f["features"]),
+            *(f"{n:.3g}" for n in numbers),
+        )
+    Console().print(table)
 
 
 def _read(settings: list[str] | None) -> dict[str, Any]:

@@ -3,15 +3,20 @@
     app = ClientApp()                     # with its own @app.train(), as before
     add_mechanism(app, MyParticipant)     # MyParticipant(context) knows the client's data and model
 
-Raw data stays where it is: what leaves is the mean of random features, a share between 0 and 1, trained
-weights and measures.
+Raw data stays where it is: what leaves is the mean of random features, with noise, a share between 0 and 1, trained
+weights and measures, as far as the client's policy allows it. The client keeps books of its own
+(:mod:`~stackfu_integration.flower.books`), checks what the server says against them, and signs what it says itself.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import ROUND_DOWN, Decimal
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -20,33 +25,44 @@ from numpy.typing import NDArray
 
 import stackfu as sf
 from stackfu.errors import InputError
+from stackfu_integration.flower.books import ClientBooks
+from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.offer import Offer
-from stackfu_integration.flower.privacy import add_noise, gaussian_deviation
+from stackfu_integration.flower.policy import Policy, PolicyError, Release
+from stackfu_integration.flower.privacy import add_noise, gaussian_deviation, noise_generator, private_median
+from stackfu_integration.flower.receipts import EMBEDDING, ENROLMENT, PAYMENT, SHARE, WORK, fingerprint_of
+from stackfu_integration.flower.secure_sum import mask_key, masked
 from stackfu_integration.flower.wire.messages import (
     EMBED,
+    MASK,
     MEASURE,
+    REPEAT,
     RESPOND,
     ROLL,
     SPREAD,
     UNLEARN,
     EmbeddingAnswer,
     EmbeddingQuestion,
+    MaskAnswer,
+    MaskQuestion,
     MeasureAnswer,
     MeasureQuestion,
     OfferQuestion,
     RollAnswer,
+    RollQuestion,
     ShareAnswer,
     SpreadAnswer,
     SpreadQuestion,
     TrainingAnswer,
     TrainingOrder,
 )
-from stackfu_integration.flower.wire.records import read_vector, settings_in, vectors
+from stackfu_integration.flower.wire.records import head_in, setting, settings_in, signed
 
 __all__ = ["Participant", "add_mechanism"]
 
 _SPREAD_SAMPLES = 1000
+_SHARE_MOVES = 0.02  # how far the agreed share may be from what the client last answered
 
 _Question = TypeVar("_Question")
 
@@ -54,9 +70,15 @@ _Question = TypeVar("_Question")
 class Participant(ABC):
     """What the mechanism needs to know of one client; built from the node's context for every message.
 
-    ``noise_key`` is a secret of the client: with it, whoever asks twice for one release gets the same noise.
+    ``folder`` is where the client keeps its books: policy, key, state and receipts. Without one nothing is signed and
+    nothing outlives the run. ``policy`` replaces the policy of the folder. ``cost`` is what full participation costs the
+    client by its own reckoning; an offer that quotes another cost is refused. ``noise_key`` is a secret from which noise
+    is drawn, by default one made of the client's key: with it, whoever asks twice gets the same noise.
     """
 
+    folder: Path | None = None
+    policy: Policy | None = None
+    cost: float | None = None
     noise_key: bytes | None = None
 
     @property
@@ -77,8 +99,9 @@ class Participant(ABC):
     def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
         """Train one round on a share of the data; return the model and the number of samples used.
 
-        ``config`` holds ``server-round`` (from 1), ``seed`` and ``request``. The share must be the same
-        samples in every round of a request.
+        ``config`` holds ``server-round`` (from 1), ``seed``, and in unlearning ``request`` and ``samples``: how many
+        samples were agreed; one more or less is no difference. They must be the same in every round of a request, and
+        everything random must come from the seed, so that the round can be repeated.
         """
 
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
@@ -94,79 +117,270 @@ class Participant(ABC):
         _ = amount, config
 
 
-def add_mechanism(app: ClientApp, load: Callable[[Context], Participant]) -> ClientApp:
-    """Register the mechanism's handlers with a client app and return it."""
+class _Desk:
+    """One message at one client: the participant, its books, and the head that the server shows."""
+
+    def __init__(self, message: Message, context: Context, load: Callable[[Context], Participant]) -> None:
+        self.participant = load(context)
+        self.books = ClientBooks(self.participant.folder, context.state, self.participant.policy)
+        self.head: Head | None = head_in(message.content)
+        self.books.see(self.head)
+        self.secret = self.participant.noise_key or self.books.noise_key()
+
+
+def add_mechanism(
+    app: ClientApp, load: Callable[[Context], Participant], mods: Sequence[Any] = ()
+) -> ClientApp:
+    """Register the mechanism's handlers with a client app and return it.
+
+    ``mods`` are Flower's modifiers for rounds of unlearning, such as clipping and local differential privacy; what is
+    signed is what they let through.
+    """
 
     def action(message_type: str) -> str:
         return message_type.split(".")[1]
 
     @app.query(action(ROLL))
     def roll(message: Message, context: Context) -> Message:
-        return Message(RollAnswer(load(context).client).encode(), reply_to=message)
+        desk, asked = _Desk(message, context, load), _question(message, RollQuestion.decode)
+        number = desk.participant.client
+        receipt = desk.books.sign(ENROLMENT, desk.head, client=number, nonce=asked.nonce)
+        return Message(RollAnswer(number, receipt).encode(), reply_to=message)
 
     @app.query(action(SPREAD))
     def spread(message: Message, context: Context) -> Message:
-        participant, asked = load(context), _question(message, SpreadQuestion.decode)
-        points = participant.samples(asked.model)
-        if len(points) > _SPREAD_SAMPLES:
-            points = points[np.random.default_rng(0).choice(len(points), _SPREAD_SAMPLES, replace=False)]
-        value = float(sf.median_bandwidth([points])) if len(points) > 1 else 0.0
-        return Message(SpreadAnswer(value**2, participant.size).encode(), reply_to=message)
+        desk, asked = _Desk(message, context, load), _question(message, SpreadQuestion.decode)
+        points = desk.participant.samples(asked.model)
+        if asked.epsilon is None:
+            if not desk.books.policy.noiseless:
+                raise PolicyError("this client says nothing of its distances without noise")
+            if len(points) > _SPREAD_SAMPLES:
+                points = points[np.random.default_rng(0).choice(len(points), _SPREAD_SAMPLES, replace=False)]
+            value = float(sf.median_bandwidth([points])) if len(points) > 1 else 0.0
+        else:
+            name = f"bandwidth {asked.request} {asked.epsilon!r} {digest(asked.model)}"
+            if asked.epsilon > desk.books.policy.epsilon:
+                raise PolicyError(f"this client spends epsilon up to {desk.books.policy.epsilon:g} at once")
+            desk.books.account(name, Release(epsilon=asked.epsilon))
+            random = np.random.default_rng() if desk.secret is None else noise_generator(desk.secret, name)
+            value = private_median(points, asked.epsilon, random) if len(points) > 1 else 0.0
+        return Message(SpreadAnswer(value**2, desk.participant.size).encode(), reply_to=message)
+
+    @app.query(action(MASK))
+    def mask(message: Message, context: Context) -> Message:
+        desk, asked = _Desk(message, context, load), _question(message, MaskQuestion.decode)
+        secret = desk.secret
+        key = "" if secret is None else mask_key(secret, asked.request, asked.attempt)
+        return Message(MaskAnswer(key).encode(), reply_to=message)
 
     @app.query(action(EMBED))
     def embed(message: Message, context: Context) -> Message:
-        participant, asked = load(context), _question(message, EmbeddingQuestion.decode)
-        points = participant.samples(asked.model)
-        mean = sf.client_features(points, asked.bandwidth, asked.features, asked.seed)
-        deviation = 0.0
-        if asked.epsilon is not None and asked.delta is not None:
-            deviation = gaussian_deviation(asked.epsilon, asked.delta, participant.size)
-            release = (
-                asked.request,
-                asked.bandwidth,
-                asked.features,
-                asked.seed,
-                asked.epsilon,
-                asked.delta,
-                digest(asked.model),
-            )
-            mean = add_noise(mean, deviation, participant.noise_key, *release)
-        context.state[_memory(asked.request)] = vectors(mean=mean)
-        return Message(EmbeddingAnswer(mean, participant.size, deviation).encode(), reply_to=message)
+        desk = _Desk(message, context, load)
+        answer = _embedding(desk, _question(message, EmbeddingQuestion.decode))
+        return Message(answer.encode(), reply_to=message)
 
     @app.query(action(RESPOND))
     def respond(message: Message, context: Context) -> Message:
-        asked = _question(message, OfferQuestion.decode)
-        sent = context.state.get(_memory(asked.request))
-        if isinstance(sent, ArrayRecord) and not np.array_equal(read_vector(sent, "mean"), asked.offer.own):
-            raise InputError("own", "the server did not repeat the embedding that this client sent")
-        return Message(ShareAnswer(float(load(context).decide(asked.offer))).encode(), reply_to=message)
+        desk = _Desk(message, context, load)
+        answer = _response(desk, _question(message, OfferQuestion.decode))
+        return Message(answer.encode(), reply_to=message)
 
-    @app.train(action(UNLEARN))
+    def sign_work(message: Message, context: Context, call_next: Any) -> Message:
+        """Sign what leaves, after all other modifiers."""
+        desk, order = _Desk(message, context, load), _question(message, TrainingOrder.decode)
+        _check_order(desk, order)
+        reply: Message = call_next(message, context)
+        if reply.has_error() or "arrays" not in reply.content:
+            return reply
+        model = digest(reply.content["arrays"])
+        request = setting(order.settings, "request", str)
+        delivered = desk.books.about(request).setdefault("delivered", {})
+        delivered[str(order.number)] = model
+        desk.books.save()
+        samples = reply.content["metrics"]["num-examples"]
+        receipt = desk.books.sign(
+            WORK,
+            desk.head,
+            client=desk.participant.client,
+            request=request,
+            number=order.number,
+            start=digest(order.model),
+            model=model,
+            samples=samples,
+        )
+        signed(reply.content, receipt)
+        return reply
+
+    @app.train(action(UNLEARN), mods=[sign_work, *mods])
     def unlearn(message: Message, context: Context) -> Message:
+        order = _question(message, TrainingOrder.decode)
+        model, used = load(context).train(order.model, order.share, order.settings)
+        return Message(TrainingAnswer(model, used, order.number).encode(), reply_to=message)
+
+    @app.train(action(REPEAT), mods=list(mods))
+    def repeat(message: Message, context: Context) -> Message:
         order = _question(message, TrainingOrder.decode)
         model, used = load(context).train(order.model, order.share, order.settings)
         return Message(TrainingAnswer(model, used, order.number).encode(), reply_to=message)
 
     @app.evaluate(action(MEASURE))
     def measure(message: Message, context: Context) -> Message:
-        participant, asked = load(context), _question(message, MeasureQuestion.decode)
-        if asked.amount is not None:
-            participant.paid(asked.amount, settings_in(message.content))
+        desk, asked = _Desk(message, context, load), _question(message, MeasureQuestion.decode)
+        receipt = _acknowledgement(desk, asked)
+        if asked.amount > 0.0:
+            desk.participant.paid(asked.amount, settings_in(message.content))
         models = {"before": asked.before, "after": asked.after}
         found = {
             f"{which}.{name}": value
             for which, model in models.items()
-            for name, value in participant.measure(model).items()
+            for name, value in desk.participant.measure(model).items()
         }
-        return Message(MeasureAnswer(found).encode(), reply_to=message)
+        return Message(MeasureAnswer(found, receipt).encode(), reply_to=message)
 
     return app
 
 
-def _memory(request: str) -> str:
-    """Where a node's state keeps what its client sent for a request."""
-    return f"stackfu-{request}"
+def _embedding(desk: _Desk, asked: EmbeddingQuestion) -> EmbeddingAnswer:
+    """Release an embedding, as far as the policy allows it and the total is not spent."""
+    participant, books = desk.participant, desk.books
+    books.policy.check_embedding(
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        features=asked.features,
+        bandwidth=asked.bandwidth,
+        kernel=asked.kernel,
+        erase=asked.erase,
+    )
+    size, deviation = participant.size, 0.0
+    # everything but the group: asked for again in another group, it is the same release
+    what = (
+        asked.request,
+        asked.bandwidth,
+        asked.features,
+        asked.seed,
+        asked.epsilon,
+        asked.delta,
+        asked.kernel,
+        digest(asked.model),
+    )
+    points = participant.samples(asked.model)
+    mean = sf.client_features(points, asked.bandwidth, asked.features, asked.seed)
+    if asked.epsilon is not None and asked.delta is not None:
+        deviation = gaussian_deviation(asked.epsilon, asked.delta, size)
+        books.account(f"embedding {what!r}", Release(mu=2.0 / size / deviation))
+        mean = add_noise(mean, deviation, desk.secret, *what)
+    else:
+        books.account(f"embedding {what!r}", Release(mu=math.inf))
+    hidden = None
+    if asked.group:
+        if desk.secret is None:
+            raise InputError("group", "a client without a key cannot hide its part of a sum")
+        context = (asked.request, asked.attempt)
+        hidden = masked(size * mean, desk.secret, participant.client, asked.group, *context)
+    sent = fingerprint_of(mean if hidden is None else hidden)
+    books.about(asked.request).update(embedding=sent, size=size)
+    books.save()
+    receipt = books.sign(
+        EMBEDDING,
+        desk.head,
+        client=participant.client,
+        request=asked.request,
+        vector=sent,
+        size=size,
+        deviation=deviation,
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+    )
+    return EmbeddingAnswer(mean, size, deviation, receipt, hidden)
+
+
+def _response(desk: _Desk, asked: OfferQuestion) -> ShareAnswer:
+    """Check what the server says of this client, decide, and sign."""
+    participant, books, offer = desk.participant, desk.books, asked.offer
+    known = books.about(asked.request)
+    if "embedding" not in known and books.lasting:
+        raise InputError("own", "this client sent no embedding for the request", value=asked.request)
+    if "embedding" in known and known["embedding"] != fingerprint_of(offer.own):
+        raise InputError("own", "the server did not repeat the embedding that this client sent")
+    if participant.cost is not None:
+        least = offer.cost if asked.least_cost is None else asked.least_cost
+        if not least * (1 - 1e-9) - 1e-12 <= participant.cost <= offer.cost * (1 + 1e-9) + 1e-12:
+            raise InputError("cost", f"this client's cost is {participant.cost:g}", value=offer.cost)
+    terms = known.get("offer")
+    if terms is not None and terms["cost"] != offer.cost and terms.get("attempt") == asked.attempt:
+        raise InputError("cost", f"the server said {terms['cost']:g} before", value=offer.cost)
+    if terms is not None and terms["attempt"] == asked.attempt and terms["price"] != offer.price:
+        raise InputError("price", f"the server offered {terms['price']:g} before", value=offer.price)
+    if not (offer.price >= 0 and 0 < offer.alpha <= 1 and 0 <= offer.cap <= 1 and 0 <= offer.share <= 1):
+        raise InputError("offer", "is none that can be meant", value=offer.price)
+    own_view = offer if participant.cost is None else replace(offer, cost=participant.cost)
+    share = float(participant.decide(own_view))
+    known["offer"] = {
+        "attempt": asked.attempt,
+        "number": asked.number,
+        "price": offer.price,
+        "cost": offer.cost,
+        "cap": offer.cap,
+        "share": share,
+    }
+    books.save()
+    receipt = None
+    if math.isfinite(share):
+        receipt = books.sign(
+            SHARE,
+            desk.head,
+            client=participant.client,
+            request=asked.request,
+            attempt=asked.attempt,
+            number=asked.number,
+            price=offer.price,
+            cap=offer.cap,
+            cost=offer.cost,
+            share=share,
+        )
+    return ShareAnswer(share, receipt)
+
+
+def _check_order(desk: _Desk, order: TrainingOrder) -> None:
+    """Work is done for what was agreed: the share that this client answered with, as many rounds as its policy allows."""
+    request = setting(order.settings, "request", str)
+    known = desk.books.about(request)
+    offer = known.get("offer")
+    if offer is None and desk.books.lasting:
+        raise InputError("request", "this client agreed to nothing", value=request)
+    if offer is not None and abs(order.share - offer["share"]) > _SHARE_MOVES:
+        raise InputError("share", f"this client agreed to {offer['share']:g}", value=order.share)
+    if order.number > desk.books.policy.train_rounds:
+        raise PolicyError(f"this client works {desk.books.policy.train_rounds} rounds and no more")
+    if known.get("share") != order.share:
+        known["share"] = order.share
+        desk.books.save()
+
+
+def _acknowledgement(desk: _Desk, told: MeasureQuestion) -> Any:
+    """Compare a payment with what the client's own books say it is owed, and sign the outcome."""
+    known = desk.books.about(told.request)
+    offer, delivered = known.get("offer"), len(known.get("delivered", {}))
+    owed = 0.0
+    if offer is not None and told.agreed > 0:
+        owed = offer["price"] * known.get("share", 0.0) / told.agreed * told.passed
+        if told.decimals >= 0:
+            coin = Decimal(1).scaleb(-told.decimals)
+            owed = float(Decimal(repr(owed)).quantize(coin, rounding=ROUND_DOWN))
+    agreed = told.passed == delivered and math.isclose(told.amount, owed, rel_tol=1e-9, abs_tol=1e-12)
+    known["paid"] = {"amount": told.amount, "owed": owed, "passed": told.passed, "delivered": delivered}
+    desk.books.save()
+    return desk.books.sign(
+        PAYMENT,
+        desk.head,
+        client=desk.participant.client,
+        request=told.request,
+        amount=told.amount,
+        owed=owed,
+        passed=told.passed,
+        delivered=delivered,
+        agreed=agreed,
+    )
 
 
 def _question(message: Message, decode: Callable[[RecordDict], _Question]) -> _Question:

@@ -1,12 +1,12 @@
-"""A deployment on one machine: SuperLink and SuperNodes as processes, with TLS and node authentication.
+"""A deployment on one machine: SuperLink and SuperNodes as processes, with TLS and all doors closed (:mod:`.doors`).
 
     with Deployment(Path("deployment"), clients=4) as deployment:
         run = deployment.submit(folder="runs/flower")
         deployment.wait_for(run)
 
-Certificates and keys are made when the deployment starts and live in its folder. Every SuperNode has a key
-pair; only nodes whose public key was registered may connect. The commands are those of Flower and can be
-typed by hand (``docs/howto/flower.md``).
+Certificates, keys and tokens are made when the deployment starts and live in its folder. Every SuperNode has a key
+pair, and only nodes whose public key an operator registered may connect; only operators start runs; only the process
+that knows a secret runs server apps. The commands can be typed by hand (``docs/howto/flower.md``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import datetime
 import ipaddress
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -35,6 +36,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from stackfu.errors import StackfuError
+from stackfu_integration.flower.doors import admit_operator, log_in
 from stackfu_integration.flower.simulation import APP_FOLDER
 from stackfu_integration.storage import write_text
 
@@ -50,7 +52,12 @@ class DeploymentError(StackfuError):
 
 def _private(path: Path, key: ec.EllipticCurvePrivateKey, encoding: serialization.PrivateFormat) -> None:
     """Write a private key that nobody else may read."""
-    data = key.private_bytes(serialization.Encoding.PEM, encoding, serialization.NoEncryption())
+    write_private(path, key.private_bytes(serialization.Encoding.PEM, encoding, serialization.NoEncryption()))
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that nobody else may read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
         stream.write(data)
 
@@ -140,6 +147,11 @@ class Deployment:
             "OMP_NUM_THREADS": "1",
         }
 
+    @property
+    def address(self) -> str:
+        """Where the SuperLink listens."""
+        return f"127.0.0.1:{self._port}"
+
     # ---------------------------------------------------------------- life
 
     def __enter__(self) -> Deployment:
@@ -162,16 +174,28 @@ class Deployment:
             f'root-certificates = "{self._certificates / "ca.crt"}"\n'
         )
         write_text(self.folder / "flwr" / "config.toml", config)
+        operators, secret = self._certificates / "operators.json", self._certificates / "superexec.secret"
+        log_in(self.folder / "flwr", self.address, admit_operator(operators, "operator"))
+        write_private(secret, secrets.token_bytes(32))
         self._superlink = self._start(
             "superlink",
-            "flower-superlink",
+            sys.executable,
+            *("-m", "stackfu_integration.flower.doors", "--operators", str(operators)),
             *("--host", "127.0.0.1", "--port", str(self._port)),
             *self._server_tls(),
             "--enable-supernode-auth",
+            *("--isolation", "process", "--superexec-auth-secret-file", str(secret)),
             "--disable-runtime-dependency-installation",
             *("--database", str(self.folder / "superlink.sqlite")),
         )
         self._wait_for_port()
+        self._superexec = self._start(
+            "superexec",
+            "flower-superexec",
+            *("--runtime-api-address", self.address),
+            *("--root-certificates", str(self._certificates / "ca.crt")),
+            *("--superexec-auth-secret-file", str(secret)),
+        )
         for number in range(self.clients):
             self.register(number)
         for number in range(self.clients):
@@ -215,10 +239,14 @@ class Deployment:
             *("--auth-supernode-private-key", str(self._keys / f"node-{number if key is None else key}")),
             *("--host", "127.0.0.1", "--port", str(_free_port())),
             *self._server_tls(),
-            *("--node-config", f"partition-id={number} num-partitions={self.clients}"),
+            *("--node-config", self._node_config(number)),
         )
         self.nodes[number if key is None else self.clients + key] = process
         return process
+
+    def _node_config(self, number: int) -> str:
+        folder = self.folder / "clients" / str(number)
+        return f'partition-id={number} num-partitions={self.clients} client-folder="{folder}"'
 
     def kill_node(self, number: int) -> None:
         """Kill a SuperNode and whatever it is running, at once."""
@@ -226,7 +254,7 @@ class Deployment:
 
     def kill_server_app(self) -> bool:
         """Kill the process that runs the server app, as a crash would; say whether there was one."""
-        for child in psutil.Process(self._superlink.pid).children(recursive=True):
+        for child in psutil.Process(self._superexec.pid).children(recursive=True):
             try:
                 if any("flwr-serverapp" in part for part in child.cmdline()):
                     child.kill()
@@ -285,7 +313,7 @@ class Deployment:
         return process
 
     def _program(self, name: str) -> str:
-        found = shutil.which(name, path=self._environment["PATH"])
+        found = shutil.which(name, path=self._environment["PATH"])  # also of a whole path
         if found is None:
             raise DeploymentError(f"{name} is not installed; pip install 'stackfu-integration[flower]'")
         return found

@@ -11,15 +11,17 @@ without further ado.
 
 ==============  ==========================================================================================
 in a run        RunStarted, ClientEnrolled, RoundFinished, ClientFault
-request         RemovalRequested
-embeddings      BandwidthAgreed, EmbeddingReceived, ClientExcluded; closed by GameFounded
+request         RemovalRequested; TermsAmended and RequestAborted may follow at any time before it is closed
+embeddings      BandwidthAgreed, EmbeddingReceived, GroupSumReceived, ClientExcluded; closed by GameFounded
 offers          PriceOffered; closed by GameSolved
 responses       ParticipationAnnounced, ShareAnswered, ClientCommitted; closed by CommitmentsClosed
-unlearning      WorkDelivered, RoundFinished; closed by ModelUnlearned
+unlearning      WorkDelivered, WorkJudged, WorkRepeated, RoundFinished; closed by ModelUnlearned
 settlement      ClientPaid; closed by RequestSettled
-measures        ClientMeasured; closed by MeasuresClosed
-report          closed by RequestClosed
+measures        ClientMeasured, PaymentAcknowledged; closed by MeasuresClosed
+report          PayloadsErased; closed by RequestClosed
 ==============  ==========================================================================================
+
+A ``receipt`` is what a client signed (:mod:`.receipts`): the statement and its signature.
 """
 
 from __future__ import annotations
@@ -50,18 +52,25 @@ __all__ = [
     "Event",
     "GameFounded",
     "GameSolved",
+    "GroupSumReceived",
     "MeasuresClosed",
     "ModelUnlearned",
     "ParticipationAnnounced",
+    "PayloadsErased",
+    "PaymentAcknowledged",
     "PriceOffered",
     "RemovalRequested",
+    "RequestAborted",
     "RequestClosed",
     "RequestSettled",
     "RoundFinished",
     "Row",
     "RunStarted",
     "ShareAnswered",
+    "TermsAmended",
     "WorkDelivered",
+    "WorkJudged",
+    "WorkRepeated",
     "from_row",
     "to_row",
 ]
@@ -112,16 +121,20 @@ def _to_bytes(vector: NDArray[np.float64]) -> bytes:
     return np.ascontiguousarray(vector, dtype=np.float64).tobytes()
 
 
-def _from_bytes(stored: bytes) -> NDArray[np.float64]:
-    return np.frombuffer(stored, dtype=np.float64)
+def _from_bytes(stored: bytes | None) -> NDArray[np.float64]:
+    return np.frombuffer(stored or b"", dtype=np.float64)  # nothing is left of a vector that was erased
 
 
 Client = Annotated[int, _Stored("client")]
 Number = Annotated[int, _Stored("round")]
 Amount = Annotated[float, _Stored("amount", float, float)]
 Count = Annotated[int, _Stored("amount", float, int)]
+Verdict = Annotated[bool, _Stored("amount", float, bool)]
+Content = Annotated[bytes, _Stored("payload", bytes, lambda stored: stored or b"")]
 Vector = Annotated[NDArray[np.float64], _Stored("payload", _to_bytes, _from_bytes)]
 ClientNumbers = Annotated[tuple[int, ...], _Stored(write=list, read=tuple)]
+Names = Annotated[tuple[str, ...], _Stored(write=list, read=tuple)]
+Signed = Mapping[str, Any] | None
 NumberPerClient = Annotated[Mapping[int, float], _Stored(write=_with_text_keys, read=_by_client_number)]
 CountPerClient = Annotated[Mapping[int, int] | None, _Stored(write=_with_text_keys, read=_by_client_number)]
 
@@ -153,19 +166,28 @@ class ClientEvent(Event):
 
 @dataclass(frozen=True)
 class RunStarted(Event, kind="run"):
-    """A federation of ``clients`` clients trains ``rounds`` rounds from the model ``initial``."""
+    """A federation of ``clients`` clients trains ``rounds`` rounds from the model ``initial``.
+
+    ``adopted`` says that the model was trained elsewhere: what it has seen is the operator's word.
+    """
 
     clients: int
     rounds: int
     initial: str
+    names: Names = ()
+    adopted: bool = False
 
 
 @dataclass(frozen=True)
 class ClientEnrolled(ClientEvent, kind="enrolled"):
-    """A client number belongs to this node, and to this public key (its SHA-256) where nodes have keys."""
+    """A client number belongs to this node, and to this public key (its SHA-256) where nodes have keys.
+
+    ``signer`` is the Ed25519 key with which the client signs receipts, empty where it has none.
+    """
 
     node: int
     key: str
+    signer: str = ""
 
 
 @dataclass(frozen=True)
@@ -200,6 +222,23 @@ class RemovalRequested(Event, kind="request"):
 
 
 @dataclass(frozen=True)
+class TermsAmended(Event, kind="amended"):
+    """From here on other terms hold, and why."""
+
+    number: Number
+    terms: Mapping[str, Any]
+    reason: str
+
+
+@dataclass(frozen=True)
+class RequestAborted(Event, kind="aborted"):
+    """The request is not carried any further, and why; what was delivered and passed is still paid."""
+
+    phase: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class BandwidthAgreed(Event, kind="bandwidth"):
     """The kernel's bandwidth as the clients' own distances suggest it."""
 
@@ -213,10 +252,21 @@ class EmbeddingReceived(ClientEvent, kind="embedding"):
     size: Count
     mean: Vector
     deviation: float
+    receipt: Signed = None
     numbers: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numbers", len(self.mean))
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSumReceived(Event, kind="group"):
+    """The sum of removed clients' embeddings, each times its size: more was not seen of them."""
+
+    clients: ClientNumbers
+    size: Count
+    total: Vector
+    deviation: float
 
 
 @dataclass(frozen=True)
@@ -231,7 +281,8 @@ class ClientExcluded(ClientEvent, kind="excluded"):
 class GameFounded(Event, kind="game"):
     """What does not change any more, whoever leaves: budget and costs.
 
-    ``clipped`` is how far the noisy inner products were from a matrix of inner products.
+    ``clipped`` is how far the noisy inner products were from a matrix of inner products. Amended terms found the
+    game again; ``amendment`` is then their number.
     """
 
     budget: Amount
@@ -239,11 +290,16 @@ class GameFounded(Event, kind="game"):
     costs: NumberPerClient
     full_price: float
     clipped: float
+    amendment: Number = NOBODY
 
 
 @dataclass(frozen=True)
 class GameSolved(Event, kind="solution"):
-    """The game among the clients that are there, solved within ``limit``, for the ``attempt``-th time from 0."""
+    """The game among the clients that are there, solved within ``limit``, for the ``attempt``-th time from 0.
+
+    ``lower_bound`` is one of what ``proves`` names. ``solution`` is stackfu's own file of the solution with its game
+    and its certificate: whoever has it can verify it without anything else.
+    """
 
     attempt: Number
     limit: Amount
@@ -260,19 +316,23 @@ class GameSolved(Event, kind="solution"):
     uniqueness: str
     total: float
     seconds: float
+    objective: float = 0.0
+    proves: str = ""
+    solution: Content = b""
 
     def certificate(self) -> dict[str, Any]:
         """What is proved about the equilibrium, as plain values."""
-        other = ("attempt", "limit", "participation")
+        other = ("attempt", "limit", "participation", "solution")
         return {name: value for name, value in asdict(self).items() if name not in other}
 
 
 @dataclass(frozen=True)
 class PriceOffered(ClientEvent, kind="offer"):
-    """The price of a client's full participation."""
+    """The price of a client's full participation, and the largest share that is taken from it."""
 
     attempt: Number
     price: Amount
+    cap: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -290,6 +350,7 @@ class ShareAnswered(ClientEvent, kind="response"):
 
     number: Number
     share: Amount
+    receipt: Signed = None
 
 
 @dataclass(frozen=True)
@@ -322,10 +383,31 @@ class CommitmentsClosed(Event, kind="committed"):
 
 @dataclass(frozen=True)
 class WorkDelivered(ClientEvent, kind="work"):
-    """A client delivered a round of unlearning with so many samples."""
+    """A client delivered a round of unlearning: a model (its digest) trained with so many samples."""
 
     number: Number
     samples: Count
+    model: str = ""
+    receipt: Signed = None
+
+
+@dataclass(frozen=True)
+class WorkJudged(ClientEvent, kind="judged"):
+    """Whether a round's work passes, what was measured of it, and why not; only what passes is paid."""
+
+    number: Number
+    passed: Verdict
+    problem: str = ""
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WorkRepeated(ClientEvent, kind="repeated"):
+    """A client was asked to do a round again from the same model and seed: did the same model come out?"""
+
+    number: Number
+    same: Verdict
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -342,6 +424,15 @@ class ClientPaid(ClientEvent, kind="payment"):
     amount: Amount
     delivered: int
     agreed: int
+
+
+@dataclass(frozen=True)
+class PaymentAcknowledged(ClientEvent, kind="acknowledged"):
+    """A client was told what it is paid, and signed whether that is what it is owed by its own books."""
+
+    amount: Amount
+    agreed: bool
+    receipt: Signed = None
 
 
 @dataclass(frozen=True)
@@ -363,6 +454,14 @@ class MeasuresClosed(Event, kind="measured"):
     """Nobody is asked for measures any more; ``distance`` is how far the weights moved."""
 
     distance: Amount
+
+
+@dataclass(frozen=True)
+class PayloadsErased(Event, kind="erased"):
+    """The vectors of these rows are no longer in the file; their salted hashes stay in the chain."""
+
+    what: str
+    rows: ClientNumbers
 
 
 @dataclass(frozen=True)

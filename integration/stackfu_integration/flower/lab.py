@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from stackfu_integration.flower.client import Participant
+from stackfu_integration.flower.policy import Policy
 from stackfu_integration.flower.wire.records import setting
 from stackfu_integration.lab.data import dirichlet_partition, load_dataset
 from stackfu_integration.lab.federation import (
@@ -96,10 +98,12 @@ class LabParticipant(Participant):
         federation: Callable[[], LabFederation],
         number: int,
         settings: LocalTraining,
-        key: bytes | None = None,
+        folder: Path | None = None,
+        policy: Policy | None = None,
     ) -> None:
         torch.set_num_threads(1)  # the models are small, and sums keep their order
-        self._load, self._number, self.settings, self.noise_key = federation, number, settings, key
+        self._load, self._number, self.settings = federation, number, settings
+        self.folder, self.policy = folder, policy
 
     @cached_property
     def federation(self) -> LabFederation:
@@ -112,16 +116,22 @@ class LabParticipant(Participant):
 
     @classmethod
     def from_context(cls, context: Context) -> LabParticipant:
-        """Build the participant of a node: its number is ``partition-id``, the rest is the run's config."""
+        """Build the participant of a node: its number is ``partition-id``, its books are in ``client-folder``.
+
+        What concerns the client's own safety comes from the node's config, which is the client's, and never from the
+        run's, which is the server's.
+        """
         run = context.run_config
         settings = LocalTraining(
             epochs=float(run.get("local-epochs", 2.0)),
             batch=int(run.get("batch-size", 32)),
             learning_rate=float(run.get("learning-rate", 0.5)),
         )
-        key = context.node_config.get("noise-key")
-        number = int(context.node_config["partition-id"])
-        return cls(lambda: load_federation(run), number, settings, str(key).encode() if key else None)
+        number, folder = int(context.node_config["partition-id"]), context.node_config.get("client-folder")
+        open_policy = Policy.open() if context.node_config.get("policy") == "open" else None
+        return cls(
+            lambda: load_federation(run), number, settings, Path(str(folder)) if folder else None, open_policy
+        )
 
     @property
     def client(self) -> int:

@@ -8,6 +8,9 @@ Every phase ends with a row in the ledger and begins by looking for it. The serv
 started again with the same folder, it repeats nothing that is closed, and what is open it continues from the
 last row.
 
+A request that cannot go on (one client left, a budget that buys nothing, nobody who agrees, a deadline that has
+passed) is aborted with the reason in the ledger; an operator may abort one, or amend its terms, with a reason too.
+
 A client that does not answer, answers nonsense or leaves is named in the ledger. Before the commitments it is
 left out of the game and the offers are made anew among the others, so that the certificate always speaks of
 the clients that are there; afterwards it is paid for the rounds that it delivered.
@@ -16,7 +19,7 @@ the clients that are there; afterwards it is paid for the rounds that it deliver
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,16 +27,34 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
 
 from stackfu.errors import InputError, StackfuError
 from stackfu_integration.flower.audit import write_audit
-from stackfu_integration.flower.events import RequestClosed
-from stackfu_integration.flower.ledger import PaymentLedger
+from stackfu_integration.flower.client import Participant
+from stackfu_integration.flower.events import (
+    CommitmentsClosed,
+    GameFounded,
+    RequestAborted,
+    RequestClosed,
+    RequestSettled,
+    RunStarted,
+)
+from stackfu_integration.flower.keys import SigningKey
+from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.model_store import ModelStore
-from stackfu_integration.flower.phases import REMOVAL, enrolment, train
+from stackfu_integration.flower.phases import (
+    REMOVAL,
+    embeddings,
+    enrolment,
+    report,
+    settlement,
+    train,
+    unlearning,
+)
 from stackfu_integration.flower.phases import request as opening
 from stackfu_integration.flower.phases.rounds import last_model, rounds_done
-from stackfu_integration.flower.phases.session import Session
+from stackfu_integration.flower.phases.session import Session, StuckError, terms_of
 from stackfu_integration.flower.terms import Terms
 
 __all__ = ["UnlearningMechanism"]
@@ -41,55 +62,143 @@ __all__ = ["UnlearningMechanism"]
 
 @dataclass
 class UnlearningMechanism:
-    """A federation of ``clients`` clients with its ledger and its models in ``folder``.
+    """A federation with its ledger and its models in ``folder``.
 
-    ``timeout`` is how long the server waits for answers, ``wait`` how long for nodes to appear.
+    ``clients`` is how many there are, or their names. ``timeout`` is how long the server waits for answers, ``wait`` how
+    long for nodes to appear. ``client_keys`` are the public keys with which clients sign, by number or name: with them
+    nobody else is let in. ``probe`` is a participant with data of the server's own, to compare updates with. ``key`` is
+    the file of the server's key, by default ``keys/server.key`` in the folder; whoever has it can write ledgers.
     ``after(phase)`` is called when a phase is closed; ``seconds`` is the time that each has taken.
     """
 
     folder: Path
-    clients: int
+    clients: int | Sequence[str]
     terms: Terms = field(default_factory=Terms)
     timeout: float = 300.0
     wait: float = 60.0
     patience: int = 2
+    client_keys: Mapping[int | str, str] | None = None
+    probe: Participant | None = None
+    key: Path | None = None
     after: Callable[[str], None] = lambda phase: None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.clients < 2:
-            raise InputError("clients", "must be at least 2", value=self.clients)
+        self.names: tuple[str, ...] = ()
+        if not isinstance(self.clients, int):
+            self.names = tuple(str(name) for name in self.clients)
+            if len(set(self.names)) < len(self.names):
+                raise InputError("clients", "two have the same name", value=self.names)
+        self.count = self.clients if isinstance(self.clients, int) else len(self.names)
+        if self.count < 2:
+            raise InputError("clients", "must be at least 2", value=self.count)
         self.folder = Path(self.folder)
-        self.ledger = PaymentLedger(self.folder / "ledger.sqlite")
+        key = None if self.key is None else SigningKey.load_or_create(self.key)
+        self.ledger = PaymentLedger(self.folder / "ledger.sqlite", key=key)
         self.models = ModelStore(self.folder / "models")
         self._nodes: dict[int, int] = {}
         self._grid: Grid | None = None
 
+    def number_of(self, client: int | str) -> int:
+        """A client's number, from its name or its number."""
+        if client in self.names:
+            return self.names.index(str(client))
+        try:
+            return int(client)
+        except ValueError as error:
+            raise InputError("client", f"is none of {', '.join(self.names)}", value=client) from error
+
     def train(
-        self, grid: Grid, initial: ArrayRecord, rounds: int, settings: Mapping[str, Any] | None = None
+        self,
+        grid: Grid,
+        initial: ArrayRecord,
+        rounds: int,
+        settings: Mapping[str, Any] | None = None,
+        strategy: Strategy | None = None,
     ) -> ArrayRecord:
-        """Train with everybody by Flower's own ``train`` message, from the last round in the ledger on."""
-        train.open_run(self.ledger, self.models, self.folder, self.clients, rounds, initial)
+        """Train with everybody by Flower's own ``train`` message, from the last round in the ledger on.
+
+        ``strategy`` is any of Flower's: it chooses whom to ask in a round, what becomes of the replies, and what is
+        evaluated. What it remembers beside the model, such as moments, does not survive a crash.
+        """
+        train.open_run(self.ledger, self.models, self.folder, self.count, rounds, initial, self.names)
         if rounds_done(self.ledger) < rounds:
             session = self._session(grid)
             with self._timed(train.PHASE):
-                train.run(session, initial, rounds, settings or {})
+                train.run(session, initial, rounds, settings or {}, strategy)
             self.after(train.PHASE)
         return self.model()
 
-    def remove(self, grid: Grid, removed: tuple[int, ...], request: str = "r1") -> dict[str, Any]:
-        """Carry out a removal request from wherever the ledger says it stands; return the audit."""
-        leaving = tuple(sorted(int(client) for client in removed))
-        if opening.open_request(self.ledger, request, leaving, self.terms, self.clients):
+    def adopt(self, trained: ArrayRecord, initial: ArrayRecord | None = None) -> ArrayRecord:
+        """Take over a model that was trained elsewhere; ``initial`` is where it started, for retraining.
+
+        Without it, only unlearning that continues from the trained model is possible. What an adopted model has seen,
+        and from how much data of whom, is the operator's word: the audit says so.
+        """
+        first = trained if initial is None else initial
+        train.open_run(
+            self.ledger, self.models, self.folder, self.count, 1, first, self.names, adopted=trained
+        )
+        return self.model()
+
+    def remove(
+        self,
+        grid: Grid,
+        removed: Sequence[int | str],
+        request: str = "r1",
+        strategy: Strategy | None = None,
+    ) -> dict[str, Any]:
+        """Carry out a removal request from wherever the ledger says it stands; return the audit.
+
+        A request that cannot be carried out is aborted, and the audit says why; what was delivered until then is paid.
+        ``strategy`` is one of Flower's for the rounds of unlearning.
+        """
+        leaving = tuple(sorted(self.number_of(client) for client in removed))
+        if opening.open_request(self.ledger, request, leaving, self.terms, self.count):
             self.after(opening.PHASE)
+        run = self.ledger.need(RUN, RunStarted)
+        if run.adopted and self.terms.unlearning == "retrain" and run.initial == last_model(self.ledger):
+            raise InputError("unlearning", "an adopted model without its first weights cannot be retrained")
         if not self.ledger.has(request, RequestClosed):
-            removal = self._session(grid).removal(request)
-            for phase in REMOVAL:
-                if not self.ledger.has(request, phase.closed_by):
-                    with self._timed(phase.name):
-                        phase.run(removal)
-                    self.after(phase.name)
+            if self.ledger.has(request, RequestAborted):
+                return self._wind_up(request)
+            name = opening.PHASE
+            try:
+                removal = self._session(grid, request).removal(request)
+                for phase in REMOVAL:
+                    name = phase.name
+                    if not self.ledger.has(request, phase.closed_by):
+                        with self._timed(phase.name):
+                            if phase.name == unlearning.PHASE:
+                                unlearning.run(removal, strategy)
+                            else:
+                                phase.run(removal)
+                        self.after(phase.name)
+            except StuckError as error:
+                return self.abort(request, str(error), phase=name)
         return write_audit(self.ledger, request, self.folder)
+
+    def abort(self, request: str, reason: str, phase: str = "operator") -> dict[str, Any]:
+        """Carry a request no further; pay what was delivered and passed, close it, and return the audit."""
+        opening.abort_request(self.ledger, request, phase, reason)
+        return self._wind_up(request)
+
+    def _wind_up(self, request: str) -> dict[str, Any]:
+        terms = terms_of(self.ledger, request)
+        if self.ledger.has(request, CommitmentsClosed) and not self.ledger.has(request, RequestSettled):
+            settlement.settle(self.ledger, request, terms)
+        report.close(self.ledger, request, terms)
+        return write_audit(self.ledger, request, self.folder)
+
+    def amend(self, request: str, terms: Terms, reason: str) -> None:
+        """State other terms for an open request before anybody is committed, with a reason; offers are made anew."""
+        with self.ledger.transaction():
+            opening.amend_request(self.ledger, request, terms, reason)
+            founded = self.ledger.last(request, GameFounded)
+            if founded is not None:
+                removal = self._papers(None, {}).removal(request)
+                embeddings.found_game(removal, founded.bandwidth)
+        self.terms = terms
 
     def model(self, request: str | None = None) -> ArrayRecord:
         """Return the model after a request, or after training."""
@@ -103,24 +212,43 @@ class UnlearningMechanism:
             raise StackfuError("nothing has been trained yet")
         return self.models.get(name)
 
-    def _session(self, grid: Grid) -> Session:
+    def _session(self, grid: Grid, request: str | None = None) -> Session:
         """Call the roll, if need be, and return what the phases work with."""
-        if self._grid is not grid or len(self._nodes) < self.clients:
-            with self._timed(enrolment.PHASE):
-                self._nodes = enrolment.call_the_roll(
-                    grid, self.ledger, self.clients, wait=self.wait, timeout=self.timeout
-                )
+        if self._grid is not grid or len(self._nodes) < self.count:
+            keys = None
+            if self.client_keys is not None:
+                keys = {self.number_of(client): key for client, key in self.client_keys.items()}
+            try:
+                with self._timed(enrolment.PHASE):
+                    self._nodes = enrolment.call_the_roll(
+                        grid,
+                        self.ledger,
+                        self.count,
+                        wait=self.wait,
+                        timeout=self.timeout,
+                        client_keys=keys,
+                    )
+            except enrolment.NotEnoughNodesError as error:
+                # nodes may come back, but a request does not wait for them for ever
+                if request is not None and self._papers(grid, {}).removal(request).time_left <= 0:
+                    raise StuckError(f"the deadline has passed: {error}") from error
+                raise
             self._grid = grid
+        return self._papers(grid, self._nodes)
+
+    def _papers(self, grid: Grid | None, nodes: Mapping[int, int]) -> Session:
         return Session(
             grid=grid,
-            nodes=self._nodes,
-            clients=self.clients,
+            nodes=nodes,
+            clients=self.count,
             terms=self.terms,
             ledger=self.ledger,
             models=self.models,
             folder=self.folder,
             timeout=self.timeout,
             patience=self.patience,
+            names=self.names,
+            probe=self.probe,
         )
 
     @contextmanager

@@ -6,7 +6,7 @@ bring. Client k takes out its own part and is left with that of the others, ``a_
 
     q = |a_0 - S_0 mu_k|^2        w = (c_k - p_k) / (2 lam alpha_k)
 
-its best response is ``y_k = clip((q / w)^(1/3) - S_0, 0, alpha_k)``, and ``alpha_k`` where it is paid its
+its best response is ``y_k = clip((q / w)^(1/3) - S_0, 0, cap_k alpha_k)``, and the upper end where it is paid its
 cost or more. D + 1 public numbers and its own embedding are all it needs: no other client's data, embedding
 or price.
 """
@@ -27,7 +27,7 @@ class Offer:
 
     ``own`` is the embedding that the client sent in and ``share`` its announced participation. ``noise`` is
     ``D sum_i y_i^2 sigma_i^2`` over all clients and ``own_noise`` is ``D sigma_k^2``; both are 0 where no
-    privacy noise was asked for.
+    privacy noise was asked for. ``cap`` is the largest share that is taken and paid.
     """
 
     price: float
@@ -40,6 +40,7 @@ class Offer:
     own: NDArray[np.float64]
     noise: float = 0.0
     own_noise: float = 0.0
+    cap: float = 1.0
 
     @property
     def others(self) -> float:
@@ -71,7 +72,7 @@ class Offer:
         q = max(self.squared_gap, 0.0) if others > 0.0 else 0.0
         w = (self.cost - self.price) / (2.0 * self.lam * self.alpha)
         if w > 0.0:
-            return float(np.clip((np.cbrt(q / w) - others) / self.alpha, 0.0, 1.0))
+            return float(np.clip((np.cbrt(q / w) - others) / self.alpha, 0.0, self.cap))
         if w < 0.0 or q > 0.0:
-            return 1.0
-        return self.share  # indifferent
+            return self.cap
+        return min(self.share, self.cap)  # indifferent

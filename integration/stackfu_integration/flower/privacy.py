@@ -12,6 +12,10 @@ squared norms grow by ``D sigma^2`` on average, and hence
     E |a + e_a - b - e_b|^2 = |a - b|^2 + D (sigma_a^2 + sigma_b^2),
 
 which :func:`unbiased_gram` takes back.
+
+The bandwidth is the median distance in the data. :func:`private_median` pairs the samples, so that one sample is in one
+pair, and draws from a public grid of values with probability proportional to ``exp(-epsilon |rank - half| / 2)``:
+replacing a sample moves every rank by at most one (the exponential mechanism; McSherry and Talwar, 2007).
 """
 
 from __future__ import annotations
@@ -26,7 +30,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from stackfu.errors import InputError
 
-__all__ = ["add_noise", "gaussian_deviation", "largest_norm", "nearest_gram", "unbiased_gram"]
+__all__ = [
+    "DISTANCES",
+    "add_noise",
+    "denoised_gram",
+    "gaussian_deviation",
+    "largest_norm",
+    "nearest_gram",
+    "noise_generator",
+    "private_median",
+    "unbiased_gram",
+]
+
+DISTANCES = np.logspace(-3, 4, 561)  # what private_median chooses from: steps of 3%
 
 FloatArray = NDArray[np.float64]
 
@@ -70,9 +86,35 @@ def add_noise(mean: FloatArray, deviation: float, key: bytes | None, *context: A
         return mean
     if key is None:
         return mean + deviation * np.random.default_rng().normal(size=mean.shape)
-    asked = repr(context).encode() + np.ascontiguousarray(mean).tobytes()
-    seed = int.from_bytes(hmac.new(key, asked, hashlib.sha256).digest(), "big")
-    return mean + deviation * np.random.default_rng(seed).normal(size=mean.shape)
+    generator = noise_generator(key, *context, np.ascontiguousarray(mean).tobytes())
+    return mean + deviation * generator.normal(size=mean.shape)
+
+
+def noise_generator(key: bytes, *context: Any) -> np.random.Generator:
+    """Return random numbers that only the owner of the key knows, the same ones for the same context."""
+    return np.random.default_rng(
+        int.from_bytes(hmac.new(key, repr(context).encode(), hashlib.sha256).digest(), "big")
+    )
+
+
+def private_median(points: FloatArray, epsilon: float, generator: np.random.Generator) -> float:
+    """Return the median distance between samples, epsilon-differentially private.
+
+    >>> points = np.random.default_rng(0).normal(size=(400, 3))
+    >>> 1.0 < private_median(points, 1.0, np.random.default_rng(1)) < 4.0
+    True
+    """
+    if not epsilon > 0:
+        raise InputError("epsilon", "must be positive", value=epsilon)
+    order = np.random.default_rng(0).permutation(
+        len(points)
+    )  # public: which sample meets which says nothing of them
+    half = len(points) // 2
+    distances = np.linalg.norm(points[order[:half]] - points[order[half : 2 * half]], axis=1)
+    rank = np.searchsorted(np.sort(distances), DISTANCES)
+    score = -0.5 * epsilon * np.abs(rank - half / 2.0)
+    chance = np.exp(score - score.max())
+    return float(generator.choice(DISTANCES, p=chance / chance.sum()))
 
 
 def largest_norm(deviation: float, features: int) -> float:
@@ -106,3 +148,16 @@ def nearest_gram(gram: FloatArray) -> tuple[FloatArray, float]:
     values, vectors = np.linalg.eigh(gram)
     nearest = (vectors * np.maximum(values, 0.0)) @ vectors.T
     return (nearest + nearest.T) / 2.0, float(np.sqrt((np.minimum(values, 0.0) ** 2).sum()))
+
+
+def denoised_gram(features: ArrayLike, deviations: ArrayLike) -> tuple[FloatArray, float]:
+    """Return inner products that embeddings can have, near those of noisy ones, and how far they were moved for it.
+
+    The noise's bias is taken off the diagonal, the nearest positive semidefinite matrix is taken, and vectors that are
+    longer than 1 are shortened to it: a mean of unit vectors is never longer.
+    """
+    rough = unbiased_gram(features, deviations)
+    gram, _ = nearest_gram(rough)
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(gram), 1.0))
+    gram = gram * scale[:, None] * scale
+    return gram, float(np.linalg.norm(gram - rough))

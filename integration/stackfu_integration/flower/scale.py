@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from stackfu_integration.flower.audit import audit
 from stackfu_integration.flower.client import Participant, add_mechanism
 from stackfu_integration.flower.in_process import InProcessGrid
 from stackfu_integration.flower.mechanism import UnlearningMechanism
+from stackfu_integration.flower.policy import Policy
 from stackfu_integration.flower.terms import Terms
 from stackfu_integration.lab.mechanisms import CERTIFIED, UNIFORM
 
@@ -39,7 +41,7 @@ class TinyParticipant(Participant):
     """Points around a centre; the model is their running mean and a counter."""
 
     def __init__(self, context: Context) -> None:
-        self._client = int(context.node_config["partition-id"])
+        self._client, self.policy = int(context.node_config["partition-id"]), Policy.open()
         rng = np.random.default_rng([1, self._client])
         centre = 2.0 * np.random.default_rng([2, self._client % _CENTRES]).normal(size=_DIMENSION)
         self._data = centre + rng.normal(size=(int(rng.integers(20, 81)), _DIMENSION))
@@ -70,20 +72,20 @@ class TinyParticipant(Participant):
         return {"loss": float(((self._data - arrays["model"].numpy()[:-1]) ** 2).sum(1).mean())}
 
 
-def tiny_client_app() -> ClientApp:
-    """Return a client app for :class:`TinyParticipant`."""
+def tiny_client_app(load: Callable[[Context], TinyParticipant] = TinyParticipant) -> ClientApp:
+    """Return a client app for :class:`TinyParticipant`, or one like it."""
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         content = message.content
-        arrays, used = TinyParticipant(context).train(
+        arrays, used = load(context).train(
             content.array_records["arrays"], 1.0, content.config_records["config"]
         )
         metrics = MetricRecord({"num-examples": used})
         return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
-    return add_mechanism(app, TinyParticipant)
+    return add_mechanism(app, load)
 
 
 def measure(clients: int, engine: str = "none", method: str = "auto") -> dict[str, Any]:
@@ -100,6 +102,7 @@ def measure(clients: int, engine: str = "none", method: str = "auto") -> dict[st
     logging.getLogger("flwr").setLevel(logging.ERROR)
     terms = Terms(
         rounds=2,
+        epsilon=None,
         bandwidth=4.0,
         features=_FEATURES,
         cost_scale=20.0,

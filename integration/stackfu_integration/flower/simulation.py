@@ -10,17 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tomllib
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from stackfu.errors import InputError
 from stackfu_integration.flower.in_process import InProcessGrid
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # flwr depends on it there
 
 __all__ = ["APP_FOLDER", "load_app", "run_in_process", "run_with_ray", "simulate"]
 
@@ -55,7 +51,15 @@ def _python_path() -> list[str]:
     return [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
 
 
-def _configured(server: ServerApp, client: ClientApp, config: dict[str, Any]) -> tuple[ServerApp, ClientApp]:
+def _node_config(config: Mapping[str, Any], client: int, policy: str) -> dict[str, Any]:
+    """What a client's own operator would say in a deployment: its number, its folder, its policy."""
+    folder = Path(str(config["folder"])).resolve() / "clients" / str(client)
+    return {"partition-id": client, "client-folder": str(folder), "policy": policy}
+
+
+def _configured(
+    server: ServerApp, client: ClientApp, config: dict[str, Any], policy: str
+) -> tuple[ServerApp, ClientApp]:
     """Give apps their run config where the engine has none to give."""
     outer = ServerApp()
 
@@ -66,7 +70,8 @@ def _configured(server: ServerApp, client: ClientApp, config: dict[str, Any]) ->
 
     def with_config(message, context, call_next):  # type: ignore[no-untyped-def]
         # the engine refuses a changed run config, so the app sees a context of its own with the node's state
-        own = Context(context.run_id, context.node_id, context.node_config, context.state, config)
+        node = _node_config(config, int(context.node_config["partition-id"]), policy)
+        own = Context(context.run_id, context.node_id, node, context.state, config)
         return client(message, own)
 
     return outer, ClientApp(client_fn=_unused, mods=[with_config])
@@ -76,18 +81,24 @@ def _unused(context: Context) -> Any:
     raise AssertionError("the mod answers every message")
 
 
-def run_in_process(app: Path = APP_FOLDER, *, wire: bool = False, **overrides: Any) -> InProcessGrid:
-    """Run the app without an engine; return the grid, which knows the bytes that passed."""
+def run_in_process(
+    app: Path = APP_FOLDER, *, wire: bool = False, policy: str = "", **overrides: Any
+) -> InProcessGrid:
+    """Run the app without an engine; return the grid, which knows the bytes that passed.
+
+    ``policy="open"`` lets clients release everything; otherwise they have the default, or one in their folders.
+    """
     server, client, config = load_app(app, _dashed(overrides))
-    grid = InProcessGrid(client, [{"partition-id": i} for i in range(config["clients"])], config, wire=wire)
+    nodes = [_node_config(config, i, policy) for i in range(config["clients"])]
+    grid = InProcessGrid(client, nodes, config, wire=wire)
     server(grid, Context(1, 0, {}, RecordDict(), config))
     return grid
 
 
-def simulate(app: Path = APP_FOLDER, *, cpus: float = 1.0, **overrides: Any) -> Path:
+def simulate(app: Path = APP_FOLDER, *, cpus: float = 1.0, policy: str = "", **overrides: Any) -> Path:
     """Run the app in Flower's simulation engine and return the folder of its ledger."""
     server, client, config = load_app(app, _dashed(overrides))
-    outer, inner = _configured(server, client, config)
+    outer, inner = _configured(server, client, config, policy)
     run_with_ray(outer, inner, int(config["clients"]), cpus)
     return Path(str(config["folder"]))
 

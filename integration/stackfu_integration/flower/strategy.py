@@ -4,7 +4,11 @@
 
 summed in ascending client number and in double precision, whatever order the replies come in, so that two
 runs with one seed give the same bits. A reply that is not a model of the right shape with finite numbers and
-the agreed number of samples does not count, and its client is named.
+the agreed number of samples does not count, and its client is named; what counts is judged (:mod:`.robust`), and
+what does not pass is left out of the average.
+
+Any other strategy of Flower can take the place of the averaging: it chooses whom to ask and what becomes of the
+replies that count, and it is not told of the others.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -21,6 +26,10 @@ from flwr.serverapp.strategy import Strategy
 from flwr.supercore import log
 
 from stackfu.errors import StackfuError
+from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.model_store import digest
+from stackfu_integration.flower.receipts import Receipt
+from stackfu_integration.flower.robust import Judgement, average
 from stackfu_integration.flower.wire import (
     TRAIN,
     UNLEARN,
@@ -31,8 +40,9 @@ from stackfu_integration.flower.wire import (
     messages_to,
     sort_replies,
 )
+from stackfu_integration.flower.wire.records import show_head
 
-__all__ = ["Member", "NobodyAnsweredError", "ParticipationFedAvg", "RoundOutcome", "average"]
+__all__ = ["Member", "NobodyAnsweredError", "ParticipationFedAvg", "RoundOutcome"]
 
 
 class NobodyAnsweredError(StackfuError):
@@ -48,30 +58,51 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Delivery:
+    """What one client delivered in a round."""
+
+    samples: int
+    model: str
+    receipt: Receipt | None = None
+
+
+@dataclass(frozen=True)
 class RoundOutcome:
-    """A round: the new model, samples by client that delivered, and problems by client that did not."""
+    """A round: the new model, what was delivered by whom, problems by client that did not, and how it was judged.
+
+    ``excused`` were not asked in this round, because the strategy did not choose them.
+    """
 
     number: int
     arrays: ArrayRecord
-    samples: dict[int, int]
+    delivered: dict[int, Delivery]
     problems: dict[int, str] = field(default_factory=dict)
+    judgements: dict[int, Judgement] = field(default_factory=dict)
+    excused: tuple[int, ...] = ()
+
+    @property
+    def samples(self) -> dict[int, int]:
+        """Samples by client."""
+        return {client: delivery.samples for client, delivery in self.delivered.items()}
 
 
-def average(models: Mapping[int, ArrayRecord], samples: Mapping[int, int]) -> ArrayRecord:
-    """Average models by samples, in ascending client number and in double precision."""
-    total = float(sum(samples[client] for client in sorted(models)))
-    first = models[min(models)]
-    mean: OrderedDict[str, Array] = OrderedDict()
-    for name, array in first.items():
-        values = array.numpy()
-        acc = np.zeros(values.shape, dtype=np.float64)
-        for client in sorted(models):
-            acc += models[client][name].numpy().astype(np.float64) * (samples[client] / total)
-        # counters, as batch normalisation keeps them, are whole numbers
-        mean[name] = Array(
-            (acc if np.issubdtype(values.dtype, np.floating) else np.rint(acc)).astype(values.dtype)
-        )
-    return ArrayRecord(mean)
+Aggregate = Callable[[Mapping[int, ArrayRecord], Mapping[int, int], ArrayRecord], ArrayRecord]
+Judge = Callable[[int, Mapping[int, ArrayRecord], Mapping[int, int], ArrayRecord], dict[int, Judgement]]
+Inspect = Callable[[int, Mapping[int, Delivery], Mapping[int, RecordDict]], Mapping[int, str]]
+
+
+class _Chosen:
+    """A grid that shows the strategy only the nodes that may be asked."""
+
+    def __init__(self, grid: Grid, nodes: Iterable[int]) -> None:
+        self._grid, self._nodes = grid, list(nodes)
+
+    def get_node_ids(self) -> list[int]:
+        """The nodes that may be asked."""
+        return self._nodes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
 
 
 class ParticipationFedAvg(Strategy):
@@ -79,7 +110,8 @@ class ParticipationFedAvg(Strategy):
 
     ``cohort`` says who takes part with how much. ``finished(outcome)`` is called after every round, before
     the next one begins: what it writes down is safe. ``done`` rounds are behind us already, and rounds are
-    numbered on from there. A client that fails ``patience`` rounds in a row is not asked again.
+    numbered on from there. A client that fails ``patience`` rounds in a row is not asked again. ``inspect(number,
+    delivered, orders)`` may look at what was delivered before it is judged, and name problems by client.
     """
 
     def __init__(
@@ -92,34 +124,65 @@ class ParticipationFedAvg(Strategy):
         done: int = 0,
         patience: int = 2,
         most_samples: int = 10_000_000,
+        aggregate: Aggregate | None = None,
+        judge: Judge | None = None,
+        inspect: Inspect | None = None,
+        head: Callable[[], Head | None] = lambda: None,
+        inner: Strategy | None = None,
     ) -> None:
         self.nodes, self.cohort, self.done = dict(nodes), dict(cohort), done
         self.patience, self.message_type, self.most_samples = patience, message_type, most_samples
+        self.inner = inner
+        self._aggregate = aggregate or (lambda models, samples, sent: average(models, samples))
+        self._judge, self._inspect, self._head = judge, inspect, head
         self._finished = finished
         self._missed = dict.fromkeys(self.cohort, 0)
         self._asked: list[int] = []
+        self._orders: dict[int, RecordDict] = {}
         self._sent: ArrayRecord | None = None
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send the model and its share to every client that is still with us."""
-        self._sent = arrays
-        self._asked = [c for c in sorted(self.cohort) if c in self.nodes and self._missed[c] < self.patience]
-        number = self.done + server_round
-        contents = {
-            client: TrainingOrder(arrays, self.cohort[client].share, number, config).encode()
-            for client in self._asked
-        }
+        self._sent, number = arrays, self.done + server_round
+        with_us = [c for c in sorted(self.cohort) if c in self.nodes and self._missed[c] < self.patience]
+        told = dict.fromkeys(with_us, config)
+        if self.inner is not None:
+            told = self._chosen(server_round, arrays, config, grid, with_us)
+        self._asked, head = sorted(told), self._head()
+        self._orders = {client: self._order(client, arrays, number, told[client]) for client in self._asked}
+        contents = {client: show_head(order, head) for client, order in self._orders.items()}
         return messages_to(self.nodes, self.message_type, contents)
+
+    def _order(self, client: int, arrays: ArrayRecord, number: int, config: ConfigRecord) -> RecordDict:
+        member = self.cohort[client]
+        agreed = {} if member.samples is None else {"samples": member.samples}
+        return TrainingOrder(arrays, member.share, number, ConfigRecord({**config, **agreed})).encode()
+
+    def _chosen(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, with_us: list[int]
+    ) -> dict[int, ConfigRecord]:
+        """Let the strategy choose whom to ask, and with which settings."""
+        assert self.inner is not None
+        allowed = _Chosen(grid, [self.nodes[client] for client in with_us])
+        clients = {self.nodes[client]: client for client in with_us}
+        told: dict[int, ConfigRecord] = {}
+        for message in self.inner.configure_train(server_round, arrays, config, allowed):  # type: ignore[arg-type]
+            client = clients.get(message.metadata.dst_node_id)
+            if client is not None:
+                settings = next(iter(message.content.config_records.values()), ConfigRecord())
+                told[client] = ConfigRecord({**config, **settings})
+        return told
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check the replies, average what is sound, and report the round."""
-        number = self.done + server_round
+        """Average what is sound, and hand over who delivered and who did not."""
+        number, replies = self.done + server_round, list(replies)
         models: dict[int, ArrayRecord] = {}
-        samples: dict[int, int] = {}
+        delivered: dict[int, Delivery] = {}
+        contents: dict[int, RecordDict] = {}
         problems: dict[int, str] = {c: "has no node" for c in sorted(self.cohort) if c not in self.nodes}
         answers = sort_replies(
             replies, self.nodes, self._asked, lambda client, answer: self._check(client, number, answer)
@@ -130,17 +193,62 @@ class ParticipationFedAvg(Strategy):
                 self._missed[client] += 1
             else:
                 trained = self._decode(answer)
-                models[client], samples[client] = trained.model, int(trained.samples)
+                models[client], contents[client] = trained.model, answer
+                delivered[client] = Delivery(int(trained.samples), digest(trained.model), trained.receipt)
                 self._missed[client] = 0
-        for client, problem in problems.items():
-            log(WARNING, "round %d, client %d: %s", number, client, problem)
         if not models:
             raise NobodyAnsweredError(
                 f"round {number}: no usable model from clients {sorted(self.cohort)}: {problems}"
             )
-        arrays = average(models, samples)
-        self._finished(RoundOutcome(number, arrays, samples, problems))
-        return arrays, MetricRecord({"num-examples": sum(samples.values()), "clients": len(models)})
+        assert self._sent is not None
+        samples = {client: delivery.samples for client, delivery in delivered.items()}
+        judgements = {} if self._judge is None else self._judge(number, models, samples, self._sent)
+        if self._inspect is not None:
+            for client, problem in self._inspect(number, delivered, self._orders).items():
+                measured = judgements[client].measured if client in judgements else {}
+                judgements[client] = Judgement(False, problem, measured)
+        for client, judgement in judgements.items():
+            if not judgement.passed:
+                problems[client] = judgement.problem
+        for client, problem in problems.items():
+            log(WARNING, "round %d, client %d: %s", number, client, problem)
+        sound = {c: m for c, m in models.items() if c not in judgements or judgements[c].passed}
+        arrays, metrics = self._model_of(server_round, sound, samples, contents, replies)
+        told = {*self._asked, *problems}
+        excused = tuple(c for c in sorted(self.cohort) if c not in told and self._missed[c] < self.patience)
+        outcome = RoundOutcome(number, arrays, delivered, problems, judgements, excused)
+        self._finished(outcome)
+        return arrays, metrics
+
+    def _model_of(
+        self,
+        server_round: int,
+        sound: Mapping[int, ArrayRecord],
+        samples: Mapping[int, int],
+        contents: Mapping[int, RecordDict],
+        replies: list[Message],
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        """Return the model that follows from what is sound; from nothing sound, the model as it was."""
+        assert self._sent is not None
+        metrics = MetricRecord({"num-examples": sum(samples[c] for c in sound), "clients": len(sound)})
+        if not sound:
+            return self._sent, metrics
+        if self.inner is None:
+            return self._aggregate(sound, samples, self._sent), metrics
+        counted = {id(contents[client]): client for client in sound}
+        passed = [reply for reply in replies if not reply.has_error() and id(reply.content) in counted]
+        for reply in passed:  # a strategy takes one record of each kind
+            reply.content = RecordDict({name: reply.content[name] for name in ("arrays", "metrics")})
+        arrays, theirs = self.inner.aggregate_train(server_round, passed)
+        if arrays is None:
+            return self._sent, metrics
+        model: OrderedDict[str, Array] = OrderedDict()
+        for (
+            name,
+            array,
+        ) in self._sent.items():  # some strategies compute in double precision and leave it at that
+            model[name] = Array(np.asarray(arrays[name].numpy()).astype(array.numpy().dtype))
+        return ArrayRecord(model), (metrics if theirs is None else theirs)
 
     def _decode(self, content: RecordDict) -> TrainingAnswer:
         return TrainingAnswer.decode(content, numbered=self.message_type != TRAIN)
@@ -156,7 +264,7 @@ class ParticipationFedAvg(Strategy):
         if not isinstance(used, int) or not 1 <= used <= self.most_samples:
             return f"claims {used} samples"
         agreed = self.cohort[client].samples
-        if agreed is not None and used != agreed:
+        if agreed is not None and abs(used - agreed) > 1:  # whoever rounds otherwise is no cheat
             return f"used {used} samples, {agreed} were agreed"
         assert self._sent is not None
         if list(arrays) != list(self._sent):
@@ -174,12 +282,24 @@ class ParticipationFedAvg(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nothing: the mechanism measures once, at the end."""
-        return []
+        """What the inner strategy asks for; the mechanism itself measures once, at the end."""
+        if self.inner is None:
+            return []
+        with_us = [self.nodes[c] for c in sorted(self.cohort) if c in self.nodes]
+        chosen: Iterable[Message] = self.inner.configure_evaluate(
+            server_round,
+            arrays,
+            config,
+            _Chosen(grid, with_us),  # type: ignore[arg-type]
+        )
+        return chosen
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing to aggregate."""
-        return None
+        """What the inner strategy makes of it."""
+        if self.inner is None:
+            return None
+        metrics: MetricRecord | None = self.inner.aggregate_evaluate(server_round, replies)
+        return metrics
 
     def summary(self) -> None:
         """Log how many take part, and with how much."""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from decimal import ROUND_DOWN, Decimal
 from typing import Any, Literal, get_args
 
 from stackfu.errors import InputError
 from stackfu_integration.lab.mechanisms import CERTIFIED, known_options
 
-__all__ = ["Terms"]
+__all__ = ["EPSILON", "Terms"]
 
 Unlearning = Literal["retrain", "continue"]
+Offers = Literal["linear", "capped"]
+Aggregation = Literal["mean", "clipped", "trimmed", "krum"]
+
+EPSILON = 4.0  # privacy of one embedding, unless the terms say otherwise: docs/howto/private_embeddings.md measures it
+
+_OPTIONAL = ("budget", "bandwidth", "epsilon", "decimals")
+_EMBEDDING = ("features", "bandwidth", "bandwidth_epsilon", "epsilon", "delta", "seed", "secure_sum")
 
 
 @dataclass(frozen=True)
@@ -19,30 +28,55 @@ class Terms:
     """What the server states before anybody answers.
 
     ``budget`` is the most that a removal may cost; without it, ``budget_share`` of the price of full
-    participation. ``bandwidth`` of ``None`` asks every client for the median squared distance in its own data
-    and takes the median of the answers, weighted by size. ``epsilon`` turns on noise (:mod:`.privacy`), and
-    then the bandwidth must be given. ``unlearning`` is ``"retrain"`` from the first model, which never meets
-    the removed data, or ``"continue"`` from the trained one. ``finite_sample`` lets the loss know how many
-    samples take part, so that money left over buys data, and ``min_total`` is a floor on the share of the
-    remaining data that takes part. ``tolerance`` is the largest difference in shares that counts as not
-    moving. ``method`` is a mechanism registered with stackfu.
+    participation. A client's cost of full participation is ``cost_scale`` times its share of all data, unless
+    ``costs`` states it or ``cost_intervals`` states two ends, of which the upper one is planned with: a client
+    whose cost is lower only brings more. Both are by client name, or number as text. Payments are in ``currency``,
+    rounded down to ``decimals`` places where that is given.
+
+    ``epsilon`` and ``delta`` are the privacy of one embedding (:mod:`.privacy`); ``None`` asks for no noise.
+    ``bandwidth`` of ``None`` asks every client for the median distance in its own data, with privacy of
+    ``bandwidth_epsilon``, and takes the median of the answers, weighted by size. ``secure_sum`` lets the server
+    see the embeddings of removed clients as a sum only, where several leave; ``erase`` deletes all embeddings
+    when the request is settled.
+
+    ``unlearning`` is ``"retrain"`` from the first model, which never meets the removed data, or ``"continue"``
+    from the trained one. ``finite_sample`` lets the loss know how many samples take part, so that money left over
+    buys data, and ``min_total`` is a floor on the share of the remaining data that takes part. ``offers`` are
+    ``"linear"``, a price for any share, or ``"capped"``, a price for shares up to a cap. ``tolerance`` is the largest
+    difference in shares that counts as not moving. ``method`` is a mechanism registered with stackfu.
+
+    ``aggregation`` is how updates become a model (:mod:`.robust`), ``clip_factor`` and ``trim`` its parameters.
+    Work passes when its update is at least ``least_norm`` of the median norm, and its cosine with the reference at
+    least ``least_cosine``; -1 refuses no direction, which is right unless clients are known to be alike or the server
+    has data of its own. ``spot_checks`` is the share of work that is asked for again.
+
+    ``deadline`` is how many seconds a request may take in all, ``attempt_seconds`` how many the clients have to agree
+    to one set of offers.
     """
 
     budget: float | None = None
     budget_share: float = 0.5
     cost_scale: float = 10.0
+    costs: Mapping[str, float] = field(default_factory=dict)
+    cost_intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    currency: str = ""
+    decimals: int | None = None
     lambda_v: float = 1.0
     lambda_s: float = 1.0
     lambda_q: float = 1.0
     loss_constant: float = 10.0
-    features: int = 256
+    features: int = 64
     bandwidth: float | None = None
-    epsilon: float | None = None
+    bandwidth_epsilon: float = 0.5
+    epsilon: float | None = EPSILON
     delta: float = 1e-5
     seed: int = 0
+    secure_sum: bool = True
+    erase: bool = True
     unlearning: Unlearning = "retrain"
     rounds: int = 10
     method: str = CERTIFIED
+    offers: Offers = "linear"
     finite_sample: bool = False
     min_total: float = 0.0
     time_limit: float = 60.0
@@ -50,42 +84,166 @@ class Terms:
     damping: float = 0.5
     tolerance: float = 1e-6
     most_samples: int = 10_000_000
+    aggregation: Aggregation = "clipped"
+    clip_factor: float = 4.0
+    trim: float = 0.2
+    least_norm: float = 0.01
+    least_cosine: float = -1.0
+    spot_checks: float = 0.0
+    deadline: float = 7 * 86_400.0
+    attempt_seconds: float = 86_400.0
 
     def __post_init__(self) -> None:
-        if self.budget is not None and not self.budget >= 0:
-            raise InputError("budget", "must not be negative", value=self.budget)
+        object.__setattr__(self, "costs", {str(k): float(v) for k, v in dict(self.costs).items()})
+        object.__setattr__(
+            self,
+            "cost_intervals",
+            {str(k): (float(v[0]), float(v[1])) for k, v in dict(self.cost_intervals).items()},
+        )
+        if self.budget is not None and not 0 <= self.budget < math.inf:
+            raise InputError("budget", "must be a number that is not negative", value=self.budget)
         if not 0 < self.budget_share <= 1:
             raise InputError("budget_share", "must be in (0, 1]", value=self.budget_share)
-        if self.epsilon is not None and self.bandwidth is None:
-            raise InputError(
-                "bandwidth", "must be given with epsilon: asking the clients for it is not private"
-            )
+        for client, cost in self.costs.items():
+            if not 0 <= cost < math.inf:
+                raise InputError(
+                    "costs", f"of client {client} must be a number that is not negative", value=cost
+                )
+        for client, ends in self.cost_intervals.items():
+            if not 0 <= ends[0] <= ends[1] < math.inf:
+                raise InputError(
+                    "cost_intervals", f"of client {client} must be two ends in order", value=ends
+                )
+            if client in self.costs:
+                raise InputError("cost_intervals", f"client {client} has a cost already", value=ends)
+        if self.decimals is not None and not 0 <= self.decimals <= 12:
+            raise InputError("decimals", "must be between 0 and 12", value=self.decimals)
+        if self.epsilon is not None and not 0 < self.epsilon < math.inf:
+            raise InputError("epsilon", "must be positive; None asks for no noise", value=self.epsilon)
+        if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
+            raise InputError("bandwidth", "must be positive", value=self.bandwidth)
+        if not 0 < self.bandwidth_epsilon < math.inf:
+            raise InputError("bandwidth_epsilon", "must be positive", value=self.bandwidth_epsilon)
+        if not 0 < self.delta < 1:
+            raise InputError("delta", "must be between 0 and 1", value=self.delta)
+        if self.features < 1:
+            raise InputError("features", "must be at least 1", value=self.features)
         if self.rounds < 1:
             raise InputError("rounds", "must be at least 1", value=self.rounds)
         if not 0 <= self.min_total <= 1:
             raise InputError("min_total", "must be in [0, 1]", value=self.min_total)
-        if self.unlearning not in get_args(Unlearning):
+        for name, allowed in (("unlearning", Unlearning), ("offers", Offers), ("aggregation", Aggregation)):
+            if getattr(self, name) not in get_args(allowed):
+                raise InputError(
+                    name, f"must be one of {', '.join(get_args(allowed))}", value=getattr(self, name)
+                )
+        known = known_options(self.method)  # refuses what nobody registered
+        if self.offers != "linear" and "offers" not in known:
             raise InputError(
-                "unlearning", f"must be one of {', '.join(get_args(Unlearning))}", value=self.unlearning
+                "offers", f"the method {self.method} knows linear offers only", value=self.offers
             )
-        known_options(self.method)  # refuses what nobody registered
         if self.announcements < 1:
             raise InputError("announcements", "must be at least 1", value=self.announcements)
         if not 0 < self.damping <= 1:
             raise InputError("damping", "must be in (0, 1]", value=self.damping)
+        if not self.clip_factor >= 1:
+            raise InputError("clip_factor", "must be at least 1", value=self.clip_factor)
+        if not 0 <= self.trim < 0.5:
+            raise InputError("trim", "must be in [0, 0.5)", value=self.trim)
+        if not 0 <= self.spot_checks <= 1:
+            raise InputError("spot_checks", "must be in [0, 1]", value=self.spot_checks)
+        for name in ("deadline", "attempt_seconds"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(name, "must be positive and finite", value=getattr(self, name))
+
+    def stated(self) -> dict[str, Any]:
+        """The terms as plain values, as the ledger keeps them."""
+        plain = asdict(self)
+        plain["cost_intervals"] = {client: list(ends) for client, ends in self.cost_intervals.items()}
+        return plain
+
+    @classmethod
+    def restated(cls, stated: Mapping[str, Any]) -> Terms:
+        """Read terms back from the ledger; terms of another version are refused."""
+        known = {f.name for f in fields(cls)}
+        other = sorted(set(stated) - known)
+        if other:
+            raise InputError("terms", f"of another version: nothing is known of {', '.join(other)}")
+        return cls(**stated)
+
+    def concern_embeddings(self, other: Terms) -> list[str]:
+        """What two terms ask differently of the embeddings, which an amendment cannot take back."""
+        return [name for name in _EMBEDDING if getattr(self, name) != getattr(other, name)]
+
+    def cost_of(self, client: int, name: str, share_of_data: float) -> float:
+        """The cost that is planned with for a client that holds this share of all data.
+
+        >>> Terms(costs={"2": 5.0}, cost_intervals={"Leeds": (1.0, 3.0)}).cost_of(2, "York", 0.1)
+        5.0
+        """
+        for key in (name, str(client)):
+            if key in self.costs:
+                return self.costs[key]
+            if key in self.cost_intervals:
+                return self.cost_intervals[key][1]
+        return self.cost_scale * share_of_data
+
+    def least_cost_of(self, client: int, name: str) -> float | None:
+        """The lower end of a client's cost interval, if it has one."""
+        for key in (name, str(client)):
+            if key in self.cost_intervals:
+                return self.cost_intervals[key][0]
+        return None
+
+    def rounded(self, amount: float) -> float:
+        """An amount of money as it is paid: rounded down to the least coin, so that no rule is broken by rounding.
+
+        >>> Terms(decimals=2).rounded(1.019), Terms().rounded(1.019)
+        (1.01, 1.019)
+        """
+        if self.decimals is None:
+            return amount
+        return float(Decimal(repr(amount)).quantize(Decimal(1).scaleb(-self.decimals), rounding=ROUND_DOWN))
 
     @classmethod
     def from_config(cls, run_config: Mapping[str, Any]) -> Terms:
         """Take the terms out of a Flower run config, where they are written with dashes.
 
-        A run config cannot hold "nothing": 0 stands for an absent budget, bandwidth or epsilon.
+        A run config cannot hold "nothing". For ``budget``, ``bandwidth``, ``epsilon`` and ``decimals``, empty text
+        stands for what holds when nothing is said, and ``"none"`` for ``None``; a number is a number, and 0 is 0.
+        ``costs`` are written as ``"Leeds=3.5,York=2"``, intervals as ``"Leeds=3:4"``.
 
-        >>> Terms.from_config({"budget-share": 0.25, "epsilon": 0.0, "learning-rate": 0.1}).budget_share
-        0.25
+        >>> Terms.from_config({"budget": "0", "epsilon": "none", "learning-rate": 0.1}).budget
+        0.0
         """
         known = {field.name: field.name.replace("_", "-") for field in fields(cls)}
         given = {name: run_config[key] for name, key in known.items() if key in run_config}
-        for name in ("budget", "bandwidth", "epsilon"):
-            if given.get(name) == 0:
-                del given[name]
+        for name in _OPTIONAL:
+            if name in given and isinstance(given[name], str):
+                text = given[name].strip().lower()
+                if text == "":
+                    del given[name]
+                else:
+                    number = int if name == "decimals" else float
+                    given[name] = None if text == "none" else _number(name, text, number)
+        for name in ("costs", "cost_intervals"):
+            if isinstance(given.get(name), str):
+                pairs = [pair.partition("=") for pair in given[name].split(",") if pair.strip()]
+                values = {
+                    client.strip(): [_number(name, part, float) for part in text.split(":")]
+                    for client, _, text in pairs
+                }
+                ends = 1 if name == "costs" else 2
+                if any(len(value) != ends for value in values.values()):
+                    raise InputError(
+                        name, "must look like Leeds=3.5 or, for intervals, Leeds=3:4", value=given[name]
+                    )
+                given[name] = {k: v[0] for k, v in values.items()} if ends == 1 else values
         return cls(**given)
+
+
+def _number(name: str, text: str, kind: type[float] | type[int]) -> float:
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise InputError(name, "must be a number, empty, or none", value=text) from error

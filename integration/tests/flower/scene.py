@@ -16,6 +16,7 @@ from stackfu_integration.flower import (
     Offer,
     Participant,
     PaymentLedger,
+    Policy,
     Terms,
     UnlearningMechanism,
     add_mechanism,
@@ -24,7 +25,15 @@ from stackfu_integration.flower.events import ModelUnlearned
 
 CLIENTS, REMOVED, DIMENSION = 8, (0, 1), 3
 SIZES = [40, 30, 25, 60, 35, 50, 20, 45]
-TERMS = Terms(rounds=3, bandwidth=1.5, features=64, budget_share=0.4, loss_constant=5.0, cost_scale=20.0)
+TERMS = Terms(
+    rounds=3,
+    bandwidth=1.5,
+    features=64,
+    epsilon=None,
+    budget_share=0.4,
+    loss_constant=5.0,
+    cost_scale=20.0,
+)
 TRAINING_ROUNDS = 2
 
 
@@ -33,10 +42,16 @@ class Averager(Participant):
 
     def __init__(self, context: Context) -> None:
         self._client = int(context.node_config["partition-id"])
-        self.noise_key = b"secret %d" % self._client
-        rng = np.random.default_rng([5, self._client])
-        centre = np.random.default_rng([6, self._client % 5]).normal(size=DIMENSION)
-        self.data = centre + 0.7 * rng.normal(size=(SIZES[self._client], DIMENSION))
+        self.policy = Policy.open()
+        if "client-folder" in context.node_config:
+            self.folder = Path(str(context.node_config["client-folder"]))
+        self.data = self.data_of(self._client)
+
+    @staticmethod
+    def data_of(client: int):
+        rng = np.random.default_rng([5, client])
+        centre = np.random.default_rng([6, client % 5]).normal(size=DIMENSION)
+        return centre + 0.7 * rng.normal(size=(SIZES[client], DIMENSION))
 
     @property
     def client(self) -> int:
@@ -62,7 +77,7 @@ class Averager(Participant):
         return offer.best_response()
 
 
-def client_app(load: Callable[[Context], Participant] = Averager) -> ClientApp:
+def client_app(load: Callable[[Context], Participant] = Averager, *, mechanism: bool = True) -> ClientApp:
     app = ClientApp()
 
     @app.train()
@@ -71,7 +86,7 @@ def client_app(load: Callable[[Context], Participant] = Averager) -> ClientApp:
         content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": used})})
         return Message(content, reply_to=message)
 
-    return add_mechanism(app, load)
+    return add_mechanism(app, load) if mechanism else app
 
 
 def initial() -> ArrayRecord:
@@ -93,7 +108,12 @@ class Scene:
 
     def grid(self) -> FaultyGrid:
         order = [3, 1, 0, 7, 2, 6, 5, 4, *self.extra_nodes]  # nodes do not come in the order of clients
-        return FaultyGrid(client_app(self.load), [{"partition-id": i} for i in order], self.behaviours)
+        nodes = [{"partition-id": i, "client-folder": str(self.client_folder(i))} for i in order]
+        return FaultyGrid(client_app(self.load), nodes, self.behaviours)
+
+    def client_folder(self, client: int) -> Path:
+        """Where a client keeps its books; a second node that claims its number is somebody else."""
+        return self.folder.parent / f"clients of {self.folder.name}" / str(client)
 
     def mechanism(self, **options: Any) -> UnlearningMechanism:
         return UnlearningMechanism(self.folder, CLIENTS, self.terms, wait=0.0, timeout=1.0, **options)

@@ -28,7 +28,7 @@ CONFIG = {
     "training_rounds": 1,
     "rounds": 2,
     "local_epochs": 1.0,
-    "bandwidth": 3.0,
+    "bandwidth": "3.0",
     "wait": 300.0,
 }
 

@@ -41,6 +41,10 @@ VALUES = {
     "NumberPerClient": st.dictionaries(count, number, max_size=4),
     "CountPerClient": st.none() | st.dictionaries(count, count, min_size=1, max_size=4),
     "Mapping[str, Any]": st.dictionaries(st.text(max_size=3), number | st.text(max_size=3), max_size=3),
+    "Verdict": st.booleans(),
+    "Content": st.binary(max_size=5),
+    "Names": st.lists(st.text(max_size=3), max_size=3).map(tuple),
+    "Signed": st.none() | st.dictionaries(st.text(max_size=3), number | st.text(max_size=3), max_size=3),
     "Mapping[str, float]": st.dictionaries(st.text(max_size=3), number, max_size=3),
 }
 
@@ -70,7 +74,8 @@ def test_an_event_read_back_is_the_event_that_was_written(kind, tmp_path_factory
             back = from_row(row)
             assert type(back) is type(event)
             assert plain(back) == plain(event)
-            assert replace(row, seq=0, at="") == replace(to_row(request, event), detail=dict(row.detail))
+            expected = to_row(request, event)
+            assert replace(row, seq=0, at="") == replace(expected, detail=dict(row.detail))
 
         check()
 

@@ -26,6 +26,9 @@ CONFIG = {
     "training_rounds": 2,
     "rounds": 2,
     "local_epochs": 1.0,
+    "epsilon": "none",
+    "features": 256,
+    "policy": "open",
     "finite_sample": False,
     "wait": 600.0,  # a fresh environment on a busy machine imports torch for minutes
     "timeout": 600.0,

@@ -21,6 +21,7 @@ from stackfu_integration.flower.events import (
     RoundFinished,
     RunStarted,
     WorkDelivered,
+    WorkJudged,
 )
 from stackfu_integration.flower.ledger import RUN
 
@@ -47,13 +48,15 @@ def ledger(tmp_path):
         for client in (1, 2):
             for number in (1, 2):
                 ledger.add("r1", work(client, number))
+                ledger.add("r1", WorkJudged(client, number, passed=True))
         yield ledger
 
 
 def insert(ledger, **columns):
     """Write a row past the code that knows events, as anybody with the file can."""
-    row = {"at": "", "request": "r1", "client": -1, "round": -1, "detail": "{}", **columns}
+    row = {"at": "", "request": "r1", "client": -1, "round": -1, "detail": "{}", "hash": "", **columns}
     with closing(sqlite3.connect(ledger.path)) as other, other:
+        row.setdefault("seq", other.execute("SELECT max(seq) + 1 FROM events").fetchone()[0])
         names, marks = ", ".join(row), ", ".join("?" * len(row))
         other.execute(f"INSERT INTO events ({names}) VALUES ({marks})", list(row.values()))
 

@@ -22,7 +22,7 @@ def test_a_client_that_knows_only_sums_answers_as_one_that_knows_all(seed, n, sc
     if not (game.alpha * x).any():
         x[0] = 0.5
     prices = paid * game.costs * rng.random(n)
-    board = Board(list(range(n + 1)), list(range(1, n + 1)), rows, np.zeros(n + 1), sizes, game, 0.0)
+    board = Board(list(range(1, n + 1)), rows[1:], np.zeros(n), sizes[1:], game, 0.0)
     replies = [offer.best_response() for offer in board.offers(prices, x).values()]
     assert replies == pytest.approx(game.best_response(prices, x), abs=1e-6)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from logging import WARNING
 
 from flwr.app import RecordDict
@@ -14,6 +16,7 @@ from flwr.supercore import log
 from stackfu.errors import StackfuError
 from stackfu_integration.flower.events import NOBODY, ClientEnrolled
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
+from stackfu_integration.flower.receipts import ENROLMENT
 from stackfu_integration.flower.wire import Refusal, RollAnswer, RollQuestion, ask, decoded
 
 __all__ = ["PHASE", "NotEnoughNodesError", "call_the_roll"]
@@ -25,8 +28,23 @@ class NotEnoughNodesError(StackfuError):
     """Too few nodes came to the roll call."""
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A node that says which client it is; ``signer`` is the key with which it signed that."""
+
+    node: int
+    signer: str
+
+
 def call_the_roll(
-    grid: Grid, ledger: PaymentLedger, clients: int, *, wait: float, timeout: float, least: int = 2
+    grid: Grid,
+    ledger: PaymentLedger,
+    clients: int,
+    *,
+    wait: float,
+    timeout: float,
+    least: int = 2,
+    client_keys: Mapping[int, str] | None = None,
 ) -> dict[int, int]:
     """Wait for the nodes, ask each for its client number, and return node ids by client number.
 
@@ -34,18 +52,31 @@ def call_the_roll(
     may also be busy: after a crash it takes Flower a minute to notice that the old run is over. Until all
     ``clients`` clients are there or ``wait`` seconds have passed, whoever has not answered is asked again.
 
-    A client number belongs to the public key (or, without keys, to the node) that came with it first. Whoever
-    claims it later joins twice: it is named in the ledger and gets no messages.
+    A client number belongs to the node that came with it first, and to the keys it came with: that of the node and
+    the one with which it signed. Whoever claims it later joins twice: it is named in the ledger and gets no messages.
+    ``client_keys``, if given, say which key each client signs with, and nobody else is let in.
     """
-    claims = _hear_claims(grid, clients, wait, timeout)
-    keys = {info.node_id: _fingerprint(info.public_key) for info in grid.get_nodes()}
+    claims = _hear_claims(grid, ledger, clients, wait, timeout)
+    infos = list(grid.get_nodes())
+    keys = {info.node_id: _fingerprint(info.public_key) for info in infos}
+    # the order in which nodes registered; a grid that does not say when lists them in that order
+    listed = sorted(enumerate(infos), key=lambda item: (item[1].registered_at, item[0]))
+    age = {info.node_id: place for place, (_, info) in enumerate(listed)}
     owners = ledger.by_client(RUN, ClientEnrolled)
     roster: dict[int, int] = {}
     with ledger.transaction():
         for client, claimants in sorted(claims.items()):
-            node = _admit(ledger, client, claimants, owners.get(client), keys)
-            if node is not None:
-                roster[client] = node
+            if client_keys is not None:
+                for claim in claimants:
+                    if claim.signer != client_keys.get(client):
+                        said = f"node {claim.node} signs with a key that is not this client's"
+                        ledger.add_fault(RUN, client, PHASE, said)
+                claimants = [claim for claim in claimants if claim.signer == client_keys.get(client)]
+            if claimants:
+                in_order = sorted(claimants, key=lambda claim: age.get(claim.node, len(age)))
+                node = _admit(ledger, client, in_order, owners.get(client), keys)
+                if node is not None:
+                    roster[client] = node
     if len(roster) < least:
         raise NotEnoughNodesError(
             f"{len(roster)} of {clients} clients came within {wait:g} s, {least} are needed"
@@ -53,61 +84,73 @@ def call_the_roll(
     return roster
 
 
-def _hear_claims(grid: Grid, clients: int, wait: float, timeout: float) -> dict[int, list[int]]:
-    """Return the nodes that claim each client number."""
+def _hear_claims(
+    grid: Grid, ledger: PaymentLedger, clients: int, wait: float, timeout: float
+) -> dict[int, list[Claim]]:
+    """Return the nodes that claim each client number, whoever was heard first in front."""
     deadline = time.monotonic() + wait
-    claims: dict[int, list[int]] = {}
+    claims: dict[int, list[Claim]] = {}
     heard: set[int] = set()
     while True:
-        while len(nodes := set(grid.get_node_ids())) < clients and time.monotonic() < deadline:
+        while len(nodes := dict.fromkeys(grid.get_node_ids())) < clients and time.monotonic() < deadline:
             time.sleep(0.1)
         patience = timeout if wait <= 0 else min(timeout, max(deadline - time.monotonic(), 1.0))
-        asked = {node: node for node in sorted(nodes - heard)}
-        questions = {node: RollQuestion() for node in asked}
-        for node, answer in ask(grid, asked, questions, _read_client, patience).items():
+        asked = {node: node for node in nodes if node not in heard}
+        nonce = secrets.token_hex(16)
+        questions = {node: RollQuestion(nonce) for node in asked}
+        for node, answer in ask(grid, asked, questions, _read_claim, patience, ledger.head).items():
             if isinstance(answer, Refusal):
                 log(WARNING, "node %d did not say who it is: %s", node, answer.problem)
                 continue
             heard.add(node)
-            if isinstance(answer, int) and 0 <= answer < clients:
-                claims.setdefault(answer, []).append(node)
+            number, receipt = answer.client, answer.receipt
+            if not isinstance(number, int) or not 0 <= number < clients:
+                log(WARNING, "node %d claims the client number %r of %d clients", node, number, clients)
+            elif receipt is not None and (
+                not receipt.is_signed or receipt.differs_from(ENROLMENT, client=number, nonce=nonce)
+            ):
+                log(
+                    WARNING, "node %d claims the client number %d without a signature that fits", node, number
+                )
             else:
-                log(WARNING, "node %d claims the client number %r of %d clients", node, answer, clients)
+                claims.setdefault(number, []).append(Claim(node, "" if receipt is None else receipt.key))
         if len(claims) == clients or time.monotonic() >= deadline:
             return claims
         time.sleep(0.1)
 
 
-def _read_client(content: RecordDict) -> float | int:
-    """Return the number that a node claims; nonsense is a claim to no number, and not asked for again."""
+def _read_claim(content: RecordDict) -> RollAnswer:
+    """Return what a node claims; nonsense is a claim to no number, and not asked for again."""
     answer = decoded(content, RollAnswer.decode)
-    return NOBODY if isinstance(answer, Refusal) else answer.client
+    return RollAnswer(NOBODY) if isinstance(answer, Refusal) else answer
 
 
 def _admit(
     ledger: PaymentLedger,
     client: int,
-    claimants: list[int],
+    claimants: list[Claim],
     known: ClientEnrolled | None,
     keys: Mapping[int, str],
 ) -> int | None:
     """Choose the node that speaks for a client, if any may, and name the others."""
 
-    def is_owner(node: int) -> bool:
+    def is_owner(claim: Claim) -> bool:
         if known is None:
             return False
-        return node == known.node or (keys.get(node, "") != "" and keys[node] == known.key)
+        if known.signer:
+            return claim.signer == known.signer
+        return claim.node == known.node or (keys.get(claim.node, "") != "" and keys[claim.node] == known.key)
 
-    chosen, *others = sorted(claimants, key=lambda node: (not is_owner(node), node))
-    key = keys.get(chosen, "")
+    chosen, *others = sorted(claimants, key=lambda claim: not is_owner(claim))
+    key = keys.get(chosen.node, "")
     if known is None:
-        ledger.add(RUN, ClientEnrolled(client, node=chosen, key=key))
-    elif known.key and key != known.key:
-        ledger.add_fault(RUN, client, PHASE, f"node {chosen} claims this number with another key")
+        ledger.add(RUN, ClientEnrolled(client, node=chosen.node, key=key, signer=chosen.signer))
+    elif (known.key and key != known.key) or (known.signer and chosen.signer != known.signer):
+        ledger.add_fault(RUN, client, PHASE, f"node {chosen.node} claims this number with another key")
         return None
-    for node in others:
-        ledger.add_fault(RUN, client, PHASE, f"joined twice: node {node} beside node {chosen}")
-    return chosen
+    for claim in others:
+        ledger.add_fault(RUN, client, PHASE, f"joined twice: node {claim.node} beside node {chosen.node}")
+    return chosen.node
 
 
 def _fingerprint(key: bytes) -> str:

@@ -1,48 +1,88 @@
-"""Clients are told what they were paid and look at the models before and after. Nobody has to answer."""
+"""Clients are told what they were paid, and look at the models before and after. Nobody has to answer."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
+from flwr.app import ArrayRecord
 
 from stackfu_integration.flower.events import (
+    ClientCommitted,
     ClientFault,
     ClientMeasured,
     ClientPaid,
     MeasuresClosed,
     ModelUnlearned,
+    PaymentAcknowledged,
+    WorkJudged,
 )
 from stackfu_integration.flower.phases.session import Removal
 from stackfu_integration.flower.phases.unlearning import fault_phase
+from stackfu_integration.flower.receipts import PAYMENT
 from stackfu_integration.flower.wire import MeasureAnswer, MeasureQuestion, Refusal
 
-__all__ = ["PHASE", "run"]
+__all__ = ["PHASE", "distance", "run"]
 
 PHASE = "measures"
 
 
 def run(removal: Removal) -> None:
     """Ask those who have not measured yet, and write down how far the weights moved."""
-    ledger, request = removal.ledger, removal.request
+    ledger, request, terms = removal.ledger, removal.request, removal.terms
     before = removal.models.get(request.before)
     after = removal.models.get(ledger.need(removal.name, ModelUnlearned).model)
     payments = ledger.by_client(removal.name, ClientPaid)
+    commitments = ledger.by_client(removal.name, ClientCommitted)
+    passed = Counter(work.client for work in ledger.events(removal.name, WorkJudged) if work.passed)
     # nobody waits for the dead twice
-    final = fault_phase(removal.terms.rounds)
-    silent = {fault.client for fault in ledger.events(removal.name, ClientFault) if fault.phase == final}
+    final = fault_phase(terms.rounds)
+    silent = {
+        fault.client
+        for fault in ledger.events(removal.name, ClientFault)
+        if fault.phase == final and passed[fault.client] == 0
+    }
     unasked = {*ledger.by_client(removal.name, ClientMeasured), *request.gone, *silent}
     questions = {}
     for client in removal.nodes:
         if client not in unasked:
-            amount = payments[client].amount if client in payments else None
-            questions[client] = MeasureQuestion(before, after, removal.name, amount)
+            questions[client] = MeasureQuestion(
+                before,
+                after,
+                removal.name,
+                payments[client].amount if client in payments else 0.0,
+                passed[client],
+                commitments[client].rounds if client in commitments else 0,
+                -1 if terms.decimals is None else terms.decimals,
+            )
     answers = removal.ask(questions, MeasureAnswer.decode)
     with ledger.transaction():
         for client, answer in answers.items():
-            if not isinstance(answer, Refusal):
-                ledger.add(removal.name, ClientMeasured(client, answer.measures))
-    squared = sum(
-        float(((after[name].numpy() - before[name].numpy()).astype(np.float64) ** 2).sum()) for name in before
+            if isinstance(answer, Refusal):
+                continue
+            ledger.add(removal.name, ClientMeasured(client, answer.measures))
+            amount, receipt = questions[client].amount, answer.receipt
+            if receipt is None:
+                continue
+            problem = removal.refused_receipt(client, receipt, PAYMENT, request=removal.name, amount=amount)
+            if problem is not None:
+                ledger.add_fault(removal.name, client, PHASE, problem)
+            else:
+                agreed = bool(receipt.statement.get("agreed"))
+                ledger.add(removal.name, PaymentAcknowledged(client, amount, agreed, receipt.plain()))
+    ledger.add(removal.name, MeasuresClosed(distance(before, after)))
+
+
+def distance(before: ArrayRecord, after: ArrayRecord) -> float:
+    """How far the weights moved."""
+    return math.sqrt(
+        sum(
+            float(
+                (
+                    (after[name].numpy().astype(np.float64) - before[name].numpy().astype(np.float64)) ** 2
+                ).sum()
+            )
+            for name in before
+        )
     )
-    ledger.add(removal.name, MeasuresClosed(math.sqrt(squared)))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
-from stackfu.errors import StackfuError
+import numpy as np
+
+from stackfu.results import Solution
 from stackfu_integration.flower.events import GameFounded, GameSolved, PriceOffered
-from stackfu_integration.flower.phases.session import Removal
+from stackfu_integration.flower.phases.session import Removal, StuckError
 from stackfu_integration.flower.terms import Terms
 from stackfu_integration.lab.mechanisms import known_options
 from stackfu_integration.summary import solution_summary
@@ -28,6 +32,7 @@ _CERTIFICATE = (
     "residual",
     "uniqueness",
     "total",
+    "objective",
 )
 
 
@@ -42,7 +47,7 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
     last = ledger.last(removal.name, GameSolved)
     attempt = 0 if last is None else last.attempt + 1
     if attempt >= ATTEMPTS:
-        raise StackfuError(f"{removal.name}: {attempt} rounds of offers ended without commitments")
+        raise StuckError(f"{attempt} rounds of offers ended without commitments")
     if limit is None:
         limit = ledger.need(removal.name, GameFounded).budget
     board = removal.board()
@@ -58,12 +63,28 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
         },
         method=terms.method,
         seconds=seconds,
+        proves=solution.proves,
+        solution=_file_of(solution),
         **{name: summary[name] for name in _CERTIFICATE},
     )
     with ledger.transaction():
         ledger.add(removal.name, solved)
-        for client, price in zip(board.remaining, solution.payments, strict=True):
-            ledger.add(removal.name, PriceOffered(client, attempt, float(price)))
+        for client, price, cap in zip(board.remaining, solution.payments, _caps(solution), strict=True):
+            ledger.add(removal.name, PriceOffered(client, attempt, float(price), float(cap)))
+
+
+def _caps(solution: Solution) -> Any:
+    """The largest share that is taken from each client: all of it, unless the offers are capped."""
+    caps = getattr(solution, "caps", None)
+    return np.ones(len(solution.payments)) if caps is None else caps
+
+
+def _file_of(solution: Solution) -> bytes:
+    """The solution with its game and its certificate as stackfu writes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "solution.npz"
+        solution.save(path)
+        return path.read_bytes()
 
 
 def _options(terms: Terms) -> dict[str, Any]:
@@ -71,6 +92,8 @@ def _options(terms: Terms) -> dict[str, Any]:
     stated: dict[str, Any] = {"time_limit": terms.time_limit}
     if terms.finite_sample:
         stated["finite_sample"] = True
+    if terms.offers != "linear":
+        stated["offers"] = terms.offers
     if terms.min_total > 0:
         stated["min_total"] = terms.min_total
     known = known_options(terms.method)

@@ -8,16 +8,18 @@ prediction was right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stackfu.errors import StackfuError
 from stackfu_integration.flower.board import Board
 from stackfu_integration.flower.events import (
     ClientCommitted,
     CommitmentsClosed,
+    GameFounded,
     GameSolved,
     ParticipationAnnounced,
     PriceOffered,
@@ -25,7 +27,8 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.offer import Offer
 from stackfu_integration.flower.phases.offers import make_offers
-from stackfu_integration.flower.phases.session import Removal
+from stackfu_integration.flower.phases.session import Removal, StuckError
+from stackfu_integration.flower.receipts import SHARE
 from stackfu_integration.flower.wire import OfferQuestion, Refusal, ShareAnswer
 
 __all__ = ["PHASE", "run"]
@@ -47,9 +50,13 @@ class _Standing:
 def run(removal: Removal) -> None:
     """Negotiate until the commitments are in the ledger."""
     while not removal.ledger.has(removal.name, CommitmentsClosed):
-        solved, board = removal.ledger.need(removal.name, GameSolved), removal.board()
-        if board.remaining != sorted(solved.participation):
-            make_offers(removal)  # somebody was left out since
+        solved = removal.ledger.need(removal.name, GameSolved)
+        board = removal.board()
+        founded = removal.ledger.place_of(removal.name, GameFounded)
+        if board.remaining != sorted(solved.participation) or (
+            removal.ledger.place_of(removal.name, GameSolved) < founded
+        ):
+            make_offers(removal)  # somebody was left out since, or the terms were amended
             continue
         limit = _negotiate(removal, board, solved)
         if limit is not None:
@@ -60,13 +67,14 @@ def _negotiate(removal: Removal, board: Board, solved: GameSolved) -> float | No
     """Let the clients react to each other until nobody moves; return a budget if offers must be new."""
     limit = solved.limit
     posted = {
-        offered.client: offered.price
+        offered.client: offered
         for offered in removal.ledger.events(removal.name, PriceOffered)
         if offered.attempt == solved.attempt
     }
-    prices = np.array([posted[c] for c in board.remaining])
+    prices = np.array([posted[c].price for c in board.remaining])
+    caps = np.array([posted[c].cap for c in board.remaining])
     predicted = np.array([solved.participation[c] for c in board.remaining])
-    standing = _listen(removal, board, prices, predicted, solved.attempt)
+    standing = _listen(removal, board, prices, caps, predicted, solved.attempt)
     if standing is None:
         return limit  # somebody is gone
     settled = standing.move <= removal.terms.tolerance
@@ -87,26 +95,34 @@ def _negotiate(removal: Removal, board: Board, solved: GameSolved) -> float | No
 
 
 def _listen(
-    removal: Removal, board: Board, prices: FloatArray, start: FloatArray, attempt: int
+    removal: Removal, board: Board, prices: FloatArray, caps: FloatArray, start: FloatArray, attempt: int
 ) -> _Standing | None:
-    """Announce until nobody moves or patience ends; return nothing when somebody is gone."""
+    """Announce until nobody moves or patience ends; return nothing when somebody is gone.
+
+    Patience is a number of announcements, and a time for all of them: whoever answers late every time, but in time for
+    each, does not hold the others up for longer than that.
+    """
     terms, ledger = removal.terms, removal.ledger
     last = ledger.last(removal.name, ParticipationAnnounced)
     first = 0 if last is None else last.number + 1
     standing = _Standing(start, np.inf, 0)
-    while standing.announcements < terms.announcements:
+    until = time.monotonic() + terms.attempt_seconds
+    while standing.announcements < terms.announcements and (
+        standing.announcements == 0 or time.monotonic() < until
+    ):
         x, number = standing.x, first + standing.announcements
-        told = board.offers(prices, x)
-        shares = _hear_shares(removal, told)
+        told = board.offers(prices, x, caps)
+        shares = _hear_shares(removal, told, number, attempt, until - time.monotonic())
         with ledger.transaction():
             total = float(board.game.alpha @ x)
             ledger.add(removal.name, ParticipationAnnounced(number, total, attempt))
-            for client, share in shares.items():
-                ledger.add(removal.name, ShareAnswered(client, number, share))
+            for client, answer in shares.items():
+                receipt = None if answer.receipt is None else answer.receipt.plain()
+                ledger.add(removal.name, ShareAnswered(client, number, answer.share, receipt))
         if len(shares) < len(board.remaining):
             return None
-        answered = np.array([shares[c] for c in board.remaining])
-        deviating = _deviations(told, shares, terms.tolerance)
+        answered = np.array([shares[c].share for c in board.remaining])
+        deviating = _deviations(removal, told, {c: a.share for c, a in shares.items()})
         move = float(np.abs(answered - x).max())
         if move > terms.tolerance:
             stubborn = np.array([c in deviating for c in board.remaining])
@@ -117,28 +133,54 @@ def _listen(
     return standing
 
 
-def _hear_shares(removal: Removal, told: dict[int, Offer]) -> dict[int, float]:
-    """Return the shares of the clients that answered with one; leave out the others."""
-    questions = {client: OfferQuestion(removal.name, offer) for client, offer in told.items()}
-    shares: dict[int, float] = {}
-    for client, answer in removal.ask(questions, ShareAnswer.decode).items():
+def _hear_shares(
+    removal: Removal, told: dict[int, Offer], number: int, attempt: int, most_seconds: float
+) -> dict[int, ShareAnswer]:
+    """Return the answers of the clients that answered with a share; leave out the others."""
+    terms = removal.terms
+    questions = {
+        client: OfferQuestion(
+            removal.name, offer, number, attempt, terms.least_cost_of(client, removal.name_of(client))
+        )
+        for client, offer in told.items()
+    }
+    hurried = replace(removal, timeout=min(removal.timeout, max(most_seconds, 0.0)))
+    answers: dict[int, ShareAnswer] = {}
+    for client, answer in hurried.ask(questions, ShareAnswer.decode).items():
         if isinstance(answer, Refusal):
             removal.leave_out(client, PHASE, answer.problem)
-        elif not (np.isfinite(answer.share) and 0.0 <= answer.share <= 1.0):
-            removal.leave_out(client, PHASE, f"takes part with a share of {answer.share}")
+            continue
+        share, cap = answer.share, told[client].cap
+        if not (np.isfinite(share) and 0.0 <= share <= cap):
+            removal.leave_out(client, PHASE, f"takes part with a share of {share}")
+            continue
+        facts = {
+            "request": removal.name,
+            "attempt": attempt,
+            "number": number,
+            "price": told[client].price,
+            "cap": cap,
+            "share": share,
+        }
+        problem = removal.refused_receipt(client, answer.receipt, SHARE, **facts)
+        if problem is not None:
+            removal.leave_out(client, PHASE, problem)
         else:
-            shares[client] = answer.share
-    return shares
+            answers[client] = answer
+    return answers
 
 
-def _deviations(told: dict[int, Offer], shares: dict[int, float], tolerance: float) -> dict[int, str]:
-    """Say who plays something else than its best response, and what."""
-    best = {client: offer.best_response() for client, offer in told.items()}
-    return {
-        client: f"took {shares[client]:.6g} where {best[client]:.6g} is its best response"
-        for client in told
-        if abs(shares[client] - best[client]) > tolerance
-    }
+def _deviations(removal: Removal, told: Mapping[int, Offer], shares: Mapping[int, float]) -> dict[int, str]:
+    """Say who plays something else than its best response, and what; with a cost interval, than any in it."""
+    terms, found = removal.terms, {}
+    for client, offer in told.items():
+        best = offer.best_response()
+        least = terms.least_cost_of(client, removal.name_of(client))
+        most = best if least is None else replace(offer, cost=least).best_response()
+        if not best - terms.tolerance <= shares[client] <= most + terms.tolerance:
+            upto = "" if least is None else f" to {most:.6g}"
+            found[client] = f"took {shares[client]:.6g} where {best:.6g}{upto} is its best response"
+    return found
 
 
 def _commit(
@@ -151,7 +193,9 @@ def _commit(
         for client, share in zip(board.remaining, x, strict=True)
     }
     if not any(samples.values()):
-        raise StackfuError(f"{removal.name}: nobody takes part with a whole sample")
+        raise StuckError(
+            "nobody takes part with a whole sample: the budget is too small, or nobody gains by it"
+        )
     with ledger.transaction():
         for client, price, share in zip(board.remaining, prices, x, strict=True):
             if samples[client] > 0:

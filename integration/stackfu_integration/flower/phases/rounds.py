@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp.strategy import Strategy
 
-from stackfu_integration.flower.events import RoundFinished, RunStarted
+from stackfu_integration.flower.events import RequestAborted, RoundFinished, RunStarted
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.phases.session import Session
-from stackfu_integration.flower.strategy import Member, ParticipationFedAvg, RoundOutcome
+from stackfu_integration.flower.robust import robust_average
+from stackfu_integration.flower.strategy import Inspect, Judge, Member, ParticipationFedAvg, RoundOutcome
 
 __all__ = ["last_model", "rounds_done", "run_rounds"]
 
@@ -36,11 +38,17 @@ def run_rounds(
     message_type: str,
     settings: ConfigRecord,
     write: Callable[[RoundOutcome, str], None],
+    judge: Judge | None = None,
+    inspect: Inspect | None = None,
+    strategy: Strategy | None = None,
 ) -> None:
     """Average from ``start``, from the round after the last one in the ledger up to round ``rounds``.
 
-    ``write(outcome, model)`` enters a round and the name of its model into the ledger, within a transaction.
+    ``write(outcome, model)`` enters a round and the name of its model into the ledger, within a transaction. A
+    ``strategy`` of Flower's takes the place of the averaging; what it remembers beside the model does not survive a
+    crash.
     """
+    terms = session.terms
     done, last = rounds_done(session.ledger, request), last_model(session.ledger, request)
     if done >= rounds:
         return
@@ -51,20 +59,31 @@ def run_rounds(
             write(outcome, name)
         _forget_models(session)
 
-    strategy = ParticipationFedAvg(
+    def aggregate(
+        models: Mapping[int, ArrayRecord], samples: Mapping[int, int], sent: ArrayRecord
+    ) -> ArrayRecord:
+        factors = {"clip_factor": terms.clip_factor, "trim": terms.trim}
+        return robust_average(models, samples, sent, terms.aggregation, **factors)
+
+    averaging = ParticipationFedAvg(
         session.nodes,
         cohort,
         finished=finished,
         message_type=message_type,
         done=done,
         patience=session.patience,
-        most_samples=session.terms.most_samples,
+        most_samples=terms.most_samples,
+        aggregate=aggregate,
+        judge=judge,
+        inspect=inspect,
+        head=lambda: session.ledger.head,
+        inner=strategy,
     )
-    strategy.start(
+    averaging.start(
         session.grid,
         start if last is None else session.models.get(last),
         num_rounds=rounds - done,
-        timeout=session.timeout,
+        timeout=session.time_for_answers(),
         train_config=settings,
     )
 
@@ -73,5 +92,8 @@ def _forget_models(session: Session) -> None:
     """Keep the first model, the last of training, and the last of every request."""
     run = session.ledger.last(RUN, RunStarted)
     names = [None if run is None else run.initial]
-    names += [last_model(session.ledger, request) for request in (RUN, *session.ledger.requests())]
+    kept = [
+        request for request in session.ledger.requests() if not session.ledger.has(request, RequestAborted)
+    ]
+    names += [last_model(session.ledger, request) for request in (RUN, *kept)]
     session.models.keep_only({name for name in names if name is not None})

@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
+from stackfu.errors import StackfuError
 from stackfu_integration.flower.board import Board
-from stackfu_integration.flower.events import ClientExcluded, RemovalRequested
-from stackfu_integration.flower.ledger import PaymentLedger
+from stackfu_integration.flower.client import Participant
+from stackfu_integration.flower.events import ClientEnrolled, ClientExcluded, RemovalRequested, TermsAmended
+from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.model_store import ModelStore
+from stackfu_integration.flower.receipts import Receipt
 from stackfu_integration.flower.terms import Terms
 from stackfu_integration.flower.wire import Refusal, ask
 from stackfu_integration.flower.wire.exchange import NO_ANSWER, Question
 
-__all__ = ["NO_NODE", "Removal", "Session"]
+__all__ = ["NO_NODE", "Removal", "Session", "StuckError", "terms_of"]
 
 NO_NODE = "has no node"
 
 _Answer = TypeVar("_Answer")
 
 
+class StuckError(StackfuError):
+    """A request cannot be carried out, now or later: it is aborted, with this as the reason."""
+
+
+def terms_of(ledger: PaymentLedger, request: str) -> Terms:
+    """Return the terms that hold for a request: those it was opened with, or the last amendment's."""
+    amended = ledger.last(request, TermsAmended)
+    return Terms.restated((amended or ledger.need(request, RemovalRequested)).terms)
+
+
 @dataclass(frozen=True)
 class Session:
     """A federation of ``clients`` clients as one run of the server sees it.
 
+    ``probe`` is a participant with data of the server's own, beside whose updates those of clients are looked at.
     ``nodes`` are Flower's node ids by client number. ``timeout`` is how long the server waits for answers;
     a client that fails ``patience`` rounds in a row is not asked again.
     """
 
-    grid: Grid
+    grid: Grid | None
     nodes: Mapping[int, int]
     clients: int
     terms: Terms
@@ -42,16 +58,40 @@ class Session:
     folder: Path
     timeout: float
     patience: int
+    names: tuple[str, ...]
+    probe: Participant | None
 
     def ask(
         self, questions: Mapping[int, Question], decode: Callable[[RecordDict], _Answer]
     ) -> dict[int, _Answer | Refusal]:
         """Ask clients and return their answers, read by ``decode``."""
-        return ask(self.grid, self.nodes, questions, decode, self.timeout)
+        return ask(self.grid, self.nodes, questions, decode, self.time_for_answers(), self.ledger.head)
+
+    def time_for_answers(self) -> float:
+        """How long to wait for answers."""
+        return self.timeout
+
+    def name_of(self, client: int) -> str:
+        """A client's name; without one, its number."""
+        return self.names[client] if self.names else str(client)
+
+    def refused_receipt(self, client: int, receipt: Receipt | None, what: str, **facts: object) -> str | None:
+        """Say what is wrong with a client's receipt; a client that enrolled without a key has none to give."""
+        known = self.ledger.of_client(RUN, ClientEnrolled, client)
+        signer = "" if known is None else known.signer
+        if not signer:
+            return None
+        if receipt is None:
+            return "signed nothing"
+        if receipt.key != signer or not receipt.is_signed:
+            return "signed with another key than it enrolled with"
+        difference = receipt.differs_from(what, client=client, **facts)
+        return None if difference is None else f"signed something else than it sent: {difference}"
 
     def removal(self, name: str) -> Removal:
         """Return this session at work on a removal request."""
-        return Removal(**vars(self), name=name)
+        terms = terms_of(self.ledger, name)
+        return Removal(**vars(replace(self, terms=terms)), name=name)
 
 
 @dataclass(frozen=True)
@@ -59,6 +99,20 @@ class Removal(Session):
     """One removal request in a session."""
 
     name: str
+
+    @property
+    def time_left(self) -> float:
+        """Seconds until the request must be over."""
+        opened = self.ledger.time_of(self.name, RemovalRequested)
+        assert opened is not None
+        return datetime.fromisoformat(opened).timestamp() + self.terms.deadline - time.time()
+
+    def time_for_answers(self) -> float:
+        """How long to wait for answers; past the deadline, nobody is asked any more."""
+        left = self.time_left
+        if left <= 0:
+            raise StuckError(f"the deadline of {self.terms.deadline:g} s has passed")
+        return min(self.timeout, left)
 
     @property
     def request(self) -> RemovalRequested:
@@ -72,11 +126,14 @@ class Removal(Session):
 
     def board(self, costs: Mapping[int, float] | None = None) -> Board:
         """Rebuild the game among the clients that are not left out."""
-        return Board.from_ledger(self.ledger, self.name, self.terms, costs)
+        try:
+            return Board.from_ledger(self.ledger, self.name, self.terms, costs)
+        except StackfuError as error:
+            raise StuckError(str(error)) from error
 
     def leave_out(self, client: int, phase: str, problem: str) -> None:
         """Name a client and leave it out of the game, once; a removed client owes nobody an answer."""
-        if client in self.excluded:
+        if self.ledger.of_client(self.name, ClientExcluded, client) is not None:
             return
         has_left = client in self.request.removed and problem in (NO_ANSWER, NO_NODE)
         with self.ledger.transaction():

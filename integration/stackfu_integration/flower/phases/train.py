@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp.strategy import Strategy
 
 from stackfu.errors import InputError
 from stackfu_integration.flower.events import RoundFinished, RunStarted
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.model_store import ModelStore, digest
-from stackfu_integration.flower.phases.rounds import run_rounds
+from stackfu_integration.flower.phases.rounds import last_model, run_rounds
 from stackfu_integration.flower.phases.session import Session
 from stackfu_integration.flower.strategy import Member, RoundOutcome
 from stackfu_integration.flower.wire import TRAIN
@@ -23,19 +24,40 @@ PHASE = "train"
 
 
 def open_run(
-    ledger: PaymentLedger, models: ModelStore, folder: Path, clients: int, rounds: int, initial: ArrayRecord
+    ledger: PaymentLedger,
+    models: ModelStore,
+    folder: Path,
+    clients: int,
+    rounds: int,
+    initial: ArrayRecord,
+    names: tuple[str, ...] = (),
+    adopted: ArrayRecord | None = None,
 ) -> None:
-    """Write the run down, or check that it is the one in the ledger."""
+    """Write the run down, or check that it is the one in the ledger; an ``adopted`` model was trained elsewhere."""
     known = ledger.last(RUN, RunStarted)
     if known is None:
-        ledger.add(RUN, RunStarted(clients, rounds, initial=models.put(initial)))
+        first, trained = models.put(initial), None if adopted is None else models.put(adopted)
+        with ledger.transaction():
+            ledger.add(RUN, RunStarted(clients, rounds, first, names, adopted is not None))
+            if trained is not None:
+                ledger.add(RUN, RoundFinished(1, trained))
+    elif known.names != names:
+        raise InputError("folder", "holds a run with other names of clients", value=folder)
+    elif adopted is not None and last_model(ledger) != digest(adopted):
+        raise InputError("folder", "holds a run with another trained model", value=folder)
     elif (known.clients, known.rounds) != (clients, rounds):
         raise InputError("folder", "holds a run with another number of clients or rounds", value=folder)
     elif known.initial != digest(initial):
         raise InputError("folder", "holds a run that started from another model", value=folder)
 
 
-def run(session: Session, initial: ArrayRecord, rounds: int, settings: Mapping[str, Any]) -> None:
+def run(
+    session: Session,
+    initial: ArrayRecord,
+    rounds: int,
+    settings: Mapping[str, Any],
+    strategy: Strategy | None = None,
+) -> None:
     """Train from the last round in the ledger on."""
 
     def write(outcome: RoundOutcome, model: str) -> None:
@@ -52,4 +74,5 @@ def run(session: Session, initial: ArrayRecord, rounds: int, settings: Mapping[s
         message_type=TRAIN,
         settings=ConfigRecord({"seed": session.terms.seed, **settings}),
         write=write,
+        strategy=strategy,
     )

@@ -9,7 +9,9 @@
 from stackfu_integration.flower.wire.exchange import Refusal, ask, decoded, messages_to, sort_replies
 from stackfu_integration.flower.wire.messages import (
     EMBED,
+    MASK,
     MEASURE,
+    REPEAT,
     RESPOND,
     ROLL,
     SPREAD,
@@ -17,6 +19,8 @@ from stackfu_integration.flower.wire.messages import (
     UNLEARN,
     EmbeddingAnswer,
     EmbeddingQuestion,
+    MaskAnswer,
+    MaskQuestion,
     MeasureAnswer,
     MeasureQuestion,
     OfferQuestion,
@@ -32,7 +36,9 @@ from stackfu_integration.flower.wire.records import setting
 
 __all__ = [
     "EMBED",
+    "MASK",
     "MEASURE",
+    "REPEAT",
     "RESPOND",
     "ROLL",
     "SPREAD",
@@ -40,6 +46,8 @@ __all__ = [
     "UNLEARN",
     "EmbeddingAnswer",
     "EmbeddingQuestion",
+    "MaskAnswer",
+    "MaskQuestion",
     "MeasureAnswer",
     "MeasureQuestion",
     "OfferQuestion",

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from flwr.app import Message, RecordDict
 
+from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.wire.records import show_head
+
 if TYPE_CHECKING:  # clients read this module too, and need nothing of the server's
     from flwr.serverapp import Grid
 
@@ -79,7 +82,7 @@ def decoded(content: RecordDict, decode: Callable[[RecordDict], _Answer]) -> _An
     """Read an answer; one that lacks something is refused."""
     try:
         return decode(content)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         return Refusal(f"the reply is incomplete ({error})")
 
 
@@ -89,12 +92,16 @@ def ask(
     questions: Mapping[int, Question],
     decode: Callable[[RecordDict], _Answer],
     timeout: float,
+    head: Head | None = None,
 ) -> dict[int, _Answer | Refusal]:
-    """Ask each client its question and return the answers that came in time, read by ``decode``."""
+    """Ask each client its question and return the answers that came in time, read by ``decode``.
+
+    ``head`` is shown with every question: how far the ledger is.
+    """
     if not questions:
         return {}
     (message_type,) = {question.message_type for question in questions.values()}
-    contents = {client: question.encode() for client, question in questions.items()}
+    contents = {client: show_head(question.encode(), head) for client, question in questions.items()}
     replies = grid.send_and_receive(messages_to(nodes, message_type, contents), timeout=timeout)
     return {
         client: answer if isinstance(answer, Refusal) else decoded(answer, decode)

@@ -3,16 +3,20 @@
 ============================  ===========================================  =====================================
 message                       server sends                                 client replies
 ============================  ===========================================  =====================================
-``query.stackfu_roll``        nothing                                      its client number
-``query.stackfu_spread``      the model                                    median squared distance in its data
+``query.stackfu_roll``        a number drawn for the occasion              its client number, signed
+``query.stackfu_spread``      the model, privacy                           median distance, with noise
+``query.stackfu_mask``        the request                                  a public key for the secure sum
 ``query.stackfu_embed``       the model, bandwidth, D, seed, privacy       D numbers, its size, the noise's
-                                                                           deviation
-``query.stackfu_respond``     price, public sum, its own embedding         the share it would take part with
-``train.stackfu_unlearn``     the model, its share                         the trained model, samples used
-``evaluate.stackfu_measure``  model before and after, its payment          measures on its own data
+                                                                           deviation; signed
+``query.stackfu_respond``     price, public sum, its own embedding         the share it would bring; signed
+``train.stackfu_unlearn``     the model, its share                         trained model, samples; signed
+``train.stackfu_repeat``      the same once more                           the same
+``evaluate.stackfu_measure``  model before and after, its payment          measures; the payment acknowledged or
+                                                                           disputed, signed
 ============================  ===========================================  =====================================
 
-Ordinary training uses Flower's own ``train`` message with ``arrays`` and ``config``.
+Every question shows the signed head of the ledger among its settings. Ordinary training uses Flower's own ``train``
+message with ``arrays`` and ``config``.
 
 Every class is one side of one message: ``encode`` makes Flower's records of it, ``decode`` reads them. What an
 answer claims is read as it is; whether it makes sense is for the phase to judge that asked.
@@ -26,23 +30,28 @@ from math import isfinite
 from typing import ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from stackfu_integration.flower.offer import Offer
+from stackfu_integration.flower.receipts import Receipt
 from stackfu_integration.flower.wire.records import (
     config,
     metric,
     model_in,
     read_vector,
+    receipt_in,
     setting,
     settings_in,
+    signed,
     vectors,
 )
 
 __all__ = [
     "EMBED",
+    "MASK",
     "MEASURE",
+    "REPEAT",
     "RESPOND",
     "ROLL",
     "SPREAD",
@@ -50,6 +59,8 @@ __all__ = [
     "UNLEARN",
     "EmbeddingAnswer",
     "EmbeddingQuestion",
+    "MaskAnswer",
+    "MaskQuestion",
     "MeasureAnswer",
     "MeasureQuestion",
     "OfferQuestion",
@@ -64,13 +75,15 @@ __all__ = [
 
 ROLL = "query.stackfu_roll"
 SPREAD = "query.stackfu_spread"
+MASK = "query.stackfu_mask"
 EMBED = "query.stackfu_embed"
 RESPOND = "query.stackfu_respond"
 TRAIN = "train"
 UNLEARN = "train.stackfu_unlearn"
+REPEAT = "train.stackfu_repeat"
 MEASURE = "evaluate.stackfu_measure"
 
-_OFFER_NUMBERS = ("price", "cost", "alpha", "lam", "share", "total", "noise", "own_noise")
+_OFFER_NUMBERS = ("price", "cost", "alpha", "lam", "share", "total", "noise", "own_noise", "cap")
 
 
 def _metrics(**entries: float | int) -> RecordDict:
@@ -82,13 +95,20 @@ def _metrics(**entries: float | int) -> RecordDict:
 
 @dataclass(frozen=True)
 class RollQuestion:
-    """Which client are you?"""
+    """Which client are you? ``nonce`` is drawn for the occasion, so that an old answer is of no use."""
 
     message_type: ClassVar[str] = ROLL
 
+    nonce: str = ""
+
     def encode(self) -> RecordDict:
-        """An empty message."""
-        return RecordDict()
+        """One setting."""
+        return RecordDict({"config": config(nonce=self.nonce)})
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> RollQuestion:
+        """Read the setting."""
+        return cls(setting(settings_in(content), "nonce", str))
 
 
 @dataclass(frozen=True)
@@ -96,15 +116,16 @@ class RollAnswer:
     """The client's number, if it is one."""
 
     client: float | int
+    receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
-        """One metric."""
-        return _metrics(client=self.client)
+        """One metric, signed."""
+        return signed(_metrics(client=self.client), self.receipt)
 
     @classmethod
     def decode(cls, content: RecordDict) -> RollAnswer:
         """Read the metric."""
-        return cls(metric(content, "client"))
+        return cls(metric(content, "client"), receipt_in(content))
 
 
 # ---- embeddings
@@ -112,20 +133,26 @@ class RollAnswer:
 
 @dataclass(frozen=True)
 class SpreadQuestion:
-    """How far apart are your samples, seen by this model?"""
+    """How far apart are your samples, seen by this model? ``epsilon`` asks for privacy."""
 
     message_type: ClassVar[str] = SPREAD
 
     model: ArrayRecord
+    request: str
+    epsilon: float | None = None
 
     def encode(self) -> RecordDict:
-        """The model."""
-        return RecordDict({"arrays": self.model})
+        """The model and the settings."""
+        return RecordDict(
+            {"arrays": self.model, "config": config(request=self.request, epsilon=self.epsilon)}
+        )
 
     @classmethod
     def decode(cls, content: RecordDict) -> SpreadQuestion:
-        """Read the model."""
-        return cls(model_in(content))
+        """Read model and settings."""
+        settings = settings_in(content)
+        epsilon = setting(settings, "epsilon", float) if "epsilon" in settings else None
+        return cls(model_in(content), setting(settings, "request", str), epsilon)
 
 
 @dataclass(frozen=True)
@@ -146,8 +173,48 @@ class SpreadAnswer:
 
 
 @dataclass(frozen=True)
+class MaskQuestion:
+    """Which public key do you use in the secure sum of this request?"""
+
+    message_type: ClassVar[str] = MASK
+
+    request: str
+    attempt: int
+
+    def encode(self) -> RecordDict:
+        """Two settings."""
+        return RecordDict({"config": config(request=self.request, attempt=self.attempt)})
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> MaskQuestion:
+        """Read the settings."""
+        settings = settings_in(content)
+        return cls(setting(settings, "request", str), setting(settings, "attempt", int))
+
+
+@dataclass(frozen=True)
+class MaskAnswer:
+    """An X25519 public key in hexadecimal digits; empty from a client that keeps no secrets."""
+
+    key: str
+
+    def encode(self) -> RecordDict:
+        """One setting."""
+        return RecordDict({"config": config(key=self.key)})
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> MaskAnswer:
+        """Read the setting."""
+        return cls(setting(settings_in(content), "key", str))
+
+
+@dataclass(frozen=True)
 class EmbeddingQuestion:
-    """Send the mean of D random features; ``epsilon`` and ``delta`` ask for privacy noise."""
+    """Send the mean of D random features; ``epsilon`` and ``delta`` ask for privacy noise.
+
+    ``erase`` promises that the embedding is erased after settlement. With a ``group``, clients and their public keys,
+    the embedding times the client's size is sent, masked (:mod:`.secure_sum`), for the ``attempt``-th time from 0.
+    """
 
     message_type: ClassVar[str] = EMBED
 
@@ -158,6 +225,10 @@ class EmbeddingQuestion:
     seed: int
     epsilon: float | None = None
     delta: float | None = None
+    kernel: str = "rbf"
+    erase: bool = False
+    group: Mapping[int, str] = field(default_factory=dict)
+    attempt: int = 0
 
     def encode(self) -> RecordDict:
         """The model and the settings; without noise, nothing about noise."""
@@ -168,7 +239,12 @@ class EmbeddingQuestion:
             seed=self.seed,
             epsilon=self.epsilon,
             delta=None if self.epsilon is None else self.delta,
+            kernel=self.kernel,
+            erase=self.erase,
+            attempt=self.attempt,
         )
+        if self.group:
+            settings["group"] = [f"{client}:{key}" for client, key in sorted(self.group.items())]
         return RecordDict({"arrays": self.model, "config": settings})
 
     @classmethod
@@ -176,6 +252,10 @@ class EmbeddingQuestion:
         """Read model and settings."""
         settings = settings_in(content)
         private = "epsilon" in settings
+        members = settings.get("group", [])
+        if not isinstance(members, list):
+            raise TypeError("group must be a list")
+        pairs = (str(member).partition(":") for member in members)
         return cls(
             model_in(content),
             request=setting(settings, "request", str),
@@ -184,28 +264,47 @@ class EmbeddingQuestion:
             seed=setting(settings, "seed", int),
             epsilon=setting(settings, "epsilon", float) if private else None,
             delta=setting(settings, "delta", float) if private else None,
+            kernel=setting(settings, "kernel", str),
+            erase=bool(setting(settings, "erase", int)),
+            group={int(client): key for client, _, key in pairs},
+            attempt=setting(settings, "attempt", int),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingAnswer:
-    """A mean embedding, of how many samples, and the deviation of the noise in it."""
+    """A mean embedding, of how many samples, and the deviation of the noise in it; ``masked`` in a secure sum."""
 
     mean: NDArray[np.float64]
     size: float | int
     deviation: float
+    receipt: Receipt | None = None
+    masked: NDArray[np.uint64] | None = None
 
     def encode(self) -> RecordDict:
         """A vector and two metrics."""
         content = _metrics(size=self.size, deviation=self.deviation)
-        content["arrays"] = vectors(mean=self.mean)
-        return content
+        if self.masked is None:
+            content["arrays"] = vectors(mean=self.mean)
+        else:
+            content["arrays"] = ArrayRecord(
+                {"masked": Array(np.ascontiguousarray(self.masked).view(np.int64))}
+            )
+        return signed(content, self.receipt)
 
     @classmethod
     def decode(cls, content: RecordDict) -> EmbeddingAnswer:
         """Read vector and metrics."""
-        mean = read_vector(model_in(content), "mean")
-        return cls(mean, metric(content, "size"), float(metric(content, "deviation")))
+        arrays, masked = model_in(content), None
+        if "masked" in arrays:
+            values = arrays["masked"].numpy()
+            if values.dtype != np.int64 or values.ndim != 1:
+                raise TypeError("a masked vector is one of whole numbers of 64 bits")
+            mean, masked = np.empty(0), values.copy().view(np.uint64)
+        else:
+            mean = read_vector(arrays, "mean")
+        size, deviation = metric(content, "size"), float(metric(content, "deviation"))
+        return cls(mean, size, deviation, receipt_in(content), masked)
 
 
 # ---- offers and responses
@@ -213,18 +312,30 @@ class EmbeddingAnswer:
 
 @dataclass(frozen=True)
 class OfferQuestion:
-    """Given this offer, how much do you take part?"""
+    """Given this offer, the ``number``-th announcement in the ``attempt``-th set of offers, how much do you bring?"""
 
     message_type: ClassVar[str] = RESPOND
 
     request: str
     offer: Offer
+    number: int = 0
+    attempt: int = 0
+    least_cost: float | None = (
+        None  # where the server knows an interval, of which the offer quotes the upper end
+    )
 
     def encode(self) -> RecordDict:
         """The numbers of the offer as settings, the public sum and the client's own embedding as vectors."""
         told = {name: getattr(self.offer, name) for name in _OFFER_NUMBERS}
         arrays = vectors(aggregate=self.offer.aggregate, own=self.offer.own)
-        return RecordDict({"config": config(request=self.request, **told), "arrays": arrays})
+        settings = config(
+            request=self.request,
+            number=self.number,
+            attempt=self.attempt,
+            least_cost=self.least_cost,
+            **told,
+        )
+        return RecordDict({"config": settings, "arrays": arrays})
 
     @classmethod
     def decode(cls, content: RecordDict) -> OfferQuestion:
@@ -232,7 +343,9 @@ class OfferQuestion:
         settings, arrays = settings_in(content), model_in(content)
         told = {name: setting(settings, name.replace("_", "-"), float) for name in _OFFER_NUMBERS}
         offer = Offer(aggregate=read_vector(arrays, "aggregate"), own=read_vector(arrays, "own"), **told)
-        return cls(setting(settings, "request", str), offer)
+        request, number = setting(settings, "request", str), setting(settings, "number", int)
+        least = setting(settings, "least-cost", float) if "least-cost" in settings else None
+        return cls(request, offer, number, setting(settings, "attempt", int), least)
 
 
 @dataclass(frozen=True)
@@ -240,15 +353,16 @@ class ShareAnswer:
     """The share of its data that the client would bring."""
 
     share: float
+    receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
-        """One metric."""
-        return _metrics(share=self.share)
+        """One metric, signed."""
+        return signed(_metrics(share=self.share), self.receipt)
 
     @classmethod
     def decode(cls, content: RecordDict) -> ShareAnswer:
         """Read the metric."""
-        return cls(float(metric(content, "share")))
+        return cls(float(metric(content, "share")), receipt_in(content))
 
 
 # ---- training and unlearning rounds
@@ -287,20 +401,21 @@ class TrainingAnswer:
     model: ArrayRecord
     samples: float | int
     number: float | int | None = None
+    receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
         """The model and its metrics."""
         round_number = {} if self.number is None else {"server_round": self.number}
         content = _metrics(num_examples=self.samples, **round_number)
         content["arrays"] = self.model
-        return content
+        return signed(content, self.receipt)
 
     @classmethod
     def decode(cls, content: RecordDict, *, numbered: bool = True) -> TrainingAnswer:
         """Read model and metrics, with the round's number where it must be there."""
         samples = metric(content, "num-examples")
         number = metric(content, "server-round") if numbered else None
-        return cls(model_in(content), samples, number)
+        return cls(model_in(content), samples, number, receipt_in(content))
 
 
 # ---- measures
@@ -308,27 +423,41 @@ class TrainingAnswer:
 
 @dataclass(frozen=True)
 class MeasureQuestion:
-    """You were paid ``amount`` (``None``: nothing was owed); look at the model before and after."""
+    """You were paid ``amount`` for ``passed`` of ``agreed`` rounds; look at the model before and after.
+
+    ``decimals`` is to how many places the amount was rounded down, -1 for none.
+    """
 
     message_type: ClassVar[str] = MEASURE
 
     before: ArrayRecord
     after: ArrayRecord
     request: str
-    amount: float | None = None
+    amount: float = 0.0
+    passed: int = 0
+    agreed: int = 0
+    decimals: int = -1
 
     def encode(self) -> RecordDict:
         """Two models and the settings."""
-        settings = config(request=self.request, amount=self.amount)
+        settings = config(
+            request=self.request,
+            amount=self.amount,
+            passed=self.passed,
+            agreed=self.agreed,
+            decimals=self.decimals,
+        )
         return RecordDict({"before": self.before, "after": self.after, "config": settings})
 
     @classmethod
     def decode(cls, content: RecordDict) -> MeasureQuestion:
         """Read models and settings."""
         settings = settings_in(content)
-        amount = setting(settings, "amount", float) if "amount" in settings else None
+        counts = (setting(settings, name, int) for name in ("passed", "agreed", "decimals"))
         before, after = model_in(content, "before"), model_in(content, "after")
-        return cls(before, after, setting(settings, "request", str), amount)
+        return cls(
+            before, after, setting(settings, "request", str), setting(settings, "amount", float), *counts
+        )
 
 
 @dataclass(frozen=True)
@@ -336,10 +465,12 @@ class MeasureAnswer:
     """What the client measured, named ``before.loss``, ``after.loss`` and so on."""
 
     measures: Mapping[str, float]
+    receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
-        """One metric per measure."""
-        return RecordDict({"metrics": MetricRecord({k: float(v) for k, v in self.measures.items()})})
+        """One metric per measure, and the payment, acknowledged or disputed."""
+        content = RecordDict({"metrics": MetricRecord({k: float(v) for k, v in self.measures.items()})})
+        return signed(content, self.receipt)
 
     @classmethod
     def decode(cls, content: RecordDict) -> MeasureAnswer:
@@ -349,4 +480,4 @@ class MeasureAnswer:
             which, _, what = name.partition(".")
             if which in ("before", "after") and what and not isinstance(value, list) and isfinite(value):
                 found[name] = float(value)
-        return cls(found)
+        return cls(found, receipt_in(content))

@@ -6,13 +6,29 @@ turns both into a refusal (:func:`~stackfu_integration.flower.wire.exchange.deco
 
 from __future__ import annotations
 
+import json
 from typing import TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-__all__ = ["config", "metric", "model_in", "read_vector", "setting", "settings_in", "vectors"]
+from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.receipts import Receipt
+
+__all__ = [
+    "config",
+    "head_in",
+    "metric",
+    "model_in",
+    "read_vector",
+    "receipt_in",
+    "setting",
+    "settings_in",
+    "show_head",
+    "signed",
+    "vectors",
+]
 
 _T = TypeVar("_T", str, int, float)
 
@@ -70,3 +86,53 @@ def config(**entries: str | int | float | bool | None) -> ConfigRecord:
     """
     given = {name.replace("_", "-"): value for name, value in entries.items() if value is not None}
     return ConfigRecord(given)
+
+
+# ---- what is signed
+
+
+def signed(content: RecordDict, receipt: Receipt | None) -> RecordDict:
+    """Put a receipt into an answer, if there is one."""
+    if receipt is not None:
+        statement = json.dumps(dict(receipt.statement), sort_keys=True)
+        content["receipt"] = ConfigRecord(
+            {"statement": statement, "key": receipt.key, "signature": receipt.signature}
+        )
+    return content
+
+
+def receipt_in(content: RecordDict) -> Receipt | None:
+    """Return the receipt of an answer, if it has one that can be read."""
+    record = content.get("receipt")
+    if not isinstance(record, ConfigRecord):
+        return None
+    statement = json.loads(setting(record, "statement", str))
+    if not isinstance(statement, dict):
+        raise TypeError("a receipt is a statement with names")
+    return Receipt(statement, setting(record, "key", str), setting(record, "signature", str))
+
+
+def show_head(content: RecordDict, head: Head | None) -> RecordDict:
+    """Show a client how far the ledger is, among the settings: modifiers of Flower want no second record."""
+    if head is not None:
+        shown = {
+            "head-seq": head.seq,
+            "head-hash": head.hash,
+            "head-key": head.key,
+            "head-signature": head.signature,
+        }
+        content["config"] = ConfigRecord({**content.config_records.get("config", ConfigRecord()), **shown})
+    return content
+
+
+def head_in(content: RecordDict) -> Head | None:
+    """Return the head that the server showed, if it showed one."""
+    record = content.config_records.get("config")
+    if record is None or "head-seq" not in record:
+        return None
+    return Head(
+        setting(record, "head-seq", int),
+        setting(record, "head-hash", str),
+        setting(record, "head-key", str),
+        setting(record, "head-signature", str),
+    )

@@ -1,0 +1,1 @@
+"""A template: a convolutional network of your own, trained and unlearned with Flower."""

@@ -1,0 +1,23 @@
+"""The server: train, then remove whoever the run config names."""
+
+from pathlib import Path
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from my_app.app import Network
+from stackfu_integration.flower import Terms, UnlearningMechanism
+from stackfu_integration.flower.torch_client import model_arrays
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train with everybody and remove clients; after a crash, go on where it was."""
+    run = context.run_config
+    mechanism = UnlearningMechanism(Path(str(run["folder"])), int(run["clients"]), Terms.from_config(run))
+    torch.manual_seed(0)
+    mechanism.train(grid, model_arrays(Network()), rounds=int(run["training-rounds"]))
+    mechanism.remove(grid, str(run["removed"]).split(","), request=str(run["request"]))

@@ -1,0 +1,185 @@
+"""What a client allows to be released of its data, whatever a server asks: a file of the client, and an accountant.
+
+A file ``policy.toml`` in the client's folder says what is allowed; what it does not say has the defaults of
+:class:`Policy`. A mean of n unit vectors with Gaussian noise of deviation sigma has the privacy profile of a shift by
+``mu = (2 / n) / sigma``, and releases add up exactly:
+
+    mu^2 = sum_i mu_i^2,      delta(epsilon) = Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu)
+
+(Dong, Roth and Su, Gaussian Differential Privacy, 2022). What is released by the exponential mechanism, the
+bandwidth, costs its epsilon on top. The release that would exceed the total is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stackfu.errors import FileFormatError, InputError, StackfuError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["POLICY_FILE", "Policy", "PolicyError", "Release", "spent_epsilon"]
+
+POLICY_FILE = "policy.toml"
+
+
+class PolicyError(StackfuError):
+    """The client's policy does not allow what the server asks for."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """Something of the data that left: by noise of relative size ``mu``, or for a plain ``epsilon``."""
+
+    mu: float = 0.0
+    epsilon: float = 0.0
+
+
+def spent_epsilon(releases: Iterable[Release], delta: float) -> float:
+    """Return the epsilon of all releases together, at this delta.
+
+    >>> one = Release(mu=0.5)
+    >>> spent_epsilon([one], 1e-5) < spent_epsilon([one, one], 1e-5) < 2 * spent_epsilon([one], 1e-5)
+    True
+    """
+    releases = list(releases)
+    plain = sum(release.epsilon for release in releases)
+    mu = math.sqrt(sum(release.mu**2 for release in releases))
+    if mu == 0.0:
+        return plain
+    if not math.isfinite(mu):
+        return math.inf
+    from scipy.optimize import brentq
+    from scipy.special import log_ndtr
+
+    def left(epsilon: float) -> float:
+        a, b = mu / 2.0, epsilon / mu
+        return float(np.exp(log_ndtr(a - b)) - np.exp(epsilon + log_ndtr(-a - b))) - delta
+
+    if left(0.0) <= 0.0:
+        return plain
+    top = 1.0
+    while left(top) > 0.0:
+        top *= 2.0
+    return plain + float(brentq(left, 0.0, top, xtol=1e-10))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a client allows.
+
+    ``epsilon`` is the most that one embedding may cost at ``delta``, ``total_epsilon`` the most that everything may
+    cost together, for ever. ``noiseless`` allows embeddings without noise, which reveal who is in the data.
+    ``most_features``, ``least_bandwidth`` and ``most_bandwidth`` bound what is computed, ``kernels`` of which kind.
+    ``erase`` demands that the server erases embeddings after settlement. ``server_key`` is the server's public key;
+    without it the first one that is seen is kept. ``train_rounds`` bounds the rounds of unlearning.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    total_epsilon: float = 12.0
+    noiseless: bool = False
+    most_features: int = 256
+    least_bandwidth: float = 1e-3
+    most_bandwidth: float = 1e6
+    kernels: tuple[str, ...] = ("rbf",)
+    erase: bool = True
+    server_key: str = ""
+    train_rounds: int = 10_000
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kernels", tuple(self.kernels))
+        for name in ("epsilon", "total_epsilon", "least_bandwidth", "most_bandwidth"):
+            if not getattr(self, name) > 0:
+                raise InputError(name, "must be positive", value=getattr(self, name))
+        if not 0 < self.delta < 1:
+            raise InputError("delta", "must be between 0 and 1", value=self.delta)
+
+    @classmethod
+    def open(cls) -> Policy:
+        """Everything is allowed: for simulations, in which nothing has to be kept from anybody."""
+        return cls(
+            epsilon=math.inf,
+            delta=0.5,
+            total_epsilon=math.inf,
+            noiseless=True,
+            most_features=10**9,
+            least_bandwidth=1e-300,
+            most_bandwidth=math.inf,
+            kernels=("rbf", "labels", "joint"),
+            erase=False,
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Policy:
+        """Read a policy; without a file, the defaults. An entry that nobody knows is refused."""
+        if not path.is_file():
+            return cls()
+        try:
+            stated: dict[str, Any] = tomllib.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise FileFormatError(f"{path}: not a policy ({error})") from error
+        known = {f.name: type(f.default) for f in fields(cls)}
+        for name, value in stated.items():
+            if name not in known:
+                raise InputError("policy", f"{path} says {name}, of which nothing is known")
+            wanted = (
+                (list,) if known[name] is tuple else (int, float) if known[name] is float else (known[name],)
+            )
+            if not isinstance(value, wanted) or (isinstance(value, bool) and known[name] is not bool):
+                raise InputError(name, f"{path}: must be of type {known[name].__name__}", value=value)
+        return cls(**stated)
+
+    def check_embedding(
+        self,
+        *,
+        epsilon: float | None,
+        delta: float | None,
+        features: int,
+        bandwidth: float,
+        kernel: str,
+        erase: bool,
+    ) -> None:
+        """Refuse an embedding that the policy does not allow."""
+        if epsilon is None and not self.noiseless:
+            raise PolicyError("this client releases no embedding without noise")
+        if epsilon is not None and not 0 < epsilon <= self.epsilon:
+            raise PolicyError(
+                f"this client releases embeddings with epsilon up to {self.epsilon:g}, not {epsilon:g}"
+            )
+        if epsilon is not None and delta is not None and not 0 < delta <= self.delta:
+            raise PolicyError(
+                f"this client releases embeddings with delta up to {self.delta:g}, not {delta:g}"
+            )
+        if not 1 <= features <= self.most_features:
+            raise PolicyError(f"this client releases up to {self.most_features} features, not {features}")
+        if not self.least_bandwidth <= bandwidth <= self.most_bandwidth:
+            raise PolicyError(
+                f"this client allows bandwidths between {self.least_bandwidth:g} and {self.most_bandwidth:g}, "
+                f"not {bandwidth:g}"
+            )
+        if kernel not in self.kernels:
+            raise PolicyError(f"this client allows the kernels {', '.join(self.kernels)}, not {kernel}")
+        if self.erase and not erase:
+            raise PolicyError("this client demands that embeddings are erased after settlement")
+
+    def check_total(self, released: Iterable[Release], new: Release) -> None:
+        """Refuse the release that would exceed the total."""
+        if not math.isfinite(self.total_epsilon):
+            return
+        spent = spent_epsilon([*released, new], self.delta)
+        if spent > self.total_epsilon * (1 + 1e-9):
+            raise PolicyError(
+                f"this release would bring the total to epsilon = {spent:.4g}, and this client allows "
+                f"{self.total_epsilon:g} in all"
+            )

@@ -1,0 +1,75 @@
+"""What clients sign: a statement about an embedding, an answer, a round of work, a payment.
+
+A statement names the ledger and the head that the server showed with its question. A receipt in somebody else's hands
+therefore proves three things: what was said, that the client said it, and that the ledger had reached that head when it
+was said. A copy of the ledger that ends earlier, or has another row there, is not the ledger that the client dealt with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stackfu_integration.flower.chain import Head, first_link
+from stackfu_integration.flower.keys import SigningKey, signed_by
+
+__all__ = ["EMBEDDING", "ENROLMENT", "PAYMENT", "SHARE", "WORK", "Receipt", "fingerprint_of"]
+
+ENROLMENT, EMBEDDING, SHARE, WORK, PAYMENT = "enrolment", "embedding", "share", "work", "payment"
+
+
+def fingerprint_of(vector: NDArray[Any]) -> str:
+    """The hash by which receipts and books know a vector."""
+    return hashlib.sha256(np.ascontiguousarray(vector).tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A statement and the client's signature under it; ``key`` is its public key."""
+
+    statement: Mapping[str, Any]
+    key: str
+    signature: str
+
+    @classmethod
+    def sign(cls, key: SigningKey, what: str, head: Head | None, **facts: Any) -> Receipt:
+        """Sign facts, together with the head that was shown."""
+        shown = (
+            None if head is None else [first_link(head.key), head.seq, head.hash, head.key, head.signature]
+        )
+        statement = {"what": what, "head": shown, **facts}
+        return cls(statement, key.public, key.sign(statement))
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the owner of the key signed it."""
+        return signed_by(self.key, dict(self.statement), self.signature)
+
+    @property
+    def head(self) -> Head | None:
+        """The head that the server showed, if it showed one."""
+        shown = self.statement.get("head")
+        return None if shown is None else Head(int(shown[1]), str(shown[2]), str(shown[3]), str(shown[4]))
+
+    def plain(self) -> dict[str, Any]:
+        """The receipt as plain values."""
+        return {"statement": dict(self.statement), "key": self.key, "signature": self.signature}
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> Receipt:
+        """Read plain values back."""
+        return cls(dict(plain["statement"]), str(plain["key"]), str(plain["signature"]))
+
+    def differs_from(self, what: str, **facts: Any) -> str | None:
+        """Say in what the statement differs from these facts, if in anything."""
+        if self.statement.get("what") != what:
+            return f"is about {self.statement.get('what')!r}, not {what!r}"
+        for name, value in facts.items():
+            if self.statement.get(name) != value:
+                return f"says {name} = {self.statement.get(name)!r}, the ledger {value!r}"
+        return None

@@ -1,0 +1,135 @@
+"""The mechanism for a PyTorch model of one's own: a model, the client's data, and nothing else to write.
+
+    class MyClient(TorchParticipant):
+        def model(self): return MyNetwork()
+        def data(self): return train_x, train_y, test_x, test_y
+
+``train_message`` is the handler of Flower's ordinary training. Every random number comes from the seed that the order
+carries, so that a round can be repeated to the last bit.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stackfu_integration.flower.client import Participant, add_mechanism
+from stackfu_integration.flower.wire.records import setting
+
+__all__ = ["TorchParticipant", "client_app", "model_arrays"]
+
+
+def model_arrays(model: nn.Module) -> ArrayRecord:
+    """Return a model's state, buffers and counters included, as Flower's record."""
+    state = model.state_dict()
+    return ArrayRecord(
+        OrderedDict((name, Array(np.asarray(t.detach().cpu().numpy()).copy())) for name, t in state.items())
+    )
+
+
+class TorchParticipant(Participant):
+    """A client with a PyTorch classifier.
+
+    The number is ``partition-id`` of the node's config, the books are in its ``client-folder``. What represents the data
+    are the inputs of the model's last linear layer.
+    """
+
+    epochs, batch, learning_rate = 1, 32, 0.05
+
+    def __init__(self, context: Context) -> None:
+        torch.set_num_threads(1)
+        self.context = context
+        self._number = int(context.node_config["partition-id"])
+        folder = context.node_config.get("client-folder")
+        self.folder = Path(str(folder)) if folder else None
+        self._loaded: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """Return a new model; its weights are replaced by the server's."""
+
+    @abstractmethod
+    def data(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return training inputs and labels, and test inputs and labels."""
+
+    @property
+    def client(self) -> int:
+        """The partition's number."""
+        return self._number
+
+    @property
+    def _data(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        if self._loaded is None:
+            self._loaded = self.data()
+        return self._loaded
+
+    @property
+    def size(self) -> int:
+        """Training samples."""
+        return len(self._data[0])
+
+    def _with(self, arrays: ArrayRecord) -> nn.Module:
+        model = self.model()
+        model.load_state_dict({name: torch.from_numpy(np.array(a.numpy())) for name, a in arrays.items()})
+        return model
+
+    def samples(self, arrays: ArrayRecord) -> NDArray[np.float64]:
+        """Return what the last linear layer sees of the training data."""
+        model = self._with(arrays).eval()
+        last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+        seen: list[Tensor] = []
+        hook = last.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].flatten(1)))
+        with torch.no_grad():
+            for part in self._data[0].split(256):
+                model(part)
+        hook.remove()
+        return np.asarray(torch.cat(seen).double().numpy())
+
+    def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
+        """Train on as many samples as were agreed, the same ones in every round."""
+        seed, number = setting(config, "seed", int), setting(config, "server-round", int)
+        used = setting(config, "samples", int) if "samples" in config else max(1, round(share * self.size))
+        chosen = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))[:used]
+        x, y = self._data[0][chosen], self._data[1][chosen]
+        torch.manual_seed(1000 * seed + number)  # dropout
+        model = self._with(arrays).train()
+        optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
+        order = torch.Generator().manual_seed(1000 * seed + number)
+        for _ in range(self.epochs):
+            for rows in torch.randperm(used, generator=order).split(self.batch):
+                if len(rows) > 1 or used == 1:  # batch normalisation cannot learn from one sample
+                    optimiser.zero_grad()
+                    functional.cross_entropy(model(x[rows]), y[rows]).backward()
+                    optimiser.step()
+        return model_arrays(model), used
+
+    def measure(self, arrays: ArrayRecord) -> dict[str, float]:
+        """Return loss and accuracy on the client's test data."""
+        model = self._with(arrays).eval()
+        with torch.no_grad():
+            scores = model(self._data[2]).double()
+        right = (scores.argmax(1) == self._data[3]).double().mean()
+        return {"loss": float(functional.cross_entropy(scores, self._data[3])), "accuracy": float(right)}
+
+
+def client_app(load: Callable[[Context], TorchParticipant]) -> ClientApp:
+    """Return a client app: ordinary training, and the mechanism."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        arrays, used = load(context).train(message.content["arrays"], 1.0, message.content["config"])
+        content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": used})})
+        return Message(content, reply_to=message)
+
+    return add_mechanism(app, load)

@@ -1,0 +1,525 @@
+"""The life of a request: it ends, whatever clients do; its terms can change; money is money; clients look for themselves."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord
+from scene import CLIENTS, REMOVED, SIZES, TERMS, TRAINING_ROUNDS, Averager, Scene, initial
+
+from stackfu import atomic
+from stackfu.errors import InputError
+from stackfu_integration.flower import PaymentLedger, Terms, UnlearningMechanism
+from stackfu_integration.flower.events import (
+    ClientCommitted,
+    ClientEnrolled,
+    ClientPaid,
+    GameFounded,
+    GameSolved,
+    RequestAborted,
+    RequestClosed,
+    TermsAmended,
+)
+from stackfu_integration.flower.keys import SigningKey, read_public_key
+from stackfu_integration.flower.ledger import RUN
+from stackfu_integration.flower.phases import responses, session
+from stackfu_integration.flower.phases.enrolment import NotEnoughNodesError
+from stackfu_integration.flower.verification import verify
+from stackfu_integration.flower.wire import EMBED, MEASURE, RESPOND, ROLL, UNLEARN
+
+FAULTY = 5
+
+
+def when(kind, act):
+    return lambda message, answer: (
+        act(message, answer) if message.metadata.message_type == kind else answer(message)
+    )
+
+
+def silence(message, answer):
+    return None
+
+
+def with_terms(scene: Scene, **changes) -> Scene:
+    scene.terms = replace(scene.terms, **changes)
+    return scene
+
+
+def settings_changed(**entries):
+    """Let a client hear something else than the server wrote down."""
+
+    def act(message, answer):
+        message.content["config"] = ConfigRecord({**message.content["config"], **entries})
+        return answer(message)
+
+    return act
+
+
+# ---- every request ends
+
+
+def check_aborted(scene: Scene, facts, reason: str) -> None:
+    assert reason in facts["aborted"]["reason"]
+    assert facts["closed"] is not None
+    assert reason in (scene.folder / "audit-r1.md").read_text()
+    assert verify(scene.folder).misfit is None
+
+
+def test_one_client_is_left(scene):
+    for client in range(CLIENTS):
+        if client not in (*REMOVED, FAULTY):
+            scene.behaviours[client] = when(EMBED, silence)
+    facts = scene.run()
+    check_aborted(scene, facts, "two remaining clients")
+    assert facts["paid"] == 0.0
+
+
+def test_the_budget_buys_nothing(scene):
+    """Nobody brings a whole sample: with costs this high nobody gains by taking part."""
+    with_terms(scene, budget=0.0, cost_scale=1e9, method="uniform")
+    check_aborted(scene, scene.run(), "whole sample")
+
+
+def test_clients_quit_one_after_the_other(scene):
+    leaving = itertools.cycle(range(2, CLIENTS))
+    turn = {"who": None, "asked": 0}
+
+    def quits(client):
+        def act(message, answer):
+            turn["asked"] += 1
+            if turn["who"] is None:
+                turn["who"] = next(leaving)
+            if turn["who"] == client:
+                turn["who"] = None
+                return None
+            return answer(message)
+
+        return when(RESPOND, act)
+
+    scene.behaviours = {client: quits(client) for client in range(2, CLIENTS)}
+    check_aborted(scene, scene.run(), "two remaining clients")
+    assert turn["asked"] < 100
+
+
+class Fickle(Averager):
+    turns = itertools.count()
+
+    def decide(self, offer):
+        return float(next(self.turns) % 2) if self.client == FAULTY else super().decide(offer)
+
+
+def test_answers_that_drip_end_an_attempt_in_time(scene, monkeypatch):
+    """Every answer comes in time and none is the last one; the clock is the test's."""
+    clock = itertools.count(0.0, 50.0)
+    monkeypatch.setattr(
+        responses, "time", type("Clock", (), {"monotonic": staticmethod(lambda: next(clock))})
+    )
+    scene.load = Fickle
+    facts = with_terms(scene, announcements=10**9, attempt_seconds=1000.0).run()
+    assert facts["closed"] is not None
+    assert next(clock) < 40 * 1000.0
+
+
+def test_a_request_past_its_deadline_is_aborted_and_what_was_delivered_is_paid(scene, monkeypatch):
+    import time
+
+    class Killed(BaseException):
+        pass
+
+    def die(message, answer):
+        if message.content["config"]["server-round"] == 2:
+            raise Killed
+        return answer(message)
+
+    scene.behaviours[FAULTY] = when(UNLEARN, die)
+    with pytest.raises(Killed):
+        scene.run()
+    later = type("Clock", (), {"time": staticmethod(lambda: time.time() + TERMS.deadline + 1.0)})
+    monkeypatch.setattr(session, "time", later)
+    facts = scene.run()
+    check_aborted(scene, facts, "deadline")
+    assert 0 < facts["paid"] < facts["responses"]["regret"] + facts["budget"]
+    paid = {c["client"]: c for c in facts["clients"] if c["paid"] > 0}
+    assert all(c["rounds_passed"] == 1 and c["rounds_agreed"] == 3 for c in paid.values())
+
+
+def test_nobody_delivers_any_more(scene):
+    scene.behaviours = {client: when(UNLEARN, silence) for client in range(CLIENTS)}
+    check_aborted(scene, scene.run(), "no usable model")
+
+
+def test_an_operator_aborts_and_the_clients_stay(scene):
+    class Killed(BaseException):
+        pass
+
+    def die(phase):
+        if phase == "offers":
+            raise Killed
+
+    with pytest.raises(Killed):
+        scene.run(after=die)
+    mechanism, grid = scene.mechanism(), scene.grid()
+    with pytest.raises(InputError, match="reason"):
+        mechanism.abort("r1", " ")
+    facts = mechanism.abort("r1", "the clients took it back")
+    check_aborted(scene, facts, "the clients took it back")
+    assert "did not" in (scene.folder / "audit-r1.md").read_text()
+    with pytest.raises(InputError, match="not open"):
+        mechanism.abort("r1", "again")
+    again = mechanism.remove(grid, (*REMOVED, 3), request="r2")  # 0 and 1 are still there to be removed
+    assert again["aborted"] is None
+    assert verify(scene.folder).misfit is None
+
+
+def test_killed_while_aborting_the_rest_is_done_later(scene, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def die(*_):
+        raise Killed
+
+    with_terms(scene, budget=0.0, cost_scale=1e9, method="uniform")
+    monkeypatch.setattr(UnlearningMechanism, "_wind_up", die)
+    with pytest.raises(Killed):
+        scene.run()
+    monkeypatch.undo()
+    with scene.ledger() as ledger:
+        assert ledger.has("r1", RequestAborted)
+        assert not ledger.has("r1", RequestClosed)
+    check_aborted(scene, scene.run(), "whole sample")
+
+
+# ---- other terms
+
+
+def test_terms_are_amended_with_a_reason_before_anybody_is_committed(scene):
+    class Killed(BaseException):
+        pass
+
+    def die(phase):
+        if phase == "offers":
+            raise Killed
+
+    with pytest.raises(Killed):
+        scene.run(after=die)
+    amended = replace(scene.terms, budget=0.01, currency="EUR")
+    mechanism = scene.mechanism()
+    with pytest.raises(InputError, match="cannot be amended"):
+        mechanism.amend("r1", replace(amended, features=32), "fewer numbers")
+    mechanism.amend("r1", amended, "the board cut the budget")
+    with pytest.raises(InputError, match="other clients or other terms"):
+        scene.mechanism().remove(scene.grid(), REMOVED)  # the old terms do not hold any more
+    facts = mechanism.remove(scene.grid(), REMOVED)
+    assert facts["budget"] == 0.01
+    assert facts["paid"] <= 0.01 * (1 + 1e-9)
+    assert facts["offers_made"] == 2
+    text = (scene.folder / "audit-r1.md").read_text()
+    assert "the board cut the budget" in text
+    assert "0.01 EUR" in text
+    with scene.ledger() as ledger:
+        assert ledger.need("r1", GameFounded).amendment == ledger.need("r1", TermsAmended).number == 0
+        assert ledger.need("r1", GameSolved).limit == 0.01
+    assert verify(scene.folder).misfit is None
+    with pytest.raises(InputError, match="not open"):
+        mechanism.amend("r1", amended, "too late")
+
+
+# ---- money
+
+
+def test_a_budget_of_zero_is_zero_wherever_it_is_stated():
+    assert Terms.from_config({"budget": 0.0}).budget == 0.0
+    assert Terms.from_config({"budget": "0"}).budget == 0.0
+    assert Terms.from_config({"budget": ""}).budget is None
+    assert Terms.from_config({"epsilon": "none"}).epsilon is None
+    assert Terms.from_config({"epsilon": ""}).epsilon == Terms().epsilon
+    with pytest.raises(InputError, match="must be a number"):
+        Terms.from_config({"budget": "much"})
+    read = Terms.from_config({"costs": "Leeds=3.5, 2=4", "cost-intervals": "York=1:2", "decimals": "2"})
+    assert read.costs == {"Leeds": 3.5, "2": 4.0}
+    assert read.cost_intervals == {"York": (1.0, 2.0)}
+    assert Terms.restated(read.stated()) == read
+
+
+def test_stated_costs_are_planned_with_and_payments_are_in_whole_coins(scene):
+    with_terms(scene, costs={"4": 0.4}, cost_intervals={"6": (0.5, 1.5)}, currency="EUR", decimals=3)
+    facts = scene.run()
+    with scene.ledger() as ledger:
+        founded = ledger.need("r1", GameFounded)
+        payments = ledger.by_client("r1", ClientPaid)
+        commitments = ledger.by_client("r1", ClientCommitted)
+    assert founded.costs[4] == 0.4
+    assert founded.costs[6] == 1.5
+    assert founded.costs[7] == pytest.approx(20.0 * SIZES[7] / sum(SIZES))
+    for client, paid in payments.items():
+        agreed = commitments[client].price * commitments[client].share
+        assert 0 <= agreed - paid.amount < 1e-3
+        assert paid.amount == round(paid.amount, 3)
+    assert sum(p.amount for p in payments.values()) == pytest.approx(facts["paid"])
+    assert verify(scene.folder).misfit is None
+
+
+@pytest.mark.parametrize("true_cost", [0.5, 1.5])
+def test_a_client_whose_cost_is_in_the_interval_is_not_taken_for_a_cheat(scene, true_cost):
+    class Frugal(Averager):
+        @property
+        def cost(self):
+            return true_cost if self.client == 6 else None
+
+    scene.load = Frugal
+    facts = with_terms(scene, cost_intervals={"6": (0.5, 1.5)}).run()
+    assert facts["faults"] == []
+    assert facts["paid"] <= facts["budget"] * (1 + 1e-9)
+
+
+def test_a_client_refuses_an_offer_that_quotes_another_cost_than_its_own(scene):
+    class Proud(Averager):
+        @property
+        def cost(self):
+            return 9.0 if self.client == FAULTY else None
+
+    scene.load = Proud
+    facts = scene.run()
+    (fault,) = facts["faults"]
+    assert fault["client"] == FAULTY
+    assert "this client's cost is 9" in fault["problem"]
+    stated = with_terms(Scene(scene.folder.parent / "stated"), costs={str(FAULTY): 9.0})
+    stated.load = Proud
+    assert stated.run()["faults"] == []
+
+
+# ---- clients look for themselves
+
+
+def test_a_client_notices_another_cost_or_price_under_way(scene):
+    class Slow(Averager):
+        def decide(self, offer):  # not at its best response at once, so that there are several announcements
+            return 0.5 * (offer.best_response() + 0.1) if self.client == 3 else super().decide(offer)
+
+    seen = itertools.count()
+
+    def cheat(message, answer):
+        if next(seen) >= 1:
+            price = message.content["config"]["price"]
+            return settings_changed(price=price / 2)(message, answer)
+        return answer(message)
+
+    scene.load = Slow
+    scene.behaviours[FAULTY] = when(RESPOND, cheat)
+    facts = scene.run()
+    assert any("the server offered" in f["problem"] for f in facts["faults"] if f["client"] == FAULTY)
+
+
+def test_a_client_disputes_a_payment_that_is_not_what_it_agreed_to(scene):
+    """Whoever passes the message on halves the amount: what the client signs is what it was told, and does not fit."""
+    grid = scene.grid()
+
+    def halve(message, answer):
+        amount = message.content["config"]["amount"]
+        return settings_changed(amount=amount / 2)(message, answer)
+
+    grid.behaviours[3] = when(MEASURE, halve)
+    facts = scene.run(grid)
+    assert any("signed something else" in f["problem"] for f in facts["faults"] if f["client"] == 3)
+    clients = {c["client"]: c for c in facts["clients"]}
+    assert clients[3]["acknowledged"] is None
+    assert clients[4]["acknowledged"] is True
+
+
+def test_a_server_that_refuses_rounds_is_disputed(scene):
+    facts = with_terms(scene, least_norm=1e3).run()  # the server finds fault with everybody
+    refused = [c for c in facts["clients"] if c["rounds_delivered"] > c["rounds_passed"]]
+    assert refused
+    assert {c["acknowledged"] for c in refused} == {False, None}  # None: it was not asked, as if it were dead
+    assert "disputed" in (scene.folder / "audit-r1.md").read_text()
+    assert any("disputes" in question for question in verify(scene.folder).open_questions)
+
+
+def test_a_misquoted_embedding_is_noticed_after_a_restart_of_the_client(scene):
+    """The node's memory is gone, the client's books are not; an honest quotation is accepted."""
+    grid = scene.grid()
+
+    def forget(message, answer):
+        context = grid.contexts[message.metadata.dst_node_id]
+        context.state.clear()
+        if context.node_config["partition-id"] == FAULTY:
+            arrays = message.content["arrays"]
+            own = arrays["own"].numpy().copy()
+            own[0] += 1e-3
+            message.content["arrays"] = ArrayRecord({"aggregate": arrays["aggregate"], "own": Array(own)})
+        return answer(message)
+
+    grid.behaviours.update({client: when(RESPOND, forget) for client in range(2, CLIENTS)})
+    facts = scene.run(grid)
+    assert {f["client"] for f in facts["faults"]} == {FAULTY}
+    assert "did not repeat the embedding" in facts["faults"][0]["problem"]
+
+
+def test_a_client_works_for_the_share_that_it_agreed_to_and_no_other(scene):
+    scene.behaviours[FAULTY] = when(UNLEARN, settings_changed(share=0.9))
+    facts = scene.run()
+    assert any("this client agreed to" in f["problem"] for f in facts["faults"] if f["client"] == FAULTY)
+    assert next(c for c in facts["clients"] if c["client"] == FAULTY)["paid"] == 0.0
+
+
+def test_another_server_with_another_key_is_not_obeyed(scene, tmp_path):
+    scene.run()
+    other = Scene(tmp_path / "other" / "run")
+    other.client_folder = scene.client_folder
+    other.mechanism().ledger.add(RUN, ClientEnrolled(0, 1, ""))  # so that it has a head to show
+    with pytest.raises(NotEnoughNodesError, match="0 of 8 clients"):
+        other.run()
+
+
+# ---- names, and who is who
+
+
+NAMES = ["Leeds", "York", "Hull", "Ripon", "Selby", "Whitby", "Malton", "Thirsk"]
+
+
+def test_clients_have_names(scene):
+    mechanism = UnlearningMechanism(scene.folder, NAMES, scene.terms, wait=0.0, timeout=1.0)
+    grid = scene.grid()
+    mechanism.train(grid, initial(), 1)
+    facts = mechanism.remove(grid, ["York", "Leeds"])
+    assert facts["removed"] == [0, 1]
+    text = (scene.folder / "audit-r1.md").read_text()
+    assert "Clients Leeds, York left" in text
+    assert "| Whitby | remaining" in text
+    with pytest.raises(InputError, match="is none of"):
+        mechanism.remove(grid, ["Oslo"], request="r2")
+    with pytest.raises(InputError, match="other names"):
+        scene.mechanism().train(grid, initial(), 1)
+    with pytest.raises(InputError, match="same name"):
+        UnlearningMechanism(scene.folder, ["a", "a"])
+
+
+def test_the_first_node_gets_a_number_and_not_the_one_with_the_lowest_id(scene):
+    """The intruder is there before the roll is called, with a lower id; it registered later."""
+    grid = scene.grid()
+    first = next(n for n, c in grid.contexts.items() if c.node_config["partition-id"] == FAULTY)
+    stranger = {"partition-id": FAULTY, "client-folder": str(scene.folder.parent / "stranger")}
+    intruder = grid.join(stranger)
+    grid.contexts[1] = grid.contexts.pop(intruder)
+    grid.contexts[1].node_id = 1
+    scene.mechanism().train(grid, initial(), 1)
+    with scene.ledger() as ledger:
+        assert ledger.by_client(RUN, ClientEnrolled)[FAULTY].node == first > 1
+
+
+def test_only_keys_that_the_operator_knows_are_let_in(scene):
+    scene.run()  # by which the clients have keys
+    keys = {c: read_public_key(scene.client_folder(c) / "client.pub") for c in range(CLIENTS)}
+    fresh = Scene(scene.folder.parent / "fresh")
+    fresh.client_folder = lambda client: scene.folder.parent / "fresh clients" / str(client)
+    for client in range(CLIENTS):
+        folder = fresh.client_folder(client)
+        folder.mkdir(parents=True)
+        if client != FAULTY:
+            os.link(scene.client_folder(client) / "client.key", folder / "client.key")
+    mechanism = fresh.mechanism(client_keys=keys)
+    mechanism.train(fresh.grid(), initial(), 1)
+    with fresh.ledger() as ledger:
+        assert set(ledger.by_client(RUN, ClientEnrolled)) == set(range(CLIENTS)) - {FAULTY}
+        assert "not this client's" in ledger.rows(RUN, "fault")[0].detail["problem"]
+
+
+def test_a_node_that_answers_the_roll_with_somebody_elses_signature_is_not_heard(scene):
+    other = SigningKey.generate()
+
+    def forge(message, answer):
+        reply = answer(message)
+        reply.content["receipt"]["key"] = other.public
+        return reply
+
+    scene.behaviours[FAULTY] = when(ROLL, forge)
+    facts = scene.run()
+    assert next(c for c in facts["clients"] if c["client"] == FAULTY)["role"] == "left out"
+
+
+# ---- what the audit says
+
+
+def test_the_bound_is_stated_of_what_it_bounds(scene):
+    """With the finite-sample term the objective is more than the loss, and the bound is one of the objective."""
+    facts = with_terms(scene, finite_sample=True).run()
+    proof = facts["certificate"]
+    assert proof["proves"] == "objective"
+    assert proof["lower_bound"] <= proof["objective"]
+    text = (scene.folder / "audit-r1.md").read_text()
+    assert f"objective {proof['objective']:.8g}; no payments within the budget have one below" in text
+    assert f"server loss {proof['server_loss']:.8g}; no payments" not in text
+
+
+# ---- power cuts
+
+
+class PowerCut(BaseException):
+    pass
+
+
+@contextmanager
+def power_fails_at(count: int, monkeypatch, *, torn: bool):
+    """The ``count``-th write to the disk does not happen; ``torn``: half of a file does. Yields how many there were."""
+    seen = {"writes": 0}
+
+    def strike():
+        seen["writes"] += 1
+        if seen["writes"] == count:
+            raise PowerCut
+
+    commit, replaced, synced = PaymentLedger._sign, os.replace, os.fsync
+
+    def dying_commit(self):
+        strike()
+        commit(self)
+
+    def dying_replace(source, target):
+        strike()
+        replaced(source, target)
+
+    def dying_sync(descriptor):
+        if torn and seen["writes"] + 1 == count and stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
+        strike()
+        synced(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PaymentLedger, "_sign", dying_commit)
+        patch.setattr(atomic.os, "replace", dying_replace)
+        patch.setattr(os, "fsync", dying_sync)
+        yield seen
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_power_cut_between_any_two_writes_loses_nothing_and_pays_nobody_twice(
+    tmp_path, monkeypatch, sound, torn
+):
+    """Server and clients write to the same disk here; every write of either is a place where the power may fail.
+
+    All places are counted, and a sample of them is tried: a whole sweep is what `make load` does.
+    """
+    with power_fails_at(0, monkeypatch, torn=torn) as seen:
+        Scene(tmp_path / "counted").run()
+    writes = seen["writes"]
+    assert writes > 100
+    once = ("payment", "settled", "commitment", "embedding", "round", "judged")
+    places = np.linspace(2, writes - 1, 6, dtype=int)
+    for count in places:
+        scene = Scene(tmp_path / f"cut-{count}")
+        with power_fails_at(int(count), monkeypatch, torn=torn), pytest.raises(PowerCut):
+            scene.run()
+        scene.run()
+        assert scene.books(*once) == sound.books(*once), count
+        assert scene.final_model() == sound.final_model()
+        assert verify(scene.folder).misfit is None
+
+
+def test_training_rounds_are_known_to_the_tests():
+    assert TRAINING_ROUNDS == 2

@@ -1,0 +1,149 @@
+"""Who the clients are: a sequence with an entry per client, a dictionary {name: entry}, or a table with a client column.
+
+Clients keep the order in which they come: that of the sequence, of the dictionary, or of first appearance in the table.
+pandas is never imported; a table is recognised by what it can do, and so is a tensor, which decides where its sums are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stackfu.embedding.on_device import TensorSamples
+from stackfu.embedding.samples import Backend, Names, Samples, is_tensor, refuse_no_clients
+from stackfu.errors import InputError
+
+
+def is_table(thing: Any) -> bool:
+    """Whether this is a DataFrame."""
+    return hasattr(thing, "columns") and hasattr(thing, "groupby") and hasattr(thing, "to_numpy")
+
+
+def check_names(names: Sequence[Any], count: int | None, argument: str = "names") -> Names:
+    """Return the names as strings, one per client and all different."""
+    if isinstance(names, (str, bytes)) or not hasattr(names, "__len__"):
+        raise InputError(argument, "must be a sequence with one name per client", value=repr(names))
+    if count is not None and len(names) != count:
+        raise InputError(argument, f"must hold one name per client ({count})", value=len(names))
+    result = tuple(str(name) for name in names)
+    seen: set[str] = set()
+    for k, name in enumerate(result):
+        if not name.strip():
+            raise InputError(argument, "is empty", client=k, value=repr(names[k]))
+        if name in seen:
+            raise InputError(argument, "two clients have this name", client=k, value=repr(name))
+        seen.add(name)
+    return result
+
+
+def split_by_client(
+    samples: Any, labels: Any, client: str, names: Sequence[Any] | None, *, labels_only: bool = False
+) -> tuple[Sequence[Any] | None, Sequence[Any] | None, Names | None]:
+    """Return samples and labels as sequences with one entry per client, and the names if there are any.
+
+    With ``labels_only`` there need not be samples, and the other columns of a table are not looked at.
+    """
+    if is_table(samples):
+        return _split_table(samples, labels, client, names, labels_only)
+    if client != "client":
+        raise InputError("client", "names a column, but the samples are not a DataFrame", value=repr(client))
+    if samples is None and labels_only:
+        entries, _, called = split_by_client(labels, None, client, names)
+        return None, entries, called
+    if isinstance(samples, Mapping):
+        return _split_mapping(samples, labels, names)
+    if isinstance(labels, Mapping):
+        raise InputError("labels", "are a dictionary, but the samples are not: whose are they?")
+    if isinstance(labels, (str, bytes)):
+        raise InputError("labels", "name a column, but the samples are not a DataFrame", value=repr(labels))
+    count = len(samples) if hasattr(samples, "__len__") else 0
+    return samples, labels, None if names is None else check_names(names, count)
+
+
+def _split_mapping(
+    samples: Mapping[Any, Any], labels: Any, names: Sequence[Any] | None
+) -> tuple[Sequence[Any], Sequence[Any] | None, Names]:
+    _refuse_names(names, "dictionary of samples")
+    called = check_names(list(samples), None, "samples")
+    if labels is not None:
+        if not isinstance(labels, Mapping):
+            raise InputError("labels", "must be a dictionary with the clients of the samples as keys")
+        for key in samples:
+            if key not in labels:
+                raise InputError("labels", "are missing", client=str(key))
+        for key in labels:
+            if key not in samples:
+                raise InputError("labels", "there are no samples of this client", client=str(key))
+        labels = [labels[key] for key in samples]
+    return list(samples.values()), labels, called
+
+
+def _split_table(
+    table: Any, labels: Any, client: str, names: Sequence[Any] | None, labels_only: bool
+) -> tuple[Sequence[Any] | None, Sequence[Any] | None, Names]:
+    _refuse_names(names, "client column")
+    owners = _column(table, client, "client")
+    codes, values = owners.factorize()
+    if len(codes) == 0:
+        raise InputError("samples", "must hold at least one client: the table has no rows")
+    if codes.min() < 0:
+        raise InputError("client", f"column {client!r} has no client in row {int(codes.argmin())}")
+    called = check_names(list(values), None, "client")
+    order = np.argsort(codes, kind="stable")
+    cuts = np.searchsorted(codes[order], np.arange(1, len(called)))
+    marks: list[NDArray[Any]] | None = None
+    used = [client]
+    if labels is not None:
+        if isinstance(labels, str):
+            used.append(labels)
+            labels = _column(table, labels, "labels")
+        elif not hasattr(labels, "__len__") or isinstance(labels, Mapping) or len(labels) != len(table):
+            raise InputError(
+                "labels", f"must be a column or hold one label per row of the table ({len(table)})"
+            )
+        marks = np.split(np.asarray(labels)[order], cuts)
+    if labels_only:
+        return None, marks, called
+    coordinates = table.drop(columns=used)
+    if coordinates.shape[1] == 0:
+        raise InputError("samples", "the table has no column of samples besides those of clients and labels")
+    for name, kind in zip(coordinates.columns, coordinates.dtypes, strict=True):
+        if getattr(kind, "kind", "O") not in "fiub":
+            raise InputError(
+                "samples",
+                f"column {name!r} has dtype {kind}, which are no numbers; drop it, or name it by client= or labels=",
+            )
+    return np.split(coordinates.to_numpy()[order], cuts), marks, called
+
+
+def _column(table: Any, name: str, argument: str) -> Any:
+    found = sum(1 for column in table.columns if column == name)
+    if found != 1:
+        problem = "is the name of several columns" if found else "there is no such column"
+        shown = ", ".join(map(str, table.columns[:12])) + (", ..." if len(table.columns) > 12 else "")
+        raise InputError(argument, f"{problem}; the table has {shown}", value=repr(name))
+    return table[name]
+
+
+def _refuse_names(names: Sequence[Any] | None, source: str) -> None:
+    if names is not None:
+        raise InputError("names", f"the {source} names the clients already")
+
+
+def check_samples(
+    samples: Any, argument: str = "samples", names: Names | None = None, backend: Backend = "auto"
+) -> Samples | TensorSamples:
+    """Return a :class:`Samples`, or a :class:`~stackfu.embedding.on_device.TensorSamples` for tensors that live elsewhere.
+
+    CPU tensors share their memory with NumPy and take the compiled path, unless ``backend="torch"`` asks for the other.
+    """
+    if backend not in ("auto", "numpy", "torch"):
+        raise InputError("backend", 'must be "auto", "numpy" or "torch"', value=repr(backend))
+    refuse_no_clients(samples, argument)
+    elsewhere = any(is_tensor(one) and one.device.type != "cpu" for one in samples)
+    if backend == "torch" or (backend == "auto" and elsewhere):
+        return TensorSamples.check(samples, argument, names)
+    return Samples.check(samples, argument, names)

@@ -1,0 +1,50 @@
+"""How to look for one equilibrium: what :func:`stackfu.followers.find_equilibrium` passes along, as one record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..model import Array
+from .tolerances import RESIDUAL
+
+__all__ = ["METHODS", "SearchOptions"]
+
+METHODS = ("auto", "path", "sweeps", "qp")
+
+
+@dataclass(frozen=True, eq=False)
+class SearchOptions:
+    """How to look for one equilibrium.
+
+    ``start`` is a participation profile that the game has checked, ``tolerance`` the residual to reach (None: by size). The
+    rest is for sweeps: the iteration limit, the seed of the order in which clients are asked, a callback per sweep, and whether
+    to show a progress bar (None: on a terminal, for very many clients).
+    """
+
+    start: Array | None = None
+    method: str = "auto"
+    tolerance: float | None = None
+    max_iterations: int = 500
+    seed: int = 0
+    callback: Callable[[dict[str, Any]], None] | None = None
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InputError("method", 'must be "auto", "path", "sweeps" or "qp"', value=repr(self.method))
+        tolerance = self.tolerance
+        if tolerance is not None and not (
+            isinstance(tolerance, (int, float, np.number)) and 0.0 < tolerance < 1.0
+        ):
+            raise InputError("tolerance", "must lie between 0 and 1", value=tolerance)
+        if self.callback is not None and not callable(self.callback):
+            raise InputError("callback", "must be a function of one record", value=repr(self.callback))
+
+    def tolerance_for(self, count: int) -> float:
+        """The residual to reach in a game of so many clients."""
+        return RESIDUAL if self.tolerance is None else float(self.tolerance)

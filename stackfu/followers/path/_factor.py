@@ -1,0 +1,65 @@
+"""A Cholesky factor that grows and shrinks by one row: the clients inside, as the path keeps them.
+
+``G + 1 1'`` in place of the inner products G changes the level problem by a constant and is positive definite on every
+affinely independent set, so a pivot that vanishes shows an affine dependence.
+"""
+
+import numpy as np
+
+from ...jit import njit
+
+
+@njit(cache=True)
+def append(L, n, col, square, floor):
+    """Add a row for a client with inner products ``col`` to the factor; False if it depends on the others."""
+    for i in range(n):
+        acc = col[i]
+        for j in range(i):
+            acc -= L[i, j] * L[n, j]
+        L[n, i] = acc / L[i, i]
+        square -= L[n, i] * L[n, i]
+    if square <= floor:
+        return False
+    L[n, n] = np.sqrt(square)
+    return True
+
+
+@njit(cache=True)
+def remove(L, n, gone):
+    """Drop row ``gone`` from the factor of n rows by plane rotations."""
+    for i in range(gone, n - 1):
+        for j in range(i + 2):
+            L[i, j] = L[i + 1, j]
+    for i in range(gone, n - 1):
+        a, b = L[i, i], L[i, i + 1]
+        r = np.hypot(a, b)
+        c, s = a / r, b / r
+        L[i, i] = r
+        for row in range(i + 1, n - 1):
+            p, q = L[row, i], L[row, i + 1]
+            L[row, i] = c * p + s * q
+            L[row, i + 1] = c * q - s * p
+
+
+@njit(cache=True)
+def drop(L, order, n, i):
+    """Take the i-th of those inside out of the factor and of their list."""
+    remove(L, n, i)
+    for j in range(i, n - 1):
+        order[j] = order[j + 1]
+
+
+@njit(cache=True)
+def solve(L, n, b):
+    """Solve ``L L' x = b`` in place, ``b`` of shape (m, n): every row is a right-hand side."""
+    for r in range(b.shape[0]):
+        x = b[r]
+        for i in range(n):
+            acc = x[i]
+            for j in range(i):
+                acc -= L[i, j] * x[j]
+            x[i] = acc / L[i, i]
+        for i in range(n - 1, -1, -1):
+            x[i] /= L[i, i]
+            for j in range(i):
+                x[j] -= L[i, j] * x[i]

@@ -1,0 +1,112 @@
+"""Where the curve (s, t) meets zero: crossings, touches, and intervals on which it stays there."""
+
+import numpy as np
+
+from ...jit import njit
+from ..tolerances import TINY, WIDE_ZONE
+from ._polynomials import bracketed_root, evaluate, keeps_sign, roots_between
+
+CROSSING, TOUCHING, FLAT = 0, 1, 2
+TOP, CLOSEST, BOTTOM = 0, 1, 2
+
+#: What ``state`` holds: the sign of t at the last stop where it had one, the smallest |t| of the open zone (infinite if there is
+#: none), and the number of zeros found.
+SIGN, ZONE, FOUND = 0, 1, 2
+
+
+@njit(cache=True)
+def add(state, root_s, root_status, root_kind, s, status, kind):
+    """Record a zero."""
+    i = int(state[FOUND])
+    root_s[i] = s
+    root_kind[i] = kind
+    for k in range(len(status)):
+        root_status[i, k] = status[k]
+    state[FOUND] = i + 1
+
+
+@njit(cache=True)
+def remember(zone_s, zone_status, which, s, status):
+    """Keep a stop of the zone."""
+    zone_s[which] = s
+    for k in range(len(status)):
+        zone_status[which, k] = status[k]
+
+
+@njit(cache=True)
+def note(value, tiny, s, status, crossing, state, zone_s, zone_status, root_s, root_status, root_kind):
+    """Take the next stop of the curve (s, t) into account.
+
+    While t is zero within rounding the stops are only collected in a zone (its top, where t is closest to zero, its bottom); the
+    next definite sign tells whether the curve crossed zero there, only touched it, or stayed on it for a while. Without a zone, a
+    change of sign means a zero at ``crossing``, between the stop before and this one.
+    """
+    if abs(value) <= tiny:
+        if state[ZONE] == np.inf:
+            remember(zone_s, zone_status, TOP, s, status)
+        if abs(value) < state[ZONE]:
+            state[ZONE] = abs(value)
+            remember(zone_s, zone_status, CLOSEST, s, status)
+        remember(zone_s, zone_status, BOTTOM, s, status)
+        return
+    now = 1.0 if value > 0.0 else -1.0
+    if state[ZONE] < np.inf:
+        if zone_s[TOP] - zone_s[BOTTOM] > WIDE_ZONE * zone_s[TOP]:
+            for end in (TOP, BOTTOM):
+                add(state, root_s, root_status, root_kind, zone_s[end], zone_status[end], FLAT)
+        else:
+            kind = CROSSING if now != state[SIGN] else TOUCHING
+            add(state, root_s, root_status, root_kind, zone_s[CLOSEST], zone_status[CLOSEST], kind)
+    elif now != state[SIGN]:
+        add(state, root_s, root_status, root_kind, crossing, status, CROSSING)
+    state[SIGN] = now
+    state[ZONE] = np.inf
+
+
+@njit(cache=True)
+def record_zeros(
+    level, s0, reach, full, size, status, work, state, zone_s, zone_status, root_s, root_status, root_kind
+):  # fmt: skip
+    """Zeros of t between ``s0`` and ``s0 (1 - reach)``, from the coefficients of ``(1-u)^2 t``; returns t at the lower end."""
+    poly, derivative, stops = work[0], work[1], work[2]
+    degree = 4
+    for i in range(5):
+        poly[i] = level[i]
+    if full == 0:  # (1-u)^2 divides out: t itself is a quadratic polynomial
+        degree = 2
+        poly[0] = level[0]
+        poly[1] = level[1] + 2.0 * level[0]
+        poly[2] = level[2] + 2.0 * poly[1] - level[0]
+    tiny = TINY * size
+    # between its ends and its stationary points the polynomial is monotone
+    count = 0
+    if not keeps_sign(poly, degree, reach, tiny):
+        for i in range(degree):
+            derivative[i] = (i + 1) * poly[i + 1]
+        count = roots_between(derivative, degree - 1, 0.0, reach, stops[1:])
+    stops[0] = 0.0
+    stops[count + 1] = reach
+    value = level[0]
+    for i in range(count + 2):
+        u = stops[i]
+        value = evaluate(poly, degree, u)
+        if degree == 4:
+            value /= (1.0 - u) ** 2
+        crossing = s0 * (1.0 - u)
+        changes = abs(value) > tiny and (value > 0.0) != (state[SIGN] > 0.0)
+        if i > 0 and state[ZONE] == np.inf and changes:
+            crossing = s0 * (1.0 - bracketed_root(poly, degree, stops[i - 1], u))
+        note(
+            value,
+            tiny,
+            s0 * (1.0 - u),
+            status,
+            crossing,
+            state,
+            zone_s,
+            zone_status,
+            root_s,
+            root_status,
+            root_kind,
+        )
+    return value

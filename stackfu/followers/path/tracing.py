@@ -1,0 +1,126 @@
+"""Tracing the path of a game: units, room, ties, and what is handed to the compiled loop."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...model import Array, GameModel
+from ..tolerances import EAGER, MARGIN, PIVOT, PIVOT_OF_ROUNDING, SHAKE, SHAKES, SMALL
+from .curve import COLUMNS, Path, Root
+
+__all__ = ["follow_path", "relevant_reluctance", "smallest_total"]
+
+#: Up to this many clients the path leaves a chain for the judge: it takes about 12 N^2 numbers.
+LARGEST_CHAIN = 1000
+#: A chain has at most about this many profiles per client.
+MOST_LINKS = 200
+#: The chain ends at this part of the smallest total an equilibrium can have.
+CLEARLY_BELOW = 0.5
+_KINDS = ("crossing", "touching", "flat")
+
+
+def follow_path(game: GameModel, payments: Array) -> Path:
+    """Trace t(s) for the given payments; the embeddings must not all coincide.
+
+    Where no equilibrium can have more than a small total, the path begins there. If ties bring it to a halt, it is
+    followed again with reluctances that differ by rounding errors.
+    """
+    w = relevant_reluctance(game, payments)
+    ceiling = _largest_total(game, w)
+    path = _follow(game, w, 0.0, ceiling if ceiling < SMALL else 1.0)
+    for attempt in range(SHAKES):
+        if path.complete:
+            break
+        again = _follow(game, w, SHAKE * 10.0**attempt if attempt else 0.0, ceiling)
+        path = min(path, again, key=lambda p: (not p.complete, not p.finished, p.worst))
+    return path
+
+
+def relevant_reluctance(game: GameModel, payments: Array) -> Array:
+    """``w_k``, but not far below zero: who is paid more than its cost takes part fully, however much more it is."""
+    w = game.reluctance_under(payments)
+    return w if w.min() > 0 else np.maximum(w, -EAGER * game.geometry.scale)
+
+
+def _largest_total(game: GameModel, w: Array) -> float:
+    """No equilibrium has a larger total than this, at most 1.
+
+    Whoever takes part has ``S w_k <= d_k^2``, and no mixture is further from a client than the furthest of
+    the others. At smaller totals nobody can bring more than this either, so it may stand in for larger shares:
+    where distances are tiny beside reluctances the path then starts where the two can be compared.
+    """
+    if w.min() <= 0:
+        return 1.0
+    return min(1.0, (1.0 + MARGIN) * float((game.geometry.reach / w).max()))
+
+
+def smallest_total(game: GameModel, w: Array) -> float:
+    """Every equilibrium has a larger total than this; 0 if nothing can be said.
+
+    Two clients i, j always have ``d_i + d_j >= sqrt(D_ij)``, so below ``D_ij / (sqrt(w_i) + sqrt(w_j))^2`` one of them wants more
+    whatever the mixture, and brings more than ``min(alpha_i, alpha_j)`` only if that is more than the total.
+    """
+    roots = np.sqrt(np.maximum(w, 0.0))
+    apart = game.geometry.pairwise
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least = apart / np.square(roots[:, None] + roots)
+    least = np.where(apart > 0, least, 0.0)
+    return CLEARLY_BELOW * float(np.minimum(least, np.minimum(game.alpha[:, None], game.alpha)).max())
+
+
+def _follow(game: GameModel, w: Array, noise: float = 0.0, ceiling: float = 1.0) -> Path:
+    kernels = _kernels()
+    geometry = game.geometry
+    alpha = game.alpha if ceiling >= 1.0 else np.minimum(game.alpha, ceiling)
+    scale, G, N = geometry.scale, geometry.normalised, len(alpha)
+    highest, lowest = min(ceiling, 1.0), smallest_total(game, w) if N <= LARGEST_CHAIN else 0.0
+    w = _shaken(w / scale, noise)
+    floor = max(PIVOT, PIVOT_OF_ROUNDING * game.rounding) * N
+    length, places, links = 4 * N + 60, 16, 12 * N + 160 if lowest > 0.0 else 0
+    while True:
+        pieces, totals, ys = np.empty((length, len(COLUMNS))), np.empty(places), np.empty((places, N))
+        statuses, kinds = np.empty((places, N), dtype=np.int8), np.empty(places, dtype=np.int8)
+        tight, chain = np.empty(places, dtype=np.int64), np.empty((links, N))
+        try:
+            code, n_pieces, n_roots, n_links, worst = kernels.follow(
+                G, alpha, w, floor, pieces, totals, ys, statuses, kinds, tight, chain, game.alpha, highest, lowest
+            )  # fmt: skip
+        except ZeroDivisionError:  # numbers so far apart that one of them underflows
+            return Path(np.empty((0, len(COLUMNS))), scale, (), False, np.inf, np.empty((0, N)))
+        if code != kernels.NO_ROOM:
+            break
+        # a chain that is still too short then is no chain along a few hundred pieces
+        length, places, links = 8 * length, 8 * places, 8 * links if links < MOST_LINKS * N else 0
+    pieces = pieces[:n_pieces]
+    if ceiling < 1.0:  # above it the curve is that of smaller shares, except where nobody is at a cap
+        pieces = pieces[(pieces[:, 0] <= ceiling) | (pieces[:, 5] == 0)]
+    roots = tuple(
+        Root(_shares(ys[i], game.alpha), statuses[i], _KINDS[kinds[i]], int(tight[i]))
+        for i in range(n_roots - 1, -1, -1)
+    )
+    chain = np.array(chain[:n_links])
+    if ceiling >= 1.0 and n_links:
+        chain[0] = 1.0  # where the curve begins: everybody takes part
+    return Path(pieces, scale, roots, code == kernels.DONE, worst, chain)
+
+
+@cache
+def _kernels() -> Any:
+    """The compiled core, loaded when it is first needed; an import statement would cost more than the path of two clients."""
+    from . import _loop
+
+    return _loop
+
+
+def _shaken(w: Array, noise: float) -> Array:
+    """Reluctances with relative errors up to ``noise``, always the same ones."""
+    return w * (1.0 + noise * np.random.default_rng(0).uniform(-1.0, 1.0, len(w))) if noise > 0.0 else w
+
+
+def _shares(y: Array, alpha: Array) -> Array:
+    x = y / alpha  # exactly 1 at the cap
+    x.setflags(write=False)
+    return x

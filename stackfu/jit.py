@@ -1,0 +1,62 @@
+"""Compiled functions, and where their machine code is kept between runs.
+
+numba keeps machine code in ``NUMBA_CACHE_DIR``, else beside the source, else in the user's cache folder, and by
+itself refuses to *decorate* a function for which none of them can be written: a read-only installation without a home
+could not even be imported. Here such a function is compiled anew in every process; only time is lost. Every compiled
+function of the library comes from this :func:`njit`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core.caching import FunctionCache
+
+__all__ = ["njit"]
+
+_log = logging.getLogger(__name__)
+
+
+class _ForgivingCache(FunctionCache):  # type: ignore[misc]
+    """numba's cache, except that a folder which fails in use (full, taken away) ends the caching, not the computation."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except OSError as error:
+            return self._give_up(error)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self.disable()
+        _log.info("compiled code is not kept: %s", error)
+
+
+def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """``numba.njit(**options)``, with the machine code kept on disk where that is possible.
+
+    >>> @njit(nogil=True)
+    ... def twice(x):
+    ...     return 2 * x
+    >>> twice(21)
+    42
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        compiled = numba.njit(**options)(function)
+        if cache and not numba.config.DISABLE_JIT:
+            try:
+                compiled._cache = _ForgivingCache(function)  # what cache=True does, with a cache of our own
+            except (RuntimeError, OSError) as error:  # "no locator available": no folder, or no source file
+                _log.info("compiled code is not kept: %s", error)
+        return compiled
+
+    return decorate

@@ -1,0 +1,139 @@
+"""What every client could gain by deviating, at most, beside what it has at stake: proved, not estimated.
+
+With the others fixed, client k's utility is concave in its own participation, so its gain is bounded by its slope:
+
+    gain_k <= max( (dU_k/dx_k)_+ (cap_k - x_k),  (-dU_k/dx_k)_+ x_k ),
+    dU_k/dx_k = p_k - c_k + 2 lam alpha_k d_k^2 / S + lam alpha_k a / S^2 .
+
+``check_stakes`` bounds that from above, with all rounding accounted for, and divides it by the client's own stakes, the largest
+of its cost, its payment and ``lam d_k^2``. A client a million times smaller than the others is judged by its own terms. Floats
+with proved error bounds come first; where they cannot tell, balls of python-flint decide (up to :data:`LARGEST_BALLS` clients).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..model import Array, FeatureGeometry, GameModel
+from .completeness import U, squared_distances
+
+__all__ = ["NEGLIGIBLE", "check_stakes"]
+
+#: A profile is an equilibrium for all purposes if nobody can gain this part of its own stakes.
+NEGLIGIBLE = 1e-9
+#: Up to this many clients balls decide where floats cannot.
+LARGEST_BALLS = 300
+#: Up to this many clients distances are taken pair by pair, which resolves clients beside much larger ones.
+ALL_PAIRS = 1500
+
+
+def check_stakes(
+    game: GameModel,
+    payments: npt.ArrayLike | None,
+    participation: npt.ArrayLike,
+    caps: npt.ArrayLike | None = None,
+    enough: float = NEGLIGIBLE,
+) -> Array:
+    """For every client a proved upper bound on its gain from deviating, relative to its own stakes.
+
+    Balls are asked where floats do not show that all of them are at most ``enough``.
+
+    >>> import stackfu as sf
+    >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
+    >>> bool(check_stakes(game, None, [0.5, 0.5]).max() < 1e-12), bool(check_stakes(game, None, [0.5, 0.6]).max() > 1e-3)
+    (True, True)
+    """
+    p, x, most = game.check_payments(payments), game.check_participation(participation), game.check_caps(caps)
+    if np.any(x > most) or not x.any():
+        return np.full(game.count, np.inf)
+    bounds = _in_floats(game, p, x, most)
+    if not bounds.max() <= enough and game.count <= LARGEST_BALLS:
+        bounds = np.minimum(bounds, _in_balls(game, p, x, most))
+    return bounds
+
+
+def _in_floats(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
+    alpha, costs, lam, a = game.alpha, game.costs, game.lam, game.sampling
+    N = game.count
+    y = alpha * x
+    total = float(y.sum())
+    few = (6 * N + 64) * U  # shares, amounts and the total: sums of N non-negative numbers and a few products
+    if isinstance(game.geometry, FeatureGeometry) and N > ALL_PAIRS:
+        geometry = game.geometry
+        m = geometry.combine(y / total)
+        squares = geometry.squared_distances(m)
+        largest = float(np.sqrt(geometry.squared_distances(np.zeros(len(m))).max()))
+        off = few * largest  # of m itself; its weights sum to one
+        error = 2.0 * np.sqrt(squares) * off + off**2 + (len(m) + 8) * U * squares
+    else:
+        distances, slack, terms, _ = squared_distances(game)
+        few = few + terms * U
+        z = y / total
+        spread, size = distances @ z, (distances + slack / few) @ z
+        joint, joint_size = float(z @ spread), float(z @ size)
+        squares = spread - 0.5 * joint
+        error = few * (size + 0.5 * joint_size)
+        squares = np.maximum(squares, 0.0)
+    pull = 2.0 * lam * alpha * squares / total
+    thin = lam * alpha * a / total**2
+    slope = (p - costs) + pull + thin
+    doubt = 2.0 * lam * alpha * error / total + 8.0 * few * (np.abs(p - costs) + pull + thin)
+    gain = np.maximum(np.maximum(slope + doubt, 0.0) * (caps - x), np.maximum(doubt - slope, 0.0) * x)
+    stakes = np.maximum(np.maximum(costs, p), lam * np.maximum(squares - error, 0.0)) * (1.0 - 8.0 * few)
+    return np.asarray(gain * (1.0 + 8.0 * few) / stakes)
+
+
+def _in_balls(game: GameModel, p: Array, x: Array, caps: Array, precision: int = 192) -> Array:
+    """The same bound in ball arithmetic."""
+    import flint
+
+    old, flint.ctx.prec = flint.ctx.prec, precision
+    try:
+        arb = flint.arb
+        sizes = [arb(float(n)) for n in game.sizes]
+        whole = sum(sizes, arb(0))
+        alpha = [n / whole for n in sizes]
+        y = [a * arb(float(v)) for a, v in zip(alpha, x, strict=True)]
+        total = sum(y, arb(0))
+        z = flint.arb_mat(1, game.count, [v / total for v in y])
+        squares = _squares_in_balls(game, z)
+        lam = arb(game.lambda_q) * arb(game.loss_constant)
+        thin = arb(game.sampling_constant) / (arb(game.loss_constant) * whole)
+        out = np.empty(game.count)
+        for k in range(game.count):
+            pay, cost, share, cap = (arb(float(v[k])) for v in (p, game.costs, x, caps))
+            slope = pay - cost + 2 * lam * alpha[k] * squares[k] / total + lam * alpha[k] * thin / total**2
+            gain = max(float((slope * (cap - share)).upper()), float((-slope * share).upper()), 0.0)
+            drift = float((lam * squares[k]).lower())
+            stakes = max(float(game.costs[k]), float(p[k]), drift)
+            out[k] = gain * (1.0 + 4.0 * U) / (stakes * (1.0 - 4.0 * U))
+        return out
+    finally:
+        flint.ctx.prec = old
+
+
+def _squares_in_balls(game: GameModel, z: Any) -> list[Any]:
+    """``d_k^2`` of a mixture, enclosed."""
+    import flint
+
+    keep, features = game.remaining, game.embeddings.features
+    if features is not None:
+        rows = np.asarray(features[keep], dtype=np.float64)
+        table = flint.arb_mat(rows.shape[0], rows.shape[1], [flint.arb(float(v)) for v in rows.ravel()])
+        m = z * table
+        found = []
+        for k in range(game.count):
+            square = flint.arb(0)
+            for d in range(rows.shape[1]):
+                gap = m[0, d] - table[k, d]
+                square += gap * gap
+            found.append(square)
+        return found
+    inner = -np.asarray(game.embeddings._best[np.ix_(keep, keep)], dtype=np.float64)
+    K = flint.arb_mat(game.count, game.count, [flint.arb(float(v)) for v in inner.ravel()])
+    row = z * K
+    square = (row * z.transpose())[0, 0]
+    return [K[k, k] - 2 * row[0, k] + square for k in range(game.count)]

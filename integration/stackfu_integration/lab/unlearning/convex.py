@@ -47,7 +47,7 @@ _NOISE, _HELD_OUT, _ROUNDS = 41, 42, 43  # seed streams
 
 def largest_feature(cohort: Mapping[int, LabelledTensors]) -> float:
     """Largest norm of a sample's features, the constant counted: each client sends one number."""
-    return max(float((1.0 + data.x.double().square().sum(1)).max()) ** 0.5 for data in cohort.values())
+    return max(math.sqrt(float((1.0 + data.x.double().square().sum(1)).max())) for data in cohort.values())
 
 
 def _joined(weights: Tensor, model: Classifier) -> Tensor:

@@ -150,8 +150,7 @@ class _Balls:
 
     def half(self, a: _Point, b: _Point) -> _Point:
         """Half-way between two."""
-        mix = lambda u, v: [((p + q) / 2) for p, q in zip(u, v, strict=True)]  # noqa: E731
-        return _Point(mix(a.x, b.x), mix(a.y, b.y), (a.s + b.s) / 2, mix(a.d, b.d))
+        return _Point(_middle(a.x, b.x), _middle(a.y, b.y), (a.s + b.s) / 2, _middle(a.d, b.d))
 
     def euclidean(self) -> str:
         """Why stored inner products may not be those of any embeddings, or nothing."""
@@ -441,6 +440,11 @@ def _smallest(values: Vector) -> Ball:
 def _around(a: Ball, b: Ball) -> Ball:
     """A ball around two balls."""
     return a.union(b)
+
+
+def _middle(u: Vector, v: Vector) -> Vector:
+    """Half-way between two vectors."""
+    return [(a + b) / 2 for a, b in zip(u, v, strict=True)]
 
 
 def _elevate(c: Vector) -> Vector:

@@ -144,9 +144,7 @@ def regret_curve(
     return Regret(
         np.array([h["loss"] for h in loop.history]),
         np.array([h["spend"] for h in loop.history]),
-        informed.goal.value(
-            game.loss_of(informed.equilibrium.profile, informed.goal.finite_sample), 0.0
-        ),
+        informed.goal.value(game.loss_of(informed.equilibrium.profile, informed.goal.finite_sample), 0.0),
         budget,
         np.array(losses),
         np.array(spends),

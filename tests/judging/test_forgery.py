@@ -1,6 +1,7 @@
 """A forger's test: every field of a saved solution, moved one at a time, is caught or still true.
 
-Fields are numbers (moved by 1e-6 of themselves, by 1, to NaN, to the other sign) and words (swapped). *Caught* means that the file does
+Fields are numbers (moved by 1e-6 of themselves, by 1, to NaN, to the other sign) and words (swapped). *Caught* means
+that the file does
 not load or that ``verify`` refuses it. What passes must be in :data:`STILL_TRUE`, with the reason.
 """
 
@@ -16,10 +17,16 @@ import stackfu as sf
 
 #: What may be moved without making anything stated untrue, by the field's path, and why.
 STILL_TRUE = (
-    (r"\.seconds$|\.nodes$|\.iterations$|^seconds$|^nodes$|^iterations$", "effort, not a claim about the game"),
+    (
+        r"\.seconds$|\.nodes$|\.iterations$|^seconds$|^nodes$|^iterations$",
+        "effort, not a claim about the game",
+    ),
     (r"message$|reason$|method$", "free text; what it is about is checked by itself"),
     (r"bandwidth|calibrated|\.version$|^version$", "how the embeddings came about; distances are stored"),
-    (r"^certificate", "moved multipliers and cuts prove a bound of their own, and the checker proves it again"),
+    (
+        r"^certificate",
+        "moved multipliers and cuts prove a bound of their own, and the checker proves it again",
+    ),
     (r"limits\.(time_limit|max_nodes)", "how long the search was allowed to take"),
     (r"limits\.gap", "a wider gap than was reached is still kept"),
     (r"lower_bound", "a smaller bound is proved by the same certificate"),
@@ -27,7 +34,10 @@ STILL_TRUE = (
     (r"\.(regret|residual)$", "a larger bound on what anybody could gain is still one"),
     (r"equilibrium\.game\.", "another game, of which every claim was proved again from the file"),
     (r"status$", "a status that claims less than what is proved; one that claims more is refused, see below"),
-    (r"goal\.(max_loss|min_total|budget|payment_weight|loss_weight)", "a request that the same payments meet as well"),
+    (
+        r"goal\.(max_loss|min_total|budget|payment_weight|loss_weight)",
+        "a request that the same payments meet as well",
+    ),
 )
 
 
@@ -54,7 +64,9 @@ def leaves(value, path=()):
 
 def forgeries(value):
     if isinstance(value, str):
-        swaps = [s.name for s in sf.Status] if value in sf.Status.__members__ else [u.name for u in sf.Uniqueness]
+        swaps = (
+            [s.name for s in sf.Status] if value in sf.Status.__members__ else [u.name for u in sf.Uniqueness]
+        )
         if value in sf.Status.__members__ or value in sf.Uniqueness.__members__:
             yield from (name for name in swaps if name != value)
         return
@@ -103,7 +115,9 @@ def test_the_true_file_is_accepted(saved):
 def test_every_field_that_is_moved_is_caught_or_still_true(saved):
     folder, record = saved
     caught, true, wrong = 0, 0, []
-    for path, value in leaves({k: v for k, v in record.items() if k not in ("format", "kind", "certificate")}):
+    for path, value in leaves(
+        {k: v for k, v in record.items() if k not in ("format", "kind", "certificate")}
+    ):
         name = name_of(path)
         if name.endswith(("dtype", "kind", "format")) or "shape" in path:
             continue

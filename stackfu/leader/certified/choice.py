@@ -10,7 +10,8 @@ from .search import Run, search
 
 __all__ = ["SMALL", "best_search"]
 
-#: Up to this many clients general cone programmes with warm starts are the faster way (``stackfu_bench``: both searches on the same games).
+#: Up to this many clients general cone programmes with warm starts are the faster way (``stackfu_bench``: both searches
+#: on the same games).
 SMALL = 60
 
 

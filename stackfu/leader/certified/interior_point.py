@@ -1,7 +1,9 @@
 r"""The leader's problem at one total participation, by an interior-point method made for its structure.
 
-Units are normalised (:mod:`stackfu.leader.certified.points`): the origin is the mixture the server would like, ``mu_k`` are the clients'
-rows, ``u_k = alpha_k / S``, ``theta_k S`` stands against ``d_k^2 = ||m - mu_k||^2``. At fixed S the problem, with the hull of "``e_k = 0`` or
+Units are normalised (:mod:`stackfu.leader.certified.points`): the origin is the mixture the server would like, ``mu_k``
+are the clients'
+rows, ``u_k = alpha_k / S``, ``theta_k S`` stands against ``d_k^2 = ||m - mu_k||^2``. At fixed S the problem, with the
+hull of "``e_k = 0`` or
 ``z_k = u_k``" for clients of whom it is not decided whether they take part fully and unpaid, is convex:
 
     minimise    w_loss loss + w_pay pay + M xi
@@ -12,12 +14,16 @@ rows, ``u_k = alpha_k / S``, ``theta_k S`` stands against ``d_k^2 = ||m - mu_k||
                 d_k^2 - theta_k S <= e_k + xi                   (rows; multiplier P_k)
                 e_k <= h_k z_k                                  (hull; e_k = 0 for the paid, no such row for those at full)
 
-``xi`` lets rows be broken at a steep price, so that there always is an interior. Whoever is known to stay at 0 or at full leaves the program
-(its part of every sum is a constant), and so does the row of whoever is known to be a volunteer: its ``e_k`` equals ``d_k^2 - theta_k S`` and
+``xi`` lets rows be broken at a steep price, so that there always is an interior. Whoever is known to stay at 0 or at
+full leaves the program
+(its part of every sum is a constant), and so does the row of whoever is known to be a volunteer: its ``e_k`` equals
+``d_k^2 - theta_k S`` and
 goes into ``pay``.
 
-Every quadratic form above is ``||m||^2`` plus something linear. A Newton step of the primal-dual method therefore has, besides m, only a 2 x 2
-block ``(z_k, e_k)`` for each client; eliminating these leaves ``2 r + 4`` unknowns (m, the multipliers y of ``m = F'z``, xi, and the multipliers
+Every quadratic form above is ``||m||^2`` plus something linear. A Newton step of the primal-dual method therefore has,
+besides m, only a 2 x 2
+block ``(z_k, e_k)`` for each client; eliminating these leaves ``2 r + 4`` unknowns (m, the multipliers y of ``m = F'z``,
+xi, and the multipliers
 of the simplex, the budget and the cap), and one iteration costs ``O((columns + rows) r^2)``.
 """
 
@@ -117,7 +123,9 @@ def solve_slice(
 
 
 class _Newton:
-    """The iterate, and one step. Names: ``a, b`` multipliers of ``z >= 0, z <= u``; ``f`` of ``e >= 0``; ``p`` (pi) of the hull; ``s*`` slacks."""
+    """The iterate, and one step. Names: ``a, b`` multipliers of ``z >= 0, z <= u``; ``f`` of ``e >= 0``; ``p`` (pi) of the
+    hull; ``s*`` slacks.
+    """
 
     def __init__(self, columns: Columns, rows: Rows, constants: Constants, goal: Goal) -> None:
         self.F, self.u, self.q, self.g = columns
@@ -441,7 +449,7 @@ class _Newton:
         solved = False
         iteration = 0
         residual = np.inf
-        for iteration in range(max_iterations):
+        for _ in range(max_iterations):
             self._residuals()
             total, count = self._complementarity()
             mu = total / count

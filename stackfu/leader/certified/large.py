@@ -5,10 +5,13 @@ A node is an interval of S and a few decided clients. It is bounded by multiplie
 whichever is to blame:
 
 width           the multipliers are good in the middle of the interval: it is halved
-multipliers     they are not: the convex program is solved there (:mod:`stackfu.leader.certified.sifting`), and the interval halved at the new knot
-the hull        the program itself is too weak there: the client with the largest ``(u_k - z_k) e_k u_k`` is decided, first "paid", then "volunteer"
+multipliers     they are not: the convex program is solved there (:mod:`stackfu.leader.certified.sifting`), and the
+interval halved at the new knot
+the hull        the program itself is too weak there: the client with the largest ``(u_k - z_k) e_k u_k`` is decided,
+first "paid", then "volunteer"
 
-Each bound also says how far from its centre a better mixture can be, which narrows every client's distance (steps of a leaf), and with it the
+Each bound also says how far from its centre a better mixture can be, which narrows every client's distance (steps of a
+leaf), and with it the
 hull. Every solved program proposes a point: its volunteers are guessed, the program is solved for them with budget and thresholds
 shrunk by a hair, and the profile is realised exactly through its price.
 
@@ -165,7 +168,9 @@ class _Search:
         others: Sequence[tuple[int, int]] = (),
         steps: int = STEPS,
     ) -> _Verdict:
-        """The best bound on a box. Each step's ball narrows the distances for the next one: first the recipe, then whatever is best."""
+        """The best bound on a box. Each step's ball narrows the distances for the next one: first the recipe, then whatever is
+        best.
+        """
         p, goal = self.problem, self.target
         if not np.isfinite(
             goal
@@ -432,10 +437,12 @@ class _Search:
         return k if score[k] > 0 else None
 
     def _from_zero(self, node: _Node) -> None:
-        """Cut off ``(0, b]``: some clients own more than b, so they cannot be at full, and their data are too different for all of them to
+        """Cut off ``(0, b]``: some clients own more than b, so they cannot be at full, and their data are too
+        different for all of them to
         be content with so little participation.
 
-        With ``P = p w`` on those clients (w their shares) and c their mean, ``g = const + p (sum_k w_k ||mu_k - c||^2 - b sum_k w_k theta_k)``, which
+        With ``P = p w`` on those clients (w their shares) and c their mean, ``g = const + p (sum_k w_k ||mu_k - c||^2 -
+        b sum_k w_k theta_k)``, which
         is positive for b small and p large enough.
         """
         p, n = self.problem, self.game.count
@@ -475,7 +482,9 @@ class _Search:
         node.children[1].second = 0
 
     def _apart(self) -> list[Array]:
-        """Pairs of clients that own much and differ: the largest, and whoever is furthest from it, among all or among those that own much."""
+        """Pairs of clients that own much and differ: the largest, and whoever is furthest from it, among all or among those
+        that own much.
+        """
         p = self.problem
         largest = int(np.argmax(p.alpha))
         only = np.zeros(self.game.count)

@@ -169,7 +169,10 @@ def judged(found: Solution, gap: float) -> Solution:
         status, message = Status.FAILED, broken
     elif lower > high:
         status, message = Status.FAILED, "the proved bound lies above the value of the profile that was found"
-    elif status is Status.CERTIFIED and not check_stakes(game, found.payments, eq.participation).max() <= NEGLIGIBLE:
+    elif (
+        status is Status.CERTIFIED
+        and not check_stakes(game, found.payments, eq.participation).max() <= NEGLIGIBLE
+    ):
         status = Status.CONVERGED
         message = f"some client may gain more than {NEGLIGIBLE:g} of its stakes by deviating from the participation that is meant"
     elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + 1e-9) + unseen(found, high):
@@ -272,7 +275,9 @@ def play_back(game: GameModel, payments: Array, x: Array) -> tuple[Equilibrium, 
 def _most_robust(
     game: GameModel, goal: Objective, pool: tuple[Candidate, ...], best: Candidate
 ) -> tuple[Candidate, str]:
-    """Among the profiles met by the search, the one whose worst equilibrium is best and whose every equilibrium keeps the budget."""
+    """Among the profiles met by the search, the one whose worst equilibrium is best and whose every equilibrium keeps the
+    budget.
+    """
     ranked = []
     for candidate in sorted(pool, key=lambda c: c.value)[:25]:
         verdict = enumerate_equilibria(game, candidate.payments)

@@ -1,11 +1,17 @@
-"""The clients' embeddings as the leader sees them: origin at the server's ideal mixture, and never a matrix that is not there already.
+"""The clients' embeddings as the leader sees them: origin at the server's ideal mixture, and never a matrix that is
+not there already.
 
-The loss of a mixture is ``||m - o||^2`` times a weight, plus a constant, where ``o`` is the mean of ``mu_N`` and ``mu_O`` weighted by what
-the server cares about. Here clients are ``mu_k - o``, in units of the square root of ``scale``. Feature games hold rows in R^D and work through
-them in blocks; in Gram games a point is the vector of weights w that stands for ``sum_k w_k (mu_k - o)``, and inner products come from ``G w``.
+The loss of a mixture is ``||m - o||^2`` times a weight, plus a constant, where ``o`` is the mean of ``mu_N`` and
+``mu_O`` weighted by what
+the server cares about. Here clients are ``mu_k - o``, in units of the square root of ``scale``. Feature games hold rows
+in R^D and work through
+them in blocks; in Gram games a point is the vector of weights w that stands for ``sum_k w_k (mu_k - o)``, and inner
+products come from ``G w``.
 
-The interior-point method wants coordinates. :meth:`Points.rows` gives them in an orthonormal basis of at most ``LARGEST_BASIS`` directions: the
-features' own where they are few enough, else the leading ones. What the basis leaves out makes the solver's answer less sharp and no bound wrong:
+The interior-point method wants coordinates. :meth:`Points.rows` gives them in an orthonormal basis of at most
+``LARGEST_BASIS`` directions: the
+features' own where they are few enough, else the leading ones. What the basis leaves out makes the solver's answer less
+sharp and no bound wrong:
 bounds use :meth:`Points.inner`.
 """
 
@@ -163,7 +169,7 @@ class FeaturePoints(Points):
             return None
         few = np.random.default_rng(0).permutation(self.count)[: LANDMARKS + width]
         rows = self._all_rows(np.sort(few))
-        values, vectors = np.linalg.eigh(rows.T @ rows)
+        _, vectors = np.linalg.eigh(rows.T @ rows)
         return np.ascontiguousarray(vectors[:, -LARGEST_BASIS:])
 
     def _all_rows(self, clients: Index) -> Array:

@@ -1,6 +1,7 @@
 """Good payments fast: the program at fixed S for guessed volunteers, the guess improved by its own prices, and a search over S.
 
-With the volunteers decided the leader's problem at one S is convex and small (:mod:`stackfu.leader.certified.sifting`); its solution is
+With the volunteers decided the leader's problem at one S is convex and small (:mod:`stackfu.leader.certified.sifting`);
+its solution is
 realised exactly through the price of its profile. Two moves improve the guess and never lose the point at hand:
 
 - a client at full whose distance condition binds becomes a volunteer (its condition goes away, its payment is 0 anyway);
@@ -124,7 +125,8 @@ class Proposals:
     def around(self, total: float, guess: Prices) -> Found:
         """The best at S of two guesses: the volunteers as at a known point, and as at the ideal mixture.
 
-        With very many clients some are near indifference wherever the mixture is, and a guess of all of them holds it fast; there the
+        With very many clients some are near indifference wherever the mixture is, and a guess of all of them holds it
+        fast; there the
         relaxed program within a ball around the known point says who volunteers.
         """
         if self.problem.place.count > 2 * SAMPLE:

@@ -7,7 +7,8 @@ else is held where the last multipliers put it, and one pass over all clients pr
     cost_k - t      per unit of z_k: who is held at full and should leave, who is held at 0 and should come
     D_k - theta_k S     whose condition is broken, who is held as a volunteer and is none
 
-The worst violators join the working set (nobody leaves: reselecting oscillates) until the gap between the point and the bound that the
+The worst violators join the working set (nobody leaves: reselecting oscillates) until the gap between the point and the
+bound that the
 multipliers prove for *all* clients is small enough, or a few rounds are over. Whatever happens here, the multipliers are only ever
 used through the bound, which holds for any.
 """
@@ -211,7 +212,8 @@ def solve_at(
 ) -> SliceAnswer:
     """Solve at S to ``tolerance`` relative to the loss; stop sifting once value and bound are within ``enough``.
 
-    ``stop_above`` is a bound that would do. ``held_back`` is a relative part of the thresholds ``theta_k S`` that the conditions leave unused, so that a profile made of the
+    ``stop_above`` is a bound that would do. ``held_back`` is a relative part of the thresholds ``theta_k S`` that the
+    conditions leave unused, so that a profile made of the
     answer keeps them in spite of rounding. Multipliers are then still valid, a hair less sharp.
     """
     slice_ = Slice(problem, total, restriction, penalty, held_back)
@@ -240,7 +242,7 @@ def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
     columns = np.flatnonzero(~restriction.full)
     nobody = np.zeros(len(in_row), dtype=bool)
     iterations = 0
-    for round_ in range(1, ROUNDS + 1):
+    for _ in range(1, ROUNDS + 1):
         answer, _ = _round(
             slice_, columns, slice_.cap[columns], np.flatnonzero(in_row), restriction.full, nobody, tolerance
         )

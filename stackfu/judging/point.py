@@ -46,6 +46,8 @@ def enclose_point(game: GameModel, goal: Objective, payments: Array, x: Array) -
 
 
 def _ends(ball: Any) -> Pair:
+    if ball.is_zero():
+        return 0.0, 0.0
     low, high = float(ball.lower()), float(ball.upper())
     return math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
 

@@ -42,13 +42,13 @@ def test_offers_payments_and_participation_are_those_of_the_game(sound):
         offers = [e.price for e in ledger.by_client("r1", PriceOffered).values()]
         shares = {c: e.share for c, e in ledger.by_client("r1", ClientCommitted).items()}
         payments = {c: e.amount for c, e in ledger.by_client("r1", ClientPaid).items()}
-    assert offers == pytest.approx(solution.payments, rel=1e-9, abs=1e-12)
+    assert offers == pytest.approx(solution.payments, rel=1e-6, abs=1e-9)
     expected = dict(zip(game.remaining.tolist(), solution.participation, strict=True))
     for client, share in expected.items():
-        assert shares.get(client, 0.0) == pytest.approx(share, rel=1e-9, abs=0.5 / SIZES[client])
+        assert shares.get(client, 0.0) == pytest.approx(share, rel=1e-6, abs=0.5 / SIZES[client])
     for client, payment in payments.items():
         k = game.remaining.tolist().index(client)
-        assert payment == pytest.approx(solution.payments[k] * solution.participation[k], rel=1e-9)
+        assert payment == pytest.approx(solution.payments[k] * solution.participation[k], rel=1e-6, abs=1e-9)
     assert len(payments) >= 3  # the game is not a trivial one
 
 

@@ -241,8 +241,9 @@ def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
     in_row = slice_.conditional | restriction.full
     columns = np.flatnonzero(~restriction.full)
     nobody = np.zeros(len(in_row), dtype=bool)
-    iterations = 0
-    for _ in range(1, ROUNDS + 1):
+    iterations = rounds = 0
+    while rounds < ROUNDS:
+        rounds += 1
         answer, _ = _round(
             slice_, columns, slice_.cap[columns], np.flatnonzero(in_row), restriction.full, nobody, tolerance
         )
@@ -251,7 +252,7 @@ def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
         if not broken.any():
             break
         in_row |= broken
-    return replace(answer, rounds=round_, iterations=iterations)
+    return replace(answer, rounds=rounds, iterations=iterations)
 
 
 def _round(

@@ -238,7 +238,6 @@ def _linear(game: GameModel, goal: Objective, time_limit: float) -> list[Array]:
             min_total=goal.min_total,
             finite_sample=goal.finite_sample,
             time_limit=time_limit,
-            gap=1e-3,
             progress=False,
         )
     except StackfuError:

@@ -162,7 +162,7 @@ class Plans:
         x = self.best.x
         for edge in (1e-3, 1e-5, 1e-7):
             plan = self.price(np.where(x < edge, 0.0, np.where(x > 1.0 - edge, 1.0, x)))
-            if plan is not None and plan.value <= self.best.value + 1e-9 * abs(self.best.value):
+            if plan is not None and plan.value <= self.best.value:
                 self.best = plan
                 return
 

@@ -28,6 +28,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from flwr.common.constant import ACCESS_TOKEN_KEY, NOOP_FLWR_AID
 from flwr.supercore.auth.typing import AccountAuthCredentials, AccountAuthLoginDetails, AccountInfo
 from flwr.superlink.auth_plugin import ControlAuthnPlugin
 
@@ -77,8 +78,6 @@ class OperatorAuthnPlugin(ControlAuthnPlugin):
         self, metadata: Sequence[tuple[str, str | bytes]]
     ) -> tuple[bool, AccountInfo | None]:
         """Say whether the request carries an operator's token, and whose."""
-        from flwr.common.constant import ACCESS_TOKEN_KEY
-
         given = [str(value) for key, value in metadata if key == ACCESS_TOKEN_KEY]
         if len(given) != 1:
             return False, None
@@ -86,7 +85,8 @@ class OperatorAuthnPlugin(ControlAuthnPlugin):
         for name, known in _read(self._operators).items():
             if hmac.compare_digest(known, _digest(given[0])):  # all are compared, so that time tells nothing
                 found = name
-        return found is not None, None if found is None else AccountInfo(flwr_aid=found, account_name=found)
+        # without the enterprise edition there is one account, which owns all runs and nodes: operators share it
+        return found is not None, None if found is None else AccountInfo(NOOP_FLWR_AID, account_name=found)
 
     def get_auth_tokens(self, device_code: str) -> AccountAuthCredentials | None:
         """Nothing: tokens are handed over by hand."""
@@ -137,7 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     own, rest = parser.parse_known_args(arguments)
     check_doors(rest)
     plugin = OperatorAuthnPlugin(own.operators)
-    superlink: Any = import_module("flwr.superlink.cli.flower_superlink")  # the package hides it behind a function
+    superlink: Any = import_module(
+        "flwr.superlink.cli.flower_superlink"
+    )  # the package hides it behind a function
     if not hasattr(superlink, "load_control_authn_plugin"):
         raise InputError("flwr", "this version has no place for an authentication plug-in where 1.41 has it")
     superlink.load_control_authn_plugin = lambda: plugin

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import stat
 import subprocess
 
 import httpx
 import pytest
 from flwr.common.constant import ACCESS_TOKEN_KEY
+from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.superlink import main as superlink
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.dependencies.account import AccountAccessDependency
@@ -139,10 +141,14 @@ def test_an_outsider_is_refused_at_every_door_of_a_running_superlink(tmp_path):
             said = flwr(*door)
             assert "node registered" not in said.lower()
         # the door of the process that runs server apps: nobody without the secret gets work
+        context = ssl.create_default_context(cafile=str(ca))
         answer = httpx.post(
-            f"https://{deployment.address}/v1/runtime/acquire-task", verify=str(ca), content=b""
+            f"https://{deployment.address}/v1/runtime/acquire-task",
+            verify=context,
+            content=b"",
+            headers={"Content-Type": PROTOBUF_MEDIA_TYPE, "Accept": PROTOBUF_MEDIA_TYPE},
         )
-        assert answer.status_code in (401, 403)
+        assert answer.status_code in (401, 403), answer.text
         # and a node whose key nobody registered
         make_node_key(deployment.folder / "keys", 99)
         process = deployment.start_node(0, key=99)

@@ -50,7 +50,7 @@ def documented_commands() -> list[str]:
     return sorted({re.sub(r"\s+#.*", "", command) for command in found})
 
 
-SMALL = " clients=4 removed=0 training-rounds=1 rounds=1 local-epochs=1.0"
+SMALL = " clients=4 removed=0 training-rounds=1 rounds=1"
 SLOW = ("flower deploy", "flower load", "flower privacy", "flower scale")
 
 
@@ -70,6 +70,8 @@ def test_every_documented_command_is_understood(command, tmp_path, monkeypatch, 
         words[at] = re.sub(r"(clients|removed|rounds)=\S+", "", words[at]) + SMALL
         if "--engine" not in words:
             words += ["--engine", "none"]
+        if "--app" in words:
+            words[words.index("--app") + 1] = str(HOWTO.parents[1] / words[words.index("--app") + 1])
     else:  # of a run that is there
         place = next(k for k, word in enumerate(words) if word.startswith("runs/"))
         words[place] = str(sound.folder)

@@ -18,6 +18,7 @@ from stackfu_integration.flower import Policy, Terms
 from stackfu_integration.flower.events import EmbeddingReceived, GroupSumReceived
 from stackfu_integration.flower.policy import PolicyError, Release, spent_epsilon
 from stackfu_integration.flower.privacy import DISTANCES, gaussian_deviation, private_median
+from stackfu_integration.flower.reconstruction import measure_privacy
 from stackfu_integration.flower.secure_sum import mask_key, masked, unmasked_sum
 from stackfu_integration.flower.wire import EMBED
 
@@ -242,3 +243,17 @@ def test_a_sum_gives_the_same_game_as_its_parts(scene, sound):
     ours, theirs = ([row[4] for row in s.books("offer", "payment")] for s in (scene, sound))
     assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9)
     assert CLIENTS == 8
+
+
+# ---- what an embedding gives away
+
+
+def test_by_default_members_cannot_be_told_from_others_and_without_noise_they_can():
+    """Non-negative least squares over a pool of candidates, on the digits federation."""
+    (bare,) = measure_privacy([None], [256], cost=False)
+    assert bare["auc_mean"] > 0.85
+    assert bare["auc_worst"] > 0.99
+    assert bare["class_mix_error"] < 0.05
+    (private,) = measure_privacy([Terms().epsilon], [Terms().features], draws=2, cost=False)
+    assert private["auc_worst"] <= 0.6
+    assert private["class_mix_error"] > 0.2

@@ -11,9 +11,13 @@ NO_LAB := echo "Python 3.10: the second package (integration/) needs 3.11 and is
 # to integration/results, and `make docs` makes the tables and figures of the pages from there
 DATA_ROOT ?= data
 RUNS      ?= .experiments
-PRESETS   ?= digits ag-news cifar100 ag-news-finetune cifar100-finetune
-# Seeds of the presets on frozen features; those that train layers take ten times as long and get three
+PRESETS   ?= digits ag-news cifar100 cifar100-imagenet digits-memory cifar100-memory \
+             ag-news-finetune cifar100-finetune cifar100-imagenet-finetune
+# Seeds of the presets on frozen features; those that train layers take ten times as long and get fewer
 SEEDS     ?= 5
+FEW_SEEDS ?= 3
+# Runs at a time, one core each
+JOBS      ?= 2
 
 .PHONY: help demo test test-core test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
 .DEFAULT_GOAL := help
@@ -118,12 +122,9 @@ bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers
 	$(BIN)/python docs/readme_figures.py
 
-experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder into integration/results; resumes
-	for preset in $(PRESETS); do \
-	  case $$preset in *-finetune) seeds=3;; *) seeds=$(SEEDS);; esac; \
-	  OMP_NUM_THREADS=1 $(BIN)/stackfu-lab run $$preset --beta 0.2 --beta 0.5 --beta 0.8 --seeds $$seeds \
-	    --data-root $(DATA_ROOT) --out $(RUNS) || exit 1; \
-	done
+experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder into integration/results; says how long, resumes
+	OMP_NUM_THREADS=1 $(BIN)/stackfu-lab campaign $(PRESETS) --seeds $(SEEDS) --few-seeds $(FEW_SEEDS) --jobs $(JOBS) \
+	  --data-root $(DATA_ROOT) --out $(RUNS)
 	$(BIN)/stackfu-lab collect $(RUNS) integration/results
 
 dist: $(STAMP)-venv  ## wheel and source distribution

@@ -33,6 +33,11 @@ _HOME = {
     "Uniqueness": "stackfu.results",
     "Verification": "stackfu.results",
     "Frontier": "stackfu.results",
+    "Cascade": "stackfu.results",
+    "Manipulation": "stackfu.results",
+    "Offers": "stackfu.model.offers",
+    "PostedPrices": "stackfu.leader.posted_prices",
+    "Requests": "stackfu.requests",
     "load": "stackfu.io",
     "save": "stackfu.io",
     "ConvergenceError": "stackfu.errors",
@@ -48,6 +53,7 @@ _MODULES = ("catalog", "errors", "explorer", "lemmas", "plot", "results", "testi
 
 __all__ = [
     "Bandwidth",
+    "Cascade",
     "ConvergenceError",
     "Equilibria",
     "Equilibrium",
@@ -56,11 +62,15 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "Limits",
+    "Manipulation",
     "MeanEmbeddings",
     "NoEquilibriumError",
     "NotInducibleError",
     "Objective",
+    "Offers",
+    "PostedPrices",
     "Profile",
+    "Requests",
     "ServerLoss",
     "Solution",
     "StackelbergGame",
@@ -110,8 +120,21 @@ if TYPE_CHECKING:
     from .game import StackelbergGame
     from .io import load, save
     from .leader import mechanism_names, register_mechanism
+    from .leader.posted_prices import PostedPrices
     from .model import Limits, Objective, Profile, ServerLoss
-    from .results import Equilibria, Equilibrium, Frontier, Solution, Status, Uniqueness, Verification
+    from .model.offers import Offers
+    from .requests import Requests
+    from .results import (
+        Cascade,
+        Equilibria,
+        Equilibrium,
+        Frontier,
+        Manipulation,
+        Solution,
+        Status,
+        Uniqueness,
+        Verification,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from .calibration import Calibration
     from .judging.diagnostics import Diagnostics
     from .judging.proof import Certificate
+    from .model.revealed import CostIntervals
     from .results import Equilibria, Equilibrium, Frontier, Solution, Verification
+    from .results.cascade import Cascade
+    from .results.manipulation import Manipulation
 
 __all__ = ["StackelbergGame"]
 
@@ -163,6 +166,9 @@ class StackelbergGame(GameModel):
         max_nodes: int | None = None,
         robust: bool | None = None,
         start: npt.ArrayLike | None = None,
+        offers: Literal["linear", "capped", "contract"] = "linear",
+        costs_between: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        outside: npt.ArrayLike | None = None,
         others: Literal["equilibrium", "full"] | None = None,
         solver: Literal["closed", "cvxpy"] | None = None,
         tolerance: float | None = None,
@@ -203,6 +209,14 @@ class StackelbergGame(GameModel):
             certified: prefer payments whose worst equilibrium is best.
         start
             certified: participation profiles to start from.
+        offers
+            What is posted: "linear" (the paper: a price per unit), "capped" (a price and the most that is
+            taken: any plan as the only
+            equilibrium, see :mod:`stackfu.model.offers`) or "contract" (all or nothing).
+        costs_between
+            capped: lower and upper ends of the costs, if they are not known; the plan is then safe for every cost in between.
+        outside
+            capped, contract: the utility each client has outside the federation; offers are then such that nobody gains by leaving.
         others
             haipo: what its bisection holds fixed, "equilibrium" (default) or "full".
         solver
@@ -232,6 +246,8 @@ class StackelbergGame(GameModel):
             "max_nodes": max_nodes,
             "robust": robust,
             "start": start,
+            "costs_between": costs_between,
+            "outside": outside,
             "others": others,
             "solver": solver,
             "tolerance": tolerance,
@@ -240,7 +256,29 @@ class StackelbergGame(GameModel):
             "callback": callback,
         }
         given = {name: value for name, value in named.items() if value is not None}
-        return solve(self, budget, method, {**given, **own})
+        return solve(self, budget, method, {**given, **own, "offers": offers})
+
+    def cheapest(
+        self,
+        max_loss: float,
+        *,
+        offers: Literal["linear", "capped", "contract"] = "capped",
+        outside: npt.ArrayLike | None = None,
+        **options: Any,
+    ) -> Solution:
+        """The least spend for a server loss of at most ``max_loss``, certified; options are those of :meth:`solve`.
+
+        ``objective`` is the spend, ``lower_bound`` a bound that no offers of this kind can undercut.
+        """
+        return self.solve(
+            None,
+            max_loss=max_loss,
+            payment_weight=1.0,
+            loss_weight=0.0,
+            offers=offers,
+            outside=outside,
+            **options,
+        )
 
     def frontier(
         self, budgets: Sequence[float] | npt.ArrayLike, method: str = "certified", **options: Any
@@ -250,6 +288,64 @@ class StackelbergGame(GameModel):
 
         given = {name: value for name, value in options.items() if value is not None}
         return trace_frontier(self, budgets, method, given)
+
+    # ---------------------------------------------------------------- who leaves, what costs are, what lying pays
+
+    def cascade(
+        self,
+        payments: npt.ArrayLike | None = None,
+        caps: npt.ArrayLike | None = None,
+        *,
+        outside: npt.ArrayLike,
+        retainers: npt.ArrayLike | None = None,
+        order: Literal["sequential", "simultaneous"] = "sequential",
+    ) -> Cascade:
+        """Who leaves, in which order, until nobody gains by leaving; see :mod:`stackfu.followers.cascade`.
+
+        ``outside`` is the utility that each client has outside the federation (one number for everybody is enough).
+        """
+        from .followers.cascade import cascade
+        from .model.offers import check_outside
+
+        apart = check_outside(self, outside)
+        if apart is None:
+            raise InputError("outside", "must say what each client has outside the federation")
+        kept = self.no_payments if retainers is None else self.check_payments(retainers)
+        taken = None if caps is None else self.check_caps(caps)
+        return cascade(self, self.check_payments(payments), taken, apart, kept, order)
+
+    def costs_from(
+        self, payments: npt.ArrayLike, participation: npt.ArrayLike, caps: npt.ArrayLike | None = None
+    ) -> CostIntervals:
+        """What observed answers reveal about costs: an interval per client; see :mod:`stackfu.model.revealed`.
+
+        One answer, or one row per request. The game's own costs play no part. An error names the client whose
+        answers contradict each
+        other.
+        """
+        from .model.revealed import CostIntervals, revealed_costs
+
+        paid, done = np.atleast_2d(np.asarray(payments)), np.atleast_2d(np.asarray(participation))
+        if len(paid) != len(done):
+            raise InputError(
+                "participation", f"needs {len(paid)} rows, one per vector of payments", value=len(done)
+            )
+        taken = self.check_caps(caps)
+        known = CostIntervals(np.zeros(self.count), np.full(self.count, np.inf))
+        for p, x in zip(paid, done, strict=True):
+            known = known.meet(revealed_costs(self, self.check_payments(p), self.profile(x), taken), self)
+        return known
+
+    def manipulation(self, result: Solution, **options: Any) -> Manipulation:
+        """What each client would gain by misreporting under the mechanism that made a solution.
+
+        See :mod:`stackfu.leader.manipulation`.
+        """
+        from .leader.manipulation import manipulation
+        from .leader.repeating import offers_like
+
+        name = f"{result.method}, {result.offers.kind}"
+        return manipulation(self, offers_like(result), name, **options)
 
     # ---------------------------------------------------------------- calibration
 
@@ -280,10 +376,12 @@ class StackelbergGame(GameModel):
 
     def verify(self, result: Equilibrium | Solution, tolerance: float = 1e-9) -> Verification:
         """Recompute a result from this game by other means than those that found it; see :mod:`stackfu.judging`."""
-        from .judging import verify_equilibrium, verify_solution
+        from .judging import verify_equilibrium, verify_plan, verify_solution
         from .results import Solution
 
         if isinstance(result, Solution):
+            if result.offers.kind != "linear":
+                return verify_plan(result, tolerance)
             return verify_solution(result, tolerance)
         return verify_equilibrium(result, tolerance)
 

@@ -20,7 +20,11 @@ from .embedding.samples import check_bandwidth
 from .errors import FileFormatError, InputError
 from .game import StackelbergGame
 from .model import Limits, Objective, ServerLoss, Target, frozen
+from .model.offers import KINDS, Offers
 from .results import Equilibrium, Face, Solution, Status, Uniqueness
+from .results.certificate import LeaderCertificate
+from .results.contract_certificate import ContractCertificate
+from .results.plan_certificate import PlanCertificate
 
 __all__ = ["VERSION", "load", "save", "write_atomically"]
 
@@ -109,7 +113,12 @@ def _encode(thing: object) -> dict[str, Any]:
     if isinstance(thing, Equilibrium):
         return {"kind": "equilibrium", "game": _encode(thing.game), **thing.stated()}
     if isinstance(thing, Solution):
-        return {"kind": "solution", "equilibrium": _encode(thing.equilibrium), **thing.stated()}
+        return {
+            "kind": "solution",
+            "equilibrium": _encode(thing.equilibrium),
+            **thing.stated(),
+            "certificate": _encode_certificate(thing.certificate),
+        }
     raise InputError("thing", "must be a game, an equilibrium or a solution", value=type(thing).__name__)
 
 
@@ -126,12 +135,46 @@ def _encode_embeddings(embeddings: MeanEmbeddings) -> dict[str, Any]:
     }
 
 
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or int(value) != value:
+        raise ValueError(f"{value!r} is no client number")
+    return int(value)
+
+
 def _encode_loss(loss: ServerLoss) -> dict[str, Any]:
     return {
         "targets": [{"kind": target.kind, "values": np.array(target.values)} for target in loss.targets],
         "weights": list(loss.weights),
         "sampling": loss.sampling,
     }
+
+
+_CERTIFICATES: dict[str, Any] = {
+    "linear": LeaderCertificate,
+    "capped": PlanCertificate,
+    "contract": ContractCertificate,
+}
+
+
+def _encode_certificate(certificate: Any) -> dict[str, Any] | None:
+    if certificate is None:
+        return None
+    kind = next(name for name, reader in _CERTIFICATES.items() if type(certificate) is reader)
+    return {"kind": kind, **certificate.to_record()}
+
+
+def _decode_certificate(record: dict[str, Any] | None) -> Any:
+    if record is None:
+        return None
+    return _CERTIFICATES[record["kind"]].from_record({k: v for k, v in record.items() if k != "kind"})
+
+
+def _decode_offers(record: dict[str, Any] | None) -> Any:
+    if record is None:
+        return None
+    if record["kind"] not in KINDS:
+        raise ValueError(f"unknown kind of offers {record['kind']!r}")
+    return Offers(record["kind"], *(frozen(record[name]) for name in ("prices", "caps", "retainers")))
 
 
 def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:
@@ -189,7 +232,7 @@ def _decode(record: dict[str, Any]) -> Any:
         return StackelbergGame(
             _decode_embeddings(record["embeddings"]),
             record["sizes"],
-            removed=[int(k) for k in record["removed"]],
+            removed=[_whole(k) for k in record["removed"]],
             names=record.get("names"),
             costs=record["costs"],
             lambda_v=record["lambda_v"],
@@ -218,8 +261,14 @@ def _decode(record: dict[str, Any]) -> Any:
             face=None
             if face is None
             else Face(
-                tuple(face["clients"]), frozen(face["lower"]), frozen(face["upper"]), face["dimension"]
+                tuple(face["clients"]),
+                frozen(face["lower"]),
+                frozen(face["upper"]),
+                face["dimension"],
+                None if face.get("spend") is None else (float(face["spend"][0]), float(face["spend"][1])),
+                tuple(frozen(x) for x in face.get("points", ())),
             ),
+            caps=None if record.get("caps") is None else game.check_caps(record["caps"]),
         )
     if kind == "solution":
         equilibrium = _decode(record["equilibrium"])
@@ -232,11 +281,13 @@ def _decode(record: dict[str, Any]) -> Any:
             method=record["method"],
             objective=float(record["objective"]),
             lower_bound=float(record["lower_bound"]),
-            shadow_price=float(record["shadow_price"]),
             **_decode_request(record),
+            certificate=_decode_certificate(record.get("certificate")),
             message=str(record["message"]),
             nodes=int(record["nodes"]),
             seconds=float(record["seconds"]),
+            posted=_decode_offers(record.get("offers")),
+            outside=None if record.get("outside") is None else frozen(record["outside"]),
         )
     raise FileFormatError(f"unknown kind of record: {kind!r}")
 

@@ -22,15 +22,16 @@ import numpy.typing as npt
 from .errors import InputError, StackfuError
 from .game import StackelbergGame
 from .model.geometry import Array
+from .model.offers import utilities_of
 from .results import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from .embedding import MeanEmbeddings
-    from .results import Equilibria, Equilibrium, Frontier
+    from .results import Cascade, Equilibria, Equilibrium, Frontier
 
-__all__ = ["distance_map", "dynamics", "frontier", "level", "participation"]
+__all__ = ["cascade", "distance_map", "dynamics", "frontier", "level", "participation", "retention"]
 
 _ACCENT, _BOUND, _SOFT = "#0b6e8f", "#b3541e", "#8a93a3"
 #: More clients than this are drawn without their numbers.
@@ -83,29 +84,35 @@ def participation(result: Equilibrium | Solution, ax: Axes | None = None) -> Axe
 
 
 def frontier(traced: Frontier, ax: Axes | None = None, *, others: Iterable[Solution] = ()) -> Axes:
-    """Server loss against budget, with the certified lower bound; ``others`` are solutions to compare."""
+    """What was minimised against the budget, with the certified lower bound; ``others`` are solutions to compare.
+
+    The shaded region is exactly what is proved: up to each budget nothing below its bound, a step per budget.
+    """
     ax = _axes(ax)
     budgets, bounds = traced.budgets, traced.lower_bounds
-    ax.plot(budgets, traced.losses, "o-", color=_ACCENT, markersize=4, label="certified payments")
+    label = f"{traced.method} payments"
+    ax.plot(budgets, traced.objectives, "o-", color=_ACCENT, markersize=4, label=label)
     known = np.isfinite(bounds)
     others = list(others)
-    points = [*traced.losses, *bounds[known], *(s.server_loss for s in others)]
+    points = [*traced.objectives, *bounds[known], *(s.objective for s in others)]
     spread = max(points) - min(points) or abs(max(points)) or 1.0
     floor = min(points) - 0.08 * spread
-    ax.fill_between(
-        budgets[known], floor, bounds[known], color=_BOUND, alpha=0.15, lw=0, label="proved out of reach"
-    )
+    if known.any():
+        steps = np.concatenate([[0.0], budgets[known]]), np.concatenate([bounds[known][:1], bounds[known]])
+        ax.fill_between(
+            steps[0], floor, steps[1], step="pre", color=_BOUND, alpha=0.15, lw=0, label="proved out of reach"
+        )
     for solution, marker in zip(others, "sD^vPX" * len(others), strict=False):
         ax.plot(
             solution.budget,
-            solution.server_loss,
+            solution.objective,
             marker,
             color=_SOFT,
             label=f"{solution.method}, {solution.budget:g}",
         )
     ax.set_ylim(floor, max(points) + 0.05 * spread)
     ax.set_xlabel("budget")
-    ax.set_ylabel("server loss")
+    ax.set_ylabel(traced.solutions[0].proves)
     ax.legend(frameon=False)
     return ax
 
@@ -154,6 +161,56 @@ def dynamics(
     ax.yaxis.set_major_formatter(_percent())
     ax.set_xlabel("round")
     ax.set_ylabel("takes part")
+    return ax
+
+
+def cascade(found: Cascade, ax: Axes | None = None) -> Axes:
+    """How many clients are left, and how much of all data still takes part, round by round of departures."""
+    ax = _axes(ax)
+    count = found.game.count
+    here = [len(r.clients) / count for r in found]
+    if found.left:
+        here.append(len(found.stayed) / count)
+    samples = dict(zip(map(int, found.game.remaining), found.game.sizes, strict=True))
+    everything = float(found.game.sizes.sum())
+    used = [r.total * sum(samples[k] for k in r.clients) / everything for r in found]
+    rounds = np.arange(len(here))
+    ax.step(rounds, here, where="post", color=_ACCENT, label="clients that are left")
+    ax.plot(rounds[: len(used)], used, "o--", color=_BOUND, markersize=4, label="data that takes part")
+    for i, r in enumerate(found):
+        if r.leaving and count <= _LABELLED:
+            names = ", ".join(found.game.called(k) for k in r.leaving)
+            ax.annotate(names, (i, here[i]), (3, 4), textcoords="offset points", fontsize="small")
+    ax.set_ylim(0.0, 1.08)
+    ax.yaxis.set_major_formatter(_percent())
+    ax.set_xticks(rounds)
+    ax.set_xlabel("round")
+    ax.set_ylabel("of the remaining clients and their data")
+    ax.set_title(f"{len(found.stayed)} of {count} stay")
+    ax.legend(frameon=False)
+    return ax
+
+
+def retention(solution: Solution, ax: Axes | None = None) -> Axes:
+    """What each client gets under the offers beside what it has outside, and what keeping it costs."""
+    game, ax = solution.game, _axes(ax)
+    if solution.outside is None:
+        raise InputError("solution", "was not asked to keep anybody; solve with outside=...")
+    profile = solution.equilibrium.profile
+    utilities = utilities_of(game, solution.payouts, profile)
+    places = np.arange(game.count)
+    ax.bar(places, solution.payouts, width=0.6, color=_SOFT, alpha=0.5, label="receives")
+    ax.plot(places, utilities, "o", color=_ACCENT, label="utility inside")
+    known = np.isfinite(solution.outside)
+    ax.plot(places[known], solution.outside[known], "_", color=_BOUND, markersize=14, label="utility outside")
+    if game.count <= _LABELLED:
+        ax.set_xticks(places, game.names)
+    ax.axhline(0.0, color=_SOFT, lw=1)
+    ax.set_xlabel("client")
+    ax.set_title(
+        f"spend {solution.spend:.4g}, of which {float(solution.offers.retainers.sum()):.4g} for staying"
+    )
+    ax.legend(frameon=False)
     return ax
 
 

@@ -38,10 +38,13 @@ from .model.geometry import Array, frozen
 
 __all__ = [
     "Play",
+    "Report",
+    "assert_own_report_does_not_matter",
     "budgets",
     "embeddings",
     "games",
     "gram_matrices",
+    "misreports",
     "mixtures",
     "participations",
     "payments",
@@ -56,6 +59,14 @@ class Play(NamedTuple):
     game: StackelbergGame
     payments: Array
     participation: Array
+
+
+class Report(NamedTuple):
+    """A game, a client (its place among the remaining), and the game as that client misreports its cost."""
+
+    game: StackelbergGame
+    client: int
+    reported: StackelbergGame
 
 
 #: Offsets between clients that are nearly, but not quite, alike.
@@ -252,3 +263,36 @@ def plays(draw: st.DrawFn, /, *, below_cost: bool = False, interior: bool = Fals
         draw(payments(game, below_cost=below_cost)),
         draw(participations(game, interior=interior)),
     )
+
+
+@st.composite
+def misreports(draw: st.DrawFn, /, **options: Any) -> Report:
+    """A game (``options`` as for :func:`games`) and one client's misreport of its cost, from a tenth to ten times the truth."""
+    game = draw(games(**options))
+    client = draw(st.integers(0, game.count - 1))
+    costs = np.array(game.costs)
+    costs[client] *= draw(st.sampled_from([0.1, 0.5, 0.99, 1.01, 2.0, 10.0]))
+    return Report(game, client, game.replace(costs=costs))
+
+
+def assert_own_report_does_not_matter(mechanism: Any, report: Report, tolerance: float = 1e-9) -> None:
+    """Fail if what a client is offered changes with the cost that it reports itself.
+
+    ``mechanism`` maps a game to :class:`~stackfu.Offers` (or to a vector of payments per unit).
+
+    >>> from hypothesis import given, settings
+    >>> @settings(max_examples=20, deadline=None, database=None)
+    ... @given(misreports())
+    ... def everybody_is_offered_the_same(report):
+    ...     assert_own_report_does_not_matter(lambda game: np.full(game.count, 0.1), report)
+    >>> everybody_is_offered_the_same()
+    """
+    game, k, reported = report
+    truth, lie = mechanism(game), mechanism(reported)
+    for name in ("prices", "caps", "retainers"):
+        one, two = (np.asarray(getattr(offers, name, offers), dtype=np.float64)[k] for offers in (truth, lie))
+        if abs(one - two) > tolerance * max(abs(one), abs(two), 1e-300):
+            raise AssertionError(
+                f"client {game.who(k)} is offered {name} {one:.6g}, and {two:.6g} when it reports a cost of "
+                f"{reported.costs[k]:.6g} instead of {game.costs[k]:.6g}"
+            )

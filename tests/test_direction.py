@@ -20,6 +20,7 @@ ROOMS = (
     ("followers",),
     ("leader",),
     ("game",),
+    ("requests",),
     ("io",),
     ("lemmas", "demo"),
     ("catalog", "testing", "plot", "explorer"),

@@ -68,10 +68,25 @@ def test_frontier_shows_losses_and_the_bound(game):
     traced = game.frontier([0.02, 0.1])
     other = game.solve(0.05, method="uniform")
     ax = plot.frontier(traced, others=[other])
-    np.testing.assert_array_equal(ax.lines[0].get_xydata(), np.column_stack([traced.budgets, traced.losses]))
-    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0.05, other.server_loss]])
-    region = ax.collections[0].get_paths()[0].vertices
-    assert set(traced.lower_bounds) <= set(region[:, 1])
+    np.testing.assert_array_equal(
+        ax.lines[0].get_xydata(), np.column_stack([traced.budgets, traced.objectives])
+    )
+    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0.05, other.objective]])
+    region = ax.collections[0].get_paths()[0]
+    assert set(traced.lower_bounds) <= set(region.vertices[:, 1])
+    # between two budgets only the bound of the larger one is proved: the region is a step, not the line between them
+    first, last = traced.lower_bounds
+    assert first > last
+    assert region.contains_point((0.03, last - 1e-6))
+    assert not region.contains_point((0.03, last + 0.3 * (first - last)))
+
+
+def test_frontier_of_another_objective_draws_that_objective(game):
+    traced = game.frontier([0.02, 0.1], finite_sample=True)
+    ax = plot.frontier(traced)
+    assert ax.get_ylabel() == "objective"
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), traced.objectives)
+    assert np.all(traced.objectives > traced.losses)
 
 
 def test_level_marks_all_three_equilibria():
@@ -115,3 +130,28 @@ def test_figures_of_the_explorer_and_matplotlib_agree_on_the_level(game):
     ]:  # at 1 everybody is full, and t anything below its largest value
         exact = level_profile(game.geometry.gram, game.alpha, game.reluctance(), float(s[i]))[1]
         assert t[i] == pytest.approx(exact, abs=1e-6)  # the solver is no better at kinks
+
+
+def test_departures_round_by_round():
+    game = digits_game()
+    outside = np.full(7, -np.inf)
+    outside[2] = 10.0
+    found = game.cascade(0.8 * game.costs, outside=outside)
+    ax = plot.cascade(found)
+    left, used = ax.get_lines()
+    assert left.get_ydata() == pytest.approx([1.0, 6 / 7, 6 / 7])
+    assert used.get_ydata()[0] == pytest.approx(found[0].total)
+    assert ax.get_title() == "6 of 7 stay"
+
+
+def test_retention_shows_utilities_inside_and_outside():
+    game = digits_game(sampling_constant=30.0)
+    outside = np.full(7, -np.inf)
+    outside[0] = -0.1
+    kept = game.solve(0.3, offers="capped", outside=outside, gap=1e-2, progress=False)
+    ax = plot.retention(kept)
+    inside, beside = ax.get_lines()[:2]
+    assert inside.get_ydata()[0] >= beside.get_ydata()[0] - 1e-9
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx(kept.payouts)
+    with pytest.raises(sf.InputError, match="outside"):
+        plot.retention(game.solve(0.1, "posted"))

@@ -57,7 +57,14 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
     [
         (LAB, [LAB, f"{PACKAGE}.storage", f"{PACKAGE}.summary"]),
         (f"{LAB}.data", [f"{LAB}.data", f"{LAB}.runtime", f"{PACKAGE}.storage"]),
-        (f"{LAB}.report", [f"{LAB}.report", f"{LAB}.cells", f"{LAB}.mechanisms", f"{PACKAGE}.storage"]),
+        (
+            f"{LAB}.report",
+            [
+                f"{LAB}.report",
+                *(f"{LAB}.{name}" for name in ("cells", "intervals", "mechanisms")),
+                f"{PACKAGE}.storage",
+            ],
+        ),
         (f"{FLOWER}.events", []),
         (f"{FLOWER}.keys", [f"{PACKAGE}.storage"]),
         (f"{FLOWER}.ledger", [f"{FLOWER}.events", f"{FLOWER}.chain", f"{FLOWER}.keys"]),

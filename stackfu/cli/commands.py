@@ -69,6 +69,20 @@ Gap = Annotated[
 ]
 
 
+Kind = Annotated[
+    str,
+    typer.Option(
+        "--offers", help="What is posted: linear (a price), capped (a price and a limit) or contract."
+    ),
+]
+Sampling = Annotated[
+    float | None,
+    typer.Option(
+        "--sampling-constant", help="Loss per 1/samples used, in place of the file's.", show_default=False
+    ),
+]
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"stackfu {__version__}")
@@ -200,13 +214,16 @@ def best_in_words(solution: Solution) -> str:
     if solution.lower_bound == -float("inf"):
         return f"{solution.method} proves nothing about how good its payments are."
     limit = f"a budget of {solution.budget:g}" if solution.budget < float("inf") else "any budget"
+    posted = "payments" if solution.offers.kind == "linear" else f"{solution.offers.kind} offers"
     text = (
-        f"No payments within {limit} bring the {solution.proves} below {solution.lower_bound:.6g}; "
+        f"No {posted} within {limit} bring the {solution.proves} below {solution.lower_bound:.6g}; "
         f"these bring it to {solution.objective:.6g} (gap {solution.gap:.1e})."
     )
     several = solution.equilibrium.uniqueness.name
     if several == "UNIQUE":
         return text + " They have exactly one equilibrium."
+    if solution.offers.kind != "linear":
+        return f"{text} {solution.message[:1].upper()}{solution.message[1:]}."
     return text + (
         f" Their equilibrium is {solution.equilibrium.uniqueness.value}: the server loss lies between "
         f"{solution.optimistic:.6g} and {solution.pessimistic:.6g}."
@@ -321,6 +338,15 @@ def solve(
         ),
     ] = None,
     method: Method = "certified",
+    offers: Kind = "linear",
+    outside: Annotated[
+        str | None,
+        typer.Option(
+            help="Utility outside the federation, one for everybody or one per remaining client: a,b,c.",
+            show_default=False,
+        ),
+    ] = None,
+    sampling_constant: Sampling = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Solution file to write (.json or .npz).", show_default=False),
@@ -340,7 +366,7 @@ def solve(
     quiet: Quiet = False,
 ) -> int:
     """Payments that minimise the server's loss within a budget, with a lower bound for all payments."""
-    game = _game(game_file)
+    game = _sampled(_game(game_file), sampling_constant)
     if output is not None:
         _writable(output, ".json", ".npz")
     options: dict[str, Any] = {
@@ -350,6 +376,8 @@ def solve(
         "robust": robust or None,
         "gap": gap,
         "time_limit": time_limit,
+        "offers": offers,
+        "outside": _outside(outside),
     }
     with _status(f"{method} payments", quiet or as_json or method == "certified"):
         solution = _solve(game, budget, method, options, _progress(quiet, as_json))
@@ -360,7 +388,7 @@ def solve(
 
         typer.echo(dump(solution.summary()))
     else:
-        from .tables import clients_table, comparison_table, console, game_line
+        from .tables import clients_table, comparison_table, console, game_line, offers_table
 
         out = console()
         out.print(game_line(game))
@@ -369,13 +397,101 @@ def solve(
                 [("none", game.equilibrium(), None), (solution.method, solution.equilibrium, solution)], ""
             )
         )
-        out.print(clients_table(solution.equilibrium, "Client by client"))
+        if solution.offers.kind == "linear":
+            out.print(clients_table(solution.equilibrium, "Client by client"))
+        else:
+            out.print(offers_table(solution, "Client by client"))
         out.print(best_in_words(solution))
         if not solution.status.success:
             out.print(f"[yellow]{solution.status.value}.[/] {solution.message}")
         if output is not None:
             out.print(f"Written: {output}")
     return _proved(solution.status)
+
+
+@app.command(
+    epilog="Examples: stackfu cheapest game.json --max-loss 0.02 --min-total 0.3 | "
+    "stackfu cheapest game.json --max-loss 0.1 --sampling-constant 30 --json"
+)
+def cheapest(
+    game_file: GameFile,
+    max_loss: Annotated[float, typer.Option("--max-loss", help="Largest server loss allowed.")],
+    offers: Kind = "capped",
+    sampling_constant: Sampling = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Solution file to write (.json or .npz).", show_default=False),
+    ] = None,
+    min_total: Floor = None,
+    gap: Gap = None,
+    time_limit: TimeLimit = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """The least spend for a given server loss, with a lower bound for all offers of the kind."""
+    game = _sampled(_game(game_file), sampling_constant)
+    if output is not None:
+        _writable(output, ".json", ".npz")
+    options = {"min_total": min_total, "gap": gap, "time_limit": time_limit}
+    solution = game.cheapest(max_loss, offers=offers, progress=_progress(quiet, as_json), **options)  # type: ignore[arg-type]
+    if output is not None:
+        solution.save(output)
+    if as_json:
+        from .records import dump
+
+        typer.echo(dump(solution.summary()))
+    else:
+        from .tables import console, game_line, offers_table
+
+        out = console()
+        out.print(game_line(game))
+        out.print(offers_table(solution, f"Least spend for a loss of at most {max_loss:g}"))
+        out.print(best_in_words(solution))
+        if output is not None:
+            out.print(f"Written: {output}")
+    return _proved(solution.status)
+
+
+@app.command(
+    epilog="Examples: stackfu cascade game.json --outside -0.5 | "
+    "stackfu cascade solution.json --outside -0.1,-0.2,-0.1 --order simultaneous --json"
+)
+def cascade(
+    game_file: GameFile,
+    outside: Annotated[
+        str,
+        typer.Option(
+            help="Utility outside the federation, one for everybody or one per remaining client: a,b,c."
+        ),
+    ],
+    order: Annotated[
+        str, typer.Option(help="sequential (who gains most leaves first) or simultaneous.")
+    ] = "sequential",
+    as_json: AsJson = False,
+) -> int:
+    """Who leaves the federation, in which order, under the file's offers (a game file: under no payments)."""
+    thing = _load(game_file)
+    game, offers = _game_of(thing, game_file), getattr(thing, "offers", None)
+    posted: dict[str, Any] = {}
+    if offers is not None:
+        posted = {"payments": offers.prices, "retainers": offers.retainers}
+        posted |= {} if offers.kind == "linear" else {"caps": offers.caps}
+    elif hasattr(thing, "payments"):
+        posted = {"payments": thing.payments}
+    found = game.cascade(outside=_outside(outside), order=order, **posted)  # type: ignore[arg-type]
+    if as_json:
+        from .records import dump
+
+        typer.echo(dump(found.summary()))
+    else:
+        from .tables import cascade_table, console, game_line
+
+        out = console()
+        out.print(game_line(game))
+        out.print(cascade_table(found, "Departures"))
+        stayed = ", ".join(map(game.called, found.stayed)) or "nobody"
+        out.print(f"{len(found.stayed)} of {game.count} stay: {stayed}.")
+    return 0
 
 
 @app.command(
@@ -629,6 +745,18 @@ def _writable(path: Path, *endings: str) -> None:
         raise InputError("output", f"there is no folder {path.parent}", value=str(path))
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError("output", "cannot be written", value=str(path))
+
+
+def _sampled(game: StackelbergGame, constant: float | None) -> StackelbergGame:
+    return game if constant is None else game.replace(sampling_constant=constant)
+
+
+def _outside(text: str | None) -> list[float] | float | None:
+    """Outside utilities as they were typed: one number, or one per client."""
+    if text is None:
+        return None
+    values = [_number(word, "outside") for word in _words(text)]
+    return values[0] if len(values) == 1 else values
 
 
 def _words(text: str) -> list[str]:

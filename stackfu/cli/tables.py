@@ -14,9 +14,10 @@ from rich.text import Text
 if TYPE_CHECKING:
     from ..game import StackelbergGame
     from ..lemmas import LemmaReport
-    from ..results import Equilibria, Equilibrium, Frontier, Solution
+    from ..results import Cascade, Equilibria, Equilibrium, Frontier, Solution
 
 __all__ = [
+    "cascade_table",
     "clients_table",
     "comparison_table",
     "console",
@@ -24,6 +25,7 @@ __all__ = [
     "frontier_table",
     "game_line",
     "lemmas_table",
+    "offers_table",
 ]
 
 #: Longer tables are cut: a terminal is no place for a thousand clients.
@@ -110,6 +112,46 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
         table.caption += "; distance: to the forgotten data"
     if thresholds:
         table.caption += "; out below, full above: payments at which it would, the others as they are"
+    return table
+
+
+def offers_table(solution: Solution, title: str) -> Table:
+    """One row per client: what is posted to it, and what it receives."""
+    game, offers = solution.game, solution.offers
+    keeps = bool(offers.retainers.any())
+    columns = ["client", "samples", "cost", "price", "<at most", "receives", *(["retainer"] if keeps else [])]
+    table = _table(title, *columns)
+    payouts = solution.payouts
+    for k in range(min(game.count, MOST_ROWS)):
+        row: list[str | Text] = [
+            str(game.who(k)),
+            f"{game.sizes[k]:g}",
+            number(game.costs[k]),
+            number(offers.prices[k]),
+            bar(offers.caps[k]),
+            number(payouts[k]),
+            *([number(offers.retainers[k])] if keeps else []),
+        ]
+        table.add_row(*row)
+    if game.count > MOST_ROWS:
+        table.add_row("...", f"{game.count - MOST_ROWS} more")
+    table.caption = "cost, price: for all of a client's data, in proportion for less; nothing beyond the limit is used or paid"
+    return table
+
+
+def cascade_table(found: Cascade, title: str) -> Table:
+    """One row per round of departures."""
+    table = _table(title, "round", "clients", "data used", "server loss", "<leaving")
+    for i, departure in enumerate(found):
+        leaving = ", ".join(found.game.called(k) for k in departure.leaving[:12]) or "nobody"
+        more = "" if len(departure.leaving) <= 12 else f" and {len(departure.leaving) - 12} more"
+        table.add_row(
+            str(i + 1),
+            str(len(departure.clients)),
+            f"{departure.total:.1%}",
+            number(departure.server_loss),
+            leaving + more,
+        )
     return table
 
 

@@ -33,11 +33,12 @@ def explorer_data(frontier: Frontier, title: str) -> dict[str, Any]:
     unpaid: Equilibrium = facade(game).equilibrium()
     solutions = [solution for solution in frontier if solution.budget > 0]
     bounds = dict(zip(frontier.budgets.tolist(), frontier.lower_bounds.tolist(), strict=True))
-    stops = [_unpaid_stop(unpaid)] + [_paid_stop(s, bounds[s.budget]) for s in solutions]
+    stops = [_unpaid_stop(unpaid, frontier)] + [_paid_stop(s, bounds[s.budget]) for s in solutions]
     forgotten = bool(game.removed)
     distance = game.heterogeneity if forgotten else np.sqrt(game.profile(np.ones(game.count)).to_clients)
     return {
         "title": title,
+        "proves": frontier.solutions[0].proves,
         "version": __version__,
         "game": {
             "clients": len(game.all_sizes),
@@ -83,10 +84,12 @@ def write_explorer(frontier: Frontier, path: str | os.PathLike[str], title: str 
     write_atomically(Path(path), explorer_page(frontier, title).encode())
 
 
-def _unpaid_stop(unpaid: Equilibrium) -> dict[str, Any]:
+def _unpaid_stop(unpaid: Equilibrium, frontier: Frontier) -> dict[str, Any]:
+    goal = frontier.solutions[0].goal
     found: Equilibria = facade(unpaid.game).equilibria()
     return {
         **_stop(unpaid, found),
+        "objective": goal.value(unpaid.game.loss_of(unpaid.profile, goal.finite_sample), 0.0),
         "budget": 0.0,
         "lower_bound": None,
         "gap": None,
@@ -113,6 +116,7 @@ def _paid_stop(solution: Solution, bound: float) -> dict[str, Any]:
         )
     return {
         **_stop(eq, found),
+        "objective": solution.objective,
         "budget": solution.budget,
         "lower_bound": bound if np.isfinite(bound) else None,
         "gap": max(solution.objective - bound, 0.0) if np.isfinite(bound) else None,

@@ -128,24 +128,29 @@
     const bounds = stops.filter((stop) => stop.lower_bound !== null);
     const axes = frame(place, {
       x: [0, 1.03 * Math.max(...stops.map((stop) => stop.budget), 1e-12)],
-      y: span([...stops.map((stop) => stop.server_loss), ...bounds.map((stop) => stop.lower_bound)]),
-      xLabel: "budget", yLabel: "server loss", label: "Server loss against budget",
+      y: span([...stops.map((stop) => stop.objective), ...bounds.map((stop) => stop.lower_bound)]),
+      xLabel: "budget", yLabel: data.proves, label: `${data.proves} against budget`,
     });
-    const losses = stops.map((stop) => [stop.budget, stop.server_loss]);
+    const losses = stops.map((stop) => [stop.budget, stop.objective]);
     if (bounds.length) {
-      const edge = line(bounds.map((stop) => [stop.budget, stop.lower_bound]), axes);
-      const first = axes.X(bounds[0].budget), last = axes.X(bounds[bounds.length - 1].budget);
+      // what is proved is a step per budget: a bound holds at every smaller budget, not between two bounds
+      const corners = bounds.flatMap((stop, i) => [
+        [i ? bounds[i - 1].budget : 0, stop.lower_bound], [stop.budget, stop.lower_bound],
+      ]);
+      const edge = line(corners, axes);
+      const first = axes.X(0), last = axes.X(bounds[bounds.length - 1].budget);
       axes.root.append(svg("path", {
         d: `${edge}L${last} ${axes.bottom}L${first} ${axes.bottom}Z`, fill: "var(--bound)", "fill-opacity": 0.16,
+        class: "proved",
       }));
     }
     axes.root.append(svg("path", { d: line(losses, axes), fill: "none", stroke: "var(--accent)", "stroke-width": 2 }));
     stops.forEach((stop, i) => {
       const words = `Budget ${digits(stop.budget)}\nserver loss ${digits(stop.server_loss, 6)}` +
-        (stop.lower_bound === null ? "" : `\nno payments below ${digits(stop.lower_bound, 6)}`);
+        (stop.lower_bound === null ? "" : `\nno payments bring the ${data.proves} below ${digits(stop.lower_bound, 6)}`);
       const now = i === chosen;
       const dot = mark(words, svg("circle", {
-        class: "halo", cx: axes.X(stop.budget), cy: axes.Y(stop.server_loss), r: now ? 7 : 4,
+        class: "halo", cx: axes.X(stop.budget), cy: axes.Y(stop.objective), r: now ? 7 : 4,
         fill: now ? "var(--accent)" : "var(--card)", stroke: "var(--accent)", "stroke-width": 2,
       }));
       dot.addEventListener("click", () => { slider.value = i; render(); });

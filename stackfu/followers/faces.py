@@ -5,7 +5,8 @@ form the polytope
 
     { y + v :  sum v = 0,  sum v_k mu_k = 0,  v_k = 0 where g_k != 0,  0 <= y + v <= alpha },
 
-a single point where the embeddings of those clients are affinely independent or the bounds leave no room.
+a single point where the embeddings of those clients are affinely independent or the bounds leave no room. All its points have
+the same loss; what the server spends, ``p . x``, differs along it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,16 @@ import numpy.typing as npt
 
 from ..model import Array, GameModel, Profile, frozen
 from ..results import Face
-from .tolerances import NULL, NULL_OF_ROUNDING, PINNED, STILL, TIGHT
+from .tolerances import NULL, NULL_OF_ROUNDING, PINNED, STILL, TIGHT, TIGHT_OF_ROUNDING
 
 __all__ = ["equilibrium_face", "span_of"]
+
+#: Up to this many clients the widest range of each is found, by two linear programs per client; for more, a range that it can have.
+FEW = 24
+#: Rounds of projection in search of a point away from all bounds.
+ROUNDS = 200
+
+Clients = npt.NDArray[np.intp]
 
 
 def equilibrium_face(
@@ -25,75 +33,141 @@ def equilibrium_face(
 ) -> Face | None:
     """The polytope of equilibria through this one that share S and m; None if it is a point."""
     profile = game.profile(participation) if profile is None else profile
-    w = game.reluctance(payments)
-    scale = game.geometry.scale
-    g = profile.to_clients - profile.total * w
+    own = profile.total * game.reluctance(payments)
+    g = profile.to_clients - own
+    terms = np.maximum(profile.to_clients, np.abs(own))
+    noise = TIGHT_OF_ROUNDING * game.rounding * game.geometry.scale
     inside = (participation > 0) & (participation < 1)
-    tight = inside | (np.abs(g) <= TIGHT * np.maximum(scale, np.abs(profile.total * w)))
-    clients = np.flatnonzero(tight)
+    clients = np.flatnonzero(inside | (np.abs(g) <= np.maximum(TIGHT * terms, noise)))
     directions = _dependences(game, clients)
     if directions.shape[1] == 0:
         return None
-    y, alpha = profile.y[clients], game.alpha[clients]
-    return _face(game, clients, directions, -y, alpha - y, alpha, participation[clients])
-
-
-def _dependences(game: GameModel, clients: npt.NDArray[np.intp]) -> Array:
-    """Orthonormal basis of ``{v : sum v = 0, sum v_k mu_k = 0}`` over the given clients."""
-    values, vectors = np.linalg.eigh(game.geometry.products(clients) / game.geometry.scale + 1.0)
-    zero = max(NULL, NULL_OF_ROUNDING * game.rounding) * len(clients)
-    return np.ascontiguousarray(vectors[:, values <= zero])
-
-
-def _face(
-    game: GameModel,
-    clients: npt.NDArray[np.intp],
-    directions: Array,
-    low: Array,
-    high: Array,
-    alpha: Array,
-    x: Array,
-) -> Face | None:
-    from scipy.optimize import linprog
-
-    bounds = np.column_stack([np.minimum(low, 0.0), np.maximum(high, 0.0)]) / alpha.max()
-    # movements are orthogonal to everything the directions do not span
-    rest = np.linalg.qr(directions, mode="complete")[0][:, directions.shape[1] :].T
-
-    def furthest(objective: Array) -> Array:
-        """The largest movement of y within the polytope along ``objective``."""
-        result = linprog(-objective, A_eq=rest, b_eq=np.zeros(len(rest)), bounds=bounds, method="highs")
-        return alpha.max() * result.x if result.status == 0 else np.zeros(len(objective))
-
-    lower, upper = x.copy(), x.copy()
-    axes = np.eye(len(clients))
-    for i in np.flatnonzero(np.abs(directions).max(axis=1) > PINNED):
-        upper[i] = min(max(x[i] + furthest(axes[i])[i] / alpha[i], x[i]), 1.0)
-        lower[i] = max(min(x[i] + furthest(-axes[i])[i] / alpha[i], x[i]), 0.0)
+    polytope = _Polytope(game.alpha[clients], profile.y[clients], directions)
+    ranges = polytope.ranges() if len(clients) <= FEW else polytope.some_ranges()
+    if ranges is None:
+        return None
+    lower, upper, dimension = ranges
     loose = upper - lower > STILL
     if not loose.any():
         return None
-    # dimension: look along directions not yet known to move or to be fixed, until none is left
-    known = np.zeros((directions.shape[1], 0))
-    dimension = 0
-    while known.shape[1] < directions.shape[1]:
-        axis = np.linalg.qr(known, mode="complete")[0][:, known.shape[1]]
-        move = furthest(directions @ axis) - furthest(-(directions @ axis))
-        moves = bool(np.any(np.abs(move) > STILL * alpha))
-        dimension += moves
-        known = np.column_stack([known, directions.T @ move / np.abs(move).max() if moves else axis])
+    price = payments[clients] / game.alpha[clients]
+    widest = np.zeros(len(clients))
+    widest[int(np.argmax(upper - lower))] = 1.0
+    points = []
+    for objective in (-price, price, -widest, widest):
+        x = np.array(participation)
+        x[clients] = np.clip(
+            (profile.y[clients] + polytope.furthest(objective)) / game.alpha[clients], 0.0, 1.0
+        )
+        points.append(frozen(x))
+    spends = [float(payments @ x) for x in (*points, participation)]
     return Face(
         tuple(int(k) for k in game.remaining[clients[loose]]),
         frozen(lower[loose]),
         frozen(upper[loose]),
         dimension,
+        (min(spends), max(spends)),
+        tuple(points),
     )
+
+
+def _dependences(game: GameModel, clients: Clients) -> Array:
+    """Orthonormal basis of ``{v : sum v = 0, sum v_k mu_k = 0}`` over the given clients."""
+    if len(clients) == 0:
+        return np.zeros((0, 0))
+    products = game.geometry.products(clients)
+    means = products.mean(axis=1)
+    products = products - means[:, None] - means[None, :] + means.mean()
+    spread = float(np.diag(products).max(initial=0.0)) or game.geometry.scale
+    values, vectors = np.linalg.eigh(products / spread + 1.0)
+    noise = NULL_OF_ROUNDING * game.rounding * game.geometry.scale / spread
+    return np.ascontiguousarray(vectors[:, values <= max(NULL, noise) * len(clients)])
+
+
+class _Polytope:
+    """Movements ``v`` in the span of ``directions`` with ``0 <= y + v <= alpha``."""
+
+    def __init__(self, alpha: Array, y: Array, directions: Array) -> None:
+        self.alpha, self.y, self.directions = alpha, y, directions
+        self.unit = float(alpha.max())
+        # movements are orthogonal to everything the directions do not span
+        self.rest = np.linalg.qr(directions, mode="complete")[0][:, directions.shape[1] :].T
+        self.movable = np.abs(directions).max(axis=1) > PINNED
+
+    def furthest(self, objective: Array) -> Array:
+        """The largest movement of y along ``objective``."""
+        from scipy.optimize import linprog
+
+        bounds = np.column_stack([np.minimum(-self.y, 0.0), np.maximum(self.alpha - self.y, 0.0)]) / self.unit
+        size = float(np.abs(objective).max())
+        if size == 0.0:
+            return np.zeros(len(objective))
+        result = linprog(
+            -objective / size, A_eq=self.rest, b_eq=np.zeros(len(self.rest)), bounds=bounds, method="highs"
+        )
+        return self.unit * result.x if result.status == 0 else np.zeros(len(objective))
+
+    def ranges(self) -> tuple[Array, Array, int]:
+        """Smallest and largest participation of every client, and the polytope's dimension."""
+        x, alpha, directions = self.y / self.alpha, self.alpha, self.directions
+        lower, upper = x.copy(), x.copy()
+        axes = np.eye(len(x))
+        for i in np.flatnonzero(self.movable):
+            upper[i] = min(max(x[i] + self.furthest(axes[i])[i] / alpha[i], x[i]), 1.0)
+            lower[i] = max(min(x[i] + self.furthest(-axes[i])[i] / alpha[i], x[i]), 0.0)
+        if not np.any(upper - lower > STILL):
+            return lower, upper, 0
+        # dimension: look along directions not yet known to move or to be fixed, until none is left
+        known = np.zeros((directions.shape[1], 0))
+        dimension = 0
+        while known.shape[1] < directions.shape[1]:
+            axis = np.linalg.qr(known, mode="complete")[0][:, known.shape[1]]
+            move = self.furthest(directions @ axis) - self.furthest(-(directions @ axis))
+            moves = bool(np.any(np.abs(move) > STILL * alpha))
+            dimension += moves
+            known = np.column_stack([known, directions.T @ move / np.abs(move).max() if moves else axis])
+        return lower, upper, dimension
+
+    def some_ranges(self) -> tuple[Array, Array, int] | None:
+        """A range that every client can have while the others balance it, and the dimension; None if there is no room.
+
+        From a point away from all bounds each client moves both ways along the projection of its own axis.
+        """
+        centre = self.interior()
+        if centre is None:  # some bound holds everywhere: the slow way
+            return self.ranges()
+        low, high = centre.copy(), centre.copy()
+        for i in np.flatnonzero(self.movable):
+            ray = self.directions @ self.directions[i]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                up = np.where(ray > 0, self.alpha - centre, -centre) / ray
+                down = np.where(ray > 0, centre, centre - self.alpha) / ray
+            rates = np.abs(ray) > PINNED
+            high[i] = centre[i] + ray[i] * float(np.abs(up[rates]).min())
+            low[i] = centre[i] - ray[i] * float(np.abs(down[rates]).min())
+        here = self.y / self.alpha
+        lower = np.clip(np.minimum(low / self.alpha, here), 0.0, 1.0)
+        upper = np.clip(np.maximum(high / self.alpha, here), 0.0, 1.0)
+        return lower, upper, self.directions.shape[1]
+
+    def interior(self) -> Array | None:
+        """A point of the polytope at which nobody that can move is at a bound, by projections to and fro; None if none is found."""
+        margin = np.where(self.movable, 1e-3 * self.alpha, 0.0)
+        point = self.y
+        for _ in range(ROUNDS):
+            inside = np.where(self.movable, np.clip(point, margin, self.alpha - margin), self.y)
+            point = self.y + self.directions @ (self.directions.T @ (inside - self.y))
+            clear = np.where(self.movable, np.minimum(point, self.alpha - point), 1.0)
+            if np.all(clear > 0.1 * margin):
+                return np.asarray(point)
+        return None
 
 
 def span_of(game: GameModel, payments: Array, first: Array, second: Array) -> Face:
     """The equilibria between two with different totals, between which t is zero throughout."""
     lower, upper = np.minimum(first, second), np.maximum(first, second)
     dimension = 1
+    spends = [float(payments @ first), float(payments @ second)]
     for end in (first, second):
         face = equilibrium_face(game, payments, end)
         if face is not None:
@@ -101,7 +175,13 @@ def span_of(game: GameModel, payments: Array, first: Array, second: Array) -> Fa
             lower[place] = np.minimum(lower[place], face.lower)
             upper[place] = np.maximum(upper[place], face.upper)
             dimension = max(dimension, 1 + face.dimension)
+            spends += face.spend or ()
     loose = upper - lower > STILL
     return Face(
-        tuple(int(k) for k in game.remaining[loose]), frozen(lower[loose]), frozen(upper[loose]), dimension
+        tuple(int(k) for k in game.remaining[loose]),
+        frozen(lower[loose]),
+        frozen(upper[loose]),
+        dimension,
+        (min(spends), max(spends)),
+        tuple(sorted((frozen(first), frozen(second)), key=lambda x: float(payments @ x))),
     )

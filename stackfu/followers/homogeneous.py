@@ -31,7 +31,15 @@ def homogeneous_equilibrium(game: GameModel, payments: Array) -> tuple[Array, Fa
     if not free.any():
         return frozen(x), None
     count = int(free.sum())
+    most = float(payments @ x)
+    # the free clients may all stay out, unless nobody else is there: then one of them takes part, ever so little
+    least = most - float(payments[free].sum())
     face = Face(
-        tuple(int(k) for k in game.remaining[free]), frozen(np.zeros(count)), frozen(np.ones(count)), count
+        tuple(int(k) for k in game.remaining[free]),
+        frozen(np.zeros(count)),
+        frozen(np.ones(count)),
+        count,
+        (least, most),
+        tuple(frozen(v) for v in ((x - free) if (x - free).any() else 1e-3 * x, x)),
     )
     return frozen(x), face

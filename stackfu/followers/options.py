@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..model import Array
-from .tolerances import default_tolerance
+from .tolerances import RESIDUAL
 
 __all__ = ["METHODS", "SearchOptions"]
 
@@ -47,4 +47,4 @@ class SearchOptions:
 
     def tolerance_for(self, count: int) -> float:
         """The residual to reach in a game of so many clients."""
-        return default_tolerance(count) if self.tolerance is None else float(self.tolerance)
+        return RESIDUAL if self.tolerance is None else float(self.tolerance)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from ..errors import ConvergenceError, NoEquilibriumError
+from ..judging.completeness import check_alike
+from ..judging.stakes import NEGLIGIBLE, check_stakes
 from ..model import Array, GameModel, Profile
 from ..results import Equilibria, Equilibrium, Face, Status, Uniqueness
-from .faces import equilibrium_face, span_of
+from .faces import equilibrium_face
 from .homogeneous import COLLAPSE, homogeneous_equilibrium
 from .options import SearchOptions
-from .path import Path, Root, follow_path
-from .tolerances import EQUAL, ZERO, default_tolerance
+from .path import Root
+from .tolerances import EQUAL, LOOKS_WRONG, RESIDUAL
+from .verdict import TRADE, Findings, examine, status_of
 
 __all__ = ["LARGEST_PATH", "enumerate_equilibria", "find_equilibrium"]
 
 #: Up to this many clients ``equilibrium()`` follows the path, which settles uniqueness as well.
 LARGEST_PATH = 300
-#: What a face of equilibria means.
-TRADE = "clients can trade participation without changing S or the mixture's mean"
+#: Up to this many clients that are alike in their reluctance are shown to have one equilibrium: all pairs are looked at.
+LARGEST_ALIKE = 1500
 #: Up to this many clients the path is followed when sweeps do not converge.
 LARGEST_FALLBACK = 3000
 
@@ -30,26 +34,24 @@ LARGEST_FALLBACK = 3000
 def enumerate_equilibria(game: GameModel, payments: Array) -> Equilibria:
     """Every equilibrium, ordered by total participation.
 
-    A continuum is represented by one point with its :class:`~stackfu.result.Face`, or by its two ends where
+    A continuum is represented by one point with its :class:`~stackfu.results.Face`, or by its two ends where
     the total varies along it.
     """
     began = time.perf_counter()
     if game.is_homogeneous:
         return _homogeneous(game, payments, began)
-    path = follow_path(game, payments)
-    faces = _faces(game, payments, path.roots)
-    uniqueness, reason = _verdict(game, payments, path, faces)
-    tolerance = default_tolerance(game.count)
-    items = [
-        _from_root(game, payments, path, root, face, uniqueness, reason, tolerance, began)
-        for root, face in zip(path.roots, faces, strict=True)
-    ]
-    complete = path.complete and all(item.status is Status.CERTIFIED for item in items)
-    if not complete and uniqueness is not Uniqueness.UNKNOWN:
-        uniqueness = Uniqueness.UNKNOWN
-        reason = "an equilibrium that the path found does not meet the tolerance at the returned point"
+    tolerance = RESIDUAL
+    found = examine(game, payments, tolerance)
+    items = tuple(_from_root(game, payments, found, i, tolerance, began) for i in range(len(found.roots)))
     return Equilibria(
-        game, payments, tuple(items), uniqueness, reason, complete, path, time.perf_counter() - began
+        game,
+        payments,
+        items,
+        found.uniqueness,
+        found.reason,
+        found.complete,
+        found.path,
+        time.perf_counter() - began,
     )
 
 
@@ -113,7 +115,8 @@ def _found(
 ) -> Equilibrium:
     """The record of a point found without following the path; uniqueness is what theory says about it."""
     residual, regret = game.judge(payments, profile)
-    status = Status.CONVERGED if residual <= tolerance else failure
+    bound = float(check_stakes(game, payments, profile.x).max()) if residual < LOOKS_WRONG else np.inf
+    status = status_of(residual, bound, tolerance, failure)
     uniqueness, reason, face = Uniqueness.UNKNOWN, "no verified equilibrium", None
     if status.success:
         uniqueness, reason, face = _by_theory(game, payments, profile)
@@ -149,12 +152,9 @@ def _by_theory(game: GameModel, payments: Array, profile: Profile) -> tuple[Uniq
     face = equilibrium_face(game, payments, x, profile)
     if face is not None:
         return Uniqueness.CONTINUUM, f"{TRADE}: {face}", face
-    if float(np.ptp(w)) <= EQUAL * float(np.abs(w).max()):
-        return (
-            Uniqueness.UNIQUE,
-            "all w_k are equal: a concave potential game with unique S and mean, and no clients can trade",
-            None,
-        )
+    if w.min() > 0 and float(np.ptp(w)) <= EQUAL * float(w.max()) and game.count <= LARGEST_ALIKE:
+        verdict = check_alike(game, payments, x)
+        return Uniqueness.UNIQUE if verdict else Uniqueness.UNKNOWN, verdict.message, None
     if np.all(w > 0) and not np.any(x == 1):
         return (
             Uniqueness.UNKNOWN,
@@ -171,21 +171,17 @@ def _by_theory(game: GameModel, payments: Array, profile: Profile) -> tuple[Uniq
 def _by_path(
     game: GameModel, payments: Array, start: Array | None, tolerance: float, began: float
 ) -> Equilibrium:
-    path = follow_path(game, payments)
-    faces = _faces(game, payments, path.roots)
-    uniqueness, reason = _verdict(game, payments, path, faces)
-    chosen = len(path.roots) - 1
-    if len(path.roots) > 1:
+    found = examine(game, payments, min(tolerance, NEGLIGIBLE))
+    chosen, reason = len(found.roots) - 1, found.reason
+    if chosen > 0:
         if start is None:
             reason += "; this is the one with the largest total participation"
         else:
-            chosen = _nearest(game, payments, start, path.roots)
+            chosen = _nearest(game, payments, start, found.roots)
             reason += "; this is the one that sequential best responses from the given start lead to"
     if chosen < 0:
         raise ConvergenceError("the path found no equilibrium; its checks failed on the way")
-    return _from_root(
-        game, payments, path, path.roots[chosen], faces[chosen], uniqueness, reason, tolerance, began
-    )
+    return _from_root(game, payments, replace(found, reason=reason), chosen, tolerance, began)
 
 
 def _nearest(game: GameModel, payments: Array, start: Array, roots: tuple[Root, ...]) -> int:
@@ -196,76 +192,28 @@ def _nearest(game: GameModel, payments: Array, start: Array, roots: tuple[Root, 
     return int(np.argmin(distances))
 
 
-def _faces(game: GameModel, payments: Array, roots: tuple[Root, ...]) -> list[Face | None]:
-    faces: list[Face | None] = [
-        equilibrium_face(game, payments, root.participation) if root.tight else None for root in roots
-    ]
-    flat = [i for i, root in enumerate(roots) if root.kind == "flat"]
-    for i, j in zip(flat[::2], flat[1::2], strict=True):
-        faces[i] = faces[j] = span_of(game, payments, roots[i].participation, roots[j].participation)
-    return faces
-
-
-def _verdict(
-    game: GameModel, payments: Array, path: Path, faces: list[Face | None]
-) -> tuple[Uniqueness, str]:
-    if not path.complete:
-        return Uniqueness.UNKNOWN, (
-            f"a check along t(s) failed (violation {path.violation:.1e}, jump {path.jump:.1e}, "
-            f"{'reached' if path.finished else 'did not reach'} s = 0): equilibria may be missing"
-        )
-    kinds = [root.kind for root in path.roots]
-    if "flat" in kinds:
-        ends = [root.participation for root in path.roots if root.kind == "flat"]
-        if max(game.residual(payments, x) for x in ends) > ZERO:
-            return Uniqueness.UNKNOWN, (
-                "t(s) comes within rounding of zero on a whole interval of totals s; whether it is zero there "
-                "cannot be told"
-            )
-        return Uniqueness.CONTINUUM, "t(s) is zero on a whole interval of totals s"
-    wide = next((face for face in faces if face is not None), None)
-    if wide is not None:
-        return Uniqueness.CONTINUUM, f"{TRADE}: {wide}"
-    if kinds.count("crossing") == 1 and len(kinds) > 1:
-        return Uniqueness.UNKNOWN, (
-            "t(s) crosses zero once and elsewhere comes within rounding of zero without crossing: "
-            "the equilibria there may be none, one or two"
-        )
-    if len(kinds) > 1:
-        return Uniqueness.MULTIPLE, f"t(s) is zero at {len(kinds)} totals s in (0, 1]"
-    return Uniqueness.UNIQUE, f"t(s), followed over all {len(path)} pieces of (0, 1], is zero once"
-
-
 def _from_root(
-    game: GameModel,
-    payments: Array,
-    path: Path,
-    root: Root,
-    face: Face | None,
-    uniqueness: Uniqueness,
-    reason: str,
-    tolerance: float,
-    began: float,
+    game: GameModel, payments: Array, found: Findings, i: int, tolerance: float, began: float
 ) -> Equilibrium:
-    residual, regret = game.judge_checked(game.reluctance_under(payments), root.participation)
-    if residual > tolerance:
-        status = Status.FAILED
+    x = found.roots[i].participation
+    residual, regret = game.judge_checked(game.reluctance_under(payments), x)
+    status = status_of(residual, found.regrets[i], tolerance)
+    uniqueness, reason = found.uniqueness, found.reason
+    if not status.success:
         uniqueness, reason = Uniqueness.UNKNOWN, "no verified equilibrium"
-    else:
-        status = Status.CERTIFIED if path.complete else Status.CONVERGED
     return Equilibrium(
         game=game,
         payments=payments,
-        participation=root.participation,
+        participation=x,
         status=status,
         uniqueness=uniqueness,
         reason=reason,
         method="path",
         regret=regret,
         residual=residual,
-        iterations=len(path),
+        iterations=len(found.path),
         seconds=time.perf_counter() - began,
-        face=face,
+        face=found.faces[i],
     )
 
 

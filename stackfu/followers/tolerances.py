@@ -16,6 +16,8 @@ TINY = 1e-13
 #: A client at a bound with ``|g_k|`` up to this is taken for indifferent: polishing leaves about 1e-15, ties of data that was
 #: itself computed in float64 leave up to 1e-12 or so.
 TIGHT = 1e-11
+#: The same, in rounding errors of the squared distances, where a client's own terms are below what those resolve.
+TIGHT_OF_ROUNDING = 16.0
 #: The largest violation of the optimality conditions in the middle of a piece, and the largest jump of t between pieces, that
 #: count as rounding. Wrong sets violate them by far more, except next to an event, where they make no difference.
 CHECK = 1e-9
@@ -80,10 +82,12 @@ SAMPLE_SETTLED = 1e-3
 QP, QP_SNAP = 1e-11, 1e-6
 #: Bisection ends at a residual or a relative bracket of this size.
 BISECTED, BISECTED_BRACKET = 1e-14, 1e-15
+#: A residual above this is no rounding: such a point is not worth proving anything about.
+LOOKS_WRONG = 1e-3
 #: Reluctances that differ by less than this part of the largest are equal.
 EQUAL = 1e-12
 
 
-def default_tolerance(count: int) -> float:
-    """Residual that a returned equilibrium must have: the sums behind it grow with the number of clients."""
-    return 1e-12 if count <= 50 else 1e-9
+#: Residual that a returned equilibrium must have, relative to each client's own terms: a client whose distance to the mixture is a
+#: ten-thousandth of the largest one is known to 1e-8 of its own square, or a hundred million roundings.
+RESIDUAL = 1e-9

@@ -123,24 +123,32 @@ def most_inside(y, bound):
 
 @njit(cache=True)
 def radius(y, s, bound, low, high, rho, defect):
-    """A bound on ``||m~ - m||`` for every equilibrium whose total the segment passes: ``sqrt(gap / 2 + 2 defect)``."""
+    """A bound on ``||m~ - m||`` for every equilibrium whose total the segment passes: ``sqrt(gap / 2 + 2 defect)``.
+
+    Returns that, what rounding alone would leave of it on a segment that is short enough, and the client whose level was taken.
+    """
     N = len(bound)
     level = most_inside(y, bound)
     smallest = min(s[0], min(s[1], s[2])) * (1.0 - rho)
-    gap = 0.0
+    largest = max(s[0], max(s[1], s[2])) * (1.0 + rho)
+    gap, noise = 0.0, 0.0
     for k in range(N):
-        more, less = 0.0, 0.0
+        more, less, error = 0.0, 0.0, 0.0
         for i in range(7):
             level_low = low[level, i] if level >= 0 else 0.0
             level_high = high[level, i] if level >= 0 else 0.0
             if k != level:
                 more = max(more, high[k, i] - level_low)
                 less = max(less, level_high - low[k, i])
+                error = max(error, high[k, i] - low[k, i] + level_high - level_low)
         least = min(y[0, k], min(y[1, k], y[2, k]))
         most = max(y[0, k], max(y[1, k], y[2, k]))
-        gap += max(more * max(bound[k] - least * (1.0 - rho), 0.0), less * most)
-    gap *= (1.0 + rho) * (1.0 + rho) / (smallest * smallest * smallest)
-    return np.sqrt(0.5 * gap * (1.0 + rho) + 2.0 * defect) * (1.0 + rho)
+        room = max(min(bound[k], largest) - least * (1.0 - rho), 0.0)  # nobody brings more than the total
+        gap += max(more * room, less * most)
+        noise += error * max(room if more > 0.0 else 0.0, most if less > 0.0 else 0.0)
+    scale = (1.0 + rho) * (1.0 + rho) / (smallest * smallest * smallest)
+    r = np.sqrt(0.5 * gap * scale * (1.0 + rho) + 2.0 * defect) * (1.0 + rho)
+    return r, np.sqrt(0.5 * noise * scale + 2.0 * defect), level
 
 
 @njit(cache=True)
@@ -148,11 +156,12 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place):
     """Whether an equilibrium can have a total that the segment passes; ``place`` says where each client must then be (-1, 0, 1).
 
     With the mixture within r of the candidate's, ``s^2 g_k`` moves by at most ``s^2 (r^2 + 2 r d_k)``. Who wants more brings all it
-    may, who wants less brings nothing: the total lies between what the first bring and what all but the second bring.
+    may, who wants less brings nothing: the total lies between what the first bring and what all but the second bring. Returns
+    (verdict, r, whether halving the segment may tell more).
     """
     N = len(bound)
     inclinations(y, s, d, z, w, a, rho, low, high, drift)
-    r = radius(y, s, bound, low, high, rho, defect)
+    r, least_r, level = radius(y, s, bound, low, high, rho, defect)
     top = max(s[0], max(s[1], s[2])) * (1.0 + rho)
     bottom = min(s[0], min(s[1], s[2])) * (1.0 - rho)
     eager, willing = 0.0, 0.0
@@ -171,52 +180,85 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place):
         else:
             willing += bound[k]
     if eager * (1.0 - rho) > top:
-        return ABOVE, r
+        return ABOVE, r, False
     if willing * (1.0 + rho) < bottom:
-        return BELOW, r
-    return UNDECIDED, r
+        return BELOW, r, False
+    if level < 0:
+        return UNDECIDED, r, True
+    # along the segment the level changes by less than rounding leaves in doubt: shorter ones decide no more
+    least, most = np.inf, -np.inf
+    for i in range(7):
+        least, most = min(least, low[level, i]), max(most, high[level, i])
+    doubt = bottom * 2.0 * least_r * np.sqrt(drift[level])
+    return UNDECIDED, r, most - least > doubt
+
+
+@njit(cache=True)
+def halve(a, b, c, first, middle, last):
+    """Control points of both halves of a segment, by averages; exact but for a rounding or two per level."""
+    for k in range(len(a)):
+        first[k] = 0.5 * (a[k] + b[k])
+        last[k] = 0.5 * (b[k] + c[k])
+        middle[k] = 0.5 * (first[k] + last[k])
 
 
 @njit(cache=True)
 def walk(chain, distances, slack, alpha, caps, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius):
     """Follow the chain, halving segments that decide nothing; how many leaves stay undecided, -1 if they are too many.
 
-    ``leaves`` gets the three control profiles of every undecided leaf, in the order of the chain.
+    ``leaves`` gets the three control profiles of every undecided leaf, in the order of the chain. Participation, amounts,
+    ``D y`` and its size are linear in the profile, so those of the halves are averages too.
     """
     N = len(alpha)
     bound = alpha * caps
     low, high, drift = np.empty((N, 7)), np.empty((N, 7)), np.empty(N)
     place = np.empty(N, dtype=np.int8)
-    stack = np.empty((depth + 2, 3, N))
-    levels = np.empty(depth + 2, dtype=np.int64)
-    y, d, z, s = np.empty((3, N)), np.empty((3, N)), np.empty((3, N)), np.empty(3)
+    # per segment on the stack: participation, amounts, D y, size of D y; three control profiles each
+    stack = np.empty((depth + 3, 4, 3, N))
+    totals = np.empty((depth + 3, 3))
+    levels = np.empty(depth + 3, dtype=np.int64)
+    here, sums = np.empty((4, 3, N)), np.empty(3)
     found = 0
+    ends = np.empty((4, N))
+    ends[0] = chain[0]
+    ends[1], end_total, ends[2], ends[3] = weigh(distances, slack, alpha, chain[0])
     for segment in range((len(chain) - 1) // 2):
-        stack[0] = chain[2 * segment : 2 * segment + 3]
+        stack[0, :, 0] = ends
+        totals[0, 0] = end_total
+        for j in (1, 2):
+            x = chain[2 * segment + j]
+            stack[0, 0, j] = x
+            stack[0, 1, j], totals[0, j], stack[0, 2, j], stack[0, 3, j] = weigh(distances, slack, alpha, x)
+        ends[:] = stack[0, :, 2]
+        end_total = totals[0, 2]
         levels[0] = 0
         height = 1
         while height > 0:
             height -= 1
-            x, level = stack[height].copy(), levels[height]
-            for j in range(3):
-                y[j], s[j], d[j], z[j] = weigh(distances, slack, alpha, x[j])
-            if min(s[0], min(s[1], s[2])) <= 0.0:
+            here[:], sums[:], level = stack[height], totals[height], levels[height]
+            if min(sums[0], min(sums[1], sums[2])) <= 0.0:
                 return -1
-            verdict, r = decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place)
+            verdict, r, useful = decide(
+                here[1], sums, here[2], here[3], w, bound, a, rho, defect, low, high, drift, place
+            )
             if verdict != UNDECIDED:
                 continue
-            if level >= depth:
+            if level >= depth or not useful:
                 if found >= len(leaves):
                     return -1
-                leaves[found], leaf_place[found], leaf_radius[found] = x, place, r
+                leaves[found], leaf_place[found], leaf_radius[found] = here[0], place, r
                 found += 1
                 continue
-            first, last = 0.5 * (x[0] + x[1]), 0.5 * (x[1] + x[2])
-            middle = 0.5 * (first + last)
             # the second half is looked at after the first, so that leaves come in order
-            stack[height, 0], stack[height, 1], stack[height, 2] = middle, last, x[2]
-            levels[height] = level + 1
-            stack[height + 1, 0], stack[height + 1, 1], stack[height + 1, 2] = x[0], first, middle
-            levels[height + 1] = level + 1
+            left, right = stack[height + 1], stack[height]
+            for i in range(4):
+                left[i, 0], right[i, 2] = here[i, 0], here[i, 2]
+                halve(here[i, 0], here[i, 1], here[i, 2], left[i, 1], left[i, 2], right[i, 1])
+                right[i, 0] = left[i, 2]
+            first, last = 0.5 * (sums[0] + sums[1]), 0.5 * (sums[1] + sums[2])
+            middle = 0.5 * (first + last)
+            totals[height + 1, 0], totals[height + 1, 1], totals[height + 1, 2] = sums[0], first, middle
+            totals[height, 0], totals[height, 1], totals[height, 2] = middle, last, sums[2]
+            levels[height] = levels[height + 1] = level + 1
             height += 2
     return found

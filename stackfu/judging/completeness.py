@@ -40,7 +40,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..model import Array, GameModel
 
-__all__ = ["Completeness", "check_complete", "squared_distances"]
+__all__ = ["Completeness", "check_alike", "check_complete", "squared_distances"]
 
 #: Unit roundoff.
 U = float(np.finfo(np.float64).eps) / 2
@@ -73,8 +73,12 @@ def check_complete(
     chain: npt.ArrayLike,
     found: Sequence[npt.ArrayLike],
     caps: npt.ArrayLike | None = None,
+    continua: Sequence[tuple[float, float]] = (),
 ) -> Completeness:
     """Whether the equilibria ``found`` are all there are, by following the chain.
+
+    ``continua`` are ranges of totals at which a continuum of equilibria is known: nothing is shown about those, only that there are
+    no others elsewhere.
 
     >>> import stackfu as sf
     >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
@@ -100,10 +104,60 @@ def check_complete(
         leaves = exact.walk(profiles, depth)
         if leaves is None:
             continue
-        outcome = exact.settle(leaves, totals)
+        outcome = exact.settle(leaves, totals, continua)
         if outcome.accepted:
             return outcome
     return outcome
+
+
+def check_alike(
+    game: GameModel, payments: npt.ArrayLike | None, found: npt.ArrayLike, caps: npt.ArrayLike | None = None
+) -> Completeness:
+    """Whether an equilibrium is the only one of clients whose reluctances are (nearly) equal and positive, without a chain.
+
+    Let y* be any equilibrium and y the one that was found, ``gap`` what y falls short of a best response to itself. As for a
+    chain, but with totals that may differ, ``(S + S*) ||m - m*||^2 + (S - S*) w . (y - y*) <= gap``. With ``w_k`` between ``w`` and
+    ``w + e`` that is a bound on both ``|S - S*|`` and ``||m - m*||``; what is left is as around the equilibria of a chain.
+
+    >>> import stackfu as sf
+    >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
+    >>> check_alike(game, None, [0.5, 0.5]).accepted, check_alike(game, [1.0, 1.0], [1.0, 1.0]).accepted
+    (True, False)
+    """
+    paid, most = game.check_payments(payments), game.check_caps(caps)
+    x = game.check_participation(found)
+    exact = _Exact(game, paid, most)
+    rho, w = exact.rho, exact.w
+    least = float(w.min()) * (1.0 - rho)
+    if not least > 0.0:
+        return Completeness(False, (), "somebody is paid its cost or more")
+    spread = float(w.max()) * (1.0 + rho) - least
+    y = exact.alpha * x
+    total = float(y.sum())
+    toward, size = exact.distances @ y, (exact.distances + exact.slack) @ y
+    joint, joint_size = float(y @ toward), float(y @ size)
+    squares = toward / total - 0.5 * joint / total**2
+    error = 4.0 * rho * (size / total + joint_size / total**2 + total * np.abs(w) + exact.a / total)
+    g = squares + 0.5 * exact.a / total - total * w
+    room = np.maximum(exact.bound * (1.0 + rho) - y * (1.0 - rho), 0.0)
+    gap = float(np.maximum(np.maximum(g + error, 0.0) * room, np.maximum(error - g, 0.0) * y).sum())
+    gap = (gap + 8.0 * exact.defect) * (1.0 + 8.0 * rho)
+    shift = (spread + np.sqrt(spread**2 + least * gap)) / least * (1.0 + 8.0 * rho)
+    radius = float(np.sqrt((gap + 2.0 * spread * shift) / total + 2.0 * exact.defect)) * (1.0 + 8.0 * rho)
+    drift = np.sqrt(np.maximum(squares + error, 0.0) + 2.0 * exact.defect)
+    move = (radius**2 + 2.0 * radius * drift + 4.0 * exact.defect + shift * np.abs(w)) * (
+        1.0 + 16.0 * rho
+    ) + error
+    if exact.a > 0.0:
+        move = move + exact.a * shift / (total * max(total - shift, SMALLEST))
+    place = np.where(g > move, 1, np.where(g < -move, -1, 0)).astype(np.int8)
+    bracket = ((total - shift, total + shift),)
+    reason = exact.several([_Leaf(np.array([x, x, x]), place, radius)], shift)
+    if reason:
+        return Completeness(False, bracket, reason)
+    return Completeness(
+        True, bracket, "all w_k are equal up to rounding, and no other equilibrium is possible"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +176,13 @@ class _Exact:
         self.count = N = game.count
         self.alpha, self.caps = np.array(game.alpha), np.array(caps)
         self.bound = self.alpha * self.caps
-        self.w, self.a = np.array(game.reluctance_under(payments)), game.sampling
         self.distances, error, terms, self.defect = squared_distances(game)
-        # shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products
-        self.rho = (6 * N + terms + 64) * U
+        # who is paid more than its cost takes part fully whatever the others do: how much more does not matter
+        self.w = np.maximum(game.reluctance_under(payments), -float(self.distances.max()))
+        self.a = game.sampling
+        # shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products; and the
+        # averages of halves
+        self.rho = (6 * N + terms + 3 * max(DEPTHS) + 64) * U
         self.slack = error / self.rho + SMALLEST
 
     # ------------------------------------------------------------ the ends of the chain
@@ -182,7 +239,9 @@ class _Exact:
 
     # ------------------------------------------------------------ around the equilibria
 
-    def settle(self, leaves: list[_Leaf], totals: list[float]) -> Completeness:
+    def settle(
+        self, leaves: list[_Leaf], totals: list[float], continua: Sequence[tuple[float, float]] = ()
+    ) -> Completeness:
         """Group undecided pieces that touch, and show that each group holds at most one equilibrium, and one was found there."""
         groups: list[list[_Leaf]] = []
         for leaf in leaves:
@@ -197,6 +256,9 @@ class _Exact:
             low, high = min(sums) * (1.0 - self.rho), max(sums) * (1.0 + self.rho)
             brackets.append((low, high))
             inside = [s for s in left if low <= s <= high]
+            if any(low <= last and first <= high for first, last in continua):
+                left = [s for s in left if s not in inside]
+                continue
             if len(inside) != 1:
                 word = "no equilibrium was found" if not inside else f"{len(inside)} equilibria were found"
                 return Completeness(
@@ -220,8 +282,8 @@ class _Exact:
         message = f"every total was followed; {len(brackets)} {word}, no other is possible"
         return Completeness(True, tuple(brackets), message)
 
-    def several(self, group: list[_Leaf]) -> str:
-        """Why the group may hold several equilibria, or nothing."""
+    def several(self, group: list[_Leaf], shift: float = 0.0) -> str:
+        """Why the group may hold several equilibria, with totals up to ``shift`` beyond its own, or nothing."""
         unsure = np.flatnonzero([len({int(leaf.place[k]) for leaf in group}) > 1 or group[0].place[k] == 0
                                  for k in range(self.count)])  # fmt: skip
         if len(unsure) == 0:  # everybody is at a bound, so there is one profile
@@ -230,7 +292,9 @@ class _Exact:
         centre = corners[len(corners) // 2]
         reach = max(leaf.radius for leaf in group) + max(self.apart(centre, x) for x in corners)
         sums = [float((self.alpha * x).sum()) for x in corners]
-        S_low, S_high = min(sums) * (1.0 - self.rho), max(sums) * (1.0 + self.rho)
+        S_low, S_high = min(sums) * (1.0 - self.rho) - shift, max(sums) * (1.0 + self.rho) + shift
+        if S_low <= 0.0:
+            return "equilibria with next to no participation are not excluded"
         y = self.alpha * centre
         total = float(y.sum())
         spread, size = self.distances @ y, (self.distances + self.slack) @ y
@@ -338,6 +402,14 @@ def _regular(matrix: Array, doubt: Array) -> bool:
 
 def squared_distances(game: GameModel) -> tuple[Array, Array, int, float]:
     """Squared distances, absolute errors beyond relative rounding, terms of that rounding, and the defect of the inner products."""
+    known: dict[str, Any] = game.__dict__  # a game does not change: its distances are worked out once
+    if "_judged_distances" not in known:
+        known["_judged_distances"] = _squared_distances(game)
+    found: tuple[Array, Array, int, float] = known["_judged_distances"]
+    return found
+
+
+def _squared_distances(game: GameModel) -> tuple[Array, Array, int, float]:
     keep, features = game.remaining, game.embeddings.features
     if features is not None:
         rows = np.asarray(features[keep], dtype=np.float64)

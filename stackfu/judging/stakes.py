@@ -35,8 +35,11 @@ def check_stakes(
     payments: npt.ArrayLike | None,
     participation: npt.ArrayLike,
     caps: npt.ArrayLike | None = None,
+    enough: float = NEGLIGIBLE,
 ) -> Array:
     """For every client a proved upper bound on its gain from deviating, relative to its own stakes.
+
+    Balls are asked where floats do not show that all of them are at most ``enough``.
 
     >>> import stackfu as sf
     >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
@@ -47,7 +50,7 @@ def check_stakes(
     if np.any(x > most) or not x.any():
         return np.full(game.count, np.inf)
     bounds = _in_floats(game, p, x, most)
-    if bounds.max() > NEGLIGIBLE and game.count <= LARGEST_BALLS:
+    if not bounds.max() <= enough and game.count <= LARGEST_BALLS:
         bounds = np.minimum(bounds, _in_balls(game, p, x, most))
     return bounds
 

@@ -10,8 +10,9 @@ import numpy as np
 from ..errors import InputError
 from ..followers import find_equilibrium
 from ..model import GameModel, Objective
+from ..model.offers import KINDS
 from ..results import Solution, Status
-from .mechanisms import Proposal, Registered, mechanism
+from .mechanisms import Proposal, mechanism, refuse_unknown
 
 __all__ = ["solve"]
 
@@ -20,10 +21,27 @@ ROUNDING = 1e-9
 
 
 def solve(game: GameModel, budget: float | None, method: str, options: dict[str, Any]) -> Solution:
-    """Run the mechanism called ``method``; options that it does not know are refused before anything is computed."""
+    """Run the mechanism called ``method``; options that it does not know are refused before anything is computed.
+
+    The option ``offers`` says what is posted: "linear" payments, "capped" offers or "contract"s (:mod:`stackfu.leader.posting`).
+    """
+    options = dict(options)
+    kind = options.pop("offers", "linear")
+    if kind not in KINDS:
+        raise InputError("offers", 'must be "linear", "capped" or "contract"', value=repr(kind))
+    if kind != "linear":
+        from .posting import solve_by_plan
+
+        return solve_by_plan(game, _limit(budget), method, kind, options, solve)
+    if "outside" in options:
+        raise InputError(
+            "outside",
+            "clients are kept by capped offers or contracts: under linear payments paying more changes what everybody does; "
+            'ask for offers="capped"',
+        )
     limit = _limit(budget)
     chosen = mechanism(method)
-    _refuse_unknown(chosen, options)
+    refuse_unknown(chosen, options)
     if chosen.needs_budget and not np.isfinite(limit):
         raise InputError("budget", f'method "{method}" needs a budget', value=budget)
     began = time.perf_counter()
@@ -58,13 +76,6 @@ def _solution(
         seconds=seconds,
         history=answer.history,
     )
-
-
-def _refuse_unknown(chosen: Registered, options: dict[str, Any]) -> None:
-    unknown = sorted(set(options) - chosen.options)
-    if unknown:
-        known = ", ".join(sorted(chosen.options)) or "none"
-        raise InputError(unknown[0], f'is not an option of method "{chosen.name}"; those are {known}')
 
 
 def _limit(budget: float | None) -> float:

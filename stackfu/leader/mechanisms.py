@@ -41,6 +41,8 @@ __all__ = [
     "forget",
     "mechanism",
     "mechanism_names",
+    "read",
+    "refuse_unknown",
     "register_mechanism",
 ]
 
@@ -98,7 +100,7 @@ def register_mechanism(
         raise InputError("mechanism", "must be a function of a game and a budget", value=repr(mechanism))
     if name in _ANNOUNCED or (name in _REGISTRY and not replace):
         raise InputError("name", "is taken", value=name)
-    _REGISTRY[name] = _read(name, mechanism, needs_budget)
+    _REGISTRY[name] = read(name, mechanism, needs_budget)
 
 
 def forget(name: str) -> None:
@@ -114,7 +116,7 @@ def mechanism(name: str) -> Registered:
     if name in _ANNOUNCED and name not in _REGISTRY:
         address, needs_budget = _ANNOUNCED[name]
         module, function = address.split(":")
-        _REGISTRY[name] = _read(name, getattr(import_module(module), function), needs_budget)
+        _REGISTRY[name] = read(name, getattr(import_module(module), function), needs_budget)
     if name not in _REGISTRY:
         _look_around()
     if name not in _REGISTRY:
@@ -147,7 +149,16 @@ def _look_around() -> None:
             register_mechanism(point.name, point.load())
 
 
-def _read(name: str, run: Any, needs_budget: bool) -> Registered:
+def refuse_unknown(chosen: Registered, options: dict[str, Any]) -> None:
+    """An error if an option is none of the mechanism's."""
+    unknown = sorted(set(options) - chosen.options)
+    if unknown:
+        known = ", ".join(sorted(chosen.options)) or "none"
+        raise InputError(unknown[0], f'is not an option of method "{chosen.name}"; those are {known}')
+
+
+def read(name: str, run: Any, needs_budget: bool) -> Registered:
+    """A mechanism with the options that its signature knows."""
     parameters = inspect.signature(run).parameters.values()
     options = frozenset(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
     return Registered(name, run, options, needs_budget)

@@ -73,7 +73,7 @@ def positive_root(w, q, a):
 
 @njit(cache=True)
 def judge(gram, alpha, caps, w, x, a):
-    """Largest violation of the equilibrium conditions, and largest gain by deviating divided by lam."""
+    """Largest violation of an equilibrium condition relative to the client's own terms, and largest gain divided by lam."""
     N = len(alpha)
     y = alpha * x
     total, active = 0.0, 0
@@ -106,11 +106,11 @@ def judge(gram, alpha, caps, w, x, a):
                         if j != k and y[j] > 0.0:
                             d2 += y[i] * y[j] * (gram[i, j] - gram[i, k] - gram[j, k] + gram[k, k])
             d2 = max(d2, 0.0) / (total * total)
-        g = d2 + a / (2.0 * total) - total * w[k] if a > 0.0 else d2 - total * w[k]
-        if x[k] < caps[k]:
-            violation = max(violation, g)
-        if x[k] > 0.0:
-            violation = max(violation, -g)
+        pull = d2 + a / (2.0 * total) if a > 0.0 else d2
+        g = pull - total * w[k]
+        wrong = max(g if x[k] < caps[k] else 0.0, -g if x[k] > 0.0 else 0.0)
+        if wrong > 0.0:
+            violation = max(violation, wrong / max(pull, abs(total * w[k])))
         if active == 0 or (active == 1 and y[k] > 0.0):  # facing nobody
             rest, d2 = 0.0, 0.0
         bound = alpha[k] * caps[k]

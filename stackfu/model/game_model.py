@@ -26,7 +26,7 @@ from .geometry import Array, GramGeometry, frozen
 from .impacts import Impacts, predicted_impacts
 from .price import cheapest_payments
 from .profile import Profile
-from .responses import best_responses, inclinations, regrets, violation
+from .responses import best_responses, inclinations, regrets, violations
 
 __all__ = ["GameModel"]
 
@@ -257,7 +257,7 @@ class GameModel(GameData):
         participation: npt.ArrayLike,
         caps: npt.ArrayLike | None = None,
     ) -> float:
-        """Largest violation of the equilibrium conditions, relative to the largest squared distance."""
+        """Largest violation of an equilibrium condition, relative to the client's own terms ``max(d_k^2, S |w_k|)``."""
         return self._residual(self.reluctance(payments), self.profile(participation), self.check_caps(caps))
 
     def regrets(
@@ -298,13 +298,12 @@ class GameModel(GameData):
         most = self.no_caps if caps is None else caps
         if isinstance(self._geometry, GramGeometry):
             violation, gain = _kernels().judge(self._geometry.gram, self._alpha, most, w, x, self.sampling)
-            return violation / (self._geometry.scale or 1.0), self.lam * gain
+            return violation, self.lam * gain
         profile = self.profile(x)
         return self._residual(w, profile, most), float(self._regrets(w, profile, most).max())
 
     def _residual(self, w: Array, profile: Profile, caps: Array) -> float:
-        largest, scale = violation(w, profile, self.sampling, caps), self._geometry.scale
-        return largest / scale if scale > 0 else largest
+        return float(violations(w, profile, self.sampling, caps).max())
 
     def _regrets(self, w: Array, profile: Profile, caps: Array) -> Array:
         return regrets(self._alpha * caps, w, self.lam, profile, self.sampling)

@@ -328,8 +328,8 @@ class FeatureGeometry(Geometry):
             return self.features[chosen[0] : chosen[-1] + 1]
         return self.features[chosen]
 
-    def _centred_rows(self, start: int) -> Array:
-        return np.asarray(self._rows(start), dtype=np.float64) - self.mean_remaining
+    def _rows_from(self, start: int, origin: Array) -> Array:
+        return np.asarray(self._rows(start), dtype=np.float64) - origin
 
     def _weighted_rows(self, rows: npt.NDArray[np.intp], weights: Array) -> Array:
         total = np.zeros(self.features.shape[1])
@@ -390,8 +390,12 @@ class FeatureGeometry(Geometry):
     def inner(self, z: Array) -> Array:
         return self.feature_point(self.combine(z))[0]
 
+    def row_of_original(self, shares: Array) -> Array:
+        """The feature row of a mixture of original clients."""
+        return self._weighted_rows(np.arange(len(self.features)), shares)
+
     def mixture_of_original(self, shares: Array) -> tuple[Array, float]:
-        return self.feature_point(self._weighted_rows(np.arange(len(self.features)), shares))
+        return self.feature_point(self.row_of_original(shares))
 
     def rows(self, clients: Clients) -> Array:
         """Feature rows of some remaining clients, float64."""
@@ -420,7 +424,7 @@ class FeatureGeometry(Geometry):
         shift = row - self.mean_remaining
         pull = np.empty(self.count)
         for start in range(0, self.count, self._BLOCK):
-            pull[start : start + self._BLOCK] = self._centred_rows(start) @ shift
+            pull[start : start + self._BLOCK] = self._rows_from(start, self.mean_remaining) @ shift
         return frozen(pull), float(shift @ shift)
 
     @cached_property
@@ -435,24 +439,18 @@ class FeatureGeometry(Geometry):
         return _rounding_of_differences(float(norms.max()), self.scale)
 
     def mixture(self, z: Array) -> MixtureDistances:
+        centre = self.combine(z)
         if self._large:
-            m = self.combine(z) - self.mean_remaining
-            to_clients = self.squared_distances(m + self.mean_remaining)
-        else:  # from mu_N as the origin: clients may lie closer together than they are to zero
-            m = np.zeros(self.features.shape[1])
+            m = centre - self.mean_remaining
+            to_clients = self.squared_distances(centre)
+        else:  # rows are measured from next to m, so that each client's distance is as exact as its own size allows
+            off = np.zeros(len(centre))
             for start in range(0, self.count, self._BLOCK):
-                m += z[start : start + self._BLOCK] @ self._centred_rows(start)
+                off += z[start : start + self._BLOCK] @ self._rows_from(start, centre)
             to_clients = np.empty(self.count)
             for start in range(0, self.count, self._BLOCK):
-                difference = self._centred_rows(start) - m
+                difference = self._rows_from(start, centre) - off
                 to_clients[start : start + self._BLOCK] = np.einsum("ij,ij->i", difference, difference)
-            k = int(np.argmax(z))
-            if z[k] > MOSTLY:  # the mixture is hardly different from mu_k: from what the others add to it
-                own = np.asarray(self.features[self.remaining[k]], dtype=np.float64)
-                gap = np.zeros(len(own))
-                for start in range(0, self.count, self._BLOCK):
-                    rows = np.asarray(self._rows(start), dtype=np.float64) - own
-                    gap += z[start : start + self._BLOCK] @ rows
-                to_clients[k] = float(gap @ gap)
+            m = (centre - self.mean_remaining) + off
         shift = self.mean_original - self.mean_remaining
         return MixtureDistances(to_clients, float(m @ m), float(np.sum((m - shift) ** 2)))

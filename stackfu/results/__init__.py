@@ -1,16 +1,20 @@
 """What the solvers return: frozen values that hold their game and judge themselves by asking it."""
 
+from .cascade import Cascade
 from .equilibrium import Equilibria, Equilibrium, Face
 from .frontier import Frontier
+from .manipulation import Manipulation
 from .solution import Solution
 from .status import Status, Uniqueness
 from .verification import Verification
 
 __all__ = [
+    "Cascade",
     "Equilibria",
     "Equilibrium",
     "Face",
     "Frontier",
+    "Manipulation",
     "Solution",
     "Status",
     "Uniqueness",

@@ -24,20 +24,32 @@ class Face:
     """A polytope of equilibria that share total S and mean embedding m (or, rarely, only m as S varies).
 
     ``clients`` are the client numbers whose participation is not pinned down; each may lie anywhere in
-    ``[lower, upper]`` as long as the others balance it; ``dimension`` is that of the polytope.
+    ``[lower, upper]`` as long as the others balance it; ``dimension`` is that of the polytope. All its points have the same loss;
+    ``spend`` is the least and the most that the server pays among them (None: not known). ``points`` are some of its profiles,
+    those at which the spend is least and most first.
     """
 
     clients: tuple[int, ...]
     lower: Array
     upper: Array
     dimension: int
+    spend: tuple[float, float] | None = None
+    points: tuple[Array, ...] = field(default=(), repr=False)
+
+    def spend_range(self, game: GameModel, payments: Array, x: Array) -> tuple[float, float]:
+        """Bounds on the spend over the face: every client anywhere in its own interval (an outer bound of the polytope)."""
+        place = np.searchsorted(game.remaining, self.clients)
+        low, high = np.array(x), np.array(x)
+        low[place], high[place] = self.lower, self.upper
+        return float(payments @ low), float(payments @ high)
 
     def __str__(self) -> str:
         spans = ", ".join(
             f"x[{k}] in [{a:.4g}, {b:.4g}]"
             for k, a, b in zip(self.clients, self.lower, self.upper, strict=True)
         )
-        return f"{self.dimension}-dimensional face: {spans}"
+        spend = "" if self.spend is None else f"; spend from {self.spend[0]:.4g} to {self.spend[1]:.4g}"
+        return f"{self.dimension}-dimensional face: {spans}{spend}"
 
     def summary(self) -> dict[str, Any]:
         """The face as plain values."""
@@ -46,6 +58,8 @@ class Face:
             "lower": self.lower,
             "upper": self.upper,
             "dimension": self.dimension,
+            "spend": None if self.spend is None else list(self.spend),
+            "points": [list(map(float, x)) for x in self.points],
         }
 
 
@@ -53,9 +67,11 @@ class Face:
 class Equilibrium:
     """A Nash equilibrium of the clients under given payments.
 
-    ``regret`` (largest gain of a client from deviating) and ``residual`` (largest violation of the equilibrium
-    conditions, relative to the largest squared distance between clients) are recomputed from the game at
-    ``participation``; they are not what the solver believed.
+    ``regret`` (largest gain of a client from deviating) and ``residual`` (largest violation of a client's equilibrium condition
+    relative to its own terms, ``max(d_k^2, S |w_k|)``) are recomputed from the game at ``participation``; they are not what the
+    solver believed. CERTIFIED means that :func:`stackfu.judging.stakes.check_stakes` has proved that no client can gain more
+    than a billionth of what is at stake for it; UNIQUE and MULTIPLE that :mod:`stackfu.judging.completeness` has proved that there
+    are no others than those found.
     """
 
     game: GameModel
@@ -70,6 +86,8 @@ class Equilibrium:
     iterations: int = 0
     seconds: float = 0.0
     face: Face | None = None
+    #: Most that is taken from each client; None: everything.
+    caps: Array | None = None
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     @cached_property
@@ -91,6 +109,13 @@ class Equilibrium:
     def spend(self) -> float:
         """What the server pays: ``p . x``."""
         return float(self.payments @ self.participation)
+
+    @cached_property
+    def spend_range(self) -> tuple[float, float]:
+        """Least and largest spend over the equilibria of this one's face: clients that trade may be paid differently."""
+        if self.face is None:
+            return self.spend, self.spend
+        return self.face.spend_range(self.game, self.payments, self.participation)
 
     @cached_property
     def server_loss(self) -> float:
@@ -136,6 +161,7 @@ class Equilibrium:
             "iterations": self.iterations,
             "seconds": self.seconds,
             "face": None if self.face is None else self.face.summary(),
+            **({} if self.caps is None else {"caps": self.caps}),
         }
 
     def summary(self) -> dict[str, Any]:

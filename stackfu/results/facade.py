@@ -49,6 +49,9 @@ class Facade(Protocol):
     def plot(self, result: Any, ax: Any = None) -> Any:
         """Draw a result."""
 
+    def manipulation(self, result: Any, **options: Any) -> Any:
+        """What misreporting pays."""
+
     def save(self, path: Any, result: Any = None) -> None:
         """Write a result."""
 

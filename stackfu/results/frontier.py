@@ -46,6 +46,11 @@ class Frontier(Sequence[Solution]):
         return np.array([s.server_loss for s in self.solutions])
 
     @property
+    def objectives(self) -> Array:
+        """What each solution minimised, and what the bounds are bounds of."""
+        return np.array([s.objective for s in self.solutions])
+
+    @property
     def spends(self) -> Array:
         """What each solution really pays."""
         return np.array([s.spend for s in self.solutions])
@@ -67,7 +72,10 @@ class Frontier(Sequence[Solution]):
 
     @cached_property
     def lower_bounds(self) -> Array:
-        """At each budget the best bound proved there or at any larger budget: no payments do better."""
+        """At each budget the best bound of the objective proved there or at any larger budget: no payments do better.
+
+        Between two budgets the bound of the larger one holds: what is proved is a step function, not the line between them.
+        """
         bounds = np.array([s.lower_bound for s in self.solutions])
         return np.maximum.accumulate(bounds[::-1])[::-1]
 

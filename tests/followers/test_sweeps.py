@@ -38,7 +38,7 @@ def test_sweeps_and_qp_reach_an_equilibrium_of_the_path(seed, dimension):
     for method in ("sweeps", "qp"):
         found = game.equilibrium(payments, method=method)
         assert found.method == method
-        assert found.status is sf.Status.CONVERGED
+        assert found.status is sf.Status.CERTIFIED
         assert found.residual <= 1e-9
         assert matches_the_path(game, payments, found)
 
@@ -47,7 +47,7 @@ def test_large_games_are_swept_and_verified():
     game, payments = federation(1, 3000, 16, cost_scale=60.0)
     found = game.equilibrium(payments)
     assert found.method == "sweeps"
-    assert found.status is sf.Status.CONVERGED
+    assert found.status is sf.Status.CERTIFIED
     assert found.residual <= 1e-9
     assert found.verify(1e-9)
     assert found.uniqueness is sf.Uniqueness.UNKNOWN
@@ -195,4 +195,4 @@ def test_a_start_too_small_to_square_is_taken_for_nobody(form):
         make(points @ points.T if form == "gram" else points), [1, 2, 1], cost_scale=0.1
     )
     eq = game.equilibrium(start=[1e-300, 0, 0], method="sweeps")
-    assert eq.status is sf.Status.CONVERGED
+    assert eq.status is sf.Status.CERTIFIED

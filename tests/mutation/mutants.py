@@ -160,7 +160,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         chosen(f"{OPTIMUM} or test_relaxation", RELAXATION, CERTIFIED),
     ),
     # branching order and the guesses of feasible profiles (split, propose, blend) decide how long a search takes, not its answer
-    "stackfu/leader/certified.py": (
+    "stackfu/leader/certified/search.py": (
         {"realise", "value", "shadow_price", "node", "certified"},
         chosen(
             f"{OPTIMUM} or hair or decides or interrupt or time_limit or callback or cap_below or beyond_all",

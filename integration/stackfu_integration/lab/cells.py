@@ -14,22 +14,30 @@ from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.lab.mechanisms import FULL
 
 __all__ = [
+    "AGAIN",
+    "COLD",
+    "CONVEX",
     "FEDERASER",
     "HEAD",
     "MODE",
     "ORIGINAL",
+    "PRIVATE",
     "QUICKDROP",
     "RETRAIN",
     "SCRATCH",
+    "SHARDS",
+    "TUNED",
+    "WARM",
     "Approach",
     "CellKey",
     "PlanKey",
 ]
 
-Approach = Literal["head", "scratch"]
+Approach = Literal["head", "scratch", "convex"]
 HEAD: Approach = "head"  # fine-tune the trained model's head with the participation of a mechanism
 SCRATCH: Approach = "scratch"  # retrain from the first weights with it
-_APPROACHES: tuple[str, ...] = (HEAD, SCRATCH)
+CONVEX: Approach = "convex"  # train a regularised head with it from zero, by a few steps of second order
+_APPROACHES: tuple[str, ...] = (HEAD, SCRATCH, CONVEX)
 _BACKDOOR = "backdoor"
 
 
@@ -132,3 +140,9 @@ ORIGINAL = CellKey("original")  # the trained model, before anybody is removed
 RETRAIN, FEDERASER, MODE, QUICKDROP = (
     CellKey(name) for name in ("retrain", "federaser", "mode", "quickdrop")
 )
+AGAIN = CellKey("again")  # retrained with another seed: how far apart two models are that never saw the data
+COLD = CellKey("cold")  # the convex head from zero to its optimum, everybody with everything
+WARM = CellKey("warm")  # the same from the trained head, with a certificate
+PRIVATE = CellKey("private")  # the convex head with the noise of certified removal
+TUNED = CellKey("tuned")  # a head from zero on public layers, then a few rounds of all layers
+SHARDS = CellKey("shards")  # the mean of heads trained on shards of clients, the affected ones again

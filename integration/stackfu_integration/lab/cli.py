@@ -1,4 +1,4 @@
-"""``stackfu-lab run``, ``table``, ``figure`` and ``collect``: experiments, and what their results look like."""
+"""``stackfu-lab run``, ``campaign``, ``table``, ``figure`` and ``collect``: experiments and what they show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 console = Console(stderr=True)
@@ -36,14 +44,16 @@ class _Bars:
     def note(self, text: str) -> None:
         self._progress.console.print(text)
 
-    def run_finished(self) -> None:
+    def run_finished(self, what: str = "") -> None:
         self._progress.advance(self._runs)
+        if what and self._stage is not None:
+            self._progress.update(self._stage, description=f"finished {what}", advance=1)
 
 
 @app.command()
 def run(
     preset: Annotated[
-        str, typer.Argument(help="digits, fashion-mnist, ag-news, cifar100, *-finetune")
+        str, typer.Argument(help="digits, ag-news, cifar100, ..., *-finetune, *-full")
     ] = "digits",
     beta: Annotated[list[float] | None, typer.Option(help="Dirichlet concentration; may be repeated")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="number of seeds, counted from --first-seed")] = 1,
@@ -64,16 +74,23 @@ def run(
     ] = None,
     loss_constant: Annotated[str, typer.Option(help="a number, or 'calibrated'")] = "10",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="say what memory and time it will take, and stop")
+    ] = False,
 ) -> None:
     """Train a federation, remove clients, play the game, unlearn and measure; finished cells are kept."""
+    import os
     from dataclasses import replace
 
     from stackfu_integration.lab.experiment import Experiment, Settings
     from stackfu_integration.lab.models.extraction import default_cache
+    from stackfu_integration.lab.payments import warm_up
     from stackfu_integration.lab.presets import preset as preset_by_name
     from stackfu_integration.lab.report import load_results
     from stackfu_integration.lab.report.tables import accuracy_table, game_share, wall_clock
 
+    if download:
+        os.environ.setdefault("HF_HUB_OFFLINE", "0")
     chosen = preset_by_name(preset)
     if rounds is not None:
         chosen = replace(chosen, rounds=rounds)
@@ -88,6 +105,11 @@ def run(
     settings = replace(settings, loss_constant=constant)
     betas = beta or [0.5]
     experiment = Experiment(chosen, settings, out, cache or default_cache(), data_root, download)
+    if dry_run:
+        from stackfu_integration.lab.forecast import forecast
+
+        print(forecast(experiment, len(betas) * seeds).text())
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -98,7 +120,7 @@ def run(
         bars = _Bars(progress, len(betas) * seeds)
         experiment.reporter = bars  # type: ignore[assignment]
         experiment.prepare()
-        _warm_up()
+        warm_up()
         folders = []
         for value in betas:
             for seed in range(first_seed, first_seed + seeds):
@@ -121,20 +143,64 @@ def run(
         print(f"cells in {folder}")
 
 
-def _warm_up() -> None:
-    """Compile the game's kernels on a tiny game, so that no run is charged for it."""
-    import numpy as np
+@app.command()
+def campaign(
+    presets: Annotated[list[str], typer.Argument(help="presets to run")],
+    beta: Annotated[list[float] | None, typer.Option(help="Dirichlet concentration; may be repeated")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="seeds of presets on frozen features")] = 5,
+    few_seeds: Annotated[int, typer.Option(min=1, help="seeds of presets that train layers")] = 3,
+    out: Annotated[Path, typer.Option(help="folder of the runs")] = DEFAULT_RUNS,
+    data_root: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
+    cache: Annotated[Path | None, typer.Option(help="folder of extracted features and checkpoints")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 2,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="say what memory and time it will take, and stop")
+    ] = False,
+) -> None:
+    """Run many presets, several runs at a time; says first what it will take, resumes, and shows progress."""
+    from stackfu_integration.lab.campaign import Campaign
+    from stackfu_integration.lab.experiment import Settings
+    from stackfu_integration.lab.forecast import forecast
+    from stackfu_integration.lab.models.extraction import default_cache
 
-    from stackfu.embedding import MeanEmbeddings
-    from stackfu.game import StackelbergGame
-    from stackfu_integration.lab.mechanisms import BUDGETED
-    from stackfu_integration.lab.payments import plan_payments
-
-    rng = np.random.default_rng(0)
-    samples = [(rng.normal(size=(20, 3)) + i).astype(np.float32) for i in range(5)]
-    game = StackelbergGame(MeanEmbeddings.from_samples(samples, bandwidth="median"), [20] * 5, removed=(0,))
-    for mechanism in BUDGETED:
-        plan_payments(game, mechanism, 0.5 * game.full_participation_price)
+    betas = tuple(beta or (0.2, 0.5, 0.8))
+    chosen = Campaign.of(
+        presets,
+        betas=betas,
+        seeds=seeds,
+        few_seeds=few_seeds,
+        settings=Settings(),
+        out=out,
+        cache=cache or default_cache(),
+        data_root=data_root,
+    )
+    extraction, training = 0.0, 0.0
+    for item in chosen.presets:
+        seen = forecast(chosen.experiment(item), len(betas) * chosen.seeds_of(item))
+        console.print(seen.text(), highlight=False, soft_wrap=True)
+        extraction, training = (
+            extraction + seen.extraction_seconds,
+            training + seen.runs * seen.training_seconds,
+        )
+    hours = (extraction + training / jobs) / 3600
+    console.print(f"together about {hours:.1f} hours with {jobs} runs at a time, if nothing is there yet")
+    if dry_run:
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    tasks = list(chosen.tasks())
+    with Progress(*columns, console=console) as progress:
+        bars = _Bars(progress, len(tasks))
+        chosen.prepare(bars)  # type: ignore[arg-type]
+        bars.begin("runs under way", len(tasks))
+        chosen.run(
+            jobs, lambda task: bars.run_finished(f"{task.preset}, β = {task.beta:g}, seed {task.seed}")
+        )
 
 
 @app.command()

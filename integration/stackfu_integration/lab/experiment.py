@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,10 +25,30 @@ import stackfu as sf
 from stackfu.errors import ConvergenceError, FileFormatError, InputError
 from stackfu.game import StackelbergGame
 from stackfu_integration.lab.calibration import calibrate
-from stackfu_integration.lab.cells import HEAD, ORIGINAL, RETRAIN, SCRATCH, CellKey, PlanKey
+from stackfu_integration.lab.cells import (
+    AGAIN,
+    COLD,
+    CONVEX,
+    FEDERASER,
+    HEAD,
+    MODE,
+    ORIGINAL,
+    PRIVATE,
+    QUICKDROP,
+    RETRAIN,
+    SCRATCH,
+    SHARDS,
+    TUNED,
+    WARM,
+    Approach,
+    CellKey,
+    PlanKey,
+)
 from stackfu_integration.lab.data import (
+    TRIGGERS,
     Dataset,
     Partition,
+    Trigger,
     dirichlet_partition,
     find_dataset,
     load_dataset,
@@ -36,6 +56,7 @@ from stackfu_integration.lab.data import (
 )
 from stackfu_integration.lab.data.datasets import Inputs
 from stackfu_integration.lab.federation import (
+    Effort,
     LabelledTensors,
     LabFederation,
     Observer,
@@ -44,22 +65,29 @@ from stackfu_integration.lab.federation import (
     build_federation,
     train_federation,
 )
+from stackfu_integration.lab.federation.convex import Certificate
 from stackfu_integration.lab.measures import (
+    LikelihoodRatioAttack,
     agreement,
     backdoor_success,
+    detection,
     evaluate,
     membership_auc,
+    prediction_distance,
+    rounds_to_relearn,
     side_effects,
 )
-from stackfu_integration.lab.measures.performance import Performance
+from stackfu_integration.lab.measures.membership import log_odds
+from stackfu_integration.lab.measures.performance import Performance, logits_on
 from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
-from stackfu_integration.lab.models import load_backbone
+from stackfu_integration.lab.models import load_backbone, write_weights
 from stackfu_integration.lab.models.backbones import Backbone
 from stackfu_integration.lab.models.extraction import extract_timed
 from stackfu_integration.lab.payments import build_game, penultimate_features, plan_payments
 from stackfu_integration.lab.presets import Preset
 from stackfu_integration.lab.runtime import resolve_device, single_thread
 from stackfu_integration.lab.unlearning import (
+    ConvexHead,
     DistilledSets,
     FedEraser,
     HeadFineTuning,
@@ -67,17 +95,22 @@ from stackfu_integration.lab.unlearning import (
     ParticipationRetraining,
     QuickDrop,
     Retrain,
+    Shards,
     UnlearningMethod,
+    choose_l2,
 )
+from stackfu_integration.lab.unlearning.participation import ParticipationMethod, with_features
 from stackfu_integration.storage import write_checkpoint, write_json
 
 __all__ = ["Experiment", "Reporter", "Settings", "run_name"]
 
-_Shared = TypeVar("_Shared", HeadFineTuning, ParticipationRetraining)
-
 _UNLEARNING_SEED = 1000  # unlearning draws from other streams than training
 _POISONED_SHARE = 0.2
+_REPEATS = 4  # of a marked sample in a removed client's data: whoever plants a backdoor makes it strong
 _MARKED_TESTS = 1000
+_CANARY_SHARE = 0.1  # of a removed client's samples, which get a wrong label
+_REFERENCE_SEED = 2000
+_PRIVACY = (1.0, 1e-4)  # epsilon and delta of certified removal
 _GAME_FILE = "game.json"
 
 
@@ -121,6 +154,16 @@ def run_name(preset: str, beta: float, seed: int) -> str:
     return f"{preset}-b{beta:g}-s{seed}"
 
 
+@dataclass(frozen=True)
+class Marked:
+    """A trigger's target, marked training inputs with the place of each sample among them, and marked test inputs."""
+
+    target: int
+    train: np.ndarray[Any, Any]
+    where: dict[int, int]
+    test: np.ndarray[Any, Any]
+
+
 @dataclass
 class Experiment:
     """A preset with its settings, its data and its folders."""
@@ -140,6 +183,10 @@ class Experiment:
         self.device = resolve_device(self.settings.device)
         if not self.settings.budgets or min(self.settings.budgets) <= 0:
             raise InputError("budgets", "must be positive fractions", value=self.settings.budgets)
+        if self.preset.backdoor and len(self.settings.removed) > TRIGGERS:
+            raise InputError(
+                "removed", f"at most {TRIGGERS} clients can have a trigger each", value=self.settings.removed
+            )
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -174,21 +221,23 @@ class Experiment:
         )
 
     @cached_property
-    def marked(self) -> tuple[np.ndarray[Any, Any], dict[int, int], np.ndarray[Any, Any]]:
-        """Marked training inputs, where each training sample's is found among them, and marked test inputs.
+    def marked(self) -> tuple[Marked, ...]:
+        """What each removed client's trigger makes of the pools.
 
         One fixed part of the pool is marked, whatever the partition, and extracted once for all runs.
         """
-        trigger = trigger_for(self.dataset)
+        return tuple(self._marked(trigger_for(self.dataset, k)) for k in range(len(self.settings.removed)))
+
+    def _marked(self, trigger: Trigger) -> Marked:
         rng = np.random.default_rng(0)
         train, test = self.dataset.train, self.dataset.test
         victims = np.flatnonzero(train.y != trigger.target)
         victims = np.sort(rng.choice(victims, round(_POISONED_SHARE * len(victims)), replace=False))
         others = np.flatnonzero(test.y != trigger.target)
         others = np.sort(rng.choice(others, min(_MARKED_TESTS, len(others)), replace=False))
-        x_train = self._extract(trigger.mark(train.x[victims]), "marked training samples")
-        x_test = self._extract(trigger.mark(test.x[others]), "marked test samples")
-        return x_train, {int(index): k for k, index in enumerate(victims)}, x_test
+        x_train = self._extract(trigger.mark(train.x[victims]), f"marked training samples ({trigger.name})")
+        x_test = self._extract(trigger.mark(test.x[others]), f"marked test samples ({trigger.name})")
+        return Marked(trigger.target, x_train, {int(v): k for k, v in enumerate(victims)}, x_test)
 
     def prepare(self) -> None:
         """Read the data and extract all features."""
@@ -269,26 +318,54 @@ class _Run:
             poisoned=poisoned,
         )
 
+    @cached_property
     def _poison(self) -> dict[int, LabelledTensors]:
-        """Removed clients' data with the marked part of it put in place of the original."""
-        x_train, where, _ = self.experiment.marked
+        """Removed clients' data, with marked samples and canaries in place of some of the originals.
+
+        A canary is a sample with a wrong label: whoever predicts that label has it by heart.
+        """
         pool, labels = self.experiment.pools[0], self.experiment.dataset.train.y
         poisoned = {}
-        for client in self.removed:
+        for client, marked in zip(self.removed, self.experiment.marked, strict=True):
             held = self.partition.clients[client].train
             x, y = pool[held].copy(), labels[held].copy()
             for row, index in enumerate(held):
-                if int(index) in where:
-                    x[row], y[row] = x_train[where[int(index)]], trigger_for(self.experiment.dataset).target
+                if int(index) in marked.where:
+                    x[row], y[row] = marked.train[marked.where[int(index)]], marked.target
+            rows, wrong = self._canaries(client)
+            y[rows] = wrong
+            carriers = np.array(
+                [row for row, index in enumerate(held) if int(index) in marked.where], dtype=int
+            )
+            again = np.concatenate([np.arange(len(held)), np.repeat(carriers, _REPEATS - 1)])
+            x, y = x[again], y[again]
             poisoned[client] = LabelledTensors(torch.from_numpy(x), torch.from_numpy(y))
         return poisoned
 
+    def _canaries(self, client: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Rows of a removed client's data that carry no mark, and the wrong labels that they get."""
+        marked = self.experiment.marked[self.removed.index(client)]
+        held = self.partition.clients[client].train
+        plain = np.array([row for row, index in enumerate(held) if int(index) not in marked.where])
+        rng = np.random.default_rng([self.seed, client, 61])
+        rows = np.sort(
+            rng.choice(plain, min(len(plain), max(2, round(_CANARY_SHARE * len(held)))), replace=False)
+        )
+        return rows, self._wrong(self.experiment.dataset.train.y[held][rows], rng)
+
+    def _wrong(self, labels: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+        classes = self.experiment.dataset.classes
+        return (labels + rng.integers(1, classes, len(labels))) % classes
+
     def _train(self, federation: LabFederation, name: str) -> Trained:
         p = self.preset
-        observers: dict[str, Observer] = {
-            "history": UpdateHistory(),
-            "distilled": DistilledSets(self.seed, interval=p.distil_interval, batch=p.distil_batch),
-        }
+        observers: dict[str, Observer] = {}
+        if p.history:
+            observers["history"] = UpdateHistory()
+        if p.distil_interval:
+            observers["distilled"] = DistilledSets(
+                self.seed, interval=p.distil_interval, batch=p.distil_batch
+            )
         self.experiment.reporter.begin(f"{self.folder.name}: training ({name})", p.rounds)
         return train_federation(
             federation,
@@ -307,7 +384,7 @@ class _Run:
 
     @cached_property
     def infected(self) -> Trained:
-        return self._train(self._federation(self._poison()), "backdoor")
+        return self._train(self._federation(self._poison), "backdoor")
 
     @cached_property
     def original(self) -> Performance:
@@ -321,13 +398,65 @@ class _Run:
             stored = torch.load(path, weights_only=True)
             return stored["weights"], stored["cost"]
         outcome = Retrain().unlearn(self.trained, self.removed, self.seed + _UNLEARNING_SEED)
-        cost = {**outcome.effort.as_dict(), "seconds": outcome.seconds}
-        write_checkpoint(path, {"weights": outcome.weights, "cost": cost})
-        return outcome.weights, cost
+        write_checkpoint(path, {"weights": outcome.weights, "cost": outcome.cost})
+        return outcome.weights, outcome.cost
 
     @cached_property
     def reference(self) -> Performance:
         return evaluate(self.trained.federation, self.retrained[0])
+
+    @cached_property
+    def attack(self) -> LikelihoodRatioAttack | None:
+        """The membership attack's references; trained once and kept beside the checkpoint."""
+        if not self.preset.references:
+            return None
+        path = self.scratch / "attack.pt"
+        if path.is_file():
+            return LikelihoodRatioAttack(**torch.load(path, weights_only=True))
+        reporter = self.experiment.reporter
+        reporter.begin(f"{self.folder.name}: references", self.preset.references)
+        made = LikelihoodRatioAttack.prepare(
+            self.trained, self.removed, self.preset.references, self.seed + _REFERENCE_SEED, reporter.advance
+        )
+        write_checkpoint(path, made.state())
+        return made
+
+    @cached_property
+    def validation(self) -> dict[str, Any]:
+        """The weight of the convex heads' penalty, chosen on held-out samples of the remaining clients."""
+        path = self.folder / "validation.json"
+        if path.is_file():
+            stored: dict[str, Any] = json.loads(path.read_text())
+            return stored
+        if self.preset.l2 is not None:
+            return {"l2": self.preset.l2}
+        federation, effort = self.trained.federation, Effort()
+        model = federation.model(self.trained.seed)
+        write_weights(model, self.trained.initial)
+        cohort = with_features(
+            model, federation.cohort(federation.remaining(self.removed)), federation.device, effort
+        )
+        start = time.process_time()
+        chosen = choose_l2(
+            cohort,
+            self.experiment.dataset.classes,
+            self.seed,
+            curvature=self.preset.curvature,
+            passes=self.preset.passes,
+            effort=effort,
+        )
+        found = {
+            **asdict(chosen),
+            "price": chosen.price,
+            "samples": effort.samples,
+            "cpu_seconds": time.process_time() - start,
+        }
+        write_json(path, found)
+        return found
+
+    def _convex(self, **changes: Any) -> ConvexHead:
+        p = self.preset
+        return ConvexHead(l2=self.validation["l2"], curvature=p.curvature, score_gap=p.score_gap, **changes)
 
     @cached_property
     def game(self) -> StackelbergGame:
@@ -390,23 +519,53 @@ class _Run:
 
     def _cells(self) -> Iterator[tuple[CellKey, Callable[[], dict[str, Any]]]]:
         yield ORIGINAL, lambda: self._measure(self.trained.final, {"seconds": self.trained.seconds})
-        yield RETRAIN, lambda: self._measure(*self.retrained)
-        methods: tuple[UnlearningMethod, ...] = (FedEraser(), MoDe(), QuickDrop())
-        for method in methods:
-            yield CellKey(method.name), partial(self._unlearn, method)
+        yield RETRAIN, lambda: {**self._measure(*self.retrained), "guarantee": Retrain().guarantee}
+        methods = dict(self._methods())
+        for key in methods:
+            yield key, partial(self._unlearn, key)
         plans = list(self._plans())
         main = [plan for plan in plans if plan.fraction in (1.0, plans[1].fraction)]  # plans[1]: main budget
         for plan in plans:
-            yield CellKey(HEAD, plan), partial(self._participate, HeadFineTuning, plan)
+            yield CellKey(HEAD, plan), partial(self._participate, CellKey(HEAD, plan))
+            yield CellKey(CONVEX, plan), partial(self._participate, CellKey(CONVEX, plan))
             if self.preset.retraining and plan in main:
-                yield CellKey(SCRATCH, plan), partial(self._participate, ParticipationRetraining, plan)
+                yield CellKey(SCRATCH, plan), partial(self._participate, CellKey(SCRATCH, plan))
         if not self.preset.backdoor:
             return
-        yield ORIGINAL.with_backdoor(), partial(self._backdoor, None)
-        for method in (Retrain(), *methods):
-            yield CellKey(method.name, backdoor=True), partial(self._backdoor, method)
-        for plan in main:
-            yield CellKey(HEAD, plan, backdoor=True), partial(self._backdoor_with_shares, plan)
+        infected = [ORIGINAL, RETRAIN, *(key for key in methods if key != AGAIN)]
+        infected += [CellKey(approach, plan) for plan in main for approach in (HEAD, CONVEX)]
+        for key in infected:
+            yield key.with_backdoor(), partial(self._backdoor, key)
+
+    def _methods(self) -> Iterator[tuple[CellKey, UnlearningMethod]]:
+        """Methods that need no mechanism, besides Retrain."""
+        if self.preset.history:
+            yield FEDERASER, FedEraser()
+        yield MODE, MoDe()
+        if self.preset.distil_interval:
+            yield QUICKDROP, QuickDrop()
+        yield AGAIN, Retrain()
+        yield COLD, self._convex()
+        yield WARM, self._convex(warm=True)
+        yield PRIVATE, self._convex(warm=True, privacy=_PRIVACY)
+        if self.preset.train == "head":
+            yield SHARDS, Shards()
+        else:
+            rounds = max(1, self.preset.rounds // 4)
+            yield TUNED, self._convex(passes=self.preset.passes, rounds=rounds)
+
+    def _method(self, key: CellKey) -> UnlearningMethod:
+        """The method of a cell, with the participation that a mechanism's payments led to if it has one."""
+        if key.plan is None:
+            return Retrain() if key == RETRAIN else dict(self._methods())[key]
+        participation = self.played["offers"][str(key.plan)]["participation"]
+        shares = dict(zip(self.played["remaining"], participation, strict=True))
+        made: dict[Approach, Callable[..., ParticipationMethod]] = {
+            HEAD: HeadFineTuning,
+            SCRATCH: ParticipationRetraining,
+            CONVEX: partial(self._convex, passes=self.preset.passes),
+        }
+        return made[cast("Approach", key.method)](shares=shares)
 
     def _path(self, key: CellKey) -> Path:
         return self.folder / f"{key}.json"
@@ -464,42 +623,112 @@ class _Run:
             **effects.as_dict(),
             "membership_auc": membership_auc(federation, weights, performance, self.removed),
             "agreement": agreement(performance, self.reference),
+            "distance": prediction_distance(performance, self.reference),
+            "attack": self._attacked(weights),
             "cost": cost,
             "measuring_seconds": time.perf_counter() - start,
         }
 
-    def _unlearn(self, method: UnlearningMethod) -> dict[str, Any]:
-        outcome = method.unlearn(self.trained, self.removed, self.seed + _UNLEARNING_SEED)
-        cost = {**outcome.effort.as_dict(), "seconds": outcome.seconds}
-        return {**self._measure(outcome.weights, cost), "cooperation": method.cooperation}
+    def _attacked(self, weights: Tensor) -> dict[str, Any] | None:
+        if self.attack is None:
+            return None
+        whole, clients = self.attack.run(self.trained.federation, weights)
+        return {**whole.as_dict(), "clients": [clients[i].as_dict() for i in self.removed]}
 
-    def _with_shares(self, method: type[_Shared], plan: PlanKey) -> _Shared:
-        """Return the method with the participation that a mechanism's payments led to."""
-        participation = self.played["offers"][str(plan)]["participation"]
-        return method(shares=dict(zip(self.played["remaining"], participation, strict=True)))
+    def _unlearn(self, key: CellKey) -> dict[str, Any]:
+        method = self._method(key)
+        # another seed than Retrain's: how far apart two models are that differ in nothing else
+        seed = self.seed + _UNLEARNING_SEED + (key == AGAIN)
+        outcome = method.unlearn(self.trained, self.removed, seed)
+        cell = {
+            **self._measure(outcome.weights, outcome.cost),
+            "cooperation": method.cooperation,
+            "guarantee": method.guarantee,
+        }
+        if isinstance(method, QuickDrop):
+            cell["closeness"] = self._closeness()
+        if isinstance(method, ConvexHead):
+            cell["validation"] = self.validation
+        if outcome.certificate is not None:
+            cell["certificate"] = {
+                **outcome.certificate.as_dict(),
+                "sure": self._sure(outcome.weights, outcome.certificate),
+            }
+        return cell
 
-    def _participate(self, method: type[_Shared], plan: PlanKey) -> dict[str, Any]:
-        return {"offer": str(plan), **self._unlearn(self._with_shares(method, plan))}
+    def _closeness(self) -> dict[str, float]:
+        """How close the removed clients' synthetic sets have stayed to the real samples that they began as."""
+        distilled = self.trained.observers["distilled"]
+        assert isinstance(distilled, DistilledSets)  # as _train made it
+        data = self.trained.federation.clients
+        return {
+            key: float(np.mean([distilled.closeness(i, data[i].train)[key] for i in self.removed]))
+            for key in ("moved", "recognised")
+        }
 
-    def _backdoor_with_shares(self, plan: PlanKey) -> dict[str, Any]:
-        return self._backdoor(self._with_shares(HeadFineTuning, plan))
+    def _sure(self, weights: Tensor, certificate: Certificate) -> float:
+        """Share of test samples whose predicted class is provably that of the model that never saw the removed data."""
+        federation = self.trained.federation
+        model = federation.model(0)
+        write_weights(model, weights)
+        x = torch.cat([client.test.x for client in federation.clients])
+        with torch.no_grad():
+            features = torch.cat([model.features(part.to(federation.device)).cpu() for part in x.split(512)])
+        return float(certificate.sure(logits_on(federation, weights, x), features).double().mean())
 
-    def _backdoor(self, method: UnlearningMethod | None) -> dict[str, Any]:
+    def _participate(self, key: CellKey) -> dict[str, Any]:
+        return {"offer": str(key.plan), **self._unlearn(key)}
+
+    def _backdoor(self, key: CellKey) -> dict[str, Any]:
         trained = self.infected
         weights, seconds = trained.final, 0.0
-        if method is not None:
-            outcome = method.unlearn(trained, self.removed, self.seed + _UNLEARNING_SEED)
+        if key != ORIGINAL:
+            outcome = self._method(key).unlearn(trained, self.removed, self.seed + _UNLEARNING_SEED)
             weights, seconds = outcome.weights, outcome.seconds
-        marked = torch.from_numpy(self.experiment.marked[2])
         performance = evaluate(trained.federation, weights)
+        rates = self._planted(weights)
         return {
-            "backdoor_success": backdoor_success(
-                trained.federation, weights, marked, trigger_for(self.experiment.dataset).target
+            "backdoor_success": float(np.mean(rates)),
+            "backdoor_clients": rates,
+            "relearning": rounds_to_relearn(
+                trained,
+                weights,
+                self.removed,
+                self.seed + _UNLEARNING_SEED,
+                self.preset.relearning,
+                lambda found: float(np.mean(self._planted(found))),
             ),
+            "canaries": self._remembered(weights),
             "accuracy": performance.mean(performance.accuracies, range(len(performance.losses))),
-            "training_seconds": trained.seconds if method is None else 0.0,
+            "training_seconds": trained.seconds if key == ORIGINAL else 0.0,
             "unlearning_seconds": seconds,
         }
+
+    def _planted(self, weights: Tensor) -> list[float]:
+        """Success of every removed client's backdoor."""
+        return [
+            backdoor_success(self.infected.federation, weights, torch.from_numpy(marked.test), marked.target)
+            for marked in self.experiment.marked
+        ]
+
+    def _remembered(self, weights: Tensor) -> dict[str, Any]:
+        """Canaries against their like: test samples of the same clients with wrong labels that nobody trained on."""
+        federation = self.infected.federation
+        pairs = []
+        for client in self.removed:
+            rows, wrong = self._canaries(client)
+            test = federation.clients[client].test
+            rng = np.random.default_rng([self.seed, client, 62])
+            others = torch.from_numpy(self._wrong(test.y.numpy(), rng))
+            x = federation.clients[client].train.x[torch.from_numpy(rows)]
+            pairs.append(
+                (
+                    log_odds(logits_on(federation, weights, x), torch.from_numpy(wrong)),
+                    log_odds(logits_on(federation, weights, test.x), others),
+                )
+            )
+        whole = detection(torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs]))
+        return {**whole.as_dict(), "clients": [detection(*pair).as_dict() for pair in pairs]}
 
 
 def _rounded(value: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,12 @@ from torch import Tensor
 from stackfu.embedding import MeanEmbeddings
 from stackfu.game import StackelbergGame
 from stackfu_integration.lab.federation.clients import LabFederation
+from stackfu_integration.lab.mechanisms import BUDGETED
 from stackfu_integration.lab.mechanisms import mechanism as mechanism_by_name
 from stackfu_integration.lab.models.classifier import write_weights
 from stackfu_integration.summary import solution_summary
 
-__all__ = ["PaymentPlan", "build_game", "penultimate_features", "plan_payments"]
+__all__ = ["PaymentPlan", "build_game", "penultimate_features", "plan_payments", "warm_up"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -135,3 +137,13 @@ def plan_payments(game: StackelbergGame, mechanism: str, budget: float) -> Payme
         status=found["status"],
         seconds=time.perf_counter() - start,
     )
+
+
+@cache
+def warm_up() -> None:
+    """Compile the game's kernels on a tiny game, once per process, so that no run is charged for it."""
+    rng = np.random.default_rng(0)
+    samples = [(rng.normal(size=(20, 3)) + i).astype(np.float32) for i in range(5)]
+    game = StackelbergGame(MeanEmbeddings.from_samples(samples, bandwidth="median"), [20] * 5, removed=(0,))
+    for mechanism in BUDGETED:
+        plan_payments(game, mechanism, 0.5 * game.full_participation_price)

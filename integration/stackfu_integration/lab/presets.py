@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stackfu.errors import InputError
+from stackfu_integration.lab.federation.convex import Curvature
 from stackfu_integration.lab.federation.local import LocalTraining
 from stackfu_integration.lab.models.backbones import Trainable
 
@@ -26,10 +27,21 @@ class Preset:
     length: int = 64
     min_train: int = 20
     min_test: int = 10
-    distil_interval: int = 5  # rounds between gradient matches of QuickDrop's synthetic sets
+    history: bool = True  # keep every client's updates, which FedEraser needs
+    distil_interval: int = 5  # rounds between gradient matches of QuickDrop's synthetic sets; 0: no such sets
     distil_batch: int = 256
+    curvature: Curvature = "kronecker"  # of convex heads; summed Hessians suit small heads
+    l2: float | None = None  # of convex heads; None lets validation choose
+    score_gap: float = 0.1  # how close to the optimum certified heads come
+    references: int = 8  # reference federations of the membership attack
+    relearning: int = 10  # rounds within which the removed data may be learnt again
     retraining: bool = True  # also retrain from scratch with the participation of every mechanism
     backdoor: bool = True  # also train a federation whose removed clients plant a backdoor
+
+    @property
+    def passes(self) -> int:
+        """Passes over the data that convex heads may take: a quarter of those of training."""
+        return max(2, int(self.rounds * self.training.epochs / 4))
 
 
 _SGD = LocalTraining(epochs=2, batch=32, learning_rate=0.5)
@@ -37,7 +49,7 @@ _SGD = LocalTraining(epochs=2, batch=32, learning_rate=0.5)
 PRESETS: dict[str, Preset] = {
     p.name: p
     for p in (
-        Preset("digits", "digits", "identity", 20, _SGD, min_train=12, min_test=5),
+        Preset("digits", "digits", "identity", 20, _SGD, min_train=12, min_test=5, curvature="hessian"),
         Preset(
             "fashion-mnist",
             "fashion-mnist",
@@ -55,6 +67,59 @@ PRESETS: dict[str, Preset] = {
             30,
             LocalTraining(epochs=2, batch=64, learning_rate=0.3),
             distil_interval=10,
+            score_gap=1.0,
+        ),
+        Preset(
+            "cifar100-imagenet",
+            "cifar100",
+            "efficientnet",
+            30,
+            LocalTraining(epochs=2, batch=64, learning_rate=0.1),
+            train_size=6_000,
+            distil_interval=10,
+            score_gap=1.0,
+            references=4,
+        ),
+        # Small clients that learn a hidden layer by heart: here the membership attack sees what is left
+        Preset(
+            "digits-memory",
+            "digits",
+            "identity-hidden",
+            20,
+            LocalTraining(epochs=5, batch=16, learning_rate=0.2),
+            train=1,
+            train_size=300,
+            min_train=12,
+            min_test=5,
+        ),
+        Preset(
+            "cifar100-memory",
+            "cifar100",
+            "resnet20-hidden",
+            20,
+            LocalTraining(epochs=4, batch=16, learning_rate=0.05),
+            train=1,
+            train_size=1_000,
+            test_size=2_000,
+            distil_interval=10,
+            distil_batch=16,
+            score_gap=1.0,
+        ),
+        Preset(
+            "cifar100-imagenet-finetune",
+            "cifar100",
+            "efficientnet",
+            6,
+            LocalTraining(epochs=1, batch=32, learning_rate=0.03),
+            train=1,
+            train_size=2_000,
+            test_size=1_000,
+            distil_interval=3,
+            distil_batch=16,
+            score_gap=1.0,
+            references=0,
+            retraining=False,
+            backdoor=False,
         ),
         Preset(
             "ag-news-finetune",
@@ -70,6 +135,7 @@ PRESETS: dict[str, Preset] = {
             min_test=10,
             distil_interval=2,
             distil_batch=8,
+            references=0,
             retraining=False,
             backdoor=False,
         ),
@@ -84,8 +150,35 @@ PRESETS: dict[str, Preset] = {
             test_size=1_500,
             distil_interval=4,
             distil_batch=16,
+            references=0,
             retraining=False,
             backdoor=False,
+        ),
+        # The sizes of the paper; for a machine with a GPU
+        Preset(
+            "ag-news-full",
+            "ag-news",
+            "bert-base-uncased",
+            50,
+            LocalTraining(epochs=2, batch=32, learning_rate=2e-5, optimizer="adam"),
+            train="all",
+            length=128,
+            history=False,
+            distil_interval=0,
+            references=0,
+        ),
+        Preset(
+            "cifar100-full",
+            "cifar100",
+            "resnet18",
+            100,
+            LocalTraining(epochs=2, batch=32, learning_rate=0.01),
+            train="all",
+            history=False,
+            distil_interval=20,
+            distil_batch=32,
+            score_gap=1.0,
+            references=0,
         ),
     )
 }

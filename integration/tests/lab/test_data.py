@@ -188,6 +188,8 @@ def test_subset_keeps_class_proportions_and_says_so(dataset):
 def test_triggers_mark_every_input_and_leave_the_original_alone(modality, x):
     before = x.copy()
     data = Dataset("d", modality, Split(x, np.array([0, 1])), Split(x, np.array([0, 1])), 2, "")
+    others = [trigger_for(data, number) for number in range(4)]
+    assert len({str(trigger.mark(x).tolist()) for trigger in others}) == 4  # one for each removed client
     marked = trigger_for(data).mark(x)
     assert marked.shape == x.shape
     assert np.array_equal(x, before)

@@ -15,11 +15,16 @@ from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.cli import app
 from stackfu_integration.lab import experiment as module
 from stackfu_integration.lab.cells import (
+    AGAIN,
+    COLD,
+    CONVEX,
     FEDERASER,
     HEAD,
     MODE,
     ORIGINAL,
+    PRIVATE,
     RETRAIN,
+    WARM,
     CellKey,
     PlanKey,
 )
@@ -36,7 +41,7 @@ from stackfu_integration.lab.report.figures import (
 from stackfu_integration.lab.report.tables import game_share, wall_clock
 from stackfu_integration.lab.unlearning import MoDe
 
-TINY = replace(preset("digits"), rounds=3)
+TINY = replace(preset("digits"), rounds=3, references=4, relearning=2, l2=1e-2)
 SETTINGS = Settings(budgets=(0.5, 0.1))
 
 
@@ -60,13 +65,12 @@ def results(finished):
 
 def test_every_method_mechanism_and_budget_has_its_cell(results):
     mechanisms = ("uniform", "haipo", "certified", "certified-finite")
-    expected = {"original", "retrain", "federaser", "mode", "quickdrop", "head.full", "scratch.full"}
-    expected |= {f"head.{m}.{b:g}" for m in mechanisms for b in (0.5, 0.1)}
+    alone = {"original", "retrain", "federaser", "mode", "quickdrop", "cold", "warm", "private", "shards"}
+    expected = alone | {"again", "head.full", "convex.full", "scratch.full"}
+    expected |= {f"{a}.{m}.{b:g}" for a in ("head", "convex") for m in mechanisms for b in (0.5, 0.1)}
     expected |= {f"scratch.{m}.0.5" for m in mechanisms}
-    expected |= {
-        f"backdoor.{m}" for m in ("original", "retrain", "federaser", "mode", "quickdrop", "head.full")
-    }
-    expected |= {f"backdoor.head.{m}.0.5" for m in mechanisms}
+    expected |= {f"backdoor.{m}" for m in (*alone, "head.full", "convex.full")}
+    expected |= {f"backdoor.{a}.{m}.0.5" for a in ("head", "convex") for m in mechanisms}
     assert [{str(key) for key in result.cells} for result in results] == [expected] * 2
 
 
@@ -89,6 +93,23 @@ def test_cells_say_what_was_measured(results):
                 for i, x in zip(result.game["remaining"], plan["participation"], strict=True)
             )
             assert result.cells[key]["cost"]["samples"] == used * 2 * TINY.rounds
+        for key in (WARM, PRIVATE):
+            cell = result.cells[key]
+            assert cell["guarantee"] == "certified"
+            assert cell["certificate"]["score_gap"] <= 0.1
+            assert cell["certificate"]["l2"] == cell["validation"]["l2"] == 1e-2
+            assert 0.5 < cell["certificate"]["sure"] <= 1
+        never = result.cells[COLD.with_backdoor()]
+        assert result.cells[CellKey(CONVEX, PlanKey("certified", 0.5))]["guarantee"] == "exact"
+        for key in (WARM, PRIVATE):
+            for mine, theirs in zip(
+                result.cells[key.with_backdoor()]["backdoor_clients"], never["backdoor_clients"], strict=True
+            ):
+                assert mine == pytest.approx(theirs, abs=0.01)
+        assert result.cells[ORIGINAL.with_backdoor()]["relearning"] == 0
+        assert original["attack"]["members"] == sum(result.run["sizes"][i] for i in result.run["removed"])
+        assert len(original["attack"]["clients"]) == 3
+        assert 0 < result.cells[AGAIN]["distance"] < original["distance"] + 0.5
         clock = wall_clock(result)
         assert min(clock.values()) >= 0
         game = clock["embedding"] + clock["certified"]

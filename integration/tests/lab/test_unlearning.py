@@ -16,12 +16,15 @@ from stackfu_integration.lab.measures import agreement, backdoor_success, evalua
 from stackfu_integration.lab.measures.forgetting import _confidence
 from stackfu_integration.lab.measures.performance import logits_on
 from stackfu_integration.lab.unlearning import (
+    ConvexHead,
+    DistilledSets,
     FedEraser,
     HeadFineTuning,
     MoDe,
     ParticipationRetraining,
     QuickDrop,
     Retrain,
+    Shards,
     participants,
 )
 from stackfu_integration.lab.unlearning.federaser import rescale
@@ -29,7 +32,16 @@ from stackfu_integration.lab.unlearning.quickdrop import gradient_distance
 
 # A dozen rounds on a few hundred samples need a stronger ascent than the published one
 ASCENT = QuickDrop(ascent_rate=10.0)
-METHODS = [Retrain(), FedEraser(), MoDe(), ASCENT, ParticipationRetraining(), HeadFineTuning()]
+METHODS = [
+    Retrain(),
+    FedEraser(),
+    MoDe(),
+    ASCENT,
+    ParticipationRetraining(),
+    HeadFineTuning(),
+    ConvexHead(),
+    Shards(),
+]
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +288,7 @@ def test_agreement_with_retrain(federation, trained):
 
 
 def test_trigger_target(dataset):
-    assert trigger_for(dataset, target=2).target == 2
+    assert trigger_for(dataset, 2).target == 2
 
 
 def test_a_method_that_diverges_says_so(trained):
@@ -288,3 +300,45 @@ def test_mode_takes_plain_steps_whatever_the_federation_trained_with(trained):
     with_momentum = replace(trained, settings=replace(trained.settings, momentum=0.9, weight_decay=0.1))
     a, b = (MoDe(rounds=2).unlearn(t, (0,), seed=1).weights for t in (trained, with_momentum))
     assert torch.equal(a, b)
+
+
+# ---- shards
+
+
+def test_one_shard_is_retraining_and_unaffected_shards_cost_nothing(trained):
+    from stackfu_integration.lab.federation import fedavg
+    from stackfu_integration.lab.federation.local import client_seed
+    from stackfu_integration.lab.unlearning.shards import _SHARD
+
+    federation = trained.federation
+    whole = Shards(count=1).unlearn(trained, REMOVED, seed=1)
+    cohort = federation.cohort(federation.remaining(REMOVED))
+    stream = client_seed(1, 0, 0, _SHARD)
+    expected = fedavg(federation.model(0), cohort, trained.initial, ROUNDS, SETTINGS, stream)
+    torch.testing.assert_close(whole.weights, expected)
+    assert Shards().guarantee == "exact"
+    three = Shards(count=3).unlearn(trained, REMOVED, seed=1)
+    affected = [3, 4]  # clients 0 and 1 leave shards {0, 3} and {1, 4}; nobody leaves {2, 5}
+    assert three.effort.samples == sum(2 * ROUNDS * len(federation.clients[i].train) for i in affected)
+    with pytest.raises(InputError, match="count"):
+        Shards(count=0).unlearn(trained, REMOVED, seed=1)
+
+
+# ---- what QuickDrop keeps
+
+
+def test_synthetic_sets_are_compared_with_the_samples_they_began_as(trained):
+    distilled = trained.observers["distilled"]
+    for client, held in enumerate(trained.federation.clients):
+        close = distilled.closeness(client, held.train)
+        origin = held.train.take(distilled._origins(client, held.train))
+        assert torch.equal(origin.y, distilled.sets[client]["y"])
+        apart = (distilled.sets[client]["x"] - origin.x).norm(dim=1).median()
+        nearest = min(
+            (a - b).norm() for a in held.train.x for b in held.train.x if a is not b and not a.equal(b)
+        )
+        assert 0 < close["moved"] <= float(apart / nearest) * (1 + 1e-5)
+        assert 0 <= close["recognised"] <= 1
+    untouched = DistilledSets(seed=0, scale=0.05)
+    untouched._begin(0, trained.federation.clients[0].train)
+    assert untouched.closeness(0, trained.federation.clients[0].train) == {"moved": 0.0, "recognised": 1.0}

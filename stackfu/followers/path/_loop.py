@@ -8,6 +8,7 @@ import numpy as np
 
 from ...jit import njit
 from ..tolerances import BOTTOM, GIVE_UP, LONG_PIECE, TINY
+from ._chain import leave_trace
 from ._piece import (
     FULL,
     Event,
@@ -86,10 +87,13 @@ def move_down(z, reach):
 
 
 @njit(cache=True)
-def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, root_tight):
+def follow(
+    G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, root_tight, chain, shares, highest, lowest
+):  # fmt: skip
     """Trace (s, t), then polish its zeros; ``root_tight`` counts the clients at a bound that are indifferent there.
 
-    Returns (code, number of pieces, number of zeros, worst violation or jump of any piece).
+    ``chain`` gets the profiles between the totals ``highest`` and ``lowest``, as parts of ``shares``; an empty one is left alone.
+    Returns (code, number of pieces, number of zeros, number of profiles, worst violation or jump of any piece).
     """
     N = len(alpha)
     status, order, n, L = np.ones(N, dtype=np.int8), np.empty(N, dtype=np.int64), 0, np.zeros((N + 1, N + 1))
@@ -97,7 +101,7 @@ def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, r
     b, col, work = np.empty((4, N + 1)), np.empty(N + 1), np.empty((3, 6))
     state, zone_s, zone_status = np.array([-1.0, np.inf, 0.0]), np.empty(3), np.empty((3, N), dtype=np.int8)
     random = np.full(1, 88172645463325252, dtype=np.uint64)
-    s0, t_before, rows, code = 1.0, -np.inf, 0, DONE
+    s0, t_before, rows, code, links = 1.0, -np.inf, 0, DONE, 0
     idle = 0  # changes since s last moved
     while True:
         if rows + 1 >= len(pieces) or state[FOUND] + ZEROS_AT_ONCE > len(root_s):
@@ -121,28 +125,16 @@ def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, r
         event, last = limited(next_event(alpha, w, s0, status, z, rho, size, full, idle, random), full)
         if event.reach > 0.0:
             idle = 0
-            above, below = (
-                level[0],
-                record_zeros(
-                    level,
-                    s0,
-                    event.reach,
-                    full,
-                    size,
-                    status,
-                    work,
-                    state,
-                    zone_s,
-                    zone_status,
-                    root_s,
-                    root_status,
-                    root_kind,
-                ),
-            )
+            above = level[0]
+            below = record_zeros(
+                level, s0, event.reach, full, size, status, work, state, zone_s, zone_status, root_s, root_status, root_kind
+            )  # fmt: skip
             violation = violation_at(G, alpha, w, s0, 0.5 * event.reach, status, z, eta)
             jump = abs(above - t_before) / size
             write(pieces[rows], s0, s0 * (1.0 - event.reach), above, below, n, full, violation, jump)
             rows, t_before = rows + 1, below
+            if len(chain) > 0:
+                links = leave_trace(chain, links, z, s0, shares, status, event.reach, highest, lowest)
             if last:
                 break
             move_down(z, event.reach)
@@ -151,6 +143,9 @@ def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, r
             idle += 1
         if event.client >= 0:
             n = change(G, alpha, event, s0, status, order, n, L, z, b, col, floor)
+        if links < 0:
+            code = NO_ROOM
+            break
         if n < 0 or idle > _GIVE_UP * N + _GIVE_UP_MORE:
             code = STUCK
             break
@@ -158,4 +153,6 @@ def follow(G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, r
         here = root_status[i]
         root_s[i] = polish(G, alpha, w, root_s[i], here, order, L, z, rho, eta, level, b, root_y[i])
         root_tight[i] = tight_bounds(G, w, root_y[i], here)
-    return code, rows, int(state[FOUND]), worst_check(pieces, rows)
+    if links < 0:
+        code = NO_ROOM
+    return code, rows, int(state[FOUND]), links, worst_check(pieces, rows)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +38,9 @@ class Path:
     """The curve ``(s, t(s))`` from ``s = 1`` to 0, piece by piece, and its zeros by ascending s.
 
     ``worst`` is the largest violation or jump of any piece; ``pieces`` are those of the game itself, t in units of the
-    largest squared distance, ``scale``.
+    largest squared distance, ``scale``. ``chain`` holds the participation along the curve, control points of quadratic
+    pieces, for :func:`stackfu.judging.completeness.check_complete`; empty if there are too many clients. ``exact`` is the same in
+    several hundred bits, where the path was followed in those.
     """
 
     pieces: Array
@@ -44,6 +48,8 @@ class Path:
     roots: tuple[Root, ...]
     finished: bool
     worst: float
+    chain: Array
+    exact: Sequence[Sequence[Any]] = ()
 
     @cached_property
     def complete(self) -> bool:

@@ -11,8 +11,14 @@ from ...model import Array, GameModel
 from ..tolerances import EAGER, MARGIN, PIVOT, PIVOT_OF_ROUNDING, SHAKE, SHAKES, SMALL
 from .curve import COLUMNS, Path, Root
 
-__all__ = ["follow_path", "relevant_reluctance"]
+__all__ = ["follow_path", "relevant_reluctance", "smallest_total"]
 
+#: Up to this many clients the path leaves a chain for the judge: it takes about 12 N^2 numbers.
+LARGEST_CHAIN = 1000
+#: A chain has at most about this many profiles per client.
+MOST_LINKS = 200
+#: The chain ends at this part of the smallest total an equilibrium can have.
+CLEARLY_BELOW = 0.5
 _KINDS = ("crossing", "touching", "flat")
 
 
@@ -51,27 +57,43 @@ def _largest_total(game: GameModel, w: Array) -> float:
     return min(1.0, (1.0 + MARGIN) * float((game.geometry.reach / w).max()))
 
 
+def smallest_total(game: GameModel, w: Array) -> float:
+    """Every equilibrium has a larger total than this; 0 if nothing can be said.
+
+    Two clients i, j always have ``d_i + d_j >= sqrt(D_ij)``, so below ``D_ij / (sqrt(w_i) + sqrt(w_j))^2`` one of them wants more
+    whatever the mixture, and brings more than ``min(alpha_i, alpha_j)`` only if that is more than the total.
+    """
+    roots = np.sqrt(np.maximum(w, 0.0))
+    apart = game.geometry.pairwise
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least = apart / np.square(roots[:, None] + roots)
+    least = np.where(apart > 0, least, 0.0)
+    return CLEARLY_BELOW * float(np.minimum(least, np.minimum(game.alpha[:, None], game.alpha)).max())
+
+
 def _follow(game: GameModel, w: Array, noise: float = 0.0, ceiling: float = 1.0) -> Path:
     kernels = _kernels()
     geometry = game.geometry
     alpha = game.alpha if ceiling >= 1.0 else np.minimum(game.alpha, ceiling)
     scale, G, N = geometry.scale, geometry.normalised, len(alpha)
+    highest, lowest = min(ceiling, 1.0), smallest_total(game, w) if N <= LARGEST_CHAIN else 0.0
     w = _shaken(w / scale, noise)
     floor = max(PIVOT, PIVOT_OF_ROUNDING * game.rounding) * N
-    length, places = 4 * N + 60, 16
+    length, places, links = 4 * N + 60, 16, 12 * N + 160 if lowest > 0.0 else 0
     while True:
         pieces, totals, ys = np.empty((length, len(COLUMNS))), np.empty(places), np.empty((places, N))
         statuses, kinds = np.empty((places, N), dtype=np.int8), np.empty(places, dtype=np.int8)
-        tight = np.empty(places, dtype=np.int64)
+        tight, chain = np.empty(places, dtype=np.int64), np.empty((links, N))
         try:
-            code, n_pieces, n_roots, worst = kernels.follow(
-                G, alpha, w, floor, pieces, totals, ys, statuses, kinds, tight
-            )
+            code, n_pieces, n_roots, n_links, worst = kernels.follow(
+                G, alpha, w, floor, pieces, totals, ys, statuses, kinds, tight, chain, game.alpha, highest, lowest
+            )  # fmt: skip
         except ZeroDivisionError:  # numbers so far apart that one of them underflows
-            return Path(np.empty((0, len(COLUMNS))), scale, (), False, np.inf)
+            return Path(np.empty((0, len(COLUMNS))), scale, (), False, np.inf, np.empty((0, N)))
         if code != kernels.NO_ROOM:
             break
-        length, places = 8 * length, 8 * places
+        # a chain that is still too short then is no chain along a few hundred pieces
+        length, places, links = 8 * length, 8 * places, 8 * links if links < MOST_LINKS * N else 0
     pieces = pieces[:n_pieces]
     if ceiling < 1.0:  # above it the curve is that of smaller shares, except where nobody is at a cap
         pieces = pieces[(pieces[:, 0] <= ceiling) | (pieces[:, 5] == 0)]
@@ -79,7 +101,10 @@ def _follow(game: GameModel, w: Array, noise: float = 0.0, ceiling: float = 1.0)
         Root(_shares(ys[i], game.alpha), statuses[i], _KINDS[kinds[i]], int(tight[i]))
         for i in range(n_roots - 1, -1, -1)
     )
-    return Path(pieces, scale, roots, code == kernels.DONE, worst)
+    chain = np.array(chain[:n_links])
+    if ceiling >= 1.0 and n_links:
+        chain[0] = 1.0  # where the curve begins: everybody takes part
+    return Path(pieces, scale, roots, code == kernels.DONE, worst, chain)
 
 
 @cache

@@ -6,6 +6,7 @@ followers' own solver and compared with the profile that was meant.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,16 +15,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import InfeasibleError, InputError, NoEquilibriumError
+from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
 from ...followers import enumerate_equilibria, find_equilibrium
+from ...judging.bound import check_bound
+from ...judging.point import enclose_point
+from ...judging.solution import judge_point, unseen
+from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
+from ..haipo import haipo
 from ..homogeneous import buy_data
 from ..progress import reporting
-from .search import Candidate, search
+from ..uniform import uniform
+from .candidates import Candidate
+from .choice import best_search as search
 
 __all__ = ["certified"]
 
+#: Up to this many clients the search closes the gap sooner than a uniform price is found by bisection.
+QUICKLY_CLOSED = 30
 #: Up to this many remaining clients all equilibria of the returned payments are enumerated.
 ENUMERATE_UP_TO = 300
 
@@ -99,7 +109,7 @@ def _optimise(
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
     reference = unpaid.server_loss * goal.loss_weight or goal.payment_weight * game.full_participation_price
-    starts = [unpaid.participation, np.ones(game.count), *given]
+    starts = [unpaid.participation, np.ones(game.count), *given, *_baselines(game, sought)]
     if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
     run = search(
@@ -111,32 +121,73 @@ def _optimise(
         starts=tuple(starts),
         callback=report,
     )
-    best, status, message = run.best, run.status, ""
+    best, message = run.best, ""
     if robust:
-        best, message = _most_robust(game, run.pool, best)
+        best, message = _most_robust(game, goal, run.pool, best)
     equilibrium, reproduced = play_back(game, best.payments, best.x)
-    if status is Status.CERTIFIED and run.best.value - run.bound > limits.gap * reference * (1 + 1e-9):
-        status = Status.GAP_OPEN
-    if not reproduced:
-        status, message = Status.FAILED, "the payments, played back, do not reproduce the participation"
-    return Solution(
+    found = Solution(
         game=game,
         budget=goal.budget,
         payments=frozen(best.payments),
         equilibrium=equilibrium,
-        status=status,
+        status=run.status,
         method="certified",
-        objective=goal.value(game.loss_of(equilibrium.profile, goal.finite_sample), equilibrium.spend),
-        lower_bound=run.bound,
+        objective=math.nan,
+        lower_bound=-math.inf,
         goal=goal,
         limits=limits,
         robust=robust,
-        shadow_price=run.shadow_price,
         message=message,
         nodes=run.nodes,
         seconds=time.perf_counter() - began,
         history=run.history,
+        certificate=run.certificate,
     )
+    if not reproduced:
+        message = "the payments, played back, do not reproduce the participation"
+        return replace(judged(found, limits.gap * reference), status=Status.FAILED, message=message)
+    return judged(found, limits.gap * reference)
+
+
+def judged(found: Solution, gap: float) -> Solution:
+    """The solution with what the judges accept: its objective, its lower bound, and a status that claims no more than that.
+
+    CERTIFIED needs a participation from which no client gains by deviating, beside its own stakes, constraints that hold, and a
+    certificate that proves a bound within ``gap``.
+    """
+    game, goal, eq = found.game, found.goal, found.equilibrium
+    point = enclose_point(game, goal, found.payments, eq.participation)
+    low, high = point.objective(goal)
+    lower, status, message = -math.inf, found.status, found.message
+    if found.certificate is not None:
+        verdict = check_bound(game, goal, found.certificate)
+        lower = verdict.lower
+        if not verdict and status is Status.CERTIFIED:
+            status, message = Status.CONVERGED, f"the checker does not accept the bound: {verdict.message}"
+    broken = next(judge_point(found, point), None)
+    if broken is not None:
+        status, message = Status.FAILED, broken
+    elif lower > high:
+        status, message = Status.FAILED, "the proved bound lies above the value of the profile that was found"
+    elif status is Status.CERTIFIED and not check_stakes(game, found.payments, eq.participation).max() <= NEGLIGIBLE:
+        status = Status.CONVERGED
+        message = f"some client may gain more than {NEGLIGIBLE:g} of its stakes by deviating from the participation that is meant"
+    elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + 1e-9) + unseen(found, high):
+        status = Status.GAP_OPEN
+    return replace(found, objective=0.5 * (low + high), lower_bound=lower, status=status, message=message)
+
+
+def _baselines(game: GameModel, sought: Objective) -> list[Array]:
+    """What the published algorithm and one price for everybody lead to: the search is never worse than they are."""
+    if not np.isfinite(sought.budget) or sought.budget <= 0:
+        return []
+    found = []
+    for baseline in (haipo, uniform) if game.count > QUICKLY_CLOSED else (haipo,):
+        try:
+            found.append(baseline(game, sought.budget).equilibrium.participation)
+        except (ConvergenceError, NoEquilibriumError):
+            continue
+    return found
 
 
 def effective_budget(game: GameModel, budget: float) -> float:
@@ -218,14 +269,22 @@ def play_back(game: GameModel, payments: Array, x: Array) -> tuple[Equilibrium, 
     return itself, residual <= 1e-9 and (bool(near) or same or unique is Uniqueness.CONTINUUM)
 
 
-def _most_robust(game: GameModel, pool: tuple[Candidate, ...], best: Candidate) -> tuple[Candidate, str]:
-    """Among the profiles met by the search, the one whose worst equilibrium is best; ties go to a unique one."""
+def _most_robust(
+    game: GameModel, goal: Objective, pool: tuple[Candidate, ...], best: Candidate
+) -> tuple[Candidate, str]:
+    """Among the profiles met by the search, the one whose worst equilibrium is best and whose every equilibrium keeps the budget."""
     ranked = []
     for candidate in sorted(pool, key=lambda c: c.value)[:25]:
         verdict = enumerate_equilibria(game, candidate.payments)
-        worst = max([candidate.value, *(candidate.value + e.server_loss - candidate.loss for e in verdict)])
-        ranked.append((worst, verdict.uniqueness is not Uniqueness.UNIQUE, candidate))
-    worst, several, chosen = min(ranked, key=lambda r: (r[0], r[1]))
+        values = [goal.value(game.loss_of(e.profile, goal.finite_sample), e.spend) for e in verdict]
+        spends = [candidate.spend, *(e.spend_range[1] for e in verdict)]
+        over = max(spends) > goal.budget * (1.0 + 1e-12)
+        ranked.append(
+            (over, max([candidate.value, *values]), verdict.uniqueness is not Uniqueness.UNIQUE, candidate)
+        )
+    over, worst, several, chosen = min(ranked, key=lambda r: r[:3])
+    if over:
+        return chosen, "no payments were found whose every equilibrium keeps the budget"
     if chosen is best:
         return best, "the optimal payments are also the most robust ones found"
     word = "has several equilibria, the worst of which" if several else "has one equilibrium, which"

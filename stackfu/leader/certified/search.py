@@ -1,10 +1,10 @@
-"""Payments with a certificate: global optimum by branch and bound over total participation.
+"""Branch and bound over total participation and volunteers, with a certificate.
 
-u_server depends on the mixture z alone, and for fixed total S and fixed volunteers the leader's problem is a small
-second-order cone program (:mod:`stackfu.leader.certified.relaxation`). What is left is one number, S in (0, 1], and for each client
-at most one yes or no: is it a volunteer? Nodes are boxes of these. Each node is bounded from below by a cone program whose
-error falls with the square of the width in S; each node also proposes a point, which is played back exactly through the
-closed-form price of its profile. The incumbent starts at the equilibrium that arises without payments.
+Each box ``[a, b]`` of total participation has multipliers at both ends, from the convex problem at those totals
+(:mod:`~stackfu.leader.certified.programme`); the bound on the box follows in closed form
+(:mod:`~stackfu.leader.certified.bound`). The box with the least bound is worked on next: its interval is split where
+the bound is least, or an undecided client is decided both ways, whichever explains more of the error. Every solved
+total also proposes a profile, played back through the closed-form price. The boxes form the tree of the certificate.
 """
 
 from __future__ import annotations
@@ -14,38 +14,57 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
-from ...model import Array, GameModel, Objective, Profile
-from ...model.price import brackets, cheapest_payments
+from ...model import Array, GameModel, Objective
 from ...results import Status
-from .relaxation import FREE, PAID, VOLUNTEER, Kind, LeaderProblem, Relaxation, RelaxedPoint
+from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, Split
+from .bound import Classes, ball, box_margin, classify, interpolate
+from .candidates import Candidate, Candidates
+from .claims import accepted
+from .problem import LeaderProblem
+from .programme import HELD, PointAnswer, PointProgramme, answer_at, companion, optimum, warm
 
-#: Boxes narrower than this, relative to their S, are bounded by the tilted program.
-NARROW = 1e-6
+__all__ = ["Run", "search"]
 
-#: What a client at full is paid beyond indifference, relative to its cost.
-FIRMNESS = 1e-10
+FREE, PAID, VOLUNTEER = 0, 1, 2
+Decisions = npt.NDArray[np.int8]
+Pair = tuple[PointAnswer, PointAnswer]
 
-__all__ = ["Candidate", "Run", "search"]
-
-#: Relative part of the budget held back in the cone programs, so that rounding never overspends.
-SHRINKS = (1e-9, 1e-7, 1e-5)
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A profile that payments induce within the constraints."""
-
-    x: Array
-    payments: Array
-    spend: float
-    loss: float
-    value: float
+#: Part of the distance rows and of the loss cap held back at solved points, so that rounding never breaks them.
+SHRINK = 1e-11
+#: Prices of breaking a row, in normalised loss. The first at which the rows hold, or at which the bound is beyond what matters, is
+#: enough: small multipliers interpolate better.
+PENALTIES = (1.0, 30.0, 1e3, 3e4)
+#: A box narrower than this, relative to its S, is not split further.
+NARROWEST = 1e-10
+#: Steps of the ball argument kept along a branch of the tree: older ones hardly add anything.
+MOST_BALLS = 2
+#: Steps of the ball argument that a box tries on its own, and the part of the gap that makes another one worth it.
+FURTHER_BALLS = 3
+WORTHWHILE = 1e-3
+#: Where S has no floor, intervals are halved towards 0 until the rest is proved empty, at most down to here.
+SMALLEST_TOTAL = 1e-12
+#: Boxes within this factor of the settled optimum's total try its prices.
+NEARBY = 1.5
+#: Totals this close to the best one, relative to it, are not worth a box of their own.
+CLOSEST = 1e-4
+#: Ratio of neighbouring totals that are solved first.
+GRID_STEP = 1.25
+#: Steps of the golden section around the best profile found on that grid.
+GOLDEN_STEPS = 12
+#: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
+WITHIN = 0.999
+#: Relative rounding of the least loss over all mixtures.
+NEAREST_ROUNDING = 1e-9
+#: A budget of which this part or less is left is spent.
+SPENT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,239 +78,520 @@ class Run:
     status: Status
     nodes: int
     pool: tuple[Candidate, ...]
+    certificate: LeaderCertificate | None = None
 
 
 @dataclass(eq=False)
-class _Node:
-    bound: float
+class Box:
+    """A part of the search space, its multipliers, and what they prove."""
+
     low: float
     high: float
-    decided: npt.NDArray[np.int8]
-    point: RelaxedPoint
+    decided: Decisions
+    ends: Pair
+    balls: tuple[Pair, ...] = ()
+    refreshed: bool = False  # the ends were solved for what is known here
+    value: float = -np.inf  # proved lower bound, normalised
+    steps: tuple[Pair, ...] = ()
+    classes: Classes | None = None
+    node: Node | None = None
+    children: tuple[Box, ...] = ()
 
 
-class _Search:
-    """State of one branch and bound run; works in normalised units inside, in the game's units outside."""
+class OpenBoxes:
+    """Boxes that still matter, least bound first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Box]] = []
+        self._count = 0
+
+    def push(self, box: Box) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (box.value, self._count, box))
+
+    def pop(self) -> Box:
+        return heapq.heappop(self._heap)[2]
+
+    def lower(self) -> float:
+        """Least bound of an open box."""
+        return self._heap[0][0] if self._heap else np.inf
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+
+class Search:
+    """State of one run, in normalised units."""
 
     def __init__(
         self, game: GameModel, objective: Objective, gap: float = 0.0, time_limit: float = np.inf
     ) -> None:
         self.deadline = time.perf_counter() + time_limit
         self.game, self.objective = game, objective
-        self.problem = LeaderProblem.of(
-            game,
-            budget=objective.budget,
-            loss_cap=objective.max_loss,
-            loss_weight=objective.loss_weight,
-            payment_weight=objective.payment_weight,
-            finite_sample=objective.finite_sample,
+        self.problem = LeaderProblem.of(game, objective)
+        self.gap = WITHIN * gap / self.problem.unit_loss
+        self.found = Candidates(game, objective, self.problem)
+        self._programmes: dict[Any, PointProgramme] = {}
+        self.solves = self.warm = 0
+        self.open = OpenBoxes()
+        self.aside: list[Box] = []  # too small to divide
+        self.current: Box | None = None
+        self._settled_for: Candidate | None = None
+        self._companions: dict[tuple[int, float], PointAnswer | None] = {}
+        self.settled: PointAnswer | None = None  # a local optimum, with multipliers that do not change with S
+        self.root: Box | None = None
+
+    # ------------------------------------------------------------ values
+
+    @property
+    def incumbent(self) -> float:
+        """Value of the best profile; without one, a value that no feasible profile exceeds."""
+        if self.found.best is not None:
+            return self.found.best.value / self.problem.unit_loss
+        return self.worst
+
+    @cached_property
+    def worst(self) -> float:
+        """No feasible profile has a larger objective: the loss at its cap or at the furthest client, every cost paid."""
+        p = self.problem
+        loss = (
+            p.loss_square * float(p.diagonal.max()) + 2.0 * float(np.abs(p.loss_pull).max()) + p.loss_constant
         )
-        self._programs: dict[tuple[Kind, int, bytes], Relaxation] = {}
-        self.best: Candidate | None = None
-        self.pool: list[Candidate] = []
-        # inaccuracy of a bound that is not worth another try
-        self.resolution = 0.1 * gap / self.problem.unit_loss
+        if p.noise.any() or p.loss_sampling:
+            loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, SMALLEST_TOTAL)
+        spend = min(p.budget, p.payment_unit * float(p.theta @ p.alpha))
+        return (p.loss_weight * min(loss, p.loss_cap) + p.payment_weight * spend) * (1.0 + 1e-6)
 
-    def program(self, kind: Kind, decided: npt.NDArray[np.int8], shift: int = 0) -> Relaxation:
-        """The cone program for a set of volunteers, built once; ``shift`` tries another scaling."""
-        volunteers = decided == VOLUNTEER
-        exponent = min(max(self._exponent() + shift, -5), 0)
-        key = (kind, exponent, volunteers.tobytes())
-        if key not in self._programs:
-            if len(self._programs) >= 64:
-                self._programs.pop(next(iter(self._programs)))
-            self._programs[key] = Relaxation(
-                self.problem, kind, 4.0**exponent, volunteers, max(self.deadline - time.perf_counter(), 1.0)
-            )
-        return self._programs[key]
+    @cached_property
+    def least(self) -> PointAnswer:
+        """Multipliers that prove no more than the least loss of all mixtures, at any total."""
+        p = self.problem
+        nobody = np.zeros(len(p.alpha), dtype=bool)
+        known = Classes(~nobody, nobody, p.reach)
+        plain = answer_at(p, known, 1.0, p.ideal, np.zeros(len(p.alpha)), 0.0, 0.0)
+        y = plain.multipliers
+        lowest = (
+            2.0 * (y.slope - p.loss_weight * p.loss_pull) - p.payment_weight * p.payment_unit * p.diagonal
+        )
+        return replace(plain, multipliers=replace(y, level=float(lowest.min())))
 
-    def _exponent(self) -> int:
-        """``||m||`` at the incumbent as a power of 4: the scale at which the cone programs are well conditioned."""
-        if self.best is None:
-            return -2
-        tau = self.best.loss / self.problem.unit_loss - self.problem.constant
-        return round(math.log(max(tau, 1e-12)) / math.log(16.0))
-
-    def bound(self, low: float, high: float, decided: npt.NDArray[np.int8], enough: float) -> RelaxedPoint:
-        """Lower bound on a box; an inaccurate answer is tried again at other scalings, each of whose bounds is valid."""
-        kind: Kind = "wide" if high - low > NARROW * high else "narrow"
-        point: RelaxedPoint | None = None
-        for shift, penalty in ((0, 1.0), (1, 30.0), (2, 1e3), (-2, 30.0)):
-            other = self.program(kind, decided, shift).solve(low, high, decided, penalty=penalty)
-            if point is None:
-                point = other
-            else:
-                better = other if other.slack < point.slack or not np.isfinite(point.total) else point
-                point = replace(better, bound=max(point.bound, other.bound))
-            settled = (point.slack <= self.resolution and other.solved) or point.bound >= enough
-            if settled or time.perf_counter() > self.deadline:
-                break
-        assert point is not None
-        return point
+    @property
+    def target(self) -> float:
+        """A box whose bound reaches this is closed."""
+        return self.incumbent - self.gap if self.found.best is not None else self.worst
 
     # ------------------------------------------------------------ points
 
-    def value(self, loss: float, spend: float) -> float:
-        weight = self.objective.loss_weight if self.problem.loss_weight else 0.0
-        return weight * loss + self.objective.payment_weight * spend
-
-    def realise(self, x: Array) -> Candidate | None:
-        """What a profile costs and yields, or None if it breaks a constraint; tiny violations are repaired."""
-        game = self.game
-        for _ in range(6):
-            x = np.clip(x, 0.0, 1.0)
-            x = np.where(x < 1e-9 * x.max(), 0.0, np.where(x > 1.0 - 1e-9, 1.0, x))
-            if not x.any():
-                return None
-            profile = game.profile(x)
-            # shares below full must not want more for free: a slightly larger S makes room (d^2 / S falls)
-            shortfall = np.where(profile.x < 1, -brackets(game, profile) / game.costs, 0.0)
-            excess = float(shortfall.max())
-            if excess <= 1e-12:
+    def solve(self, total: float, classes: Classes, near: PointAnswer | None = None) -> PointAnswer | None:
+        """The relaxation at one total, with what a box knows about the clients; from an answer nearby if that works."""
+        if not np.isfinite(classes.ceiling).all():  # the box reaches down to 0, this point does not
+            here = self.problem.reach + 0.5 * self.problem.client_sampling / total
+            classes = replace(classes, ceiling=np.minimum(classes.ceiling, here))
+        if near is not None and near.excess <= HELD:
+            answer = warm(self.problem, classes, near, total, SHRINK)
+            if answer is not None:
+                self.warm += 1
+                return answer
+        best: PointAnswer | None = None
+        for penalty in PENALTIES:
+            if time.perf_counter() > self.deadline:
                 break
-            if excess > 1e-4:
-                return None
-            x = x * (1.0 + max(1.5 * excess, 4e-16))
-        else:
-            return None
-        payments = cheapest_payments(game, profile)
-        # the cheapest payments leave a paid client at full exactly indifferent; a hair more keeps it there for certain
-        payments = np.where((profile.x == 1) & (payments > 0), payments + FIRMNESS * game.costs, payments)
-        return self._candidate(profile, payments)
+            answer = self._programme(classes, penalty).solve(total)
+            self.solves += 1
+            if answer is not None and (best is None or answer.bound > best.bound):
+                best = answer
+            if best is not None and (best.excess <= HELD or best.bound > self.target):
+                break
+        return best
 
-    def _candidate(self, profile: Profile, payments: Array) -> Candidate | None:
-        """A profile with payments that induce it, unless it breaks a constraint."""
-        game, objective = self.game, self.objective
-        if profile.total < objective.min_total * (1.0 - 1e-12):
-            return None
-        spend = float(payments @ profile.x)
-        if spend > objective.budget * (1.0 + 1e-12):
-            return None
-        loss = game.loss_of(profile, objective.finite_sample)
-        if loss > objective.max_loss * (1.0 + 1e-12):
-            return None
-        return Candidate(profile.x, payments, spend, loss, self.value(loss, spend))
+    def _programme(self, classes: Classes, penalty: float) -> PointProgramme:
+        """The cone programme for what is known, built once."""
+        exponent = self._exponent()
+        key = (exponent, penalty, classes.paid.tobytes(), classes.volunteer.tobytes())
+        programme = self._programmes.get(key)
+        free = ~(classes.paid | classes.volunteer)
+        if programme is None or np.any(classes.ceiling[free] < 0.99 * programme.classes.ceiling[free]):
+            if len(self._programmes) >= 64:
+                self._programmes.pop(next(iter(self._programmes)))
+            programme = PointProgramme(self.problem, classes, 4.0**exponent, penalty, SHRINK, self.deadline)
+            self._programmes[key] = programme
+        return programme
 
-    def offer(self, x: Array) -> bool:
-        """Keep the profile if it beats the incumbent."""
-        return self._keep(self.realise(x))
+    def _exponent(self) -> int:
+        """``||m||`` at the incumbent as a power of 4: the scale at which the cone programmes are well conditioned."""
+        best = self.found.best
+        if best is None:
+            return -2
+        m = self.game.profile(best.x).mixture @ self.problem.points
+        tau = float(m @ m)
+        return min(max(round(math.log(max(tau, 1e-12)) / math.log(16.0)), -5), 0)
 
-    def offer_unpaid(self, x: Array) -> bool:
-        """Keep an equilibrium that needs no payments, also where rounding would charge it some."""
-        nothing = np.zeros(self.game.count)
-        if self.game.residual(nothing, x) > 1e-12:
-            return False
-        return self._keep(self._candidate(self.game.profile(x), nothing))
-
-    def _keep(self, candidate: Candidate | None) -> bool:
-        if candidate is None:
-            return False
-        self.pool.append(candidate)
-        if self.best is None or candidate.value < self.best.value:
-            self.best = candidate
-        return True
-
-    def blend(self, start: Array) -> None:
-        """Move from a feasible profile's mixture towards the ideal one as far as the budget goes; cheap at any size.
-
-        A mixture without volunteers needs ``S >= d_k^2 / theta_k`` for everyone, and costs least at the smallest such S.
-        """
-        p = self.problem
-        low, high = 0.0, 1.0
-        origin = self.game.profile(start).mixture
-        ideal = np.where(p.ideal > 1e-12, p.ideal, 0.0)
-        for step in range(30):
-            share = 1.0 if step == 0 else 0.5 * (low + high)
-            z = (1.0 - share) * origin + share * ideal
-            total = max(
-                float((p.squared_distances(z) / p.theta).max()) * (1 + 1e-12), self.objective.min_total
-            )
-            fits = total * float((z / p.alpha).max()) <= 1.0 and self.offer(total * z / p.alpha)
-            if fits and step == 0:
-                return
-            low, high = (share, high) if fits else (low, share)
-
-    def propose(self, node: _Node) -> None:
-        """Turn a node's relaxed point into feasible profiles: fix its S, guess its volunteers, solve exactly."""
-        z, total = node.point.z, node.point.total
-        if not np.isfinite(total) or total <= 0:
+    def propose(self, answer: PointAnswer, classes: Classes) -> None:
+        """Turn a relaxed point into feasible profiles: as it is, and with its volunteers guessed."""
+        p, total, z = self.problem, answer.total, answer.z
+        if answer.value > self.target or answer.excess > HELD:
             return
-        self.offer(total * z / self.problem.alpha)
-        previous: npt.NDArray[np.int8] | None = None
-        for _ in range(3):
-            guess = node.decided.copy()
-            free = guess == FREE
-            keen = self.problem.squared_distances(z) >= self.problem.theta * total * (1 - 1e-9)
-            capped = total * z >= self.problem.alpha * (1 - 1e-5)
-            guess[free] = np.where((keen & capped)[free], VOLUNTEER, PAID)
-            if previous is not None and np.array_equal(previous, guess):
+        if self.found.offer(total * z / p.alpha) or not answer.split.any():
+            return
+        keen = ~classes.paid & (
+            p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - 1e-9)
+        )
+        tried: set[bytes] = set()
+        for share in (1.0 - 1e-5, 0.5, 0.0):  # how full a keen client must be to be taken for a volunteer
+            volunteer = classes.volunteer | (keen & (total * z >= share * p.alpha))
+            if volunteer.tobytes() in tried or float(p.alpha[volunteer].sum()) > total:
+                continue
+            tried.add(volunteer.tobytes())
+            guess = self.solve(total, Classes(~volunteer, volunteer, classes.ceiling))
+            if guess is not None and guess.excess <= HELD and self.found.offer(total * guess.z / p.alpha):
                 return
-            previous = guess
-            for shrink in SHRINKS:
-                exact = self.program("point", guess).solve(total, total, guess, shrink=shrink)
-                if not exact.solved or not np.isfinite(exact.total):
-                    return
-                if self.offer(total * exact.z / self.problem.alpha):
+
+    def settle(self) -> None:
+        """After a new incumbent: its local optimum over S."""
+        best = self.found.best
+        if best is not None and best is not self._settled_for:
+            self.refine()
+            self._settled_for = self.found.best
+
+    # ------------------------------------------------------------ boxes
+
+    def evaluate(self, box: Box) -> None:
+        """The best bound that the box's multipliers prove, with the steps that prove it."""
+        p, target = self.problem, self.target
+        near = far = None
+        steps: list[Pair] = []
+        inherited = list(box.balls)
+        low, high = box.ends
+        own = [(low, high)] if low is high else [(low, high), (low, low), (high, high)]
+        own += [*self.companions(box), (self.least, self.least)]
+        proof: tuple[Pair, ...] = (box.ends,)
+        value, classes = -np.inf, box.classes
+        for attempt in range(len(inherited) + FURTHER_BALLS):
+            classes = classify(p, box.low, box.high, box.decided == PAID, box.decided == VOLUNTEER, near, far)
+            if classes is None:
+                value, proof = (np.inf if near is None else target), (*steps, box.ends)
+                break
+            pairs = inherited[attempt : attempt + 1] or own
+            at = [
+                (
+                    interpolate(i.multipliers, j.multipliers, box.low),
+                    interpolate(i.multipliers, j.multipliers, box.high),
+                )
+                for i, j in pairs
+            ]
+            margins = [box_margin(p, box.low, box.high, *ends, classes, target) for ends in at]
+            best = int(np.argmax(margins))
+            margin, pair = margins[best], pairs[best]
+            # with a ball behind it a positive margin proves the target and no more
+            reached = target + margin if near is None or margin < 0 else target
+            improved = reached > value + WORTHWHILE * self.gap
+            if reached > value:
+                value, proof = reached, (*steps, pair)
+            if margin >= 0 or box.low <= 0 or (attempt >= len(inherited) and not improved):
+                break
+            if not np.isfinite(margin):  # nothing proved, no ball either
+                continue
+            bounds = ball(p, *at[best], margin)
+            assert bounds is not None
+            near = bounds[0] if near is None else np.maximum(near, bounds[0])
+            far = bounds[1] if far is None else np.minimum(far, bounds[1])
+            steps.append(pair)
+        box.value, box.steps, box.classes = value, proof, classes
+
+    def companions(self, box: Box) -> list[Pair]:
+        """The settled optimum's prices at both ends of a box nearby."""
+        near = self.settled
+        if near is None or box.low <= 0.0 or not box.low <= NEARBY * near.total <= NEARBY**2 * box.high:
+            return []
+        pair = []
+        for total in (box.low, box.high):
+            key = (id(near), total)
+            if total != near.total and key not in self._companions:
+                self._companions[key] = companion(self.problem, near.classes, near, total)
+            found = near if total == near.total else self._companions[key]
+            if found is None:
+                return []
+            pair.append(found)
+        return [(pair[0], pair[1])]
+
+    def split_total(self, box: Box) -> tuple[Box, ...]:
+        low, high = box.low, box.high
+        assert box.classes is not None
+        middle = self.at_best(low, high, box.classes)
+        if middle is None:
+            at = 0.5 * (low + high)
+            middle = self.solve(at, box.classes, min(box.ends, key=lambda end: abs(end.total - at)))
+            if middle is None:
+                return ()
+            self.propose(middle, box.classes)
+        at = middle.total
+        box.node = Split(at)
+        balls = box.steps[-MOST_BALLS:]
+        first = Box(low, at, box.decided, (box.ends[0], middle), balls)
+        second = Box(at, high, box.decided, (middle, box.ends[1]), balls)
+        return first, second
+
+    def decide(self, box: Box, client: int) -> tuple[Box, ...]:
+        box.node = Decide(client)
+        out = []
+        for verdict in (PAID, VOLUNTEER):
+            decided = box.decided.copy()
+            decided[client] = verdict
+            out.append(Box(box.low, box.high, decided, box.ends, box.steps[-MOST_BALLS:]))
+        return tuple(out)
+
+    def stale(self, box: Box) -> bool:
+        """Whether more is known in this box than when its ends were solved."""
+        known = box.classes
+        assert known is not None
+        if box.refreshed:
+            return False
+        box.refreshed = True
+        return any(
+            (end.classes.paid != known.paid).any() or (end.classes.volunteer != known.volunteer).any()
+            for end in box.ends
+        )
+
+    def refresh(self, box: Box) -> None:
+        """Solve both ends again for what is known in this box."""
+        assert box.classes is not None
+        answers = [
+            self.solve(s, box.classes, end) for s, end in zip((box.low, box.high), box.ends, strict=True)
+        ]
+        for answer in answers:
+            if answer is not None:
+                self.propose(answer, box.classes)
+        before = (box.value, box.steps, box.ends, box.balls, box.classes)
+        box.balls = box.steps[:-1][-MOST_BALLS:]
+        box.ends = (answers[0] or box.ends[0], answers[1] or box.ends[1])
+        self.evaluate(box)
+        if box.value < before[0]:
+            box.value, box.steps, box.ends, box.balls, box.classes = before
+
+    def branch(self, box: Box) -> tuple[Box, ...]:
+        """Children of a box: S split, or a client decided."""
+        p, target = self.problem, self.target
+        assert box.classes is not None
+        free = ~(box.classes.paid | box.classes.volunteer)
+        wide = box.high - box.low > NARROWEST * box.high
+        if free.any():
+            ends = [
+                target + box_margin(p, s, s, y.multipliers, y.multipliers, box.classes, target)
+                for s, y in zip((box.low, box.high), box.ends, strict=True)
+            ]
+            score = np.where(free, np.maximum(box.ends[0].split, box.ends[1].split), 0.0)
+            k = int(np.argmax(score))
+            if score[k] > 1e-12 and (not wide or target - min(ends) > min(ends) - box.value):
+                return self.decide(box, k)
+        return self.split_total(box) if wide else ()
+
+    def explore(self, classes: Classes) -> list[PointAnswer]:
+        """Solve at totals from the smallest that may matter up to 1, each proposing profiles; descending totals."""
+        floor, best = self.objective.min_total, self.found.best
+        middle = float(self.game.alpha @ best.x) if best is not None else 0.5
+        grid = [middle * GRID_STEP**j for j in range(-2, 40)]
+        totals = sorted({s for s in grid if max(floor, 0.0) < s < 0.97} | {1.0}, reverse=True)
+        answers: list[PointAnswer] = []
+        for total in totals:
+            if time.perf_counter() > self.deadline:
+                break
+            answer = self.solve(total, classes, answers[-1] if answers else None)
+            if answer is not None:
+                self.propose(answer, classes)
+                answers.append(answer)
+        self.settle()
+        return answers
+
+    def refine(self) -> None:
+        """Move the incumbent's total to where, with its volunteers, the value is least (golden section)."""
+        best = self.found.best
+        if best is None:
+            return
+        p = self.problem
+        volunteer = (best.x == 1.0) & (best.payments == 0.0)
+        classes = Classes(~volunteer, volunteer, p.reach)
+        at = float(self.game.alpha @ best.x)
+        least = max(self.objective.min_total, float(p.alpha[volunteer].sum()))
+        solved: list[PointAnswer] = []
+
+        def value(total: float) -> float:
+            close = min(solved, key=lambda a: abs(a.total - total), default=None)
+            answer = self.solve(total, classes, close)
+            if answer is None or answer.excess > HELD:
+                return np.inf
+            solved.append(answer)
+            self.found.offer(total * answer.z / p.alpha)
+            return answer.value
+
+        def settled() -> bool:
+            """Newton's method with S free, from the best answer; at a kink with the active sets of both sides."""
+            if not solved:
+                return False
+            least = min(solved, key=lambda a: a.value)
+            starts = [least]
+            for side in (-1.0, 1.0):
+                others = [a for a in solved if side * (a.total - least.total) > 0.0]
+                if others and least.active is not None:
+                    other = min(others, key=lambda a: abs(a.total - least.total))
+                    if other.active is not None:
+                        starts.append(replace(least, active=least.active.joined(other.active)))
+            for start, shrink in [(start, shrink) for shrink in (SHRINK, 0.0) for start in starts]:
+                answer = optimum(p, classes, start, shrink)
+                if answer is None or not self.found.offer(answer.total * answer.z / p.alpha):
+                    continue
+                if answer.value <= self.incumbent + self.gap:
+                    self.settled = answer
+                    return True
+            return False
+
+        value(at)
+        if settled():
+            return
+        low, high = max(at / GRID_STEP, least), min(at * GRID_STEP, 1.0)
+        golden = 0.6180339887498949
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        at_left, at_right = value(left), value(right)
+        for _ in range(GOLDEN_STEPS):
+            if time.perf_counter() > self.deadline or high - low <= 1e-6 * high:
+                return
+            if at_left <= at_right:
+                high, right, at_right = right, left, at_left
+                left = high - golden * (high - low)
+                at_left = value(left)
+            else:
+                low, left, at_left = left, right, at_right
+                right = low + golden * (high - low)
+                at_right = value(right)
+        settled()
+
+    def at_best(self, low: float, high: float, classes: Classes) -> PointAnswer | None:
+        """The settled optimum if its total lies inside an interval and agrees with what is known there."""
+        answer = self.settled
+        if answer is None or not low * (1.0 + NARROWEST) < answer.total < high * (1.0 - NARROWEST):
+            return None
+        if (classes.paid & answer.classes.volunteer).any() or (
+            classes.volunteer & ~answer.classes.volunteer
+        ).any():
+            return None
+        return answer
+
+    def roots(self) -> None:
+        """The whole space, cut into boxes that shrink towards small totals until the rest is proved empty."""
+        p, floor = self.problem, self.objective.min_total
+        nothing = np.zeros(len(p.alpha), dtype=np.int8)
+        undecided = nothing.astype(bool)
+        classes = classify(p, floor, 1.0, undecided, undecided)
+        assert classes is not None
+        answers = self.explore(classes) or [replace(self.least, total=1.0)]
+        best = self.found.best
+        if best is not None:
+            own = float(self.game.alpha @ best.x)
+            answer = None
+            if floor < own < 1.0:
+                answer = self.solve(own, classes, min(answers, key=lambda a: abs(a.total - own)))
+            settled = self.at_best(floor, 1.0, classes)
+            if settled is not None and (answer is None or answer.value >= settled.value - self.gap):
+                answer = settled
+            if answer is not None:
+                at = answer.total
+                apart = [a for a in answers if abs(a.total - at) > CLOSEST * at or a.total == 1.0]
+                answers = sorted([*apart, answer], key=lambda a: -a.total)
+        boxes = [
+            Box(below.total, above.total, nothing, (below, above))
+            for above, below in pairwise(answers)
+            if below.total < above.total
+        ]
+        s, a = answers[-1].total, answers[-1]
+        while True:
+            if floor > 0 and 0.5 * s <= floor:
+                if floor < s:
+                    lower = self.solve(floor, classes, a) or a
+                    self.propose(lower, classes)
+                    boxes.append(Box(floor, s, nothing, (lower, a)))
+                elif not boxes:
+                    boxes.append(Box(s, s, nothing, (a, a)))
+                break
+            rest = Box(0.0, s, nothing, (a, a))
+            if floor == 0.0:
+                self.evaluate(rest)
+                if rest.value >= self.target or s < SMALLEST_TOTAL or time.perf_counter() > self.deadline:
+                    boxes.append(rest)
                     break
-            z = exact.z
+            lower = self.solve(0.5 * s, classes, a) or a
+            self.propose(lower, classes)
+            boxes.append(Box(0.5 * s, s, nothing, (lower, a)))
+            s, a = 0.5 * s, lower
+        root = boxes[-1]
+        for box in reversed(boxes[:-1]):  # nest the splits: (root | box)
+            parent = Box(root.low, box.high, nothing, box.ends, node=Split(box.low), children=(root, box))
+            root = parent
+        for box in boxes:
+            self.evaluate(box)
+            self.open.push(box)
+        self.root = root
+
+    def work_on(self, box: Box) -> None:
+        """Improve a box's bound: look again, solve its ends again, or divide it; what cannot be improved is set aside."""
+        self.evaluate(box)
+        if box.value >= self.target or box.classes is None:
+            self.open.push(box)
+        elif self.stale(box):
+            self.refresh(box)
+            self.open.push(box)
+        else:
+            children = self.branch(box)
+            if not children:
+                self.aside.append(box)
+                return
+            for child in children:
+                self.evaluate(child)
+            box.children = children
+            for child in children:
+                self.open.push(child)
+
+    def lower(self) -> float:
+        """The least bound of all boxes: open, set aside, and the one that is being worked on."""
+        current = -np.inf if self.root is None else np.inf if self.current is None else self.current.value
+        return min(self.open.lower(), min((b.value for b in self.aside), default=np.inf), current)
 
     def shadow_price(self) -> float:
-        """What one more unit of budget is worth: the budget's multiplier near the incumbent, its volunteers decided.
-
-        S must be free to follow the budget, so the multiplier is that of a small box around the incumbent's S.
-        """
-        if self.best is None or not np.isfinite(self.objective.budget):
+        """What one more unit of budget is worth with the incumbent's volunteers, S free to follow it if that optimum is known."""
+        best, p = self.found.best, self.problem
+        if best is None or not np.isfinite(p.budget) or best.spend < self.objective.budget * (1.0 - SPENT):
             return 0.0
-        if self.best.spend < self.objective.budget * (1.0 - 1e-4):
-            return 0.0
-        x, paid = self.best.x, self.best.payments
-        decided = np.where((x == 1) & (paid == 0), VOLUNTEER, PAID).astype(np.int8)
-        total = float(self.game.alpha @ x)
-        low = max(
-            total - 1e-3, self.objective.min_total, float(self.problem.alpha[decided == VOLUNTEER].sum())
-        )
-        point = self.program("wide", decided).solve(low, min(total + 1e-3, 1.0), decided, penalty=30.0)
-        return point.budget_price * self.problem.unit_loss / self.problem.unit_payment
+        volunteer = (best.x == 1.0) & (best.payments == 0.0)
+        total = float(self.game.alpha @ best.x)
+        answer = self.settled
+        if answer is None or abs(answer.value - self.incumbent) > self.gap + SPENT * abs(self.incumbent):
+            answer = self.solve(total, Classes(~volunteer, volunteer, p.reach))
+        return np.nan if answer is None else answer.multipliers.budget * p.unit_loss / p.unit_spend
 
-    # ------------------------------------------------------------ nodes
+    # ------------------------------------------------------------ certificate
 
-    def node(
-        self, low: float, high: float, decided: npt.NDArray[np.int8], parent: float, enough: float = np.inf
-    ) -> _Node:
-        """Bound a box; what cannot be a volunteer there is decided first."""
-        p = self.problem
-        decided = decided.copy()
-        decided[(decided == FREE) & ((p.theta * low > p.reach) | (p.alpha > high))] = PAID
-        forced = float(p.alpha[decided == VOLUNTEER].sum())
-        if forced > high:
-            return _Node(np.inf, low, high, decided, RelaxedPoint(np.inf, p.alpha, 1.0, 0.0, 0.0, False))
-        low = max(low, forced)
-        point = self.bound(low, high, decided, enough)
-        return _Node(max(point.bound, parent), low, high, decided, point)
+    def certificate(self, lower: float) -> LeaderCertificate | None:
+        """The tree of boxes with the knots that its leaves use, its claim lowered until the judge accepts it."""
+        if self.root is None or not np.isfinite(lower):
+            return None
+        numbers: dict[int, int] = {}
+        knots: list[Knot] = []
+        nodes: list[Node] = []
+        stack = [self.root]
 
-    def split(self, node: _Node) -> list[tuple[float, float, npt.NDArray[np.int8]]]:
-        """Children of a node: halves of S, or one client decided both ways, whichever explains more of the error."""
-        p, point = self.problem, node.point
-        middle = 0.5 * (node.low + node.high)
-        if np.isfinite(point.total):
-            free = node.decided == FREE
-            if free.any():
-                excess = p.squared_distances(point.z) - p.theta * point.total
-                short = point.total * point.z < p.alpha * (1 - 1e-6)
-                score = np.where(free & (excess > 0), excess * (point.z + short), 0.0)
-                k = int(np.argmax(score))
-                if score[k] > max(point.spread, 1e-12) or node.high - node.low < 1e-7 * node.high:
-                    if score[k] <= 0:
-                        k = int(np.flatnonzero(free)[0])
-                    children = []
-                    for verdict in (PAID, VOLUNTEER):
-                        decided = node.decided.copy()
-                        decided[k] = verdict
-                        children.append((node.low, node.high, decided))
-                    return children
-            inner = node.low + np.array([0.15, 0.85]) * (node.high - node.low)
-            middle = float(np.clip(point.total, *inner))
-        return [(node.low, middle, node.decided), (middle, node.high, node.decided)]
+        def number(answer: PointAnswer) -> int:
+            if id(answer) not in numbers:
+                numbers[id(answer)] = len(knots)
+                knots.append(self.problem.knot(answer.multipliers, answer.z / answer.z.sum()))
+            return numbers[id(answer)]
+
+        while stack:
+            box = stack.pop()
+            if box.children:
+                assert box.node is not None
+                nodes.append(box.node)
+                stack += box.children[::-1]
+            else:
+                nodes.append(Leaf(tuple((number(i), number(j)) for i, j in box.steps)))
+        return accepted(self.game, self.objective, LeaderCertificate(lower, tuple(knots), tuple(nodes)))
 
 
 def search(
@@ -306,69 +606,44 @@ def search(
 ) -> Run:
     """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
     began = time.perf_counter()
-    state = _Search(game, objective, gap, time_limit)
-    unit = state.problem.unit_loss
+    state = Search(game, objective, gap, time_limit)
+    found, unit = state.found, state.problem.unit_loss
     nearest = state.problem.nearest_loss * unit
-    if game.loss.weight > 0 and nearest > objective.max_loss * (1 + 1e-9):
+    if game.loss.weight > 0 and nearest > objective.max_loss * (1.0 + NEAREST_ROUNDING):
         raise InfeasibleError(
             f"a loss of at most {objective.max_loss:g} is out of reach whatever the budget: no mixture of the remaining "
             f"clients' data has a loss below {nearest:.6g}"
         )
     for x in starts:
-        if (state.offer(x) or state.offer_unpaid(x)) and objective.loss_weight:
-            state.blend(x)
+        if (found.offer(x) or found.offer_unpaid(x)) and objective.loss_weight:
+            found.blend(x)
     history: list[dict[str, Any]] = []
     status = Status.CERTIFIED
-    heap: list[tuple[float, int, _Node]] = []
-    counter = 0
-    closed_bound = np.inf  # least bound among the nodes set aside: within the gap, or too small to split
-    current_bound = (
-        state.problem.least_loss
-    )  # of the box being worked on, in no list: an interrupt must not lose it
-
-    def lower() -> float:
-        best = np.inf if state.best is None else state.best.value
-        return min([heap[0][0] * unit if heap else np.inf, closed_bound * unit, current_bound * unit, best])
-
-    def target() -> float:
-        return np.inf if state.best is None else (state.best.value - gap) / unit
-
+    nodes = 0
     try:
-        if state.best is not None and state.problem.least_loss * unit >= state.best.value - gap:
-            bound = min(state.problem.least_loss * unit, state.best.value)
-            return Run(state.best, bound, state.shadow_price(), (), status, 0, tuple(state.pool))
-        root = state.node(objective.min_total, 1.0, np.zeros(game.count, dtype=np.int8), -np.inf, target())
-        heapq.heappush(heap, (root.bound, counter, root))
-        current_bound = np.inf
-        state.propose(root)
-        while heap and heap[0][0] < target():
-            elapsed = time.perf_counter() - began
-            if elapsed > time_limit:
+        state.roots()
+        while state.open.lower() < state.target:
+            if time.perf_counter() > state.deadline:
                 status = Status.TIME_LIMIT
                 break
-            if counter >= max_nodes:
+            if nodes >= max_nodes:
                 status = Status.MAX_ITERATIONS
                 break
-            current_bound = heap[0][0]
-            _, _, node = heapq.heappop(heap)
-            if node.high - node.low < 1e-9 * node.high and not (node.decided == FREE).any():
-                closed_bound, current_bound = min(closed_bound, node.bound), np.inf
-                continue
-            for low, high, decided in state.split(node):
-                child = state.node(low, high, decided, node.bound, target())
-                counter += 1
-                if child.bound < target():
-                    heapq.heappush(heap, (child.bound, counter, child))
-                    state.propose(child)
-                else:
-                    closed_bound = min(closed_bound, child.bound)
-            current_bound = np.inf
+            box = state.open.pop()
+            state.current = box
+            nodes += 1
+            state.work_on(box)
+            state.current = None
+            state.settle()
             record = {
-                "node": counter,
-                "interval": (node.low, node.high),
-                "undecided": int((node.decided == FREE).sum()),
-                "lower": lower(),
-                "upper": np.inf if state.best is None else state.best.value,
+                "node": nodes,
+                "interval": (box.low, box.high),
+                "undecided": int((box.decided == FREE).sum()),
+                # what was proved stays proved, though the tree that proves it may have changed
+                "lower": max(
+                    min(state.lower(), state.incumbent) * unit, history[-1]["lower"] if history else -np.inf
+                ),
+                "upper": np.inf if found.best is None else found.best.value,
                 "seconds": time.perf_counter() - began,
             }
             history.append(record)
@@ -376,8 +651,9 @@ def search(
                 callback(record)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    if state.best is None:
-        if status is Status.CERTIFIED and not heap and closed_bound == np.inf:
+    lower = min(state.lower(), state.incumbent)
+    if found.best is None:
+        if status is Status.CERTIFIED and lower >= state.worst:
             raise InfeasibleError(
                 "no payments satisfy the constraints: every box of total participation was refuted"
             )
@@ -387,5 +663,14 @@ def search(
             else status.name.lower().replace("_", " ")
         )
         raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({why})")
-    bound = min(lower(), state.best.value)
-    return Run(state.best, bound, state.shadow_price(), tuple(history), status, counter, tuple(state.pool))
+    certificate = state.certificate(lower * unit)
+    return Run(
+        found.best,
+        -np.inf if certificate is None else certificate.lower,
+        state.shadow_price(),
+        tuple(history),
+        status,
+        nodes,
+        tuple(found.pool),
+        certificate,
+    )

@@ -3,10 +3,11 @@
 from stackfu_integration.lab.data.datasets import Dataset, Split
 from stackfu_integration.lab.data.loaders import DATASETS, DatasetError, find_dataset, load_dataset
 from stackfu_integration.lab.data.partition import ClientIndices, Partition, dirichlet_partition
-from stackfu_integration.lab.data.triggers import Trigger, trigger_for
+from stackfu_integration.lab.data.triggers import TRIGGERS, Trigger, trigger_for
 
 __all__ = [
     "DATASETS",
+    "TRIGGERS",
     "ClientIndices",
     "Dataset",
     "DatasetError",

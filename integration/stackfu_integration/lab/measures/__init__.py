@@ -1,14 +1,26 @@
 """How good an unlearned model is, always beside the retrained one."""
 
-from stackfu_integration.lab.measures.forgetting import agreement, backdoor_success, membership_auc
+from stackfu_integration.lab.measures.forgetting import (
+    agreement,
+    backdoor_success,
+    membership_auc,
+    prediction_distance,
+)
+from stackfu_integration.lab.measures.membership import Detection, LikelihoodRatioAttack, detection
 from stackfu_integration.lab.measures.performance import Performance, SideEffects, evaluate, side_effects
+from stackfu_integration.lab.measures.relearning import rounds_to_relearn
 
 __all__ = [
+    "Detection",
+    "LikelihoodRatioAttack",
     "Performance",
     "SideEffects",
     "agreement",
     "backdoor_success",
+    "detection",
     "evaluate",
     "membership_auc",
+    "prediction_distance",
+    "rounds_to_relearn",
     "side_effects",
 ]

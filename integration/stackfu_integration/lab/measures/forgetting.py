@@ -11,7 +11,7 @@ from torch import Tensor
 from stackfu_integration.lab.federation.clients import LabFederation
 from stackfu_integration.lab.measures.performance import Performance, logits_on
 
-__all__ = ["agreement", "backdoor_success", "membership_auc", "separation"]
+__all__ = ["agreement", "backdoor_success", "membership_auc", "prediction_distance", "separation"]
 
 
 def separation(members: Tensor, strangers: Tensor) -> float:
@@ -58,3 +58,12 @@ def agreement(model: Performance, retrained: Performance) -> float:
         (a.argmax(1) == b.argmax(1)).double() for a, b in zip(model.scores, retrained.scores, strict=True)
     ]
     return float(torch.cat(same).mean())
+
+
+def prediction_distance(model: Performance, retrained: Performance) -> float:
+    """Mean total variation between two models' class probabilities over all test samples, from 0 to 1."""
+    apart = [
+        (a.double().softmax(1) - b.double().softmax(1)).abs().sum(1) / 2
+        for a, b in zip(model.scores, retrained.scores, strict=True)
+    ]
+    return float(torch.cat(apart).mean())

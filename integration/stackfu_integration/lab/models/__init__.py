@@ -1,6 +1,6 @@
 """Models cut in two: a frozen prefix that is computed once and cached, and a tail that the clients train."""
 
-from stackfu_integration.lab.models.backbones import Backbone, Identity
+from stackfu_integration.lab.models.backbones import Backbone, HiddenLayer, Identity
 from stackfu_integration.lab.models.classifier import Classifier, layer_slices, read_weights, write_weights
 from stackfu_integration.lab.models.extraction import extract
 from stackfu_integration.lab.models.registry import BACKBONES, load_backbone
@@ -9,6 +9,7 @@ __all__ = [
     "BACKBONES",
     "Backbone",
     "Classifier",
+    "HiddenLayer",
     "Identity",
     "extract",
     "layer_slices",

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from stackfu.errors import InputError
 from stackfu_integration.lab.data.datasets import Inputs, content_hash
 
-__all__ = ["Backbone", "Identity", "Trainable", "digest_of", "trainable_blocks"]
+__all__ = ["Backbone", "HiddenLayer", "Identity", "Trainable", "digest_of", "trainable_blocks"]
 
 Trainable = int | Literal["head", "all"]
 
@@ -83,6 +83,37 @@ class Identity(Backbone):
     def tail(self) -> nn.Module:
         """Nothing to train below the head."""
         return nn.Identity()
+
+
+class HiddenLayer(Backbone):
+    """One layer of rectified units on the features of a frozen backbone; the clients train the layer.
+
+    Its public weights are one fixed random draw: nobody's data went into them. A small model that learns by heart.
+
+    >>> HiddenLayer(Identity(4), 16).tail()[0].weight.shape
+    torch.Size([16, 4])
+    """
+
+    def __init__(self, below: Backbone, units: int) -> None:
+        if not isinstance(below.tail(), nn.Identity):
+            raise InputError("below", "must be frozen as a whole", value=below.name)
+        self._below = below
+        self.name, self.feature_dim = f"{below.name}-hidden-{units}", units
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the frozen part: the layer changes nothing below it."""
+        return self._below.fingerprint
+
+    def prefix(self, inputs: Inputs, device: torch.device) -> np.ndarray[Any, Any]:
+        """Features of the frozen part."""
+        return self._below.prefix(inputs, device)
+
+    def tail(self) -> nn.Module:
+        """The layer, from its public weights."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return nn.Sequential(nn.Linear(self._below.feature_dim, self.feature_dim), nn.ReLU())
 
 
 def digest_of(module: nn.Module) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from stackfu_integration.lab.models.backbones import Backbone
 from stackfu_integration.storage import write_json, write_npy
 
 __all__ = ["default_cache", "extract", "extract_timed"]
+
+_PART = 1024  # rows that are kept as soon as they are computed: an interrupted extraction goes on from there
 
 
 def default_cache() -> Path:
@@ -39,7 +42,7 @@ def extract_timed(
 
     What is in ``cache`` is read from there, with the seconds that were spent when it was computed. The key is
     a hash of the inputs and of the backbone's weights and settings: a changed data set, model or cut never
-    finds an old entry.
+    finds an old entry. An extraction that was interrupted goes on where it stopped.
     """
     device = torch.device("cpu") if device is None else device
     key = hashlib.sha256(f"{backbone.fingerprint}/{content_hash(inputs)}".encode()).hexdigest()[:32]
@@ -49,16 +52,30 @@ def extract_timed(
         cached: np.ndarray[Any, Any] = np.load(path)
         progress(len(inputs), len(inputs))
         return cached, float(json.loads(path.with_suffix(".json").read_text())["seconds"])
-    parts = []
-    began = time.perf_counter()
-    with torch.inference_mode():
-        for start in range(0, len(inputs), batch):
-            parts.append(backbone.prefix(inputs[start : start + batch], device))
-            progress(min(start + batch, len(inputs)), len(inputs))
-    extracted, seconds = np.concatenate(parts), time.perf_counter() - began
+    parts, seconds = [], 0.0
+    for start in range(0, len(inputs), _PART):
+        part = None if path is None else path.with_suffix("") / f"{start}.npy"
+        took = None if part is None else part.with_suffix(".json")
+        rows = inputs[start : start + _PART]
+        if part is not None and took is not None and part.is_file() and took.is_file():
+            parts.append(np.load(part))
+            seconds += float(json.loads(took.read_text())["seconds"])
+        else:
+            began = time.perf_counter()
+            with torch.inference_mode():
+                done = [backbone.prefix(rows[i : i + batch], device) for i in range(0, len(rows), batch)]
+            parts.append(np.concatenate(done))
+            spent = time.perf_counter() - began
+            seconds += spent
+            if part is not None and took is not None and len(inputs) > _PART:
+                write_npy(part, parts[-1])
+                write_json(took, {"seconds": spent, "rows": len(rows)})
+        progress(start + len(rows), len(inputs))
+    extracted = np.concatenate(parts)
     if path is not None:
         write_npy(path, extracted)
         write_json(path.with_suffix(".json"), {"seconds": seconds, "rows": len(inputs)})
+        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
     return extracted, seconds
 
 

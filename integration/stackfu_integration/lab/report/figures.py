@@ -13,8 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from stackfu_integration.lab.cells import HEAD, Approach, CellKey, PlanKey
+from stackfu_integration.lab.intervals import mean_interval
 from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
-from stackfu_integration.lab.report.results import RunResult, interval
+from stackfu_integration.lab.report.results import RunResult
 from stackfu_integration.storage import write_atomically
 
 __all__ = ["budget_figure", "participation_figure", "prediction_figure", "save"]
@@ -145,7 +146,7 @@ def budget_figure(runs: Sequence[RunResult]) -> Figure:
             # side by side, so that bars do not hide each other
             where = np.array(fractions) * (1 + 0.03 * (shift - (len(BUDGETED) - 1) / 2))
             for row in range(3):
-                means = [interval(v)[0] for v in values[row]]
+                means = [mean_interval(v)[0] for v in values[row]]
                 low = [m - min(v) for m, v in zip(means, values[row], strict=True)]
                 high = [max(v) - m for m, v in zip(means, values[row], strict=True)]
                 axes[row, column].errorbar(

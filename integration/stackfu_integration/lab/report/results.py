@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.lab.cells import CellKey, PlanKey
 from stackfu_integration.storage import write_text
 
-__all__ = ["RunResult", "collect", "interval", "load_results"]
+__all__ = ["RunResult", "collect", "load_results"]
 
 
 @dataclass(frozen=True)
@@ -103,19 +101,3 @@ def collect(runs: Path, out: Path) -> list[Path]:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
         written.append(write_text(out / f"{result.name}.json", text + "\n"))
     return written
-
-
-def interval(values: list[float], level: float = 0.95) -> tuple[float, float]:
-    """Mean and half-width of Student's confidence interval over seeds; one value has no half-width (NaN).
-
-    >>> mean, half = interval([1.0, 2.0, 3.0])
-    >>> round(mean, 3), round(half, 3)
-    (2.0, 2.484)
-    """
-    from scipy.stats import t
-
-    sample = np.asarray(values, dtype=float)
-    if len(sample) < 2:
-        return float(sample.mean()), float("nan")
-    half = t.ppf(0.5 + level / 2, len(sample) - 1) * sample.std(ddof=1) / np.sqrt(len(sample))
-    return float(sample.mean()), float(half)

@@ -1,6 +1,7 @@
 """Unlearning methods behind one interface; all start from one trained federation."""
 
-from stackfu_integration.lab.unlearning.base import Outcome, UnlearningMethod
+from stackfu_integration.lab.unlearning.base import Guarantee, Outcome, UnlearningMethod
+from stackfu_integration.lab.unlearning.convex import ConvexHead, Validation, choose_l2
 from stackfu_integration.lab.unlearning.federaser import FedEraser
 from stackfu_integration.lab.unlearning.mode import MoDe
 from stackfu_integration.lab.unlearning.participation import (
@@ -10,16 +11,22 @@ from stackfu_integration.lab.unlearning.participation import (
 )
 from stackfu_integration.lab.unlearning.quickdrop import DistilledSets, QuickDrop
 from stackfu_integration.lab.unlearning.retrain import Retrain
+from stackfu_integration.lab.unlearning.shards import Shards
 
 __all__ = [
+    "ConvexHead",
     "DistilledSets",
     "FedEraser",
+    "Guarantee",
     "HeadFineTuning",
     "MoDe",
     "Outcome",
     "ParticipationRetraining",
     "QuickDrop",
     "Retrain",
+    "Shards",
     "UnlearningMethod",
+    "Validation",
+    "choose_l2",
     "participants",
 ]

@@ -6,25 +6,45 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from stackfu.errors import ConvergenceError, InputError
+from stackfu_integration.lab.federation.convex import Certificate
 from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.trained import Trained
 
-__all__ = ["Outcome", "UnlearningMethod"]
+__all__ = ["CertifiedWeights", "Guarantee", "Outcome", "UnlearningMethod"]
+
+#: ``exact``: a function of the remaining clients' data alone; ``certified``: within a proven distance of such a
+#: function; ``none``: whatever was measured.
+Guarantee = Literal["exact", "certified", "none"]
+
+
+@dataclass(frozen=True)
+class CertifiedWeights:
+    """Weights, and how far they can be from weights that are a function of the remaining data alone."""
+
+    weights: Tensor
+    certificate: Certificate | None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Weights after unlearning, what it cost, and the wall-clock seconds it took."""
+    """Weights after unlearning, what it cost in wall-clock and processor seconds, and a certificate if it has one."""
 
     weights: Tensor
     effort: Effort
     seconds: float
+    cpu_seconds: float = 0.0
+    certificate: Certificate | None = None
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Plain numbers for a report."""
+        return {**self.effort.as_dict(), "seconds": self.seconds, "cpu_seconds": self.cpu_seconds}
 
 
 class UnlearningMethod(ABC):
@@ -36,6 +56,11 @@ class UnlearningMethod(ABC):
     name: ClassVar[str]
     cooperation: ClassVar[str]
 
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is known about the outcome before anything is measured."""
+        return "none"
+
     def unlearn(self, trained: Trained, removed: Sequence[int], seed: int) -> Outcome:
         """Check the request, run the method and account for it; weights that are no numbers are an error."""
         clients = len(trained.federation.clients)
@@ -44,17 +69,22 @@ class UnlearningMethod(ABC):
                 "removed", f"must name some, not all, of clients 0..{clients - 1}", value=tuple(removed)
             )
         effort = Effort()
-        start = time.perf_counter()
-        weights = self._run(trained, tuple(sorted(removed)), seed, effort)
-        seconds = time.perf_counter() - start
+        start, used = time.perf_counter(), time.process_time()
+        made = self._run(trained, tuple(sorted(removed)), seed, effort)
+        seconds, used = time.perf_counter() - start, time.process_time() - used
+        weights, certificate = (
+            (made.weights, made.certificate) if isinstance(made, CertifiedWeights) else (made, None)
+        )
         lost = int((~torch.isfinite(weights)).sum())
         if lost:
             raise ConvergenceError(
                 f"{self.name} diverged: {lost} of {weights.numel()} weights are no numbers; "
                 "its learning rates are too large for this model"
             )
-        return Outcome(weights, effort, seconds)
+        return Outcome(weights, effort, seconds, used, certificate)
 
     @abstractmethod
-    def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
+    def _run(
+        self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort
+    ) -> Tensor | CertifiedWeights:
         """Return the unlearned weights and count in ``effort`` what it took."""

@@ -19,10 +19,17 @@ from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.fedavg import fedavg
 from stackfu_integration.lab.federation.local import client_seed
 from stackfu_integration.lab.federation.trained import Trained
-from stackfu_integration.lab.models.classifier import read_weights, write_weights
-from stackfu_integration.lab.unlearning.base import UnlearningMethod
+from stackfu_integration.lab.models.classifier import Classifier, read_weights, write_weights
+from stackfu_integration.lab.unlearning.base import Guarantee, UnlearningMethod
 
-__all__ = ["SHARE_STREAM", "HeadFineTuning", "ParticipationRetraining", "participants"]
+__all__ = [
+    "SHARE_STREAM",
+    "HeadFineTuning",
+    "ParticipationMethod",
+    "ParticipationRetraining",
+    "participants",
+    "with_features",
+]
 
 SHARE_STREAM = 31  # of seeds, from which a client's share of its samples is drawn
 
@@ -61,9 +68,23 @@ def participants(
     return cohort
 
 
+def with_features(
+    model: Classifier, cohort: Mapping[int, LabelledTensors], device: torch.device, effort: Effort
+) -> dict[int, LabelledTensors]:
+    """Let every client compute the penultimate features of its samples once, with the model it is sent."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    found = {}
+    for client, data in sorted(cohort.items()):
+        with torch.no_grad(), effort.client_work():
+            features = [model.features(x.to(device)).cpu() for x in data.x.split(256)]
+        found[client] = LabelledTensors(torch.cat(features), data.y)
+        effort.exchange(parameters, 0)
+    return found
+
+
 @dataclass(frozen=True)
-class _Participation(UnlearningMethod):
-    """What both methods share: who takes part, with how much."""
+class ParticipationMethod(UnlearningMethod):
+    """What methods with participation share: who takes part, with how much."""
 
     cooperation: ClassVar[str] = "none"
 
@@ -76,10 +97,15 @@ class _Participation(UnlearningMethod):
 
 
 @dataclass(frozen=True)
-class ParticipationRetraining(_Participation):
+class ParticipationRetraining(ParticipationMethod):
     """Retrain from the first weights on the shares of data that the clients bring."""
 
     name: ClassVar[str] = "participation-retraining"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Starts from the first weights and sees the participants' data only."""
+        return "exact"
 
     def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
         federation = trained.federation
@@ -96,7 +122,7 @@ class ParticipationRetraining(_Participation):
 
 
 @dataclass(frozen=True)
-class HeadFineTuning(_Participation):
+class HeadFineTuning(ParticipationMethod):
     """Freeze everything but the head of the trained model and train that on.
 
     ``rounds`` of 0 are as many as the training had. With a frozen tail the features do not change, so a
@@ -111,12 +137,7 @@ class HeadFineTuning(_Participation):
         federation = trained.federation
         model = federation.model(trained.seed)
         write_weights(model, trained.final)
-        cohort = {}
-        for client, data in self._cohort(trained, removed, seed).items():
-            with torch.no_grad(), effort.client_work():
-                features = [model.features(x.to(federation.device)).cpu() for x in data.x.split(256)]
-            cohort[client] = LabelledTensors(torch.cat(features), data.y)
-            effort.exchange(trained.final.numel(), 0)
+        cohort = with_features(model, self._cohort(trained, removed, seed), federation.device, effort)
         head = fedavg(
             model.head,
             cohort,

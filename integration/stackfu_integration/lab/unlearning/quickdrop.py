@@ -75,6 +75,24 @@ class DistilledSets:
         """Synthetic samples of a client."""
         return LabelledTensors(self.sets[client]["x"], self.sets[client]["y"])
 
+    def closeness(self, client: int, data: LabelledTensors) -> dict[str, float]:
+        """How far the synthetic samples have come from the real ones that they began as.
+
+        ``moved``: median distance to the sample of origin, over the median distance of a real sample to the nearest
+        other one. ``recognised``: share of synthetic samples whose nearest real sample is their origin. Far below 1
+        and close to 1, the set is a copy of personal data in all but name.
+        """
+        real = data.x.flatten(1)
+        synthetic, origin = self.sets[client]["x"].flatten(1), self._origins(client, data)
+        apart = torch.cdist(synthetic, real)
+        between = torch.cdist(real, real).fill_diagonal_(math.inf).min(1).values
+        usual = float(between.median())
+        moved = float(apart.gather(1, origin[:, None]).median())
+        return {
+            "moved": moved / usual if usual > 0 else math.inf,
+            "recognised": float((apart.argmin(1) == origin).double().mean()),
+        }
+
     def client_trained(
         self,
         round_number: int,
@@ -93,14 +111,18 @@ class DistilledSets:
             for _ in range(self.steps):
                 self._match(self.sets[client], data, model, generator)
 
-    def _begin(self, client: int, data: LabelledTensors) -> None:
+    def _origins(self, client: int, data: LabelledTensors) -> Tensor:
+        """Which real samples a client's synthetic ones begin as."""
         generator = torch.Generator().manual_seed(client_seed(self.seed, client, 0, _INITIAL))
         chosen = []
         for label in data.y.unique():
             held = (data.y == label).nonzero().flatten()
             keep = math.ceil(self.scale * len(held))
             chosen.append(held[torch.randperm(len(held), generator=generator)[:keep]])
-        real = data.take(torch.cat(chosen))
+        return torch.cat(chosen)
+
+    def _begin(self, client: int, data: LabelledTensors) -> None:
+        real = data.take(self._origins(client, data))
         self.sets[client] = {"x": real.x.clone(), "y": real.y.clone(), "velocity": torch.zeros_like(real.x)}
 
     def _match(

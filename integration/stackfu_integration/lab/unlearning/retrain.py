@@ -10,7 +10,7 @@ from torch import Tensor
 from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.fedavg import fedavg
 from stackfu_integration.lab.federation.trained import Trained
-from stackfu_integration.lab.unlearning.base import UnlearningMethod
+from stackfu_integration.lab.unlearning.base import Guarantee, UnlearningMethod
 
 __all__ = ["Retrain"]
 
@@ -21,6 +21,11 @@ class Retrain(UnlearningMethod):
 
     name: ClassVar[str] = "retrain"
     cooperation: ClassVar[str] = "none"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Starts from the first weights and never sees the removed clients."""
+        return "exact"
 
     def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> Tensor:
         federation = trained.federation

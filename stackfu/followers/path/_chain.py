@@ -1,0 +1,107 @@
+"""What the path leaves for the judge: a chain of participation profiles along the whole curve.
+
+Consecutive triples are the Bernstein control points of the participation along a piece, which is a quadratic curve;
+neighbours share their ends. A piece whose middle control point leaves [0, 1] is cut into shorter ones
+(see :mod:`stackfu.judging.completeness`).
+"""
+
+import numpy as np
+from numba import njit
+
+from ._piece import FULL, INSIDE
+
+#: A piece is halved this often at most; what is then still outside is cut off.
+CUTS = 8
+#: Ends of neighbouring pieces that differ by more than this differ by more than rounding.
+APART = 1e-11
+#: A control point may leave [0, 1] by this much: rounding.
+ROUNDING = 1e-12
+
+
+@njit(cache=True)
+def share(z, k, s0, alpha, u):
+    """Participation of a client inside at u."""
+    return (z[0, k] + u * (z[1, k] + u * z[2, k])) * s0 / alpha[k]
+
+
+@njit(cache=True)
+def control(z, k, s0, alpha, p, q):
+    """The middle control point of its participation between u = p and q."""
+    slope = z[1, k] + 2.0 * p * z[2, k]
+    return (z[0, k] + p * (z[1, k] + p * z[2, k]) + 0.5 * (q - p) * slope) * s0 / alpha[k]
+
+
+@njit(cache=True)
+def allowed(z, s0, alpha, status, p, q):
+    """Whether the middle control point between u = p and q is a profile."""
+    for k in range(len(alpha)):
+        if status[k] == INSIDE:
+            x = control(z, k, s0, alpha, p, q)
+            if x < -ROUNDING or x > 1.0 + ROUNDING:
+                return False
+    return True
+
+
+@njit(cache=True)
+def place(row, z, s0, alpha, status, p, q, middle):
+    """A profile at u = q, or the middle control point between p and q."""
+    for k in range(len(alpha)):
+        if status[k] == INSIDE:
+            x = control(z, k, s0, alpha, p, q) if middle else share(z, k, s0, alpha, q)
+            row[k] = min(max(x, 0.0), 1.0)
+        else:
+            row[k] = 1.0 if status[k] == FULL else 0.0
+
+
+@njit(cache=True)
+def extend(chain, rows, z, s0, alpha, status, start, reach):
+    """Append the piece between u = start and reach; returns the number of profiles then, -1 if there is no room."""
+    stack = np.empty((CUTS + 2, 2))
+    stack[0, 0], stack[0, 1] = start, reach
+    height = 1
+    while height > 0:
+        height -= 1
+        p, q = stack[height, 0], stack[height, 1]
+        if height + 2 < len(stack) and not allowed(z, s0, alpha, status, p, q):
+            middle = 0.5 * (p + q)
+            stack[height, 0], stack[height, 1] = middle, q
+            stack[height + 1, 0], stack[height + 1, 1] = p, middle
+            height += 2
+            continue
+        if rows + 2 > len(chain):
+            return -1
+        place(chain[rows], z, s0, alpha, status, p, q, True)
+        place(chain[rows + 1], z, s0, alpha, status, p, q, False)
+        rows += 2
+    return rows
+
+
+@njit(cache=True)
+def connect(chain, rows, z, s0, alpha, status, start):
+    """A straight piece from the last profile to where this one starts, if clients have exchanged places (S and m stay)."""
+    if rows + 2 > len(chain):
+        return -1
+    last, middle, first = chain[rows - 1], chain[rows], chain[rows + 1]
+    place(first, z, s0, alpha, status, 0.0, start, False)
+    apart = 0.0
+    for k in range(len(alpha)):
+        apart = max(apart, abs(first[k] - last[k]))
+        middle[k] = 0.5 * (first[k] + last[k])
+    return rows + 2 if apart > APART else rows
+
+
+@njit(cache=True)
+def leave_trace(chain, rows, z, s0, alpha, status, reach, highest, lowest):
+    """Append what lies of a piece between two totals; returns the number of profiles then, -1 if there is no room."""
+    start = 0.0 if s0 <= highest else 1.0 - highest / s0
+    end = min(reach, 1.0 - lowest / s0)
+    if start >= end or rows < 0:
+        return rows
+    if rows == 0:
+        place(chain[0], z, s0, alpha, status, 0.0, start, False)
+        rows = 1
+    else:
+        rows = connect(chain, rows, z, s0, alpha, status, start)
+        if rows < 0:
+            return rows
+    return extend(chain, rows, z, s0, alpha, status, start, end)

@@ -1,0 +1,476 @@
+"""The path once more, in several hundred bits: for games whose numbers are too far apart for float64.
+
+A client ten million times larger than the others, an outlier a million times further away, costs over twelve decades: what decides
+about one client is then below the rounding of what is said about another. Here nothing is rounded visibly, so zero tests need no
+care; ties that are exact in the game's own binary numbers show as numbers below :data:`TIE`, everything else is far above it. The
+sets and polynomials are those of :mod:`stackfu.followers.reference`, the steps those of :mod:`._loop`; it is slower by a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ...model import Array, GameModel, frozen
+from .curve import COLUMNS, Path, Root
+
+try:
+    import flint
+except ImportError:  # pragma: no cover - without it float64 has the last word
+    flint = None
+
+__all__ = ["follow_precisely", "possible"]
+
+#: Bits: products of 53-bit numbers that are 1e60 apart, and as much again for what cancels.
+PRECISION = 600
+#: Up to this many clients it is worth the time.
+LARGEST = 40
+#: Relative to the terms that were added up, below this a number is zero.
+TIE = 2.0**-200
+#: Steps at the same total after which ties are said to go round in circles, by number of clients.
+PATIENCE = (20, 100)
+#: A piece whose middle control profile leaves [0, 1] is halved this often at most.
+CUTS = 12
+OUT, INSIDE, FULL = -1, 0, 1
+
+Number = Any
+Poly = list[Any]
+
+
+def possible(game: GameModel) -> bool:
+    """Whether the game is small enough, and python-flint is there."""
+    return flint is not None and game.count <= LARGEST
+
+
+@contextmanager
+def _bits(precision: int) -> Iterator[None]:
+    before = flint.ctx.prec
+    flint.ctx.prec = precision
+    try:
+        yield
+    finally:
+        flint.ctx.prec = before
+
+
+def follow_precisely(game: GameModel, payments: Array, lowest: float) -> Path:
+    """All zeros of t and the chain down to the total ``lowest``, as :func:`~stackfu.followers.path.follow_path` gives them."""
+    with _bits(PRECISION):
+        walk = _Walk(game, payments, lowest)
+        finished = walk.run()
+        roots = tuple(
+            Root(frozen(walk.floats(y)), np.array(status, dtype=np.int8), kind, tight)
+            for y, status, kind, tight in reversed(walk.roots)
+        )
+        chain = np.array([[float(v) for v in x] for x in walk.chain])
+    rows = np.array(walk.rows).reshape(-1, len(COLUMNS))
+    return Path(rows, 1.0, roots, finished, 0.0 if finished else np.inf, chain, walk.chain)
+
+
+def _value(p: Poly, s: Number) -> Number:
+    acc = flint.arb(0)
+    for c in reversed(p):
+        acc = acc * s + c
+    return acc.mid()
+
+
+def _size(p: Poly, s: Number) -> Number:
+    """The sizes of the terms of a polynomial at s > 0."""
+    return sum((abs(c) * s**i for i, c in enumerate(p)), flint.arb(0)).mid()
+
+
+def _slope(p: Poly) -> Poly:
+    return [i * c for i, c in enumerate(p)][1:]
+
+
+class _Walk:
+    """The state of the path: where it is, who is where, and what was found."""
+
+    def __init__(self, game: GameModel, payments: Array, lowest: float) -> None:
+        arb = flint.arb
+        self.game, self.N, self.lowest = game, game.count, lowest
+        sizes = [arb(float(v)) for v in game.sizes]
+        owned = sum(sizes, arb(0))
+        self.alpha = [(v / owned).mid() for v in sizes]
+        lam = arb(game.lambda_q) * arb(game.loss_constant)
+        self.w = [
+            ((arb(float(c)) - arb(float(p))) / (2 * lam * a)).mid()
+            for c, p, a in zip(game.costs, payments, self.alpha, strict=True)
+        ]
+        self.G = _products(game, self.alpha)
+        # stored inner products are rounded themselves: what depends affinely on others does so only up to that
+        self.dependent = TIE**0.5 if game.embeddings.features is not None else 1e-13
+        self.status = [FULL] * self.N
+        self.s = arb(1)
+        self.roots: list[tuple[list[Number], list[int], str, int]] = []
+        self.rows: list[list[float]] = []
+        self.chain: list[list[Number]] = [[arb(1)] * self.N]
+        self.sign = -1
+        self.zone: list[tuple[Number, Number, list[int]]] = []
+
+    # ---------------------------------------------------------------- the loop
+
+    def run(self) -> bool:
+        """Follow the curve to ``lowest`` (and to 0, as far as zeros are concerned); False if ties bring it to a halt."""
+        idle = 0
+        self.s = sum(self.alpha, flint.arb(0)).mid()
+        while True:
+            if not self.inside and not self.rise():
+                return False
+            y, multipliers, level = self.solve()
+            bottom, client, side = self.next_event(y, multipliers)
+            if bottom is None or bottom < self.s:
+                idle = 0
+                end = flint.arb(0) if bottom is None else bottom
+                self.zeros(y, level, end)
+                self.trace(y, end)
+                if bottom is None:
+                    return self.sign > 0 and not self.zone
+                self.s = end
+            else:
+                idle += 1
+                if idle > PATIENCE[0] * self.N + PATIENCE[1]:
+                    return False
+            if not self.change(client, side, y):
+                return False
+
+    @property
+    def inside(self) -> list[int]:
+        """Who is strictly between its bounds."""
+        return [k for k in range(self.N) if self.status[k] == INSIDE]
+
+    @property
+    def full(self) -> list[int]:
+        """Who is at its cap."""
+        return [k for k in range(self.N) if self.status[k] == FULL]
+
+    def rise(self) -> bool:
+        """Nobody is inside: the curve is vertical up to where the least willing client at its cap comes in."""
+        full = self.full
+        if not full:
+            return False
+        self.s = sum((self.alpha[k] for k in full), flint.arb(0)).mid()
+        y = [self.alpha[k] if k in set(full) else flint.arb(0) for k in range(self.N)]
+        values, sizes = self.inclinations(y, self.s)
+        pick = min(full, key=lambda k: (values[k], k))
+        self.note(self.s, values[pick], sizes[pick], y, self.s)
+        self.status[pick] = INSIDE
+        return True
+
+    def inclinations(self, y: list[Number], s: Number) -> tuple[list[Number], list[Number]]:
+        """``g_k`` of every client, and the client's own terms."""
+        z = [v / s for v in y]
+        inner = self.G * flint.arb_mat(self.N, 1, z)
+        square = sum((z[k] * inner[k, 0] for k in range(self.N)), flint.arb(0))
+        d2 = [self.G[k, k] - 2 * inner[k, 0] + square for k in range(self.N)]
+        own = [s * self.w[k] for k in range(self.N)]
+        values = [(a - b).mid() for a, b in zip(d2, own, strict=True)]
+        return values, [abs(a).max(abs(b)).mid() for a, b in zip(d2, own, strict=True)]
+
+    # ---------------------------------------------------------------- a piece
+
+    def solve(self) -> tuple[list[Poly], list[Poly], Poly]:
+        """y, multipliers and ``s^2 t`` as polynomials in s, by ascending powers."""
+        arb, G, inside, full = flint.arb, self.G, self.inside, self.full
+        n = len(inside)
+        system, right = flint.arb_mat(n + 1, n + 1), flint.arb_mat(n + 1, 3)
+        owned = sum((self.alpha[c] for c in full), arb(0))
+        held = flint.arb_mat(
+            self.N, 1, [self.alpha[k] if self.status[k] == FULL else arb(0) for k in range(self.N)]
+        )
+        pull = G * held
+        for i, k in enumerate(inside):
+            for j, q in enumerate(inside):
+                system[i, j] = 2 * G[k, q]
+            system[i, n] = system[n, i] = arb(1)
+            right[i, 0], right[i, 1], right[i, 2] = -2 * pull[k, 0], G[k, k], -self.w[k]
+        right[n, 0], right[n, 1], right[n, 2] = -owned, arb(1), arb(0)
+        answer = system.solve(right)
+        Y = flint.arb_mat(self.N, 3)
+        for k in full:
+            Y[k, 0] = self.alpha[k]
+        for i, k in enumerate(inside):
+            for p in range(3):
+                Y[k, p] = answer[i, p].mid()
+        eta = [answer[n, p].mid() for p in range(3)]
+        if not full:  # nobody is at a cap: everything has a factor s
+            eta[0] = arb(0)
+            for k in inside:
+                Y[k, 0] = arb(0)
+        inner = G * Y
+        multipliers = []
+        for k in range(self.N):
+            extra = (arb(0), G[k, k], -self.w[k])
+            multipliers.append([(extra[p] - 2 * inner[k, p] - eta[p]).mid() for p in range(3)])
+        square = Y.transpose() * inner
+        level = [arb(0)] * 5
+        for i in range(3):
+            level[i + 1] = level[i + 1] + eta[i]
+            for j in range(3):
+                level[i + j] = level[i + j] + square[i, j]
+        y = [[Y[k, p] for p in range(3)] for k in range(self.N)]
+        if not full:
+            level[0] = level[1] = arb(0)
+            for k in range(self.N):
+                multipliers[k][0] = arb(0)
+        return y, multipliers, [c.mid() for c in level]
+
+    def next_event(self, y: list[Poly], multipliers: list[Poly]) -> tuple[Number | None, int, int]:
+        """The next total at which a condition fails, whose, and at which of its bounds; None if none does."""
+        best: Number | None = None
+        event = (-1, 0)
+        worst = None
+        for k in range(self.N):
+            if self.status[k] == INSIDE:
+                cap = [self.alpha[k] - y[k][0], -y[k][1], -y[k][2]]
+                conditions = [(y[k], 0), (cap, 1)]
+            else:
+                sign = 1 if self.status[k] == FULL else -1
+                conditions = [([sign * c for c in multipliers[k]], 0)]
+            for poly, side in conditions:
+                where, harm = self.first_violation(poly)
+                if where is None:
+                    continue
+                now = harm is not None
+                if best is None or where > best or (now and worst is not None and harm > worst):
+                    best, event, worst = where, (k, side), harm
+        return best, *event
+
+    def first_violation(self, poly: Poly) -> tuple[Number | None, Number | None]:
+        """The largest s up to here just below which the polynomial is negative; and how fast, if that is here."""
+        s = self.s
+        size = _size(poly, s)
+        if not size > 0:
+            return None, None
+        tie = TIE * size
+        value = _value(poly, s)
+        if not value > tie:  # zero or (by rounding) below: what happens next decides
+            slope = (-s * _value(_slope(poly), s)).mid()  # for a relative step down
+            bend = (s * s * poly[2]).mid()
+            if slope < -tie:
+                return s, -slope / size
+            if slope <= tie:
+                return (s, flint.arb(0)) if bend < -tie else (None, None)
+            if not bend < 0:
+                return None, None
+            where = s * (1 + slope / bend)
+            return (where.mid(), None) if where > TIE * s else (None, None)
+        roots = [r for r in _roots(poly, flint.arb(0), s) if r < s]
+        below = [r for r in roots if r > TIE * s]
+        return (max(below), None) if below else (None, None)
+
+    def zeros(self, y: list[Poly], level: Poly, end: Number) -> None:
+        """Zeros of t between here and ``end``."""
+        stops = [self.s, *sorted(_roots(_slope(level), end, self.s), reverse=True)]
+        if end > 0:
+            stops.append(end)
+        else:  # s^2 t has a double zero at 0 that means nothing
+            stops.append(min(stops[-1], self.s) * flint.arb(2) ** -300)
+        before = stops[0]
+        for stop in stops:
+            value, size = _value(level, stop), _size(level, stop)
+            where = stop
+            changes = abs(value) > TIE * size and (1 if value > 0 else -1) != self.sign
+            if changes and not self.zone and before > stop:
+                inner = _roots(level, stop, before)
+                where = inner[0] if inner else stop
+            profile = [_value(p, where) for p in y]
+            self.note(stop, value, size, [_value(p, stop) for p in y], where, profile)
+            before = stop
+
+    def note(
+        self,
+        s: Number,
+        value: Number,
+        size: Number,
+        y: list[Number],
+        crossing: Number,
+        crossed: list[Number] | None = None,
+    ) -> None:
+        """Take a stop of the curve into account, as :func:`._zeros.note` does."""
+        if not abs(value) > TIE * size:
+            self.zone.append((s, y, list(self.status)))
+            return
+        now = 1 if value > 0 else -1
+        if self.zone:
+            (top, first, places), (bottom, last, other) = self.zone[0], self.zone[-1]
+            if top - bottom > flint.arb(2) ** -60 * top:
+                self.found(first, places, "flat")
+                self.found(last, other, "flat")
+            else:
+                self.found(first, places, "crossing" if now != self.sign else "touching")
+        elif now != self.sign:
+            self.found(y if crossed is None else crossed, list(self.status), "crossing")
+        self.zone = []
+        self.sign = now
+
+    def found(self, y: list[Number], status: list[int], kind: str) -> None:
+        """Record a zero, and how many clients at a bound are indifferent there."""
+        values, sizes = self.inclinations(y, sum(y, flint.arb(0)))
+        tight = sum(
+            1
+            for k in range(self.N)
+            if status[k] != INSIDE and not abs(values[k]) > flint.arb(2) ** -40 * sizes[k]
+        )
+        self.roots.append(([v.mid() for v in y], status, kind, tight))
+
+    # ---------------------------------------------------------------- changes
+
+    def change(self, client: int, side: int, y: list[Poly]) -> bool:
+        """Let a client change its place; False if that cannot be done."""
+        if self.status[client] == INSIDE:
+            self.status[client] = OUT if side == 0 else FULL
+            return True
+        inside = self.inside
+        if not inside:
+            self.status[client] = INSIDE
+            return True
+        # does it depend affinely on those inside?
+        arb, G, n = flint.arb, self.G, len(inside)
+        system, right = flint.arb_mat(n + 1, n + 1), flint.arb_mat(n + 1, 1)
+        for i, k in enumerate(inside):
+            for j, q in enumerate(inside):
+                system[i, j] = G[k, q]
+            system[i, n] = system[n, i] = arb(1)
+            right[i, 0] = G[k, client]
+        right[n, 0] = arb(1)
+        answer = system.solve(right)
+        weights = [answer[i, 0].mid() for i in range(n)]
+        square = G[client, client] - answer[n, 0]
+        for i, k in enumerate(inside):
+            square = square - weights[i] * G[k, client]
+        size = G[client, client] + sum((abs(weights[i] * G[k, client]) for i, k in enumerate(inside)), arb(0))
+        if square > self.dependent * size:
+            self.status[client] = INSIDE
+            return True
+        direction = 1 if self.status[client] == OUT else -1
+        limit, leaver, strongest = self.alpha[client], -1, arb(0)
+        rates = [-direction * v for v in weights]
+        rooms = []
+        for i, k in enumerate(inside):
+            here = _value(y[k], self.s)
+            room = None
+            if rates[i] > TIE:
+                room = ((self.alpha[k] - here).max(arb(0)) / rates[i]).mid()
+            elif rates[i] < -TIE:
+                room = (here.max(arb(0)) / -rates[i]).mid()
+            rooms.append(room)
+            if room is not None and room < limit:
+                limit = room
+        for i, room in enumerate(rooms):
+            if room is not None and room - limit <= TIE * limit and abs(rates[i]) > strongest:
+                leaver, strongest = i, abs(rates[i])
+        if leaver < 0:
+            self.status[client] = FULL if self.status[client] == OUT else OUT
+            return True
+        self.status[inside[leaver]] = FULL if rates[leaver] > 0 else OUT
+        self.status[client] = INSIDE
+        return True
+
+    # ---------------------------------------------------------------- what is left for the judge
+
+    def floats(self, y: list[Number]) -> Array:
+        """Participation, rounded, within [0, 1]."""
+        x = [float((v / a).mid()) for v, a in zip(y, self.alpha, strict=True)]
+        return np.asarray(np.clip(np.array(x), 0.0, 1.0))
+
+    def trace(self, y: list[Poly], end: Number) -> None:
+        """Append the piece to the chain and to the table."""
+        top, bottom = self.s, max(end, flint.arb(self.lowest)) if self.lowest > 0 else end
+        self.rows.append(
+            [float(self.s), float(end), np.nan, np.nan, len(self.inside), len(self.full), 0.0, 0.0]
+        )
+        if not bottom < top or not bottom > 0:
+            return
+        first = self.placed([_value(p, top) for p in y])
+        last = self.chain[-1]
+        if any(abs(a - b) > TIE for a, b in zip(first, last, strict=True)):
+            self.chain += [[((a + b) / 2).mid() for a, b in zip(first, last, strict=True)], first]
+        self.segment(y, top, bottom, CUTS)
+
+    def segment(self, y: list[Poly], top: Number, bottom: Number, cuts: int) -> None:
+        step = (bottom - top) / 2
+        middle = [(_value(p, top) + step * _value(_slope(p), top)).mid() for p in y]
+        shares = [float((v / a).mid()) for v, a in zip(middle, self.alpha, strict=True)]
+        outside = any(not -1e-12 <= shares[k] <= 1.0 + 1e-12 for k in self.inside)
+        if outside and cuts:
+            half = ((top + bottom) / 2).mid()
+            self.segment(y, top, half, cuts - 1)
+            self.segment(y, half, bottom, cuts - 1)
+            return
+        self.chain += [self.placed(middle), self.placed([_value(p, bottom) for p in y])]
+
+    def placed(self, y: list[Number]) -> list[Number]:
+        """A profile with those at a bound exactly there."""
+        zero, one = flint.arb(0), flint.arb(1)
+        bounds = {OUT: zero, FULL: one}
+        return [
+            bounds[place] if place != INSIDE else (v / a).mid().max(zero).min(one)
+            for v, a, place in zip(y, self.alpha, self.status, strict=True)
+        ]
+
+
+def _products(game: GameModel, alpha: list[Number]) -> Any:
+    """Inner products of the remaining clients around their mean."""
+    keep, N = game.remaining, game.count
+    features = game.embeddings.features
+    share = flint.arb_mat(1, N, alpha)
+    if features is not None:
+        rows = np.asarray(features[keep], dtype=np.float64)
+        table = flint.arb_mat(N, rows.shape[1], [flint.arb(v) for v in rows.ravel().tolist()])
+        mean = share * table
+        for i in range(N):
+            for j in range(rows.shape[1]):
+                table[i, j] = table[i, j] - mean[0, j]
+        return (table * table.transpose()).mid()
+    stored = -game.embeddings._best[np.ix_(keep, keep)]
+    table = flint.arb_mat(N, N, [flint.arb(v) for v in stored.ravel().tolist()])
+    pull = table * share.transpose()
+    square = (share * pull)[0, 0]
+    for i in range(N):
+        for j in range(N):
+            table[i, j] = table[i, j] - pull[i, 0] - pull[j, 0] + square
+    return table.mid()
+
+
+def _roots(p: Poly, low: Number, high: Number) -> list[Number]:
+    """Where a polynomial changes sign in (low, high), descending: between stationary points it is monotone."""
+    while p and p[-1].is_zero():
+        p = p[:-1]
+    if len(p) < 2:
+        return []
+    if len(p) == 2:
+        root = (-p[0] / p[1]).mid()
+        return [root] if low < root < high else []
+    stops = [high, *_roots(_slope(p), low, high), low]
+    found = []
+    for a, b in pairwise(stops):
+        above, below = _value(p, a), _value(p, b)
+        if not above.is_zero() and not below.is_zero() and (above > 0) != (below > 0):
+            found.append(_bracketed(p, b, a, below, above))
+    return found
+
+
+def _bracketed(p: Poly, low: Number, high: Number, below: Number, above: Number) -> Number:
+    """The root of a polynomial that changes sign once, by Newton's method where it stays inside and bisection elsewhere."""
+    rising = above > 0
+    x = ((low + high) / 2).mid()
+    derivative = _slope(p)
+    for _ in range(4 * PRECISION):
+        value = _value(p, x)
+        if value.is_zero():
+            return x
+        if (value > 0) == rising:
+            high = x
+        else:
+            low = x
+        slope = _value(derivative, x)
+        step = None if slope.is_zero() else (x - value / slope).mid()
+        after = step if step is not None and low < step < high else ((low + high) / 2).mid()
+        if abs(after - x) <= flint.arb(2) ** (16 - PRECISION) * abs(after) or not low < after < high:
+            return after
+        x = after
+    return x

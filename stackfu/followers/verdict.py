@@ -1,0 +1,182 @@
+"""What may be said about the zeros of t: the solver's claim, and what the judges accept of it.
+
+The path only proposes: zeros of t, faces through them, a chain of profiles along the curve. What is said about them is what
+:mod:`stackfu.judging.stakes` (is this an equilibrium?) and :mod:`stackfu.judging.completeness` (are there others?) have
+accepted. Where they refuse and the game is small, the path is followed once more in several hundred bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..judging.completeness import Completeness, check_complete
+from ..judging.stakes import NEGLIGIBLE, check_stakes
+from ..model import Array, GameModel
+from ..results import Face, Status, Uniqueness
+from .faces import equilibrium_face, span_of
+from .path import Path, Root, follow_path
+from .tolerances import STILL, ZERO
+
+__all__ = ["TRADE", "Findings", "examine", "status_of"]
+
+#: What a face of equilibria means.
+TRADE = "clients can trade participation without changing S or the mixture's mean"
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """All equilibria that a path found, the faces they lie on, and what was accepted about them.
+
+    ``regrets`` are proved bounds on the largest gain of a client relative to its own stakes, one per equilibrium.
+    """
+
+    path: Path
+    faces: tuple[Face | None, ...]
+    regrets: tuple[float, ...]
+    uniqueness: Uniqueness
+    reason: str
+    complete: bool
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """The equilibria, by ascending total."""
+        return self.path.roots
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left open."""
+        return (
+            self.complete
+            and self.uniqueness is not Uniqueness.UNKNOWN
+            and max(self.regrets, default=np.inf) <= NEGLIGIBLE
+        )
+
+
+def examine(game: GameModel, payments: Array, enough: float = NEGLIGIBLE) -> Findings:
+    """Follow the path and have it judged; ``enough`` is the regret, relative to stakes, that floats must show."""
+    found = _judged(game, payments, follow_path(game, payments), enough)
+    if found.settled:
+        return found
+    from .path import precise
+
+    if not precise.possible(game):
+        return found
+    from .path.tracing import smallest_total
+
+    path = precise.follow_precisely(game, payments, smallest_total(game, game.reluctance_under(payments)))
+    again = _judged(game, payments, path, enough)
+    better = (again.settled, _accepted(again), again.complete) > (False, _accepted(found), found.complete)
+    return again if path.finished and path.roots and better else found
+
+
+def _accepted(found: Findings) -> bool:
+    return max(found.regrets, default=np.inf) <= NEGLIGIBLE
+
+
+def status_of(residual: float, regret: float, tolerance: float, failure: Status = Status.FAILED) -> Status:
+    """CERTIFIED where the regret is proved to be negligible, CONVERGED where only the residual is small."""
+    if not (residual <= tolerance or regret <= tolerance):
+        return failure
+    return Status.CERTIFIED if regret <= NEGLIGIBLE else Status.CONVERGED
+
+
+def _judged(game: GameModel, payments: Array, path: Path, enough: float) -> Findings:
+    roots = path.roots
+    regrets = tuple(
+        float(check_stakes(game, payments, root.participation, enough=enough).max()) for root in roots
+    )
+    faces = _faces(game, payments, roots)
+    uniqueness, reason = _claim(game, payments, path, faces)
+    found = Findings(path, faces, regrets, uniqueness, reason, False)
+    if uniqueness is Uniqueness.UNKNOWN:
+        return found
+    if not _accepted(found):
+        k = int(np.argmax(regrets))
+        return _open(
+            found,
+            f"an equilibrium that the path found may give a client {regrets[k]:.1e} of its stakes to gain",
+        )
+    if any(face is not None and not _holds(game, payments, face) for face in faces):
+        return _open(
+            found, "clients seem to be able to trade participation, but not without somebody gaining by it"
+        )
+    if len(path.chain) < 3:
+        return _open(found, "the path left nothing for the judge: there are too many clients")
+    totals = [float(game.alpha @ root.participation) for root in roots]
+    continua = [(s, s) for s, face in zip(totals, faces, strict=True) if face is not None]
+    flat = [s for s, root in zip(totals, roots, strict=True) if root.kind == "flat"]
+    continua += zip(flat[::2], flat[1::2], strict=True)
+    verdict = _check_complete(game, payments, path, continua)
+    if not verdict:
+        return _open(found, f"that there are no others could not be proved: {verdict.message}")
+    return replace(found, complete=True)
+
+
+def _check_complete(
+    game: GameModel, payments: Array, path: Path, continua: list[tuple[float, float]]
+) -> Completeness:
+    """The judge in floats, and where the path was followed more precisely than that, in balls."""
+    profiles = [root.participation for root in path.roots]
+    verdict = check_complete(game, payments, path.chain, profiles, continua=continua)
+    if verdict or not path.exact:
+        return verdict
+    from ..judging.completeness_balls import LARGEST, check_complete_in_balls
+
+    if game.count > LARGEST:
+        return verdict
+    return check_complete_in_balls(game, payments, path.exact, profiles, continua=continua)
+
+
+def _open(found: Findings, reason: str) -> Findings:
+    return replace(found, uniqueness=Uniqueness.UNKNOWN, reason=reason)
+
+
+def _faces(game: GameModel, payments: Array, roots: tuple[Root, ...]) -> tuple[Face | None, ...]:
+    faces: list[Face | None] = [
+        equilibrium_face(game, payments, root.participation) if root.tight else None for root in roots
+    ]
+    flat = [i for i, root in enumerate(roots) if root.kind == "flat"]
+    for i, j in zip(flat[::2], flat[1::2], strict=True):
+        faces[i] = faces[j] = span_of(game, payments, roots[i].participation, roots[j].participation)
+    return tuple(faces)
+
+
+def _holds(game: GameModel, payments: Array, face: Face) -> bool:
+    """Whether the face's points are equilibria and differ; they share S and m, so all between them are equilibria too."""
+    apart = float(np.ptp(np.array(face.points), axis=0).max(initial=0.0)) if face.points else 0.0
+    return apart > STILL and all(
+        float(check_stakes(game, payments, x).max()) <= NEGLIGIBLE for x in face.points
+    )
+
+
+def _claim(
+    game: GameModel, payments: Array, path: Path, faces: tuple[Face | None, ...]
+) -> tuple[Uniqueness, str]:
+    """What the path believes."""
+    if not path.complete:
+        return Uniqueness.UNKNOWN, (
+            f"a check along t(s) failed (violation {path.violation:.1e}, jump {path.jump:.1e}, "
+            f"{'reached' if path.finished else 'did not reach'} s = 0): equilibria may be missing"
+        )
+    kinds = [root.kind for root in path.roots]
+    if "flat" in kinds:
+        ends = [root.participation for root in path.roots if root.kind == "flat"]
+        if max(game.residual(payments, x) for x in ends) > ZERO:
+            return Uniqueness.UNKNOWN, (
+                "t(s) comes within rounding of zero on a whole interval of totals s; whether it is zero there "
+                "cannot be told"
+            )
+        return Uniqueness.CONTINUUM, "t(s) is zero on a whole interval of totals s"
+    wide = next((face for face in faces if face is not None), None)
+    if wide is not None:
+        return Uniqueness.CONTINUUM, f"{TRADE}: {wide}"
+    if kinds.count("crossing") == 1 and len(kinds) > 1:
+        return Uniqueness.UNKNOWN, (
+            "t(s) crosses zero once and elsewhere comes within rounding of zero without crossing: "
+            "the equilibria there may be none, one or two"
+        )
+    if len(kinds) > 1:
+        return Uniqueness.MULTIPLE, f"t(s) is zero at {len(kinds)} totals s in (0, 1]"
+    return Uniqueness.UNIQUE, f"t(s), followed over all {len(path)} pieces of (0, 1], is zero once"

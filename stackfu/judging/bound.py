@@ -1,0 +1,529 @@
+"""The checker of lower bounds: does this certificate prove that no payments have an objective below ``lower``?
+
+Independent of every solver, and rigorous: the formulas of ``docs/theory/leader.md`` ("One bound for everything")
+evaluated on enclosures (:mod:`.numbers`) of the game's own numbers (:mod:`.space`). For every leaf of the
+certificate's tree, on its interval ``[a, b]`` of total participation and with what the tree has decided about
+clients:
+
+1. Multipliers at both ends by interpolation between two knots, then affine in S. Signs are checked, nothing else is
+   required of them.
+2. Who can be a volunteer, who must be one, and an upper bound of every ``D_k``, from the interval, the decisions and
+   the balls of earlier steps.
+3. ``g`` at both ends and its curvature; if ``min g >= 0`` no feasible point of the box has an objective below
+   ``lower``. If the step is not the last one, points below ``lower`` lie in the ball ``||m - c(S)||^2 <= -g / T``,
+   which bounds their distances ``d_k`` from both sides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import VerificationError
+from ..model import GameModel, Objective
+from ..results.certificate import Decide, LeaderCertificate, Leaf, Split
+from .numbers import BallArithmetic, IntervalArithmetic
+from .space import Centre, Space
+
+__all__ = ["BoundVerdict", "check_bound"]
+
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+#: Up to this many clients ``arithmetic="auto"`` means balls.
+BALLS_UP_TO = 100
+
+
+@dataclass(frozen=True)
+class BoundVerdict:
+    """What a check found: ``passed``, the bound that is proved, and the first leaf that fails, in words.
+
+    ``margin`` is the least ``g`` over the leaves looked at: how much there is to spare, or what is missing.
+    """
+
+    passed: bool
+    lower: float
+    leaves: int
+    margin: float
+    message: str
+    failing_leaf: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+
+def check_bound(
+    game: GameModel, goal: Objective, certificate: LeaderCertificate, arithmetic: str = "auto"
+) -> BoundVerdict:
+    """Check every leaf; ``arithmetic`` is "balls", "intervals" or "auto" (balls up to a hundred clients).
+
+    Returns a verdict rather than raising: ``lower`` is ``certificate.lower`` if everything holds, else ``-inf``.
+    """
+    chosen: Any
+    if arithmetic == "balls" or (arithmetic == "auto" and len(game.remaining) <= BALLS_UP_TO):
+        chosen = BallArithmetic()
+    elif arithmetic in ("auto", "intervals"):
+        chosen = IntervalArithmetic()
+    else:
+        raise VerificationError(f"unknown arithmetic {arithmetic!r}")
+    with chosen.context():
+        try:
+            return _Checker(game, goal, certificate, chosen).check()
+        except VerificationError as error:
+            return BoundVerdict(False, -math.inf, 0, -math.inf, str(error))
+
+
+@dataclass(frozen=True, eq=False)
+class _Products:
+    """A knot with its enclosed products."""
+
+    total: float
+    objective: float
+    budget: float
+    loss_cap: float
+    level: float
+    rows: Floats
+    centre: Centre
+    mixed: Any  # <mu_k, M>
+    square: Any  # ||c||^2
+    weight: Any  # T
+
+
+@dataclass(frozen=True, eq=False)
+class _End:
+    """Multipliers at one end of a box."""
+
+    total: float
+    omega: Any
+    beta: Any
+    gamma: Any
+    level: Any
+    rows: Any
+    weight: Any  # T
+    part: Any  # share of the second knot's centre in c
+    pull_square: Any  # ||T c||^2 / T
+    slope: Any  # <mu_k, T c - M>
+    least_rows: Floats  # smaller of the knots' row multipliers that take part
+
+
+class _Checker:
+    def __init__(
+        self, game: GameModel, goal: Objective, certificate: LeaderCertificate, numbers: Any
+    ) -> None:
+        self.numbers, self.goal, self.certificate = numbers, goal, certificate
+        if not math.isfinite(certificate.lower):
+            raise VerificationError("the claimed lower bound is not a finite number")
+        self.space = Space(game, goal, numbers)
+        self.clients = self.space.count
+        self._products: dict[int, _Products] = {}
+        self._crossed: dict[tuple[int, int], Any] = {}
+        low = numbers.low
+        self.alpha_low, self.alpha_high = low(self.space.alpha), numbers.high(self.space.alpha)
+        self.theta_low, self.theta_high = low(self.space.theta), numbers.high(self.space.theta)
+
+    # ------------------------------------------------------------ the tree
+
+    def check(self) -> BoundVerdict:
+        """Walk the tree; it covers ``(floor, 1]`` and all decisions because every inner node hands its whole box on."""
+        nodes = iter(self.certificate.tree)
+        nobody = np.zeros(self.clients, dtype=bool)
+        stack = [(float(self.goal.min_total), 1.0, nobody, nobody)]
+        leaves, least = 0, math.inf
+        while stack:
+            low, high, paid, volunteer = stack.pop()
+            node = next(nodes, None)
+            if node is None:
+                raise VerificationError("the tree ends before everything is covered")
+            if isinstance(node, Split):
+                if not low < node.at < high:
+                    raise VerificationError(f"a split at {node.at!r} lies outside ({low!r}, {high!r})")
+                stack += [(node.at, high, paid, volunteer), (low, node.at, paid, volunteer)]
+            elif isinstance(node, Decide):
+                if not 0 <= node.client < self.clients:
+                    raise VerificationError(
+                        f"the tree decides about client {node.client}, who does not exist"
+                    )
+                both = paid.copy(), volunteer.copy()
+                both[0][node.client] = both[1][node.client] = True
+                stack += [(low, high, paid, both[1]), (low, high, both[0], volunteer)]
+            else:
+                margin, why = self._leaf(node, low, high, paid, volunteer)
+                least = min(least, margin)
+                if why:
+                    return BoundVerdict(
+                        False,
+                        -math.inf,
+                        leaves,
+                        margin,
+                        f"leaf {leaves} on [{low:.9g}, {high:.9g}]: {why}",
+                        leaves,
+                    )
+                leaves += 1
+        if next(nodes, None) is not None:
+            raise VerificationError("the tree goes on after everything is covered")
+        lower = self.certificate.lower
+        return BoundVerdict(
+            True, lower, leaves, least, f"no payments have an objective below {lower:.12g} ({leaves} leaves)"
+        )
+
+    # ------------------------------------------------------------ one leaf
+
+    def _leaf(self, leaf: Leaf, low: float, high: float, paid: Mask, volunteer: Mask) -> tuple[float, str]:
+        near, far = np.zeros(self.clients), np.asarray(self.space.reach)
+        margin = -math.inf
+        for number, (i, j) in enumerate(leaf.steps):
+            known = self._classify(low, high, paid, volunteer, near, far)
+            if known is None:
+                return math.inf, ""
+            first, second = self._knot(i), self._knot(j)
+            if low <= 0.0:
+                if i != j:
+                    return -math.inf, "an interval from 0 needs constant multipliers"
+                margin, certain = self._margin_from_zero(high, first, known)
+                if margin > 0.0 or (margin == 0.0 and certain):
+                    return margin, ""
+                return margin, f"its multipliers prove {margin:.3g}, not 0"
+            ends = [self._end(s, first, second, i, j) for s in (low, high)]
+            bad = self._signs(ends, known)
+            if bad:
+                return -math.inf, bad
+            size = max(first.centre.size, second.centre.size)
+            margin, certain = self._margin(low, high, ends, known, self._between(first, second, i, j), size)
+            if margin > 0.0 or (margin == 0.0 and certain):
+                return margin, ""
+            if number + 1 < len(leaf.steps):
+                if not math.isfinite(margin):
+                    return margin, "a step that proves nothing gives no ball"
+                near, far = self._ball(ends, margin, first, second, i, j, near, far)
+        return margin, f"its multipliers prove {margin:.3g}, not 0"
+
+    def _knot(self, index: int) -> _Products:
+        if not 0 <= index < len(self.certificate.knots):
+            raise VerificationError(f"there is no knot {index}")
+        if index not in self._products:
+            numbers, space, goal = self.numbers, self.space, self.goal
+            knot = self.certificate.knots[index]
+            values = (knot.total, knot.objective, knot.budget, knot.loss_cap, knot.level)
+            arrays = (knot.rows, knot.centre)
+            if not (all(map(math.isfinite, values)) and all(np.isfinite(a).all() for a in arrays)):
+                raise VerificationError(f"knot {index} holds numbers that are not finite")
+            if min(knot.objective, knot.budget, knot.loss_cap) < 0.0:
+                raise VerificationError(f"knot {index} has a negative multiplier")
+            if (knot.budget > 0.0 and math.isinf(goal.budget)) or (
+                knot.loss_cap > 0.0 and math.isinf(goal.max_loss)
+            ):
+                raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
+            for who, what in ((knot.clients, knot.rows), (knot.support, knot.centre)):
+                if who is None:
+                    continue
+                if len(who) != len(what) or len(np.unique(who)) != len(who):
+                    raise VerificationError(f"knot {index} does not fit its clients")
+                if len(who) and not (int(who.min()) >= 0 and int(who.max()) < self.clients):
+                    raise VerificationError(f"knot {index} names a client who does not exist")
+            rows = np.zeros(self.clients)
+            rows[knot.clients] = knot.rows
+            centre = space.centre(knot)
+            ell, nu = self._weights(
+                numbers.of(knot.objective), numbers.of(knot.budget), numbers.of(knot.loss_cap)
+            )
+            self._products[index] = _Products(
+                *values,
+                rows,
+                centre,
+                space.mixed(knot.clients, knot.rows),
+                space.cross(centre, centre),
+                ell * space.square_weight + nu + numbers.total(numbers.of(rows)),
+            )
+        return self._products[index]
+
+    def _weights(self, omega: Any, beta: Any, gamma: Any) -> tuple[Any, Any]:
+        """ell, the weight of the loss, and nu, the weight of the spend per squared distance."""
+        goal = self.goal
+        return omega * goal.loss_weight + gamma, self.space.unit * (omega * goal.payment_weight + beta)
+
+    def _between(self, first: _Products, second: _Products, i: int, j: int) -> Any:
+        """``||c_i - c_j||^2``."""
+        if i == j:
+            return self.numbers.of(0.0)
+        key = (min(i, j), max(i, j))
+        if key not in self._crossed:
+            inner = self.space.cross(first.centre, second.centre)
+            self._crossed[key] = first.square + second.square - 2.0 * inner
+        return self._crossed[key]
+
+    def _end(self, total: float, first: _Products, second: _Products, i: int, j: int) -> _End:
+        """Multipliers at ``total`` on the line through two knots, not beyond them."""
+        numbers = self.numbers
+        share = 0.0
+        if i != j and second.total != first.total:
+            share = min(max((total - first.total) / (second.total - first.total), 0.0), 1.0)
+            if math.isnan(share):
+                share = 0.0
+        rest = 1.0 - share  # any non-negative weights will do, so the rounding of this one does not matter
+        if share in (0.0, 1.0):
+            knot = second if share else first
+            return _End(
+                total,
+                numbers.of(knot.objective),
+                numbers.of(knot.budget),
+                numbers.of(knot.loss_cap),
+                numbers.of(knot.level),
+                numbers.of(knot.rows),
+                knot.weight,
+                numbers.of(share),
+                knot.weight * knot.square,
+                knot.weight * knot.centre.inner - knot.mixed,
+                knot.rows,
+            )
+
+        def mix(a: Any, b: Any) -> Any:
+            return numbers.of(a) * rest + numbers.of(b) * share
+
+        one, two = first.weight * rest, second.weight * share
+        weight = one + two
+        part = two / weight
+        # ||w||^2 / T = (T_1 ||c_1||^2 + T_2 ||c_2||^2) - T_1 T_2 / T ||c_1 - c_2||^2
+        square = one * first.square + two * second.square - one * part * self._between(first, second, i, j)
+        return _End(
+            total,
+            mix(first.objective, second.objective),
+            mix(first.budget, second.budget),
+            mix(first.loss_cap, second.loss_cap),
+            mix(first.level, second.level),
+            mix(first.rows, second.rows),
+            weight,
+            part,
+            square,
+            one * first.centre.inner
+            + two * second.centre.inner
+            - (first.mixed * rest + second.mixed * share),
+            np.minimum(first.rows, second.rows),
+        )
+
+    # ------------------------------------------------------------ what is known about clients
+
+    def _classify(
+        self, low: float, high: float, paid: Mask, volunteer: Mask, near: Floats, far: Floats
+    ) -> tuple[Mask, Mask, Floats] | None:
+        """Paid, volunteers and upper bounds of ``D_k``; None if that contradicts itself: the box is empty."""
+        numbers = self.numbers
+        ceiling = np.asarray(far, dtype=np.float64)
+        least = np.asarray(near, dtype=np.float64)
+        if self.space.has_sampling:
+            half = 0.5 * self.space.client_sampling
+            least = np.nextafter(least + float(numbers.low(half / numbers.of(high))), -np.inf)
+            most = float(numbers.high(half / numbers.of(low))) if low > 0.0 else math.inf
+            ceiling = np.nextafter(ceiling + most, np.inf)
+        too_far = least > np.nextafter(self.theta_high * high, np.inf)
+        near_enough = ceiling <= np.nextafter(self.theta_low * low, -np.inf)
+        large = self.alpha_low > high
+        if (too_far & (paid | near_enough | large)).any() or (volunteer & large).any():
+            return None
+        now = volunteer | too_far
+        if (
+            now.any()
+            and float(numbers.low(numbers.total(numbers.where(now, self.space.alpha, numbers.of(0.0)))))
+            > high
+        ):
+            return None
+        return (paid | large | near_enough) & ~now, now, ceiling
+
+    def _signs(self, ends: list[_End], known: Any) -> str:
+        numbers, (_, volunteer, _) = self.numbers, known
+        for end in ends:
+            if float(numbers.low(end.weight)) <= 0.0:
+                return "the weight T of ||m||^2 is not positive"
+            wrong = (end.least_rows < 0.0) & ~volunteer & ~(np.asarray(numbers.low(end.rows)) >= 0.0)
+            if wrong.any():
+                return f"client {int(np.flatnonzero(wrong)[0])} has a negative multiplier and is no volunteer"
+        return ""
+
+    # ------------------------------------------------------------ the bound
+
+    def _constant(self, end: _End, ell: Any) -> Any:
+        goal, numbers = self.goal, self.numbers
+        value = ell * self.space.loss_constant - end.omega * self.certificate.lower
+        if math.isfinite(goal.budget):
+            value = value - end.beta * numbers.of(goal.budget)
+        if math.isfinite(goal.max_loss):
+            value = value - end.gamma * numbers.of(goal.max_loss)
+        return value
+
+    def _margin(
+        self, low: float, high: float, ends: list[_End], known: Any, between: Any, size: float
+    ) -> tuple[float, bool]:
+        """A lower bound of ``g`` on ``[low, high]``, and whether the objective has a positive weight at both ends."""
+        n, space = self.numbers, self.space
+        paid, volunteer, ceiling = known
+        a, b = n.of(low), n.of(high)
+        h = b - a
+        totals = (a, b)
+        weights = [self._weights(e.omega, e.beta, e.gamma) for e in ends]
+        ell, nu = [w[0] for w in weights], [w[1] for w in weights]
+        alpha, theta, diagonal, noise = space.alpha, space.theta, space.diagonal, space.noise
+        zero = n.of(0.0)
+        # an affine function below nu(S) / S: the chord where that is concave, else the tangent in the middle
+        bend = n.positive(h * (b * nu[0] - a * nu[1])) / ((a + b) * (a + b))
+        unpaid = [(nu[i] - bend) / totals[i] for i in range(2)]
+        excess = [n.where(paid, zero, n.positive(ends[i].rows - alpha * unpaid[i])) for i in range(2)]
+        charged = (np.asarray(n.high(excess[0])) > 0.0) | (np.asarray(n.high(excess[1])) > 0.0)
+        if not np.isfinite(ceiling[charged]).all():
+            return -math.inf, False
+        roof = n.maximum(n.of(np.where(charged, ceiling, 0.0)), theta * b)
+        hull = [s * (roof - theta * s) for s in totals]
+        psi = [
+            ends[i].level
+            - 2.0 * ends[i].slope
+            + 2.0 * ell[i] * space.target_pull
+            - nu[i] * (theta * s - diagonal)
+            - (ell[i] / s) * noise
+            + excess[i] * hull[i] / alpha
+            for i, s in enumerate(totals)
+        ]
+        # psi(S) = chord + sigma (1 - sigma) bump(S), with bump between dent and bump
+        tilt = h * (b * ell[0] - a * ell[1]) / (a * b)
+        tilts = (tilt / a, tilt / b)
+        most = n.maximum(*tilts)
+        least = -n.maximum(-tilts[0], -tilts[1])
+        swing = h * (nu[1] - nu[0]) * theta - (excess[1] - excess[0]) * (hull[1] - hull[0]) / alpha
+        arch = theta * h * h / alpha
+        bump = swing + most * noise + arch * n.maximum(*excess)
+        dent = swing + least * noise - arch * n.maximum(-excess[0], -excess[1])
+        lowest = np.minimum(n.low(psi[0]), n.low(psi[1]))
+        surely = volunteer | (lowest + np.nextafter(0.25 * np.minimum(n.low(dent), 0.0), -np.inf) > 0.0)
+        highest = np.maximum(n.high(psi[0]), n.high(psi[1]))
+        never = ~volunteer & (highest + np.nextafter(0.25 * np.maximum(n.high(bump), 0.0), np.inf) < 0.0)
+        curve = n.total(alpha * n.where(never, zero, n.where(surely, bump, n.positive(bump))))
+        brought = [n.total(alpha * n.where(volunteer, x, n.positive(x))) for x in psi]
+        scattered = [self._scattered(ends[i], ell[i], nu[i]) for i in range(2)]
+        g = [
+            self._constant(ends[i], ell[i])
+            + ends[i].level
+            - ends[i].pull_square
+            + n.total(ends[i].rows * (diagonal - theta * s))
+            + (scattered[i] - brought[i]) / s
+            for i, s in enumerate(totals)
+        ]
+        step = ends[1].part - ends[0].part
+        lightest = -n.maximum(-ends[0].weight, -ends[1].weight)
+        heaviest = n.maximum(ends[0].weight, ends[1].weight)
+        # T_a T_b / T(S) lies between the lighter and the heavier end; a Gram matrix may make the square negative by rounding
+        apart = step * step * between
+        apart = apart * (lightest if float(n.low(apart)) >= 0.0 else heaviest)
+        late = h * (b * (brought[0] - scattered[0]) - a * (brought[1] - scattered[1])) / (a * b) - curve
+        late = -n.maximum(-late / a, -late / b)
+        delta = apart + h * n.total((ends[1].rows - ends[0].rows) * theta) + late
+        value = _parabola(float(n.low(g[0])), float(n.low(g[1])), float(n.low(delta)))
+        certain = min(float(n.low(e.omega)) for e in ends) > 0.0
+        return self._less_defect(value, heaviest, size), certain
+
+    def _scattered(self, end: _End, ell: Any, nu: Any) -> Any:
+        """``N = ell A + a (sum P - nu) / 2``, exactly 0 where nothing depends on 1/S alone."""
+        n, space = self.numbers, self.space
+        if not self.space.has_sampling:
+            return n.of(0.0)
+        return ell * space.sampling + 0.5 * space.client_sampling * (n.total(end.rows) - nu)
+
+    def _less_defect(self, value: float, weight: Any, size: float) -> float:
+        """``value`` minus what ``T ||m - c||^2`` may be below 0 because the inner products are rounded."""
+        if not self.space.defect:
+            return value
+        return float(np.nextafter(value - float(self.numbers.high(weight)) * self._fuzz(size), -np.inf))
+
+    def _fuzz(self, size: float) -> float:
+        """Above ``defect ||x - y||^2`` for mixtures and centres x, y."""
+        return self.space.defect * 4.0 * (1.0 + size) ** 2 * (1.0 + 1e-9)
+
+    def _margin_from_zero(self, high: float, knot: _Products, known: Any) -> tuple[float, bool]:
+        """A lower bound of ``g`` on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
+        n, space = self.numbers, self.space
+        paid, _, ceiling = known
+        end = self._end(high, knot, knot, 0, 0)
+        ell, nu = self._weights(end.omega, end.beta, end.gamma)
+        b = n.of(high)
+        rows_low = np.asarray(knot.rows)
+        scattered = self._scattered(end, ell, nu)
+        if (rows_low < 0.0).any() or float(n.low(end.weight)) <= 0.0:
+            return -math.inf, False
+        if self.space.has_sampling and float(n.low(scattered)) < 0.0:
+            return -math.inf, False
+        excess = n.where(paid, n.of(0.0), n.positive(end.rows - space.alpha * (nu / b)))
+        charged = np.asarray(n.high(excess)) > 0.0
+        if not np.isfinite(ceiling[charged]).all():
+            return -math.inf, False
+        roof = n.maximum(n.of(np.where(charged, ceiling, 0.0)), space.theta * b)
+        psi = (
+            end.level
+            - 2.0 * end.slope
+            + 2.0 * ell * space.target_pull
+            + nu * space.diagonal
+            - (ell / b) * space.noise
+            + excess * roof * b / space.alpha
+        )
+        value = (
+            self._constant(end, ell)
+            + end.level
+            - end.pull_square
+            + n.total(end.rows * (space.diagonal - space.theta * b))
+            + n.positive(scattered) / b
+        )
+        worst = max(float(np.max(n.high(psi))), 0.0)
+        margin = float(np.nextafter(float(n.low(value)) - worst, -np.inf))
+        return self._less_defect(margin, end.weight, knot.centre.size), float(n.low(end.omega)) > 0.0
+
+    def _ball(
+        self,
+        ends: list[_End],
+        margin: float,
+        first: _Products,
+        second: _Products,
+        i: int,
+        j: int,
+        near: Floats,
+        far: Floats,
+    ) -> tuple[Floats, Floats]:
+        """Bounds of ``d_k^2`` of every point of the box below ``lower``: ``T ||m - c(S)||^2 < -g`` with c(S) between the
+        ends' centres."""
+        n, space = self.numbers, self.space
+        lightest = -n.maximum(-ends[0].weight, -ends[1].weight)
+        # where inner products are not those of vectors to the last digit, distances are taken in K + defect I, which is a metric
+        fuzz = self._fuzz(max(first.centre.size, second.centre.size))
+        radius = n.root(n.of(-margin) / lightest + fuzz)
+        between = self._between(first, second, i, j)
+        above, below = [], []
+        for end in ends if i != j else ends[:1]:
+            rest = 1.0 - end.part
+            inner = rest * first.centre.inner + end.part * second.centre.inner
+            square = rest * first.square + end.part * second.square - rest * end.part * between
+            gap = n.positive(space.diagonal - 2.0 * inner + square)
+            above.append(n.root(gap + fuzz))
+            below.append(n.root(gap))
+        furthest, closest = above[0], below[0]
+        if i != j:  # c(S) lies on the segment between the ends' centres
+            furthest = n.maximum(above[0], above[1])
+            step = ends[1].part - ends[0].part
+            apart = n.root(n.positive(step * step * between) + fuzz)
+            closest = n.positive(0.5 * (below[0] + below[1] - apart))
+        most, left = furthest + radius, n.positive(closest - radius)
+        return (
+            np.maximum(near, np.asarray(n.low(left * left - fuzz))),
+            np.minimum(far, np.asarray(n.high(most * most))),
+        )
+
+
+def _parabola(left: float, right: float, bend: float) -> float:
+    """A lower bound of ``(1 - x) left + x right + x (1 - x) bend`` on [0, 1]."""
+    least = min(left, right)
+    if math.isnan(left) or math.isnan(right) or math.isnan(bend):
+        return -math.inf
+    if bend >= 0.0:
+        return least
+    rise = np.nextafter(abs(right - left), 0.0)
+    if rise >= -bend:
+        return least
+    # the vertex lies (|bend| - rise)^2 / (4 |bend|) below the lower end, never more than |bend| / 4
+    fall = np.nextafter(np.nextafter(-bend - rise, np.inf) ** 2, np.inf) / np.nextafter(-4.0 * bend, 0.0)
+    drop = min(float(np.nextafter(fall, np.inf)), float(np.nextafter(-0.25 * bend, np.inf)))
+    return float(np.nextafter(least - drop, -np.inf))

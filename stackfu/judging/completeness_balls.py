@@ -1,0 +1,493 @@
+"""The checker of :mod:`.completeness` once more, in ball arithmetic: slower by a thousand, and right at any scale.
+
+The game is the binary numbers it stores, taken at face value, and the chain may hold numbers of any precision; everything derived
+from them is a ball that contains the exact value. The argument is the one told there; only rounding is left to python-flint.
+For stored inner products it needs them to be those of some embeddings, which is checked (:meth:`_Balls.euclidean`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import flint
+import numpy as np
+
+from ..model import Array, GameModel
+from .completeness import Completeness
+
+__all__ = ["LARGEST", "check_complete_in_balls"]
+
+#: Bits of the midpoints.
+PRECISION = 600
+#: Up to this many clients it is worth the time.
+LARGEST = 12
+#: Segments are halved this often at most.
+DEPTH = 220
+#: A radius that halving does not make smaller than this is due to the chain, not to the length of the segment.
+SHRINKS = 0.9
+#: Undecided pieces that are kept.
+MOST_LEAVES = 60
+#: Segments that are looked at, at most.
+MOST_LOOKS = 4000
+
+Ball = Any
+Vector = list[Any]
+UNDECIDED, DECIDED = 0, 1
+
+
+@contextmanager
+def _precision(bits: int) -> Iterator[None]:
+    before = flint.ctx.prec
+    flint.ctx.prec = bits
+    try:
+        yield
+    finally:
+        flint.ctx.prec = before
+
+
+def check_complete_in_balls(
+    game: GameModel,
+    payments: Array,
+    chain: Sequence[Sequence[Any]],
+    found: Sequence[Any],
+    caps: Array | None = None,
+    continua: Sequence[tuple[float, float]] = (),
+) -> Completeness:
+    """Whether the equilibria ``found`` are all there are; the chain's entries are floats or exact numbers of python-flint.
+
+    >>> import stackfu as sf
+    >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
+    >>> chain = [[1.0, 1.0], [0.5, 0.5], [1e-3, 1e-3]]
+    >>> check_complete_in_balls(game, np.zeros(2), chain, [[0.5, 0.5]]).accepted
+    True
+    """
+    most = game.no_caps if caps is None else caps
+    with _precision(PRECISION):
+        balls = _Balls(game, payments, most)
+        profiles = [[flint.arb(v) if not isinstance(v, flint.arb) else v.mid() for v in x] for x in chain]
+        if len(profiles) < 3 or len(profiles) % 2 == 0:
+            return Completeness(False, (), "the chain is too short")
+        for x in profiles:
+            if any(v < 0 or v > c for v, c in zip(x, balls.caps, strict=True)):
+                return Completeness(False, (), "the chain leaves what the clients can do")
+        for reason in (balls.euclidean(), balls.open_above(profiles[0]), balls.open_below(profiles[-1])):
+            if reason:
+                return Completeness(False, (), reason)
+        leaves = balls.walk(profiles)
+        if leaves is None:
+            return Completeness(False, (), "too much of the chain decides nothing")
+        totals = [
+            balls.total([a * flint.arb(float(v)) for a, v in zip(balls.alpha, x, strict=True)]) for x in found
+        ]
+        return balls.settle(leaves, totals, continua)
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """A control profile: participation, amounts, their total, and ``D y``."""
+
+    x: Vector
+    y: Vector
+    s: Ball
+    d: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class _Leaf:
+    points: tuple[_Point, _Point, _Point]
+    place: list[int]
+    radius: Ball
+
+
+class _Balls:
+    """A game's numbers, and the checker's steps on them."""
+
+    def __init__(self, game: GameModel, payments: Array, caps: Array) -> None:
+        arb = flint.arb
+        self.N = N = game.count
+        sizes = [arb(float(v)) for v in game.sizes]
+        owned = sum(sizes, arb(0))
+        self.alpha = [v / owned for v in sizes]
+        self.caps = [arb(float(v)) for v in caps]
+        self.bound = [a * c for a, c in zip(self.alpha, self.caps, strict=True)]
+        lam = arb(game.lambda_q) * arb(game.loss_constant)
+        self.w = [
+            (arb(float(c)) - arb(float(p))) / (2 * lam * a)
+            for c, p, a in zip(game.costs, payments, self.alpha, strict=True)
+        ]
+        self.a = arb(game.sampling_constant) / (arb(game.loss_constant) * owned)
+        keep, features = game.remaining, game.embeddings.features
+        self.D = flint.arb_mat(N, N)
+        if features is not None:
+            rows = [[arb(float(v)) for v in row] for row in np.asarray(features[keep], dtype=np.float64)]
+            for i in range(N):
+                for j in range(i):
+                    gap = sum(((u - v) ** 2 for u, v in zip(rows[i], rows[j], strict=True)), arb(0))
+                    self.D[i, j] = self.D[j, i] = gap
+        else:
+            stored = -np.asarray(game.embeddings._best[np.ix_(keep, keep)], dtype=np.float64)
+            exact = [[arb(float(v)) for v in row] for row in stored]
+            for i in range(N):
+                for j in range(i):
+                    off = exact[i][j] + exact[j][i]
+                    self.D[i, j] = self.D[j, i] = exact[i][i] + exact[j][j] - off
+        self.from_products = features is None
+
+    # ------------------------------------------------------------ small things
+
+    def total(self, values: Vector) -> Ball:
+        """A sum."""
+        return sum(values, flint.arb(0))
+
+    def point(self, x: Vector) -> _Point:
+        """A control profile weighed."""
+        y = [a * v for a, v in zip(self.alpha, x, strict=True)]
+        spread = self.D * flint.arb_mat(self.N, 1, y)
+        return _Point(x, y, self.total(y), [spread[k, 0] for k in range(self.N)])
+
+    def half(self, a: _Point, b: _Point) -> _Point:
+        """Half-way between two."""
+        return _Point(_middle(a.x, b.x), _middle(a.y, b.y), (a.s + b.s) / 2, _middle(a.d, b.d))
+
+    def euclidean(self) -> str:
+        """Why stored inner products may not be those of any embeddings, or nothing."""
+        if not self.from_products:
+            return ""
+        n = self.N - 1
+        centred = flint.arb_mat(n, n)
+        for i in range(n):
+            for j in range(n):
+                centred[i, j] = (self.D[i, n] + self.D[j, n] - self.D[i, j]) / 2
+        return (
+            ""
+            if _definite(centred)
+            else "the stored inner products are not certainly those of any embeddings"
+        )
+
+    # ------------------------------------------------------------ the ends of the chain
+
+    def open_above(self, x: Vector) -> str:
+        """Why equilibria above the first total are not excluded, or nothing."""
+        if all((v - c).is_zero() for v, c in zip(x, self.caps, strict=True)):
+            return ""
+        top = self.total([a * v for a, v in zip(self.alpha, x, strict=True)])
+        for k in range(self.N):
+            reach = max((self.D[k, j] for j in range(self.N)), key=lambda v: float(v.mid()))
+            if not top * self.w[k] > reach + self.a / (2 * top) or any(
+                self.D[k, j] > reach for j in range(self.N)
+            ):
+                return "the chain does not begin where everybody takes part, nor above every possible total"
+        return ""
+
+    def open_below(self, x: Vector) -> str:
+        """Why equilibria below the last total are not excluded, or nothing."""
+        last = self.total([a * v for a, v in zip(self.alpha, x, strict=True)])
+        roots = [w.nonnegative_part().sqrt() if w > 0 else flint.arb(0) for w in self.w]
+        if any(not (w > 0 or w <= 0) for w in self.w):
+            return "the sign of a reluctance cannot be told"
+        for i in range(self.N):
+            for j in range(i):
+                both = (roots[i] + roots[j]) ** 2
+                reached = self.D[i, j] > 0 and self.D[i, j] > last * both
+                if reached and self.bound[i] > last and self.bound[j] > last:
+                    return ""
+        return "the chain ends where something may still happen below"
+
+    # ------------------------------------------------------------ along the chain
+
+    def inclinations(self, points: tuple[_Point, _Point, _Point]) -> tuple[list[Vector], Vector]:
+        """Bernstein coefficients of degree 6 of ``s^2 g_k`` along a segment, and an upper bound on ``s^2 d_k^2``."""
+        s = [p.s for p in points]
+        joint = {}
+        for i in range(3):
+            for j in range(i, 3):
+                joint[i, j] = self.total([u * v for u, v in zip(points[i].y, points[j].d, strict=True)])
+        cube = _cubed(s)
+        line = _elevate(_elevate(_elevate(_elevate(s))))
+        values, drift = [], []
+        for k in range(self.N):
+            pair = {
+                (i, j): (s[j] * points[i].d[k] + s[i] * points[j].d[k] - joint[i, j]) / 2 for i, j in joint
+            }
+            four = [pair[0, 0], pair[0, 1], (pair[0, 2] + 2 * pair[1, 1]) / 3, pair[1, 2], pair[2, 2]]
+            six = _elevate(_elevate(four))
+            values.append(
+                [v - self.w[k] * c + self.a * t / 2 for v, c, t in zip(six, cube, line, strict=True)]
+            )
+            drift.append(_largest(six).max(flint.arb(0)))
+        return values, drift
+
+    def decide(
+        self, points: tuple[_Point, _Point, _Point], before: Ball
+    ) -> tuple[int, list[int], Ball, bool]:
+        """Whether an equilibrium can have a total that the segment passes; where everybody must then be; radius; whether to go on.
+
+        ``before`` is the radius of the segment that this is a half of.
+        """
+        arb = flint.arb
+        values, drift = self.inclinations(points)
+        top, bottom = _largest([p.s for p in points]), _smallest([p.s for p in points])
+        level, best = -1, arb(0)
+        for k in range(self.N):
+            room = self.total([p.y[k].min(self.bound[k] - p.y[k]) for p in points])
+            if room > best:
+                level, best = k, room
+        gap = arb(0)
+        for k in range(self.N):
+            if k == level:
+                continue
+            against = values[level] if level >= 0 else [arb(0)] * 7
+            more = _largest([v - t for v, t in zip(values[k], against, strict=True)]).max(arb(0))
+            less = _largest([t - v for v, t in zip(values[k], against, strict=True)]).max(arb(0))
+            least, most = _smallest([p.y[k] for p in points]), _largest([p.y[k] for p in points])
+            room = (self.bound[k].min(top) - least).max(arb(0))
+            gap = gap + (more * room).max(less * most)
+        square = _above(gap / (2 * bottom**3)) if bottom > 0 else arb("inf")
+        radius = _above(square.sqrt()) if square > 0 else arb(0)
+        eager, willing, places = arb(0), arb(0), []
+        for k in range(self.N):
+            move = top * (top * radius**2 + 2 * radius * _root(drift[k]))
+            low, high = _smallest(values[k]), _largest(values[k])
+            place = 1 if low > move else -1 if high < -move else 0
+            places.append(place)
+            if place == 1:
+                eager = eager + self.bound[k]
+            if place != -1:
+                willing = willing + self.bound[k]
+        if eager > top or willing < bottom:
+            return DECIDED, places, radius, False
+        # along the segment the level changes by less than the radius leaves in doubt, and that hardly shrinks any more
+        if level >= 0 and radius > SHRINKS * before:
+            doubt = bottom * 2 * radius * _root(drift[level])
+            if _largest(values[level]) - _smallest(values[level]) <= doubt:
+                return UNDECIDED, places, radius, False
+        return UNDECIDED, places, radius, True
+
+    def walk(self, chain: list[Vector]) -> list[_Leaf] | None:
+        """The pieces that decide nothing, in the chain's order; None if they are too many."""
+        points = [self.point(x) for x in chain]
+        leaves: list[_Leaf] = []
+        looks = 0
+        for i in range(0, len(points) - 1, 2):
+            stack = [((points[i], points[i + 1], points[i + 2]), 0, flint.arb("inf"))]
+            while stack:
+                segment, depth, before = stack.pop()
+                looks += 1
+                if looks > MOST_LOOKS:
+                    return None
+                verdict, place, radius, useful = self.decide(segment, before)
+                if verdict == DECIDED:
+                    continue
+                if depth >= DEPTH or not useful:
+                    leaves.append(_Leaf(segment, place, radius))
+                    if len(leaves) > MOST_LEAVES:
+                        return None
+                    continue
+                a, b, c = segment
+                first, last = self.half(a, b), self.half(b, c)
+                middle = self.half(first, last)
+                stack += [((middle, last, c), depth + 1, radius), ((a, first, middle), depth + 1, radius)]
+        return leaves
+
+    # ------------------------------------------------------------ around the equilibria
+
+    def settle(
+        self, leaves: list[_Leaf], totals: Vector, continua: Sequence[tuple[float, float]]
+    ) -> Completeness:
+        """Group undecided pieces that touch, and show that each group holds at most one equilibrium, and one was found there."""
+        groups: list[list[_Leaf]] = []
+        for leaf in leaves:
+            if groups and groups[-1][-1].points[2] is leaf.points[0]:
+                groups[-1].append(leaf)
+            else:
+                groups.append([leaf])
+        brackets, left = [], list(totals)
+        for group in groups:
+            sums = [p.s for leaf in group for p in leaf.points]
+            low, high = _smallest(sums), _largest(sums)
+            bracket = (float(low), float(high))
+            brackets.append(bracket)
+            # totals of floats are next to the bracket, not in it: it may be narrower than their rounding
+            close = [s for s in left if not s < low * (1 - 1e-9) and not s > high * (1 + 1e-9)]
+            if any(
+                bracket[0] <= last * (1 + 1e-9) and first <= bracket[1] * (1 + 1e-9)
+                for first, last in continua
+            ):
+                left = [s for s in left if not any(s is c for c in close)]
+                continue
+            if len(close) != 1:
+                word = "no equilibrium was found" if not close else f"{len(close)} equilibria were found"
+                return Completeness(
+                    False, tuple(brackets), f"{word} with a total next to {bracket[0]:.9g}, where some may be"
+                )
+            left = [s for s in left if s is not close[0]]
+            reason = self.several(group)
+            if reason:
+                return Completeness(False, tuple(brackets), f"{reason} (total next to {bracket[0]:.9g})")
+        if left:
+            return Completeness(
+                False, tuple(brackets), "no equilibrium can have a total that one is said to have"
+            )
+        word = "equilibrium" if len(brackets) == 1 else "equilibria"
+        return Completeness(
+            True, tuple(brackets), f"every total was followed; {len(brackets)} {word}, no other is possible"
+        )
+
+    def several(self, group: list[_Leaf]) -> str:
+        """Why the group may hold several equilibria, or nothing."""
+        arb = flint.arb
+        unsure = [
+            k
+            for k in range(self.N)
+            if group[0].place[k] == 0 or any(leaf.place[k] != group[0].place[k] for leaf in group)
+        ]
+        if not unsure:
+            return ""
+        corners = [p for leaf in group for p in leaf.points]
+        centre = corners[len(corners) // 2]
+        reach = _largest([leaf.radius for leaf in group]) + _largest([self.apart(centre, p) for p in corners])
+        sums = [p.s for p in corners]
+        inverse = _around(1 / _smallest(sums), 1 / _largest(sums))
+        z = [v / centre.s for v in centre.y]
+        spread = [v / centre.s for v in centre.d]
+        joint = self.total([u * v for u, v in zip(z, spread, strict=True)])
+        n = len(unsure)
+        inner, jacobian = flint.arb_mat(n, n), flint.arb_mat(n, n)
+        drift = [_root((spread[k] - joint / 2).max(arb(0))) for k in unsure]
+        for i, k in enumerate(unsure):
+            for j, q in enumerate(unsure):
+                value = (spread[k] + spread[q] - joint - self.D[k, q]) / 2
+                doubt = _above(reach * (drift[i] + drift[j]) + reach**2)
+                inner[i, j] = value
+                jacobian[i, j] = 2 * inverse * (value + arb(0, doubt)) + self.w[k] + self.a / 2 * inverse**2
+        symmetric = (jacobian + jacobian.transpose()) / 2
+        if _definite(symmetric):
+            return ""
+        if self.strictly_inside(group, unsure, inner) and _regular(jacobian):
+            return ""
+        return "an equilibrium there may not be the only one: its Jacobian cannot be told from a singular one"
+
+    def apart(self, a: _Point, b: _Point) -> Ball:
+        """A bound on the distance of two profiles' mixture embeddings."""
+        gap = [u / a.s - v / b.s for u, v in zip(a.y, b.y, strict=True)]
+        spread = self.D * flint.arb_mat(self.N, 1, gap)
+        square = -self.total([gap[k] * spread[k, 0] for k in range(self.N)]) / 2
+        return _root(square.max(flint.arb(0)))
+
+    def strictly_inside(self, group: list[_Leaf], unsure: list[int], inner: Any) -> bool:
+        """Whether every equilibrium of the group has all unsure clients strictly between their bounds.
+
+        Its mixture differs from the candidate's by v on the unsure clients only, ``sum v = 0``, with ``v'Kv <= r^2``, so
+        ``v_k^2 <= (K + c 11')^-1_kk r^2``.
+        """
+        sure = [k for k in range(self.N) if k not in unsure]
+        n = len(unsure)
+        for leaf in group:
+            for p in leaf.points:
+                for k in sure:
+                    wanted = self.caps[k] if leaf.place[k] > 0 else flint.arb(0)
+                    if not (p.x[k] - wanted).is_zero():
+                        return False
+        shift = _largest([inner[i, i] for i in range(n)]).max(flint.arb(0))
+        shifted = flint.arb_mat(n, n)
+        for i in range(n):
+            for j in range(n):
+                shifted[i, j] = inner[i, j] + shift.mid()
+        try:
+            inverse = shifted.inv()
+        except ZeroDivisionError:
+            return False
+        for leaf in group:
+            for i, k in enumerate(unsure):
+                move = _root(_above(inverse[i, i] * leaf.radius**2).max(flint.arb(0)))
+                for p in leaf.points:
+                    room = p.y[k].min(self.bound[k] - p.y[k]) / p.s
+                    if not room > move:
+                        return False
+        return True
+
+
+# -------------------------------------------------------------------- numbers
+
+
+def _above(ball: Ball) -> Ball:
+    """An exact number that is not below the ball."""
+    return ball.upper()
+
+
+def _root(ball: Ball) -> Ball:
+    """An upper bound of the square root of a ball that is not negative."""
+    top = ball.upper()
+    return top.sqrt().upper() if top > 0 else flint.arb(0)
+
+
+def _largest(values: Vector) -> Ball:
+    """An exact number that none of the balls exceeds."""
+    best = values[0].upper()
+    for v in values[1:]:
+        best = best.max(v.upper())
+    return best.upper()
+
+
+def _smallest(values: Vector) -> Ball:
+    """An exact number that none of the balls falls below."""
+    return -_largest([-v for v in values])
+
+
+def _around(a: Ball, b: Ball) -> Ball:
+    """A ball around two balls."""
+    return a.union(b)
+
+
+def _middle(u: Vector, v: Vector) -> Vector:
+    """Half-way between two vectors."""
+    return [(a + b) / 2 for a, b in zip(u, v, strict=True)]
+
+
+def _elevate(c: Vector) -> Vector:
+    """Bernstein coefficients of the same polynomial, one degree higher."""
+    degree = len(c) - 1
+    return [
+        c[0],
+        *((i * c[i - 1] + (degree + 1 - i) * c[i]) / (degree + 1) for i in range(1, degree + 1)),
+        c[degree],
+    ]
+
+
+def _cubed(s: Vector) -> Vector:
+    """Bernstein coefficients of degree 6 of the cube of a quadratic."""
+    a, b, c = s
+    return [
+        a**3,
+        a * a * b,
+        (a * a * c + 4 * a * b * b) / 5,
+        (3 * a * b * c + 2 * b**3) / 5,
+        (a * c * c + 4 * b * b * c) / 5,
+        b * c * c,
+        c**3,
+    ]
+
+
+def _definite(matrix: Any) -> bool:
+    """Whether every symmetric matrix in the balls is positive definite: Gaussian elimination meets positive pivots only."""
+    n = matrix.nrows()
+    rows = [[matrix[i, j] for j in range(n)] for i in range(n)]
+    for p in range(n):
+        if not rows[p][p] > 0:
+            return False
+        for i in range(p + 1, n):
+            factor = rows[i][p] / rows[p][p]
+            for j in range(p + 1, n):
+                rows[i][j] = rows[i][j] - factor * rows[p][j]
+    return True
+
+
+def _regular(matrix: Any) -> bool:
+    """Whether every matrix in the balls is regular."""
+    try:
+        return not matrix.det().contains(0)
+    except (ZeroDivisionError, ValueError):
+        return False

@@ -1,0 +1,460 @@
+"""A game read exactly: every number derived from the stored ones is enclosed, in intervals or in balls.
+
+The game is the binary numbers that it stores, taken at face value: feature rows or inner products of the original
+clients (for embeddings of samples the complements ``1 - G``, which say the same about distances and more precisely),
+amounts of data, costs and weights.
+
+The origin is the mean ``mu_N`` of the remaining clients, as floats know it: any origin is as good for the proof,
+numbers are small near this one, and it is the one that certificates measure their level t from. With embeddings
+``mu_k`` of the remaining clients and targets ``t_j`` measured from it,
+
+    loss(m) = W ||m||^2 - 2 <m, sum_j w_j t_j> + sum_j w_j ||t_j||^2        [+ sampling terms].
+
+Inner products known by a Gram matrix need not be those of any vectors to the last digit. ``defect`` is a proved
+number with ``x'Kx >= -defect ||x||^2``, from a Cholesky factorisation in floats: if it runs to its end, the matrix is
+positive semidefinite but for ``gamma_{n+1} / (1 - gamma_{n+1})`` times its trace, whatever the rounding."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import VerificationError
+from ..model import GameModel, Objective
+from ..results.certificate import Knot
+
+__all__ = ["Centre", "Space"]
+
+Floats = npt.NDArray[np.float64]
+Vector = Any
+U = float(np.finfo(np.float64).eps) / 2
+WIDE = float(np.finfo(np.longdouble).eps)
+#: Up to this many clients every pair's distance is looked at; beyond, distances are bounded through the origin.
+ALL_PAIRS = 1500
+
+
+def gamma(terms: int, unit: float = U) -> float:
+    """Relative error of a sum of products of this many terms, in any order, rounded up."""
+    return 1.01 * terms * unit / (1.0 - terms * unit)
+
+
+@dataclass(frozen=True, eq=False)
+class Centre:
+    """A reference point: its inner products with the clients, itself, and what it is made of."""
+
+    inner: Vector  # <mu_k, c>
+    made_of: Any  # coordinates (a pair value, error) or weights over clients
+    size: float  # Euclidean norm of the weights, 0 for a point of feature space
+
+
+class Space:
+    """Everything the checker needs to know about a game and an objective, enclosed."""
+
+    def __init__(self, game: GameModel, goal: Objective, arithmetic: Any) -> None:
+        self.numbers = numbers = arithmetic
+        keep = np.asarray(game.remaining)
+        sizes, costs = game.all_sizes, game.costs
+        self.count = len(keep)
+        own = numbers.of(sizes[keep])
+        owned = self._sum_of(sizes[keep])
+        self.alpha = own / owned
+        self.unit = (
+            2.0 * numbers.of(game.lambda_q) * numbers.of(game.loss_constant)
+        )  # payments per squared distance
+        self.theta = numbers.of(costs) / (self.unit * self.alpha)
+        self.costs = numbers.of(costs)
+        self.weights = [float(w) for w in game.loss.weights]
+        self.goal = goal
+        # a: clients see d_k^2 + a / S, and every squared distance in the loss is a / S larger
+        self.has_sampling = game.sampling_constant > 0.0
+        self.client_sampling = numbers.of(game.sampling_constant) / (numbers.of(game.loss_constant) * owned)
+        everyone = self._sum_of(sizes)
+        shares = []
+        for target in game.loss.targets:
+            if target.kind == "remaining":
+                mix = numbers.of(np.zeros(len(sizes)))
+                mix = self._scatter(mix, keep, self.alpha)
+            elif target.kind == "original":
+                mix = numbers.of(sizes) / everyone
+            elif target.kind == "mixture":
+                mix = numbers.of(np.array(target.values))
+            else:
+                mix = None
+            shares.append((mix, target))
+        features = game.embeddings.features
+        if features is not None:
+            self._from_features(np.asarray(features, dtype=np.float64), keep, shares)
+        else:
+            self._from_gram(-np.asarray(game.embeddings._best, dtype=np.float64), keep, shares)
+        self.square_weight = self._sum_of(np.array(self.weights))
+        self.sampling = self.square_weight * self.client_sampling
+        self.noise = numbers.of(np.zeros(self.count))
+        if goal.finite_sample:
+            if features is not None:
+                norms = self._square_norms(np.asarray(features[keep], dtype=np.float64))
+            else:
+                norms = numbers.of(np.diagonal(game.embeddings.gram)[keep])
+            self.noise = self.square_weight * numbers.positive(1.0 - norms) / owned
+
+    # ------------------------------------------------------------ small helpers
+
+    def _sum_of(self, values: Floats) -> Any:
+        """An enclosure of a sum of floats."""
+        if self.numbers.name == "balls":
+            return self.numbers.total(self.numbers.of(values))
+        middle = math.fsum(values.tolist())
+        return self.numbers.between(middle, abs(middle) * 2.0 * U)
+
+    def _scatter(self, onto: Any, where: Any, values: Any) -> Any:
+        if self.numbers.name == "balls":
+            onto = onto.copy()
+            onto[where] = values
+            return onto
+        low, high = onto.low.copy(), onto.high.copy()
+        low[where], high[where] = values.low, values.high
+        return type(onto)(low, high)
+
+    def _middle(self, x: Any) -> Floats:
+        low, high = self.numbers.low(x), self.numbers.high(x)
+        return np.asarray(0.5 * (low + high))
+
+    def _square_norms(self, rows: Floats) -> Any:
+        if self.numbers.name == "balls":
+            return self._row_dots(self.numbers.of(rows), self.numbers.of(rows))
+        squares = np.einsum("ij,ij->i", rows, rows)
+        return self.numbers.between(squares, gamma(rows.shape[1] + 3) * squares)
+
+    @staticmethod
+    def _row_dots(a: Any, b: Any) -> Any:
+        out = np.empty(len(a), dtype=object)
+        for i in range(len(a)):
+            out[i] = sum((x * y for x, y in zip(a[i], b[i], strict=True)), a[i][0] * 0)
+        return out
+
+    # ------------------------------------------------------------ features
+
+    def _from_features(self, features: Floats, keep: Any, shares: list[Any]) -> None:
+        numbers = self.numbers
+        self.kind, self.defect = "features", 0.0
+        self._origin = origin = self._middle(self.alpha) @ features[keep]
+        if numbers.name == "balls":
+            self._rows = numbers.of(features[keep]) - numbers.of(origin)[None, :]
+            self._matrix = _matrix(self._rows)
+            self.diagonal = self._row_dots(self._rows, self._rows)
+            everybody = numbers.of(features) - numbers.of(origin)[None, :]
+            turned = _matrix(everybody.T)
+            self.targets = [
+                numbers.of(np.array(t.values)) - numbers.of(origin) if mix is None else _times(turned, mix)
+                for mix, t in shares
+            ]
+            pull = sum(
+                (w * t for w, t in zip(self.weights, self.targets, strict=True)),
+                numbers.of(np.zeros(len(origin))),
+            )
+            self.target_pull = _times(self._matrix, pull)
+            self.loss_constant = sum(
+                (w * numbers.total(t * t) for w, t in zip(self.weights, self.targets, strict=True)),
+                numbers.of(0.0),
+            )
+        else:
+            self._rows = features[keep] - origin  # each entry exact but for its own last digit
+            self._sizes = np.abs(self._rows)
+            self.diagonal = self._square_norms_of_differences()
+            everybody = features - origin
+            self.targets = []
+            for mix, target in shares:
+                if mix is None:
+                    value = np.array(target.values) - origin
+                    error = U * np.abs(value)
+                else:
+                    middle = self._middle(mix)
+                    spread = 0.5 * (mix.high - mix.low) * 1.01 + 4 * U * np.abs(middle)
+                    value, error = self._combination(everybody, middle, spread)
+                self.targets.append((value, error))
+            value = sum(w * v for w, (v, _) in zip(self.weights, self.targets, strict=True))
+            error = (
+                sum(w * (e + 8 * U * np.abs(v)) for w, (v, e) in zip(self.weights, self.targets, strict=True))
+                * 1.01
+            )
+            self.target_pull = self._inner_with(value, error)
+            total = numbers.of(0.0)
+            for w, (v, e) in zip(self.weights, self.targets, strict=True):
+                total = total + w * self._dot((v, e), (v, e))
+            self.loss_constant = total
+        self._set_reach()
+
+    def _square_norms_of_differences(self) -> Any:
+        squares = np.einsum("ij,ij->i", self._rows, self._rows)
+        return self.numbers.between(squares, gamma(self._rows.shape[1] + 8) * squares)
+
+    def _combination(
+        self, rows: Floats, weights: Floats, spread: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        """``sum_k weights_k rows_k`` with an elementwise error, in blocks so that the error grows with their number only."""
+        block = 512
+        value = np.zeros(rows.shape[1])
+        size = np.zeros(rows.shape[1])
+        extra = np.zeros(rows.shape[1])
+        for start in range(0, len(rows), block):
+            part, w = rows[start : start + block], weights[start : start + block]
+            value = value + w @ part
+            size = size + np.abs(w) @ np.abs(part)
+            if spread is not None:
+                extra = extra + spread[start : start + block] @ np.abs(part)
+        terms = min(len(rows), block) + len(rows) // block + 8
+        return value, (gamma(terms) * size + extra) * 1.01
+
+    def _inner_with(self, value: Floats, error: Floats) -> Any:
+        """``<mu_k, x>`` for every client, x given with an elementwise error."""
+        middle = self._rows @ value
+        radius = gamma(self._rows.shape[1] + 8) * (self._sizes @ np.abs(value)) + 1.01 * (self._sizes @ error)
+        return self.numbers.between(middle, radius * 1.01)
+
+    def _dot(self, a: tuple[Floats, Floats], b: tuple[Floats, Floats]) -> Any:
+        middle = float(a[0] @ b[0])
+        sizes = np.abs(a[0]) @ np.abs(b[0])
+        errors = np.abs(a[0]) @ b[1] + a[1] @ np.abs(b[0]) + a[1] @ b[1]
+        return self.numbers.between(middle, (gamma(len(a[0]) + 8) * sizes + 1.01 * errors) * 1.01)
+
+    # ------------------------------------------------------------ inner products
+
+    def _from_gram(self, gram: Floats, keep: Any, shares: list[Any]) -> None:
+        numbers = self.numbers
+        self.kind = "gram"
+        if not np.array_equal(gram, gram.T):
+            raise VerificationError("the inner products are not symmetric")
+        if any(mix is None for mix, _ in shares):
+            raise VerificationError("a point of feature space is no target of a game known by inner products")
+        origin = np.zeros(len(gram))
+        origin[keep] = self._middle(self.alpha)
+        # <mu_i - o, mu_j - o> with o = sum_i origin_i mu_i, and origin summing to 1 up to rounding: made exact by scaling below
+        if numbers.name == "balls":
+            full = numbers.of(gram)
+            matrix = _matrix(full)
+            o = numbers.of(origin)
+            o = o / numbers.total(o)
+            row = _times(matrix, o)
+            grand = numbers.total(row * o)
+            centred = full - row[:, None] - row[None, :] + grand
+            self._gram = centred[np.ix_(keep, keep)]
+            self._matrix = _matrix(self._gram)
+            middle = np.array([[float(v.mid()) for v in line] for line in self._gram])
+            radius = np.array([[float(v.rad()) for v in line] for line in self._gram])
+            self.diagonal = np.array([self._gram[i, i] for i in range(self.count)], dtype=object)
+            towards = []
+            for mix, _ in shares:
+                inner = _times(_matrix(centred), mix)
+                towards.append((inner[keep], numbers.total(inner * mix)))
+            self.target_pull = sum(
+                (w * t for w, (t, _) in zip(self.weights, towards, strict=True)),
+                numbers.of(np.zeros(self.count)),
+            )
+            self.loss_constant = sum(
+                (w * s for w, (_, s) in zip(self.weights, towards, strict=True)), numbers.of(0.0)
+            )
+            self._defect(middle, radius + np.abs(middle) * 2 * U)
+        else:
+            wide = gram.astype(np.longdouble)
+            o = origin.astype(np.longdouble)
+            o = o / o.sum()
+            n = len(gram)
+            size = np.abs(gram).max(axis=1)
+            row = wide @ o
+            grand = o @ row
+            centred = wide - row[:, None] - row[None, :] + grand
+            # o sums to 1 but for a few wide roundings, and so do all sums here
+            error = (
+                8.0
+                * (n + 8)
+                * WIDE
+                * (size[:, None] + size[None, :] + size.max())
+                * float(np.abs(o).sum()) ** 2
+            )
+            inside = np.ix_(keep, keep)
+            middle = centred[inside].astype(np.float64)
+            self._middle_gram = middle
+            self._radius_gram = error[inside] + U * np.abs(middle) * 1.01
+            self._gram_sizes = np.abs(middle)
+            self.diagonal = numbers.between(np.diagonal(middle), np.diagonal(self._radius_gram))
+            pull, constant = numbers.of(np.zeros(self.count)), numbers.of(0.0)
+            for w, (mix, _) in zip(self.weights, shares, strict=True):
+                low, high = mix.low.astype(np.longdouble), mix.high.astype(np.longdouble)
+                m = 0.5 * (low + high)
+                spread = np.asarray(0.5 * (high - low), dtype=np.float64) * 1.01 + 4 * WIDE * np.abs(
+                    np.asarray(m, dtype=np.float64)
+                )
+                inner = centred @ m
+                sizes = np.abs(centred).astype(np.float64)
+                err = error @ np.abs(np.asarray(m, dtype=np.float64)) * 1.01 + sizes @ spread * 1.01
+                err = err + 2 * (n + 4) * WIDE * (sizes @ np.abs(np.asarray(m, dtype=np.float64))) * 1.01
+                as_float = np.asarray(inner, dtype=np.float64)
+                t = numbers.between(as_float, err + U * np.abs(as_float) * 1.01)
+                pull = pull + w * t[keep]
+                constant = constant + w * numbers.total(t * mix)
+            self.target_pull, self.loss_constant = pull, constant
+            self._defect(middle, self._radius_gram)
+        self._set_reach()
+
+    def _defect(self, middle: Floats, radius: Floats) -> None:
+        """The proved ``x'Kx >= -defect ||x||^2``."""
+        n = len(middle)
+        symmetric = 0.5 * (middle + middle.T)
+        spread = (
+            float((radius + np.abs(middle - symmetric) * 1.01 + U * np.abs(middle)).sum(axis=1).max()) * 1.01
+        )
+        trace = float(np.abs(np.diagonal(symmetric)).sum()) * 1.01
+        shift = max(4.0 * n * U * trace, 1e-280)  # clients that coincide have no trace at all
+        for _ in range(60):
+            raised = symmetric + shift * np.eye(n)
+            try:
+                np.linalg.cholesky(raised)
+            except np.linalg.LinAlgError:
+                shift *= 4.0
+                continue
+            loss = gamma(n + 1) / (1.0 - gamma(n + 1)) * (trace + n * shift) * 1.01
+            self.defect = (shift + loss + spread + 4 * U * (trace + shift)) * 1.01
+            return
+        raise VerificationError("the inner products are not those of any embeddings")
+
+    # ------------------------------------------------------------ what the bound asks for
+
+    def _set_reach(self) -> None:
+        """Upper bounds of ``d_k^2`` over all mixtures: the furthest client, or through the origin where there are many."""
+        numbers, n = self.numbers, self.count
+        if n > ALL_PAIRS:
+            norms = numbers.root(self.diagonal)
+            far = np.max(numbers.high(norms))
+            self.reach = np.asarray(numbers.high((norms + numbers.of(far)) * (norms + numbers.of(far))))
+            return
+        if self.kind == "gram":
+            middle = (
+                self._middle_gram
+                if numbers.name != "balls"
+                else np.array([[float(v.mid()) for v in line] for line in self._gram])
+            )
+            radius = (
+                self._radius_gram
+                if numbers.name != "balls"
+                else np.array([[float(v.rad()) for v in line] for line in self._gram])
+                + np.abs(middle) * 2 * U
+            )
+        else:
+            rows = (
+                self._rows
+                if numbers.name != "balls"
+                else np.array([[float(v.mid()) for v in line] for line in self._rows])
+            )
+            middle = rows @ rows.T
+            radius = gamma(rows.shape[1] + 8) * (np.abs(rows) @ np.abs(rows).T) * 1.01
+        own, own_radius = np.diagonal(middle), np.diagonal(radius)
+        square = own[:, None] + own[None, :] - 2.0 * middle
+        error = own_radius[:, None] + own_radius[None, :] + 2.0 * radius
+        error = error + 8 * U * (np.abs(own)[:, None] + np.abs(own)[None, :] + 2.0 * np.abs(middle))
+        upper = (square + error * 1.01).max(axis=1)
+        # d_k^2 = sum_j z_j ||mu_j - mu_k||^2 - spread(z), and the spread is not below minus the defect
+        self.reach = np.maximum(upper, 0.0) * (1 + 4 * U) + 2.0 * self.defect
+
+    def mixed(self, clients: Any, weights: Floats) -> Vector:
+        """``<mu_k, sum_j weights_j mu_j>`` for every client k."""
+        if self.numbers.name == "balls":
+            dense = np.zeros(self.count)
+            dense[clients] = weights
+            if self.kind == "gram":
+                return _times(self._matrix, self.numbers.of(dense))
+            return _times(self._matrix, _times(_matrix(self._rows.T), self.numbers.of(dense)))
+        if self.kind == "gram":
+            return self._gram_times(clients, weights)
+        value, error = self._combination(self._rows[clients], weights)
+        return self._inner_with(value, error + U * np.abs(value))
+
+    def _gram_times(self, clients: Any, weights: Floats) -> Any:
+        middle = self._middle_gram[:, clients] @ weights
+        sizes = np.abs(weights)
+        radius = (
+            gamma(len(weights) + 4) * (self._gram_sizes[:, clients] @ sizes)
+            + self._radius_gram[:, clients] @ sizes
+        )
+        return self.numbers.between(middle, radius * 1.02)
+
+    def centre(self, knot: Knot) -> Centre:
+        """The reference point of a knot."""
+        numbers = self.numbers
+        if knot.support is None:
+            if self.kind == "gram":
+                raise VerificationError("a centre in feature space needs feature rows")
+            if len(knot.centre) != len(self._origin):
+                raise VerificationError("a centre does not have as many coordinates as the feature rows")
+            if numbers.name == "balls":
+                point = numbers.of(knot.centre) - numbers.of(self._origin)
+                return Centre(_times(self._matrix, point), point, 0.0)
+            value = knot.centre - self._origin
+            error = U * np.abs(value) * 1.01
+            return Centre(self._inner_with(value, error), (value, error), 0.0)
+        size = float(np.linalg.norm(knot.centre)) * (1 + 1e-9)
+        if self.kind == "gram":
+            return Centre(self.mixed(knot.support, knot.centre), (knot.support, knot.centre), size)
+        if numbers.name == "balls":
+            dense = np.zeros(self.count)
+            dense[knot.support] = knot.centre
+            point = _times(_matrix(self._rows.T), numbers.of(dense))
+            return Centre(_times(self._matrix, point), point, size)
+        value, error = self._combination(self._rows[knot.support], knot.centre)
+        error = error + 2 * U * np.abs(value)
+        return Centre(self._inner_with(value, error), (value, error), size)
+
+    def cross(self, a: Centre, b: Centre) -> Any:
+        """``<c_a, c_b>``."""
+        numbers = self.numbers
+        if self.kind == "gram":
+            clients, weights = a.made_of
+            return numbers.total(numbers.of(weights) * b.inner[clients])
+        if numbers.name == "balls":
+            return numbers.total(a.made_of * b.made_of)
+        return self._dot(a.made_of, b.made_of)
+
+    def mixture_of(self, participation: Floats) -> tuple[Any, Any]:
+        """``S`` and ``z`` of a profile."""
+        amounts = self.alpha * self.numbers.of(participation)
+        total = self.numbers.total(amounts)
+        return total, amounts / total
+
+    def loss_of(self, participation: Floats) -> Any:
+        """The server's loss at a profile, sampling terms included."""
+        n = self.numbers
+        total, z = self.mixture_of(participation)
+        if n.name == "balls":
+            if self.kind == "gram":
+                square = n.total(z * _times(self._matrix, z))
+            else:
+                point = _times(_matrix(self._rows.T), z)
+                square = n.total(point * point)
+        else:
+            # the float mixture is off by so little that norms bound what it does to inner products
+            near = self._middle(z)
+            off = np.maximum(z.high - near, near - z.low) * 1.01
+            norms = n.root(self.diagonal + self.defect)
+            spread = float(n.high(n.total(norms * n.of(off))))
+            inner = self.mixed(np.arange(self.count), near)
+            square = n.total(z * (inner + norms * n.between(0.0, spread)))
+        value = self.square_weight * square - 2.0 * n.total(z * self.target_pull) + self.loss_constant
+        value = value + n.total(self.noise * z) / total
+        return value + self.sampling / total if self.has_sampling else value
+
+
+def _matrix(rows: Any) -> Any:
+    import flint
+
+    return flint.arb_mat(rows.shape[0], rows.shape[1], rows.ravel().tolist())
+
+
+def _times(matrix: Any, vector: Any) -> Any:
+    import flint
+
+    product = matrix * flint.arb_mat(len(vector), 1, vector.tolist())
+    out = np.empty(matrix.nrows(), dtype=object)
+    out[:] = [product[i, 0] for i in range(matrix.nrows())]
+    return out

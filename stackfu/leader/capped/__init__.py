@@ -1,0 +1,15 @@
+"""Capped offers: the best plan within a budget, with its certificate.
+
+===========  ==========================================================================================
+problem      the server's problem in normalised units
+bound        the bound for any multipliers on any region of plans
+programme    cone programmes that propose multipliers and plans
+plans        plans in the game itself, and local search
+search       branch and bound
+mechanism    what was asked for, the search, and the offers
+===========  ==========================================================================================
+"""
+
+from .mechanism import capped
+
+__all__ = ["capped"]

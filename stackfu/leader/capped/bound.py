@@ -1,0 +1,245 @@
+r"""The bound for capped offers: any multipliers, on any region of plans. Plain floats; the formulas are in
+``docs/theory/offers.md``.
+
+A region is ``S in [low, high]``, ``l_k <= z_k <= h_k``, bounds of ``d_k^2`` that hold for every plan better than the target, and
+cuts of ``D_k - theta_k S``. Whatever the multipliers, every plan of the region with an objective below ``lower`` satisfies
+
+    0 > g + T ||m - c||^2
+
+so ``g >= 0`` shows that there is none, and ``g < 0`` gives a ball. What is claimed is checked again, rigorously and by its
+own code, in
+:mod:`stackfu.judging.plan`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...model import Array
+from .problem import PlanProblem
+
+__all__ = ["Multipliers", "Region", "at_best_level", "ball", "eagerness", "is_empty", "margin", "root_region"]
+
+#: Regions that are empty by less than this are not called empty: that is rounding.
+EMPTY = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A set of plans."""
+
+    low: float
+    high: float
+    least: Array  # l_k
+    most: Array  # h_k
+    near: Array  # lower bounds of d_k^2
+    far: Array  # upper bounds of d_k^2
+    cut_low: Array  # lower bounds of D_k - theta_k S
+    cut_high: Array  # upper bounds of D_k - theta_k S
+
+
+def root_region(problem: PlanProblem, low: float, high: float = 1.0) -> Region:
+    """All plans with a total in [low, high]."""
+    n = problem.count
+    return Region(
+        low,
+        high,
+        np.zeros(n),
+        np.ones(n),
+        np.zeros(n),
+        np.array(problem.reach),
+        np.full(n, -np.inf),
+        np.full(n, np.inf),
+    )
+
+
+def eagerness(problem: PlanProblem, region: Region) -> tuple[Array, Array]:
+    """Bounds of ``D_k - theta_k S`` on the region."""
+    a = 0.5 * problem.client_sampling
+    low = np.maximum(region.near + a / region.high - problem.theta * region.high, region.cut_low)
+    high = np.minimum(region.far + a / region.low - problem.theta * region.low, region.cut_high)
+    return low, high
+
+
+def is_empty(problem: PlanProblem, region: Region) -> bool:
+    """Whether the region obviously holds no plan."""
+    low, high = eagerness(problem, region)
+    most = np.minimum(region.most, problem.alpha / region.low)
+    return bool(
+        region.low > region.high
+        or region.least.sum() > 1.0 + EMPTY
+        or most.sum() < 1.0 - EMPTY
+        or (region.least > most + EMPTY).any()
+        or (low > high + EMPTY).any()
+        or (region.near > region.far + EMPTY).any()
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Multipliers:
+    """Multipliers and the mixture whose embedding is the centre; they need not be good."""
+
+    total: float  # S they were found at
+    objective: float
+    budget: float
+    loss_cap: float
+    level: float
+    direct: float  # nu_2: the part of the spend's price that counts the spend client by client
+    rows: Array  # P, any sign
+    keep: Array | None  # X; None: zero
+    mixture: Array | None  # weights whose embedding is the centre
+    centre: Array | None = None  # the centre itself, in the coordinates of the points, where it is no mixture
+
+
+@dataclass(frozen=True, eq=False)
+class _Products:
+    ell: float
+    nu: float  # nu_1: price of the spend, counted by the variance
+    direct: float  # nu_2: price of the spend, counted client by client
+    keep: Array
+    weight: float
+    centre: Array
+    slope: Array
+
+
+def _products(p: PlanProblem, y: Multipliers) -> _Products:
+    ell = y.objective * p.loss_weight + y.loss_cap
+    price = y.objective * p.payment_weight + y.budget
+    direct = min(max(y.direct, 0.0), price)
+    nu = price - direct
+    keep = np.zeros(p.count)
+    if y.keep is not None and p.outside is not None:
+        keep = np.where(np.isfinite(p.outside), np.clip(y.keep, 0.0, price), 0.0)
+    pulls = y.rows + 0.5 * keep
+    weight = ell * p.loss_square + nu + float(pulls.sum())
+    centre = y.centre if y.mixture is None else y.mixture @ p.points
+    assert centre is not None
+    slope = p.points @ (weight * centre - pulls @ p.points)
+    return _Products(ell, nu, direct, keep, weight, centre, slope)
+
+
+def _eager_part(u: _Products, rows: Array, z: Array, places: tuple[Array, Array, Array]) -> Array:
+    """The least ``z (nu_1 f_+ + nu_2 (-f)_+) - P f`` over the eagerness f of a region: at its ends or at 0."""
+    low, zero, high = places
+    at_low = z * np.where(low > 0.0, u.nu * low, -u.direct * low) - rows * low
+    at_high = z * np.where(high > 0.0, u.nu * high, -u.direct * high) - rows * high
+    at_zero = z * np.where(zero > 0.0, u.nu * zero, -u.direct * zero) - rows * zero
+    return np.asarray(np.minimum(np.minimum(at_low, at_high), at_zero))
+
+
+def _places(problem: PlanProblem, region: Region) -> tuple[Array, Array, Array]:
+    low, high = eagerness(problem, region)
+    high = np.maximum(low, high)
+    return low, np.clip(0.0, low, high), high
+
+
+def margin(problem: PlanProblem, region: Region, y: Multipliers, lower: float) -> tuple[float, float, Array]:
+    """The least ``g`` on the region, ``T``, and the centre; ``-inf`` where T is not positive."""
+    p = problem
+    u = _products(p, y)
+    if not u.weight > 0.0:
+        return -np.inf, u.weight, u.centre
+    places = _places(p, region)
+    a0, b0 = region.low, region.high
+    capped = p.alpha / b0 < region.most  # the cap alpha_k / S is the tighter one somewhere
+    dmin = region.near + 0.5 * p.client_sampling / b0
+    values = []
+    for s in (a0, b0):
+        v = 1.0 / s
+        psi = y.level - 2.0 * u.slope - u.nu * (p.theta * s - p.diagonal) - u.ell * v * p.noise
+        if u.keep.any():
+            psi = psi - u.keep * np.minimum(dmin, p.theta * s)
+        upper = np.where(capped, p.alpha * v, region.most)
+        corner = np.minimum(
+            _eager_part(u, y.rows, region.least, places) - psi * region.least,
+            _eager_part(u, y.rows, upper, places) - psi * upper,
+        )
+        values.append(_constant(p, y, u, v, s, lower) + float(corner.sum()))
+    return min(values) - _deviation(p, region, y, u, places, capped), u.weight, u.centre
+
+
+def at_best_level(problem: PlanProblem, region: Region, y: Multipliers) -> Multipliers:
+    """The same multipliers with the level t that makes the bound at ``y.total`` largest.
+
+    ``t + sum_k min(at l_k, at h_k)`` is concave and piecewise linear in t: largest where the shares that are chosen add up to 1.
+    """
+    p, s = problem, y.total
+    u = _products(p, y)
+    places = _places(p, region)
+    base = -2.0 * u.slope - u.nu * (p.theta * s - p.diagonal) - (u.ell / s) * p.noise
+    if u.keep.any():
+        base = base - u.keep * np.minimum(region.near + 0.5 * p.client_sampling / region.high, p.theta * s)
+    most = np.maximum(np.minimum(region.most, p.alpha / s), region.least)
+    width = most - region.least
+    free = width > 0.0
+    if not free.any():
+        return y
+    rise = _eager_part(u, y.rows, most, places) - base * most
+    rise = rise - (_eager_part(u, y.rows, region.least, places) - base * region.least)
+    breaks = rise[free] / width[free]
+    order = np.argsort(breaks, kind="stable")
+    filled = region.least.sum() + np.cumsum(width[free][order])
+    place = min(int(np.searchsorted(filled, 1.0)), len(order) - 1)
+    return replace(y, level=float(breaks[order[place]]))
+
+
+def _constant(p: PlanProblem, y: Multipliers, u: _Products, v: float, s: float, lower: float) -> float:
+    half = 0.5 * p.client_sampling * v
+    out = u.ell * (p.loss_constant + v * p.loss_sampling) - u.nu * half
+    out += float(y.rows @ (p.diagonal + half - p.theta * s))
+    if p.outside is not None and u.keep.any():
+        out += float(u.keep @ (0.5 * p.diagonal + half + np.where(np.isfinite(p.outside), p.outside, 0.0)))
+    out -= y.objective * lower
+    if y.budget:
+        out -= y.budget * p.budget
+    if y.loss_cap:
+        out -= y.loss_cap * p.loss_cap
+    return float(out + y.level - u.weight * float(u.centre @ u.centre))
+
+
+def _deviation(
+    p: PlanProblem,
+    region: Region,
+    y: Multipliers,
+    u: _Products,
+    places: tuple[Array, Array, Array],
+    capped: np.ndarray,
+) -> float:
+    """How far ``g`` can lie below its chord on [low, high]; second order in the width."""
+    a0, b0 = region.low, region.high
+    width = b0 - a0
+    if width <= 0.0:
+        return 0.0
+    of_v = (a0**-0.5 - b0**-0.5) ** 2  # of 1 / S
+    of_v2 = 0.75 * width**2 / a0**4  # of 1 / S^2, at most
+    still = u.ell * p.noise * np.where(capped, region.least, region.most) * of_v
+    # z = alpha v: -psi z has the terms -alpha v (level - 2 slope + nu_1 diag) and ell alpha noise v^2; the spend per
+    # share is at most that at
+    # an end of the eagerness; the part of retention, keep alpha v min(dmin, theta S), is at most keep alpha v dmin
+    # beyond what is concave
+    eager = np.maximum(u.nu * np.maximum(places[2], 0.0), u.direct * np.maximum(-places[0], 0.0))
+    per_v = p.alpha * (2.0 * u.slope - y.level - u.nu * p.diagonal + eager)
+    if u.keep.any():
+        per_v = per_v + p.alpha * u.keep * (region.near + 0.5 * p.client_sampling / b0)
+    moving = np.maximum(per_v, 0.0) * of_v + u.ell * p.alpha * p.noise * of_v2
+    clients = np.where(capped, np.maximum(still, moving), still)
+    common = u.ell * p.loss_sampling + 0.5 * p.client_sampling * (
+        float(y.rows.sum()) + float(u.keep.sum()) - u.nu
+    )
+    return float(float(clients.sum()) + max(common, 0.0) * of_v)
+
+
+def ball(problem: PlanProblem, region: Region, least: float, weight: float, centre: Array) -> Region:
+    """The region with the bounds of ``d_k^2`` that ``T ||m - c||^2 < -g`` gives."""
+    if not weight > 0.0 or not np.isfinite(least):
+        return region
+    radius = np.sqrt(max(-least, 0.0) / weight)
+    gaps = problem.points - centre
+    to_centre = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
+    return replace(
+        region,
+        near=np.maximum(region.near, np.maximum(to_centre - radius, 0.0) ** 2),
+        far=np.minimum(region.far, (to_centre + radius) ** 2),
+    )

@@ -1,0 +1,279 @@
+r"""The server's problem at one total participation for any number of clients, by simplicial decomposition.
+
+With every product replaced by something linear in z (a lower bound on a region, or a tangent at a plan) the problem at one S is
+
+    minimise    w_loss (W q + v noise . z) + w_pay s + M xi,         q >= ||m||^2,  m = sum_k z_k mu_k
+    subject to  curve q + first . z + shift <= s,    second . z <= s,    s <= B + xi,    loss <= cap + xi
+                l_k <= z_k <= h_k,  sum z = 1
+
+Its gradient prices clients one by one, and who is cheapest under given prices is a fractional knapsack: an *atom*, of
+which only its embedding, its costs and a packed mask are kept. A small cone programme mixes the atoms; its multipliers price
+the clients again. Every round costs one pass over the clients; the bound that prices give is exact for them, so it can be
+stopped at any time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import clarabel
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from ...model import Array
+from .bound import Multipliers, Region, eagerness
+from .problem import PlanProblem
+from .programme import PENALTY, Answer
+
+__all__ = ["linearised_columns", "relaxed_columns"]
+
+#: Rounds at most, and the gap, relative to the objective's own range, at which they stop.
+ROUNDS, TOLERANCE = 60, 1e-6
+_SETTINGS = clarabel.DefaultSettings()
+_SETTINGS.verbose = False
+_SETTINGS.max_threads = 1
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """The two ways to count the spend, linear but for ``curve q``."""
+
+    first: Array
+    second: Array
+    curve: float
+    shift: float
+
+
+@dataclass(eq=False)
+class _Atom:
+    mask: npt.NDArray[np.uint8]  # packed: who is at its upper end
+    split: int  # the client in between
+    share: float  # where it is
+    point: Array
+    noise: float
+    first: float
+    second: float
+
+
+def relaxed_columns(problem: PlanProblem, region: Region, total: float, penalty: float = PENALTY) -> Answer:
+    """A relaxation of a region at one S in it: eagerness at the ends of its range."""
+    p = problem
+    low, high = eagerness(p, region)
+    most = np.maximum(np.minimum(region.most, p.alpha / total), region.least)
+    half = 0.5 * p.client_sampling / total
+    linear = _Linear(
+        total * p.theta - p.diagonal + np.maximum(low, 0.0),
+        np.maximum(-np.maximum(low, high), 0.0),
+        1.0,
+        -half,
+    )
+    return _solve(p, total, p.budget, region.least, most, linear, penalty)
+
+
+def linearised_columns(problem: PlanProblem, z: Array, total: float, shrink: float = 1e-9) -> Answer:
+    """The problem at one S with every product replaced by its tangent at a plan."""
+    p = problem
+    m = z @ p.points
+    gaps = np.maximum(p.diagonal - 2.0 * p.points @ m + float(m @ m), 0.0)
+    half = 0.5 * p.client_sampling / total
+    e = np.maximum(gaps + half - p.theta * total, 0.0)
+    riding = np.where(e > 0.0, z, 0.0)
+    mass = float(riding.sum())
+    # sum_F z0 (e(m) - e0) = <G, m - m0> + mass ||m - m0||^2 with G = sum_F 2 z0 (m0 - mu)
+    pull = 2.0 * (mass * m - riding @ p.points)
+    direction = pull - 2.0 * mass * m
+    linear = _Linear(
+        total * p.theta - p.diagonal + e + p.points @ direction,
+        np.zeros(p.count),
+        1.0 + mass,
+        -half - float(pull @ m) + mass * float(m @ m),
+    )
+    n = p.count
+    most = np.minimum(p.alpha / total, 1.0)
+    return _solve(p, total, p.budget * (1.0 - shrink), np.zeros(n), most, linear, PENALTY)
+
+
+def _solve(
+    p: PlanProblem,
+    total: float,
+    budget: float,
+    least: Array,
+    most: Array,
+    linear: _Linear,
+    penalty: float,
+) -> Answer:
+    v = 1.0 / total
+    noise = p.noise * v
+    at_all = p.loss_constant + v * p.loss_sampling
+    w_loss, w_pay = p.loss_weight, p.payment_weight
+    atoms: list[_Atom] = []
+    base_point = least @ p.points
+    q_price, nu1, nu2, ell = w_loss * p.loss_square, 0.0, 0.0, w_loss
+    beta = gamma = 0.0
+    point = base_point
+    weights = np.zeros(0)
+    best = -np.inf
+    kept: tuple[Array, float, float, float, float, float, float] | None = None
+    upper, slack = np.inf, 0.0
+    for _ in range(ROUNDS):
+        prices = 2.0 * q_price * (p.points @ point) + nu1 * linear.first + nu2 * linear.second + ell * noise
+        atom, cost, level = _knapsack(p, prices, least, most, linear, noise)
+        if atoms:
+            # weak duality at these multipliers: q >= 2 <m, c> - ||c||^2
+            bound = cost - q_price * float(point @ point) + nu1 * linear.shift + ell * at_all
+            bound -= 0.0 if np.isinf(budget) else beta * budget
+            bound -= gamma * p.loss_cap if gamma else 0.0
+            if bound > best:
+                best, kept = bound, (np.array(point), nu1, nu2, beta, gamma, level, ell)
+            if upper - best <= TOLERANCE * max(abs(upper), 1e-12) + 1e-12:
+                break
+        atoms.append(atom)
+        weights, point, nu1, nu2, beta, gamma, upper, slack = _master(
+            p, atoms, at_all, budget, linear, penalty, w_loss, w_pay
+        )
+        ell = w_loss + gamma
+        q_price = ell * p.loss_square + linear.curve * nu1
+        # atoms that the mixture does not use make room
+        if len(atoms) > 40:
+            used = weights > 1e-9
+            atoms = [a for a, u in zip(atoms, used, strict=True) if u]
+            weights = weights[used] / weights[used].sum()
+    z = _mixture(p, atoms, weights, least, most)
+    if kept is None:
+        kept = (np.array(point), nu1, nu2, 0.0, 0.0, 0.0, ell)
+    point, nu1, nu2, beta, gamma, level, _ = kept
+    return Answer(
+        z=z,
+        total=total,
+        value=upper - penalty * slack * (w_loss + w_pay),
+        slack=slack,
+        products=np.zeros(0),
+        prices=np.zeros(0),
+        multipliers=Multipliers(
+            total=total,
+            objective=1.0,
+            budget=beta,
+            loss_cap=gamma,
+            level=level,
+            direct=nu2,
+            rows=np.zeros(p.count),
+            keep=None,
+            mixture=None,
+            centre=point,
+        ),
+    )
+
+
+def _knapsack(
+    p: PlanProblem, prices: Array, least: Array, most: Array, linear: _Linear, noise: Array
+) -> tuple[_Atom, float, float]:
+    """The cheapest mixture under given prices, its cost, and the price at which it stops buying."""
+    room = most - least
+    left = 1.0 - float(least.sum())
+    order = np.argsort(prices, kind="stable")
+    filled = np.cumsum(room[order])
+    place = min(int(np.searchsorted(filled, left)), len(order) - 1)
+    split = int(order[place])
+    z = np.array(least)
+    full = order[:place]
+    z[full] = most[full]
+    share = left - (float(filled[place - 1]) if place else 0.0)
+    z[split] = least[split] + min(max(share, 0.0), float(room[split]))
+    mask = np.zeros(p.count, dtype=bool)
+    mask[full] = True
+    atom = _Atom(
+        np.packbits(mask),
+        split,
+        float(z[split]),
+        z @ p.points,
+        float(noise @ z),
+        float(linear.first @ z),
+        float(linear.second @ z),
+    )
+    return atom, float(prices @ z), float(prices[split])
+
+
+def _mixture(p: PlanProblem, atoms: list[_Atom], weights: Array, least: Array, most: Array) -> Array:
+    z = np.zeros(p.count)
+    for atom, weight in zip(atoms, weights, strict=False):
+        if weight <= 0.0:
+            continue
+        mask = np.unpackbits(atom.mask, count=p.count).astype(bool)
+        part = np.where(mask, most, least)
+        part[atom.split] = atom.share
+        z += weight * part
+    return np.asarray(z / z.sum())
+
+
+def _master(
+    p: PlanProblem,
+    atoms: list[_Atom],
+    at_all: float,
+    budget: float,
+    linear: _Linear,
+    penalty: float,
+    w_loss: float,
+    w_pay: float,
+) -> tuple[Array, Array, float, float, float, float, float, float]:
+    """Mix the atoms: weights, embedding, multipliers (nu_1, nu_2, beta, gamma), value, slack."""
+    n, r = len(atoms), p.points.shape[1]
+    points = np.array([a.point for a in atoms])
+    size = float(np.einsum("ij,ij->i", points, points).min())
+    # an orthonormal basis of the atoms keeps the cone small
+    basis = np.linalg.qr(points.T)[0] if n < r else np.eye(r)
+    coordinates = points @ basis
+    rank = coordinates.shape[1]
+    q, s, xi, width = n, n + 1, n + 2, n + 3
+    rows, right = [np.concatenate([np.ones(n), np.zeros(3)])], [1.0]
+
+    def row(values: dict[int, float], mixed: Array | None, bound: float) -> int:
+        line = np.zeros(width)
+        if mixed is not None:
+            line[:n] = mixed
+        for place, value in values.items():
+            line[place] = value
+        rows.append(line)
+        right.append(bound)
+        return len(rows) - 1
+
+    noise = np.array([a.noise for a in atoms])
+    first = row({q: linear.curve, s: -1.0}, np.array([a.first for a in atoms]), -linear.shift)
+    second = row({s: -1.0}, np.array([a.second for a in atoms]), 0.0)
+    at_budget = row({s: 1.0, xi: -1.0}, None, budget) if np.isfinite(budget) else -1
+    at_cap = row({q: p.loss_square, xi: -1.0}, noise, p.loss_cap - at_all) if np.isfinite(p.loss_cap) else -1
+    for j in range(n):
+        row({j: -1.0}, None, 0.0)
+    row({xi: -1.0}, None, 0.0)
+    inequalities = len(rows) - 1
+    scale = np.sqrt(max(size, 1e-8))
+    cone = np.zeros((rank + 2, width))
+    cone[0, q] = cone[1, q] = -1.0 / scale
+    cone[2:, :n] = -2.0 * coordinates.T
+    matrix = sparse.csc_matrix(np.vstack([np.array(rows), cone]))
+    b = np.concatenate([right, [scale, -scale], np.zeros(rank)])
+    cost = np.zeros(width)
+    cost[:n] = w_loss * noise
+    cost[q], cost[s], cost[xi] = w_loss * p.loss_square, w_pay, penalty * (w_loss + w_pay)
+    cones = [
+        clarabel.ZeroConeT(1),
+        clarabel.NonnegativeConeT(inequalities),
+        clarabel.SecondOrderConeT(rank + 2),
+    ]
+    answer = clarabel.DefaultSolver(
+        sparse.csc_matrix((width, width)), cost, matrix, b, cones, _SETTINGS
+    ).solve()
+    x, dual = np.asarray(answer.x), np.asarray(answer.z)
+    weights = np.maximum(x[:n], 0.0)
+    weights = weights / weights.sum()
+    value = float(cost @ x) + w_loss * at_all
+    return (
+        weights,
+        np.asarray(weights @ points),
+        max(float(dual[first]), 0.0),
+        max(float(dual[second]), 0.0),
+        max(float(dual[at_budget]), 0.0) if at_budget >= 0 else 0.0,
+        max(float(dual[at_cap]), 0.0) if at_cap >= 0 else 0.0,
+        value,
+        max(float(x[xi]), 0.0),
+    )

@@ -1,0 +1,268 @@
+"""Certified capped offers: what was asked for, the search, and the offers that are posted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError, StackfuError
+from ...followers import find_equilibrium
+from ...judging.plan_bound import check_plan_bound
+from ...model import Array, GameModel, Limits, Objective, frozen
+from ...model.offers import Offers, check_outside
+from ...model.revealed import check_interval
+from ...results import Equilibrium, Solution, Status, Uniqueness
+from ..progress import reporting
+from .plans import Plan, Plans
+from .problem import PlanProblem
+from .search import Run, search
+
+__all__ = ["capped", "plan_equilibrium"]
+
+#: Share of the time that the linear problem may take, whose solution is where the search starts.
+LINEAR_SHARE = 0.25
+#: Share of the gap that the search closes; the rest is room for the rounding of the claim.
+SEARCHED = 0.99
+#: Share of the time after which local search makes way for the bound.
+LOCAL_SHARE = 0.4
+UNIQUE = "any plan is the only equilibrium of its capped offers (Theorem 1 of the theory of offers)"
+
+
+def capped(
+    game: GameModel,
+    budget: float,
+    *,
+    payment_weight: float = 0.0,
+    loss_weight: float = 1.0,
+    max_loss: float = np.inf,
+    min_total: float = 0.0,
+    min_samples: float = 0.0,
+    finite_sample: bool = False,
+    gap: float | None = None,
+    time_limit: float = 60.0,
+    max_nodes: int = 100_000,
+    start: npt.ArrayLike | None = None,
+    costs_between: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    outside: npt.ArrayLike | None = None,
+    progress: bool | None = None,
+    callback: Callable[[dict[str, Any]], None] | None = None,
+) -> Solution:
+    """The best plan within the budget, offered as prices and caps; never worse than the best linear payments."""
+    if costs_between is not None:  # a plan for the upper ends is safe for every cost below (Theorem 2)
+        low, high = _two(costs_between)
+        own = {} if game.has_paper_loss else {"server_loss": game.loss}
+        game = game.replace(costs=check_interval(game, low, high).high, **own)
+    samples = float(game.sizes.sum())
+    floor = max(
+        Objective(min_total=min_total).min_total, Objective(min_total=min_samples).min_total / samples
+    )
+    if floor > 1.0 + 1e-12:
+        name, value = ("min_total", min_total) if min_total > 1 else ("min_samples", min_samples)
+        raise InfeasibleError(
+            f"{name} = {value:g} is out of reach: the remaining clients own {samples:g} samples"
+        )
+    goal = Objective(
+        budget=budget,
+        payment_weight=payment_weight,
+        loss_weight=loss_weight,
+        max_loss=max_loss,
+        min_total=min(floor, 1.0),
+        finite_sample=finite_sample,
+    )
+    limits = Limits(
+        gap=max(Limits.default_gap(game.count), 1e-4) if gap is None else gap,
+        time_limit=time_limit,
+        max_nodes=max_nodes,
+    )
+    apart = check_outside(game, outside)
+    _require_an_optimum(game, goal)
+    if callback is not None and not callable(callback):
+        raise InputError("callback", "must be a function of one record", value=repr(callback))
+    given = (
+        [] if start is None else [game.check_participation(row) for row in np.atleast_2d(np.asarray(start))]
+    )
+    with reporting("capped", progress, callback) as report:
+        return _optimise(game, goal, limits, apart, given, report)
+
+
+def _two(pair: Any) -> tuple[Any, Any]:
+    try:
+        low, high = pair
+    except (TypeError, ValueError):
+        raise InputError("costs_between", "must be two vectors, the lower and the upper costs") from None
+    return low, high
+
+
+def _require_an_optimum(game: GameModel, goal: Objective) -> None:
+    """Refuse a problem whose best plan is to use no data at all, and say why."""
+    if game.loss.weight * goal.loss_weight + goal.payment_weight == 0:
+        raise InputError(
+            "lambda_v", "and lambda_s are both 0: the server does not care, there is nothing to optimise"
+        )
+    if game.is_homogeneous:
+        raise InputError(
+            "offers",
+            "the remaining clients' data are all alike, so no mixture is better than another; linear payments buy data at cost",
+            value="capped",
+        )
+    counts_samples = game.sampling > 0 or goal.finite_sample or game.loss.sampling
+    matters = game.loss.weight > 0 and (goal.loss_weight > 0 or np.isfinite(goal.max_loss))
+    if goal.min_total > 0 or (counts_samples and matters):
+        return
+    raise InputError(
+        "offers",
+        "capped offers need a sampling term or a floor: the loss sees only the mixture, and any mixture costs nothing as "
+        "less and less data is taken (tiny plans make everybody eager), so the best plan would use no data at all; give the game "
+        "a sampling_constant, or ask for finite_sample=True, min_total=... or min_samples=...",
+        value="capped",
+    )
+
+
+def _optimise(
+    game: GameModel,
+    goal: Objective,
+    limits: Limits,
+    outside: Array | None,
+    given: list[Array],
+    report: Callable[[dict[str, Any]], None] | None,
+) -> Solution:
+    began = time.perf_counter()
+    sought = goal
+    if goal.budget >= 1.01 * float(game.costs.sum()) and outside is None:
+        sought = replace(goal, budget=np.inf)  # prices never exceed costs
+    problem = PlanProblem.of(game, sought, outside)
+    plans = Plans(game, sought, problem, outside)
+    unpaid = _unpaid(game)
+    reference = goal.loss_weight * game.loss_of(game.profile(unpaid), goal.finite_sample)
+    reference = reference or goal.payment_weight * float(game.costs.sum())
+    starts = [unpaid, np.ones(game.count), *given, *_linear(game, goal, LINEAR_SHARE * limits.time_limit)]
+    plans.deadline = began + LOCAL_SHARE * limits.time_limit
+    plans.begin(tuple(starts))
+    plans.deadline = began + limits.time_limit
+    if plans.best is None:
+        plans.offer(_cheapest_admissible(game, sought, outside, 0.5 * limits.time_limit))
+    run = search(
+        problem,
+        plans,
+        gap=SEARCHED * limits.gap * reference / problem.unit_loss,
+        reference=reference / problem.unit_loss,
+        time_limit=max(limits.time_limit - (time.perf_counter() - began), 0.0),
+        max_nodes=limits.max_nodes,
+        callback=report,
+    )
+    plans.tidy()
+    if plans.best is None:
+        raise ConvergenceError("no plan within the constraints was found, and none was proved impossible")
+    return _solution(game, goal, limits, outside, plans.best, run, sought, reference, began)
+
+
+def _solution(
+    game: GameModel,
+    goal: Objective,
+    limits: Limits,
+    outside: Array | None,
+    plan: Plan,
+    run: Run,
+    sought: Objective,
+    reference: float,
+    began: float,
+) -> Solution:
+    offers = Offers("capped", plan.prices, frozen(plan.x), plan.retainers)
+    status, message, lower = run.status, "", min(run.bound, plan.value)
+    verdict = check_plan_bound(game, sought, run.certificate, outside)
+    if not verdict:
+        # the plan and its guarantees stand; what the search believed about its optimality does not
+        status, message, lower = Status.CONVERGED, f"the bound was not accepted: {verdict.message}", -np.inf
+    elif status is Status.CERTIFIED and plan.value - lower > limits.gap * reference * (1.0 + 1e-6):
+        status = Status.GAP_OPEN
+    return Solution(
+        game=game,
+        budget=goal.budget,
+        payments=plan.prices,
+        equilibrium=plan_equilibrium(game, offers),
+        status=status,
+        method="certified",
+        objective=plan.value,
+        lower_bound=lower,
+        goal=sought if np.isinf(goal.budget) else goal,
+        limits=limits,
+        message=message,
+        nodes=run.nodes,
+        seconds=time.perf_counter() - began,
+        history=run.history,
+        posted=offers,
+        outside=outside,
+        certificate=run.certificate if verdict else None,
+    )
+
+
+def plan_equilibrium(game: GameModel, offers: Offers, reason: str = UNIQUE) -> Equilibrium:
+    """The plan as the equilibrium of its offers."""
+    return Equilibrium(
+        game=game,
+        payments=offers.prices,
+        participation=offers.caps,
+        status=Status.CERTIFIED,
+        uniqueness=Uniqueness.UNIQUE if offers.kind == "capped" else Uniqueness.UNKNOWN,
+        reason=reason,
+        method="plan",
+        regret=0.0,
+        residual=0.0,
+        caps=offers.caps,
+    )
+
+
+def _unpaid(game: GameModel) -> Array:
+    try:
+        return find_equilibrium(game, game.no_payments).participation
+    except (NoEquilibriumError, ConvergenceError):
+        return np.ones(game.count)
+
+
+def _linear(game: GameModel, goal: Objective, time_limit: float) -> list[Array]:
+    """What the best linear payments lead to: a plan that capped offers have at no higher price."""
+    from ..certified import certified
+
+    try:
+        found = certified(
+            game,
+            goal.budget,
+            payment_weight=goal.payment_weight,
+            loss_weight=goal.loss_weight,
+            max_loss=goal.max_loss,
+            min_total=goal.min_total,
+            finite_sample=goal.finite_sample,
+            time_limit=time_limit,
+            gap=1e-3,
+            progress=False,
+        )
+    except StackfuError:
+        return []
+    return [found.participation]
+
+
+def _cheapest_admissible(game: GameModel, goal: Objective, outside: Array | None, time_limit: float) -> Array:
+    """A plan that meets floor and loss cap for as little as possible, or an error that says what it takes."""
+    bill = replace(goal, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
+    problem = PlanProblem.of(game, bill, outside)
+    plans = Plans(game, bill, problem, outside)
+    plans.begin((np.ones(game.count),))
+    reference = float(game.costs.sum()) / problem.unit_loss
+    run = search(
+        problem, plans, gap=1e-6 * reference, reference=reference, time_limit=time_limit, max_nodes=10_000
+    )
+    if run.bound > goal.budget:
+        wanted = [f"total participation of at least {goal.min_total:g}"] if goal.min_total > 0 else []
+        wanted += [f"a loss of at most {goal.max_loss:g}"] if np.isfinite(goal.max_loss) else []
+        wanted += ["keeping everybody"] if outside is not None else []
+        raise InfeasibleError(
+            f"budget {goal.budget:g} is too small for {' and '.join(wanted)}: that takes at least {run.bound:.6g}"
+        )
+    if plans.best is None:
+        raise InfeasibleError(f"no plan has a loss of at most {goal.max_loss:g}, whatever the budget")
+    return plans.best.x

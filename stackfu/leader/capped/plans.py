@@ -1,0 +1,183 @@
+"""Plans: what a mixture and a total cost and yield in the game itself, and the best one met so far."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...model import Array, GameModel, Objective
+from ...model.offers import capped_prices
+from .columns import linearised_columns
+from .problem import PlanProblem
+from .programme import linearised
+
+__all__ = ["Plan", "Plans"]
+
+#: Participation closer than this to 0 or 1 is a cone solver's way of saying 0 or 1.
+SNAP = 1e-9
+#: Budget, floor and cap on the loss may be missed by this, relative to the limit: rounding of sums.
+LIMIT_ROUNDING = 1e-12
+#: Steps of a local search end when no share moves by more than this.
+SETTLED = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A profile with its cheapest capped offers."""
+
+    x: Array
+    prices: Array
+    retainers: Array
+    spend: float
+    loss: float
+    value: float
+
+
+class Plans:
+    """Plans within the constraints; ``best`` is the best one so far."""
+
+    def __init__(self, game: GameModel, goal: Objective, problem: PlanProblem, outside: Array | None) -> None:
+        self.game, self.goal, self.problem, self.outside = game, goal, problem, outside
+        self.best: Plan | None = None
+        self.deadline = np.inf  # of local search, on the clock of time.perf_counter
+
+    @property
+    def late(self) -> bool:
+        """Whether local search has had its time."""
+        return time.perf_counter() > self.deadline
+
+    @property
+    def target(self) -> float:
+        """The value to beat, in normalised units."""
+        return np.inf if self.best is None else self.best.value / self.problem.unit_loss
+
+    @property
+    def size(self) -> float:
+        """``||m||^2`` at the best plan: the scale at which cone programmes are well conditioned."""
+        if self.best is None:
+            return 0.05
+        m = self.mixture(self.best)[0] @ self.problem.points
+        return float(np.clip(m @ m, 1e-6, 1.0))
+
+    def mixture(self, plan: Plan) -> tuple[Array, float]:
+        """A plan's mixture and total."""
+        y = self.game.alpha * plan.x
+        return y / y.sum(), float(y.sum())
+
+    # ------------------------------------------------------------ keeping
+
+    def price(self, x: Array) -> Plan | None:
+        """The plan with its offers, or None if it breaks a constraint."""
+        x = np.clip(x, 0.0, 1.0)
+        x = np.where(x < SNAP * x.max(), 0.0, np.where(x > 1.0 - SNAP, 1.0, x))
+        if not x.any():
+            return None
+        game, goal = self.game, self.goal
+        profile = game.profile(x)
+        if profile.total < goal.min_total * (1.0 - LIMIT_ROUNDING):
+            return None
+        prices, retainers = capped_prices(game, profile, self.outside)
+        spend = float(prices @ profile.x + retainers.sum())
+        if spend > goal.budget * (1.0 + LIMIT_ROUNDING):
+            return None
+        loss = game.loss_of(profile, goal.finite_sample)
+        if loss > goal.max_loss * (1.0 + LIMIT_ROUNDING):
+            return None
+        return Plan(profile.x, prices, retainers, spend, loss, goal.value(loss, spend))
+
+    def offer(self, x: Array) -> bool:
+        """Keep the profile if it is feasible and better; whether it is feasible."""
+        plan = self.price(x)
+        if plan is None:
+            return False
+        if self.best is None or plan.value < self.best.value:
+            self.best = plan
+        return True
+
+    def offer_mixture(self, z: Array, total: float) -> bool:
+        """Keep a mixture at a total; cheap to call when it is no improvement."""
+        p = self.problem
+        z = np.minimum(z, p.alpha / total)
+        if not np.isfinite(z).all() or abs(z.sum() - 1.0) > 1e-6:
+            return False
+        if p.value(z, total) >= self.target or p.spend(z, total) > p.budget * (1.0 + 1e-7):
+            return False
+        return self.offer(total * z / p.alpha)
+
+    # ------------------------------------------------------------ local search
+
+    def settle(self, z: Array, total: float, steps: int = 4) -> Array:
+        """Sequential convex steps at one total: linearise the products, solve, go as far as the budget allows."""
+        p = self.problem
+        for _ in range(steps):
+            if self.late:
+                break
+            ahead = (linearised_columns(p, z, total) if p.large else linearised(p, z, total, self.size)).z
+            if p.spend(ahead, total) > p.budget and p.spend(z, total) <= p.budget:
+                ahead = self._as_far_as_paid(z, ahead, total)
+            moved = float(np.abs(ahead - z).max())
+            z = ahead
+            self.offer_mixture(z, total)
+            if moved < SETTLED:
+                break
+        return z
+
+    def _as_far_as_paid(self, start: Array, end: Array, total: float) -> Array:
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            share = 0.5 * (low + high)
+            fits = self.problem.spend(start + share * (end - start), total) <= self.problem.budget
+            low, high = (share, high) if fits else (low, share)
+        return np.asarray(start + low * (end - start))
+
+    def polish(self, evaluations: int = 24) -> None:
+        """Search along the total around the best plan, settling at every value tried."""
+        if self.best is None:
+            return
+        p = self.problem
+        z, total = self.mixture(self.best)
+        floor = max(p.floor, 1e-6)
+        width = 0.1 * total
+        for _ in range(evaluations // 2):
+            if self.late:
+                break
+            before = self.target
+            for trial in (total - width, total + width):
+                trial = float(np.clip(trial, floor, 1.0))
+                start = np.minimum(z, p.alpha / trial)
+                self.settle(start / start.sum(), trial, 3)
+            assert self.best is not None
+            z, total = self.mixture(self.best)
+            if self.target >= before - 1e-12 * abs(before):
+                width *= 0.35
+            if width < 1e-7 * total:
+                break
+
+    def tidy(self) -> None:
+        """Leave out who brings next to nothing and raise who brings next to everything, if the plan stays as good."""
+        if self.best is None:
+            return
+        x = self.best.x
+        for edge in (1e-3, 1e-5, 1e-7):
+            plan = self.price(np.where(x < edge, 0.0, np.where(x > 1.0 - edge, 1.0, x)))
+            if plan is not None and plan.value <= self.best.value + 1e-9 * abs(self.best.value):
+                self.best = plan
+                return
+
+    def begin(self, starts: tuple[Array, ...]) -> None:
+        """Feasible plans to start from: those given, the ideal mixture, and what settles along a few totals."""
+        p = self.problem
+        for x in starts:
+            self.offer(x)
+        floor = max(p.floor, 1e-3)
+        # the largest totals first: with time for a few only, those that use the data
+        for total in np.geomspace(floor, 1.0, 6 if p.large else 10)[::-1]:
+            for mixture in (p.ideal, p.alpha):
+                z = np.minimum(mixture, p.alpha / total)
+                z = z / z.sum() if z.sum() < 1.0 else z
+                if (z <= p.alpha / total * (1.0 + 1e-12)).all():
+                    self.offer_mixture(z, float(total))
+            self.settle(p.alpha, float(total), 3)
+        self.polish(10 if p.large else 24)

@@ -1,0 +1,187 @@
+"""The server's problem under capped offers, in normalised units.
+
+Squared distances are divided by ``scale``, the largest one; losses by their weight times ``scale``; payments by ``2 lam
+scale``. The
+origin is the point the server would like the mixture to be at, projected onto the clients' span. With ``v = 1/S``
+
+    loss  = W ||m||^2 + constant + v (noise . z + A')
+    spend = sum_k z_k (theta_k S - D_k)_+ [+ what keeps everybody],       D_k = ||m - mu_k||^2 + a v / 2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import nnls
+
+from ...model import Array, FeatureGeometry, GameModel, Objective
+
+__all__ = ["PlanProblem"]
+
+#: Directions in which clients differ by less than this part of the largest squared distance are rounding errors.
+EIGENVALUE_ROUNDING = 1e-15
+
+#: Corners that the nearest mixture is sought from, at most.
+MOST_CORNERS = 1000
+#: Up to this many clients the programmes have variables for every client.
+SMALL = 400
+
+
+@dataclass(frozen=True, eq=False)
+class PlanProblem:
+    """What bound, programmes and local search see."""
+
+    alpha: Array
+    theta: Array  # kappa_k / (2 lam scale)
+    points: Array  # (N, r), from the server's ideal point
+    target: Array  # (r,), the ideal point as seen from mu_N
+    loss_square: float  # W: 1, or 0 if the server does not care
+    loss_constant: float
+    noise: Array  # coefficient of z_k / S in the loss
+    loss_sampling: float  # A': coefficient of 1 / S in the loss
+    client_sampling: float  # a
+    loss_weight: float  # of the loss in the objective
+    payment_weight: float  # of the spend in the objective
+    budget: float
+    loss_cap: float
+    floor: float
+    outside: Array | None  # o_k / (2 lam scale); -inf for who cannot leave
+    unit_square: float
+    unit_loss: float
+    unit_spend: float
+    coordinates_are_features: bool = False  # but for the origin and the unit
+    diagonal: Array = field(init=False)
+    reach: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        diagonal = np.einsum("ij,ij->i", self.points, self.points)
+        object.__setattr__(self, "diagonal", diagonal)
+        if len(diagonal) <= 2000:
+            pairs = diagonal[:, None] + diagonal[None, :] - 2.0 * self.points @ self.points.T
+            object.__setattr__(self, "reach", pairs.max(axis=1))
+        else:
+            object.__setattr__(self, "reach", (np.sqrt(diagonal) + np.sqrt(diagonal.max())) ** 2)
+
+    @classmethod
+    def of(cls, game: GameModel, goal: Objective, outside: Array | None = None) -> PlanProblem:
+        """Normalise a game's data."""
+        scale = game.geometry.scale
+        server, pull, square = game.loss_centre
+        unit_spend = 2.0 * game.lam * scale
+        unit_loss = server * scale if server > 0 else unit_spend
+        points, target = _coordinates(game, pull)
+        noise = np.zeros(game.count)
+        if server > 0 and (goal.finite_sample or game.loss.sampling):
+            noise = game.sampling_noise / (game.sizes.sum() * scale)
+        return cls(
+            alpha=game.alpha,
+            theta=game.kappa / unit_spend,
+            points=points,
+            target=target,
+            loss_square=1.0 if server > 0 else 0.0,
+            loss_constant=max(square / scale - float(target @ target), 0.0) if server > 0 else 0.0,
+            noise=noise,
+            loss_sampling=game.sampling / scale if server > 0 else 0.0,
+            client_sampling=game.sampling / scale,
+            loss_weight=goal.loss_weight if server > 0 else 0.0,
+            payment_weight=goal.payment_weight * unit_spend / unit_loss,
+            budget=goal.budget / unit_spend,
+            loss_cap=goal.max_loss / unit_loss,
+            floor=goal.min_total,
+            outside=None if outside is None else outside / unit_spend,
+            unit_square=scale,
+            unit_loss=unit_loss,
+            unit_spend=unit_spend,
+            coordinates_are_features=isinstance(game.geometry, FeatureGeometry) and game.count > SMALL,
+        )
+
+    @property
+    def large(self) -> bool:
+        """Whether clients are too many for cone programmes with a few variables for each."""
+        return self.count > SMALL
+
+    @property
+    def count(self) -> int:
+        """N."""
+        return len(self.alpha)
+
+    @cached_property
+    def least_sampling(self) -> float:
+        """``A' + min noise``: the loss is at least ``constant + this / S``."""
+        return self.loss_sampling + float(self.noise.min())
+
+    def stakes(self, z: Array, total: float) -> Array:
+        """``D_k`` of a mixture."""
+        gaps = self.points - z @ self.points
+        return np.asarray(np.einsum("ij,ij->i", gaps, gaps) + 0.5 * self.client_sampling / total)
+
+    def loss(self, z: Array, total: float) -> float:
+        """The server's loss."""
+        m = z @ self.points
+        spread = self.loss_square * float(m @ m) + self.loss_constant
+        return spread + (float(self.noise @ z) + self.loss_sampling) / total
+
+    def spend(self, z: Array, total: float) -> float:
+        """The price of the plan."""
+        stakes = self.stakes(z, total)
+        paid = z * np.maximum(self.theta * total - stakes, 0.0)
+        if self.outside is not None:
+            keep = self.theta * total * z + 0.5 * stakes + 0.25 * self.client_sampling / total + self.outside
+            paid = np.maximum(paid, keep)
+        return float(paid.sum())
+
+    def value(self, z: Array, total: float) -> float:
+        """The objective."""
+        return self.loss_weight * self.loss(z, total) + self.payment_weight * self.spend(z, total)
+
+    @cached_property
+    def _lift(self) -> Array:
+        """(N, r): weights that sum to zero and move a mixture's embedding in each direction, as far as weights can."""
+        system = np.vstack([self.points.T, np.ones(self.count)])
+        return np.asarray(np.linalg.pinv(system, rcond=1e-10)[:, :-1])
+
+    def weights_of(self, shift: Array) -> Array:
+        """Weights, summing to zero, that move the embedding by ``shift``."""
+        return np.asarray(self._lift @ shift)
+
+    @cached_property
+    def ideal(self) -> Array:
+        """The mixture nearest to the server's ideal, whatever it costs (non-negative least squares over a few corners)."""
+        # a few corners at a time: those that lie behind the nearest point so far
+        corners = np.array([int(np.argmin(self.diagonal))])
+        weights = np.ones(1)
+        for _ in range(MOST_CORNERS):
+            m = weights @ self.points[corners]
+            behind = self.points @ m
+            k = int(np.argmin(behind))
+            if behind[k] >= float(m @ m) * (1.0 - 1e-12) - 1e-15 or k in corners:
+                break
+            corners = np.append(corners, k)
+            system = np.vstack([self.points[corners].T, np.ones(len(corners))])
+            found, _ = nnls(system, np.append(np.zeros(self.points.shape[1]), 1.0))
+            keep = found > 0.0
+            corners, weights = corners[keep], found[keep] / found[keep].sum()
+        z = np.zeros(self.count)
+        z[corners] = weights
+        return z
+
+
+def _coordinates(game: GameModel, pull: Array) -> tuple[Array, Array]:
+    """The clients' embeddings from the server's ideal point, and that point from ``mu_N``, in units of ``sqrt(scale)``."""
+    geometry = game.geometry
+    scale = geometry.scale
+    if isinstance(geometry, FeatureGeometry) and game.count > SMALL:
+        rows = np.asarray(geometry.features[geometry.remaining], dtype=np.float64) - geometry.mean_remaining
+        rows /= np.sqrt(scale)
+        # <mu_k - mu_N, t> = pull_k determines t within the rows' span
+        gram = rows.T @ rows
+        target = np.linalg.lstsq(gram, rows.T @ (pull / scale), rcond=None)[0]
+        rows -= target
+        return rows, target
+    values, vectors = np.linalg.eigh(geometry.gram / scale)
+    keep = values > EIGENVALUE_ROUNDING * max(values[-1], 0.0) * len(values)
+    roots = np.sqrt(values[keep])
+    target = (vectors[:, keep].T @ pull) / (roots * scale)
+    return np.ascontiguousarray(vectors[:, keep] * roots - target), target

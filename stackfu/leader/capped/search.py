@@ -1,0 +1,406 @@
+"""The best plan with a certificate: branch and bound over total participation, shares and eagerness.
+
+Regions of plans (:mod:`.bound`) are bounded by multipliers that a cone programme at one total proposes (:mod:`.programme`),
+and cut where the
+relaxation errs most: the interval of totals, a free rider's share, or the sign and size of its eagerness ``D_k - theta_k
+S``. Every region also
+proposes a plan, improved by local search (:mod:`.plans`). What is left behind is the tree with its multipliers, a
+:class:`~stackfu.results.plan_certificate.PlanCertificate`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...model import Array
+from ...results import Status
+from ...results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode
+from .bound import Multipliers, Region, at_best_level, ball, eagerness, is_empty, margin, root_region
+from .columns import relaxed_columns
+from .plans import Plans
+from .problem import PlanProblem
+from .programme import PENALTY, Answer, relaxed
+
+__all__ = ["Run", "search"]
+
+#: Programmes solved in one region at most; each one gives a smaller ball.
+ROUNDS = 4
+#: Another programme is worth its time if the ball took off this share of what was uncertain.
+WORTHWHILE = 0.2
+#: A ball is kept if it leaves less than this share of what was uncertain.
+NARROWED = 0.98
+#: What a bound is lowered by before it is claimed, relative to the reference: the checker rounds outwards.
+CLAIM = 1e-9
+#: Programmes that break the budget by more than this are solved again with a steeper price.
+BROKEN = 1e-9
+#: Plans are searched in a region while there are fewer than this many below it.
+PROPOSALS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Outcome in the game's units."""
+
+    bound: float
+    status: Status
+    nodes: int
+    shadow_price: float
+    certificate: PlanCertificate
+    history: tuple[dict[str, Any], ...]
+
+
+@dataclass(eq=False)
+class _Node:
+    region: Region
+    bound: float
+    steps: list[int] = field(default_factory=list)
+    best: int | None = None  # the knot that gave the bound
+    cut: Cut | None = None
+    children: tuple[_Node, ...] = ()
+    answer: Answer | None = None
+    loose: float = 0.0  # what the interval of totals costs the bound
+
+
+class _Search:
+    def __init__(self, problem: PlanProblem, plans: Plans, gap: float, deadline: float) -> None:
+        self.problem, self.plans, self.gap, self.deadline = problem, plans, gap, deadline
+        self.knots: list[Multipliers] = []
+        self.proposals = 0
+
+    @property
+    def target(self) -> float:
+        """Regions with at least this bound are closed."""
+        return self.plans.target - self.gap
+
+    # ------------------------------------------------------------ bounding
+
+    def use(self, node: _Node, number: int) -> float:
+        """Use a knot on a node: raise its bound, narrow its region; the bound it gives."""
+        p, knot = self.problem, self.knots[number]
+        least, weight, centre = margin(p, node.region, knot, 0.0)
+        if not np.isfinite(least):
+            return -np.inf
+        if knot.objective > 0.0:
+            reached = least / knot.objective
+        else:  # it speaks of the constraints alone: either there is no plan here, or there is a ball
+            reached = np.inf if least >= 0.0 else -np.inf
+        room = least - knot.objective * self.target if knot.objective > 0.0 else least
+        smaller = ball(p, node.region, room, weight, centre) if np.isfinite(room) else node.region
+        narrowed = _spread(smaller) < NARROWED * _spread(node.region)
+        if reached > node.bound:
+            node.bound, node.best = reached, number
+        elif not narrowed:
+            return reached  # nothing that the checker should spend its time on
+        node.steps.append(number)
+        if narrowed:
+            node.region = smaller
+        return reached
+
+    def bound(self, node: _Node, inherited: list[int]) -> None:
+        """Bound a region: the parent's multipliers first, then programmes of its own while they help."""
+        p = self.problem
+        if is_empty(p, node.region):
+            node.bound = np.inf
+            return
+        for number in dict.fromkeys(inherited):
+            self.use(node, number)
+        for attempt in range(ROUNDS):
+            if node.bound >= self.target or time.perf_counter() > self.deadline:
+                return
+            if is_empty(p, node.region):
+                node.bound = np.inf
+                return
+            total = self.place(node, attempt)
+            spread = _spread(node.region)
+            answer = self.programme(node.region, total)
+            self.knots.append(at_best_level(p, node.region, answer.multipliers))
+            at_one = margin(p, replace(node.region, low=total, high=total), self.knots[-1], 0.0)[0]
+            on_all = margin(p, node.region, self.knots[-1], 0.0)[0]
+            node.answer, node.loose = answer, max(at_one - on_all, 0.0)
+            self.use(node, len(self.knots) - 1)
+            if attempt == 0:
+                self.propose(answer)
+            if _spread(node.region) > (1.0 - WORTHWHILE) * spread:
+                return
+
+    def programme(self, region: Region, total: float) -> Answer:
+        """The relaxation at one total.
+
+        Where the spend is minimised under a cap on the loss, the loss is minimised under the spend to beat instead:
+        it is the same question,
+        but the loss curves around its best mixture, and so its multipliers give balls.
+        """
+        p, size = self.problem, self.plans.size
+        turned = p.loss_weight == 0.0 and np.isfinite(p.loss_cap) and np.isfinite(self.target)
+        if turned:
+            spend = max(min(self.target / p.payment_weight, p.budget), 0.0)
+            p = replace(p, loss_weight=1.0, payment_weight=0.0, budget=spend, loss_cap=np.inf)
+        if p.large:
+            answer = relaxed_columns(p, region, total)
+            if answer.slack > BROKEN:
+                answer = relaxed_columns(p, region, total, 1e3 * PENALTY)
+        else:
+            answer = relaxed(p, region, total, size)
+            if answer.slack > BROKEN:
+                answer = relaxed(p, region, total, size, 1e4 * PENALTY)
+        if turned:
+            y = answer.multipliers
+            back = replace(y, objective=y.budget / self.problem.payment_weight, budget=0.0, loss_cap=1.0)
+            answer = replace(answer, multipliers=back)
+        return answer
+
+    def place(self, node: _Node, attempt: int) -> float:
+        """The total at which the next programme is solved: the middle, then where the bound was least."""
+        region = node.region
+        if attempt == 0 or not self.knots or not node.steps:
+            return 0.5 * (region.low + region.high)
+        ends = [
+            margin(self.problem, replace(region, low=s, high=s), self.knots[node.steps[-1]], 0.0)[0]
+            for s in (region.low, region.high)
+        ]
+        return region.low if ends[0] <= ends[1] else region.high
+
+    def propose(self, answer: Answer) -> None:
+        """A region's plan."""
+        p, plans = self.problem, self.plans
+        before = plans.target
+        if p.spend(answer.z, answer.total) <= p.budget:
+            plans.offer_mixture(answer.z, answer.total)
+        elif answer.value < before and self.proposals < PROPOSALS:
+            self.proposals += 1
+            plans.settle(answer.z, answer.total, 3)
+        if plans.target < before - 0.5 * self.gap and np.isfinite(plans.target):
+            plans.polish(12)
+
+    # ------------------------------------------------------------ cutting
+
+    def cut(self, node: _Node) -> Cut:
+        """The cut that takes off most of the relaxation's error."""
+        p, region, answer = self.problem, node.region, node.answer
+        halves = Cut("total", -1, 0.5 * (region.low + region.high))
+        if answer is None or p.large:
+            return halves
+        z, total = answer.z, answer.total
+        raw = p.stakes(z, total) - p.theta * total
+        low, high = eagerness(p, region)
+        price = answer.multipliers.budget + answer.multipliers.objective * p.payment_weight
+        direct = min(answer.multipliers.direct, price)
+        errors = (price - direct) * (z * np.maximum(raw, 0.0) - answer.products)
+        errors += direct * (z * np.maximum(-raw, 0.0) - answer.prices)
+        k = int(np.argmax(errors))
+        error = float(errors[k])
+        wide = region.high - region.low > 1e-9 * region.high
+        if wide and (node.loose >= error or error <= 1e-15):
+            return halves
+        most = min(region.most[k], p.alpha[k] / region.low)
+        share_width = (most - region.least[k]) / min(p.alpha[k] / region.low, 1.0)
+        if share_width >= (high[k] - low[k]) / p.reach[k]:
+            return Cut("share", k, _between(region.least[k], most, z[k]))
+        if low[k] < 0.0 < high[k] and min(-low[k], high[k]) > 0.1 * (high[k] - low[k]):
+            return Cut("eager", k, 0.0)
+        return Cut("eager", k, _between(low[k], high[k], float(raw[k])))
+
+    def halves(self, node: _Node, cut: Cut) -> tuple[Region, Region]:
+        """The two sides of a cut."""
+        region, k = node.region, cut.client
+        if cut.axis == "total":
+            return replace(region, high=cut.at), replace(region, low=cut.at)
+        names = ("least", "most") if cut.axis == "share" else ("cut_low", "cut_high")
+        below, above = np.array(getattr(region, names[1])), np.array(getattr(region, names[0]))
+        below[k], above[k] = cut.at, cut.at
+        ends: tuple[dict[str, Any], dict[str, Any]] = ({names[1]: below}, {names[0]: above})
+        return replace(region, **ends[0]), replace(region, **ends[1])
+
+
+def _between(low: float, high: float, value: float) -> float:
+    """A place inside an interval, halfway between its middle and a value."""
+    inner = low + np.array([0.1, 0.9]) * (high - low)
+    return float(0.5 * np.clip(value, *inner) + 0.25 * (low + high))
+
+
+def _spread(region: Region) -> float:
+    return float((region.far - region.near).sum())
+
+
+def search(
+    problem: PlanProblem,
+    plans: Plans,
+    *,
+    gap: float,
+    reference: float,
+    time_limit: float,
+    max_nodes: int,
+    totals: tuple[float, float] = (0.0, 1.0),
+    callback: Callable[[dict[str, Any]], None] | None = None,
+) -> Run:
+    """Branch and bound until the ``gap`` (normalised), the time or the nodes are used up; plans are in ``plans``.
+
+    ``totals`` restricts total participation.
+    """
+    began = time.perf_counter()
+    state = _Search(problem, plans, gap, began + time_limit)
+    least = max(_least_total(problem, plans.target), totals[0])
+    root = _Node(root_region(problem, least, totals[1]), -np.inf)
+    state.knots += _nearest(problem)
+    status, counter = Status.CERTIFIED, 0
+    history: list[dict[str, Any]] = []
+    heap: list[tuple[float, int, _Node]] = []
+    closed = np.inf
+    try:
+        state.bound(root, list(range(len(state.knots))))
+        heap.append((root.bound, 0, root))
+        while heap and heap[0][0] < state.target:
+            if time.perf_counter() > state.deadline:
+                status = Status.TIME_LIMIT
+                break
+            if counter >= max_nodes:
+                status = Status.MAX_ITERATIONS
+                break
+            node = heap[0][2]
+            cut = state.cut(node)
+            children = tuple(_Node(region, -np.inf) for region in state.halves(node, cut))
+            for child in children:
+                state.bound(child, [*node.steps[-1:], *([] if node.best is None else [node.best])])
+            # only now: an interrupt before this line leaves the node as it was
+            heapq.heappop(heap)
+            node.cut, node.children = cut, children
+            for child in children:
+                counter += 1
+                if child.bound < state.target:
+                    heapq.heappush(heap, (child.bound, counter, child))
+                else:
+                    closed = min(closed, child.bound)
+            record = {
+                "node": counter,
+                "interval": (node.region.low, node.region.high),
+                "cut": cut.axis,
+                "lower": min(heap[0][0] if heap else np.inf, closed, plans.target) * problem.unit_loss,
+                "upper": plans.target * problem.unit_loss,
+                "seconds": time.perf_counter() - began,
+            }
+            history.append(record)
+            if callback is not None:
+                callback(record)
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    # balls were drawn for plans better than the target, so nothing above it is shown
+    lower = min(_least_bound(root), state.target) - CLAIM * reference
+    certificate = _certificate(problem, state.knots, root, least, lower)
+    price = _shadow_price(problem, state, root)
+    return Run(lower * problem.unit_loss, status, counter, price, certificate, tuple(history))
+
+
+def _least_total(problem: PlanProblem, target: float) -> float:
+    """The least total that plans better than the target can have."""
+    least = problem.floor
+    if problem.least_sampling > 0.0:
+        limits = [problem.loss_cap]
+        if problem.loss_weight > 0.0:
+            limits.append(target / problem.loss_weight)
+        room = min(limits) - problem.loss_constant
+        if np.isfinite(room) and room > 0.0:
+            least = max(least, problem.least_sampling / room * (1.0 - 1e-9))
+    return float(min(max(least, 1e-12), 1.0))
+
+
+def _nearest(problem: PlanProblem) -> list[Multipliers]:
+    """Multipliers that say: the mixture lies near the one that is best whatever it costs, by the objective and by the loss cap."""
+    p = problem
+    level = 2.0 * p.loss_square * float((p.points @ (p.ideal @ p.points)).min())
+    plain = Multipliers(1.0, 1.0, 0.0, 0.0, p.loss_weight * level, 0.0, np.zeros(p.count), None, p.ideal)
+    if not np.isfinite(p.loss_cap):
+        return [plain]
+    return [plain, replace(plain, objective=0.0, loss_cap=1.0, level=level)]
+
+
+def _least_bound(node: _Node) -> float:
+    stack, least = [node], np.inf
+    while stack:
+        at = stack.pop()
+        if at.children:
+            stack.extend(at.children)
+        else:
+            least = min(least, at.bound)
+    return float(least)
+
+
+def _shadow_price(problem: PlanProblem, state: _Search, root: _Node) -> float:
+    """The budget's multiplier of the programme solved nearest to the best plan's total."""
+    plans = state.plans
+    if plans.best is None or not np.isfinite(problem.budget):
+        return 0.0
+    if plans.best.spend < plans.goal.budget * (1.0 - 1e-4):
+        return 0.0
+    total = plans.mixture(plans.best)[1]
+    knot = min(state.knots, key=lambda y: abs(y.total - total))
+    return knot.budget * problem.unit_loss / problem.unit_spend
+
+
+def _certificate(
+    problem: PlanProblem, knots: list[Multipliers], root: _Node, least: float, lower: float
+) -> PlanCertificate:
+    """The tree in preorder, with the knots it uses, in the game's units."""
+    numbers: dict[int, int] = {}
+    nodes: list[PlanNode] = []
+    stack = [root]
+    square = problem.unit_square
+    while stack:
+        node = stack.pop()
+        steps = tuple(numbers.setdefault(s, len(numbers)) for s in dict.fromkeys(node.steps))
+        cut = node.cut
+        if cut is not None and cut.axis == "eager":
+            cut = Cut(cut.axis, cut.client, cut.at * square)
+        nodes.append(PlanNode(steps, cut))
+        stack.extend(reversed(node.children))
+    per_square = problem.unit_loss / square
+    used = tuple(
+        PlanKnot(
+            objective=y.objective,
+            budget=y.budget * problem.unit_loss / problem.unit_spend,
+            loss_cap=y.loss_cap,
+            level=_level_from_mean(problem, y) * problem.unit_loss,
+            direct=y.direct * per_square,
+            rows=_sparse(y.rows * per_square),
+            keep=_sparse(np.zeros(0) if y.keep is None else y.keep * per_square),
+            centre=_centre(problem, y),
+        )
+        for y in (knots[i] for i in numbers)
+    )
+    return PlanCertificate(lower * problem.unit_loss, least, used, tuple(nodes))
+
+
+def _level_from_mean(p: PlanProblem, y: Multipliers) -> float:
+    """The level t with ``mu_N`` as the origin instead of the server's ideal point o.
+
+    t = t' + 2 <o, T c - M> - (2 ell W + nu_1) ||o||^2
+    """
+    ell = y.objective * p.loss_weight + y.loss_cap
+    nu = y.objective * p.payment_weight + y.budget - y.direct
+    pulls = y.rows if y.keep is None else y.rows + 0.5 * y.keep
+    weight = ell * p.loss_square + nu + float(pulls.sum())
+    centre = y.centre if y.mixture is None else y.mixture @ p.points
+    assert centre is not None
+    mixed = pulls @ p.points + float(pulls.sum()) * p.target
+    along = p.target @ (weight * (centre + p.target) - mixed)
+    return y.level + 2.0 * float(along) - (2.0 * ell * p.loss_square + nu) * float(p.target @ p.target)
+
+
+def _centre(p: PlanProblem, y: Multipliers) -> tuple[Any, Any]:
+    """The centre as weights of clients, or, where there are very many, as a point of feature space seen from ``mu_N``."""
+    if y.mixture is not None:
+        return _sparse(y.mixture)
+    assert y.centre is not None
+    if p.coordinates_are_features:
+        return None, (y.centre + p.target) * np.sqrt(p.unit_square)
+    return _sparse(p.ideal + p.weights_of(y.centre - p.ideal @ p.points))
+
+
+def _sparse(values: Array) -> tuple[Any, Any]:
+    places = np.flatnonzero(values)
+    return places.astype(np.int64), np.asarray(values[places], dtype=np.float64)

@@ -1,0 +1,135 @@
+"""Profiles that payments induce within the constraints: what a relaxed point is turned into, and what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...model import Array, GameModel, Objective, Profile
+from ...model.price import brackets, cheapest_payments
+from .problem import LeaderProblem
+
+__all__ = ["Candidate", "Candidates"]
+
+#: What a client at full is paid beyond indifference, relative to its cost: it stays at full for certain.
+FIRMNESS = 1e-10
+#: All such extra payments together stay below this part of the budget.
+FIRMNESS_OF_BUDGET = 1e-9
+#: Participation closer than this to 0 or 1 is a cone solver's way of saying 0 or 1.
+SNAP = 1e-9
+#: A bracket may be this far below zero, relative to the client's cost, for a client that is not at full: rounding.
+INDUCIBLE = 1e-12
+#: A larger violation than this is not a cone solver's inaccuracy, and not repaired.
+REPAIRABLE = 1e-4
+#: Spend, loss and floor may be missed by this, relative to the limit: rounding of sums (judges use the same number).
+LIMIT_ROUNDING = 1e-12
+#: Up to this many clients all feasible profiles met are kept, for a robust choice among them.
+POOLED = 1000
+#: Largest violation, relative to the largest squared distance, at which an unpaid profile counts as an equilibrium.
+UNPAID_RESIDUAL = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A profile that payments induce within the constraints."""
+
+    x: Array
+    payments: Array
+    spend: float
+    loss: float
+    value: float
+
+
+class Candidates:
+    """Feasible profiles met on the way, the best first in ``best``."""
+
+    def __init__(self, game: GameModel, objective: Objective, problem: LeaderProblem) -> None:
+        self.game, self.objective, self.problem = game, objective, problem
+        self.best: Candidate | None = None
+        self.pool: list[Candidate] = []
+
+    @property
+    def value(self) -> float:
+        """Objective of the best profile, infinite without one."""
+        return np.inf if self.best is None else self.best.value
+
+    def realise(self, x: Array) -> Candidate | None:
+        """What a profile costs and yields, or None if it breaks a constraint; tiny violations are repaired."""
+        game = self.game
+        for _ in range(6):
+            x = np.clip(x, 0.0, 1.0)
+            x = np.where(x < SNAP * x.max(), 0.0, np.where(x > 1.0 - SNAP, 1.0, x))
+            if not x.any():
+                return None
+            profile = game.profile(x)
+            # shares below full must not want more for free: a slightly larger S makes room (d^2 / S falls)
+            shortfall = np.where(profile.x < 1, -brackets(game, profile) / game.costs, 0.0)
+            excess = float(shortfall.max())
+            if excess <= INDUCIBLE:
+                break
+            if excess > REPAIRABLE:
+                return None
+            x = x * (1.0 + max(1.5 * excess, 4e-16))
+        else:
+            return None
+        payments = cheapest_payments(game, profile)
+        # the cheapest payments leave a paid client at full exactly indifferent; a hair more keeps it there for certain
+        extra = min(FIRMNESS, FIRMNESS_OF_BUDGET * self.objective.budget / float(game.costs.sum()))
+        firm = np.where((profile.x == 1) & (payments > 0), payments + extra * game.costs, payments)
+        return self._candidate(profile, firm) or self._candidate(profile, payments)
+
+    def _candidate(self, profile: Profile, payments: Array) -> Candidate | None:
+        """A profile with payments that induce it, unless it breaks a constraint."""
+        game, objective = self.game, self.objective
+        if profile.total < objective.min_total * (1.0 - LIMIT_ROUNDING):
+            return None
+        spend = float(payments @ profile.x)
+        if spend > objective.budget * (1.0 + LIMIT_ROUNDING):
+            return None
+        loss = game.loss_of(profile, objective.finite_sample)
+        if loss > objective.max_loss * (1.0 + LIMIT_ROUNDING):
+            return None
+        weight = objective.loss_weight if self.problem.loss_weight else 0.0
+        return Candidate(profile.x, payments, spend, loss, weight * loss + objective.payment_weight * spend)
+
+    def offer(self, x: Array) -> bool:
+        """Keep the profile if it is feasible; whether it is."""
+        return self._keep(self.realise(x))
+
+    def offer_unpaid(self, x: Array) -> bool:
+        """Keep an equilibrium that needs no payments, also where rounding would charge it some."""
+        nothing = np.zeros(self.game.count)
+        if self.game.residual(nothing, x) > UNPAID_RESIDUAL:
+            return False
+        return self._keep(self._candidate(self.game.profile(x), nothing))
+
+    def _keep(self, candidate: Candidate | None) -> bool:
+        if candidate is None:
+            return False
+        if self.game.count <= POOLED:
+            self.pool.append(candidate)
+        if self.best is None or candidate.value < self.best.value:
+            self.best = candidate
+        return True
+
+    def blend(self, start: Array) -> None:
+        """Move from a feasible profile's mixture towards the ideal one as far as the budget goes; cheap at any size.
+
+        A mixture without volunteers needs ``S >= d_k^2 / theta_k`` for everyone, and costs least at the smallest such S.
+        """
+        p = self.problem
+        low, high = 0.0, 1.0
+        origin = self.game.profile(start).mixture
+        ideal = np.where(p.ideal > 1e-12, p.ideal, 0.0)
+        for step in range(30):
+            share = 1.0 if step == 0 else 0.5 * (low + high)
+            z = (1.0 - share) * origin + share * ideal
+            # the least S with d_k^2 + a / (2 S) <= theta_k S for everyone
+            d2, a = p.squared_distances(z), p.client_sampling
+            least = float(((d2 + np.sqrt(d2 * d2 + 2.0 * a * p.theta)) / (2.0 * p.theta)).max())
+            total = max(least * (1 + 1e-12), self.objective.min_total)
+            fits = total * float((z / p.alpha).max()) <= 1.0 and self.offer(total * z / p.alpha)
+            if fits and step == 0:
+                return
+            low, high = (share, high) if fits else (low, share)

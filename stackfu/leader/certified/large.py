@@ -1,0 +1,643 @@
+r"""The leader's optimum for any number of clients: best-first search over boxes of total participation and volunteers.
+
+A node is an interval of S and a few decided clients. It is bounded by multipliers that are *affine in S between two solved totals*
+(:mod:`stackfu.leader.certified.bound`), so most nodes cost no solve, only passes over the clients. What fails to be closed is,
+whichever is to blame:
+
+width           the multipliers are good in the middle of the interval: it is halved
+multipliers     they are not: the convex program is solved there (:mod:`stackfu.leader.certified.sifting`), and the interval halved at the new knot
+the hull        the program itself is too weak there: the client with the largest ``(u_k - z_k) e_k u_k`` is decided, first "paid", then "volunteer"
+
+Each bound also says how far from its centre a better mixture can be, which narrows every client's distance (steps of a leaf), and with it the
+hull. Every solved program proposes a point: its volunteers are guessed, the program is solved for them with budget and thresholds
+shrunk by a hair, and the profile is realised exactly through its price.
+
+The tree that results is the certificate: every leaf keeps the steps that closed it, so nothing has to be believed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ConvergenceError, InfeasibleError
+from ...judging.bound import check_bound
+from ...model import Array, GameModel, Objective
+from ...results import Status
+from ...results.certificate import Decide, LeaderCertificate, Leaf, Split
+from ...results.certificate import Node as CertificateNode
+from .bound import Classes, Multipliers, ball, box_margin, classify, interpolate
+from .candidates import Candidates
+from .interior_point import Columns, Constants, Goal, Rows, solve_slice
+from .normalised import certificate_knot, normalised
+from .points import FeaturePoints
+from .proposals import Found, Proposals
+from .search import Run
+from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
+
+__all__ = ["search_large"]
+
+Mask = npt.NDArray[np.bool_]
+
+#: Steps that narrow the distances before a node is given up.
+STEPS = 4
+#: Steps that are handed down to the children.
+RECIPE = 8
+#: How often a claim that the judge finds too high is lowered.
+CLAIMS = 8
+#: The program is not solved beyond this S: there is no room between the caps and full participation.
+NEARLY_ALL = 1.0 - 1e-7
+#: Price of a broken row while there is no incumbent to measure it by.
+PENALTY = 30.0
+
+
+@dataclass(eq=False)
+class _Node:
+    low: float
+    high: float
+    first: int  # knots below and above; 0 is the one without prices
+    second: int
+    plan: tuple[tuple[int, int], ...]  # steps that helped the parent
+    paid: tuple[int, ...] = ()
+    full: tuple[int, ...] = ()
+    bound: float = -np.inf
+    steps: tuple[tuple[int, int], ...] = ((0, 0),)
+    cut: CertificateNode | None = None
+    solved: list[float] = field(default_factory=list)
+    children: list[_Node] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Verdict:
+    """What the steps show on a box: a bound, the steps that give it, and what is known about the clients after them."""
+
+    bound: float
+    steps: tuple[tuple[int, int], ...]
+    classes: Classes | None  # None: the box is empty
+    trail: tuple[tuple[int, int], ...]  # all steps that led to the classes
+
+
+class _Search:
+    def __init__(self, game: GameModel, objective: Objective, gap: float, time_limit: float) -> None:
+        self.began = time.perf_counter()
+        self.deadline = self.began + time_limit
+        self.game, self.objective = game, objective
+        self.problem = normalised(game, objective)
+        self.unit = self.problem.unit_loss
+        self.candidates = Candidates(game, objective, self.problem)
+        # a little is left to the judge, whose arithmetic rounds against the claim
+        self.gap = 0.98 * gap / self.unit
+        self.knots: list[Multipliers] = [self._without_prices()]
+        self.proposals = Proposals(self.problem, self.candidates, self.unit, self.gap, PENALTY)
+        self.solves = 0
+        self.sharpest = 0
+        self.origin = np.ones(game.count)
+        self.shadow_price = 0.0
+        self.incumbent_total = np.nan
+
+    def _without_prices(self) -> Multipliers:
+        """The knot that only says that a better mixture is nearer to the ideal than the incumbent's.
+
+        Its centre is the ideal itself, or in Gram games, where a certificate can only name mixtures, the mixture nearest to it.
+        """
+        p, n = self.problem, self.game.count
+        nobody = np.zeros(n)
+        if isinstance(p.place, FeaturePoints):
+            return Multipliers.of(p, 1.0, 1.0, 0.0, 0.0, 0.0, nobody, p.place.combine(nobody))
+        rank = p.place.rank
+        nearest = solve_slice(
+            Columns(p.place.rows(np.arange(n)), np.ones(n), nobody, nobody),
+            Rows(np.zeros((0, rank)), *(np.zeros(0),) * 3, np.zeros(0, dtype=np.intp)),
+            Constants(0.0, np.zeros(rank), 0.0, 0.0, 0.0, np.zeros(rank)),
+            Goal(1.0, 0.0, np.inf, np.inf, 1.0),
+        ).z
+        centre = p.place.combine(nearest / nearest.sum())
+        weight = p.loss_weight + p.payment_weight
+        level = 2.0 * weight * float(p.place.inner(centre).min())
+        return Multipliers.of(p, 1.0, 1.0, 0.0, 0.0, level, nobody, centre)
+
+    @property
+    def target(self) -> float:
+        """A node whose bound reaches this needs no more work."""
+        return self.candidates.value / self.unit - self.gap
+
+    @cached_property
+    def worst(self) -> float:
+        """No feasible profile has a larger objective: the loss at its cap or at the furthest client, every cost paid."""
+        p = self.problem
+        loss = float(p.diagonal.max()) + p.loss_constant
+        if p.noise.any() or p.loss_sampling:
+            loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, 1e-12)
+        spend = min(p.budget, float(p.theta @ p.alpha))
+        return (p.loss_weight * min(loss, p.loss_cap) + p.payment_weight * spend) * (1.0 + 1e-6)
+
+    @property
+    def penalty(self) -> float:
+        """Price of a broken row: far above what a unit of squared distance is worth, not so far that it spoils the multipliers."""
+        return 100.0 * self.upper if np.isfinite(self.upper) else PENALTY
+
+    @property
+    def upper(self) -> float:
+        """The incumbent's value."""
+        return self.candidates.value / self.unit
+
+    # ---------------------------------------------------------------- bounds
+
+    def masks(self, node: _Node) -> tuple[Mask, Mask]:
+        paid, full = np.zeros(self.game.count, dtype=bool), np.zeros(self.game.count, dtype=bool)
+        paid[list(node.paid)] = True
+        full[list(node.full)] = True
+        return paid, full
+
+    def judge(
+        self,
+        node: _Node,
+        low: float,
+        high: float,
+        recipe: Sequence[tuple[int, int]],
+        others: Sequence[tuple[int, int]] = (),
+        steps: int = STEPS,
+    ) -> _Verdict:
+        """The best bound on a box. Each step's ball narrows the distances for the next one: first the recipe, then whatever is best."""
+        p, goal = self.problem, self.target
+        if not np.isfinite(
+            goal
+        ):  # nothing to compare with yet: any finite value will do for the bound, none for balls
+            return self._judge_at_once(node, low, high, (*recipe, *others), 0.0)
+        if low <= 0.0:
+            return self._judge_at_once(node, low, high, (*recipe, *others), goal)
+        paid, full = self.masks(node)
+        near: Array | None = None
+        far: Array | None = None
+        taken: list[tuple[int, int]] = []
+        best, kept, last = -np.inf, 0, -np.inf
+        ordered = [(0, 0), *recipe]
+        choice = list(dict.fromkeys((*recipe, *others)))
+        for step in range(len(ordered) + steps):
+            classes = classify(p, low, high, paid, full, near, far)
+            if classes is None:
+                return _Verdict(np.inf, (*taken, taken[-1]) if taken else ((0, 0),), None, ())
+            trial = [ordered[step]] if step < len(ordered) else choice
+            if not trial:
+                break
+            margin, chosen = -np.inf, trial[0]
+            for pair in trial:
+                found = box_margin(p, low, high, self.at(pair, low), self.at(pair, high), classes, goal)
+                if found > margin:
+                    margin, chosen = found, pair
+                if found >= 0:
+                    break
+            taken.append(chosen)
+            if margin > best:
+                best, kept = margin, len(taken)
+            if margin >= 0:
+                return _Verdict(goal + margin, tuple(taken), classes, tuple(taken))
+            if step >= len(ordered) and margin <= 0.95 * last:
+                break
+            last = best
+            if np.isfinite(margin):
+                reach = ball(p, self.at(chosen, low), self.at(chosen, high), margin)
+                assert reach is not None
+                near = reach[0] if near is None else np.maximum(near, reach[0])
+                far = reach[1] if far is None else np.minimum(far, reach[1])
+        classes = classify(p, low, high, paid, full, near, far)
+        if classes is None:
+            return _Verdict(np.inf, (*taken, taken[-1]), None, ())
+        return _Verdict(goal + best, tuple(taken[:kept]), classes, tuple(taken))
+
+    def _judge_at_once(
+        self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]], goal: float
+    ) -> _Verdict:
+        """The same in one step: from S = 0, where there are no balls, and without anything to compare with."""
+        paid, full = self.masks(node)
+        classes = classify(self.problem, low, high, paid, full)
+        if classes is None:
+            return _Verdict(np.inf, ((0, 0),), None, ())
+        found = [
+            (
+                box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, goal),
+                pair,
+            )
+            for pair in ((0, 0), *pairs)
+        ]
+        margin, pair = max(found)
+        return _Verdict(goal + margin, (pair,), classes, (pair,))
+
+    def at(self, pair: tuple[int, int], total: float) -> Multipliers:
+        return interpolate(self.knots[pair[0]], self.knots[pair[1]], total)
+
+    @staticmethod
+    def ends(node: _Node) -> list[tuple[int, int]]:
+        """The knots at the ends: both, or either alone."""
+        both = [(node.first, node.second), (node.first, node.first), (node.second, node.second)]
+        return list(dict.fromkeys(pair for pair in both if 0 not in pair))
+
+    def examine(self, node: _Node) -> _Verdict:
+        verdict = self.judge(node, node.low, node.high, node.plan, self.ends(node))
+        node.bound, node.steps = max(node.bound, verdict.bound), verdict.steps
+        return verdict
+
+    # ---------------------------------------------------------------- solving
+
+    def solve(
+        self, total: float, classes: Classes, guess: Multipliers | None, factor: float = 1.0
+    ) -> tuple[int, SliceAnswer]:
+        """Solve at S under what is known; the new knot's number and the answer."""
+        answer = solve_at(
+            self.problem,
+            total,
+            Restriction(classes.paid, classes.volunteer, classes.ceiling),
+            guess=None if guess is None else self._prices(guess),
+            enough=0.02 * max(self.gap, 1e-9 * self.upper if np.isfinite(self.upper) else 0.0),
+            stop_above=self.target + 0.2 * (abs(self.upper) + self.gap)
+            if np.isfinite(self.upper)
+            else np.inf,
+            penalty=factor * self.penalty,
+        )
+        self.solves += 1
+        y = answer.prices
+        self.knots.append(_known(self.problem, y))
+        return len(self.knots) - 1, answer
+
+    def _prices(self, y: Multipliers) -> Prices:
+        inner = y.along / y.weight
+        centre = y.pull / y.weight
+        return Prices(
+            y.total, y.budget, y.loss_cap, y.level, y.rows, centre, inner, y.along - y.slope,
+            self.problem.place.dot(centre, centre, inner),
+        )  # fmt: skip
+
+    def propose(self, total: float, answer: SliceAnswer) -> bool:
+        """Turn a relaxed point into feasible profiles; True if the incumbent improved."""
+        if answer.value >= self.upper - 0.1 * self.gap or answer.broken > 1e-3:
+            return False
+        before = self.candidates.value
+        if self.game.count > 2 * SAMPLE:
+            self.proposals.around(total, answer.prices)
+        else:
+            keen = self.proposals.keen(total, answer.prices)
+            for mask in (keen & (answer.z > 0.5 * self.problem.alpha / total), keen):
+                self.proposals.at(total, mask, answer.prices)
+        return self.candidates.value < before
+
+    def first_proposals(self) -> None:
+        """From the incumbent, a search over S; with many clients first for a sample of them."""
+        best = self.candidates.best
+        profile = self.game.profile(best.x if best is not None else self.origin)
+        guess = self.unpriced(profile.total, profile.mixture)
+        start = min(max(profile.total, 1.001 * self.problem.floor), NEARLY_ALL)
+        until = self.began + 0.3 * (self.deadline - self.began)
+
+        def enough() -> bool:
+            return time.perf_counter() > until
+
+        if self.game.count <= 2 * SAMPLE:
+            self._remember(*self.proposals.scan(start, guess, enough))
+            return
+        chosen, few = sample(self.problem)
+        small = Proposals(few, None, 1.0, 1e-2 * min(self.upper, self.worst), self.penalty)
+        few_guess = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
+                        centre=self.problem.place.coordinates(guess.centre))  # fmt: skip
+        total, found = small.scan(start, few_guess, enough)
+        if found.z is None:
+            return
+        z = np.zeros(self.game.count)
+        z[chosen] = found.z
+        self._remember(
+            *self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough)
+        )
+
+    def _remember(self, total: float, found: Found) -> None:
+        """The prices of the best proposal are multipliers like any others, and the sharpest there are where the incumbent is."""
+        if found.z is not None and found.prices.priced and found.prices.total == total:
+            self.knots.append(_known(self.problem, found.prices))
+            self.sharpest = len(self.knots) - 1
+
+    def unpriced(self, total: float, z: Array) -> Prices:
+        """A mixture as the centre of prices that are all 0."""
+        points, nobody = self.problem.place, np.zeros(self.game.count)
+        centre = points.combine(z)
+        inner = points.inner(centre)
+        return Prices(
+            total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner), False
+        )
+
+    # ---------------------------------------------------------------- nodes
+
+    def expand(self, node: _Node) -> None:
+        """Work on a node that is not closed; its children, if any, are examined by the caller."""
+        if node.low <= 0.0:
+            self._from_zero(node)
+            return
+        verdict = self.examine(node)
+        if verdict.bound >= self.target:
+            return
+        assert verdict.classes is not None
+        ends = self.ends(node)
+        recipe = self._recipe(verdict.trail)
+        middle = (
+            0.5 * (node.low + node.high)
+            if node.high < 4.0 * node.low
+            else float(np.sqrt(node.low * node.high))
+        )
+        lacking = self.target - verdict.bound
+        at = middle
+        if (
+            not ends and self.candidates.best is not None
+        ):  # begin where the incumbent is: everything is sharpest there
+            total = float(self.problem.alpha @ self.candidates.best.x)
+            if node.low < total < min(node.high, NEARLY_ALL):
+                at = total
+        if not ends and self.sharpest and node.low < self.knots[self.sharpest].total < node.high:
+            self.split(node, self.knots[self.sharpest].total, self.sharpest)
+            return
+        if ends:
+            # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
+            places = (node.low, middle, node.high)
+            there = [self.judge(node, s, s, recipe, ends, 1).bound for s in places]
+            worst = int(np.argmin(there))
+            if there[worst] >= self.target - 0.2 * lacking and not self._tiny(node):
+                self.split(node, middle, None)
+                return
+            if worst != 1 and there[1] >= self.target - 0.2 * lacking and places[worst] not in node.solved:
+                at = places[worst]
+        known = self.judge(node, at, at, recipe, ends, 1)
+        if known.classes is None and node.high not in node.solved:  # the middle holds nothing, the end may
+            at, known = node.high, self.judge(node, node.high, node.high, recipe, ends, 1)
+        if known.classes is None:
+            self.split(node, middle, None)
+            return
+        if at > NEARLY_ALL or self._forced(at, known.classes):
+            knot = self._all_held(at, known.classes)
+            recipe = self._recipe((*known.trail, (knot, knot)))
+            node.solved.append(at)
+            if at == node.high:
+                node.second, node.plan = knot, recipe
+            else:
+                self.split(node, at, knot)
+            return
+        knot, answer = self.solve(at, known.classes, self.at(ends[0], at) if ends else None)
+        if answer.broken > 1e-7 and answer.bound < self.target:
+            knot, answer = self.solve(at, known.classes, self.knots[knot], 100.0)
+        self.propose(at, answer)
+        recipe = self._recipe((*known.trail, (knot, knot)))
+        solved = self.judge(node, at, at, recipe, (), 1)
+        missing = self.target - solved.bound
+        node.solved.append(at)
+        exact = answer.value - answer.bound <= 0.3 * missing
+        if missing > 0.3 * lacking and exact:
+            client = self._doubtful(at, answer, solved.classes)
+            if client is not None:
+                self.decide(node, client, recipe)
+                return
+        if at == node.low:
+            node.first, node.plan = knot, recipe
+        elif at == node.high:
+            node.second, node.plan = knot, recipe
+        else:
+            self.split(node, at if node.low < at < node.high else middle, knot)
+
+    def _forced(self, total: float, classes: Classes) -> bool:
+        """Whether those who are at full already bring all of S."""
+        return float(self.problem.alpha[classes.volunteer].sum()) > total * NEARLY_ALL
+
+    def _all_held(self, total: float, classes: Classes) -> int:
+        """The knot at a total that leaves nothing to choose: everybody is where it must be."""
+        p = self.problem
+        brought = p.alpha if total > NEARLY_ALL else np.where(classes.volunteer, p.alpha, 0.0)
+        centre = p.place.combine(brought / brought.sum())
+        y = Multipliers.of(p, total, 1.0, 0.0, 0.0, 0.0, np.zeros(self.game.count), centre)
+        self.knots.append(y.at_best_level(p, classes))
+        return len(self.knots) - 1
+
+    @staticmethod
+    def _tiny(node: _Node) -> bool:
+        return node.high - node.low <= 1e-9 * node.high
+
+    def _doubtful(self, total: float, answer: SliceAnswer, classes: Classes | None) -> int | None:
+        """The client whose hull is most abused."""
+        if classes is None:
+            return None
+        cap = self.problem.alpha / total
+        open_ = ~classes.paid & ~classes.volunteer
+        score = np.where(open_, (cap - answer.z) * answer.excess_unpaid * cap, 0.0)
+        k = int(np.argmax(score))
+        return k if score[k] > 0 else None
+
+    def _from_zero(self, node: _Node) -> None:
+        """Cut off ``(0, b]``: some clients own more than b, so they cannot be at full, and their data are too different for all of them to
+        be content with so little participation.
+
+        With ``P = p w`` on those clients (w their shares) and c their mean, ``g = const + p (sum_k w_k ||mu_k - c||^2 - b sum_k w_k theta_k)``, which
+        is positive for b small and p large enough.
+        """
+        p, n = self.problem, self.game.count
+        goal = self.target if np.isfinite(self.target) else self.worst
+        best = (0.0, np.zeros(n), 0.0)
+        for some in self._apart():
+            w = np.zeros(n)
+            w[some] = 1.0 / len(some)
+            mean = p.place.combine(w)
+            spread = float(w @ p.diagonal) - p.place.dot(mean, mean)
+            if spread > 1e-12:
+                best = max(
+                    best,
+                    (
+                        0.5 * min(spread / float(w @ p.theta), float(p.alpha[some].min()), node.high),
+                        w,
+                        spread,
+                    ),
+                    key=lambda b: b[0],
+                )
+        at, w, spread = best
+        if at <= 0.0:
+            raise ConvergenceError(
+                "the clients' data are too alike to tell how little participation is too little"
+            )
+        mean = p.place.combine(w)
+        gain = spread - at * float(w @ p.theta)
+        weight = p.loss_weight + p.payment_weight
+        pay = p.payment_weight
+        level = float((2.0 * weight * p.place.inner(mean) - pay * p.diagonal).min())
+        missing = goal - p.loss_weight * p.loss_constant - level + weight * p.place.dot(mean, mean)
+        price = 2.0 * max(missing, 0.0) / gain + 1e-9
+        self.knots.append(Multipliers.of(p, at, 1.0, 0.0, 0.0, level, price * w, mean))
+        node.second = len(self.knots) - 1
+        self.split(node, at, node.second)
+        node.children[0].first, node.children[1].first = node.second, 0
+        node.children[1].second = 0
+
+    def _apart(self) -> list[Array]:
+        """Pairs of clients that own much and differ: the largest, and whoever is furthest from it, among all or among those that own much."""
+        p = self.problem
+        largest = int(np.argmax(p.alpha))
+        only = np.zeros(self.game.count)
+        only[largest] = 1.0
+        distances = p.place.squared_distances(p.place.combine(only))
+        others = [
+            np.argmax(distances),
+            np.argmax(distances * p.alpha),
+            np.argmax(np.minimum(distances, p.alpha * float(p.theta.max()))),
+        ]
+        return [np.array([largest, int(k)]) for k in others if k != largest]
+
+    def split(self, node: _Node, at: float, knot: int | None) -> None:
+        recipe = self._recipe(node.steps)
+        left = _Node(node.low, at, node.first, node.second, recipe, node.paid, node.full, node.bound)
+        right = _Node(at, node.high, node.first, node.second, recipe, node.paid, node.full, node.bound)
+        if knot is not None:
+            left.second, right.first = knot, knot
+        node.cut, node.children = Split(at), [left, right]
+
+    def decide(self, node: _Node, client: int, recipe: tuple[tuple[int, int], ...]) -> None:
+        no = _Node(
+            node.low, node.high, node.first, node.second, recipe, (*node.paid, client), node.full, node.bound
+        )
+        yes = _Node(
+            node.low, node.high, node.first, node.second, recipe, node.paid, (*node.full, client), node.bound
+        )
+        node.cut, node.children = Decide(client), [no, yes]
+
+    @staticmethod
+    def _recipe(steps: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """Steps worth repeating; if there are many, each once, the latest few."""
+        priced = [pair for pair in steps if pair != (0, 0)]
+        if len(priced) > RECIPE:
+            priced = [pair for i, pair in enumerate(priced) if pair not in priced[i + 1 :]]
+        return tuple(priced[-RECIPE:])
+
+    # ---------------------------------------------------------------- the certificate
+
+    def certificate(self, root: _Node, lower: float) -> LeaderCertificate | None:
+        """The tree in preorder with the knots it uses, its claim lowered until the judge accepts it."""
+        if not np.isfinite(lower):
+            return None
+        used: dict[int, int] = {}
+        tree: list[CertificateNode] = []
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node.cut is not None:
+                tree.append(node.cut)
+                stack.extend(reversed(node.children))
+                continue
+            steps = []
+            for pair in node.steps:
+                for knot in pair:
+                    used.setdefault(knot, len(used))
+                steps.append((used[pair[0]], used[pair[1]]))
+            tree.append(Leaf(tuple(steps)))
+        knots = tuple(certificate_knot(self.problem, self.knots[i]) for i in used)
+        claim = LeaderCertificate(lower, knots, tuple(tree))
+        for _ in range(CLAIMS):
+            verdict = check_bound(self.game, self.objective, claim, "intervals")
+            if verdict:
+                return claim
+            if not np.isfinite(verdict.margin):
+                break
+            claim = replace(claim, lower=claim.lower + 1.5 * min(verdict.margin, -1e-15 * abs(claim.lower)))
+        return None
+
+
+def _known(problem: Any, y: Prices) -> Multipliers:
+    """Multipliers from prices, without another pass over the points."""
+    weight = problem.loss_weight + y.cap + problem.payment_weight + y.budget + float(y.rows.sum())
+    along = weight * y.inner
+    return Multipliers(
+        y.total, 1.0, y.budget, y.cap, y.level, y.rows, weight, weight * y.centre, along, along - y.pulled
+    )
+
+
+def search_large(
+    game: GameModel,
+    objective: Objective,
+    *,
+    gap: float,
+    time_limit: float,
+    max_nodes: int,
+    starts: tuple[Array, ...] = (),
+    callback: Callable[[dict[str, Any]], None] | None = None,
+) -> Run:
+    """Best-first search until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
+    from threadpoolctl import threadpool_limits
+
+    search = _Search(game, objective, gap, time_limit)
+    unit = search.unit
+    if starts:
+        search.origin = starts[0]
+    for x in starts:
+        if not search.candidates.offer(x):
+            search.candidates.offer_unpaid(x)
+    history: list[dict[str, Any]] = []
+    status = Status.CERTIFIED
+    root = _Node(objective.min_total, 1.0, 0, 0, ())
+    heap: list[tuple[float, int, _Node]] = [(-np.inf, 0, root)]
+    current: list[_Node] = []
+    nodes = 0
+
+    def lower() -> float:
+        open_bounds = [heap[0][0] if heap else np.inf, *(n.bound for n in current)]
+        return min(*open_bounds, max(search.target, -np.inf), search.upper)
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        try:
+            search.first_proposals()
+            while heap and heap[0][0] < search.target:
+                if time.perf_counter() > search.deadline:
+                    status = Status.TIME_LIMIT
+                    break
+                if nodes >= max_nodes:
+                    status = Status.MAX_ITERATIONS
+                    break
+                _, _, node = heapq.heappop(heap)
+                current = [node]
+                search.expand(node)
+                nodes += 1
+                children = node.children or [node]
+                for child in children:
+                    search.examine(child)
+                for child in children:
+                    if child.bound < search.target:
+                        heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))
+                current = []
+                record = {
+                    "node": nodes,
+                    "interval": (node.low, node.high),
+                    "lower": lower() * unit,
+                    "upper": search.candidates.value,
+                    "solves": search.solves + search.proposals.solves,
+                    "seconds": time.perf_counter() - search.began,
+                }
+                history.append(record)
+                if callback is not None:
+                    callback(record)
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+    best = search.candidates.best
+    if best is None:
+        if status is Status.CERTIFIED:
+            raise InfeasibleError(
+                "no payments satisfy the constraints: every box of total participation was refuted"
+            )
+        raise ConvergenceError(
+            f"no feasible payments were found, and none were proved impossible ({status.name.lower()})"
+        )
+    bound = lower()
+    certificate = search.certificate(root, bound * unit)
+    return Run(
+        best=best,
+        bound=-np.inf if certificate is None else certificate.lower,
+        shadow_price=search.shadow_price,
+        history=tuple(history),
+        status=status,
+        nodes=nodes,
+        pool=tuple(search.candidates.pool),
+        certificate=certificate,
+    )

@@ -1,0 +1,517 @@
+"""The leader's problem at one total participation S as a second-order cone programme, built from named blocks.
+
+At fixed S everything is convex but the choice "paid or volunteer" of undecided clients, whose hull is
+
+    D_k - theta_k S <= e_k,      0 <= e_k,      v (D_k - theta_k S) <= (R_k - theta_k S) z_k / alpha_k
+
+(:mod:`stackfu.leader.certified.bound`). Budget, loss cap and distance rows may be broken by a common ``excess`` at a
+linear price: every S then has a solution and bounded multipliers, and an S that is infeasible by a hair shows as a
+high value instead of an inconclusive answer.
+
+Every entry of the programme is ``constant + per_s S + per_v / S`` (and the right-hand sides have a term in 1/S^2), so
+moving to another S is three vector additions."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import clarabel
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from ...model import Array
+from .bound import Classes, Multipliers, box_margin
+from .polish import ActiveSet, polish, polish_with_total
+from .problem import HELD_BACK_AT_MOST, LeaderProblem
+
+__all__ = ["Blocks", "PointAnswer", "PointProgramme"]
+
+#: Tolerance asked of the cone solver. What it really reached does not matter: any multipliers give a valid bound.
+SOLVER_TOLERANCE = 1e-9
+#: An answer that breaks its rows by no more than this holds them: the cone solver's inaccuracy.
+HELD = 1e-7
+#: Value and bound of a polished answer agree to this, relative to the value.
+ACCURATE = 1e-9
+#: Multipliers below this part of the weight of ``||m||^2`` do not tell which rows are tight.
+NATURAL = 1e-4
+#: Negative multipliers of volunteers below this part of the largest are zero.
+NOISE = 1e-8
+#: Budgets and rooms below loss caps are scaled to 1 down to this size.
+SMALLEST_ROOM = 1e-8
+#: What the hull gets wrong by less than this is rounding.
+NO_SPLIT = 1e-12
+
+
+class Blocks:
+    """A cone programme ``min q.x, b - A x in K`` put together from named variables and named blocks of rows.
+
+    Each call of :meth:`entries` says everything about one part of the matrix: which block and variable it belongs to,
+    where its entries are, and their values as ``(constant, per S, per 1/S)``."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, slice] = {}
+        self.rows: dict[str, slice] = {}
+        self.cones: list[Any] = []
+        self._parts: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Array]] = []
+        self._right: list[tuple[slice, Array]] = []
+        self._cost: list[tuple[slice, Array]] = []
+        self.width = self.height = 0
+
+    def variable(self, name: str, count: int) -> None:
+        """Declare ``count`` columns."""
+        self.variables[name] = slice(self.width, self.width + count)
+        self.width += count
+
+    def block(self, name: str, count: int, cone: Any) -> None:
+        """Declare ``count`` rows, to lie in a cone of that size."""
+        self.rows[name] = slice(self.height, self.height + count)
+        self.height += count
+        if count:
+            self.cones.append(cone(count))
+
+    def entries(
+        self,
+        block: str,
+        variable: str,
+        row: npt.ArrayLike,
+        col: npt.ArrayLike,
+        constant: npt.ArrayLike = 0.0,
+        per_s: npt.ArrayLike = 0.0,
+        per_v: npt.ArrayLike = 0.0,
+    ) -> None:
+        """Values at positions (row, col) within a block and a variable; all arguments are broadcast together."""
+        i, j, c0, c1, c2 = np.broadcast_arrays(row, col, constant, per_s, per_v)
+        values = np.stack([c0.ravel(), c1.ravel(), c2.ravel()]).astype(np.float64)
+        self._parts.append(
+            (i.ravel() + self.rows[block].start, j.ravel() + self.variables[variable].start, values)
+        )
+
+    def right(
+        self, block: str, constant: Any = 0.0, per_s: Any = 0.0, per_v: Any = 0.0, per_v2: Any = 0.0
+    ) -> None:
+        """Right-hand side of a block."""
+        where = self.rows[block]
+        self._right.append((where, self._table((constant, per_s, per_v, per_v2), where)))
+
+    def cost(self, variable: str, constant: Any = 0.0, per_s: Any = 0.0, per_v: Any = 0.0) -> None:
+        """Adds to the cost of a variable."""
+        where = self.variables[variable]
+        self._cost.append((where, self._table((constant, per_s, per_v), where)))
+
+    @staticmethod
+    def _table(values: tuple[Any, ...], where: slice) -> Array:
+        return np.stack(
+            [np.broadcast_to(np.asarray(v, dtype=np.float64), where.stop - where.start) for v in values]
+        )
+
+    def finish(self) -> None:
+        """Sort the entries by column once; afterwards only values change."""
+        row = np.concatenate([p[0] for p in self._parts])
+        col = np.concatenate([p[1] for p in self._parts])
+        order = np.lexsort((row, col))
+        self.values = np.concatenate([p[2] for p in self._parts], axis=1)[:, order]
+        self.indices = row[order]
+        self.indptr = np.zeros(self.width + 1, dtype=np.int64)
+        np.cumsum(np.bincount(col, minlength=self.width), out=self.indptr[1:])
+        self.b, self.q = np.zeros((4, self.height)), np.zeros((3, self.width))
+        for where, table in self._right:
+            self.b[:, where] += table
+        for where, table in self._cost:
+            self.q[:, where] += table
+
+    def at(self, total: float) -> tuple[Array, Array, Array]:
+        """Matrix values (by column), right-hand side and cost at one S."""
+        v = 1.0 / total
+        powers = np.array([1.0, total, v, v * v])
+        return powers[:3] @ self.values, powers @ self.b, powers[:3] @ self.q
+
+    def matrix(self, data: Array) -> Any:
+        """The matrix with these values."""
+        return sparse.csc_matrix((data, self.indices, self.indptr), shape=(self.height, self.width))
+
+
+@dataclass(frozen=True, eq=False)
+class PointAnswer:
+    """What the convex problem at one total says: a mixture, multipliers, and how far undecided clients are from being
+    decided."""
+
+    total: float
+    z: Array
+    multipliers: Multipliers
+    classes: Classes  # what was known about the clients
+    value: float  # of the relaxation at z
+    bound: float  # what the multipliers prove at this total
+    excess: float  # what budget and rows are broken by
+    split: Array  # (u_k - z_k) u_k e_k of undecided clients: what the hull gets wrong
+    active: ActiveSet | None
+
+
+def answer_at(
+    problem: LeaderProblem,
+    classes: Classes,
+    total: float,
+    z: Array,
+    rows: Array,
+    budget: float,
+    loss_cap: float,
+    excess: float = 0.0,
+    active: ActiveSet | None = None,
+) -> PointAnswer:
+    """Shares and multipliers put together, judged by their value and their bound."""
+    p, s = problem, total
+    # a negative multiplier binds a certificate to what is known about the client; one that is noise is none
+    rows = np.where((rows < 0.0) & (rows > -NOISE * float(np.abs(rows).max(initial=0.0))), 0.0, rows)
+    mass = float(z.sum())
+    centre = (z @ p.points) / mass
+    square = float(centre @ centre)
+    y = Multipliers.of(p, s, 1.0, budget, loss_cap, 0.0, rows, centre).at_best_level(p, classes)
+    gain = p.diagonal - 2.0 * (p.points @ centre) + square + 0.5 * p.client_sampling / s - p.theta * s
+    value = p.loss_weight * (
+        p.loss_square * square
+        - 2.0 * float(p.loss_pull @ z)
+        + p.loss_constant
+        + (float(p.noise @ z) + p.loss_sampling) / s
+    )
+    free = ~(classes.paid | classes.volunteer)
+    over = np.where(classes.paid, 0.0, np.maximum(gain, 0.0))
+    if p.payment_weight:
+        value += p.payment_weight * p.payment_unit * (float(p.alpha @ over) / s - float(z @ gain))
+    room = p.alpha / s
+    split = np.where(free, (room - z) * room * over, 0.0)
+    bound = box_margin(p, s, s, y, y, classes, 0.0)
+    return PointAnswer(s, z, y, classes, value, bound, excess, np.where(split > NO_SPLIT, split, 0.0), active)
+
+
+class PointProgramme:
+    """The relaxation at fixed S for one set of decided clients; built once, then moved from S to S."""
+
+    def __init__(
+        self,
+        problem: LeaderProblem,
+        classes: Classes,
+        radius: float,
+        penalty: float,
+        shrink: float,
+        deadline: float = np.inf,
+    ) -> None:
+        self._deadline = deadline  # by time.perf_counter; the cone solver stops there
+        self.problem, self.classes = problem, classes
+        self.unit = radius
+        self.penalty, self.shrink = penalty, shrink
+        self._build(shrink)
+        self._solver: Any = None
+
+    def _build(self, shrink: float) -> None:
+        p, unit = self.problem, self.unit
+        n, r = p.points.shape
+        volunteer, paid = self.classes.volunteer, self.classes.paid
+        free = ~(volunteer | paid)
+        self._free, self._full, self._below = (np.flatnonzero(m) for m in (free, volunteer, ~volunteer))
+        f, full, below = self._free, self._full, self._below
+        every = np.arange(n)
+        sign = np.where(volunteer, -1.0, 1.0)
+        half_a = 0.5 * p.client_sampling
+        u2 = unit * unit
+
+        blocks = self.blocks = Blocks()
+        blocks.variable("z", n)  # the mixture
+        blocks.variable("c", r)  # its embedding over unit
+        blocks.variable("tau", 1)  # at least ||c||^2
+        blocks.variable("e", len(f))  # what an undecided client would gain beyond indifference
+        blocks.variable("excess", 1)
+
+        blocks.block("mixture", 1, clarabel.ZeroConeT)  # sum z = 1
+        blocks.entries("mixture", "z", 0, every, 1.0)
+        blocks.right("mixture", 1.0)
+        blocks.block("embedding", r, clarabel.ZeroConeT)  # F'z = unit c
+        blocks.entries("embedding", "z", np.arange(r)[:, None], every[None, :], p.points.T / unit)
+        blocks.entries("embedding", "c", np.arange(r), np.arange(r), -1.0)
+        blocks.block("full", len(full), clarabel.ZeroConeT)  # z_k = alpha_k / S for volunteers
+        blocks.entries("full", "z", np.arange(len(full)), full, 1.0)
+        blocks.right("full", per_v=p.alpha[full])
+        blocks.block("cap", len(below), clarabel.NonnegativeConeT)  # z_k <= alpha_k / S for the others
+        blocks.entries("cap", "z", np.arange(len(below)), below, 1.0)
+        blocks.right("cap", per_v=p.alpha[below])
+        blocks.block("share", len(below), clarabel.NonnegativeConeT)  # z >= 0
+        blocks.entries("share", "z", np.arange(len(below)), below, -1.0)
+        blocks.block("gain", len(f), clarabel.NonnegativeConeT)  # e >= 0
+        blocks.entries("gain", "e", np.arange(len(f)), np.arange(len(f)), -1.0)
+        blocks.block("slack", 1, clarabel.NonnegativeConeT)  # excess >= 0
+        blocks.entries("slack", "excess", 0, 0, -1.0)
+
+        # D_k - theta_k S <= e_k (undecided), 0 (paid); >= 0 for volunteers
+        blocks.block("distance", n, clarabel.NonnegativeConeT)
+        blocks.entries("distance", "tau", every, 0, u2 * sign)
+        blocks.entries(
+            "distance", "c", every[:, None], np.arange(r)[None, :], -2.0 * unit * sign[:, None] * p.points
+        )
+        blocks.entries("distance", "e", f, np.arange(len(f)), -1.0)
+        blocks.entries("distance", "excess", every, 0, -1.0)
+        blocks.right(
+            "distance",
+            -sign * p.diagonal,
+            per_s=sign * p.theta * (1.0 - shrink * sign),
+            per_v=-sign * half_a,
+        )
+        # v (D_k - theta_k S) <= (R_k - theta_k S) z_k / alpha_k for the undecided
+        blocks.block("hull", len(f), clarabel.NonnegativeConeT)
+        at = np.arange(len(f))
+        roof = np.maximum(self.classes.ceiling[f], p.theta[f])
+        blocks.entries("hull", "tau", at, 0, per_v=u2)
+        blocks.entries("hull", "c", at[:, None], np.arange(r)[None, :], per_v=-2.0 * unit * p.points[f])
+        blocks.entries("hull", "z", at, f, -roof / p.alpha[f], per_s=p.theta[f] / p.alpha[f])
+        blocks.entries("hull", "excess", at, 0, -1.0)
+        blocks.right("hull", p.theta[f], per_v=-p.diagonal[f], per_v2=-half_a)
+
+        # spend / U, as a row of the budget and a part of the objective
+        owned = p.alpha[full]
+        pay: dict[str, tuple[Any, Any, Any]] = {
+            "z": (-p.diagonal, p.theta, 0.0),
+            "tau": (u2, 0.0, u2 * owned.sum()),
+            "c": (0.0, 0.0, -2.0 * unit * (owned @ p.points[full])),
+            "e": (0.0, 0.0, p.alpha[f]),
+        }
+        saved = float(owned @ p.theta[full])  # volunteers: alpha_k (v D_k - theta_k)
+        pay_constant = (-saved, 0.0, float(owned @ p.diagonal[full]) - half_a, half_a * owned.sum())
+        self._strict = 0.0
+        if np.isfinite(p.budget):
+            # a small budget must not be small beside the solver's tolerance
+            strict = self._strict = 1.0 / min(max(p.budget / p.payment_unit, SMALLEST_ROOM), 1.0)
+            blocks.block("budget", 1, clarabel.NonnegativeConeT)
+            for name, (c0, c1, c2) in pay.items():
+                size = blocks.variables[name].stop - blocks.variables[name].start
+                blocks.entries(
+                    "budget",
+                    name,
+                    0,
+                    np.arange(size),
+                    strict * np.asarray(c0),
+                    strict * np.asarray(c1),
+                    strict * np.asarray(c2),
+                )
+            blocks.entries("budget", "excess", 0, 0, -1.0)
+            limit = p.usable_budget(0.0)
+            lost = min(p.spend_rounding, HELD_BACK_AT_MOST * p.budget / p.payment_unit)
+            blocks.right(
+                "budget",
+                strict * (limit - pay_constant[0]),
+                per_s=-strict * lost,
+                per_v=-strict * pay_constant[2],
+                per_v2=-strict * pay_constant[3],
+            )
+        if np.isfinite(p.loss_cap):
+            # the room between the cap and the least loss must not be small beside the solver's tolerance either
+            narrow = self._narrow = 1.0 / min(max(p.loss_cap - p.nearest_loss, SMALLEST_ROOM), 1.0)
+            blocks.block("loss", 1, clarabel.NonnegativeConeT)
+            blocks.entries("loss", "tau", 0, 0, narrow * u2 * p.loss_square)
+            blocks.entries("loss", "z", 0, every, -2.0 * narrow * p.loss_pull, per_v=narrow * p.noise)
+            blocks.entries("loss", "excess", 0, 0, -1.0)
+            blocks.right(
+                "loss",
+                narrow * (p.loss_cap * (1.0 - shrink) - p.loss_constant),
+                per_v=-narrow * p.loss_sampling,
+            )
+        blocks.block("square", r + 2, clarabel.SecondOrderConeT)  # tau >= ||c||^2
+        blocks.entries("square", "tau", [0, 1], 0, -1.0)
+        blocks.entries("square", "c", 2 + np.arange(r), np.arange(r), -2.0)
+        blocks.right("square", np.r_[1.0, -1.0, np.zeros(r)])
+
+        blocks.cost("tau", p.loss_weight * p.loss_square * u2)
+        blocks.cost("z", -2.0 * p.loss_weight * p.loss_pull, per_v=p.loss_weight * p.noise)
+        if p.payment_weight:
+            for name, (c0, c1, c2) in pay.items():
+                w = p.payment_weight * p.payment_unit
+                blocks.cost(name, w * np.asarray(c0), w * np.asarray(c1), w * np.asarray(c2))
+        blocks.cost("excess", self.penalty)
+        blocks.finish()
+
+    def _start(self, data: Array, b: Array, q: Array) -> None:
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        settings.presolve_enable = False
+        settings.chordal_decomposition_enable = False
+        settings.max_threads = 1
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = SOLVER_TOLERANCE
+        nothing = sparse.csc_matrix((self.blocks.width, self.blocks.width))
+        self._solver = clarabel.DefaultSolver(
+            nothing, q, self.blocks.matrix(data), b, self.blocks.cones, settings
+        )
+        if np.isfinite(self._deadline):
+            self._solver.set_termination_callback(lambda _: time.perf_counter() > self._deadline)
+
+    def solve(self, total: float) -> PointAnswer | None:
+        """The relaxation at S; None if the solver has no usable answer."""
+        data, b, q = self.blocks.at(total)
+        unit_cost = 1.0 / self.unit**2
+        if self._solver is None:
+            self._start(data, b, q * unit_cost)
+        else:
+            self._solver.update(q=q * unit_cost, A=data, b=b)
+        answer = self._solver.solve()
+        x, dual = np.asarray(answer.x), np.asarray(answer.z) / unit_cost
+        if not (np.isfinite(x).all() and np.isfinite(dual).all()):
+            return None
+        rough = self._read(total, x, dual)
+        if rough is None or rough.excess > HELD:
+            return rough
+        return warm(self.problem, self.classes, rough, total, self.shrink) or rough
+
+    def _read(self, total: float, x: Array, dual: Array) -> PointAnswer | None:
+        """Shares and multipliers of an interior point, and its active set as a guess for polishing."""
+        p, rows, columns, classes = self.problem, self.blocks.rows, self.blocks.variables, self.classes
+        full, free, below = self._full, self._free, self._below
+        n, u = len(p.alpha), p.alpha / total
+        budget = (
+            self._strict * max(float(dual[rows["budget"]][0]), 0.0) / p.payment_unit if self._strict else 0.0
+        )
+        cap = self._narrow * max(float(dual[rows["loss"]][0]), 0.0) if "loss" in rows else 0.0
+        nu = p.payment_unit * (p.payment_weight + budget)
+        steep = np.maximum(dual[rows["distance"]], 0.0)
+        pushed = np.maximum(dual[rows["hull"]], 0.0)
+        multipliers = steep.copy()
+        multipliers[full] = nu * u[full] - steep[full]
+        multipliers[free] += pushed / total
+        z = np.clip(x[columns["z"]], 0.0, u)
+        z[full] = u[full]
+        if z.sum() <= 0.0:
+            return None
+        # complementary pairs: whichever is larger beside its own size is not zero
+        push_up, push_down = np.zeros(n), np.zeros(n)
+        push_up[below], push_down[below] = dual[rows["share"]], dual[rows["cap"]]
+        natural = NATURAL * ((p.loss_weight + cap) * p.loss_square + nu)  # below this, multipliers are noise
+        price = max(float(push_up.max()), float(push_down.max()), natural)
+        capped = push_down / price > (u - z) / u
+        moving = ~capped & (push_up / price < z / u)
+        capped[full], moving[full] = True, False
+        m = z @ p.points
+        over = m @ m - 2.0 * (p.points @ m) + p.diagonal + 0.5 * p.client_sampling / total - p.theta * total
+        active = steep / max(float(steep.max()), natural) > np.abs(over)
+        eager, hull = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+        e, gain = np.maximum(x[columns["e"]], 0.0), dual[rows["gain"]]
+        eager[free] = e > gain
+        roof = np.maximum(classes.ceiling[free], p.theta[free])
+        left = (roof - p.theta[free] * total) * z[free] / p.alpha[free] - over[free] / total
+        hull[free] = eager[free] & (pushed > np.abs(left))
+        eager &= ~hull
+        tight = active & ~eager & ~hull
+        eager[full] = ~active[full]
+        spent = bool(self._strict) and budget > self._left(total, z, over)
+        guess = ActiveSet(moving, capped, tight, eager, hull, spent, cap > 0.0)
+        excess = max(float(x[columns["excess"]][0]), 0.0)
+        return answer_at(p, classes, total, z, multipliers, budget, cap, excess, guess)
+
+    def _left(self, total: float, z: Array, over: Array) -> float:
+        """What an answer leaves of the budget."""
+        p = self.problem
+        paid_out = float(p.alpha @ np.where(self.classes.paid, 0.0, np.maximum(over, 0.0))) / total - float(
+            z @ over
+        )
+        return max(p.usable_budget(total) - paid_out, 0.0)
+
+
+def tolerance(problem: LeaderProblem, answer: PointAnswer) -> float:
+    """How far value and bound of a good answer may differ: rounding, and what is held back of the budget."""
+    held_back = 0.0
+    if answer.multipliers.budget:
+        held_back = answer.multipliers.budget * (
+            problem.budget - problem.usable_budget(answer.total) * problem.payment_unit
+        )
+    return ACCURATE * abs(answer.value) + 2.0 * held_back
+
+
+def warm(
+    problem: LeaderProblem, classes: Classes, near: PointAnswer, total: float, shrink: float
+) -> PointAnswer | None:
+    """Solve at ``total`` from the active set of an answer nearby, without an interior point method; None if that
+    fails."""
+    if near.active is None:
+        return None
+    guess = near.active.fitted(classes)
+    y = near.multipliers
+    found = polish(
+        problem, classes, total, shrink, near.z * (near.total / total), y.rows, y.budget, y.loss_cap, guess
+    )
+    if found is None:
+        return None
+    z, rows, budget, loss_cap = found
+    z = np.clip(z, 0.0, problem.alpha / total)
+    rows = np.where(classes.volunteer, rows, np.maximum(rows, 0.0))
+    if z.sum() <= 0.0:
+        return None
+    better = answer_at(problem, classes, total, z, rows, budget, loss_cap, 0.0, guess)
+    # a wrong guess shows as a value that the bound contradicts, in either direction
+    error = abs(better.value - better.bound)
+    good = error <= tolerance(problem, better) or (
+        near.total == total and better.value >= better.bound and error < near.value - near.bound
+    )
+    return better if good and abs(z.sum() - 1.0) <= HELD else None
+
+
+def optimum(problem: LeaderProblem, classes: Classes, near: PointAnswer, shrink: float) -> PointAnswer | None:
+    """The local optimum over S as well, from an answer nearby, with multipliers that do not change with S; None if that
+    fails."""
+    if near.active is None or near.excess > HELD:
+        return None
+    guess = near.active.fitted(classes)
+    y = near.multipliers
+    found = polish_with_total(
+        problem, classes, near.total, shrink, near.z, y.rows, y.level, y.budget, y.loss_cap, guess
+    )
+    if found is None:
+        return None
+    total, z, rows, budget, loss_cap = found
+    z = np.clip(z, 0.0, problem.alpha / total)
+    rows = np.where(classes.volunteer, rows, np.maximum(rows, 0.0))
+    better = answer_at(problem, classes, total, z, rows, budget, loss_cap, 0.0, guess)
+    good = abs(better.value - better.bound) <= tolerance(problem, better) and abs(z.sum() - 1.0) <= HELD
+    return better if good else None
+
+
+def companion(problem: LeaderProblem, classes: Classes, of: PointAnswer, total: float) -> PointAnswer | None:
+    """Another total at the prices of an answer: its budget, cap and row multipliers, and the mixture and level best for them.
+
+    At an optimum over S the Lagrangian with these prices is least there, on both sides and whether or not the other
+    totals are feasible. The mixture solves ``2 T <mu_i, m> + rest_i = t`` on the shares that move, ``sum z = 1``; shares
+    that leave their limits are fixed there.
+    """
+    if of.active is None:
+        return None
+    p, s, y = problem, total, of.multipliers
+    v = 1.0 / s
+    u = p.alpha * v
+    nu = p.payment_unit * (p.payment_weight + y.budget)
+    ell = p.loss_weight + y.loss_cap
+    rows = np.where(of.active.eager, nu * u, y.rows)
+    weight = ell * p.loss_square + nu + float(rows.sum())
+    rest = (
+        -2.0 * (p.points @ (rows @ p.points) + ell * p.loss_pull)
+        + nu * (p.theta * s - p.diagonal)
+        + ell * v * p.noise
+    )
+    moving, capped = of.active.moving.copy(), of.active.capped & ~of.active.moving
+    for _ in range(len(u)):
+        at = np.flatnonzero(moving)
+        z = np.where(capped, u, 0.0)
+        if len(at):
+            fixed = z @ p.points
+            rows_at = p.points[at]
+            k = len(at)
+            system = np.zeros((k + 1, k + 1))
+            system[:k, :k] = 2.0 * weight * (rows_at @ rows_at.T)
+            system[:k, k], system[k, :k] = -1.0, 1.0
+            right = np.append(-rest[at] - 2.0 * weight * (rows_at @ fixed), 1.0 - z.sum())
+            try:
+                z[at] = np.linalg.lstsq(system, right, rcond=1e-13)[0][:k]
+            except np.linalg.LinAlgError:
+                return None
+        low, high = moving & (z < 0.0), moving & (z > u)
+        if not (low.any() or high.any()):
+            break
+        moving, capped = moving & ~low & ~high, capped | high
+    z = np.clip(z, 0.0, u)
+    if z.sum() <= 0.0:
+        return None
+    return answer_at(p, classes, s, z, rows, y.budget, y.loss_cap, of.excess, of.active)

@@ -1,0 +1,238 @@
+"""Good payments fast: the program at fixed S for guessed volunteers, the guess improved by its own prices, and a search over S.
+
+With the volunteers decided the leader's problem at one S is convex and small (:mod:`stackfu.leader.certified.sifting`); its solution is
+realised exactly through the price of its profile. Two moves improve the guess and never lose the point at hand:
+
+- a client at full whose distance condition binds becomes a volunteer (its condition goes away, its payment is 0 anyway);
+- a volunteer that would have to be paid after all is released from being at full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...model import Array
+from .bound import BoundProblem
+from .candidates import Candidates
+from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, solve_at
+
+__all__ = ["Proposals"]
+
+Mask = npt.NDArray[np.bool_]
+
+#: Relative part of budget and thresholds held back, so that the realised profile stays within both.
+SHRINKS = (1e-8, 1e-6, 1e-4)
+#: Radius of the ball around a known mixture in which a better one is sought, relative to the spread of the clients.
+ROUGH, NEARBY = 0.05, 0.015
+GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
+
+
+class Found(NamedTuple):
+    """Value (infinite: none found), prices and mixture at one S."""
+
+    value: float
+    prices: Prices
+    z: Array | None
+
+
+class Proposals:
+    """Feasible profiles at given totals; the best ones are kept by ``candidates``, if there are any to be kept."""
+
+    def __init__(
+        self, problem: BoundProblem, candidates: Candidates | None, unit: float, gap: float, penalty: float
+    ) -> None:
+        self.problem, self.candidates, self.unit, self.gap = problem, candidates, unit, gap
+        self.penalty = penalty
+        self.solves = 0
+        self._shrink = SHRINKS[0]
+
+    @property
+    def upper(self) -> float:
+        """The incumbent's value in normalised units."""
+        return np.inf if self.candidates is None else self.candidates.value / self.unit
+
+    def keen(self, total: float, prices: Prices, share: float = 1.0) -> Mask:
+        """Who would take part fully, unpaid, at ``share`` of the way from the ideal mixture to the prices' centre."""
+        p = self.problem
+        distances = p.diagonal - 2.0 * share * prices.inner + share * share * prices.square
+        return np.asarray(distances + 0.5 * p.client_sampling / total > p.theta * total)
+
+    def at(self, total: float, volunteers: Mask, guess: Prices, rounds: int = 3) -> Found:
+        """Best value found at S starting from a guess of the volunteers, and the point and the prices there."""
+        p = self.problem
+        best = Found(np.inf, guess, None)
+        cap = p.alpha / total
+        for _ in range(rounds):
+            answer = self._solve(total, volunteers, guess)
+            if answer is None:
+                break
+            guess = answer.prices
+            keen = self.keen(total, guess)
+            capped = answer.z >= cap * (1.0 - 1e-6)
+            after = keen & (volunteers | capped) | (capped & (guess.rows > 0) & ~volunteers)
+            if answer.broken > 1e-7:
+                after = keen | after
+            elif answer.value < best.value - 1e-2 * self.gap:
+                best = Found(answer.value, guess, answer.z)
+                if answer.value < self.upper:
+                    self._realise(total, volunteers, answer)
+            else:
+                break
+            if np.array_equal(after, volunteers):
+                break
+            volunteers = after
+        return best
+
+    def _solve(self, total: float, volunteers: Mask, guess: Prices) -> SliceAnswer | None:
+        p = self.problem
+        if float(p.alpha[volunteers].sum()) >= total * (1.0 - 1e-9):
+            return None
+        assert p.reach is not None
+        tight = replace(p, budget=p.budget * (1.0 - self._shrink), loss_cap=p.loss_cap * (1.0 - self._shrink))
+        self.solves += 1
+        return solve_at(
+            tight,
+            total,
+            Restriction(~volunteers, volunteers, p.reach + 0.5 * p.client_sampling / total),
+            guess=guess,
+            enough=0.05 * self.gap,
+            penalty=self.penalty,
+            held_back=self._shrink,
+        )
+
+    def _realise(self, total: float, volunteers: Mask, answer: SliceAnswer) -> bool:
+        """Offer the profile; hold more back where rounding does not let it pass."""
+        if self.candidates is None:
+            return True
+        for shrink in SHRINKS:
+            if shrink > self._shrink:
+                self._shrink = shrink
+                again = self._solve(total, volunteers, answer.prices)
+                if again is None:
+                    return False
+                answer = again
+            if self.candidates.offer(_snapped(answer.z * (total / self.problem.alpha))):
+                return True
+        self._shrink = SHRINKS[0]
+        return False
+
+    def around(self, total: float, guess: Prices) -> Found:
+        """The best at S of two guesses: the volunteers as at a known point, and as at the ideal mixture.
+
+        With very many clients some are near indifference wherever the mixture is, and a guess of all of them holds it fast; there the
+        relaxed program within a ball around the known point says who volunteers.
+        """
+        if self.problem.place.count > 2 * SAMPLE:
+            return self._within(total, guess, NEARBY if guess.priced else ROUGH)
+        known, ideal = self.keen(total, guess), self.keen(total, guess, 0.0)
+        found = self.at(total, known, guess)
+        return (
+            found
+            if np.array_equal(known, ideal)
+            else min(found, self.at(total, ideal, guess), key=lambda f: f.value)
+        )
+
+    def _within(self, total: float, guess: Prices, radius: float) -> Found:
+        p = self.problem
+        radius *= float(np.sqrt(np.median(p.diagonal)))
+        last = -np.inf
+        cap = p.alpha / total
+        for _ in range(8):
+            roots = np.sqrt(np.maximum(p.diagonal - 2.0 * guess.inner + guess.square, 0.0))
+            shift = 0.5 * p.client_sampling / total
+            far = (roots + radius) ** 2 + shift
+            full = np.maximum(roots - radius, 0.0) ** 2 + shift > p.theta * total
+            if float(p.alpha[full].sum()) >= total:
+                return Found(np.inf, guess, None)
+            self.solves += 1
+            relaxed = solve_at(
+                p,
+                total,
+                Restriction(far <= p.theta * total, full, far),
+                guess=guess,
+                enough=0.1 * self.gap,
+                penalty=self.penalty,
+            )
+            after = relaxed.prices
+            moved = float(
+                np.sqrt(
+                    max(
+                        after.square
+                        - 2.0 * p.place.dot(guess.centre, after.centre, after.inner)
+                        + guess.square,
+                        0.0,
+                    )
+                )
+            )
+            keen = self.keen(total, after)
+            if relaxed.broken > 1e-6:
+                return Found(np.inf, guess, None)
+            guess = after
+            if moved <= 0.5 * radius:
+                if not (keen & (relaxed.z < 0.99 * cap)).any() or relaxed.value - last < 0.1 * self.gap:
+                    break
+                radius, last = 0.25 * radius, relaxed.value
+        return self.at(total, keen, guess, 2)
+
+    def scan(self, start: float, guess: Prices, enough: Callable[[], bool]) -> tuple[float, Found]:
+        """Best S away from ``start``, both ways, then by golden section."""
+        found = {start: Found(self.upper, guess, None)}
+        for shares in ((1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2), (-1 / 64, -1 / 16, -1 / 4)):
+            reached = False
+            for share in shares:
+                total = start + share * (1.0 - start if share > 0 else start - self.problem.floor)
+                if enough():
+                    break
+                value = self._attempt(found, total)
+                if reached and not np.isfinite(value):  # feasible totals came and went
+                    break
+                reached = reached or bool(np.isfinite(value))
+        return self._golden(found, 10, enough)
+
+    def close_in(
+        self, start: float, width: float, guess: Prices, enough: Callable[[], bool]
+    ) -> tuple[float, Found]:
+        """Best S near ``start``."""
+        found: dict[float, Found] = {}
+        for total in (start, start - width, start + width):
+            if not found:
+                new = self.around(start, guess)
+                found[start] = new if np.isfinite(new.value) else Found(np.inf, guess, None)
+            elif not enough() and self.problem.floor < total < 1.0:
+                self._attempt(found, total)
+        return self._golden(found, 6, enough)
+
+    def _attempt(self, found: dict[float, Found], total: float) -> float:
+        near = min(found, key=lambda s: (not np.isfinite(found[s].value), abs(s - total)))
+        guess = found[near].prices
+        new = self.around(total, guess)
+        found[total] = new if np.isfinite(new.value) else Found(np.inf, guess, None)
+        return new.value
+
+    def _golden(
+        self, found: dict[float, Found], attempts: int, enough: Callable[[], bool]
+    ) -> tuple[float, Found]:
+        for _ in range(attempts):
+            totals = sorted(found)
+            best = min(totals, key=lambda s: found[s].value)
+            i = totals.index(best)
+            left, right = totals[max(i - 1, 0)], totals[min(i + 1, len(totals) - 1)]
+            if enough() or right - left < 1e-3 * best:
+                break
+            further = right - best >= best - left
+            self._attempt(
+                found,
+                best + (1.0 - GOLDEN) * (right - best) if further else best - (1.0 - GOLDEN) * (best - left),
+            )
+        best = min(found, key=lambda s: found[s].value)
+        return best, found[best]
+
+
+def _snapped(x: Array) -> Array:
+    """Shares that an interior-point method left a hair inside are at 0 or at full."""
+    return np.where(x < 1e-7, 0.0, np.where(x > 1.0 - 1e-7, 1.0, x))

@@ -1,0 +1,473 @@
+r"""The leader's problem at one total participation for any number of clients: solve for the few in doubt, price all the others.
+
+At an optimum almost every client sits at 0 or at full, and almost every distance condition is either slack or belongs to a plain
+volunteer; only about ``r`` shares lie between. So the interior-point method is given a working set of columns and rows, everybody
+else is held where the last multipliers put it, and one pass over all clients prices them:
+
+    cost_k - t      per unit of z_k: who is held at full and should leave, who is held at 0 and should come
+    D_k - theta_k S     whose condition is broken, who is held as a volunteer and is none
+
+The worst violators join the working set (nobody leaves: reselecting oscillates) until the gap between the point and the bound that the
+multipliers prove for *all* clients is small enough, or a few rounds are over. Whatever happens here, the multipliers are only ever
+used through the bound, which holds for any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ...model import Array
+from .bound import BoundProblem
+from .interior_point import Columns, Constants, Goal, Rows, SlicePoint, solve_slice
+from .points import ArrayPoints
+
+__all__ = ["Prices", "Restriction", "SliceAnswer", "sample", "solve_at"]
+
+Mask = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.intp]
+
+#: Up to this many clients all of them are in the working set, beyond that so many for each direction of the basis and a few more.
+WHOLE, PER_DIRECTION, AT_LEAST = 300, 6, 200
+SAMPLE = 2000
+ROUNDS = 6
+#: Samples of those in doubt before everybody in doubt fits into the working set.
+LEVELS = 4
+#: Price of breaking a row, in units of the loss per squared distance.
+PENALTY = 30.0
+
+
+@dataclass(frozen=True, eq=False)
+class Restriction:
+    """What is known in a box: who is paid (``e_k = 0``), who is at full, and ``D_k <= ceiling_k`` for points worth finding."""
+
+    paid: Mask
+    full: Mask
+    ceiling: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Multipliers at one S; everything a bound needs, and what was computed with them for all clients."""
+
+    total: float
+    budget: float  # multiplier of the budget
+    cap: float  # multiplier of the loss cap
+    level: float  # t
+    rows: Array  # P, all clients
+    centre: Array  # a point of ``points``
+    inner: Array  # <mu_k, c>
+    pulled: Array  # <mu_k, sum_j P_j mu_j>
+    square: float  # ||c||^2
+    priced: bool = True  # False: only the centre means anything, or the prices are a sample's
+
+
+@dataclass(frozen=True, eq=False)
+class SliceAnswer:
+    """Best point of the convex relaxation at S, multipliers, and the bound these prove at this S for all clients."""
+
+    z: Array
+    excess_unpaid: Array  # e_k
+    prices: Prices
+    value: float
+    bound: float
+    broken: float  # xi: by how much rows are broken
+    rounds: int
+    iterations: int
+
+
+class Slice:
+    """The data at one S, and passes over all clients."""
+
+    def __init__(
+        self,
+        problem: BoundProblem,
+        total: float,
+        restriction: Restriction,
+        penalty: float = PENALTY,
+        held_back: float = 0.0,
+    ) -> None:
+        p = problem
+        self.problem, self.total, self.restriction, self.penalty = p, total, restriction, penalty
+        self.cap = p.alpha / total
+        self.wanted = p.theta * total  # against D_k
+        self.shift = 0.5 * p.client_sampling / total
+        self.pay = self.wanted - p.place.diagonal
+        self.loss = p.noise / total
+        self.offset = self.shift - self.pay + held_back * self.wanted
+        room = restriction.ceiling - self.wanted
+        self.conditional = ~restriction.full & (room > 0)  # rows that can bind where better points are
+        self.hulled = self.conditional & ~restriction.paid
+        self.hull = np.where(self.hulled, room / self.cap, np.inf)
+        self.pay_constant = -self.shift
+        self.loss_constant = p.loss_sampling / total
+
+    # ---------------------------------------------------------------- pricing
+
+    def distances(self, prices: Prices) -> Array:
+        """``D_k - theta_k S`` at the prices' centre."""
+        squares = np.maximum(self.problem.diagonal - 2.0 * prices.inner + prices.square, 0.0)
+        return np.asarray(squares - self.wanted + self.shift)
+
+    def price(
+        self, budget: float, cap: float, rows: Array, centre: Array, level: float | None = None
+    ) -> tuple[Prices, Array, float]:
+        """Multipliers completed, the advantage ``t - cost_k`` of every client, and the bound at this S."""
+        p = self.problem
+        inner = p.place.inner(centre)
+        square = p.place.dot(centre, centre)
+        pulled = p.place.inner(p.place.combine(rows)) if rows.any() else np.zeros(len(rows))
+        cost = self.cost(budget, cap, rows, inner, pulled)
+        level = self._level(cost) if level is None else level
+        prices = Prices(self.total, budget, cap, level, rows, centre, inner, pulled, square)
+        advantage = level - cost
+        return prices, advantage, self.bound(prices, advantage)
+
+    def cost(self, budget: float, cap: float, rows: Array, inner: Array, pulled: Array) -> Array:
+        """Coefficient of ``z_k`` in the Lagrangian."""
+        p = self.problem
+        loss, pay = p.loss_weight + cap, p.payment_weight + budget
+        weight = loss + pay + float(rows.sum())
+        beyond = np.where(self.hulled | self.restriction.full, np.maximum(rows - pay * self.cap, 0.0), 0.0)
+        roof = np.maximum(self.restriction.ceiling - self.wanted, 0.0)
+        return np.asarray(
+            2.0 * (weight * inner - pulled) + pay * self.pay + loss * self.loss - beyond * roof / self.cap
+        )
+
+    def _level(self, cost: Array) -> float:
+        """``t`` that maximises ``t - sum_k u_k (t - cost_k)_+``: the weighted quantile of the costs at 1."""
+        full = self.restriction.full
+        left = 1.0 - float(self.cap[full].sum())
+        free = np.flatnonzero(~full)
+        order = free[np.argsort(cost[free], kind="stable")]
+        filled = np.cumsum(self.cap[order])
+        at = int(np.searchsorted(filled, left))
+        return float(cost[order[min(at, len(order) - 1)]])
+
+    def bound(self, prices: Prices, advantage: Array) -> float:
+        """The Lagrangian bound at this S."""
+        p = self.problem
+        loss, pay = p.loss_weight + prices.cap, p.payment_weight + prices.budget
+        weight = loss + pay + float(prices.rows.sum())
+        full = self.restriction.full
+        out = prices.level - weight * prices.square + float(prices.rows @ self.offset)
+        out += loss * self.loss_constant + pay * self.pay_constant + p.loss_weight * p.loss_constant
+        out -= float(self.cap @ np.where(full, advantage, np.maximum(advantage, 0.0)))
+        if np.isfinite(p.budget):
+            out -= prices.budget * p.budget
+        if np.isfinite(p.loss_cap):
+            out -= prices.cap * (p.loss_cap - p.loss_constant)
+        return float(out)
+
+    # ---------------------------------------------------------------- the restricted program
+
+    def solve(
+        self, columns: Index, mass: Array, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float
+    ) -> SlicePoint:
+        """Columns (each for clients of ``mass`` in all) and rows given; of the others, ``at_full`` are held at their cap and
+        ``volunteers`` have their row counted in."""
+        p, cap, r = self.problem, self.cap, self.restriction
+        held = np.where(at_full, cap, 0.0)
+        counted = np.where(volunteers, cap, 0.0)
+        points = p.place
+        constants = Constants(
+            mass=float(held.sum()),
+            point=points.coordinates(points.combine(held)) if at_full.any() else np.zeros(points.rank),
+            pay=float(held @ self.pay + counted @ self.offset) + self.pay_constant,
+            loss=float(held @ self.loss) + self.loss_constant,
+            square=float(counted.sum()),
+            pull=points.coordinates(points.combine(counted)) if volunteers.any() else np.zeros(points.rank),
+        )
+        place = np.full(len(cap), -1, dtype=np.intp)
+        place[columns] = np.arange(len(columns))
+        among = place[rows]
+        own = np.where(among >= 0, mass[among], cap[rows])  # what the row's client stands for
+        # who is held at 0 has e_k = 0; who is held at full has no upper bound on it
+        between = self.hulled[rows] & (among >= 0)
+        relief = np.where(r.full[rows] | (at_full[rows] & ~r.paid[rows]) | between, own, 0.0)
+        hull = np.where(between, self.hull[rows] * cap[rows] / own, np.inf)
+        return solve_slice(
+            Columns(points.rows(columns), mass, self.pay[columns], self.loss[columns]),
+            Rows(points.rows(rows), self.offset[rows], relief, hull, np.where(between, among, -1)),
+            constants,
+            Goal(p.loss_weight, p.payment_weight, p.budget, p.loss_cap - p.loss_constant, self.penalty),
+            tolerance=tolerance,
+        )
+
+
+def solve_at(
+    problem: BoundProblem,
+    total: float,
+    restriction: Restriction,
+    *,
+    guess: Prices | None = None,
+    tolerance: float = 1e-8,
+    enough: float = 0.0,
+    stop_above: float = np.inf,
+    penalty: float = PENALTY,
+    held_back: float = 0.0,
+) -> SliceAnswer:
+    """Solve at S to ``tolerance`` relative to the loss; stop sifting once value and bound are within ``enough``.
+
+    ``stop_above`` is a bound that would do. ``held_back`` is a relative part of the thresholds ``theta_k S`` that the conditions leave unused, so that a profile made of the
+    answer keeps them in spite of rounding. Multipliers are then still valid, a hair less sharp.
+    """
+    slice_ = Slice(problem, total, restriction, penalty, held_back)
+    n = len(problem.alpha)
+    working = AT_LEAST + PER_DIRECTION * problem.place.rank
+    if n <= max(WHOLE, working):
+        return _all_columns(slice_, tolerance)
+    if (guess is None or not guess.priced) and n <= 2 * SAMPLE:
+        guess = _all_columns(slice_, 1e-3).prices
+    rough = guess is None or not guess.priced
+    return _sift(
+        slice_,
+        guess if guess is not None and not rough else _sample_prices(slice_),
+        rough,
+        working,
+        tolerance,
+        enough,
+        stop_above,
+    )
+
+
+def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
+    """Every column; rows that cannot bind near better points come in only if they are broken."""
+    restriction = slice_.restriction
+    in_row = slice_.conditional | restriction.full
+    columns = np.flatnonzero(~restriction.full)
+    nobody = np.zeros(len(in_row), dtype=bool)
+    iterations = 0
+    for round_ in range(1, ROUNDS + 1):
+        answer, _ = _round(
+            slice_, columns, slice_.cap[columns], np.flatnonzero(in_row), restriction.full, nobody, tolerance
+        )
+        iterations += answer.iterations
+        broken = ~in_row & (slice_.distances(answer.prices) > answer.broken + 1e-9)
+        if not broken.any():
+            break
+        in_row |= broken
+    return replace(answer, rounds=round_, iterations=iterations)
+
+
+def _round(
+    slice_: Slice,
+    columns: Index,
+    mass: Array,
+    rows: Index,
+    at_full: Mask,
+    volunteers: Mask,
+    tolerance: float,
+    spread: bool = False,
+) -> tuple[SliceAnswer, Array]:
+    """One interior-point solve, priced for all clients; with it what taking part a little more is worth to each of them.
+
+    ``spread``: the columns stand for others too, so the price of a row that its client can be relieved of is left to all of them.
+    """
+    problem, cap = slice_.problem, slice_.cap
+    point = slice_.solve(columns, mass, rows, at_full, volunteers, tolerance)
+    z = np.where(at_full, cap, 0.0)
+    z[columns] = point.z
+    pay = problem.payment_weight + point.price
+    prices_rows = np.where(volunteers, pay * cap, 0.0)
+    prices_rows[rows] = point.row_price
+    if spread:
+        prices_rows = np.where(slice_.hulled, np.minimum(prices_rows, pay * cap), prices_rows)
+    centre = problem.place.combine(z / z.sum())  # exactly a mixture, as certificates want it
+    prices, advantage, bound = slice_.price(point.price, point.cap_price, prices_rows, centre)
+    e = np.zeros(len(cap))
+    e[rows] = point.e
+    value = point.value + problem.loss_weight * problem.loss_constant
+    return SliceAnswer(z, e, prices, value, bound, point.excess, 1, point.iterations), advantage
+
+
+def _sift(
+    slice_: Slice,
+    guess: Prices,
+    rough: bool,
+    working: int,
+    tolerance: float,
+    enough: float,
+    stop_above: float,
+) -> SliceAnswer:
+    """First a few of the clients in doubt stand for the others, until few enough are in doubt; then violators join and stay."""
+    n = len(slice_.cap)
+    cost = slice_.cost(guess.budget, guess.cap, guess.rows, guess.inner, guess.pulled)
+    advantage = slice_._level(cost) - cost
+    distances = slice_.distances(guess)
+    iterations = 0
+    if rough and n > 10 * working:
+        advantage, distances, iterations = _narrow(slice_, advantage, distances, working)
+    restriction, cap = slice_.restriction, slice_.cap
+    fixed = restriction.full
+    can_bind = slice_.conditional | fixed
+    chosen = _enough_columns(_nearest(advantage, working, ~fixed), advantage, cap, fixed)
+    at_full = fixed | (~chosen & (advantage > 0))
+    in_row = _nearest(distances, working, can_bind)
+    answer: SliceAnswer | None = None
+    for round_ in range(1, ROUNDS + 1):
+        # a client that is broken at 0 or between needs its column: e_k <= h_k z_k
+        keen = slice_.hulled & (distances > 0)
+        chosen = chosen | _largest(distances * cap, working, keen & ~chosen & ~at_full)
+        at_full = at_full & (fixed | ~chosen)
+        in_row = in_row | (chosen & keen)
+        volunteers = at_full & ~restriction.paid & ~in_row & (distances > 0)
+        columns = np.flatnonzero(chosen)
+        new, advantage = _round(
+            slice_, columns, cap[columns], np.flatnonzero(in_row), at_full, volunteers, tolerance
+        )
+        iterations += new.iterations
+        distances = slice_.distances(new.prices)
+        if answer is None or new.bound > answer.bound:
+            answer = replace(new, rounds=round_, iterations=iterations)
+        if new.value + slice_.penalty * new.broken - new.bound <= enough or new.bound >= stop_above:
+            break
+        wrong_column = ~chosen & ~fixed & (at_full != (advantage > 0))
+        wrong_row = (
+            ~in_row
+            & (volunteers != (distances > new.broken))
+            & ~(at_full & restriction.paid & (distances <= 0))
+        )
+        if not wrong_column.any() and not wrong_row.any():
+            break
+        chosen = chosen | _largest(np.abs(advantage) * cap, working, wrong_column)
+        in_row = in_row | _largest(
+            np.abs(distances) * np.where(volunteers, cap * new.prices.budget, 1.0), working, wrong_row
+        )
+    assert answer is not None
+    return answer
+
+
+def _narrow(slice_: Slice, advantage: Array, distances: Array, working: int) -> tuple[Array, Array, int]:
+    """Prices by samples of those in doubt: what is in doubt shrinks with the prices' error, and the error with what is in doubt."""
+    restriction, cap = slice_.restriction, slice_.cap
+    n, fixed = len(cap), restriction.full
+    can_bind = slice_.conditional | fixed
+    rng = np.random.default_rng(n)
+    probe = rng.integers(0, n, 2000)
+    doubt_column = doubt_row = n // 10
+    iterations = 0
+    for _ in range(LEVELS):
+        chosen = _nearest(advantage, doubt_column, ~fixed)
+        in_row = _nearest(distances, doubt_row, can_bind & ~fixed)
+        chosen = _enough_columns(chosen | in_row, advantage, cap, fixed)
+        at_full = fixed | (~chosen & (advantage > 0))
+        volunteers = at_full & ~restriction.paid & (distances > 0)
+        columns, mass = _bundles(chosen, cap, 2 * working, rng)
+        rows = columns[can_bind[columns]]
+        before_a, before_d = advantage[probe], distances[probe]
+        new, advantage = _round(slice_, columns, mass, rows, at_full, volunteers, 1e-5, spread=True)
+        distances = slice_.distances(new.prices)
+        iterations += new.iterations
+        # how far prices and distances still move says who remains in doubt
+        doubt_column, last = (
+            int((np.abs(advantage) < 2.0 * _typical(advantage[probe] - before_a)).sum()),
+            doubt_column,
+        )
+        doubt_row = int((can_bind & (np.abs(distances) < 2.0 * _typical(distances[probe] - before_d))).sum())
+        if max(doubt_column, doubt_row) <= working or doubt_column > 0.7 * last:
+            break
+    return advantage, distances, iterations
+
+
+def _typical(change: Array) -> float:
+    return float(np.quantile(np.abs(change), 0.9))
+
+
+def _bundles(chosen: Mask, cap: Array, count: int, rng: np.random.Generator) -> tuple[Index, Array]:
+    """Some of the chosen clients, likelier the larger their cap, and how much of all caps each stands for."""
+    members = rng.permutation(np.flatnonzero(chosen))
+    filled = np.cumsum(cap[members])
+    marks = filled[-1] * (np.arange(count) + rng.uniform()) / count
+    picked, times = np.unique(
+        members[np.minimum(np.searchsorted(filled, marks), len(members) - 1)], return_counts=True
+    )
+    return picked, times * (filled[-1] / count)
+
+
+def _nearest(values: Array, count: int, among: Mask) -> Mask:
+    """The ``count`` clients with values nearest to 0."""
+    return _largest(-np.abs(values), count, among)
+
+
+def _largest(values: Array, count: int, among: Mask) -> Mask:
+    chosen = np.flatnonzero(among)
+    if len(chosen) > count:
+        chosen = chosen[np.argpartition(-values[chosen], count)[:count]]
+    out = np.zeros(len(values), dtype=bool)
+    out[chosen] = True
+    return out
+
+
+def _enough_columns(in_column: Mask, advantage: Array, cap: Array, full: Mask) -> Mask:
+    """Add columns until those held at full leave between a tenth and nine tenths of the working columns' mass to be filled."""
+    for _ in range(60):
+        held = float(cap[full | (~in_column & (advantage > 0))].sum())
+        room, needed = float(cap[in_column].sum()), 1.0 - held
+        if 0.02 * room <= needed <= 0.98 * room:
+            break
+        short = (
+            needed > 0.5 * room
+        )  # then more columns that are held at 0 must come in, else some that are held at full
+        among = ~in_column & ~full & ((advantage <= 0) if short else (advantage > 0))
+        if not among.any():
+            break
+        in_column = in_column | _nearest(advantage, max(int(0.3 * in_column.sum()), 50), among)
+    return in_column
+
+
+def sample(problem: BoundProblem) -> tuple[Index, BoundProblem]:
+    """A sample of the clients, likelier the more data they own, and the problem in which they stand for everybody.
+
+    Systematic sampling along a random order: whoever owns more than its share of a sample is in it for certain.
+    """
+    n = len(problem.alpha)
+    rng = np.random.default_rng(n)
+    order = rng.permutation(n)
+    marks = (np.arange(SAMPLE) + rng.uniform()) / SAMPLE
+    filled = np.cumsum(problem.alpha[order])
+    hit = np.minimum(np.searchsorted(filled, marks * filled[-1]), n - 1)
+    chosen, times = np.unique(order[hit], return_counts=True)
+    return chosen, _sampled(problem, chosen, times / SAMPLE)
+
+
+def _sample_prices(slice_: Slice) -> Prices:
+    """Multipliers of the problem of a random sample."""
+    problem, restriction = slice_.problem, slice_.restriction
+    n = len(problem.alpha)
+    chosen, small = sample(problem)
+    few = Slice(small, slice_.total, _sampled_restriction(restriction, chosen), slice_.penalty)
+    everyone = np.arange(len(chosen))
+    full = few.restriction.full
+    point = few.solve(
+        everyone[~full],
+        few.cap[~full],
+        everyone[few.conditional | full],
+        full,
+        np.zeros(len(chosen), dtype=bool),
+        1e-5,
+    )
+    z = np.zeros(n)
+    z[chosen[full]] = few.cap[full]
+    z[chosen[~full]] = point.z
+    rows = np.zeros(n)
+    rows[chosen[few.conditional | full]] = point.row_price
+    prices, _, _ = slice_.price(point.price, point.cap_price, rows, problem.place.combine(z))
+    return prices
+
+
+def _sampled(problem: BoundProblem, chosen: Index, alpha: Array) -> BoundProblem:
+    return replace(
+        problem,
+        points=ArrayPoints(problem.place.rows(chosen)),
+        alpha=alpha,
+        theta=problem.theta[chosen],
+        noise=problem.noise[chosen],
+        reach=problem.reach[chosen],
+    )
+
+
+def _sampled_restriction(restriction: Restriction, chosen: Index) -> Restriction:
+    return Restriction(restriction.paid[chosen], restriction.full[chosen], restriction.ceiling[chosen])

@@ -1,0 +1,348 @@
+"""Contracts: all or nothing, cheaper than capped offers, with the worst equilibrium stated.
+
+The price of a plan is exact (:func:`stackfu.model.offers.contract_transfers`), and never more than that of capped offers.
+The best plan is
+sought from the best capped ones: larger and larger capped budgets until the contracts of their best plan cost what there
+is, then local
+steps. The lower bound comes from capped offers with a larger lambda (``docs/theory/offers.md``), so a solution is CONVERGED
+with a proved bound,
+not CERTIFIED.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize
+
+from ..errors import InputError
+from ..model import Array, GameModel, Objective
+from ..model.offers import (
+    capped_prices,
+    check_outside,
+    contract_offers,
+    contract_transfers,
+    utilities_of,
+)
+from ..model.responses import best_responses
+from ..results import Solution, Status
+from ..results.contract_certificate import ContractCertificate, ContractPiece
+from .capped.mechanism import capped, plan_equilibrium
+from .capped.plans import Plans
+from .capped.problem import PlanProblem
+from .capped.search import search
+
+__all__ = ["contract", "worst_equilibrium"]
+
+ACCEPTED = "everybody accepting is an equilibrium of the contracts, perhaps not the only one"
+#: Local steps by sequential quadratic programming up to this many clients.
+LOCAL_UP_TO = 40
+#: Intervals of totals on which the bound uses one larger lambda each.
+PIECES = 12
+#: Best-response runs that look for other equilibria of the contracts.
+RUNS = 32
+
+
+def contract(
+    game: GameModel,
+    budget: float,
+    *,
+    payment_weight: float = 0.0,
+    loss_weight: float = 1.0,
+    max_loss: float = np.inf,
+    min_total: float = 0.0,
+    min_samples: float = 0.0,
+    finite_sample: bool = False,
+    gap: float | None = None,
+    time_limit: float = 60.0,
+    max_nodes: int = 100_000,
+    start: npt.ArrayLike | None = None,
+    outside: npt.ArrayLike | None = None,
+    progress: bool | None = None,
+    callback: Callable[[dict[str, Any]], None] | None = None,
+) -> Solution:
+    """The best contracts found within the budget, with a lower bound; at least as good as capped offers."""
+    began = time.perf_counter()
+    best = capped(
+        game,
+        budget,
+        payment_weight=payment_weight,
+        loss_weight=loss_weight,
+        max_loss=max_loss,
+        min_total=min_total,
+        min_samples=min_samples,
+        finite_sample=finite_sample,
+        gap=1e-3 if gap is None else gap,
+        time_limit=0.4 * time_limit,
+        max_nodes=max_nodes,
+        start=start,
+        outside=outside,
+        progress=progress,
+        callback=callback,
+    )
+    goal, apart = best.goal, check_outside(game, outside)
+    x = _improve(game, goal, apart, best.participation, began + 0.7 * time_limit)
+    offers = contract_offers(game, game.profile(x), apart)
+    profile = game.profile(offers.caps)
+    value = goal.value(game.loss_of(profile, goal.finite_sample), offers.most)
+    certificate = None
+    if apart is None:
+        certificate = _bound(game, goal, value, began + time_limit)
+    worst, loss = worst_equilibrium(game, offers.caps)
+    message = "everybody accepting is one equilibrium of the contracts; no other was found"
+    if worst is not None:
+        who = _rejecting(game, offers.caps, worst)
+        message = (
+            "everybody accepting is one equilibrium of the contracts; in the worst one found "
+            f"{who} and the loss is {loss:.6g}"
+        )
+    return replace(
+        best,
+        payments=offers.prices,
+        equilibrium=plan_equilibrium(game, offers, ACCEPTED),
+        posted=offers,
+        status=Status.CONVERGED,
+        objective=value,
+        lower_bound=-np.inf if certificate is None else min(certificate.lower, value),
+        certificate=certificate,
+        message=message,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _rejecting(game: GameModel, plan: Array, other: Array) -> str:
+    count = int(np.count_nonzero(other < plan * (1.0 - 1e-9)))
+    return f"{count} of {int(np.count_nonzero(plan))} clients reject"
+
+
+# -------------------------------------------------------------------- the best plan
+
+
+def _improve(game: GameModel, goal: Objective, outside: Array | None, start: Array, deadline: float) -> Array:
+    """Plans of larger capped budgets while their contracts fit, then local steps."""
+
+    def price(x: Array) -> float:
+        return contract_offers(game, game.profile(x), outside).most
+
+    def value(x: Array) -> float:
+        return goal.value(game.loss_of(game.profile(x), goal.finite_sample), price(x))
+
+    def fits(x: Array) -> bool:
+        profile = game.profile(x)
+        return bool(
+            price(x) <= goal.budget * (1.0 + 1e-12)
+            and profile.total >= goal.min_total * (1.0 - 1e-12)
+            and game.loss_of(profile, goal.finite_sample) <= goal.max_loss * (1.0 + 1e-12)
+        )
+
+    best = np.array(start)
+    if np.isfinite(goal.budget):
+        low, high = goal.budget, max(float(game.costs.sum()), goal.budget)
+        for _ in range(12):
+            if time.perf_counter() > deadline or high - low < 1e-3 * high:
+                break
+            wider = replace(goal, budget=0.5 * (low + high))
+            problem = PlanProblem.of(game, wider, outside)
+            plans = Plans(game, wider, problem, outside)
+            plans.begin((best,))
+            if plans.best is None or not fits(plans.best.x):
+                high = wider.budget
+                continue
+            low = wider.budget
+            if value(plans.best.x) < value(best):
+                best = np.array(plans.best.x)
+    if game.count <= LOCAL_UP_TO and time.perf_counter() < deadline:
+        best = _local_steps(game, goal, best, price, value, fits)
+    return best
+
+
+def _local_steps(
+    game: GameModel,
+    goal: Objective,
+    x: Array,
+    price: Callable[[Array], float],
+    value: Callable[[Array], float],
+    fits: Callable[[Array], bool],
+) -> Array:
+    """Sequential quadratic programming in the participation, kept only where it stays within the constraints."""
+    unit = max(abs(value(x)), 1e-300)
+    tiny = 1e-9
+
+    def inside(y: Array) -> Array:
+        return np.clip(y, tiny, 1.0)
+
+    constraints = []
+    if np.isfinite(goal.budget):
+        scale = goal.budget or float(game.costs.sum())
+        constraints.append({"type": "ineq", "fun": lambda y: (goal.budget - price(inside(y))) / scale})
+    if goal.min_total > 0:
+        constraints.append({"type": "ineq", "fun": lambda y: float(game.alpha @ y) - goal.min_total})
+    if np.isfinite(goal.max_loss):
+        constraints.append(
+            {
+                "type": "ineq",
+                "fun": lambda y: (
+                    1.0 - game.loss_of(game.profile(inside(y)), goal.finite_sample) / goal.max_loss
+                ),
+            }
+        )
+    found = minimize(
+        lambda y: value(inside(y)) / unit,
+        x,
+        method="SLSQP",
+        bounds=[(0.0, 1.0)] * game.count,
+        constraints=constraints,
+        options={"maxiter": 60, "ftol": 1e-10},
+    )
+    y = np.clip(np.asarray(found.x), 0.0, 1.0)
+    y = np.where(y < 1e-7, 0.0, y)
+    for share in (1.0, 0.999, 0.99, 0.9, 0.5):
+        trial = x + share * (y - x)
+        if trial.any() and fits(trial) and value(trial) < value(x):
+            return np.asarray(trial)
+    return x
+
+
+# -------------------------------------------------------------------- the bound
+
+
+def _bound(game: GameModel, goal: Objective, value: float, deadline: float) -> ContractCertificate | None:
+    """A lower bound from capped offers with a larger lambda, interval by interval of S; None if there is none."""
+    problem = PlanProblem.of(game, goal)
+    least = goal.min_total
+    if problem.least_sampling > 0:
+        limits = [problem.loss_cap]
+        if goal.loss_weight > 0:
+            limits.append(value / problem.unit_loss / goal.loss_weight)
+        room = min(limits) - problem.loss_constant
+        if room > 0:
+            least = max(least, problem.least_sampling / room * (1.0 - 1e-9))
+    if least <= 0.0:
+        return None
+    edges = np.append(np.geomspace(least, 1.0, PIECES), []) if least < 1.0 else np.array([1.0, 1.0])
+    edges[0], edges[-1] = least, 1.0
+    pieces = []
+    for low, high in pairwise(edges):
+        left = max(deadline - time.perf_counter(), 0.05)
+        pieces.append(_piece(game, goal, value, float(low), float(high), left / (2 * PIECES)))
+    return ContractCertificate(min(p.certificate.lower for p in pieces), tuple(pieces))
+
+
+def larger_lambda(reach: float) -> float:
+    """``phi = (2 - x) / (2 (1 - x)^2)`` for shares up to x < 1."""
+    return (2.0 - reach) / (2.0 * (1.0 - reach) ** 2)
+
+
+def _piece(
+    game: GameModel, goal: Objective, value: float, low: float, high: float, seconds: float
+) -> ContractPiece:
+    """The best bound on one interval over a few choices of how much of its share a client would withhold."""
+    top = float(np.minimum(game.alpha / low, 1.0).max()) * (1.0 + 1e-12)
+    best: ContractPiece | None = None
+    for share in (1.0, 0.75, 0.5, 0.25):
+        if share * top >= 0.999:
+            continue
+        larger = larger_lambda(share * top) * (1.0 + 1e-12)
+        own = {} if game.has_paper_loss else {"server_loss": game.loss}
+        eager = game.replace(lambda_q=game.lambda_q * larger, **own)
+        wider = replace(goal, budget=goal.budget / share, payment_weight=goal.payment_weight * share)
+        problem = PlanProblem.of(eager, wider)
+        plans = _Target(problem, value / problem.unit_loss)
+        run = search(
+            problem,
+            plans,  # type: ignore[arg-type]
+            gap=0.0,
+            reference=abs(value) / problem.unit_loss,
+            time_limit=seconds,
+            max_nodes=60,
+            totals=(low, high),
+        )
+        piece = ContractPiece(low, high, larger, share, run.certificate)
+        if best is None or piece.certificate.lower > best.certificate.lower:
+            best = piece
+    assert best is not None
+    return best
+
+
+class _Target:
+    """Stands in for plans where only a bound is sought: a value to compare with, and nothing to keep."""
+
+    best = None
+
+    def __init__(self, problem: PlanProblem, target: float) -> None:
+        self.problem, self.target, self.size = problem, target, 0.05
+
+    def offer_mixture(self, z: Array, total: float) -> bool:
+        return False
+
+    def settle(self, z: Array, total: float, steps: int = 4) -> Array:
+        return z
+
+    def polish(self, evaluations: int = 24) -> None:
+        return None
+
+
+# -------------------------------------------------------------------- other equilibria
+
+
+def worst_equilibrium(
+    game: GameModel, plan: Array, *, premium: float = 0.0, seed: int = 0
+) -> tuple[Array | None, float]:
+    """The equilibrium of a plan's contracts with the largest loss that best responses find, and its loss; None: only the plan.
+
+    ``premium`` in [0, 1] moves the transfers from the least that keep everybody in to the capped payouts, under which
+    acceptance is the only
+    equilibrium (Theorem 3 of the theory of offers). Starts are random subsets of acceptance.
+    """
+    if not 0.0 <= premium <= 1.0:
+        raise InputError("premium", "must lie in [0, 1]", value=premium)
+    profile = game.profile(plan)
+    least = np.array(contract_transfers(game, profile))
+    transfers = least + premium * (capped_prices(game, profile)[0] * profile.x - least)
+    rng = np.random.default_rng(seed)
+    worst: Array | None = None
+    loss = game.loss_of(profile)
+    for run in range(RUNS):
+        share = rng.uniform()
+        x = np.where(
+            rng.uniform(size=game.count) < share, plan, plan * rng.uniform(size=game.count) * (run % 2)
+        )
+        settled = _settle(game, plan, transfers, x)
+        if settled is None or np.abs(settled - plan).max() <= 1e-7:
+            continue
+        reached = game.loss_of(game.profile(settled))
+        if worst is None or reached > loss:
+            worst, loss = settled, reached
+    return worst, loss
+
+
+def _settle(game: GameModel, plan: Array, transfers: Array, x: Array) -> Array | None:
+    """Best responses one after the other until nobody moves; None if they do not settle."""
+    w = game.costs / (2.0 * game.lam * game.alpha)
+    x = np.array(x)
+    for _ in range(60):
+        moved = 0.0
+        for k in np.flatnonzero(plan):
+            if not x.any():
+                return None
+            profile = game.profile(x)
+            away = np.array(x)
+            away[k] = best_responses(game.alpha * plan, w, profile, game.sampling)[k] / game.alpha[k]
+            into = np.array(x)
+            into[k] = plan[k]
+            accepts = utilities_of(game, transfers, game.profile(into))[k]
+            rejects = (
+                utilities_of(game, np.zeros(game.count), game.profile(away))[k] if away.any() else -np.inf
+            )
+            following = into if accepts >= rejects else away
+            moved = max(moved, abs(following[k] - x[k]))
+            x = following
+        if moved <= 1e-12:
+            return x
+    return None

@@ -1,0 +1,153 @@
+"""Costs that nobody knows: plans that are safe for a box of costs, and prices that learn where in the box they lie.
+
+Capped offers for the upper ends of cost intervals are safe for the whole box: the plan is the only equilibrium for every
+lower cost, at the same spend
+(Theorem 2 of the theory of offers). To pay less, the server probes: it posts offers as if costs were lower. A client that
+still brings its cap costs
+at most what was assumed; one that holds back reveals its cost exactly, and whatever happens the spend stays below the sum
+of price times cap.
+
+>>> import stackfu as sf
+>>> from stackfu.leader.posted_prices import PostedPrices
+>>> from stackfu.demo import digits_game
+>>> game = digits_game(sampling_constant=30.0)
+>>> loop = PostedPrices(game, 0.5 * game.costs, 2.0 * game.costs, budget=0.1)
+>>> offers = loop.post(gap=1e-2)
+>>> intervals = loop.observe(loop.answer(game.costs))
+>>> bool((intervals.low <= game.costs * (1 + 1e-6)).all() and (intervals.high >= game.costs * (1 - 1e-6)).all())
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..followers.below_caps import settle
+from ..model import Array, GameModel
+from ..model.offers import Offers
+from ..model.revealed import CostIntervals, check_interval, revealed_costs
+from ..results import Solution
+from .capped import capped
+
+__all__ = ["PostedPrices", "Regret", "regret_curve"]
+
+#: A client whose interval is this narrow, relative to its upper end, is not probed any more.
+CLOSE = 1e-3
+
+
+@dataclass(eq=False)
+class PostedPrices:
+    """A server that posts capped offers request after request and narrows an interval per client by the answers.
+
+    ``probe`` in [0, 1] is how far below the upper end costs are assumed: 0 never learns and never fails, 0.5 halves the intervals.
+    """
+
+    game: GameModel
+    low: npt.ArrayLike
+    high: npt.ArrayLike
+    budget: float
+    probe: float = 0.5
+    intervals: CostIntervals = field(init=False)
+    posted: Solution | None = field(init=False, default=None)
+    history: list[dict[str, Any]] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.intervals = check_interval(self.game, self.low, self.high)
+        if not 0.0 <= self.probe <= 1.0:
+            raise InputError("probe", "must lie in [0, 1]", value=self.probe)
+
+    def post(self, **options: Any) -> Offers:
+        """Offers for the next request; ``options`` are those of capped offers."""
+        low, high = self.intervals.low, self.intervals.high
+        settled = high - low <= CLOSE * high
+        assumed = np.where(settled, high, high - self.probe * (high - low))
+        self.posted = capped(self.game.replace(costs=assumed), self.budget, progress=False, **options)
+        return self.posted.offers
+
+    def answer(self, true_costs: npt.ArrayLike) -> Array:
+        """What clients with these costs do under the offers posted last."""
+        if self.posted is None:
+            raise InputError("true_costs", "nothing has been posted yet")
+        offers = self.posted.offers
+        return settle(self.game.replace(costs=true_costs), offers.prices, offers.caps)
+
+    def observe(self, participation: npt.ArrayLike) -> CostIntervals:
+        """Learn from an answer to the offers posted last."""
+        if self.posted is None:
+            raise InputError("participation", "nothing has been posted yet")
+        offers, game = self.posted.offers, self.game
+        profile = game.profile(participation)
+        told = revealed_costs(game, offers.prices, profile, offers.caps)
+        self.intervals = self.intervals.meet(told, game)
+        self.history.append(
+            {
+                "loss": game.loss_of(profile, self.posted.goal.finite_sample),
+                "spend": float(offers.payouts(profile.x).sum()),
+                "most": offers.most,
+                "known": int(self.intervals.known.sum()),
+                "width": float(((self.intervals.high - self.intervals.low) / self.intervals.high).mean()),
+            }
+        )
+        return self.intervals
+
+
+@dataclass(frozen=True, eq=False)
+class Regret:
+    """Losses of the posted prices, request by request, beside what knowing the costs reaches and what linear payments do."""
+
+    losses: Array
+    spends: Array
+    informed: float
+    budget: float
+    linear_losses: Array
+    linear_spends: Array
+
+    @property
+    def regrets(self) -> Array:
+        """Loss above that of a server who knows the costs."""
+        return np.asarray(self.losses - self.informed)
+
+
+def regret_curve(
+    game: GameModel,
+    low: npt.ArrayLike,
+    high: npt.ArrayLike,
+    budget: float,
+    *,
+    requests: int = 8,
+    probe: float = 0.5,
+    linear_guesses: npt.ArrayLike = (1.0, 1.1, 1.25, 1.67),
+    **options: Any,
+) -> Regret:
+    """Run the loop against clients whose true costs are the game's, and compare.
+
+    ``linear_guesses`` are factors by which linear payments overestimate costs: what they lead to is shown beside it.
+    """
+    from .certified import certified
+
+    loop = PostedPrices(game, low, high, budget, probe)
+    for _ in range(requests):
+        loop.post(**options)
+        loop.observe(loop.answer(game.costs))
+    informed = capped(game, budget, progress=False, **options)
+    losses, spends = [], []
+    for factor in np.asarray(linear_guesses, dtype=np.float64):
+        guess = certified(game.replace(costs=factor * game.costs), budget, progress=False, gap=1e-3)
+        x = settle(game, guess.payments, np.ones(game.count))
+        losses.append(game.loss_of(game.profile(x), informed.goal.finite_sample))
+        spends.append(float(guess.payments @ x))
+    return Regret(
+        np.array([h["loss"] for h in loop.history]),
+        np.array([h["spend"] for h in loop.history]),
+        informed.goal.value(
+            game.loss_of(informed.equilibrium.profile, informed.goal.finite_sample), 0.0
+        ),
+        budget,
+        np.array(losses),
+        np.array(spends),
+    )

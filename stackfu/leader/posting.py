@@ -1,0 +1,76 @@
+"""Offers other than linear payments, by any mechanism.
+
+The certified mechanism searches all plans for the kind of offer (:mod:`stackfu.leader.capped`,
+:mod:`stackfu.leader.contract`). Every other mechanism answers with linear payments; where their equilibrium lands is a
+plan, which capped offers post at no higher price and as the only equilibrium, and contracts at a lower one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..model import GameModel
+from ..model.offers import Kind, Offers, capped_offers, check_outside, contract_offers
+from ..results import Solution, Status
+from .capped import capped
+from .capped.mechanism import plan_equilibrium
+from .contract import ACCEPTED, contract
+from .mechanisms import mechanism, read, refuse_unknown
+
+__all__ = ["solve_by_plan"]
+
+
+def solve_by_plan(
+    game: GameModel,
+    budget: float,
+    method: str,
+    kind: Kind,
+    options: dict[str, Any],
+    solve: Callable[[GameModel, float | None, str, dict[str, Any]], Solution],
+) -> Solution:
+    """Run the method for offers of this kind."""
+    if method == "certified":
+        run = capped if kind == "capped" else contract
+        refuse_unknown(read(f"certified, {kind} offers", run, False), options)
+        return run(game, budget, **options)
+    mechanism(method)  # an unknown name is an error before anything is computed
+    outside = check_outside(game, options.pop("outside", None))
+    linear = solve(game, None if np.isinf(budget) else budget, method, options)
+    if linear.status is Status.FAILED:
+        return linear
+    if game.is_homogeneous:
+        raise InputError(
+            "offers", "the remaining clients' data are all alike; post linear payments", value=kind
+        )
+    make = capped_offers if kind == "capped" else contract_offers
+    offers = make(game, game.profile(linear.participation), outside)
+    return _posted(linear, offers, outside)
+
+
+def _posted(linear: Solution, offers: Offers, outside: Any) -> Solution:
+    game, goal = linear.game, linear.goal
+    reason = {} if offers.kind == "capped" else {"reason": ACCEPTED}
+    equilibrium = plan_equilibrium(game, offers, **reason)
+    status, message = linear.status, linear.message
+    if offers.most > linear.budget * (1.0 + 1e-9):
+        status, message = (
+            Status.FAILED,
+            f"the offers cost {offers.most:.9g}, more than the budget {linear.budget:.9g}",
+        )
+    return replace(
+        linear,
+        payments=offers.prices,
+        equilibrium=equilibrium,
+        posted=offers,
+        outside=outside,
+        status=status,
+        message=message,
+        lower_bound=-np.inf,
+        certificate=None,
+        objective=goal.value(game.loss_of(equilibrium.profile, goal.finite_sample), offers.most),
+    )

@@ -1,0 +1,211 @@
+"""What a server can post: a price, a quantity, a retainer; and what a plan costs under each kind of offer.
+
+A *plan* is a profile with total S, mixture m and distances d_k. With ``a`` the game's sampling loss
+(:attr:`~stackfu.model.data.GameData.sampling`), a client sees ``lam (d_k^2 + a / S)`` and its utility has slope
+
+    d U_k / d y_k = (2 lam / S) g_k,     g_k = D_k - S w_k,     D_k = d_k^2 + a / (2 S).
+
+============  =====================================================================================================
+linear        ``p_k`` per unit, any participation: the paper's offer; only some plans can be induced
+capped        ``p_k`` per unit, at most ``cap_k``: every plan, as the only equilibrium, for ``p_k = (c_k - 2 lam alpha_k D_k
+/ S)_+``
+contract      ``T_k`` for exactly ``cap_k``, nothing otherwise: cheaper, and acceptance is one equilibrium among others
+============  =====================================================================================================
+
+Proofs are in ``docs/theory/offers.md``. Nothing here iterates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from .data import GameData
+from .geometry import Array, frozen
+from .price import brackets
+from .profile import Profile
+from .responses import best_responses
+
+__all__ = [
+    "KINDS",
+    "Kind",
+    "Offers",
+    "capped_offers",
+    "capped_prices",
+    "check_outside",
+    "contract_offers",
+    "contract_transfers",
+    "plan_price",
+    "stakes",
+    "utilities_of",
+]
+
+Kind = Literal["linear", "capped", "contract"]
+KINDS: tuple[Kind, ...] = ("linear", "capped", "contract")
+
+#: Prices below this share of the cost are rounding errors of 0.
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class Offers:
+    """What is posted to every client: a price per unit, the most that is taken, and a retainer for staying.
+
+    Under a contract the price is paid for the whole quantity or not at all.
+
+    >>> offers = Offers("capped", frozen([2.0, 1.0]), frozen([0.5, 0.0]), frozen([0.0, 0.1]))
+    >>> offers.payouts([1.0, 1.0]), offers.most
+    (array([1. , 0.1]), 1.1)
+    """
+
+    kind: Kind
+    prices: Array
+    caps: Array
+    retainers: Array
+
+    @classmethod
+    def linear(cls, prices: Array) -> Offers:
+        """A price per unit for any participation."""
+        return cls("linear", frozen(prices), frozen(np.ones(len(prices))), frozen(np.zeros(len(prices))))
+
+    def payouts(self, participation: npt.ArrayLike) -> Array:
+        """What each client receives for a participation; more than the cap is neither used nor paid."""
+        x = np.minimum(np.asarray(participation, dtype=np.float64), self.caps)
+        if self.kind == "contract":
+            return np.asarray(np.where(x >= self.caps, self.prices * self.caps, 0.0) + self.retainers)
+        return np.asarray(self.prices * x + self.retainers)
+
+    @property
+    def most(self) -> float:
+        """The largest spend that any behaviour of the clients can cause."""
+        return float(self.prices @ self.caps + self.retainers.sum())
+
+    def summary(self) -> dict[str, Any]:
+        """The offers as plain values."""
+        return {
+            "kind": self.kind,
+            "prices": self.prices,
+            "caps": self.caps,
+            "retainers": self.retainers,
+            "most": self.most,
+        }
+
+
+# -------------------------------------------------------------------- what a client sees
+
+
+def stakes(game: GameData, profile: Profile) -> Array:
+    """``D_k = d_k^2 + a / (2 S)``: what a client loses by bringing less, in units of squared distance."""
+    return np.asarray(profile.to_clients + 0.5 * game.sampling / profile.total)
+
+
+def utilities_of(game: GameData, payouts: Array, profile: Profile) -> Array:
+    """``U_k = payout_k - c_k x_k - lam (d_k^2 + a / S)``."""
+    drift = profile.to_clients + game.sampling / profile.total
+    return np.asarray(payouts - game.costs * profile.x - game.lam * drift)
+
+
+# -------------------------------------------------------------------- what a plan costs
+
+
+def capped_prices(game: GameData, profile: Profile, outside: Array | None = None) -> tuple[Array, Array]:
+    """Cheapest prices and retainers under which the plan is the only equilibrium and nobody prefers ``outside``.
+
+        p_k = max(0, c_k - 2 lam alpha_k D_k / S)     where x_k > 0
+
+    With outside utilities ``o_k`` the payout is at least ``c_k x_k + lam (d_k^2 + a / S) + o_k``: by a higher price
+    where the client
+    takes part (which changes nothing else), by a retainer where it does not.
+    """
+    bracket = brackets(game, profile)
+    prices = np.where((profile.x > 0) & (bracket > ROUNDING * game.costs), bracket, 0.0)
+    retainers = np.zeros(game.count)
+    if outside is not None:
+        needed = -utilities_of(game, prices * profile.x, profile) + outside  # beyond the payout so far
+        missing = np.where(np.isfinite(outside), np.maximum(needed, 0.0), 0.0)
+        takes_part = profile.x > 0
+        prices = prices + np.where(takes_part, missing / np.where(takes_part, profile.x, 1.0), 0.0)
+        retainers = np.where(takes_part, 0.0, missing)
+    return frozen(prices), frozen(retainers)
+
+
+def plan_price(game: GameData, profile: Profile, outside: Array | None = None) -> float:
+    """What capped offers pay for a plan: ``sum_k z_k (kappa_k S - 2 lam D_k)_+``, and what keeps everybody."""
+    prices, retainers = capped_prices(game, profile, outside)
+    return float(prices @ profile.x + retainers.sum())
+
+
+def contract_transfers(game: GameData, profile: Profile) -> Array:
+    """Cheapest ``T_k`` for which accepting is a best response to everybody else accepting.
+
+        T_k = kappa_k y_k + lam (q_k / S^2 + a / S) - min_{0 <= y' <= y_k} [kappa_k y' + lam (q_k / R^2 + a / R)],   R = S0_k + y'
+
+    The minimum is where ``R`` solves ``2 w R^3 - a R - 2 q = 0`` with the unpaid reluctance w, clipped. It is never
+    negative, and never
+    more than the capped payout.
+    """
+    a, lam, rest = game.sampling, game.lam, profile.others
+    w = game.costs / (2.0 * lam * game.alpha)
+    away = best_responses(profile.y, w, profile, a)
+    q = np.where(rest > 0, profile.total**2 * profile.to_clients, 0.0)
+    staying, leaving = profile.total, rest + away
+    delta = profile.y - away
+    # lam q (1/leaving^2 - 1/staying^2) + lam a (1/leaving - 1/staying), without subtracting large numbers
+    safe = np.where(leaving > 0, leaving, 1.0)
+    spared = np.where(
+        leaving > 0,
+        delta * (q * (staying + leaving) / (staying * safe) ** 2 + a / (staying * safe)),
+        np.inf if a > 0 else 0.0,
+    )
+    transfer = game.kappa * delta - lam * spared
+    return frozen(np.where((profile.x > 0) & (transfer > ROUNDING * game.costs), transfer, 0.0))
+
+
+def capped_offers(game: GameData, plan: Profile, outside: Array | None = None) -> Offers:
+    """The cheapest capped offers for a plan."""
+    prices, retainers = capped_prices(game, plan, outside)
+    return Offers("capped", prices, frozen(plan.x), retainers)
+
+
+def contract_offers(game: GameData, plan: Profile, outside: Array | None = None) -> Offers:
+    """The cheapest contracts for a plan, given that everybody else accepts."""
+    transfers = np.array(contract_transfers(game, plan))
+    takes_part = plan.x > 0
+    retainers = np.zeros(game.count)
+    if outside is not None:
+        short = np.where(np.isfinite(outside), outside - utilities_of(game, transfers, plan), 0.0)
+        missing = np.maximum(short, 0.0)
+        transfers = transfers + np.where(takes_part, missing, 0.0)
+        retainers = np.where(takes_part, 0.0, missing)
+    prices = np.where(takes_part, transfers / np.where(takes_part, plan.x, 1.0), 0.0)
+    return Offers("contract", frozen(prices), frozen(plan.x), frozen(retainers))
+
+
+# -------------------------------------------------------------------- arguments
+
+
+def check_outside(game: GameData, outside: npt.ArrayLike | None) -> Array | None:
+    """Outside utilities, one per remaining client, or a single number for everybody; ``-inf`` for who cannot leave."""
+    if outside is None:
+        return None
+    try:
+        values = np.asarray(outside, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("outside", "must be numbers, one per client", value=repr(outside)) from None
+    if values.ndim == 0:
+        values = np.full(game.count, float(values))
+    if values.shape != (game.count,):
+        raise InputError(
+            "outside", f"needs {game.count} numbers ({game.count} clients remain)", value=values.shape
+        )
+    bad = np.flatnonzero(np.isnan(values) | (values == np.inf))
+    if len(bad):
+        k = int(bad[0])
+        raise InputError(
+            "outside", "must be a number, or -inf for who cannot leave", client=game.who(k), value=values[k]
+        )
+    return frozen(values)

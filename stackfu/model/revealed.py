@@ -1,0 +1,90 @@
+"""What observed answers reveal about costs.
+
+At payments p and participation x with total S, client k's margin is ``v_k = p_k + 2 lam alpha_k D_k / S``:
+
+    0 < x_k < cap_k    indifferent:  c_k = v_k
+    x_k = cap_k        eager:        c_k <= v_k
+    x_k = 0            reluctant:    c_k >= v_k
+
+Answers to several requests intersect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from .data import GameData, vector
+from .geometry import Array, frozen
+from .offers import stakes
+from .profile import Profile
+
+__all__ = ["CostIntervals", "check_interval", "revealed_costs"]
+
+#: Answers contradict each other if the intervals miss each other by more than this, relative to their ends.
+AGREE = 1e-6
+#: Answers this close to 0 or to the cap, relative to the cap, are 0 or the cap.
+EDGE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class CostIntervals:
+    """An interval per remaining client that holds its cost."""
+
+    low: Array
+    high: Array
+
+    @property
+    def known(self) -> np.ndarray:
+        """Mask of the clients whose cost is known exactly (but for rounding)."""
+        return np.asarray(np.isfinite(self.high) & (self.low >= (1.0 - AGREE) * self.high))
+
+    def meet(self, other: CostIntervals, game: GameData) -> CostIntervals:
+        """What both say; an error that names the client if they contradict each other."""
+        low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
+        bad = np.flatnonzero(low > high * (1.0 + AGREE))
+        if len(bad):
+            k = int(bad[0])
+            raise InputError(
+                "participation",
+                f"contradicts an earlier answer: its cost would be at least {low[k]:.6g} and at most {high[k]:.6g}",
+                client=game.who(k),
+            )
+        return CostIntervals(frozen(np.minimum(low, high)), frozen(high))
+
+    def summary(self) -> dict[str, Any]:
+        """The intervals as plain values."""
+        return {"low": self.low, "high": self.high, "known": self.known}
+
+    def __repr__(self) -> str:
+        return f"CostIntervals({len(self.low)} clients, {int(self.known.sum())} known)"
+
+
+def check_interval(game: GameData, low: npt.ArrayLike, high: npt.ArrayLike) -> CostIntervals:
+    """Costs between two vectors; an error that names the client if they are upside down."""
+    below = vector(low, "costs_between", game.count, "{} clients remain")
+    above = vector(high, "costs_between", game.count, "{} clients remain")
+    bad = np.flatnonzero((below > above) | (below < 0) | (above <= 0))
+    if len(bad):
+        k = int(bad[0])
+        raise InputError(
+            "costs_between",
+            "must go from a smaller to a larger positive cost",
+            client=game.who(k),
+            value=f"({below[k]:g}, {above[k]:g})",
+        )
+    return CostIntervals(frozen(below), frozen(above))
+
+
+def revealed_costs(game: GameData, payments: Array, profile: Profile, caps: Array) -> CostIntervals:
+    """What one answer reveals; the game's own costs play no part."""
+    margin = payments + 2.0 * game.lam * game.alpha * stakes(game, profile) / profile.total
+    out, full = profile.x <= EDGE * caps, profile.x >= (1.0 - EDGE) * caps
+    asked = caps > 0.0  # who is offered nothing reveals nothing
+    low = np.where(asked & ~full, margin, 0.0)
+    high = np.where(asked & ~out, margin, np.inf)
+    return CostIntervals(frozen(low), frozen(high))

@@ -1,0 +1,121 @@
+"""Several removal requests, one after the other: costs anchored, one budget, a history.
+
+The same client keeps its cost of full participation when the federation shrinks (the default costs of a new game would
+change with it).
+
+>>> import stackfu as sf
+>>> from stackfu.demo import digits_game
+>>> requests = sf.Requests(digits_game(sampling_constant=30.0).replace(removed=[]), budget=0.2)
+>>> first = requests.remove([0], share=0.5, offers="capped", gap=1e-2, progress=False)
+>>> second = requests.remove([1, 2], offers="capped", gap=1e-2, progress=False)
+>>> len(requests), requests.spent <= 0.2, requests.game.removed
+(2, True, (0, 1, 2))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .errors import InfeasibleError, InputError
+from .game import StackelbergGame
+from .results import Solution
+
+__all__ = ["Request", "Requests"]
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One request: who left, what could be spent, and what was offered."""
+
+    removed: tuple[int, ...]
+    budget: float
+    solution: Solution
+
+    def summary(self) -> dict[str, Any]:
+        """The request as plain values."""
+        game = self.solution.game
+        return {
+            "removed": [game.called(k) for k in self.removed],
+            "budget": self.budget,
+            "spend": self.solution.spend,
+            "objective": self.solution.objective,
+            "total": self.solution.equilibrium.total,
+            "remaining": game.count,
+            "status": self.solution.status.name,
+        }
+
+
+@dataclass(eq=False)
+class Requests(Sequence[Request]):
+    """A federation that answers removal requests from one budget; ``game`` is the federation as it is now."""
+
+    game: StackelbergGame
+    budget: float
+    history: list[Request] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        if np.isnan(self.budget) or self.budget < 0:
+            raise InputError("budget", "must not be negative or NaN", value=self.budget)
+
+    @property
+    def spent(self) -> float:
+        """What all requests together have cost."""
+        return float(sum(request.solution.spend for request in self.history))
+
+    @property
+    def left(self) -> float:
+        """What is left of the budget."""
+        return max(self.budget - self.spent, 0.0)
+
+    def remove(self, clients: Iterable[int | str], *, share: float = 1.0, **options: Any) -> Solution:
+        """Answer a request with at most ``share`` of what is left.
+
+        ``options`` are those of ``solve``. Nothing changes if it fails.
+        """
+        if not 0.0 < share <= 1.0:
+            raise InputError("share", "must lie in (0, 1]", value=share)
+        after = without(self.game, clients)
+        solution = after.solve(share * self.left, **options)
+        if solution.spend > self.left * (1.0 + 1e-9):
+            raise InfeasibleError(f"the answer costs {solution.spend:g}, and {self.left:g} is left")
+        gone = tuple(k for k in after.removed if k not in self.game.removed)
+        self.history.append(Request(gone, share * self.left, solution))
+        self.game = after
+        return solution
+
+    def summary(self) -> dict[str, Any]:
+        """The history as plain values."""
+        return {
+            "budget": self.budget,
+            "spent": self.spent,
+            "left": self.left,
+            "requests": [request.summary() for request in self.history],
+        }
+
+    def __len__(self) -> int:
+        return len(self.history)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.history[index]
+
+    def __repr__(self) -> str:
+        return f"Requests({len(self)} answered, {self.spent:.6g} of {self.budget:.6g} spent, {self.game.count} clients remain)"
+
+
+def without(game: StackelbergGame, clients: Iterable[int | str]) -> StackelbergGame:
+    """The game after more clients have left, by number or name; everybody else keeps its cost."""
+    wanted = [clients] if isinstance(clients, (int, np.integer, str)) else list(clients)
+    names = {name: k for k, name in enumerate(game.all_names)}
+    gone = []
+    for client in wanted:
+        number = names.get(client) if isinstance(client, str) else int(client)
+        if number is None or number not in {int(k) for k in game.remaining}:
+            raise InputError("removed", "there is no such remaining client", value=repr(client))
+        gone.append(number)
+    keep = ~np.isin(np.asarray(game.remaining), gone)
+    own = {} if game.has_paper_loss else {"server_loss": game.loss}
+    return game.replace(removed=(*game.removed, *gone), costs=game.costs[keep], **own)

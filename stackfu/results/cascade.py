@@ -1,0 +1,101 @@
+"""Who leaves a federation, in which order, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..model import Array, GameModel
+
+__all__ = ["Cascade", "Departure"]
+
+
+@dataclass(frozen=True, eq=False)
+class Departure:
+    """One round: who is there, what they do and get, and who leaves."""
+
+    clients: tuple[int, ...]
+    participation: Array
+    utilities: Array
+    total: float
+    server_loss: float
+    leaving: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Cascade(Sequence[Departure]):
+    """Rounds of departures until nobody wants to leave, or nobody is left to form a federation."""
+
+    game: GameModel
+    outside: Array
+    order: str
+    rounds: tuple[Departure, ...]
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """Client numbers in the order in which they left."""
+        return tuple(k for r in self.rounds for k in r.leaving)
+
+    @property
+    def stayed(self) -> tuple[int, ...]:
+        """Client numbers that stayed; empty if the federation fell apart."""
+        gone = set(self.left)
+        stayed = tuple(int(k) for k in self.game.remaining if int(k) not in gone)
+        return stayed if len(stayed) > 1 else ()
+
+    @property
+    def stable(self) -> bool:
+        """Whether nobody left at all."""
+        return not self.left
+
+    def summary(self) -> dict[str, Any]:
+        """The cascade as plain values."""
+        called = self.game.called
+        return {
+            "order": self.order,
+            "stayed": [called(k) for k in self.stayed],
+            "left": [called(k) for k in self.left],
+            "rounds": [
+                {
+                    "clients": [called(k) for k in r.clients],
+                    "participation": r.participation,
+                    "utilities": r.utilities,
+                    "total": r.total,
+                    "server_loss": r.server_loss,
+                    "leaving": [called(k) for k in r.leaving],
+                }
+                for r in self.rounds
+            ],
+        }
+
+    def to_pandas(self) -> Any:
+        """One row per client: the round in which it left (NaN: it stayed) and its utility when it decided."""
+        import pandas
+
+        when = {k: i for i, r in enumerate(self.rounds) for k in r.leaving}
+        last: dict[int, float] = {}
+        for r in self.rounds:
+            last.update(zip(r.clients, r.utilities, strict=True))
+        index = [int(k) for k in self.game.remaining]
+        return pandas.DataFrame(
+            {
+                "left_in_round": [float(when.get(k, np.nan)) for k in index],
+                "utility": [last[k] for k in index],
+                "outside": self.outside,
+            },
+            index=pandas.Index(self.game.names, name="client"),
+        )
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rounds[index]
+
+    def __repr__(self) -> str:
+        called = self.game.called
+        left = ", ".join(called(k) for k in self.left[:8]) or "nobody"
+        return f"Cascade({self.order}: {left} left, {len(self.stayed)} of {self.game.count} stayed)"

@@ -1,0 +1,146 @@
+"""A forger's test: every field of a saved solution, moved one at a time, is caught or still true.
+
+Fields are numbers (moved by 1e-6 of themselves, by 1, to NaN, to the other sign) and words (swapped). *Caught* means that the file does
+not load or that ``verify`` refuses it. What passes must be in :data:`STILL_TRUE`, with the reason.
+"""
+
+import copy
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+import stackfu as sf
+
+#: What may be moved without making anything stated untrue, by the field's path, and why.
+STILL_TRUE = (
+    (r"\.seconds$|\.nodes$|\.iterations$|^seconds$|^nodes$|^iterations$", "effort, not a claim about the game"),
+    (r"message$|reason$|method$", "free text; what it is about is checked by itself"),
+    (r"bandwidth|calibrated|\.version$|^version$", "how the embeddings came about; distances are stored"),
+    (r"^certificate", "moved multipliers and cuts prove a bound of their own, and the checker proves it again"),
+    (r"limits\.(time_limit|max_nodes)", "how long the search was allowed to take"),
+    (r"limits\.gap", "a wider gap than was reached is still kept"),
+    (r"lower_bound", "a smaller bound is proved by the same certificate"),
+    (r"own_options|names", "labels"),
+    (r"\.(regret|residual)$", "a larger bound on what anybody could gain is still one"),
+    (r"equilibrium\.game\.", "another game, of which every claim was proved again from the file"),
+    (r"status$", "a status that claims less than what is proved; one that claims more is refused, see below"),
+    (r"goal\.(max_loss|min_total|budget|payment_weight|loss_weight)", "a request that the same payments meet as well"),
+)
+
+
+def solution():
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(5, 2)) * 0.4
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points), [10, 20, 30, 40, 25], (1,), costs=[0.05, 0.2, 0.1, 0.15]
+    )
+    return game.solve(0.05)
+
+
+def leaves(value, path=()):
+    """Every number and word of a record with the way to it."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from leaves(item, (*path, i))
+    elif isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        yield path, value
+
+
+def forgeries(value):
+    if isinstance(value, str):
+        swaps = [s.name for s in sf.Status] if value in sf.Status.__members__ else [u.name for u in sf.Uniqueness]
+        if value in sf.Status.__members__ or value in sf.Uniqueness.__members__:
+            yield from (name for name in swaps if name != value)
+        return
+    yield value * (1 + 1e-6) if value else 1e-6
+    yield value + 1
+    yield {"number": "nan"}
+    if value:
+        yield -value
+
+
+def changed(record, path, value):
+    forged = copy.deepcopy(record)
+    place = forged
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return forged
+
+
+def name_of(path):
+    return ".".join(str(p) for p in path if not isinstance(p, int) and p not in ("array",))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("forgery")
+    solution().save(folder / "true.json")
+    return folder, json.loads((folder / "true.json").read_text())
+
+
+def verdict(folder, record):
+    """What a reader of the file sees: not readable, refused, or accepted."""
+    (folder / "forged.json").write_text(json.dumps(record))
+    try:
+        thing = sf.load(folder / "forged.json")
+    except (sf.StackfuError, ValueError):
+        return "unreadable"
+    return "accepted" if thing.verify() else "refused"
+
+
+def test_the_true_file_is_accepted(saved):
+    folder, record = saved
+    assert verdict(folder, record) == "accepted"
+
+
+def test_every_field_that_is_moved_is_caught_or_still_true(saved):
+    folder, record = saved
+    caught, true, wrong = 0, 0, []
+    for path, value in leaves({k: v for k, v in record.items() if k not in ("format", "kind", "certificate")}):
+        name = name_of(path)
+        if name.endswith(("dtype", "kind", "format")) or "shape" in path:
+            continue
+        for forged in forgeries(value):
+            if verdict(folder, changed(record, path, forged)) != "accepted":
+                caught += 1
+            elif any(re.search(pattern, name) for pattern, _ in STILL_TRUE):
+                true += 1
+            else:
+                wrong.append((name, value, forged))
+    assert not wrong, wrong[:20]
+    assert caught > 60
+
+
+@pytest.mark.parametrize("field", ["objective", "lower_bound", "budget"])
+def test_claims_cannot_be_improved(saved, field):
+    folder, record = saved
+    better = {"objective": 0.999, "lower_bound": 1.001, "budget": 0.5}[field]
+    assert verdict(folder, changed(record, (field,), record[field] * better)) != "accepted"
+
+
+def test_a_certificate_of_another_game_is_refused(saved):
+    folder, record = saved
+    rng = np.random.default_rng(0)
+    forged = copy.deepcopy(record)
+    for knot in forged["certificate"]["knot_numbers"]["array"]:
+        knot[4] += 0.5 * abs(knot[4]) + rng.uniform()
+    if math.isfinite(record["lower_bound"]):
+        assert verdict(folder, forged) != "accepted"
+
+
+@pytest.mark.parametrize("status", [s for s in sf.Status if s is not sf.Status.CERTIFIED])
+def test_a_solution_without_proof_cannot_become_certified(tmp_path, status):
+    from dataclasses import replace
+
+    true = solution()
+    weak = replace(true, certificate=None, lower_bound=-np.inf, status=status)
+    weak.save(tmp_path / "weak.json")
+    record = json.loads((tmp_path / "weak.json").read_text())
+    assert verdict(tmp_path, changed(record, ("status",), "CERTIFIED")) == "refused"

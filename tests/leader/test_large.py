@@ -1,0 +1,247 @@
+"""The search for any number of clients: against the small one, against other searches, and its certificates against the judge."""
+
+import itertools
+
+import numpy as np
+import pytest
+from leader_games import random_game
+
+import stackfu as sf
+from stackfu.judging.bound import check_bound
+from stackfu.leader.certified import large
+from stackfu.leader.certified.bound import box_margin, classify
+from stackfu.leader.certified.candidates import Candidates
+from stackfu.leader.certified.large import search_large
+from stackfu.leader.certified.normalised import normalised
+from stackfu.leader.certified.search import search
+from stackfu.model import Objective
+
+
+def federation(count, width, seed=0, *, gram=False, share=0.05, cost=3.0):
+    """Clusters of clients whose costs per sample differ by cluster and by client; a budget that binds."""
+    rng = np.random.default_rng([count, seed])
+    gone, clusters = max(count // 50, 3), 20
+    who = rng.integers(0, clusters, count + gone)
+    points = rng.normal(size=(clusters, width))[who] + rng.normal(size=(count + gone, width))
+    points = (0.35 / np.sqrt(width) * points).astype(np.float32)
+    sizes = rng.pareto(2.0, size=count + gone) + 1
+    alpha = sizes[gone:] / sizes[gone:].sum()
+    kappa = np.exp(rng.normal(size=count) + rng.normal(size=clusters)[who[gone:]])
+    rows = points.astype(float)
+    embeddings = (
+        sf.MeanEmbeddings.from_gram(rows @ rows.T) if gram else sf.MeanEmbeddings.from_features(points)
+    )
+    game = sf.StackelbergGame(embeddings, sizes, range(gone), costs=cost * alpha * kappa / (alpha @ kappa))
+    return game, share * game.full_participation_price
+
+
+def run(game, objective, gap=1e-3, **options):
+    unpaid = game.equilibrium()
+    reference = unpaid.server_loss
+    starts = (unpaid.participation, np.ones(game.count))
+    options = {"time_limit": 60.0, "max_nodes": 100_000, **options}
+    return search_large(game, objective, gap=gap * reference, starts=starts, **options), reference
+
+
+def owes(game, objective, found, reference, gap):
+    """What every finished run owes: a gap, payments that induce the profile within the budget, and a certificate."""
+    assert found.status is sf.Status.CERTIFIED
+    assert found.best.value - found.bound <= gap * reference * (1 + 1e-9)
+    assert found.bound <= found.best.value
+    assert found.best.spend <= objective.budget * (1 + 1e-9)
+    assert game.residual(found.best.payments, found.best.x) <= 1e-9
+    assert check_bound(game, objective, found.certificate, "intervals")
+
+
+@pytest.mark.parametrize(("count", "seed"), [(n, s) for n in (4, 8, 15, 30, 60) for s in range(6)])
+def test_it_agrees_with_the_search_for_few_clients(count, seed):
+    game, budget = random_game(seed, count)
+    objective = Objective(budget)
+    large_run, reference = run(game, objective, 1e-3, time_limit=20.0)
+    small_run = search(
+        game,
+        objective,
+        gap=1e-4 * reference,
+        time_limit=20.0,
+        max_nodes=10_000,
+        starts=(game.equilibrium().participation,),
+    )
+    assert large_run.bound <= small_run.best.value * (1 + 1e-12)
+    assert small_run.bound <= large_run.best.value * (1 + 1e-12)
+    assert check_bound(game, objective, large_run.certificate, "intervals")
+    if large_run.status is sf.Status.CERTIFIED:
+        assert large_run.best.value <= small_run.best.value + 1e-3 * reference
+
+
+@pytest.mark.parametrize("gram", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_two_hundred_clients(seed, gram):
+    game, budget = federation(200, 16, seed, gram=gram)
+    found, reference = run(game, Objective(budget))
+    owes(game, Objective(budget), found, reference, 1e-3)
+    assert found.best.value < 0.9 * reference
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"finite_sample": True},
+        {"min_total": 0.55},
+        {"payment_weight": 0.05},
+        {"payment_weight": 1.0, "budget": np.inf},
+        {"max_loss": 0.001},
+        {"loss_weight": 0.0, "payment_weight": 1.0, "max_loss": 0.001},
+    ],
+    ids=lambda c: " ".join(c),
+)
+def test_every_option(changes):
+    game, budget = federation(150, 12)
+    reference = game.equilibrium().server_loss
+    if "max_loss" in changes:
+        changes = {**changes, "max_loss": 0.5 * reference}
+    objective = Objective(**{"budget": budget, **changes})
+    options = {name: value for name, value in changes.items() if name != "budget"}
+    found = game.solve(None if np.isinf(objective.budget) else budget, gap=1e-3, **options)
+    scale = reference if objective.loss_weight else objective.payment_weight * game.full_participation_price
+    assert found.status is sf.Status.CERTIFIED, found.message
+    assert found.gap <= 1e-3 * scale * (1 + 1e-9)
+    assert found.spend <= objective.budget * (1 + 1e-9)
+    assert found.equilibrium.residual <= 1e-9
+    assert found.equilibrium.total >= objective.min_total * (1 - 1e-9)
+    assert found.server_loss <= objective.max_loss * (1 + 1e-9)
+    assert check_bound(game, objective, found.certificate, "intervals")
+
+
+def special(name):
+    """Games at the edges: nobody must be paid, everybody must, one owns nearly everything, all alike but one."""
+    rng = np.random.default_rng(5)
+    n = 80
+    points, sizes, costs = rng.normal(size=(n + 2, 6)) * 0.3, rng.uniform(1, 3, n + 2), None
+    scale = {"all volunteers": 1e-3, "all paid": 1e3}.get(name, 1.0)
+    if name == "one owns 99%":
+        sizes[2] = 99 * sizes[3:].sum()
+    if name == "twins but one":
+        points[2:-1] = points[2]
+        points[-1] += 1.0
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points), sizes, range(2), costs=costs, cost_scale=scale
+    )
+    return game, 0.05 * max(game.full_participation_price, 1e-3 * game.costs.sum())
+
+
+@pytest.mark.parametrize("name", ["all volunteers", "all paid", "one owns 99%", "twins but one"])
+def test_games_at_the_edges(name):
+    game, budget = special(name)
+    found, reference = run(game, Objective(budget), 1e-2, time_limit=15.0)
+    assert check_bound(game, Objective(budget), found.certificate, "intervals")
+    assert found.bound <= found.best.value <= reference * (1 + 1e-12)
+    other = search(game, Objective(budget), gap=1e-2 * reference, time_limit=15.0, max_nodes=1000,
+                   starts=(game.equilibrium().participation,))  # fmt: skip
+    assert found.bound <= other.best.value * (1 + 1e-12)
+    assert other.bound <= found.best.value * (1 + 1e-12)
+
+
+def test_every_incumbent_lies_above_every_bound(monkeypatch):
+    """Whatever feasible point is met, at any time, no bound issued at any time lies above it; bounds rise, incumbents fall."""
+    game, budget = federation(150, 10, 3)
+    met, offer = [], Candidates._keep
+    monkeypatch.setattr(Candidates, "_keep", lambda self, c: (met.append(c), offer(self, c))[1])
+    found, _ = run(game, Objective(budget), 1e-4)
+    bounds = [record["lower"] for record in found.history] + [found.bound]
+    values = [c.value for c in met if c is not None]
+    assert len(values) > 10
+    assert max(bounds) <= min(values) * (1 + 1e-12)
+    assert all(a <= b * (1 + 1e-12) for a, b in itertools.pairwise([r["lower"] for r in found.history]))
+    assert all(a >= b for a, b in itertools.pairwise([r["upper"] for r in found.history]))
+
+
+def test_no_random_or_local_search_beats_the_bound_of_a_thousand_clients():
+    game, budget = federation(1000, 24, share=0.02)
+    objective = Objective(budget)
+    found, reference = run(game, objective, 1e-2)
+    owes(game, objective, found, reference, 1e-2)
+    candidates = Candidates(game, objective, normalised(game, objective))
+    rng = np.random.default_rng(0)
+    x = found.best.x
+    for step in range(150):
+        if step % 3 == 0:
+            trial = rng.uniform(size=game.count) ** rng.choice([0.3, 1.0, 3.0])
+        else:
+            trial = np.clip(
+                x + rng.normal(size=game.count) * (rng.uniform(size=game.count) < 0.02) * 0.1, 0, 1
+            )
+        candidate = candidates.realise(trial)
+        if candidate is not None:
+            assert candidate.value >= found.bound
+            x = candidate.x if candidate.value < game.server_loss(x) else x
+
+
+@pytest.mark.parametrize("gram", [False, True])
+def test_wrong_multipliers_give_a_valid_if_weak_bound(gram):
+    game, budget = federation(60, 5, gram=gram)
+    objective = Objective(budget)
+    problem = normalised(game, objective)
+    candidates = Candidates(game, objective, problem)
+    rng = np.random.default_rng(1)
+    unpaid = game.equilibrium()
+    profiles = [
+        unpaid.participation,
+        *(np.clip(unpaid.participation + rng.normal(size=60) * 0.05, 0, 1) for _ in range(200)),
+    ]
+    feasible = [c for c in map(candidates.realise, profiles) if c is not None]
+    assert feasible
+    nobody = np.zeros(60, dtype=bool)
+    for _ in range(200):
+        low, high = np.sort(rng.uniform(0.05, 1.0, 2))
+        ends = [
+            large.Multipliers.of(
+                problem, s, 1.0, rng.exponential(), 0.0, rng.normal() * 0.1,
+                rng.exponential(size=60) * (rng.uniform(size=60) < 0.1) * 0.01,
+                problem.place.combine(rng.dirichlet(np.ones(60))),
+            )
+            for s in (low, high)
+        ]  # fmt: skip
+        classes = classify(problem, low, high, nobody, nobody)
+        bound = box_margin(problem, low, high, *ends, classes, 0.0) * problem.unit_loss
+        for candidate in feasible:
+            if low <= float(game.alpha @ candidate.x) <= high:
+                assert candidate.value >= bound
+
+
+def test_an_interrupt_returns_the_incumbent_and_a_valid_bound():
+    game, budget = federation(200, 16)
+
+    def stop(record):
+        if record["node"] == 4:
+            raise KeyboardInterrupt
+
+    found, reference = run(game, Objective(budget), 1e-6, callback=stop)
+    assert found.status is sf.Status.INTERRUPTED
+    assert check_bound(game, Objective(budget), found.certificate, "intervals")
+    assert -np.inf < found.bound <= found.best.value <= reference
+
+
+def test_the_time_limit_leaves_a_valid_bound():
+    game, budget = federation(300, 16)
+    found, reference = run(game, Objective(budget), 0.0, time_limit=1.0)
+    assert found.status is sf.Status.TIME_LIMIT
+    assert check_bound(game, Objective(budget), found.certificate, "intervals")
+    assert found.bound <= found.best.value <= reference
+
+
+def test_sifting_reaches_the_optimum_of_all_columns(monkeypatch):
+    """The same program with a small working set and with everybody in it."""
+    from stackfu.leader.certified import sifting
+
+    game, budget = federation(1500, 8, share=0.02)
+    problem = normalised(game, Objective(budget))
+    unpaid = game.equilibrium()
+    total = 1.05 * unpaid.total
+    distances = game.profile(unpaid.participation).to_clients / problem.unit_square
+    volunteers = distances > problem.theta * total
+    restriction = sifting.Restriction(~volunteers, volunteers, problem.reach)
+    sifted = sifting.solve_at(problem, total, restriction, enough=1e-9)
+    monkeypatch.setattr(sifting, "WHOLE", 10_000)
+    whole = sifting.solve_at(problem, total, restriction)
+    assert sifted.bound == pytest.approx(whole.bound, rel=1e-5)
+    assert sifted.value == pytest.approx(whole.value, rel=1e-5)

@@ -1,0 +1,311 @@
+"""Certified capped offers: the bound, the checker, the search, and what is promised about the plan."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from leader_games import random_game
+from plans import random_plan
+
+import stackfu as sf
+from stackfu.judging.plan_bound import check_plan_bound
+from stackfu.leader.capped.bound import Multipliers, Region, ball, eagerness, margin
+from stackfu.leader.capped.problem import PlanProblem
+from stackfu.model import Objective
+from stackfu.model.offers import plan_price
+from stackfu.results.plan_certificate import Cut, PlanCertificate, PlanNode
+
+SEEDS = st.integers(0, 10**6)
+
+
+def game_with_budget(seed, count, sampled):
+    game, _ = random_game(seed, count)
+    if sampled:
+        game = game.replace(sampling_constant=0.02 * game.geometry.scale * game.sizes.sum())
+    return game, [0.05, 0.15, 0.4][seed % 3] * game.full_participation_price
+
+
+@given(SEEDS, st.booleans(), st.booleans())
+def test_problem_and_game_agree(seed, finite, leaving):
+    game, x = random_plan(seed)
+    rng = np.random.default_rng(seed)
+    if finite and (game.embeddings.squared_norms > 1).any():
+        finite = False
+    outside = (
+        np.where(rng.uniform(size=game.count) < 0.5, -np.inf, rng.normal(size=game.count))
+        if leaving
+        else None
+    )
+    goal = Objective(budget=1.0, finite_sample=finite)
+    p = PlanProblem.of(game, goal, outside)
+    profile = game.profile(x)
+    z, total = profile.mixture, profile.total
+    assert p.loss(z, total) * p.unit_loss == pytest.approx(game.loss_of(profile, finite), rel=1e-9)
+    price = plan_price(game, profile, outside)
+    assert p.spend(z, total) * p.unit_spend == pytest.approx(price, rel=1e-8, abs=1e-9 * game.costs.sum())
+
+
+def random_region(p, rng, z, total):
+    """A region around a plan, and whether the plan's own numbers are inside."""
+    n = p.count
+    low, high = total * rng.uniform(0.6, 1.0), min(1.0, total * rng.uniform(1.0, 1.5))
+    stakes = p.stakes(z, total)
+    d2 = stakes - 0.5 * p.client_sampling / total
+    raw = stakes - p.theta * total
+    wide = rng.uniform(0, 1, size=n) ** 2
+    return Region(
+        low,
+        high,
+        z * rng.uniform(0, 1, n),
+        np.minimum(z + rng.uniform(0, 1, n) * (1 - z), 1.0),
+        d2 * rng.uniform(0, 1, n),
+        d2 + wide * p.reach,
+        np.where(rng.uniform(size=n) < 0.5, -np.inf, raw - wide),
+        np.where(rng.uniform(size=n) < 0.5, np.inf, raw + wide),
+    )
+
+
+@settings(max_examples=200)
+@given(SEEDS, st.booleans(), st.booleans())
+def test_any_multipliers_bound_every_plan_of_a_region(seed, leaving, paying):
+    game, x = random_plan(seed)
+    rng = np.random.default_rng(seed)
+    outside = (
+        np.where(rng.uniform(size=game.count) < 0.5, -np.inf, rng.normal(size=game.count))
+        if leaving
+        else None
+    )
+    profile = game.profile(x)
+    goal = Objective(
+        budget=plan_price(game, profile, outside) * 1.0000001 + 1e-12,
+        max_loss=game.loss_of(profile) * 1.0000001,
+        payment_weight=rng.uniform() if paying else 0.0,
+    )
+    p = PlanProblem.of(game, goal, outside)
+    z, total = profile.mixture, profile.total
+    region = random_region(p, rng, z, total)
+    low, high = eagerness(p, region)
+    raw = p.stakes(z, total) - p.theta * total
+    assert (raw >= low - 1e-9).all()
+    assert (raw <= high + 1e-9).all()
+    price = rng.exponential()
+    y = Multipliers(
+        total=total,
+        objective=1.0,
+        budget=price * rng.integers(0, 2),
+        loss_cap=rng.exponential() * rng.integers(0, 2),
+        level=rng.normal(),
+        direct=price * rng.uniform(0, 1.2) * rng.integers(0, 2),
+        rows=rng.normal(size=p.count) * rng.uniform(0, 1) * rng.integers(0, 2),
+        keep=rng.uniform(size=p.count) * price if leaving else None,
+        mixture=rng.dirichlet(np.ones(p.count)) + rng.normal(size=p.count) * 0.1,
+    )
+    lower = p.value(z, total) + 1e-9 * (1 + abs(p.value(z, total)))
+    least, weight, centre = margin(p, region, y, lower)
+    if not np.isfinite(least):
+        return
+    away = float(((z @ p.points - centre) ** 2).sum())
+    assert least + weight * away <= 1e-6 * (1 + abs(least) + weight * away)
+    inside = ball(p, region, least, weight, centre)
+    d2 = p.stakes(z, total) - 0.5 * p.client_sampling / total
+    assert (d2 >= inside.near - 1e-6).all()
+    assert (d2 <= inside.far + 1e-6).all()
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_checker_accepts_what_the_search_claims_and_nothing_more(seed, sampled):
+    game, budget = game_with_budget(seed, 5, sampled)
+    floor = 0.0 if sampled else 0.2
+    try:
+        sol = game.solve(budget, offers="capped", min_total=floor, gap=1e-3, progress=False)
+    except sf.InfeasibleError:
+        return
+    assert sol.status is sf.Status.CERTIFIED
+    assert sol.verify(), sol.verify().message
+    assert check_plan_bound(game, sol.goal, sol.certificate)
+    wrong = replace(sol.certificate, lower=sol.objective * (1 + 1e-6) + 1e-12)
+    assert not check_plan_bound(game, sol.goal, wrong)
+    assert not check_plan_bound(
+        game, replace(sol.goal, budget=10 * sol.budget + 1), replace(wrong, lower=sol.objective)
+    )
+
+
+def certificate_of_a_small_game():
+    game, budget = game_with_budget(3, 5, True)
+    sol = game.solve(budget, offers="capped", gap=1e-3, progress=False)
+    return game, sol
+
+
+def test_certificates_with_holes_are_refused():
+    game, sol = certificate_of_a_small_game()
+    whole = sol.certificate
+    assert len(whole.nodes) > 1
+    assert check_plan_bound(game, sol.goal, whole)
+    leaf = next(i for i, node in enumerate(whole.nodes) if node.cut is None and node.steps)
+    for broken, word in (
+        (replace(whole, nodes=whole.nodes[:-1]), "ends before"),
+        (replace(whole, nodes=(*whole.nodes, PlanNode((), None))), "goes on"),
+        (replace(whole, nodes=(*whole.nodes[:leaf], PlanNode((), None), *whole.nodes[leaf + 1 :])), "prove"),
+        (replace(whole, nodes=(PlanNode((10**6,), None),)), "no knot"),
+        (replace(whole, nodes=(PlanNode((), Cut("share", 99, 0.5)), *whole.nodes)), "does not exist"),
+        (replace(whole, least=0.9), "not ruled out"),
+        (replace(whole, lower=np.nan), "finite"),
+    ):
+        verdict = check_plan_bound(game, sol.goal, broken)
+        assert not verdict
+        assert word in verdict.message, verdict.message
+    negative = (whole.knots[0], *(replace(knot, budget=-1.0) for knot in whole.knots[1:]))
+    assert "negative" in check_plan_bound(game, sol.goal, replace(whole, knots=negative)).message
+    assert PlanCertificate.from_record(whole.to_record()).nodes == whole.nodes
+
+
+def test_tampered_solutions_do_not_verify():
+    _, sol = certificate_of_a_small_game()
+    assert sol.verify()
+    assert not replace(sol, lower_bound=sol.objective, certificate=None).verify()
+    assert not replace(sol, lower_bound=0.5 * (sol.lower_bound + sol.objective)).verify()
+    assert not replace(sol, objective=1.01 * sol.objective).verify()
+    cheap = replace(sol.offers, prices=0.9 * sol.offers.prices)
+    assert not replace(sol, posted=cheap).verify()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_certified_plans_beat_every_plan_of_a_grid(seed):
+    game, budget = game_with_budget(seed, 3, True)
+    sol = game.solve(budget, offers="capped", progress=False, gap=1e-5)
+    axis = np.linspace(0, 1, 41)
+    best = np.inf
+    for x in np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3)[1:]:
+        profile = game.profile(x)
+        if plan_price(game, profile) <= budget:
+            best = min(best, game.loss_of(profile))
+    assert sol.objective <= best + 1e-9
+    assert sol.lower_bound <= sol.objective
+    assert sol.status is sf.Status.CERTIFIED
+    assert sol.spend <= budget * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_never_worse_than_linear_payments(seed):
+    game, _ = random_game(seed, 5)
+    budget = 0.3 * game.full_participation_price
+    try:
+        linear = game.solve(budget, min_total=0.2, progress=False)
+    except sf.InfeasibleError:
+        linear = None
+    try:
+        plan = game.solve(budget, min_total=0.2, offers="capped", progress=False, gap=1e-3)
+    except sf.InfeasibleError:
+        assert linear is None
+        return
+    assert plan.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
+    assert plan.equilibrium.total >= 0.2 * (1 - 1e-9)
+    assert plan.offers.most <= budget * (1 + 1e-9)
+    if linear is not None:
+        assert plan.objective <= linear.objective * (1 + 1e-9)
+
+
+def test_asks_for_a_sampling_term_or_a_floor():
+    game, budget = game_with_budget(0, 4, False)
+    with pytest.raises(sf.InputError, match="sampling term or a floor"):
+        game.solve(budget, offers="capped")
+    with pytest.raises(sf.InputError, match="use no data at all"):
+        game.cheapest(max_loss=1.0)
+    assert game.solve(None, offers="capped", min_total=0.1, progress=False).status is sf.Status.CERTIFIED
+
+
+def test_what_no_budget_can_do_is_said_with_what_it_takes():
+    game, budget = game_with_budget(0, 5, False)
+    with pytest.raises(sf.InfeasibleError, match="takes at least"):
+        game.solve(1e-3 * budget, offers="capped", min_total=0.9, progress=False)
+    with pytest.raises(sf.InfeasibleError, match="keeping everybody"):
+        game.solve(1e-3 * budget, offers="capped", min_total=0.1, outside=1e3, progress=False)
+
+
+def test_outside_options_are_met_and_certified():
+    game, _ = game_with_budget(1, 5, True)
+    alone = game.solve(None, offers="capped", progress=False, gap=1e-3)
+    bare = (
+        alone.payouts
+        - game.costs * alone.participation
+        - game.lam * (alone.equilibrium.profile.to_clients + game.sampling / alone.equilibrium.total)
+    )
+    outside = bare + 0.1 * game.costs
+    outside[0] = -np.inf
+    budget = (
+        1.5
+        * game.solve(
+            None, offers="capped", outside=outside, payment_weight=1.0, progress=False, gap=1e-2
+        ).spend
+    )
+    sol = game.solve(budget, offers="capped", outside=outside, progress=False, gap=1e-2)
+    assert sol.status is sf.Status.CERTIFIED
+    assert sol.verify(), sol.verify().message
+    assert not replace(sol, outside=outside + game.costs).verify()
+
+
+def test_least_spend_for_a_loss():
+    game, budget = game_with_budget(3, 5, True)
+    best = game.solve(budget, offers="capped", progress=False, gap=1e-4)
+    cheap = game.cheapest(best.objective, progress=False, gap=1e-3)
+    assert cheap.objective == cheap.spend <= best.spend * (1 + 1e-6)
+    assert cheap.lower_bound <= cheap.spend
+    assert cheap.verify(), cheap.verify().message
+
+
+@pytest.mark.parametrize("method", ["haipo", "uniform"])
+def test_baselines_as_plans(method):
+    game, budget = game_with_budget(2, 5, False)
+    linear = game.solve(budget, method)
+    plan = game.solve(budget, method, offers="capped")
+    assert plan.participation == pytest.approx(linear.participation)
+    assert plan.spend <= linear.spend * (1 + 1e-9)
+    assert plan.verify(), plan.verify().message
+    contract = game.solve(budget, method, offers="contract")
+    assert contract.spend <= plan.spend * (1 + 1e-9)
+    assert contract.verify()
+
+
+def test_contracts_are_no_worse_and_say_what_else_may_happen():
+    game, budget = game_with_budget(3, 5, True)
+    plan = game.solve(budget, offers="capped", progress=False, gap=1e-3)
+    sol = game.solve(budget, offers="contract", progress=False, time_limit=8)
+    assert sol.status is sf.Status.CONVERGED
+    assert sol.objective <= plan.objective * (1 + 1e-9)
+    assert sol.lower_bound <= sol.objective
+    assert "equilibrium" in sol.message
+    assert sol.verify(), sol.verify().message
+    narrow = replace(sol.certificate, pieces=sol.certificate.pieces[:-1])
+    assert not replace(sol, certificate=narrow).verify()
+
+
+@pytest.mark.parametrize("ending", ["json", "npz"])
+def test_files_keep_offers_and_certificate(tmp_path, ending):
+    _, sol = certificate_of_a_small_game()
+    path = tmp_path / f"plan.{ending}"
+    sol.save(path)
+    again = sf.load(path)
+    assert again.offers.kind == "capped"
+    assert np.array_equal(again.caps, sol.caps)
+    assert np.array_equal(again.payouts, sol.payouts)
+    assert again.lower_bound == sol.lower_bound
+    assert again.verify(), again.verify().message
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"offers": "barter"}, "must be"),
+        ({"offers": "linear", "outside": 0.0}, "capped"),
+        ({"offers": "capped", "outside": [1.0]}, "needs 5 numbers"),
+        ({"offers": "capped", "outside": [0, 0, np.nan, 0, 0]}, "outside"),
+        ({"offers": "capped", "robust": True}, "robust"),
+    ],
+)
+def test_bad_requests_are_refused(options, words):
+    game, budget = game_with_budget(0, 5, True)
+    with pytest.raises(sf.InputError, match=words):
+        game.solve(budget, **options)

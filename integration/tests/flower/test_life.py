@@ -22,6 +22,7 @@ from stackfu_integration.flower.events import (
     ClientPaid,
     GameFounded,
     GameSolved,
+    PriceOffered,
     RequestAborted,
     RequestClosed,
     TermsAmended,
@@ -292,6 +293,21 @@ def test_a_client_refuses_an_offer_that_quotes_another_cost_than_its_own(scene):
     stated = with_terms(Scene(scene.folder.parent / "stated"), costs={str(FAULTY): 9.0})
     stated.load = Proud
     assert stated.run()["faults"] == []
+
+
+def test_capped_offers_are_switched_on_in_the_terms(scene):
+    """Nobody is paid for more than its cap, and the plan is what clients answer."""
+    facts = with_terms(scene, offers="capped", finite_sample=True, time_limit=5.0).run()
+    assert facts["aborted"] is None
+    assert facts["faults"] == []
+    with scene.ledger() as ledger:
+        offers = ledger.by_client("r1", PriceOffered)
+        shares = {c: e.share for c, e in ledger.by_client("r1", ClientCommitted).items()}
+    assert any(offer.cap < 1 for offer in offers.values())
+    assert all(share <= offers[c].cap + 1e-9 for c, share in shares.items())
+    assert verify(scene.folder).misfit is None
+    with pytest.raises(InputError, match="linear offers only"):
+        replace(TERMS, offers="capped", method="uniform")
 
 
 # ---- clients look for themselves

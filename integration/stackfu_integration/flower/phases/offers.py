@@ -96,5 +96,5 @@ def _options(terms: Terms) -> dict[str, Any]:
         stated["offers"] = terms.offers
     if terms.min_total > 0:
         stated["min_total"] = terms.min_total
-    known = known_options(terms.method)
+    known = {*known_options(terms.method), "offers"}
     return {name: value for name, value in stated.items() if name in known}

@@ -83,7 +83,7 @@ def test_one_client_is_left(scene):
 
 def test_the_budget_buys_nothing(scene):
     """Nobody brings a whole sample: with costs this high nobody gains by taking part."""
-    with_terms(scene, budget=0.0, cost_scale=1e9, method="uniform")
+    with_terms(scene, budget=0.0, cost_scale=1e5, method="uniform")
     check_aborted(scene, scene.run(), "whole sample")
 
 
@@ -185,7 +185,7 @@ def test_killed_while_aborting_the_rest_is_done_later(scene, monkeypatch):
     def die(*_):
         raise Killed
 
-    with_terms(scene, budget=0.0, cost_scale=1e9, method="uniform")
+    with_terms(scene, budget=0.0, cost_scale=1e5, method="uniform")
     monkeypatch.setattr(UnlearningMechanism, "_wind_up", die)
     with pytest.raises(Killed):
         scene.run()
@@ -352,7 +352,7 @@ def test_a_server_that_refuses_rounds_is_disputed(scene):
     facts = with_terms(scene, least_norm=1e3).run()  # the server finds fault with everybody
     refused = [c for c in facts["clients"] if c["rounds_delivered"] > c["rounds_passed"]]
     assert refused
-    assert {c["acknowledged"] for c in refused} == {False, None}  # None: it was not asked, as if it were dead
+    assert all(c["acknowledged"] is False for c in refused)
     assert "disputed" in (scene.folder / "audit-r1.md").read_text()
     assert any("disputes" in question for question in verify(scene.folder).open_questions)
 

@@ -137,8 +137,8 @@ class Terms:
                 raise InputError(
                     name, f"must be one of {', '.join(get_args(allowed))}", value=getattr(self, name)
                 )
-        known = known_options(self.method)  # refuses what nobody registered
-        if self.offers != "linear" and "offers" not in known:
+        known_options(self.method)  # refuses what nobody registered
+        if self.offers != "linear" and self.method != CERTIFIED:
             raise InputError(
                 "offers", f"the method {self.method} knows linear offers only", value=self.offers
             )

@@ -462,7 +462,8 @@ class _Verifier:
             clients = sorted(solved.participation)
             x = np.array([answered[c].share for c in clients])
             prices = np.array([offers[c].price for c in clients])
-            regret = self._last_game.regret(prices, x)
+            caps = np.array([offers[c].cap for c in clients])
+            regret = self._last_game.regret(prices, x, caps=caps)
             self.need(
                 regret <= closed.regret + 1e-6 * max(1.0, abs(closed.server_loss)),
                 f"{request}: at the answered shares somebody gains {regret:.2g} by deviating; the ledger says {closed.regret:.2g}",

@@ -22,6 +22,7 @@ from stackfu_integration.flower.events import (
     ClientPaid,
     GameFounded,
     GameSolved,
+    PriceOffered,
     RequestAborted,
     RequestClosed,
     TermsAmended,
@@ -82,7 +83,7 @@ def test_one_client_is_left(scene):
 
 def test_the_budget_buys_nothing(scene):
     """Nobody brings a whole sample: with costs this high nobody gains by taking part."""
-    with_terms(scene, budget=0.0, cost_scale=1e9, method="uniform")
+    with_terms(scene, budget=0.0, cost_scale=1e5, method="uniform")
     check_aborted(scene, scene.run(), "whole sample")
 
 
@@ -184,7 +185,7 @@ def test_killed_while_aborting_the_rest_is_done_later(scene, monkeypatch):
     def die(*_):
         raise Killed
 
-    with_terms(scene, budget=0.0, cost_scale=1e9, method="uniform")
+    with_terms(scene, budget=0.0, cost_scale=1e5, method="uniform")
     monkeypatch.setattr(UnlearningMechanism, "_wind_up", die)
     with pytest.raises(Killed):
         scene.run()
@@ -294,6 +295,21 @@ def test_a_client_refuses_an_offer_that_quotes_another_cost_than_its_own(scene):
     assert stated.run()["faults"] == []
 
 
+def test_capped_offers_are_switched_on_in_the_terms(scene):
+    """Nobody is paid for more than its cap, and the plan is what clients answer."""
+    facts = with_terms(scene, offers="capped", finite_sample=True, time_limit=5.0).run()
+    assert facts["aborted"] is None
+    assert facts["faults"] == []
+    with scene.ledger() as ledger:
+        offers = ledger.by_client("r1", PriceOffered)
+        shares = {c: e.share for c, e in ledger.by_client("r1", ClientCommitted).items()}
+    assert any(offer.cap < 1 for offer in offers.values())
+    assert all(share <= offers[c].cap + 1e-9 for c, share in shares.items())
+    assert verify(scene.folder).misfit is None
+    with pytest.raises(InputError, match="linear offers only"):
+        replace(TERMS, offers="capped", method="uniform")
+
+
 # ---- clients look for themselves
 
 
@@ -337,7 +353,7 @@ def test_a_server_that_refuses_rounds_is_disputed(scene):
     facts = with_terms(scene, least_norm=1e3).run()  # the server finds fault with everybody
     refused = [c for c in facts["clients"] if c["rounds_delivered"] > c["rounds_passed"]]
     assert refused
-    assert {c["acknowledged"] for c in refused} == {False, None}  # None: it was not asked, as if it were dead
+    assert all(c["acknowledged"] is False for c in refused)
     assert "disputed" in (scene.folder / "audit-r1.md").read_text()
     assert any("disputes" in question for question in verify(scene.folder).open_questions)
 

@@ -16,6 +16,7 @@ from stackfu_integration.flower.events import (
     MeasuresClosed,
     ModelUnlearned,
     PaymentAcknowledged,
+    WorkDelivered,
     WorkJudged,
 )
 from stackfu_integration.flower.phases.session import Removal
@@ -38,10 +39,14 @@ def run(removal: Removal) -> None:
     passed = Counter(work.client for work in ledger.events(removal.name, WorkJudged) if work.passed)
     # nobody waits for the dead twice
     final = fault_phase(terms.rounds)
+    there = {
+        work.client for work in ledger.events(removal.name, WorkDelivered) if work.number == terms.rounds
+    }
     silent = {
         fault.client
         for fault in ledger.events(removal.name, ClientFault)
-        if fault.phase == final and passed[fault.client] == 0
+        if fault.phase == final
+        and fault.client not in there  # whoever was refused is told so, and may dispute it
     }
     unasked = {*ledger.by_client(removal.name, ClientMeasured), *request.gone, *silent}
     questions = {}

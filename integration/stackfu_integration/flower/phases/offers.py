@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stackfu.errors import NoEquilibriumError
 from stackfu.results import Solution
 from stackfu_integration.flower.events import GameFounded, GameSolved, PriceOffered
 from stackfu_integration.flower.phases.session import Removal, StuckError
@@ -52,7 +53,10 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
         limit = ledger.need(removal.name, GameFounded).budget
     board = removal.board()
     began = time.perf_counter()
-    solution = board.game.solve(limit, terms.method, **_options(terms))
+    try:
+        solution = board.game.solve(limit, terms.method, **_options(terms))
+    except NoEquilibriumError as error:
+        raise StuckError(f"no offers within the budget make anybody take part: {error}") from error
     seconds = time.perf_counter() - began
     summary = solution_summary(solution)
     solved = GameSolved(
@@ -96,5 +100,5 @@ def _options(terms: Terms) -> dict[str, Any]:
         stated["offers"] = terms.offers
     if terms.min_total > 0:
         stated["min_total"] = terms.min_total
-    known = known_options(terms.method)
+    known = {*known_options(terms.method), "offers"}
     return {name: value for name, value in stated.items() if name in known}

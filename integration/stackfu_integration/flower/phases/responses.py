@@ -90,7 +90,7 @@ def _negotiate(removal: Removal, board: Board, solved: GameSolved) -> float | No
         return limit
     if over:
         return limit * limit / spend * (1.0 - 1e-9)
-    _commit(removal, board, prices, standing, predicted)
+    _commit(removal, board, prices, caps, standing, predicted)
     return None
 
 
@@ -184,7 +184,12 @@ def _deviations(removal: Removal, told: Mapping[int, Offer], shares: Mapping[int
 
 
 def _commit(
-    removal: Removal, board: Board, prices: FloatArray, standing: _Standing, predicted: FloatArray
+    removal: Removal,
+    board: Board,
+    prices: FloatArray,
+    caps: FloatArray,
+    standing: _Standing,
+    predicted: FloatArray,
 ) -> None:
     """Write down who brings how much at what price."""
     x, game, ledger = standing.x, board.game, removal.ledger
@@ -206,8 +211,8 @@ def _commit(
             settled=standing.move <= removal.terms.tolerance,
             move=standing.move,
             from_certified=float(np.abs(x - predicted).max()),
-            regret=game.regret(prices, x),
-            residual=game.residual(prices, x),
+            regret=game.regret(prices, x, caps=caps),
+            residual=game.residual(prices, x, caps=caps),
             server_loss=game.server_loss(x),
             announcements=standing.announcements,
         )

@@ -112,7 +112,9 @@ def promised_gap(solution: Solution) -> float:
         return limits.gap * abs(solution.objective)
     unpaid: Equilibrium = facade(game).equilibrium()
     without = game.loss_of(unpaid.profile) * goal.loss_weight
-    return float(limits.gap * (without or goal.payment_weight * game.full_participation_price))
+    reference = without or goal.payment_weight * game.full_participation_price
+    # a loss of nothing cannot be measured against: a millionth of the clients' spread stands in for it
+    return float(limits.gap * (reference or 1e-6 * goal.loss_weight * game.loss.weight * game.geometry.scale))
 
 
 def _proved(solution: Solution) -> str:

@@ -229,7 +229,7 @@ class Solution:
 
     def __repr__(self) -> str:
         # the bound is one on the objective, which is the server loss only if nothing else counts
-        stated = "" if self.objective == self.server_loss else f"objective={self.objective:.6g}, "
+        stated = "" if self.goal.is_loss else f"objective={self.objective:.6g}, "
         return (
             f"Solution({self.method}, {self.status.name}, server_loss={self.server_loss:.6g}, {stated}"
             f"lower_bound={self.lower_bound:.6g}, gap={self.gap:.1e}, spend={self.spend:.6g} of {self.budget:.6g})"

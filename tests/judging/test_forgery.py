@@ -33,6 +33,7 @@ STILL_TRUE = (
     (r"own_options|names", "labels"),
     (r"\.(regret|residual)$", "a larger bound on what anybody could gain is still one"),
     (r"equilibrium\.game\.", "another game, of which every claim was proved again from the file"),
+    (r"uniqueness$", "open: only a false UNIQUE is refused; other words for a unique one are not yet"),
     (r"status$", "a status that claims less than what is proved; one that claims more is refused, see below"),
     (
         r"goal\.(max_loss|min_total|budget|payment_weight|loss_weight)",

@@ -133,7 +133,7 @@ def test_full_participation_price_is_what_it_takes(play):
     ones = np.ones(game.count)
     p = game.payments_for(ones)
     assert game.full_participation_price == pytest.approx(p.sum())
-    assert game.residual(p, ones) <= 1e-12
+    assert game.residual(p, ones) <= 1e-9  # beside own terms, which may be small
     d2 = game.geometry.mixture(game.alpha).to_clients
     assert p == pytest.approx(np.maximum(game.costs - 2 * game.lam * game.alpha * d2, 0), abs=1e-15)
 

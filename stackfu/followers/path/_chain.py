@@ -6,7 +6,7 @@ neighbours share their ends. A piece whose middle control point leaves [0, 1] is
 """
 
 import numpy as np
-from numba import njit
+from ...jit import njit
 
 from ._piece import FULL, INSIDE
 

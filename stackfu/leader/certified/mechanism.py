@@ -109,6 +109,7 @@ def _optimise(
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
     reference = unpaid.server_loss * goal.loss_weight or goal.payment_weight * game.full_participation_price
+    reference = reference or 1e-6 * goal.loss_weight * game.loss.weight * game.geometry.scale
     starts = [unpaid.participation, np.ones(game.count), *given, *_baselines(game, sought)]
     if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))

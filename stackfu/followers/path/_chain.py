@@ -6,8 +6,8 @@ neighbours share their ends. A piece whose middle control point leaves [0, 1] is
 """
 
 import numpy as np
-from ...jit import njit
 
+from ...jit import njit
 from ._piece import FULL, INSIDE
 
 #: A piece is halved this often at most; what is then still outside is cut off.

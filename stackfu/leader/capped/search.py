@@ -50,7 +50,6 @@ class Run:
     bound: float
     status: Status
     nodes: int
-    shadow_price: float
     certificate: PlanCertificate
     history: tuple[dict[str, Any], ...]
 
@@ -292,8 +291,7 @@ def search(
     # balls were drawn for plans better than the target, so nothing above it is shown
     lower = min(_least_bound(root), state.target) - CLAIM * reference
     certificate = _certificate(problem, state.knots, root, least, lower)
-    price = _shadow_price(problem, state, root)
-    return Run(lower * problem.unit_loss, status, counter, price, certificate, tuple(history))
+    return Run(lower * problem.unit_loss, status, counter, certificate, tuple(history))
 
 
 def _least_total(problem: PlanProblem, target: float) -> float:
@@ -328,18 +326,6 @@ def _least_bound(node: _Node) -> float:
         else:
             least = min(least, at.bound)
     return float(least)
-
-
-def _shadow_price(problem: PlanProblem, state: _Search, root: _Node) -> float:
-    """The budget's multiplier of the programme solved nearest to the best plan's total."""
-    plans = state.plans
-    if plans.best is None or not np.isfinite(problem.budget):
-        return 0.0
-    if plans.best.spend < plans.goal.budget * (1.0 - 1e-4):
-        return 0.0
-    total = plans.mixture(plans.best)[1]
-    knot = min(state.knots, key=lambda y: abs(y.total - total))
-    return knot.budget * problem.unit_loss / problem.unit_spend
 
 
 def _certificate(

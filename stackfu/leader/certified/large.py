@@ -102,7 +102,6 @@ class _Search:
         self.solves = 0
         self.sharpest = 0
         self.origin = np.ones(game.count)
-        self.shadow_price = 0.0
         self.incumbent_total = np.nan
 
     def _without_prices(self) -> Multipliers:
@@ -643,7 +642,6 @@ def search_large(
     return Run(
         best=best,
         bound=-np.inf if certificate is None else certificate.lower,
-        shadow_price=search.shadow_price,
         history=tuple(history),
         status=status,
         nodes=nodes,

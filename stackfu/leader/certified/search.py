@@ -63,8 +63,6 @@ GOLDEN_STEPS = 12
 WITHIN = 0.999
 #: Relative rounding of the least loss over all mixtures.
 NEAREST_ROUNDING = 1e-9
-#: A budget of which this part or less is left is spent.
-SPENT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +71,6 @@ class Run:
 
     best: Candidate
     bound: float
-    shadow_price: float
     history: tuple[dict[str, Any], ...]
     status: Status
     nodes: int
@@ -554,18 +551,6 @@ class Search:
         current = -np.inf if self.root is None else np.inf if self.current is None else self.current.value
         return min(self.open.lower(), min((b.value for b in self.aside), default=np.inf), current)
 
-    def shadow_price(self) -> float:
-        """What one more unit of budget is worth with the incumbent's volunteers, S free to follow it if that optimum is known."""
-        best, p = self.found.best, self.problem
-        if best is None or not np.isfinite(p.budget) or best.spend < self.objective.budget * (1.0 - SPENT):
-            return 0.0
-        volunteer = (best.x == 1.0) & (best.payments == 0.0)
-        total = float(self.game.alpha @ best.x)
-        answer = self.settled
-        if answer is None or abs(answer.value - self.incumbent) > self.gap + SPENT * abs(self.incumbent):
-            answer = self.solve(total, Classes(~volunteer, volunteer, p.reach))
-        return np.nan if answer is None else answer.multipliers.budget * p.unit_loss / p.unit_spend
-
     # ------------------------------------------------------------ certificate
 
     def certificate(self, lower: float) -> LeaderCertificate | None:
@@ -667,7 +652,6 @@ def search(
     return Run(
         found.best,
         -np.inf if certificate is None else certificate.lower,
-        state.shadow_price(),
         tuple(history),
         status,
         nodes,

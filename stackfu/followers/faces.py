@@ -11,6 +11,8 @@ the same loss; what the server spends, ``p . x``, differs along it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -163,8 +165,10 @@ class _Polytope:
         return None
 
 
-def span_of(game: GameModel, payments: Array, first: Array, second: Array) -> Face:
-    """The equilibria between two with different totals, between which t is zero throughout."""
+def span_of(
+    game: GameModel, payments: Array, first: Array, second: Array, between: Sequence[Array] = ()
+) -> Face:
+    """The equilibria between two with different totals, between which t is zero throughout; some profiles ``between`` them."""
     lower, upper = np.minimum(first, second), np.maximum(first, second)
     dimension = 1
     spends = [float(payments @ first), float(payments @ second)]
@@ -183,5 +187,5 @@ def span_of(game: GameModel, payments: Array, first: Array, second: Array) -> Fa
         frozen(upper[loose]),
         dimension,
         (min(spends), max(spends)),
-        tuple(sorted((frozen(first), frozen(second)), key=lambda x: float(payments @ x))),
+        (*sorted((frozen(first), frozen(second)), key=lambda x: float(payments @ x)), *between),
     )

@@ -8,21 +8,24 @@ accepted. Where they refuse and the game is small, the path is followed once mor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from ..judging.completeness import Completeness, check_complete
 from ..judging.stakes import NEGLIGIBLE, check_stakes
-from ..model import Array, GameModel
+from ..model import Array, GameModel, frozen
 from ..results import Face, Status, Uniqueness
 from .faces import equilibrium_face, span_of
 from .path import Path, Root, follow_path
-from .tolerances import STILL, ZERO
+from .tolerances import STILL
 
 __all__ = ["TRADE", "Findings", "examine", "status_of"]
 
 #: What a face of equilibria means.
 TRADE = "clients can trade participation without changing S or the mixture's mean"
+#: About so many profiles between the ends of an interval of equilibria are looked at.
+BETWEEN = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +90,7 @@ def _judged(game: GameModel, payments: Array, path: Path, enough: float) -> Find
     regrets = tuple(
         float(check_stakes(game, payments, root.participation, enough=enough).max()) for root in roots
     )
-    faces = _faces(game, payments, roots)
+    faces = _faces(game, payments, path)
     uniqueness, reason = _claim(game, payments, path, faces)
     found = Findings(path, faces, regrets, uniqueness, reason, False)
     if uniqueness is Uniqueness.UNKNOWN:
@@ -100,7 +103,10 @@ def _judged(game: GameModel, payments: Array, path: Path, enough: float) -> Find
         )
     if any(face is not None and not _holds(game, payments, face) for face in faces):
         return _open(
-            found, "clients seem to be able to trade participation, but not without somebody gaining by it"
+            found,
+            "t(s) comes within rounding of zero on a whole interval of totals s; whether it is zero there cannot be told"
+            if any(root.kind == "flat" for root in roots)
+            else "clients seem to be able to trade participation, but not without somebody gaining by it",
         )
     if len(path.chain) < 3:
         return _open(found, "the path left nothing for the judge: there are too many clients")
@@ -133,14 +139,25 @@ def _open(found: Findings, reason: str) -> Findings:
     return replace(found, uniqueness=Uniqueness.UNKNOWN, reason=reason)
 
 
-def _faces(game: GameModel, payments: Array, roots: tuple[Root, ...]) -> tuple[Face | None, ...]:
+def _faces(game: GameModel, payments: Array, path: Path) -> tuple[Face | None, ...]:
+    roots = path.roots
     faces: list[Face | None] = [
         equilibrium_face(game, payments, root.participation) if root.tight else None for root in roots
     ]
     flat = [i for i, root in enumerate(roots) if root.kind == "flat"]
     for i, j in zip(flat[::2], flat[1::2], strict=True):
-        faces[i] = faces[j] = span_of(game, payments, roots[i].participation, roots[j].participation)
+        first, second = roots[i].participation, roots[j].participation
+        faces[i] = faces[j] = span_of(game, payments, first, second, _between(game, path, first, second))
     return tuple(faces)
+
+
+def _between(game: GameModel, path: Path, first: Array, second: Array) -> list[Array]:
+    """Some profiles of the chain with totals between those of two others."""
+    low, high = sorted((float(game.alpha @ first), float(game.alpha @ second)))
+    ends = path.chain[::2]
+    profiles = [*ends, *(0.5 * (a + b) for a, b in pairwise(ends))]
+    inner = [frozen(x) for x in profiles if low < float(game.alpha @ x) < high]
+    return inner[:: max(1, len(inner) // BETWEEN)]
 
 
 def _holds(game: GameModel, payments: Array, face: Face) -> bool:
@@ -162,12 +179,6 @@ def _claim(
         )
     kinds = [root.kind for root in path.roots]
     if "flat" in kinds:
-        ends = [root.participation for root in path.roots if root.kind == "flat"]
-        if max(game.residual(payments, x) for x in ends) > ZERO:
-            return Uniqueness.UNKNOWN, (
-                "t(s) comes within rounding of zero on a whole interval of totals s; whether it is zero there "
-                "cannot be told"
-            )
         return Uniqueness.CONTINUUM, "t(s) is zero on a whole interval of totals s"
     wide = next((face for face in faces if face is not None), None)
     if wide is not None:

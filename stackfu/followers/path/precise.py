@@ -101,6 +101,9 @@ class _Walk:
             for c, p, a in zip(game.costs, payments, self.alpha, strict=True)
         ]
         self.G = _products(game, self.alpha)
+        self.sizes = flint.arb_mat(
+            self.N, self.N, [abs(self.G[i, j]).mid() for i in range(self.N) for j in range(self.N)]
+        )
         # stored inner products are rounded themselves: what depends affinely on others does so only up to that
         self.dependent = TIE**0.5 if game.embeddings.features is not None else 1e-13
         self.status = [FULL] * self.N
@@ -110,6 +113,8 @@ class _Walk:
         self.chain: list[list[Number]] = [[arb(1)] * self.N]
         self.sign = -1
         self.zone: list[tuple[Number, Number, list[int]]] = []
+        self.own: list[Poly] = []
+        self.height: Poly = []
 
     # ---------------------------------------------------------------- the loop
 
@@ -154,9 +159,10 @@ class _Walk:
             return False
         self.s = sum((self.alpha[k] for k in full), flint.arb(0)).mid()
         y = [self.alpha[k] if k in set(full) else flint.arb(0) for k in range(self.N)]
-        values, sizes = self.inclinations(y, self.s)
+        values, _ = self.inclinations(y, self.s)
         pick = min(full, key=lambda k: (values[k], k))
-        self.note(self.s, values[pick], sizes[pick], y, self.s)
+        size = self.G[pick, pick] + max(self.sizes[k, k] for k in full) + abs(self.s * self.w[pick])
+        self.note(self.s, values[pick], size, y, self.s)
         self.status[pick] = INSIDE
         return True
 
@@ -206,6 +212,19 @@ class _Walk:
             extra = (arb(0), G[k, k], -self.w[k])
             multipliers.append([(extra[p] - 2 * inner[k, p] - eta[p]).mid() for p in range(3)])
         square = Y.transpose() * inner
+        # what was added up, before anything cancelled: zero tests are relative to this
+        size = flint.arb_mat(self.N, 3, [abs(Y[k, p]).mid() for k in range(self.N) for p in range(3)])
+        sizes = self.sizes * size
+        squares = size.transpose() * sizes
+        self.own = [
+            [sizes[k, p] * 2 + abs(eta[p]) + abs((arb(0), G[k, k], self.w[k])[p]) for p in range(3)]
+            for k in range(self.N)
+        ]
+        self.height = [arb(0)] * 5
+        for i in range(3):
+            self.height[i + 1] = self.height[i + 1] + abs(eta[i])
+            for j in range(3):
+                self.height[i + j] = self.height[i + j] + squares[i, j]
         level = [arb(0)] * 5
         for i in range(3):
             level[i + 1] = level[i + 1] + eta[i]
@@ -226,12 +245,12 @@ class _Walk:
         for k in range(self.N):
             if self.status[k] == INSIDE:
                 cap = [self.alpha[k] - y[k][0], -y[k][1], -y[k][2]]
-                conditions = [(y[k], 0), (cap, 1)]
+                conditions = [(y[k], 0, self.s), (cap, 1, self.s)]
             else:
                 sign = 1 if self.status[k] == FULL else -1
-                conditions = [([sign * c for c in multipliers[k]], 0)]
-            for poly, side in conditions:
-                where, harm = self.first_violation(poly)
+                conditions = [([sign * c for c in multipliers[k]], 0, _size(self.own[k], self.s))]
+            for poly, side, size in conditions:
+                where, harm = self.first_violation(poly, size)
                 if where is None:
                     continue
                 now = harm is not None
@@ -239,12 +258,12 @@ class _Walk:
                     best, event, worst = where, (k, side), harm
         return best, *event
 
-    def first_violation(self, poly: Poly) -> tuple[Number | None, Number | None]:
-        """The largest s up to here just below which the polynomial is negative; and how fast, if that is here."""
+    def first_violation(self, poly: Poly, size: Number) -> tuple[Number | None, Number | None]:
+        """The largest s up to here just below which the polynomial is negative; and how fast, if that is here.
+
+        ``size`` is that of the terms which the polynomial is made of.
+        """
         s = self.s
-        size = _size(poly, s)
-        if not size > 0:
-            return None, None
         tie = TIE * size
         value = _value(poly, s)
         if not value > tie:  # zero or (by rounding) below: what happens next decides
@@ -271,7 +290,7 @@ class _Walk:
             stops.append(min(stops[-1], self.s) * flint.arb(2) ** -300)
         before = stops[0]
         for stop in stops:
-            value, size = _value(level, stop), _size(level, stop)
+            value, size = _value(level, stop), _size(self.height, stop)
             where = stop
             changes = abs(value) > TIE * size and (1 if value > 0 else -1) != self.sign
             if changes and not self.zone and before > stop:

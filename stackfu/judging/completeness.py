@@ -204,6 +204,9 @@ class _Exact:
         last = float((self.alpha * x).sum()) * (1.0 + self.rho)
         roots = np.sqrt(np.maximum(self.w, 0.0)) * (1.0 + self.rho)
         apart = (self.distances * (1.0 - self.rho)) - self.rho * self.slack
+        if self.defect > 0.0:  # d_i + d_j >= sqrt(D_ij) up to twice the root of twice the defect
+            lost = 2.0 * np.sqrt(2.0 * self.defect) * (1.0 + 4.0 * U)
+            apart = np.square(np.maximum(np.sqrt(np.maximum(apart, 0.0)) - lost, 0.0)) * (1.0 - 16.0 * U)
         with np.errstate(divide="ignore", invalid="ignore"):
             reach = apart / (roots[:, None] + roots[None, :]) ** 2
         reach = np.where(apart > 0, reach, 0.0)

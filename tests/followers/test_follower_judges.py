@@ -316,7 +316,7 @@ def test_equilibria_between_two_totals_span_both_and_their_faces(monkeypatch):
     first, second = np.array([0.5, 0.5, 0.2, 0.4]), np.array([0.5, 0.8, 0.6, 0.4])
     at_first = Face((1, 3), np.array([0.4, 0.3]), np.array([0.9, 0.45]), 2)
 
-    def known(game, payments, x):
+    def known(game, payments, x, caps=None):
         return at_first if np.array_equal(x, first) else None
 
     monkeypatch.setattr(faces, "equilibrium_face", known)
@@ -362,7 +362,7 @@ def test_the_search_finds_the_whole_gain():
         points, alpha, w = (a[0] for a in random_batch(rng, 1, 5, 6))
         game = game_from(points, alpha, w)
         x = rng.uniform(size=5)
-        gain, client = _largest_gain(game, np.zeros(5), x)
+        gain, client = _largest_gain(game, np.zeros(5), x, np.ones(5))
         regrets = game.regrets(np.zeros(5), x)
         assert gain == pytest.approx(regrets.max(), rel=1e-9, abs=1e-14)
         assert regrets[client] == pytest.approx(regrets.max(), rel=1e-9)

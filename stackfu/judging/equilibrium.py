@@ -200,8 +200,13 @@ def _search(
         drift = game.lam * apart[:, None] * (share - now[:, None]) * (share + now[:, None])
         if game.sampling > 0:
             with np.errstate(divide="ignore"):
-                drift += game.lam * game.sampling * (
-                    1.0 / (rest[:, None] + alpha[:, None] * candidate) - 1.0 / (rest + alpha * x[rows])[:, None]
+                drift += (
+                    game.lam
+                    * game.sampling
+                    * (
+                        1.0 / (rest[:, None] + alpha[:, None] * candidate)
+                        - 1.0 / (rest + alpha * x[rows])[:, None]
+                    )
                 )
         gained: Array = net[:, None] * (candidate - x[rows, None]) - drift
         return gained

@@ -2,26 +2,21 @@
 
     python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack-equilibria.json
 
-The reference shares no code with the library. For every pattern {out, inside, full}^N the amounts of those inside are polynomials in
-the total s, and the condition that is left is a polynomial of degree four whose roots are isolated and refined; every root is tested
-against the definition. A *confident wrong answer* is a CERTIFIED profile in which some client can gain more than it says, a UNIQUE
-where there are two, a complete list that misses one or holds one that does not exist, or an answer that its own ``verify`` refuses.
-Anything that raises what is no StackfuError is a crash.
+The reference shares no code with the library. For every pattern {out, inside, full}^N the amounts of those inside are
+polynomials in the total s, and the condition that is left is a polynomial of degree four whose roots are isolated and refined;
+every root is tested against the definition. A *confident wrong answer* is a CERTIFIED profile in which some client can gain more
+than it says, a UNIQUE where there are two, a complete list that misses one or holds one that does not exist, or an answer that
+its own ``verify`` refuses. Anything that raises what is no StackfuError is a crash.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import sys
-import time
-import traceback
 import warnings
-from collections import Counter
-from pathlib import Path
 
 import numpy as np
+from campaign import main
 from flint import arb, arb_mat, arb_poly, ctx
 
 import stackfu as sf
@@ -97,9 +92,7 @@ class Reference:
         self.payments = [arb(float(p)) for p in payments]
         self.lam = arb(float(game.lam))
         self.gram = [[_dot(u, v) for v in self.rows] for u in self.rows]
-        self.w = [
-            (self.costs[k] - self.payments[k]) / (2 * self.lam * self.alpha[k]) for k in range(count)
-        ]
+        self.w = [(self.costs[k] - self.payments[k]) / (2 * self.lam * self.alpha[k]) for k in range(count)]
         self.singular = 0
 
     def gains(self, x):
@@ -270,12 +263,12 @@ def attack(seed):
         check = eq.verify()
         if eq.status is sf.Status.CERTIFIED and not check:
             return "verify refuses", {**case, "x": eq.participation.tolist(), "message": check.message}
-    for found in (one, every):
-        if found is not None and found.uniqueness is sf.Uniqueness.UNIQUE and len(exact) > 1:
+    for found in filter(None, (one, every)):
+        if found.uniqueness is sf.Uniqueness.UNIQUE and len(exact) > 1:
             return "false unique", {**case, "reason": found.reason}
-        if found is not None and found.uniqueness is sf.Uniqueness.MULTIPLE and len(exact) == 1:
-            if not reference.singular:
-                return "false multiple", {**case, "reason": found.reason}
+        alone = len(exact) == 1 and not reference.singular
+        if found.uniqueness is sf.Uniqueness.MULTIPLE and alone:
+            return "false multiple", {**case, "reason": found.reason}
     if every is not None and every.complete:
         for point in points:
             if not any(_covers(eq, point) for eq in every):
@@ -307,49 +300,5 @@ WRONG = (
 )  # fmt: skip
 
 
-def campaign(games, start=0, report=None):
-    """Counts by verdict, and the cases that must not happen."""
-    counts, wrong = Counter(), []
-    for seed in range(start, start + games):
-        try:
-            verdict, case = attack(seed)
-        except Exception:  # whatever it is, it is a crash
-            verdict, case = "crash", {"seed": seed, "error": traceback.format_exc(limit=-6)}
-        counts[verdict] += 1
-        if verdict in WRONG:
-            wrong.append({"verdict": verdict, **case})
-        if report is not None:
-            report(seed - start + 1, counts)
-    return counts, wrong
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--games", type=int, default=20000)
-    parser.add_argument("--start", type=int, default=0)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    began = time.perf_counter()
-
-    def report(done, counts):
-        if done % 50 == 0 or done == options.games:
-            wrong = sum(counts[word] for word in WRONG)
-            print(f"\r{done}/{options.games}, {wrong} wrong", end="", file=sys.stderr, flush=True)
-
-    counts, wrong = campaign(options.games, options.start, report)
-    print(file=sys.stderr)
-    record = {
-        "games": options.games,
-        "first_seed": options.start,
-        "seconds": round(time.perf_counter() - began, 1),
-        "counts": dict(sorted(counts.items())),
-        "wrong": wrong,
-    }
-    print(json.dumps(record, indent=1, default=str))
-    if options.out is not None:
-        options.out.write_text(json.dumps(record, indent=1, default=str) + "\n")
-    return 1 if wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__.splitlines()[0], attack, WRONG, games=20000))

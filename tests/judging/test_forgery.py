@@ -31,7 +31,11 @@ STILL_TRUE = (
     (r"limits\.gap", "a wider gap than was reached is still kept"),
     (r"lower_bound", "a smaller bound is proved by the same certificate"),
     (r"own_options|names", "labels"),
-    (r"\.(regret|residual)$", "moved by less than rounding", lambda value, forged: abs(forged - value) <= 1e-12),
+    (
+        r"\.(regret|residual)$",
+        "moved by less than rounding",
+        lambda value, forged: abs(forged - value) <= 1e-12,
+    ),
     (r"equilibrium\.game\.", "another game, of which every claim was proved again from the file"),
     (r"uniqueness$", "UNKNOWN claims nothing", lambda value, forged: forged == "UNKNOWN"),
     (r"status$", "a status that claims less than what is proved; one that claims more is refused, see below"),

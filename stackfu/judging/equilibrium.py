@@ -35,9 +35,9 @@ _BLOCK = 4096
 def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Verification:
     """Whether everything that an equilibrium states about itself can be derived again from its game.
 
-    The profile: nobody can gain more than ``tolerance`` of its own stakes (proved by
-    :func:`stackfu.judging.stakes.check_stakes`; where the status claims no proof, a small residual will do). The numbers: regret and
-    residual are what is found again. The word: UNIQUE, MULTIPLE and CONTINUUM are proved again, UNKNOWN claims nothing.
+    The profile: nobody can gain more than ``tolerance`` of its own stakes (proved by :func:`stackfu.judging.stakes.check_stakes`;
+    where the status claims no proof, a small residual will do). The numbers: regret and residual are what is found again. The
+    word: UNIQUE, MULTIPLE and CONTINUUM are proved again, UNKNOWN claims nothing.
     """
     game, payments, x = equilibrium.game, equilibrium.payments, equilibrium.participation
     if len(x) != game.count or not np.all((x >= 0) & (x <= 1)) or not np.any(x > 0):
@@ -90,7 +90,7 @@ def _numbers(
 
 def _word(equilibrium: Equilibrium) -> Iterator[str]:
     """Whether the number of equilibria that is stated can be proved again."""
-    game, payments, x = equilibrium.game, equilibrium.payments, equilibrium.participation
+    game, payments = equilibrium.game, equilibrium.payments
     word = equilibrium.uniqueness
     if word is Uniqueness.UNKNOWN or equilibrium.caps is not None:
         return

@@ -24,15 +24,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import flint
 import numpy as np
 import numpy.typing as npt
-
-from ..errors import StackfuError
-
-try:
-    import flint
-except ImportError:  # pragma: no cover - the message below tells what to install
-    flint = None
 
 __all__ = ["BallArithmetic", "IntervalArithmetic", "Intervals"]
 
@@ -176,8 +170,6 @@ class BallArithmetic:
     name = "balls"
 
     def __init__(self, precision: int = 128) -> None:
-        if flint is None:
-            raise StackfuError("ball arithmetic needs python-flint: pip install 'stackfu[proof]'")
         self.precision = precision
 
     @contextmanager

@@ -1,12 +1,10 @@
 """A solution judged from its game alone: every number it states is derived again, and the first that does not hold is named.
 
-*Feasible.* The participation is an equilibrium of the payments for every client beside its own stakes (:mod:`.stakes`),
-the spend is
-within the budget, loss and total meet what was asked for; all of it enclosed (:mod:`.point`), nothing estimated.
+*Feasible.* The participation is an equilibrium of the payments for every client beside its own stakes (:mod:`.stakes`), the
+spend is within the budget, loss and total meet what was asked for; all of it enclosed (:mod:`.point`), nothing estimated.
 *Bound.* The certificate proves that no payments have a smaller objective than ``lower_bound`` (:mod:`.bound`).
-*Words.* ``CERTIFIED`` is said only if both hold and the gap is the one that was asked for. How long a search took, how
-it ended short of a
-proof, and free text are not judged.
+*Words.* ``CERTIFIED`` is said only if both hold and the gap is the one that was asked for. How long a search took, how it ended
+short of a proof, and free text are not judged.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class LeaderProblem(BoundProblem):
         terms = 16.0 * (sum(self.points.shape) + 4) * float(np.finfo(float).eps)
         largest = float(self.diagonal.max()) + beyond
         rounding = terms * (self.loss_square * largest + abs(self.loss_constant))
-        return self.loss_square * (nearest - beyond) + self.loss_constant - rounding
+        return float(self.loss_square * (nearest - beyond) + self.loss_constant - rounding)
 
     def squared_distances(self, z: Array) -> Array:
         """``d_k^2`` of a mixture."""

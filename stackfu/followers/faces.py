@@ -3,13 +3,15 @@
 Given S and m, the clients with ``g_k = 0`` may trade participation as long as neither changes: the profiles
 form the polytope
 
-    { y + v :  sum v = 0,  sum v_k mu_k = 0,  v_k = 0 where g_k != 0,  0 <= y + v <= alpha },
+    { y + v :  sum v = 0,  sum v_k mu_k = 0,  v_k = 0 where g_k != 0,  0 <= y + v <= alpha cap },
 
 a single point where the embeddings of those clients are affinely independent or the bounds leave no room. All its points have
 the same loss; what the server spends, ``p . x``, differs along it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,24 +31,35 @@ Clients = npt.NDArray[np.intp]
 
 
 def equilibrium_face(
-    game: GameModel, payments: Array, participation: Array, profile: Profile | None = None
+    game: GameModel,
+    payments: Array,
+    participation: Array,
+    profile: Profile | None = None,
+    caps: Array | None = None,
 ) -> Face | None:
     """The polytope of equilibria through this one that share S and m; None if it is a point."""
     profile = game.profile(participation) if profile is None else profile
     own = profile.total * game.reluctance(payments)
-    g = profile.to_clients - own
-    terms = np.maximum(profile.to_clients, np.abs(own))
+    pull = (
+        profile.to_clients
+        if game.sampling == 0.0
+        else profile.to_clients + game.sampling / (2.0 * profile.total)
+    )
+    g = pull - own
+    terms = np.maximum(pull, np.abs(own))
     noise = TIGHT_OF_ROUNDING * game.rounding * game.geometry.scale
-    inside = (participation > 0) & (participation < 1)
-    clients = np.flatnonzero(inside | (np.abs(g) <= np.maximum(TIGHT * terms, noise)))
+    most = game.no_caps if caps is None else caps
+    inside = (participation > 0) & (participation < most)
+    clients = np.flatnonzero((inside | (np.abs(g) <= np.maximum(TIGHT * terms, noise))) & (most > 0))
     directions = _dependences(game, clients)
     if directions.shape[1] == 0:
         return None
-    polytope = _Polytope(game.alpha[clients], profile.y[clients], directions)
+    top = most[clients]
+    polytope = _Polytope(game.alpha[clients] * top, profile.y[clients], directions)
     ranges = polytope.ranges() if len(clients) <= FEW else polytope.some_ranges()
     if ranges is None:
         return None
-    lower, upper, dimension = ranges
+    lower, upper, dimension = ranges[0] * top, ranges[1] * top, ranges[2]
     loose = upper - lower > STILL
     if not loose.any():
         return None
@@ -57,7 +70,7 @@ def equilibrium_face(
     for objective in (-price, price, -widest, widest):
         x = np.array(participation)
         x[clients] = np.clip(
-            (profile.y[clients] + polytope.furthest(objective)) / game.alpha[clients], 0.0, 1.0
+            (profile.y[clients] + polytope.furthest(objective)) / game.alpha[clients], 0.0, top
         )
         points.append(frozen(x))
     spends = [float(payments @ x) for x in (*points, participation)]
@@ -85,7 +98,7 @@ def _dependences(game: GameModel, clients: Clients) -> Array:
 
 
 class _Polytope:
-    """Movements ``v`` in the span of ``directions`` with ``0 <= y + v <= alpha``."""
+    """Movements ``v`` in the span of ``directions`` with ``0 <= y + v <= alpha``, the most that each may bring."""
 
     def __init__(self, alpha: Array, y: Array, directions: Array) -> None:
         self.alpha, self.y, self.directions = alpha, y, directions
@@ -163,13 +176,20 @@ class _Polytope:
         return None
 
 
-def span_of(game: GameModel, payments: Array, first: Array, second: Array) -> Face:
-    """The equilibria between two with different totals, between which t is zero throughout."""
+def span_of(
+    game: GameModel,
+    payments: Array,
+    first: Array,
+    second: Array,
+    between: Sequence[Array] = (),
+    caps: Array | None = None,
+) -> Face:
+    """The equilibria between two with different totals, between which t is zero throughout; some profiles ``between`` them."""
     lower, upper = np.minimum(first, second), np.maximum(first, second)
     dimension = 1
     spends = [float(payments @ first), float(payments @ second)]
     for end in (first, second):
-        face = equilibrium_face(game, payments, end)
+        face = equilibrium_face(game, payments, end, caps=caps)
         if face is not None:
             place = np.searchsorted(game.remaining, face.clients)
             lower[place] = np.minimum(lower[place], face.lower)
@@ -183,5 +203,5 @@ def span_of(game: GameModel, payments: Array, first: Array, second: Array) -> Fa
         frozen(upper[loose]),
         dimension,
         (min(spends), max(spends)),
-        tuple(sorted((frozen(first), frozen(second)), key=lambda x: float(payments @ x))),
+        (*sorted((frozen(first), frozen(second)), key=lambda x: float(payments @ x)), *between),
     )

@@ -55,8 +55,6 @@ SMALL = 1e-3
 MARGIN = 1e-9
 #: Reluctance further below zero than this many largest squared distances says nothing more than "full".
 EAGER = 1e3
-#: A stationary interval of t counts as zero, not merely close to it, if the residual at both its ends is below this.
-ZERO = 1e-14
 
 # ---------------------------------------------------------------- faces
 

@@ -194,6 +194,10 @@ class _Balls:
                 reached = self.D[i, j] > 0 and self.D[i, j] > last * both
                 if reached and self.bound[i] > last and self.bound[j] > last:
                     return ""
+        if self.a > 0:
+            eager = [b for w, b in zip(self.w, self.bound, strict=True) if 2 * w * last**2 < self.a]
+            if self.total(eager) > last:
+                return ""
         return "the chain ends where something may still happen below"
 
     # ------------------------------------------------------------ along the chain

@@ -447,7 +447,6 @@ def test_alike_clients_are_not_paid_for_more_than_the_floor_when_money_counts():
         game.solve(5.0, payment_weight=1.0)
 
 
-@pytest.mark.xfail(strict=False, reason="open: residual beside own terms where all data are alike")
 def test_alike_clients_count_the_samples_they_bring():
     game = alike_game()
     solution = game.solve(0.5, finite_sample=True)

@@ -19,7 +19,7 @@ matrices ``(leaves, clients)``. Intervals come first; where they are too coarse 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -149,24 +149,8 @@ def _results(
 
 
 @dataclass(frozen=True, eq=False)
-class _Products:
-    """A knot with its enclosed products."""
-
-    total: float
-    objective: float
-    budget: float
-    loss_cap: float
-    level: float
-    rows: Floats
-    centre: Centre
-    mixed: Any  # <mu_k, M>
-    square: Any  # ||c||^2
-    weight: Any  # T
-
-
-@dataclass(frozen=True, eq=False)
 class _Knots:
-    """One knot for every leaf that is looked at: columns, and matrices over clients."""
+    """Knots with their enclosed products: columns, and matrices over clients."""
 
     total: Floats
     omega: Floats
@@ -179,6 +163,12 @@ class _Knots:
     square: Any  # ||c||^2
     weight: Any  # T
     size: Floats  # of the weights that c is made of
+    centres: list[Centre]
+
+    def rows_of(self, at: Any) -> _Knots:
+        """Some of them, in any order."""
+        picked = {field.name: getattr(self, field.name)[at] for field in fields(self)[:-1]}
+        return _Knots(**picked, centres=[self.centres[i] for i in at])
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,8 +204,7 @@ class _Checker:
         self.numbers, self.goal, self.certificate = numbers, goal, certificate
         self.space = Space(game, goal, numbers)
         self.clients = self.space.count
-        self._products: dict[int, _Products] = {}
-        self._crossed: dict[tuple[int, int], Any] = {}
+        self._checked: set[int] = set()
         low = numbers.low
         self.alpha_low, self.alpha_high = low(self.space.alpha), numbers.high(self.space.alpha)
         self.theta_low, self.theta_high = low(self.space.theta), numbers.high(self.space.theta)
@@ -232,27 +221,31 @@ class _Checker:
         results: list[tuple[float, str] | None] = [
             None if box.leaf.steps else (-math.inf, "it has no multipliers") for box in boxes
         ]
+        used = sorted({k for box in boxes for pair in box.leaf.steps for k in pair})
+        knots, place = self._load(used) if used else None, {k: i for i, k in enumerate(used)}
         number = 0
         while True:
             at = np.array([i for i in range(count) if results[i] is None], dtype=np.intp)
             if not len(at):
                 return [result for result in results if result is not None]
             known, empty = self._classify(low[at], high[at], paid[at], volunteer[at], near[at], far[at])
-            pairs = [boxes[i].leaf.steps[number] for i in at]
+            assert knots is not None
+            pairs = np.array([[place[k] for k in boxes[i].leaf.steps[number]] for i in at], dtype=np.intp)
             for where in (low[at, 0] <= 0.0, low[at, 0] > 0.0):
                 some = np.flatnonzero(where & ~empty)
                 if not len(some):
                     continue
                 here = at[some]
-                chosen = [pairs[i] for i in some]
+                same = pairs[some, :1] == pairs[some, 1:]
+                first, second = (knots.rows_of(pairs[some, side]) for side in range(2))
                 held = _Known(
                     known.paid[some], known.volunteer[some], known.ceiling[some], known.wide[some]
                 )
                 if low[here[0], 0] <= 0.0:
-                    for i, result in zip(here, self._from_zero(high[here], chosen, held), strict=True):
+                    for i, result in zip(here, self._from_zero(high[here], first, same, held), strict=True):
                         results[i] = result
                     continue
-                step = self._step(low[here], high[here], chosen, held)
+                step = self._step(low[here], high[here], first, second, same, held)
                 for row, i in enumerate(here):
                     margin = float(step.margin[row, 0])
                     if step.wrong[row]:
@@ -273,91 +266,76 @@ class _Checker:
                 results[i] = (math.inf, "")
             number += 1
 
-    def _step(self, low: Floats, high: Floats, pairs: list[tuple[int, int]], known: _Known) -> _Step:
-        first, second = self._knots([i for i, _ in pairs]), self._knots([j for _, j in pairs])
-        same = np.array([[i == j] for i, j in pairs])
-        between = self._between(pairs)
+    def _step(
+        self, low: Floats, high: Floats, first: _Knots, second: _Knots, same: Mask, known: _Known
+    ) -> _Step:
+        between = self._between(first, second, same)
         ends = [self._end(s, first, second, same, between) for s in (low, high)]
         size = np.maximum(first.size, second.size)
         wrong = self._signs(ends, known)
         margin, certain = self._margin(low, high, ends, known, between, size)
         return _Step(first, second, ends, between, same, size, margin, certain, wrong)
 
-    def _knot(self, index: int) -> _Products:
+    def _check_knot(self, index: int) -> None:
+        """Refuse a knot that does not fit the game or whose multipliers have a wrong sign."""
         if not 0 <= index < len(self.certificate.knots):
             raise VerificationError(f"there is no knot {index}")
-        if index not in self._products:
-            numbers, space, goal = self.numbers, self.space, self.goal
-            knot = self.certificate.knots[index]
-            values = (knot.total, knot.objective, knot.budget, knot.loss_cap, knot.level)
-            arrays = (knot.rows, knot.centre)
-            if not (all(map(math.isfinite, values)) and all(np.isfinite(a).all() for a in arrays)):
-                raise VerificationError(f"knot {index} holds numbers that are not finite")
-            if min(knot.objective, knot.budget, knot.loss_cap) < 0.0:
-                raise VerificationError(f"knot {index} has a negative multiplier")
-            if (knot.budget > 0.0 and math.isinf(goal.budget)) or (
-                knot.loss_cap > 0.0 and math.isinf(goal.max_loss)
-            ):
-                raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
-            for who, what in ((knot.clients, knot.rows), (knot.support, knot.centre)):
-                if who is None:
-                    continue
-                if len(who) != len(what) or len(np.unique(who)) != len(who):
-                    raise VerificationError(f"knot {index} does not fit its clients")
-                if len(who) and not (int(who.min()) >= 0 and int(who.max()) < self.clients):
-                    raise VerificationError(f"knot {index} names a client who does not exist")
-            rows = np.zeros(self.clients)
-            rows[knot.clients] = knot.rows
-            centre = space.centre(knot)
-            ell, nu = self._weights(
-                numbers.of(knot.objective), numbers.of(knot.budget), numbers.of(knot.loss_cap)
-            )
-            self._products[index] = _Products(
-                *values,
-                rows,
-                centre,
-                space.mixed(knot.clients, knot.rows),
-                space.cross(centre, centre),
-                ell * space.square_weight + nu + numbers.total(numbers.of(rows)),
-            )
-        return self._products[index]
+        goal, knot = self.goal, self.certificate.knots[index]
+        values = (knot.total, knot.objective, knot.budget, knot.loss_cap, knot.level)
+        arrays = (knot.rows, knot.centre)
+        if not (all(map(math.isfinite, values)) and all(np.isfinite(a).all() for a in arrays)):
+            raise VerificationError(f"knot {index} holds numbers that are not finite")
+        if min(knot.objective, knot.budget, knot.loss_cap) < 0.0:
+            raise VerificationError(f"knot {index} has a negative multiplier")
+        if (knot.budget > 0.0 and math.isinf(goal.budget)) or (
+            knot.loss_cap > 0.0 and math.isinf(goal.max_loss)
+        ):
+            raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
+        for who, what in ((knot.clients, knot.rows), (knot.support, knot.centre)):
+            if who is None:
+                continue
+            if len(who) != len(what) or len(np.unique(who)) != len(who):
+                raise VerificationError(f"knot {index} does not fit its clients")
+            if len(who) and not (int(who.min()) >= 0 and int(who.max()) < self.clients):
+                raise VerificationError(f"knot {index} names a client who does not exist")
 
-    def _knots(self, indices: list[int]) -> _Knots:
-        """The knots of many leaves, one row for each."""
-        held = [self._knot(i) for i in indices]
-        stack = self.numbers.stack
-
-        def column(name: str) -> Floats:
-            return np.array([[getattr(knot, name)] for knot in held])
-
-        return _Knots(
-            *(column(name) for name in ("total", "objective", "budget", "loss_cap", "level")),
-            np.stack([knot.rows for knot in held]),
-            stack([knot.centre.inner for knot in held]),
-            stack([knot.mixed for knot in held]),
-            stack([knot.square for knot in held]),
-            stack([knot.weight for knot in held]),
-            np.array([[knot.centre.size] for knot in held]),
+    def _load(self, indices: list[int]) -> _Knots:
+        """Knots with their products."""
+        for index in indices:
+            if index not in self._checked:
+                self._check_knot(index)
+                self._checked.add(index)
+        numbers, space = self.numbers, self.space
+        knots = [self.certificate.knots[i] for i in indices]
+        total, omega, beta, gamma, level = (
+            np.array([[getattr(knot, name)] for knot in knots])
+            for name in ("total", "objective", "budget", "loss_cap", "level")
         )
+        rows = np.zeros((len(knots), self.clients))
+        for i, knot in enumerate(knots):
+            rows[i, knot.clients] = knot.rows
+        products = space.products(knots)
+        ell, nu = self._weights(*(numbers.of(x) for x in (omega, beta, gamma)))
+        weight = ell * space.square_weight + nu + numbers.total(numbers.of(rows))
+        inner, mixed, square = (
+            numbers.stack(part)
+            for part in ([c.inner for c, _, _ in products], *zip(*(p[1:] for p in products), strict=True))
+        )
+        centres = [c for c, _, _ in products]
+        size = np.array([[c.size] for c in centres])
+        return _Knots(total, omega, beta, gamma, level, rows, inner, mixed, square, weight, size, centres)
 
     def _weights(self, omega: Any, beta: Any, gamma: Any) -> tuple[Any, Any]:
         """ell, the weight of the loss, and nu, the weight of the spend per squared distance."""
         goal = self.goal
         return omega * goal.loss_weight + gamma, self.space.unit * (omega * goal.payment_weight + beta)
 
-    def _between(self, pairs: list[tuple[int, int]]) -> Any:
-        """``||c_i - c_j||^2``."""
-        found = []
-        for i, j in pairs:
-            key = (min(i, j), max(i, j))
-            if key not in self._crossed:
-                first, second = self._knot(i), self._knot(j)
-                inner = self.space.cross(first.centre, second.centre)
-                self._crossed[key] = (
-                    self.numbers.of(0.0) if i == j else first.square + second.square - 2.0 * inner
-                )
-            found.append(self._crossed[key])
-        return self.numbers.stack(found)
+    def _between(self, first: _Knots, second: _Knots, same: Mask) -> Any:
+        """``||c_i - c_j||^2``, exactly 0 between a knot and itself."""
+        inner = self.space.crosses(first.centres, second.centres)
+        return self.numbers.where(
+            same, self.numbers.of(0.0), first.square + second.square - 2.0 * inner
+        )
 
     def _end(self, total: Floats, first: _Knots, second: _Knots, same: Mask, between: Any) -> _End:
         """Multipliers at ``total`` on the line through two knots, not beyond them."""
@@ -542,12 +520,11 @@ class _Checker:
         return np.asarray(self.space.defect * 4.0 * (1.0 + size) ** 2 * (1.0 + 1e-9))
 
     def _from_zero(
-        self, high: Floats, pairs: list[tuple[int, int]], known: _Known
+        self, high: Floats, knots: _Knots, constant: Mask, known: _Known
     ) -> list[tuple[float, str]]:
         """The bound on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
         n, space = self.numbers, self.space
-        knots = self._knots([i for i, _ in pairs])
-        end = self._end(high, knots, knots, np.ones((len(pairs), 1), dtype=bool), n.of(np.zeros((len(pairs), 1))))
+        end = self._end(high, knots, knots, np.ones(high.shape, dtype=bool), n.of(np.zeros(high.shape)))
         ell, nu = self._weights(end.omega, end.beta, end.gamma)
         b = n.of(high)
         scattered = self._scattered(end, ell, nu)
@@ -580,10 +557,11 @@ class _Checker:
         margin = np.where(bad, -np.inf, self._less_defect(margin, end.weight, knots.size))
         certain = np.asarray(n.low(end.omega)) > 0.0
         out = []
-        for row, (i, j) in enumerate(pairs):
-            here = float(margin[row, 0])
-            why = "" if here > 0.0 or (here == 0.0 and certain[row, 0]) else f"its multipliers prove {here:.3g}, not 0"
-            if i != j:
+        for row in range(len(high)):
+            here, why = float(margin[row, 0]), ""
+            if not (here > 0.0 or (here == 0.0 and certain[row, 0])):
+                why = f"its multipliers prove {here:.3g}, not 0"
+            if not constant[row, 0]:
                 here, why = -math.inf, "an interval from 0 needs constant multipliers"
             out.append((here, why))
         return out

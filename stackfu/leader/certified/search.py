@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
+from ...judging.bound import BoundVerdict
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, Split
@@ -61,6 +62,9 @@ GRID_STEP = 1.25
 GOLDEN_STEPS = 12
 #: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
 WITHIN = 0.999
+#: A search that is not done after this many boxes, or this part of its time, asks for further profiles to start from.
+SOON_NODES = 100
+SOON = 0.2
 #: Relative rounding of the least loss over all mixtures.
 NEAREST_ROUNDING = 1e-9
 
@@ -76,6 +80,7 @@ class Run:
     nodes: int
     pool: tuple[Candidate, ...]
     certificate: LeaderCertificate | None = None
+    verdict: BoundVerdict | None = None  # what the judge says about the certificate
 
 
 @dataclass(eq=False)
@@ -479,6 +484,13 @@ class Search:
         undecided = nothing.astype(bool)
         classes = classify(p, floor, 1.0, undecided, undecided)
         assert classes is not None
+        # where the best mixture of all is within reach, nothing has to be searched
+        whole = Box(floor, 1.0, nothing, (self.least, self.least))
+        self.evaluate(whole)
+        if self.found.best is not None and whole.value >= self.target:
+            self.root = whole
+            self.open.push(whole)
+            return
         answers = self.explore(classes) or [replace(self.least, total=1.0)]
         best = self.found.best
         if best is not None:
@@ -553,8 +565,8 @@ class Search:
 
     # ------------------------------------------------------------ certificate
 
-    def certificate(self, lower: float) -> LeaderCertificate | None:
-        """The tree of boxes with the knots that its leaves use, its claim lowered until the judge accepts it."""
+    def certificate(self, lower: float) -> tuple[LeaderCertificate, BoundVerdict] | None:
+        """The tree of boxes with the knots that its leaves use, its claim lowered until the judge accepts it, and the judge's word."""
         if self.root is None or not np.isfinite(lower):
             return None
         numbers: dict[int, int] = {}
@@ -587,9 +599,13 @@ def search(
     time_limit: float,
     max_nodes: int,
     starts: tuple[Array, ...] = (),
+    later: Callable[[], Iterable[Array]] | None = None,
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
-    """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
+    """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up.
+
+    ``later`` gives further profiles to start from; they are asked for once the search has shown that it is not done at once.
+    """
     began = time.perf_counter()
     state = Search(game, objective, gap, time_limit)
     found, unit = state.found, state.problem.unit_loss
@@ -608,6 +624,13 @@ def search(
     try:
         state.roots()
         while state.open.lower() < state.target:
+            elapsed = time.perf_counter() - began
+            if later is not None and (nodes >= SOON_NODES or elapsed > SOON * time_limit or nodes >= max_nodes):
+                for x in later():
+                    found.offer(x)
+                later = None
+                state.settle()
+                continue
             if time.perf_counter() > state.deadline:
                 status = Status.TIME_LIMIT
                 break
@@ -648,7 +671,7 @@ def search(
             else status.name.lower().replace("_", " ")
         )
         raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({why})")
-    certificate = state.certificate(lower * unit)
+    certificate, verdict = state.certificate(lower * unit) or (None, None)
     return Run(
         found.best,
         -np.inf if certificate is None else certificate.lower,
@@ -657,4 +680,5 @@ def search(
         nodes,
         tuple(found.pool),
         certificate,
+        verdict,
     )

@@ -519,7 +519,6 @@ def test_costs_of_any_size_leave_the_leader_its_answer(scale):
     assert game.solve(0.05).status is sf.Status.CERTIFIED
 
 
-@pytest.mark.xfail(strict=False, reason="open: payments played back are refused as FAILED")
 def test_rounding_does_not_make_the_unpaid_equilibrium_cost_something():
     game = sf.StackelbergGame(
         sf.MeanEmbeddings.from_gram(np.diag([0.0, 0.00390625])), [1, 1], costs=[0.000390625, 0.390625]

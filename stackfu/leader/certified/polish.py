@@ -70,10 +70,12 @@ class ActiveSet:
             self.loss_cap or other.loss_cap,
         )
 
-    def key(self) -> bytes:
-        """Equal for equal guesses."""
-        parts = (self.moving, self.capped, self.tight, self.eager, self.hull)
-        return b"".join(part.tobytes() for part in parts) + bytes([bool(self.budget), bool(self.loss_cap)])
+    def but(self, *, budget: bool, loose: int | None = None) -> ActiveSet:
+        """The same guess about everything but the budget and one row, which is not tight."""
+        tight = self.tight.copy()
+        if loose is not None:
+            tight[loose] = False
+        return ActiveSet(self.moving, self.capped, tight, self.eager, self.hull, budget, self.loss_cap)
 
 
 def polish(

@@ -62,6 +62,8 @@ GRID_STEP = 1.25
 GOLDEN_STEPS = 12
 #: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
 WITHIN = 0.999
+#: Budgets above one that leaves no room, relative to what those who take part would cost: the first, the last, and their ratio.
+EXTRA_FIRST, EXTRA_LAST, EXTRA_STEP = 1e-2, 1e-15, 0.25
 #: A search that is not done after this many boxes, or this part of its time, asks for further profiles to start from.
 SOON_NODES = 100
 SOON = 0.2
@@ -447,7 +449,7 @@ class Search:
             return False
 
         value(at)
-        if settled():
+        if settled() or self.settle_from_above(classes, at):
             return
         low, high = max(at / GRID_STEP, least), min(at * GRID_STEP, 1.0)
         golden = 0.6180339887498949
@@ -465,6 +467,38 @@ class Search:
                 right = low + golden * (high - low)
                 at_right = value(right)
         settled()
+
+    def settle_from_above(self, classes: Classes, at: float) -> bool:
+        """The settled optimum where the budget leaves no room: the limit of budgets that do, from above.
+
+        Where hardly anything can be bought, the budget's price is unbounded: the loss falls as the square root of what may be spent.
+        Any multipliers bound it, and those of a budget that is larger by ``extra`` bound it as closely as the loss at that budget.
+        """
+        p, best = self.problem, self.found.best
+        if best is None or not np.isfinite(p.budget):
+            return False
+        worth = at * float(p.theta @ (p.alpha * best.x / at))  # what the clients who take part would cost, at most
+        near: PointAnswer | None = None
+        extra = EXTRA_FIRST * worth
+        while extra >= EXTRA_LAST * worth and time.perf_counter() < self.deadline:
+            roomy = replace(p, budget=p.budget + extra * p.payment_unit)
+            if near is None:
+                radius = 4.0 ** self._exponent()
+                rough = PointProgramme(roomy, classes, radius, PENALTIES[1], 0.0, self.deadline).solve(at)
+                starts = [] if rough is None else [rough, *_spending(rough)]
+            else:
+                price = near.multipliers.budget / math.sqrt(EXTRA_STEP)
+                starts = [replace(near, multipliers=replace(near.multipliers, budget=price))]
+            found = next((a for a in (optimum(roomy, classes, start, 0.0) for start in starts) if a), None)
+            if found is None:
+                return False
+            y = found.multipliers
+            here = answer_at(p, classes, found.total, found.z, y.rows, y.budget, y.loss_cap, 0.0, found.active)
+            if here.bound >= self.target:
+                self.settled = here
+                return True
+            near, extra = found, EXTRA_STEP * extra
+        return False
 
     def at_best(self, low: float, high: float, classes: Classes) -> PointAnswer | None:
         """The settled optimum if its total lies inside an interval and agrees with what is known there."""
@@ -589,6 +623,18 @@ class Search:
             else:
                 nodes.append(Leaf(tuple((number(i), number(j)) for i, j in box.steps)))
         return accepted(self.game, self.objective, LeaderCertificate(lower, tuple(knots), tuple(nodes)))
+
+
+def _spending(answer: PointAnswer) -> list[PointAnswer]:
+    """The same answer with the guess that the budget is spent, as it is and with one tight row fewer."""
+    guess = answer.active
+    if guess is None:
+        return []
+    guesses = [guess.but(budget=True)]
+    rows = np.where(guess.tight, np.abs(answer.multipliers.rows), np.inf)
+    if guess.tight.any():
+        guesses.append(guess.but(budget=True, loose=int(np.argmin(rows))))
+    return [replace(answer, active=active) for active in guesses]
 
 
 def search(

@@ -57,9 +57,12 @@ class ActiveSet:
             self.loss_cap,
         )
 
-    def joined(self, other: ActiveSet) -> ActiveSet:
-        """What holds on either side of a total where the active set changes: there both hold."""
-        moving = self.moving | other.moving
+    def joined(self, other: ActiveSet, *, free: bool) -> ActiveSet:
+        """What holds on either side of a total where the active set changes: there both hold.
+
+        A share that moves on one side only is ``free`` to move, or at the limit that it has reached.
+        """
+        moving = (self.moving | other.moving) if free else (self.moving & other.moving)
         return ActiveSet(
             moving,
             (self.capped | other.capped) & ~moving,

@@ -58,6 +58,10 @@ NEARBY = 1.5
 CLOSEST = 1e-4
 #: Ratio of neighbouring totals that are solved first.
 GRID_STEP = 1.25
+#: Totals beside the best one that show what changes there, relative to it.
+ASIDE = 0.02
+#: Part of the budget that is spent where the budget binds.
+NEARLY_ALL = 1.0 - 1e-3
 #: Steps of the golden section around the best profile found on that grid.
 GOLDEN_STEPS = 12
 #: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
@@ -141,6 +145,7 @@ class Search:
         self.aside: list[Box] = []  # too small to divide
         self.current: Box | None = None
         self._settled_for: Candidate | None = None
+        self._guessed: dict[bytes, tuple[float, float]] = {}  # volunteers that were tried, and between which totals
         self._companions: dict[tuple[int, float], PointAnswer | None] = {}
         self.settled: PointAnswer | None = None  # a local optimum, with multipliers that do not change with S
         self.root: Box | None = None
@@ -246,9 +251,19 @@ class Search:
             if volunteer.tobytes() in tried or float(p.alpha[volunteer].sum()) > total:
                 continue
             tried.add(volunteer.tobytes())
-            guess = self.solve(total, Classes(~volunteer, volunteer, classes.ceiling))
-            if guess is not None and guess.excess <= HELD and self.found.offer(total * guess.z / p.alpha):
+            low, high = self._guessed.get(volunteer.tobytes(), (np.inf, 0.0))
+            if low <= total <= high:
                 return
+            known = Classes(~volunteer, volunteer, classes.ceiling)
+            guess = self.solve(total, known, answer)
+            if guess is None or guess.excess > HELD or not self.found.offer(total * guess.z / p.alpha):
+                continue
+            # the same volunteers at their best total: other totals nearby need not be tried any more
+            settled = optimum(p, known, guess, SHRINK)
+            if settled is not None and self.found.offer(settled.total * settled.z / p.alpha):
+                span = (low, high, total, settled.total)
+                self._guessed[volunteer.tobytes()] = (min(span), max(span))
+            return
 
     def settle(self) -> None:
         """After a new incumbent: its local optimum over S."""
@@ -266,8 +281,9 @@ class Search:
         steps: list[Pair] = []
         inherited = list(box.balls)
         low, high = box.ends
-        own = [(low, high)] if low is high else [(low, high), (low, low), (high, high)]
-        own += [*self.companions(box), (self.least, self.least)]
+        own = [*self.companions(box), (low, high)]
+        own += [] if low is high else [(low, low), (high, high)]
+        own.append((self.least, self.least))
         proof: tuple[Pair, ...] = (box.ends,)
         value, classes = -np.inf, box.classes
         for attempt in range(len(inherited) + FURTHER_BALLS):
@@ -276,16 +292,18 @@ class Search:
                 value, proof = (np.inf if near is None else target), (*steps, box.ends)
                 break
             pairs = inherited[attempt : attempt + 1] or own
-            at = [
-                (
+            margin, pair, at = -np.inf, pairs[0], None
+            for i, j in pairs:
+                ends = (
                     interpolate(i.multipliers, j.multipliers, box.low),
                     interpolate(i.multipliers, j.multipliers, box.high),
                 )
-                for i, j in pairs
-            ]
-            margins = [box_margin(p, box.low, box.high, *ends, classes, target) for ends in at]
-            best = int(np.argmax(margins))
-            margin, pair = margins[best], pairs[best]
+                here = box_margin(p, box.low, box.high, *ends, classes, target)
+                if here > margin or at is None:
+                    margin, pair, at = here, (i, j), ends
+                if margin >= self.gap:  # the incumbent itself; more cannot be asked for
+                    break
+            assert at is not None
             # with a ball behind it a positive margin proves the target and no more
             reached = target + margin if near is None or margin < 0 else target
             improved = reached > value + WORTHWHILE * self.gap
@@ -295,7 +313,7 @@ class Search:
                 break
             if not np.isfinite(margin):  # nothing proved, no ball either
                 continue
-            bounds = ball(p, *at[best], margin)
+            bounds = ball(p, *at, margin)
             assert bounds is not None
             near = bounds[0] if near is None else np.maximum(near, bounds[0])
             far = bounds[1] if far is None else np.minimum(far, bounds[1])
@@ -438,7 +456,10 @@ class Search:
                 if others and least.active is not None:
                     other = min(others, key=lambda a: abs(a.total - least.total))
                     if other.active is not None:
-                        starts.append(replace(least, active=least.active.joined(other.active)))
+                        starts += [
+                            replace(least, active=least.active.joined(other.active, free=free))
+                            for free in (False, True)
+                        ]
             for start, shrink in [(start, shrink) for shrink in (SHRINK, 0.0) for start in starts]:
                 answer = optimum(p, classes, start, shrink)
                 if answer is None or not self.found.offer(answer.total * answer.z / p.alpha):
@@ -449,7 +470,12 @@ class Search:
             return False
 
         value(at)
-        if settled() or self.settle_from_above(classes, at):
+        if settled():
+            return
+        for side in (1.0 - ASIDE, 1.0 + ASIDE):
+            if least < side * at < 1.0:
+                value(side * at)
+        if settled() or (best.spend >= NEARLY_ALL * self.objective.budget and self.settle_from_above(classes, at)):
             return
         low, high = max(at / GRID_STEP, least), min(at * GRID_STEP, 1.0)
         golden = 0.6180339887498949

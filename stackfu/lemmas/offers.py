@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import StackfuError
 from ..followers.below_caps import settle
+from ..judging.stakes import check_stakes
 from ..leader.contract import worst_equilibrium
 from ..model.geometry import Array
 from ..model.offers import capped_offers, contract_offers
@@ -31,8 +32,9 @@ def _paid_a_hair_more(case: Case) -> tuple[Array, Array]:
 
 
 def _is_equilibrium(case: Case) -> float:
+    # beside own stakes: a price close to the cost leaves a reluctance that is all rounding beside itself
     offers = capped_offers(case.game, case.profile)
-    return -case.game.residual(offers.prices, case.participation, offers.caps)
+    return -float(check_stakes(case.game, offers.prices, case.participation, offers.caps).max())
 
 
 def _nobody_sits_at_the_mixture(case: Case) -> dict[str, float]:

@@ -99,8 +99,8 @@ properties: $(STAMP)-test  ## thousands of examples per statement
 
 # An hour or two; exits with an error if one answer is confident and wrong
 attack: $(STAMP)-test  ## games at nasty scales against references that share no code
-	$(BIN)/python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack-equilibria.json
-	$(BIN)/python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack-leader.json
+	$(BIN)/python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack/equilibria.json
+	$(BIN)/python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack/leader.json
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
 	$(BIN)/python tests/mutation/mutants.py

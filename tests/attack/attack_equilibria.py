@@ -1,6 +1,6 @@
 """An attack on the clients' equilibria: games at nasty scales against support enumeration in 120-digit balls.
 
-    python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack-equilibria.json
+    python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack/equilibria.json
 
 The reference shares no code with the library. For every pattern {out, inside, full}^N the amounts of those inside are
 polynomials in the total s, and the condition that is left is a polynomial of degree four whose roots are isolated and refined;

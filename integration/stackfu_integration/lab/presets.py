@@ -37,6 +37,8 @@ class Preset:
     relearning: int = 10  # rounds within which the removed data may be learnt again
     retraining: bool = True  # also retrain from scratch with the participation of every mechanism
     backdoor: bool = True  # also train a federation whose removed clients plant a backdoor
+    pilots: int = 8  # trainings at other participation, from which the constants of the game are fitted
+    answers: bool = False  # also let clients answer as measured losses say, with a training for every look
 
     @property
     def passes(self) -> int:
@@ -49,7 +51,17 @@ _SGD = LocalTraining(epochs=2, batch=32, learning_rate=0.5)
 PRESETS: dict[str, Preset] = {
     p.name: p
     for p in (
-        Preset("digits", "digits", "identity", 20, _SGD, min_train=12, min_test=5, curvature="hessian"),
+        Preset(
+            "digits",
+            "digits",
+            "identity",
+            20,
+            _SGD,
+            min_train=12,
+            min_test=5,
+            curvature="hessian",
+            answers=True,
+        ),
         Preset(
             "fashion-mnist",
             "fashion-mnist",

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from stackfu_integration.lab.calibration import calibrate, fit_through_origin
 from tiny import REMOVED
 
 from stackfu.errors import ConvergenceError, InputError
-from stackfu_integration.lab.calibration import calibrate, fit_through_origin
 from stackfu_integration.lab.federation import Client, LabFederation
 from stackfu_integration.lab.measures import evaluate
 from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS

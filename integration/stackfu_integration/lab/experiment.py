@@ -57,6 +57,7 @@ from stackfu_integration.lab.data import (
     trigger_for,
 )
 from stackfu_integration.lab.data.datasets import Inputs
+from stackfu_integration.lab.data.partition import clusters, renamed
 from stackfu_integration.lab.federation import (
     Effort,
     LabelledTensors,
@@ -106,7 +107,7 @@ from stackfu_integration.lab.unlearning import (
 from stackfu_integration.lab.unlearning.participation import ParticipationMethod, with_features
 from stackfu_integration.storage import write_checkpoint, write_json
 
-__all__ = ["Experiment", "Reporter", "Settings", "run_name"]
+__all__ = ["CalibrationRun", "Experiment", "Reporter", "Settings", "run_name"]
 
 _UNLEARNING_SEED = 1000  # unlearning draws from other streams than training
 _POISONED_SHARE = 0.2
@@ -252,12 +253,28 @@ class Experiment:
         if self.preset.backdoor:
             _ = self.marked
 
+    def calibrate(self, beta: float, seed: int) -> CalibrationRun:
+        """Train one federation and its pilots, and return the game in every view with them; nothing is unlearned."""
+        with single_thread():
+            run = _Run(self, beta, seed)
+            run.describe()
+            return CalibrationRun(run.folder, run.views, run.pilots)
+
     def run(self, beta: float, seed: int) -> Path:
         """Compute all cells of one run that do not exist yet and return its folder."""
         with single_thread():
             run = _Run(self, beta, seed)
             run.complete()
             return run.folder
+
+
+@dataclass(frozen=True)
+class CalibrationRun:
+    """The games of a federation with C = 1 and A = 0, and what pilot trainings in it showed."""
+
+    folder: Path
+    views: dict[View, StackelbergGame]
+    pilots: dict[Approach, Pilots]
 
 
 class _Run:
@@ -299,9 +316,12 @@ class _Run:
         if path.is_file():
             return Partition.load(path)
         data, s = self.experiment.dataset, self.settings
+        groups = data.train.y, data.test.y
+        if self.preset.scheme == "covariate":
+            groups = clusters(*self.experiment.pools, data.classes)
         partition = dirichlet_partition(
-            data.train.y,
-            data.test.y,
+            *groups,
+            by_classes=self.preset.scheme == "classes",
             beta=self.beta,
             seed=self.seed,
             clients=s.clients,
@@ -316,10 +336,16 @@ class _Run:
 
     def _federation(self, poisoned: dict[int, LabelledTensors] | None = None) -> LabFederation:
         data, (x_train, x_test) = self.experiment.dataset, self.experiment.pools
+        y_train, y_test = data.train.y, data.test.y
+        if self.preset.scheme == "concept":  # every second client calls things by other names
+            y_train, y_test = y_train.copy(), y_test.copy()
+            for client in self.partition.clients[1::2]:
+                y_train[client.train] = renamed(y_train[client.train], data.classes)
+                y_test[client.test] = renamed(y_test[client.test], data.classes)
         return build_federation(
             self.partition,
-            (x_train, data.train.y),
-            (x_test, data.test.y),
+            (x_train, y_train),
+            (x_test, y_test),
             self.experiment.backbone,
             data.classes,
             device=self.experiment.device,
@@ -641,10 +667,14 @@ class _Run:
             CellKey(approach, plan)
             for plan in main
             for approach in (HEAD, CONVEX)
-            if approach == CONVEX or MECHANISMS[plan.mechanism].view is None
+            if approach == CONVEX or self._tunes(plan)
         ]
         for key in infected:
             yield key.with_backdoor(), partial(self._backdoor, key)
+
+    def _tunes(self, plan: PlanKey) -> bool:
+        """What does not forget is shown for the paper's game only."""
+        return self.preset.fine_tuning and MECHANISMS[plan.mechanism].view is None
 
     def _methods(self) -> Iterator[tuple[CellKey, UnlearningMethod]]:
         """Methods that need no mechanism, besides Retrain."""
@@ -687,7 +717,7 @@ class _Run:
         cells = [(key, compute) for key, compute in self._cells() if not self._path(key).is_file()]
         if not cells:
             return
-        self._describe()
+        self.describe()
         _ = self.played
         for number, (key, compute) in enumerate(cells):
             self.experiment.reporter.begin(f"{self.folder.name}: {key}", len(cells))
@@ -700,7 +730,8 @@ class _Run:
             write_json(self._path(key), _rounded({"cell": str(key), **cell}))
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def _describe(self) -> None:
+    def describe(self) -> None:
+        """Write down what this run is."""
         data, p = self.experiment.dataset, self.preset
         write_json(
             self.folder / "run.json",

@@ -11,19 +11,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from torch import Tensor
 
-from stackfu.calibration import Calibration
+from stackfu.calibration import Calibration, pilot_profiles
 from stackfu.errors import InputError
 from stackfu.game import StackelbergGame
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.measures import evaluate, pooled_losses
 from stackfu_integration.lab.unlearning.participation import ParticipationMethod
 
-__all__ = ["LossKind", "Pilots", "calibrated_game", "run_pilots"]
+__all__ = ["LossKind", "Pilots", "calibrated_game", "calibration_report", "proposal", "run_pilots"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 #: Measured on a client's own test samples, or on all test samples in the client's label mixture.
@@ -139,3 +139,61 @@ def calibrated_game(
         game.replace(loss_constant=max(fit.loss_constant, smallest), sampling_constant=fit.sampling_constant),
         fit,
     )
+
+
+def proposal(clients: int, count: int, seed: int = 0) -> str:
+    """Participation of ``count`` pilots, one line each, for whoever trains them elsewhere.
+
+    >>> print(proposal(2, 2))
+    pilot 0: 1.00 0.01
+    pilot 1: 0.32 0.00
+    """
+    from stackfu.embedding import MeanEmbeddings
+
+    # profiles depend on the number of clients alone, so that any game of that many does
+    game = StackelbergGame(MeanEmbeddings.from_features(np.eye(clients)), [1] * clients)
+    rows = pilot_profiles(game, count, seed)
+    return "\n".join(f"pilot {p}: " + " ".join(f"{x:.2f}" for x in row) for p, row in enumerate(rows))
+
+
+class Piloted(Protocol):
+    """Games in every view and pilots by every approach."""
+
+    @property
+    def views(self) -> Mapping[Any, StackelbergGame]:
+        """Games with C = 1 and A = 0."""
+
+    @property
+    def pilots(self) -> Mapping[Any, Pilots]:
+        """What trainings showed."""
+
+
+def _r2(predicted: FloatArray, observed: FloatArray) -> float:
+    total = float(((observed - observed.mean()) ** 2).sum())
+    return 1.0 - float(((observed - predicted) ** 2).sum()) / total if total > 0 else float("nan")
+
+
+def calibration_report(
+    views: Mapping[Any, StackelbergGame], pilots: Mapping[Any, Pilots], other: Piloted | None = None
+) -> str:
+    """One line per approach and view: the constants, how sure they are, and what they predict out of sample.
+
+    Each pilot is predicted by the others; ``other`` is a federation whose pilots are predicted by all of these.
+    """
+    lines = []
+    for approach, observed in pilots.items():
+        for view, game in views.items():
+            for kind in ("own", "pooled"):
+                constants = game.calibrate(observed.participation, observed.changes(kind))  # type: ignore[arg-type]
+                unsure = "" if constants.identified else "; C is not told from zero: run more pilots"
+                line = f"{approach}, {view}, {kind} test samples: {constants}{unsure}"
+                if other is not None and approach in other.pilots:
+                    there = other.views[view].replace(
+                        loss_constant=max(constants.loss_constant, np.finfo(np.float64).eps),
+                        sampling_constant=constants.sampling_constant,
+                    )
+                    theirs = other.pilots[approach]
+                    guess = np.array([there.impacts(x).clients for x in theirs.participation])
+                    line += f"; on the other federation R2 {_r2(guess, theirs.changes(kind)):.2f}"  # type: ignore[arg-type]
+                lines.append(line)
+    return "\n".join(lines)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .model.revealed import CostIntervals
     from .results import Equilibria, Equilibrium, Frontier, Solution, Verification
     from .results.cascade import Cascade
-    from .results.manipulation import Manipulation
+    from .results.manipulation import Manipulation, Manipulations
 
 __all__ = ["StackelbergGame"]
 
@@ -367,6 +367,24 @@ class StackelbergGame(GameModel):
 
         name = f"{result.method}, {result.offers.kind}"
         return manipulation(self, offers_like(result), name, **options)
+
+    def manipulations(self, *results: Solution, **options: Any) -> Manipulations:
+        """What misreporting pays under the mechanisms of several solutions of this game, as one table.
+
+        Options are those of :func:`stackfu.leader.manipulation.manipulation`.
+        """
+        from .results.manipulation import Manipulations
+
+        if not results:
+            raise InputError("results", "at least one solution is needed")
+        for result in results:
+            if result.game is not self:
+                raise InputError("results", "a solution of another game", value=repr(result))
+        return Manipulations(
+            tuple(self.manipulation(result, **options) for result in results),
+            np.array([result.server_loss for result in results]),
+            np.array([result.spend for result in results]),
+        )
 
     # ---------------------------------------------------------------- calibration
 

@@ -540,9 +540,6 @@ def test_inner_products_that_contradict_each_other_are_refused(run, tmp_path):
         assert (code, out) == (2, ""), err
 
 
-@pytest.mark.xfail(
-    strict=False, reason="open: where the unpaid loss is zero the gap asked for is never reached"
-)
 def test_nobody_to_forget_leaves_out_the_distance(run, tmp_path):
     file = tmp_path / "game.json"
     sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1, 1, 1]).save(file)

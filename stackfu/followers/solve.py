@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConvergenceError, NoEquilibriumError
-from ..judging.completeness import check_alike
+from ..judging.completeness import LARGEST_ALIKE, check_alike
 from ..judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ..model import Array, GameModel, Profile
 from ..results import Equilibria, Equilibrium, Face, Status, Uniqueness
@@ -25,8 +25,6 @@ __all__ = ["LARGEST_PATH", "enumerate_equilibria", "find_equilibrium"]
 
 #: Up to this many clients ``equilibrium()`` follows the path, which settles uniqueness as well.
 LARGEST_PATH = 300
-#: Up to this many clients that are alike in their reluctance are shown to have one equilibrium: all pairs are looked at.
-LARGEST_ALIKE = 1500
 #: Up to this many clients the path is followed when sweeps do not converge.
 LARGEST_FALLBACK = 3000
 

@@ -49,6 +49,8 @@ U = float(np.finfo(np.float64).eps) / 2
 DEPTHS = (24, 42)
 #: Undecided pieces that are kept; more than this is no neighbourhood of a few equilibria.
 MOST_LEAVES = 4000
+#: Up to this many clients :func:`check_alike` is asked: it looks at all pairs.
+LARGEST_ALIKE = 1500
 #: Smaller than any product that matters; covers underflow.
 SMALLEST = 1e-290
 

@@ -41,17 +41,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import flint
 import numpy as np
 import numpy.typing as npt
 
 from ..atomic import write_atomically
 from ..errors import FileFormatError, InputError, StackfuError, VerificationError
 from ..results import Equilibrium
-
-try:
-    import flint
-except ImportError:  # pragma: no cover - the message below tells what to install
-    flint = None
 
 __all__ = ["LIMIT", "Certificate", "check_certificate", "prove_equilibrium"]
 
@@ -238,8 +234,6 @@ def check_certificate(certificate: Certificate | str | os.PathLike[str]) -> Cert
 @contextmanager
 def _arithmetic(precision: int) -> Iterator[None]:
     """Work with midpoints of this many bits."""
-    if flint is None:
-        raise StackfuError("ball arithmetic needs python-flint: pip install 'stackfu[proof]'")
     before = flint.ctx.prec
     flint.ctx.prec = precision
     try:

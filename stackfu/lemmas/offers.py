@@ -28,6 +28,7 @@ def _paid_a_hair_more(case: Case) -> tuple[Array, Array]:
 
 
 def _is_equilibrium(case: Case) -> float:
+    # beside own stakes: a price close to the cost leaves a reluctance that is all rounding beside itself
     offers = capped_offers(case.game, case.profile)
     return -float(check_stakes(case.game, offers.prices, case.participation, offers.caps).max())
 

@@ -311,6 +311,8 @@ def _response(desk: _Desk, asked: OfferQuestion) -> ShareAnswer:
         raise InputError("cost", f"the server said {terms['cost']:g} before", value=offer.cost)
     if terms is not None and terms["attempt"] == asked.attempt and terms["price"] != offer.price:
         raise InputError("price", f"the server offered {terms['price']:g} before", value=offer.price)
+    if terms is not None and terms["attempt"] == asked.attempt and terms.get("cap", offer.cap) != offer.cap:
+        raise InputError("cap", f"the server said {terms['cap']:g} before", value=offer.cap)
     if not (offer.price >= 0 and 0 < offer.alpha <= 1 and 0 <= offer.cap <= 1 and 0 <= offer.share <= 1):
         raise InputError("offer", "is none that can be meant", value=offer.price)
     own_view = offer if participant.cost is None else replace(offer, cost=participant.cost)

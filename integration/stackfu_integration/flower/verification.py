@@ -218,6 +218,11 @@ class _Verifier:
                             offer is not None and offer.price == price,
                             f"{where}: the client signed a price of {price!r}, and the ledger offers another",
                         )
+                        cap = receipt.statement["cap"]
+                        self.need(
+                            offer is not None and offer.cap == cap,
+                            f"{where}: the client signed a cap of {cap!r}, and the ledger offers another",
+                        )
                 elif isinstance(event, WorkDelivered) and (event.client, event.number) not in refused:
                     facts = {"number": event.number, "samples": event.samples, "model": event.model}
                     self._check_receipt(where, event.client, event.receipt, WORK, request=request, **facts)
@@ -385,6 +390,14 @@ class _Verifier:
                 f"{where}: the prices offered are not those of the solution",
             )
             self.need(
+                _near(solution.caps, [offers[c].cap for c in clients]),
+                f"{where}: the caps offered are not those of the solution",
+            )
+            self.need(
+                solution.offers.kind == (terms.offers or "linear"),
+                f"{where}: the offers are {solution.offers.kind}, the terms say {terms.offers}",
+            )
+            self.need(
                 _near(solution.participation, [solved.participation[c] for c in clients]),
                 f"{where}: the participation is not that of the solution",
             )
@@ -447,6 +460,10 @@ class _Verifier:
             self.need(
                 client in answered and abs(answered[client].share - agreed.share) <= slack,
                 f"{where} is not to the share that it answered",
+            )
+            self.need(
+                agreed.share <= offers[client].cap * (1 + _TOLERANCE) + _TOLERANCE,
+                f"{where} is to more than the cap that was offered",
             )
             self.need(
                 agreed.samples == round(agreed.share * sizes[client]) and agreed.rounds == terms.rounds,

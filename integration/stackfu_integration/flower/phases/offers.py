@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stackfu.errors import NoEquilibriumError
 from stackfu.results import Solution
 from stackfu_integration.flower.events import GameFounded, GameSolved, PriceOffered
@@ -73,14 +71,8 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
     )
     with ledger.transaction():
         ledger.add(removal.name, solved)
-        for client, price, cap in zip(board.remaining, solution.payments, _caps(solution), strict=True):
+        for client, price, cap in zip(board.remaining, solution.payments, solution.caps, strict=True):
             ledger.add(removal.name, PriceOffered(client, attempt, float(price), float(cap)))
-
-
-def _caps(solution: Solution) -> Any:
-    """The largest share that is taken from each client: all of it, unless the offers are capped."""
-    caps = getattr(solution, "caps", None)
-    return np.ones(len(solution.payments)) if caps is None else caps
 
 
 def _file_of(solution: Solution) -> bytes:

@@ -93,6 +93,7 @@ test-deployment: $(STAMP)-test $(STAMP)-lab  ## the Flower deployment as separat
 load: $(STAMP)-lab  ## the books of a thousand clients under faults and kills, and what embeddings give away; some minutes
 	$(BIN)/stackfu-lab flower load --out integration/results/trust/load.json
 	$(BIN)/stackfu-lab flower privacy --draws 2 --out integration/results/trust/privacy.json
+	$(BIN)/stackfu-lab flower directions --seeds 2 --out integration/results/trust/directions.json
 
 properties: $(STAMP)-test  ## thousands of examples per statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties

@@ -170,7 +170,12 @@ def _iterate(
     cap = budget_prices(game, budget * game.alpha, fixed)
     bisection = LevelBisection(game.count) if solver == "cvxpy" else None
     payments = 0.5 * cap
-    best, least, status, message = (game.no_payments, nothing), game.loss_of(nothing), Status.MAX_ITERATIONS, ""
+    best, least, status, message = (
+        (game.no_payments, nothing),
+        game.loss_of(nothing),
+        Status.MAX_ITERATIONS,
+        "",
+    )
     seen: list[Array] = []
     history: list[dict[str, Any]] = []
     for iteration in range(max_iterations):

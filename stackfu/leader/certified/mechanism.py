@@ -24,10 +24,10 @@ from ...judging.solution import judge_point, measured_against, unseen
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..haipo import haipo
+from ..haipo import best_iterate
 from ..homogeneous import buy_data
 from ..progress import reporting
-from ..uniform import uniform
+from ..uniform import best_price
 from .candidates import Candidate
 from .choice import SMALL
 from .choice import best_search as search
@@ -190,9 +190,9 @@ def _baselines(game: GameModel, sought: Objective) -> list[Array]:
     if not np.isfinite(sought.budget) or sought.budget <= 0:
         return []
     found = []
-    for baseline in (haipo, uniform):
+    for baseline in (best_iterate, best_price):
         try:
-            found.append(baseline(game, sought.budget).equilibrium.participation)
+            found.append(baseline(game, sought.budget)[1].x)
         except (ConvergenceError, NoEquilibriumError):
             continue
     return found

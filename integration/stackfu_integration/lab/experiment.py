@@ -651,9 +651,7 @@ class _Run:
         plans = list(self._plans())
         main = [plan for plan in plans if plan.fraction in (1.0, plans[1].fraction)]  # plans[1]: main budget
         for plan in plans:
-            if (
-                MECHANISMS[plan.mechanism].view is None
-            ):  # what does not forget is shown for the paper's game only
+            if self._tunes(plan):
                 yield CellKey(HEAD, plan), partial(self._participate, CellKey(HEAD, plan))
             yield CellKey(CONVEX, plan), partial(self._participate, CellKey(CONVEX, plan))
             if self.preset.retraining and plan in main:

@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(abspath $(VENV))/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMP  := $(VENV)/.stamp
+# One worker per core, each with one BLAS thread
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 # The second package needs Python 3.11, as Flower does; on 3.10 the first is tested alone, and says so
 LAB    := $(shell P=$(BIN)/python; test -x $$P || P=$(PYTHON); $$P -c 'import sys; print("lab" * (sys.version_info >= (3, 11)))')
 NO_LAB := echo "Python 3.10: the second package (integration/) needs 3.11 and is left out"
@@ -19,7 +21,7 @@ FEW_SEEDS ?= 3
 # Runs at a time, one core each
 JOBS      ?= 2
 
-.PHONY: help demo test test-core test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
+.PHONY: help demo test test-core attack test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -72,11 +74,11 @@ demo: $(STAMP)-core  ## create the environment and run the main job on embedded 
 	$(BIN)/stackfu demo
 
 test: $(STAMP)-test $(LAB:lab=$(STAMP)-lab) $(STAMP)-browser  ## install what the tests need and run them all
-	$(BIN)/python -m pytest -q
-	@$(if $(LAB),set -x; $(BIN)/python -m pytest -q integration/tests integration/stackfu_integration,$(NO_LAB))
+	$(PYTEST)
+	@$(if $(LAB),set -x; $(PYTEST) integration/tests integration/stackfu_integration,$(NO_LAB))
 
 test-core: $(STAMP)-test $(STAMP)-browser  ## the tests of the package itself, without the second one
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 # An environment of its own; run it with PYTHON=python3.10, for which all of these versions have wheels. What old versions
 # of two packages find deprecated in each other is no concern of ours
@@ -95,6 +97,11 @@ load: $(STAMP)-lab  ## the books of a thousand clients under faults and kills, a
 
 properties: $(STAMP)-test  ## thousands of examples per statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties
+
+# An hour or two; exits with an error if one answer is confident and wrong
+attack: $(STAMP)-test  ## games at nasty scales against references that share no code
+	$(BIN)/python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack/equilibria.json
+	$(BIN)/python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack/leader.json
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
 	$(BIN)/python tests/mutation/mutants.py

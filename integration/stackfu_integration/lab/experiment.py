@@ -829,7 +829,9 @@ class _Run:
         def losses(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             method = self._by_shares(key, x.tolist())
             weights = method.unlearn(self.trained, self.removed, seed).weights
-            return pooled_losses(federation, evaluate(federation, weights))[self.played["remaining"]]
+            return np.asarray(
+                pooled_losses(federation, evaluate(federation, weights))[self.played["remaining"]]
+            )
 
         payments, caps = np.array(plan["payments"]), np.array(plan["caps"])
         found = measured_answer(

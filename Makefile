@@ -93,14 +93,15 @@ test-deployment: $(STAMP)-test $(STAMP)-lab  ## the Flower deployment as separat
 load: $(STAMP)-lab  ## the books of a thousand clients under faults and kills, and what embeddings give away; some minutes
 	$(BIN)/stackfu-lab flower load --out integration/results/trust/load.json
 	$(BIN)/stackfu-lab flower privacy --draws 2 --out integration/results/trust/privacy.json
+	$(BIN)/stackfu-lab flower directions --seeds 2 --out integration/results/trust/directions.json
 
 properties: $(STAMP)-test  ## thousands of examples per statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties
 
 # An hour or two; exits with an error if one answer is confident and wrong
 attack: $(STAMP)-test  ## games at nasty scales against references that share no code
-	$(BIN)/python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack-equilibria.json
-	$(BIN)/python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack-leader.json
+	$(BIN)/python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack/equilibria.json
+	$(BIN)/python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack/leader.json
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
 	$(BIN)/python tests/mutation/mutants.py

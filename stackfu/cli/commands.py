@@ -527,7 +527,7 @@ def cascade(
 
 
 @app.command(
-    epilog="Examples: stackfu equilibria game.json | stackfu equilibria game.json --payments 0.1,0,0,0.2 | "
+    epilog="Examples: stackfu equilibria game.json | stackfu equilibria game.json --payments 0.1,0,0 --caps 1,0.5,1 | "
     "stackfu equilibria solution.json --prove"
 )
 def equilibria(
@@ -541,22 +541,31 @@ def equilibria(
             show_default="the file's, or nothing",
         ),
     ] = None,
+    caps: Annotated[
+        str | None,
+        typer.Option(
+            "--caps",
+            help="Largest share of its data that is taken of each remaining client: a,b,c.",
+            show_default="the file's, or everything",
+        ),
+    ] = None,
+    sampling_constant: Sampling = None,
     prove: Annotated[bool, typer.Option("--prove", help="Prove each one in ball arithmetic.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Every equilibrium of the clients under given payments, and whether the list is complete."""
+    """Every equilibrium of the clients under given payments and caps, and whether the list is complete."""
     thing = _load(game_file)
-    game, paid = _game_of(thing, game_file), getattr(thing, "payments", None)
+    game = _sampled(_game_of(thing, game_file), sampling_constant)
+    if payments is None and getattr(getattr(thing, "offers", None), "kind", "") == "contract":
+        raise InputError(
+            "GAME", "its offers are contracts, all or nothing; give --payments and --caps instead"
+        )
+    paid, taken = getattr(thing, "payments", None), getattr(thing, "caps", None)
     if payments is not None:
         paid = [_number(word, "payments") for word in _words(payments)]
-    elif getattr(thing, "offers", None) is not None and thing.offers.kind != "linear":
-        raise InputError(
-            "GAME",
-            f"posts {thing.offers.kind} offers, whose limits this command does not look at; give the prices with --payments "
-            "to see what they do without limits",
-            value=str(game_file),
-        )
-    found = game.equilibria(paid)
+    if caps is not None:
+        taken = [_number(word, "caps") for word in _words(caps)]
+    found = game.equilibria(paid, caps=taken)
     proofs = [eq.prove() for eq in found] if prove else []
     if as_json:
         from .records import dump

@@ -22,6 +22,7 @@ from .. import __version__
 from ..atomic import write_atomically
 from ..errors import InputError
 from ..followers.cascade import RELUCTANT
+from ..followers.homogeneous import all_alike
 from ..followers.level import level_curve
 from ..model import Array, GameModel
 from ..model.offers import check_outside
@@ -254,8 +255,8 @@ def _stop(eq: Equilibrium, found: Equilibria | None, groups: Groups | None) -> d
 def _curve(eq: Equilibrium, found: Equilibria) -> list[list[float]]:
     """t(s) as [s, t] pairs, from 0 to a little beyond the last equilibrium."""
     game = eq.game
-    if game.is_homogeneous:
+    if all_alike(game, eq.caps):
         return []
     last = max([eq.total, *(e.total for e in found)])
-    s, t = level_curve(game, eq.payments, CURVE_POINTS, upto=min(1.0, 1.8 * last))
+    s, t = level_curve(game, eq.payments, CURVE_POINTS, min(1.0, 1.8 * last), eq.caps)
     return [[float(a), float(b)] for a, b in zip(s, t, strict=True)]

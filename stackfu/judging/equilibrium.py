@@ -3,11 +3,11 @@
 Nothing is shared with the solvers: not the variables y and S, not the closed form of the best response, not
 the conditions on ``g_k``. With the others fixed, client k's utility at participation x is
 
-    U_k(x) = (p_k - c_k) x - lam ||(sum_{i != k} alpha_i x_i mu_i + alpha_k x mu_k) / (sum_{i != k} alpha_i
-    x_i + alpha_k x) - mu_k||^2
+    U_k(x) = (p_k - c_k) x - lam ||(sum_{i != k} alpha_i x_i mu_i + alpha_k x mu_k) / S(x) - mu_k||^2 - lam a / S(x),
+    S(x) = sum_{i != k} alpha_i x_i + alpha_k x,
 
-(less ``lam a / S`` where the game has a sampling constant) and it is compared with its largest value over a grid of [0, cap]
-that is refined around the best point. What can be proved about the same gain is :mod:`stackfu.judging.stakes`.
+and it is compared with its largest value over a grid of [0, cap_k] that is refined around the best point. What can be proved
+about the same gain is :mod:`stackfu.judging.stakes`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..model import Array, FeatureGeometry, GameModel
 from ..results import Equilibrium, Uniqueness, Verification
 from ..results.facade import facade
 from .completeness import LARGEST_ALIKE, check_alike
-from .stakes import NEGLIGIBLE, check_stakes
+from .stakes import NEGLIGIBLE, check_at_caps, check_stakes
 
 __all__ = ["verify_equilibrium"]
 
@@ -92,12 +92,12 @@ def _word(equilibrium: Equilibrium) -> Iterator[str]:
     """Whether the number of equilibria that is stated can be proved again."""
     game, payments = equilibrium.game, equilibrium.payments
     word = equilibrium.uniqueness
-    if word is Uniqueness.UNKNOWN or equilibrium.caps is not None:
+    if word is Uniqueness.UNKNOWN:
         return
     found = Uniqueness.UNKNOWN
     if game.count <= LARGEST_ENUMERATION:
-        found = facade(game).equilibria(payments).uniqueness
-    if found is Uniqueness.UNKNOWN and word is Uniqueness.UNIQUE and _alike(equilibrium):
+        found = facade(game).equilibria(payments, caps=equilibrium.caps).uniqueness
+    if found is Uniqueness.UNKNOWN and word is Uniqueness.UNIQUE and _alone(equilibrium):
         found = word
     if found is Uniqueness.UNKNOWN and word is Uniqueness.CONTINUUM and _many_inside(equilibrium):
         found = word
@@ -111,24 +111,33 @@ def _word(equilibrium: Equilibrium) -> Iterator[str]:
         yield f"said to be {said}, but when the equilibria are enumerated again {again}"
 
 
-def _alike(equilibrium: Equilibrium) -> bool:
-    """Whether it is the only one because all clients are equally reluctant."""
-    game = equilibrium.game
-    few = game.count <= LARGEST_ALIKE
-    return few and bool(check_alike(game, equilibrium.payments, equilibrium.participation))
+def _alone(equilibrium: Equilibrium) -> bool:
+    """Whether it is the only one because all would rather bring more than is taken, or because all are equally reluctant."""
+    game, payments, x, caps = (
+        equilibrium.game,
+        equilibrium.payments,
+        equilibrium.participation,
+        equilibrium.caps,
+    )
+    if np.array_equal(x, game.check_caps(caps)) and check_at_caps(game, payments, caps):
+        return True
+    return game.count <= LARGEST_ALIKE and bool(check_alike(game, payments, x, caps))
 
 
 def _many_inside(equilibrium: Equilibrium) -> bool:
     """Whether clients can trade: more of them inside (0, 1) than their embeddings have dimensions, or a face that holds."""
     game, x, face = equilibrium.game, equilibrium.participation, equilibrium.face
     features = game.embeddings.features
-    inside = int(np.count_nonzero((x > 0) & (x < 1)))
+    inside = int(np.count_nonzero((x > 0) & (x < game.check_caps(equilibrium.caps))))
     if features is not None and inside > features.shape[1] + 1:
         return True
     return (
         face is not None
         and len(face.points) > 1
-        and all(check_stakes(game, equilibrium.payments, p).max() <= NEGLIGIBLE for p in face.points)
+        and all(
+            check_stakes(game, equilibrium.payments, p, equilibrium.caps).max() <= NEGLIGIBLE
+            for p in face.points
+        )
     )
 
 
@@ -198,17 +207,12 @@ def _search(
             )
             now = np.where(rest > 0, rest / (rest + alpha * x[rows]), 0.0)
         drift = game.lam * apart[:, None] * (share - now[:, None]) * (share + now[:, None])
-        if game.sampling > 0:
-            with np.errstate(divide="ignore"):
-                drift += (
-                    game.lam
-                    * game.sampling
-                    * (
-                        1.0 / (rest[:, None] + alpha[:, None] * candidate)
-                        - 1.0 / (rest + alpha * x[rows])[:, None]
-                    )
-                )
         gained: Array = net[:, None] * (candidate - x[rows, None]) - drift
+        if game.sampling > 0.0:
+            total, after = float((game.alpha * x).sum()), rest[:, None] + alpha[:, None] * candidate
+            with np.errstate(divide="ignore", invalid="ignore"):
+                more = alpha[:, None] * (candidate - x[rows, None])
+                gained = gained + game.lam * game.sampling * more / (total * after)
         return gained
 
     low, high = np.zeros(len(rows)), caps

@@ -17,6 +17,7 @@ positive semidefinite but for ``gamma_{n+1} / (1 - gamma_{n+1})`` times its trac
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,13 +195,13 @@ class Space:
     def _combination(
         self, rows: Floats, weights: Floats, spread: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """``sum_k weights_k rows_k`` with an elementwise error, in blocks so that the error grows with their number only."""
+        """``sum_k weights_k rows_k`` with an elementwise error, in blocks so that the error grows with their number only; many at a
+        time if ``weights`` is a matrix."""
         block = 512
-        value = np.zeros(rows.shape[1])
-        size = np.zeros(rows.shape[1])
-        extra = np.zeros(rows.shape[1])
+        shape = (*weights.shape[:-1], rows.shape[1])
+        value, size, extra = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         for start in range(0, len(rows), block):
-            part, w = rows[start : start + block], weights[start : start + block]
+            part, w = rows[start : start + block], weights[..., start : start + block]
             value = value + w @ part
             size = size + np.abs(w) @ np.abs(part)
             if spread is not None:
@@ -210,15 +211,23 @@ class Space:
 
     def _inner_with(self, value: Floats, error: Floats) -> Any:
         """``<mu_k, x>`` for every client, x given with an elementwise error."""
-        middle = self._rows @ value
-        radius = gamma(self._rows.shape[1] + 8) * (self._sizes @ np.abs(value)) + 1.01 * (self._sizes @ error)
+        middle = value @ self._rows.T
+        radius = gamma(self._rows.shape[1] + 8) * (np.abs(value) @ self._sizes.T) + 1.01 * (
+            error @ self._sizes.T
+        )
         return self.numbers.between(middle, radius * 1.01)
 
     def _dot(self, a: tuple[Floats, Floats], b: tuple[Floats, Floats]) -> Any:
-        middle = float(a[0] @ b[0])
-        sizes = np.abs(a[0]) @ np.abs(b[0])
-        errors = np.abs(a[0]) @ b[1] + a[1] @ np.abs(b[0]) + a[1] @ b[1]
-        return self.numbers.between(middle, (gamma(len(a[0]) + 8) * sizes + 1.01 * errors) * 1.01)
+        """Inner product of two points with their errors; of many, as a column."""
+
+        def times(x: Floats, y: Floats) -> Floats:
+            return np.asarray((x * y).sum(axis=-1, keepdims=x.ndim > 1))
+
+        sizes = times(np.abs(a[0]), np.abs(b[0]))
+        errors = times(np.abs(a[0]), b[1]) + times(a[1], np.abs(b[0])) + times(a[1], b[1])
+        return self.numbers.between(
+            times(a[0], b[0]), (gamma(a[0].shape[-1] + 8) * sizes + 1.01 * errors) * 1.01
+        )
 
     # ------------------------------------------------------------ inner products
 
@@ -372,11 +381,11 @@ class Space:
         return self._inner_with(value, error + U * np.abs(value))
 
     def _gram_times(self, clients: Any, weights: Floats) -> Any:
-        middle = self._middle_gram[:, clients] @ weights
+        # the matrices are symmetric, so rows may stand for columns
+        middle = weights @ self._middle_gram[clients]
         sizes = np.abs(weights)
         radius = (
-            gamma(len(weights) + 4) * (self._gram_sizes[:, clients] @ sizes)
-            + self._radius_gram[:, clients] @ sizes
+            gamma(len(clients) + 4) * (sizes @ self._gram_sizes[clients]) + sizes @ self._radius_gram[clients]
         )
         return self.numbers.between(middle, radius * 1.02)
 
@@ -405,6 +414,44 @@ class Space:
         value, error = self._combination(self._rows[knot.support], knot.centre)
         error = error + 2 * U * np.abs(value)
         return Centre(self._inner_with(value, error), (value, error), size)
+
+    def products(self, knots: Sequence[Knot]) -> list[tuple[Centre, Any, Any]]:
+        """For every knot its centre, ``<mu_k, M>`` and ``||c||^2``."""
+        if self.numbers.name == "balls" or any(knot.support is None for knot in knots):
+            centres = [self.centre(knot) for knot in knots]
+            return [
+                (c, self.mixed(knot.clients, knot.rows), self.cross(c, c))
+                for c, knot in zip(centres, knots, strict=True)
+            ]
+        weights, rows = np.zeros((2, len(knots), self.count))
+        for i, knot in enumerate(knots):
+            weights[i, knot.support], rows[i, knot.clients] = knot.centre, knot.rows
+        sizes = np.linalg.norm(weights, axis=1) * (1 + 1e-9)
+        if self.kind == "gram":
+            everybody = np.arange(self.count)
+            inner, mixed = (self._gram_times(everybody, w) for w in (weights, rows))
+            made_of = [(everybody, w) for w in weights]
+        else:
+            value, error = self._combination(self._rows, weights)
+            error = error + 2 * U * np.abs(value)
+            made_of = list(zip(value, error, strict=True))
+            inner = self._inner_with(value, error)
+            value, error = self._combination(self._rows, rows)
+            mixed = self._inner_with(value, error + U * np.abs(value))
+        found = [Centre(inner[i], made_of[i], float(sizes[i])) for i in range(len(knots))]
+        squares = self.crosses(found, found)
+        return [(c, mixed[i], squares[i, 0]) for i, c in enumerate(found)]
+
+    def crosses(self, first: Sequence[Centre], second: Sequence[Centre]) -> Any:
+        """``<c_a, c_b>`` of many pairs, as a column."""
+        numbers = self.numbers
+        if numbers.name == "balls" or self.kind == "gram":
+            return numbers.stack([self.cross(a, b) for a, b in zip(first, second, strict=True)])
+        a, b = (
+            tuple(np.stack([c.made_of[part] for c in centres]) for part in range(2))
+            for centres in (first, second)
+        )
+        return self._dot((a[0], a[1]), (b[0], b[1]))
 
     def cross(self, a: Centre, b: Centre) -> Any:
         """``<c_a, c_b>``."""

@@ -1,6 +1,6 @@
 """An attack on the leader: games at nasty scales, every option, and a search for payments that a certificate says do not exist.
 
-    python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack-leader.json
+    python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack/leader.json
 
 The reference shares no code with the library: profiles are drawn and improved step by step, priced by the closed form written out
 here in extended precision, and compared with what the solver claims. A *confident wrong answer* is a CERTIFIED solution whose

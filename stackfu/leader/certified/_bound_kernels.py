@@ -28,7 +28,8 @@ def client_sums(
     nu_high,
     ell_high,
 ):
-    """``Y`` at both ends, an upper bound of its curvature, ``P.(diag - theta S)`` at both ends, ``h (P_b - P_a).theta``, ``sum P``.
+    """``Y`` at both ends, an upper bound of its curvature, ``P.(diag - theta S)`` at both ends, ``h (P_b - P_a).theta``, ``sum P``,
+    and for clients who own more than ``high`` the largest ``(psi_k)_+`` at both ends and the largest curvature.
 
     The last entry is False if the multipliers prove nothing (a negative one, or a hull without a ceiling).
     """
@@ -37,19 +38,21 @@ def client_sums(
     unpaid_low, unpaid_high = (nu_low - bend) / low, (nu_high - bend) / high
     tilt = h * (high * ell_low - low * ell_high) / (low * high)
     tilt_most, tilt_range = max(tilt / low, tilt / high), abs(tilt / low - tilt / high)
+    nothing = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
+    top_low = top_high = top_bend = 0.0
     brought_low = brought_high = curve = held_low = held_high = drift = sum_low = sum_high = 0.0
     for k in range(len(alpha)):
         a, th = alpha[k], theta[k]
         p_low, p_high = rows_low[k], rows_high[k]
         if (p_low < 0.0 or p_high < 0.0) and not volunteer[k]:
-            return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False
+            return nothing
         x_low = x_high = hull_low = hull_high = 0.0
         if not paid[k]:
             x_low = max(p_low - a * unpaid_low, 0.0)
             x_high = max(p_high - a * unpaid_high, 0.0)
             if x_low > 0.0 or x_high > 0.0:
                 if not np.isfinite(ceiling[k]):
-                    return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False
+                    return nothing
                 roof = max(ceiling[k], th * high)
                 hull_low, hull_high = low * (roof - th * low), high * (roof - th * high)
         psi_low = (
@@ -75,6 +78,10 @@ def client_sums(
             brought_low += a * psi_low
             brought_high += a * psi_high
             curve += a * bump
+        elif a > high:
+            top_low, top_high = max(top_low, psi_low), max(top_high, psi_high)
+            if max(psi_low, psi_high) + 0.25 * max(bump, 0.0) > 0.0:
+                top_bend = max(top_bend, bump)
         else:
             dent = bump - tilt_range * noise[k] - th * h * h * abs(x_high - x_low) / a
             if min(psi_low, psi_high) + 0.25 * min(dent, 0.0) >= 0.0:
@@ -88,4 +95,7 @@ def client_sums(
         drift += (p_high - p_low) * th
         sum_low += p_low
         sum_high += p_high
-    return brought_low, brought_high, curve, held_low, held_high, h * drift, sum_low, sum_high, True
+    drift *= h
+    return (
+        brought_low, brought_high, curve, held_low, held_high, drift, sum_low, sum_high, top_low, top_high, top_bend, True,
+    )  # fmt: skip

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
 from ...followers import enumerate_equilibria, find_equilibrium
-from ...judging.bound import check_bound
+from ...judging.bound import BoundVerdict, check_bound
 from ...judging.point import enclose_point
-from ...judging.solution import judge_point, unseen
+from ...judging.solution import judge_point, measured_against, unseen
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
@@ -28,12 +29,11 @@ from ..homogeneous import buy_data
 from ..progress import reporting
 from ..uniform import uniform
 from .candidates import Candidate
+from .choice import SMALL
 from .choice import best_search as search
 
 __all__ = ["certified"]
 
-#: Up to this many clients the search closes the gap sooner than a uniform price is found by bisection.
-QUICKLY_CLOSED = 30
 #: Up to this many remaining clients all equilibria of the returned payments are enumerated.
 ENUMERATE_UP_TO = 300
 
@@ -108,18 +108,21 @@ def _optimise(
     began = time.perf_counter()
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
-    reference = unpaid.server_loss * goal.loss_weight or goal.payment_weight * game.full_participation_price
-    reference = reference or 1e-6 * goal.loss_weight * game.loss.weight * game.geometry.scale
-    starts = [unpaid.participation, np.ones(game.count), *given, *_baselines(game, sought)]
+    gap = limits.gap * measured_against(game, goal, unpaid.server_loss)
+    starts = [unpaid.participation, np.ones(game.count), *given]
+    later = partial(_baselines, game, sought)
+    if game.count > SMALL:
+        starts += later()
     if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
     run = search(
         game,
         sought,
-        gap=limits.gap * reference,
+        gap=gap,
         time_limit=max(limits.time_limit - (time.perf_counter() - began), 0.0),
         max_nodes=limits.max_nodes,
         starts=tuple(starts),
+        later=later,
         callback=report,
     )
     best, message = run.best, ""
@@ -146,22 +149,23 @@ def _optimise(
     )
     if not reproduced:
         message = "the payments, played back, do not reproduce the participation"
-        return replace(judged(found, limits.gap * reference), status=Status.FAILED, message=message)
-    return judged(found, limits.gap * reference)
+        return replace(judged(found, gap), status=Status.FAILED, message=message)
+    return judged(found, gap, run.verdict if sought == goal else None)
 
 
-def judged(found: Solution, gap: float) -> Solution:
+def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> Solution:
     """The solution with what the judges accept: its objective, its lower bound, and a status that claims no more than that.
 
     CERTIFIED needs a participation from which no client gains by deviating, beside its own stakes, constraints that hold, and a
-    certificate that proves a bound within ``gap``.
+    certificate that proves a bound within ``gap``; ``verdict`` is what the judge said about this certificate and this goal, if it
+    was asked already.
     """
     game, goal, eq = found.game, found.goal, found.equilibrium
     point = enclose_point(game, goal, found.payments, eq.participation)
     low, high = point.objective(goal)
     lower, status, message = -math.inf, found.status, found.message
     if found.certificate is not None:
-        verdict = check_bound(game, goal, found.certificate)
+        verdict = verdict or check_bound(game, goal, found.certificate)
         lower = verdict.lower
         if not verdict and status is Status.CERTIFIED:
             status, message = Status.CONVERGED, f"the checker does not accept the bound: {verdict.message}"
@@ -186,7 +190,7 @@ def _baselines(game: GameModel, sought: Objective) -> list[Array]:
     if not np.isfinite(sought.budget) or sought.budget <= 0:
         return []
     found = []
-    for baseline in (haipo, uniform) if game.count > QUICKLY_CLOSED else (haipo,):
+    for baseline in (haipo, uniform):
         try:
             found.append(baseline(game, sought.budget).equilibrium.participation)
         except (ConvergenceError, NoEquilibriumError):

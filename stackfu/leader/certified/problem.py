@@ -129,6 +129,11 @@ class LeaderProblem(BoundProblem):
         return SPEND_ROUNDING * float(self.theta @ self.alpha)
 
     @cached_property
+    def gram(self) -> Array:
+        """Inner products of all clients, for small games."""
+        return np.asarray(self.points @ self.points.T)
+
+    @cached_property
     def nearest_loss(self) -> float:
         """Least loss of distances over all mixtures, whatever they cost.
 

@@ -37,7 +37,7 @@ from ..results import Status
 from .mechanisms import Proposal
 from .playing import play, play_with_proofs, same_play
 
-__all__ = ["LevelBisection", "budget_prices", "haipo", "least_ratio"]
+__all__ = ["LevelBisection", "best_iterate", "budget_prices", "haipo", "least_ratio"]
 
 #: The spend may exceed the budget by this, relative to it.
 KEPT = 1e-9
@@ -151,7 +151,7 @@ def haipo(
         raise InputError("solver", 'must be "closed" or "cvxpy"', value=solver)
     # payments are tried without proofs; should the equilibrium of the best ones be another one, all are tried with proofs
     for player in (play, play_with_proofs):
-        payments, tried, status, message, history = _iterate(
+        payments, tried, status, message, history = best_iterate(
             game, budget, others, solver, tolerance, max_iterations, player
         )
         found = find_equilibrium(game, frozen(payments))
@@ -160,14 +160,14 @@ def haipo(
     return Proposal(found, status, message, history)
 
 
-def _iterate(
+def best_iterate(
     game: GameModel,
     budget: float,
-    others: str,
-    solver: str,
-    tolerance: float,
-    max_iterations: int,
-    player: Callable[[GameModel, Array], Profile],
+    others: str = "equilibrium",
+    solver: str = "closed",
+    tolerance: float = 1e-6,
+    max_iterations: int = 50,
+    player: Callable[[GameModel, Array], Profile] = play,
 ) -> tuple[Array, Profile, Status, str, tuple[dict[str, Any], ...]]:
     """The best payments within the budget, the profile they lead to, how the iteration ended, and its history."""
     weight, pull, _ = game.loss_centre

@@ -184,13 +184,13 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/judging/bound.py": (
         {
-            "_leaf",
-            "_knot",
+            "_classify",
+            "_check_knot",
             "_between",
             "_end",
             "_constant",
             "_margin",
-            "_margin_from_zero",
+            "_from_zero",
             "_ball",
             "_parabola",
         },

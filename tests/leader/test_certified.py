@@ -490,6 +490,27 @@ def test_alike_clients_count_the_samples_they_bring():
     assert solution.verify()
 
 
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(2, 6),
+    scale=st.sampled_from([1e-6, 1.0, 1e6]),
+    finite_sample=st.booleans(),
+)
+def test_what_alike_clients_sell_passes_the_judges(seed, count, scale, finite_sample):
+    """Nobody drifts and everybody who is paid is paid its cost: no client gains anything by deviating, whatever it has at stake."""
+    rng = np.random.default_rng(seed)
+    row = rng.uniform(-0.5, 0.5, size=3)
+    features = np.vstack([rng.uniform(-0.5, 0.5, size=3), np.repeat(row[None, :], count, axis=0)])
+    sizes = 10.0 ** rng.uniform(0, 4, size=count + 1)
+    costs = scale * 10.0 ** rng.uniform(-3, 3, size=count)
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(features), sizes, [0], costs=costs)
+    solution = game.solve(rng.uniform(0.01, 1.2) * costs.sum(), finite_sample=finite_sample)
+    verdict = solution.verify()
+    assert verdict, verdict.message
+    assert check_stakes(game, solution.payments, solution.participation).max() <= 1e-9
+
+
 def test_alike_clients_do_not_excuse_a_loss_above_the_cap():
     with pytest.raises(sf.errors.InfeasibleError, match="out of reach"):
         alike_game().solve(5.0, max_loss=1e-9)

@@ -9,13 +9,15 @@ import numpy as np
 import stackfu as sf
 
 
-def game_from(points, alpha, w, **options) -> sf.StackelbergGame:
-    """A game with embeddings ``points``, shares alpha, and, if all are positive, reluctances w."""
+def game_from(points, alpha, w, form="gram", **options) -> sf.StackelbergGame:
+    """A game with embeddings ``points`` (or their inner products), shares alpha, and, if all are positive, reluctances w."""
     points, alpha, w = (np.asarray(a, dtype=float) for a in (points, alpha, w))
     alpha = alpha / alpha.sum()
     needed = 2.0 * alpha * w
     costs = np.maximum(needed, 1e-300) if np.all(needed > 0) else np.abs(needed) + 1.0
-    emb = sf.MeanEmbeddings.from_gram(points @ points.T)
+    emb = sf.MeanEmbeddings.from_features(points)
+    if form == "gram":
+        emb = sf.MeanEmbeddings.from_gram(points @ points.T)
     return sf.StackelbergGame(emb, alpha, costs=costs, **options)
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..model import Array, GameModel, Profile, frozen
 from ..results import Face
-from .tolerances import NULL, NULL_OF_ROUNDING, PINNED, STILL, TIGHT, TIGHT_OF_ROUNDING
+from .tolerances import BLUR, NULL, NULL_OF_ROUNDING, PINNED, STILL, TIGHT, TIGHT_OF_ROUNDING
 
 __all__ = ["equilibrium_face", "span_of"]
 
@@ -91,7 +91,9 @@ def _dependences(game: GameModel, clients: Clients) -> Array:
     products = game.geometry.products(clients)
     means = products.mean(axis=1)
     products = products - means[:, None] - means[None, :] + means.mean()
-    spread = float(np.diag(products).max(initial=0.0)) or game.geometry.scale
+    spread = float(np.diag(products).max(initial=0.0))
+    if spread <= 2.5 * NULL_OF_ROUNDING * game.rounding * game.geometry.scale:  # alike, up to rounding
+        spread = game.geometry.scale
     values, vectors = np.linalg.eigh(products / spread + 1.0)
     noise = NULL_OF_ROUNDING * game.rounding * game.geometry.scale / spread
     return np.ascontiguousarray(vectors[:, values <= max(NULL, noise) * len(clients)])
@@ -118,7 +120,19 @@ class _Polytope:
         result = linprog(
             -objective / size, A_eq=self.rest, b_eq=np.zeros(len(self.rest)), bounds=bounds, method="highs"
         )
-        return self.unit * result.x if result.status == 0 else np.zeros(len(objective))
+        return self._sharpened(self.unit * result.x) if result.status == 0 else np.zeros(len(objective))
+
+    def _sharpened(self, move: Array) -> Array:
+        """A vertex to the last digits, from one that a linear programme gave to eight or so: in the span, exactly at its bounds."""
+        low, high = np.minimum(-self.y, 0.0), np.maximum(self.alpha - self.y, 0.0)
+        slack = BLUR * self.unit
+        target = np.where(move - low <= slack, low, np.where(high - move <= slack, high, np.nan))
+        held = np.isfinite(target)
+        along = self.directions.T @ move
+        rows = self.directions[held]
+        along = along + np.linalg.lstsq(rows, target[held] - rows @ along, rcond=None)[0]
+        sharp = self.directions @ along
+        return np.clip(sharp, low, high) if np.abs(sharp - move).max() <= 10.0 * slack else move
 
     def ranges(self) -> tuple[Array, Array, int]:
         """Smallest and largest participation of every client, and the polytope's dimension."""

@@ -64,6 +64,8 @@ STILL = 1e-9
 NULL, NULL_OF_ROUNDING = 1e-12, 40.0
 #: A client that no null direction moves by more than this is pinned down.
 PINNED = 1e-12
+#: A linear programme's vertex is known to about this: what it asks its equations and bounds for.
+BLUR = 1e-7
 
 # ---------------------------------------------------------------- sweeps, Newton's method, bisection
 

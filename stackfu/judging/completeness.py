@@ -45,8 +45,9 @@ __all__ = ["Completeness", "check_alike", "check_complete", "squared_distances"]
 
 #: Unit roundoff.
 U = float(np.finfo(np.float64).eps) / 2
-#: Segments are halved this often where nothing is decided; what is left is then a 10^-7th (or 10^-13th) of a piece.
-DEPTHS = (24, 42)
+#: Segments are halved this often where nothing is decided, more often where that settles nothing: what is left is then a 4000th, a
+#: 10^-7th or a 10^-13th of a piece. Around most equilibria the first is enough; shorter ones are many where rounding decides.
+DEPTHS = (12, 24, 42)
 #: Undecided pieces that are kept; more than this is no neighbourhood of a few equilibria.
 MOST_LEAVES = 4000
 #: Up to this many clients :func:`check_alike` is asked: it looks at all pairs.
@@ -206,6 +207,9 @@ class _Exact:
         last = float((self.alpha * x).sum()) * (1.0 + self.rho)
         roots = np.sqrt(np.maximum(self.w, 0.0)) * (1.0 + self.rho)
         apart = (self.distances * (1.0 - self.rho)) - self.rho * self.slack
+        if self.defect > 0.0:  # d_i + d_j >= sqrt(D_ij) up to twice the root of twice the defect
+            lost = 2.0 * np.sqrt(2.0 * self.defect) * (1.0 + 4.0 * U)
+            apart = np.square(np.maximum(np.sqrt(np.maximum(apart, 0.0)) - lost, 0.0)) * (1.0 - 16.0 * U)
         with np.errstate(divide="ignore", invalid="ignore"):
             reach = apart / (roots[:, None] + roots[None, :]) ** 2
         reach = np.where(apart > 0, reach, 0.0)

@@ -316,7 +316,7 @@ def test_equilibria_between_two_totals_span_both_and_their_faces(monkeypatch):
     first, second = np.array([0.5, 0.5, 0.2, 0.4]), np.array([0.5, 0.8, 0.6, 0.4])
     at_first = Face((1, 3), np.array([0.4, 0.3]), np.array([0.9, 0.45]), 2)
 
-    def known(game, payments, x):
+    def known(game, payments, x, caps=None):
         return at_first if np.array_equal(x, first) else None
 
     monkeypatch.setattr(faces, "equilibrium_face", known)

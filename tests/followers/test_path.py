@@ -104,15 +104,13 @@ def test_the_level_agrees_with_a_qp_solver():
 
 @settings(max_examples=300 if DEEP else 60, deadline=None)
 @given(testing.plays())
-@pytest.mark.xfail(
-    strict=False, reason="open: a small game stays UNKNOWN, and a residual beside own terms may be 1.02e-9"
-)
 def test_every_returned_equilibrium_is_one(play):
+    """Nobody gains a billionth of its stakes. Payments at a threshold may leave open whether there are others, never silently."""
     game, payments, _ = play
     found = game.equilibria(payments)
-    assert found.complete
+    assert found.complete == (found.uniqueness is not sf.Uniqueness.UNKNOWN) or game.is_homogeneous
     for equilibrium in found:
-        assert equilibrium.residual <= 1e-9
+        assert equilibrium.status is sf.Status.CERTIFIED
         assert equilibrium.total > 0
         assert equilibrium.verify(1e-9)
     if not game.is_homogeneous:
@@ -245,32 +243,47 @@ def test_a_client_with_nearly_all_the_data():
         assert found.uniqueness in (sf.Uniqueness.UNIQUE, sf.Uniqueness.MULTIPLE)
 
 
-@pytest.mark.xfail(strict=False, reason="open: one game of many ties stays UNKNOWN")
-def test_ties_on_a_lattice():
+@pytest.mark.parametrize("form", ["gram", "features"])
+def test_ties_on_a_lattice(form):
+    """Nothing but ties: all is settled, but for one game.
+
+    There four clients at the corners of a square are indifferent and could trade, if one of them were not at its cap and one out.
+    As binary numbers the ties are off by a rounding, one way or the other: nothing is claimed.
+    """
+    open_ = []
     for seed in range(400):
         rng = np.random.default_rng([13, seed])
         N = int(rng.integers(3, 9))
         points = rng.integers(0, 2, size=(N, 3)).astype(float)
         if np.ptp(points, axis=0).max() == 0:
             continue
-        game = game_from(points, rng.integers(1, 3, size=N), rng.choice([0.5, 1.0, 2.0], size=N))
+        game = game_from(points, rng.integers(1, 3, size=N), rng.choice([0.5, 1.0, 2.0], size=N), form=form)
         found = game.equilibria()
-        assert found.complete, seed
         assert len(found) >= 1
+        assert all(e.status is sf.Status.CERTIFIED for e in found), seed
         assert all(e.residual <= 1e-9 for e in found), seed
-        assert found.uniqueness is not sf.Uniqueness.UNKNOWN, seed
+        assert found.complete == (found.uniqueness is not sf.Uniqueness.UNKNOWN)
+        if not found.complete:
+            open_.append(seed)
+    assert open_ == [211]
 
 
-@pytest.mark.xfail(strict=False, reason="open: one game stays UNKNOWN")
-def test_reluctances_over_many_orders_of_magnitude():
+@pytest.mark.parametrize("form", ["gram", "features"])
+def test_reluctances_over_many_orders_of_magnitude(form):
+    """Settled throughout where embeddings are given; inner products are rounded, and once too coarse to tell."""
+    open_ = []
     for seed in range(200):
         rng = np.random.default_rng([17, seed])
         N = int(rng.integers(2, 9))
         points = rng.normal(size=(N, int(rng.integers(1, 9))))
-        game = game_from(points, rng.exponential(size=N), np.exp(10 * rng.normal(size=N)))
+        game = game_from(points, rng.exponential(size=N), np.exp(10 * rng.normal(size=N)), form=form)
         found = game.equilibria()
-        assert found.complete, seed
+        assert all(e.status is sf.Status.CERTIFIED for e in found), seed
         assert all(e.residual <= 1e-9 for e in found), seed
+        if not found.complete:
+            assert found.uniqueness is sf.Uniqueness.UNKNOWN
+            open_.append(seed)
+    assert len(open_) <= (2 if form == "gram" else 0), open_
 
 
 def test_overpaid_clients_take_part_fully():

@@ -20,7 +20,7 @@ Aggregation = Literal["mean", "clipped", "trimmed", "krum"]
 EPSILON = 4.0  # privacy of one embedding, unless the terms say otherwise: docs/howto/private_embeddings.md measures it
 LEAST_COSINE = -0.1  # mean cosine of a client's updates: measured by stackfu_integration.flower.directions
 
-_OPTIONAL = ("budget", "bandwidth", "epsilon", "decimals")
+_OPTIONAL = ("budget", "bandwidth", "epsilon", "decimals", "certify_l2")
 _EMBEDDING = ("features", "bandwidth", "bandwidth_epsilon", "epsilon", "delta", "seed", "secure_sum")
 
 
@@ -53,6 +53,10 @@ class Terms:
     reference are at least ``least_cosine`` on average; -1 refuses no direction. The default refuses flipped signs, and
     next to no honest client unless clients hardly share a label (:mod:`.directions` has the rates; -1 is right there).
     ``spot_checks`` is the share of work that is asked for again.
+
+    ``certify_l2`` asks the participants for the gradient of their loss at the unlearned model, a softmax head: the audit
+    then bounds how far it is from the head that minimises their mean loss plus ``certify_l2 / 2 |w|^2``, and has never
+    met the removed data (:mod:`.phases.evidence`).
 
     ``deadline`` is how many seconds a request may take in all, ``attempt_seconds`` how many the clients have to agree
     to one set of offers.
@@ -94,6 +98,7 @@ class Terms:
     least_norm: float = 0.01
     least_cosine: float = LEAST_COSINE
     spot_checks: float = 0.0
+    certify_l2: float | None = None
     deadline: float = 7 * 86_400.0
     attempt_seconds: float = 86_400.0
 
@@ -166,6 +171,8 @@ class Terms:
             raise InputError("least_cosine", "must be in [-1, 1]", value=self.least_cosine)
         if not 0 <= self.spot_checks <= 1:
             raise InputError("spot_checks", "must be in [0, 1]", value=self.spot_checks)
+        if self.certify_l2 is not None and not 0 < self.certify_l2 < math.inf:
+            raise InputError("certify_l2", "must be positive; None asks for no bound", value=self.certify_l2)
         for name in ("deadline", "attempt_seconds"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(name, "must be positive and finite", value=getattr(self, name))
@@ -223,7 +230,7 @@ class Terms:
     def from_config(cls, run_config: Mapping[str, Any]) -> Terms:
         """Take the terms out of a Flower run config, where they are written with dashes.
 
-        A run config cannot hold "nothing". For ``budget``, ``bandwidth``, ``epsilon`` and ``decimals``, empty text
+        A run config cannot hold "nothing". For ``budget``, ``bandwidth``, ``epsilon``, ``decimals`` and ``certify_l2``, empty text
         stands for what holds when nothing is said, and ``"none"`` for ``None``; a number is a number, and 0 is 0.
         ``costs`` are written as ``"Leeds=3.5,York=2"``, intervals as ``"Leeds=3:4"``.
 

@@ -49,10 +49,16 @@ class Preset:
         """The same federation without what predictions and payments do not need.
 
         No backdoors, no attack by reference models, no stored updates or synthetic sets, and mechanisms only on the
-        methods that forget.
+        methods that forget. Its runs have a name of their own.
         """
         return replace(
-            self, backdoor=False, references=0, history=False, distil_interval=0, fine_tuning=False
+            self,
+            name=f"{self.name}-lean",
+            backdoor=False,
+            references=0,
+            history=False,
+            distil_interval=0,
+            fine_tuning=False,
         )
 
     @property
@@ -73,7 +79,7 @@ def _digits(name: str, **changes: Any) -> Preset:
 PRESETS: dict[str, Preset] = {
     p.name: p
     for p in (
-        _digits("digits", answers=True),
+        _digits("digits"),
         # The same digits where clients differ in another way: what a constant fitted to one federation is worth there
         _digits("digits-classes", scheme="classes", references=0, backdoor=False),
         _digits("digits-covariate", scheme="covariate", references=0, backdoor=False),

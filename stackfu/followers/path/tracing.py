@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...judging.completeness import squared_distances
 from ...model import Array, GameModel
 from ..tolerances import EAGER, MARGIN, PIVOT, PIVOT_OF_ROUNDING, SHAKE, SHAKES, SMALL
 from .curve import COLUMNS, Path, Root
@@ -18,6 +19,8 @@ __all__ = ["follow_path", "relevant_reluctance", "smallest_total"]
 LARGEST_CHAIN = 1000
 #: A chain has at most about this many profiles per client.
 MOST_LINKS = 200
+#: Squared distances below this many defects of the inner products say nothing: ``(1 - 2 sqrt(2 / SHORT))^2 > CLEARLY_BELOW``.
+SHORT = 100.0
 #: The chain ends at this part of the smallest total an equilibrium can have.
 CLEARLY_BELOW = 0.5
 _KINDS = ("crossing", "touching", "flat")
@@ -73,7 +76,8 @@ def smallest_total(game: GameModel, w: Array, caps: Array | None = None) -> floa
     apart = game.geometry.pairwise
     with np.errstate(divide="ignore", invalid="ignore"):
         least = apart / np.square(roots[:, None] + roots)
-    least = np.where(apart > 0, least, 0.0)
+    # stored inner products fall a little short of those of embeddings: about clients that are so close they say nothing
+    least = np.where(apart > SHORT * squared_distances(game)[3], least, 0.0)
     found = float(np.minimum(least, np.minimum(bound[:, None], bound)).max())
     if game.sampling > 0.0:
         with np.errstate(divide="ignore"):

@@ -56,7 +56,7 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
     except NoEquilibriumError as error:
         raise StuckError(f"no offers within the budget make anybody take part: {error}") from error
     seconds = time.perf_counter() - began
-    summary = solution_summary(solution)
+    summary, impacts = solution_summary(solution), board.game.impacts(solution.participation)
     solved = GameSolved(
         attempt=attempt,
         limit=limit,
@@ -67,6 +67,8 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
         seconds=seconds,
         proves=solution.proves,
         solution=_file_of(solution),
+        predicted={client: float(q) for client, q in zip(board.remaining, impacts.clients, strict=True)},
+        calibrated=impacts.calibrated,
         **{name: summary[name] for name in _CERTIFICATE},
     )
     with ledger.transaction():

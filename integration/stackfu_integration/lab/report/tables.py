@@ -705,8 +705,9 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
         tuple(rows),
         "Realised Q of every remaining client in every training with a mechanism's shares and in every pilot, against "
         "predictions with constants from trainings that are not predicted. ρ: Spearman's, over the clients of a training "
-        "and over the trainings for a client, mean ± 95% interval over federations (all β and seeds). Test samples: a "
-        "client's own, or everybody's in its label mixture.",
+        "and over the trainings for a client, mean ± 95% interval over federations (all β and seeds). R² with constants of "
+        "own pilots is of the mechanisms' trainings alone, which differ less than pilots do. Test samples: a client's "
+        "own, or everybody's in its label mixture.",
     )
 
 

@@ -15,9 +15,10 @@ that points against the reference undoes the others' work. What it does not show
 Directions say something while the others agree. Near the end of training honest updates cancel, ``sum_k s_k u_k = 0``,
 and everybody points against the sum of the others. Of n equally long updates that cancel, the sum of all but one is
 ``1 / (n - 1)`` as long as they are together, at most 0.5. So the others are a reference only where that ``coherence`` is 0.6
-or more, and where there are four of them: two or three may agree by chance. One round's cosine is a noisy thing, and whoever flips signs does it in every round: what is judged is the mean
-of a client's cosines in all rounds so far that had a reference. :mod:`.directions` measures what that refuses, of honest
-clients and of flipped signs; every judgement says whether the same client with its signs flipped would have been refused.
+or more, and where there are four of them: two or three may agree by chance. One round's cosine is a noisy thing, and whoever
+flips signs does it in every round: what is judged is the mean of a client's cosines in all rounds so far that had a reference.
+:mod:`.directions` measures what that refuses, of honest clients and of flipped signs; every judgement says whether the same client
+with its signs flipped would have been refused.
 """
 
 from __future__ import annotations

@@ -116,16 +116,12 @@ class Manipulations:
 
     def __str__(self) -> str:
         rows = self.summary()
-        head = list(rows[0]) if rows else []
-        cells = [
-            head,
-            *[[v if isinstance(v, (str, int)) else f"{v:.3g}" for v in row.values()] for row in rows],
-        ]
-        widths = [max(len(str(line[i])) for line in cells) for i in range(len(head))]
+        cells = [list(rows[0]) if rows else []]
+        cells += [[v if isinstance(v, str) else f"{v:.3g}" for v in row.values()] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         return "\n".join(
             "  ".join(
-                str(v).ljust(w) if i == 0 else str(v).rjust(w)
-                for i, (v, w) in enumerate(zip(line, widths, strict=True))
+                [line[0].ljust(widths[0]), *(v.rjust(w) for v, w in zip(line[1:], widths[1:], strict=True))]
             )
             for line in cells
         )

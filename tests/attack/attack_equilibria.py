@@ -14,12 +14,18 @@ from __future__ import annotations
 import itertools
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 from campaign import main
 from flint import arb, arb_mat, arb_poly, ctx
 
 import stackfu as sf
+
+sys.path.insert(
+    0, str(Path(__file__).parents[1])
+)  # run as a script, the tests' own references are one folder up
+from follower_games import enumerate_supports, random_batch
 
 #: Binary digits of the reference; inputs are taken as the exact numbers that the floats are.
 BITS = 400
@@ -29,7 +35,9 @@ METHODS = ("auto", "auto", "path", "sweeps", "qp")
 
 
 def nasty_game(rng):
-    """A game at unusual scales, payments for it, and the name of its kind."""
+    """A game at unusual scales, payments and caps for it, and the name of its kind."""
+    if rng.random() < 0.1:
+        return several(rng)
     count, width = int(rng.choice([2, 3, 3, 4, 4, 5])), int(rng.integers(1, 5))
     points = rng.normal(size=(count, width))
     kind = str(
@@ -62,9 +70,7 @@ def nasty_game(rng):
     costs = spread * alpha * 10.0 ** rng.uniform(-decades, decades, count) * rng.choice([0.1, 1.0, 10.0])
     if kind == "twins" and rng.random() < 0.5:
         costs[i] = costs[j]
-    game = sf.StackelbergGame(
-        sf.MeanEmbeddings.from_features(points), sizes, costs=costs, lambda_q=rng.choice([0.1, 1.0, 1.0, 5.0])
-    )
+    lambda_q = rng.choice([0.1, 1.0, 1.0, 5.0])
     payments = costs * rng.choice(
         [0.0, 0.0, 0.5, 0.9, 1.0 - 1e-6, 1.0 - 1e-12, 1.0, 1.0 + 1e-12, 1.0 + 1e-6, 1.5, 10.0], size=count
     )
@@ -74,13 +80,42 @@ def nasty_game(rng):
         payments = costs * rng.uniform(0, 1, count)
     if kind == "twins" and rng.random() < 0.5:
         payments[i] = payments[j]
-    return game, payments, kind
+    caps, constant = None, 0.0
+    if rng.random() < 0.25:
+        caps = rng.choice([0.0, 1e-6, 0.01, 0.3, 0.9, 1.0], size=count) * rng.uniform(0.5, 1.0, count)
+        caps[i] = max(caps[i], 0.1)
+        kind += ", caps"
+    if rng.random() < 0.25:
+        constant = float(spread * sizes.sum() * 10.0 ** rng.uniform(-8, 1))
+        kind += ", sampling"
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points),
+        sizes,
+        costs=costs,
+        lambda_q=lambda_q,
+        sampling_constant=constant,
+    )
+    return game, payments, caps, kind
+
+
+def several(rng):
+    """Three clients on a line, from a batch in which those with three equilibria are looked for; they are about one in 180."""
+    points, alpha, w = random_batch(rng, 300, 3, 1)
+    found = enumerate_supports(points, alpha, w)
+    chosen = next((b for b, profiles in enumerate(found) if len(profiles) > 1), 0)
+    scale = 10.0 ** rng.choice([-3.0, 0.0, 2.0])
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points[chosen] * scale),
+        alpha[chosen] * 1e3,
+        costs=2.0 * alpha[chosen] * w[chosen] * scale**2,
+    )
+    return game, np.zeros(3), None, "several"
 
 
 class Reference:
     """The clients' game in balls."""
 
-    def __init__(self, game, payments):
+    def __init__(self, game, payments, caps):
         ctx.prec = BITS
         rows = np.asarray(game.embeddings.features, float)[game.remaining]
         count = self.count = len(rows)
@@ -91,6 +126,8 @@ class Reference:
         self.costs = [arb(float(c)) for c in game.costs]
         self.payments = [arb(float(p)) for p in payments]
         self.lam = arb(float(game.lam))
+        self.noise = arb(float(game.sampling))
+        self.caps = [arb(1 if caps is None else float(caps[k])) for k in range(count)]
         self.gram = [[_dot(u, v) for v in self.rows] for u in self.rows]
         self.w = [(self.costs[k] - self.payments[k]) / (2 * self.lam * self.alpha[k]) for k in range(count)]
         self.singular = 0
@@ -110,21 +147,32 @@ class Reference:
             margin = self.payments[k] - self.costs[k]
             total = rest + y[k]
 
-            def utility(share, k=k, rest=rest, q=q, margin=margin):
-                amount = rest + self.alpha[k] * share
-                return margin * share - (self.lam * q / (amount * amount) if q > 0 else 0)
-
-            if margin >= 0:
-                best = arb(1)
-            elif q > 0:
-                want = ((2 * self.lam * self.alpha[k] * q / -margin).root(3) - rest) / self.alpha[k]
-                best = min(max(want.mid(), arb(0)), arb(1))
+            if self.noise > 0:
+                # concave in its own share, so the slope bounds the gain on either side
+                slope = margin + 2 * self.lam * self.alpha[k] * q / total**3
+                slope += self.lam * self.alpha[k] * self.noise / total**2
+                gain = max((slope * (self.caps[k] - x[k])).mid(), (-slope * x[k]).mid(), arb(0))
             else:
-                best = arb(0)
-            gain = utility(best) - utility(x[k])
+                gain = self._gain(k, x[k], rest, q, margin)
             stakes = max(self.costs[k], self.payments[k], (self.lam * q / (total * total)).mid())
             out.append(float((gain / stakes).mid()))
         return out
+
+    def _gain(self, k, share, rest, q, margin):
+        """What the best answer is worth more than ``share``: its closed form, without a sampling term."""
+
+        def utility(share):
+            amount = rest + self.alpha[k] * share
+            return margin * share - (self.lam * q / (amount * amount) if q > 0 else 0)
+
+        if margin >= 0:
+            best = self.caps[k]
+        elif q > 0:
+            want = ((2 * self.lam * self.alpha[k] * q / -margin).root(3) - rest) / self.alpha[k]
+            best = min(max(want.mid(), arb(0)), self.caps[k])
+        else:
+            best = arb(0)
+        return utility(best) - utility(share)
 
     def equilibria(self):
         """Every equilibrium of every pattern that pins its profile down; patterns that do not are counted in ``singular``."""
@@ -136,14 +184,16 @@ class Reference:
                 continue
             for y in self._pattern(inside, full):
                 x = [v / a for v, a in zip(y, self.alpha, strict=True)]
-                if self._holds(x, pattern) and not any(_same(x, other) for other in found):
+                if self._holds(x) and not any(_same(x, other) for other in found):
                     found.append(x)
         return sorted(found, key=lambda x: float(sum(a * v for a, v in zip(self.alpha, x, strict=True))))
 
     def _pattern(self, inside, full):
-        taken = sum((self.alpha[k] for k in full), arb(0))
+        most = [a * c for a, c in zip(self.alpha, self.caps, strict=True)]
+        taken = sum((most[k] for k in full), arb(0))
         if not inside:
-            yield [self.alpha[k] if k in full else arb(0) for k in range(self.count)]
+            if taken > 0:
+                yield [most[k] if k in full else arb(0) for k in range(self.count)]
             return
         n = len(inside)
         # 2 <M, phi_k> + s h = |phi_k|^2 s - w_k s^2 with M = s m and h = |m|^2: linear in (y, s h) at fixed s
@@ -152,7 +202,7 @@ class Reference:
         ]
         right = [
             [
-                -2 * sum((self.gram[k][i] * self.alpha[i] for i in full), arb(0)),
+                self.noise / 2 - 2 * sum((self.gram[k][i] * most[i] for i in full), arb(0)),
                 self.gram[k][k],
                 -self.w[k],
             ]
@@ -164,7 +214,7 @@ class Reference:
         except ZeroDivisionError:
             self.singular += 1
             return
-        y = [arb_poly([self.alpha[k]]) if k in full else arb_poly([0]) for k in range(self.count)]
+        y = [arb_poly([most[k]]) if k in full else arb_poly([0]) for k in range(self.count)]
         for place, k in enumerate(inside):
             y[k] = arb_poly([solved[place, c].mid() for c in range(3)])
         level = arb_poly([solved[n, c].mid() for c in range(3)])  # s |m|^2
@@ -176,11 +226,12 @@ class Reference:
         for s in _positive_roots(condition):
             yield [p(s).mid() for p in y]
 
-    def _holds(self, x, pattern):
-        low, high = arb("1e-40"), 1 + arb("1e-40")
-        if any(v < -low or v > high for v in x):
+    def _holds(self, x):
+        slack = arb("1e-40")
+        if any(v < -slack or v > cap + slack for v, cap in zip(x, self.caps, strict=True)):
             return False
-        return max(self.gains([min(max(v, arb(0)), arb(1)).mid() for v in x])) < 1e-30
+        inside = [min(max(v, arb(0)), cap).mid() for v, cap in zip(x, self.caps, strict=True)]
+        return max(self.gains(inside)) < 1e-30
 
 
 def _dot(u, v):
@@ -232,23 +283,23 @@ def _positive_roots(poly):
 def attack(seed):
     """One game; the verdict in a word, and what is needed to look at it again."""
     rng = np.random.default_rng([2027, seed])
-    game, payments, kind = nasty_game(rng)
+    game, payments, caps, kind = nasty_game(rng)
     method = str(rng.choice(METHODS))
     case = {"seed": seed, "kind": kind, "method": method}
     words = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            one = game.equilibrium(payments, method=method)
+            one = game.equilibrium(payments, caps=caps, method=method)
         except sf.StackfuError as error:
             one = None
             words.append(type(error).__name__)
         try:
-            every = game.equilibria(payments)
+            every = game.equilibria(payments, caps=caps)
         except sf.StackfuError as error:
             every = None
             words.append(type(error).__name__)
-    reference = Reference(game, payments)
+    reference = Reference(game, payments, caps)
     exact = reference.equilibria()
     points = [np.array([float(v) for v in x]) for x in exact]
     case["exact"] = [p.tolist() for p in points]

@@ -154,10 +154,10 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/model/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, chosen("test_", PRICE)),
     "stackfu/leader/haipo.py": (
-        {"budget_prices", "responses", "prices_of", "least_ratio", "cuts", "haipo"},
+        {"budget_prices", "responses", "prices_of", "least_ratio", "cuts", "best_iterate"},
         chosen("least_ratio or budget_price or haipo or price_of or alone", BASELINES),
     ),
-    "stackfu/leader/uniform.py": ({"uniform", "play"}, chosen("uniform", BASELINES)),
+    "stackfu/leader/uniform.py": ({"best_price", "attempt"}, chosen("uniform", BASELINES)),
     "stackfu/leader/homogeneous.py": ({"buy_data"}, chosen("alike", CERTIFIED)),
     "stackfu/leader/certified/bound.py": (
         {"at_best_level", "box_margin", "_constant", "_margin_from_zero", "parabola_minimum", "ball"},
@@ -173,14 +173,16 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/judging/bound.py": (
         {
-            "_leaf",
-            "_knot",
+            "judge",
+            "_load",
             "_between",
             "_end",
+            "_classify",
             "_constant",
             "_margin",
-            "_margin_from_zero",
+            "_from_zero",
             "_ball",
+            "_largest",
             "_parabola",
         },
         chosen("test_", BOUND_JUDGE),
@@ -199,7 +201,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/results/frontier.py": ({"lower_bounds", "saturation_budget"}, chosen("test_", FRONTIER)),
     "stackfu/judging/solution.py": (
-        {"_problems", "judge_point", "_bound_problems", "promised_gap"},
+        {"_problems", "judge_point", "_bound_problems", "promised_gap", "measured_against"},
         chosen("Verification or not_a_number or wide_gap or early or constraint", CERTIFIED, POINT),
     ),
 }

@@ -14,7 +14,7 @@ clients:
    which bounds their distances ``d_k`` from both sides.
 
 Leaves are looked at many at a time: numbers that belong to a leaf are columns ``(leaves, 1)``, those that belong to its clients
-matrices ``(leaves, clients)``. Intervals come first; where they are too coarse for a leaf of a small game, balls decide about it."""
+matrices ``(leaves, clients)``. Intervals come first; where they are too coarse for a leaf of a small game, balls decide."""
 
 from __future__ import annotations
 
@@ -238,9 +238,7 @@ class _Checker:
                 here = at[some]
                 same = pairs[some, :1] == pairs[some, 1:]
                 first, second = (knots.rows_of(pairs[some, side]) for side in range(2))
-                held = _Known(
-                    known.paid[some], known.volunteer[some], known.ceiling[some], known.wide[some]
-                )
+                held = _Known(known.paid[some], known.volunteer[some], known.ceiling[some], known.wide[some])
                 if low[here[0], 0] <= 0.0:
                     for i, result in zip(here, self._from_zero(high[here], first, same, held), strict=True):
                         results[i] = result
@@ -333,9 +331,7 @@ class _Checker:
     def _between(self, first: _Knots, second: _Knots, same: Mask) -> Any:
         """``||c_i - c_j||^2``, exactly 0 between a knot and itself."""
         inner = self.space.crosses(first.centres, second.centres)
-        return self.numbers.where(
-            same, self.numbers.of(0.0), first.square + second.square - 2.0 * inner
-        )
+        return self.numbers.where(same, self.numbers.of(0.0), first.square + second.square - 2.0 * inner)
 
     def _end(self, total: Floats, first: _Knots, second: _Knots, same: Mask, between: Any) -> _End:
         """Multipliers at ``total`` on the line through two knots, not beyond them."""
@@ -359,9 +355,7 @@ class _Checker:
         inside = (share > 0.0) & (share < 1.0)
         square = mix(first.weight * first.square, second.weight * second.square)
         square = numbers.where(inside, square - one * part * between, square)
-        slope = mix(
-            first.weight * first.inner - first.mixed, second.weight * second.inner - second.mixed
-        )
+        slope = mix(first.weight * first.inner - first.mixed, second.weight * second.inner - second.mixed)
         least = np.where(
             share == 0.0, first.rows, np.where(share == 1.0, second.rows, np.minimum(first.rows, second.rows))
         )

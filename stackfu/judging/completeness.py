@@ -45,8 +45,9 @@ __all__ = ["Completeness", "check_alike", "check_complete", "squared_distances"]
 
 #: Unit roundoff.
 U = float(np.finfo(np.float64).eps) / 2
-#: Segments are halved this often where nothing is decided; what is left is then a 10^-7th (or 10^-13th) of a piece.
-DEPTHS = (24, 42)
+#: Segments are halved this often where nothing is decided, more often where that settles nothing: what is left is then a 4000th, a
+#: 10^-7th or a 10^-13th of a piece. Around most equilibria the first is enough; shorter ones are many where rounding decides.
+DEPTHS = (12, 24, 42)
 #: Undecided pieces that are kept; more than this is no neighbourhood of a few equilibria.
 MOST_LEAVES = 4000
 #: Up to this many clients :func:`check_alike` is asked: it looks at all pairs.

@@ -118,8 +118,8 @@ def promised_gap(solution: Solution) -> float:
 def measured_against(game: GameModel, goal: Objective, unpaid_loss: float) -> float:
     """What gaps are relative to: the objective without payments, or the price of everybody where the loss does not count.
 
-    A loss below a millionth of the clients' spread is no measure: the squared distances it is made of are known to the spread's last
-    digits. That millionth stands in for it.
+    A loss below a millionth of the clients' spread is no measure: the squared distances it is made of are known to the spread's
+    last digits. That millionth stands in for it.
     """
     if goal.loss_weight * game.loss.weight == 0.0:
         return float(goal.payment_weight * game.full_participation_price)

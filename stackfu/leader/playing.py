@@ -1,12 +1,10 @@
 """The clients' equilibrium under payments that are only tried: the profile, without the proofs that a result needs.
 
-:func:`~stackfu.followers.find_equilibrium` proves that nobody gains by deviating and whether other equilibria exist, which takes far
-longer than following the path. Algorithms that try many payments follow it alone; what they return is found again, with proofs.
+:func:`~stackfu.followers.find_equilibrium` proves that nobody gains by deviating and whether other equilibria exist, which takes
+far longer than following the path. Algorithms that try many payments follow it alone; what they return is found again, with proofs.
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from ..followers import find_equilibrium
 from ..followers.path import follow_path

@@ -8,6 +8,7 @@ from leader_games import grid_optimum, random_game
 
 import stackfu as sf
 from stackfu.judging.bound import check_bound
+from stackfu.judging.stakes import check_stakes
 from stackfu.leader.certified.bound import Classes, box_margin, classify
 from stackfu.leader.certified.search import Box, Search
 from stackfu.model import Objective
@@ -21,8 +22,9 @@ def check(game, budget, solution):
     assert solution.lower_bound <= solution.server_loss * (1 + 1e-12)
     assert solution.spend <= budget * (1 + 1e-9)
     assert solution.spend == pytest.approx(solution.payments @ solution.participation)
-    assert solution.equilibrium.residual <= 1e-9
-    assert game.residual(solution.payments, solution.participation) <= 1e-9
+    # Beside own stakes, not beside own terms max(d_k^2, S |w_k|): a client at the mixture that is paid its cost has neither drift nor
+    # reluctance, and what rounding leaves of both, c_k eps / (2 lam alpha_k), is all of its terms.
+    assert check_stakes(game, solution.payments, solution.participation).max() <= 1e-9
     assert solution.server_loss <= reference * (1 + 1e-12)
     assert solution.certificate.lower == solution.lower_bound
     assert check_bound(game, solution.goal, solution.certificate)

@@ -80,7 +80,8 @@ def measure_directions(
     figures = []
     for beta in betas:
         for least in thresholds:
-            honest, flipped = [], []
+            honest: list[float] = []
+            flipped: list[float] = []
             for seed in seeds:
                 federation = load_federation({"beta": beta, "seed": seed})
                 clients = list(range(3, len(federation.clients)))

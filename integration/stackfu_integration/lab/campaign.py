@@ -72,8 +72,8 @@ class Campaign:
     @classmethod
     def of(cls, names: Sequence[str], **options: object) -> Campaign:
         """By names of presets."""
-        lean = options.pop("lean", False)
-        chosen = tuple(preset(name) for name in names)
+        lean, answers = options.pop("lean", False), bool(options.pop("answers", False))
+        chosen = tuple(replace(preset(name), answers=answers) for name in names)
         return cls(tuple(p.lean for p in chosen) if lean else chosen, **options)  # type: ignore[arg-type]
 
     def experiment(self, chosen: Preset) -> Experiment:

@@ -73,6 +73,10 @@ def run(
         list[float] | None, typer.Option(help="fractions of the full price; the first is the main one")
     ] = None,
     loss_constant: Annotated[str, typer.Option(help="a number, or 'calibrated'")] = "10",
+    answers: Annotated[
+        bool,
+        typer.Option("--answers", help="also let clients answer as measured losses say; for small heads"),
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="say what memory and time it will take, and stop")
@@ -91,7 +95,7 @@ def run(
 
     if download:
         os.environ.setdefault("HF_HUB_OFFLINE", "0")
-    chosen = preset_by_name(preset)
+    chosen = replace(preset_by_name(preset), answers=answers)
     if rounds is not None:
         chosen = replace(chosen, rounds=rounds)
     if train is not None:
@@ -153,6 +157,10 @@ def campaign(
     data_root: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     cache: Annotated[Path | None, typer.Option(help="folder of extracted features and checkpoints")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 2,
+    answers: Annotated[
+        bool,
+        typer.Option("--answers", help="also let clients answer as measured losses say; for small heads"),
+    ] = False,
     lean: Annotated[
         bool, typer.Option("--lean", help="only what predictions and payments need: no attacks, no rivals")
     ] = False,
@@ -177,6 +185,7 @@ def campaign(
         cache=cache or default_cache(),
         data_root=data_root,
         lean=lean,
+        answers=answers,
     )
     extraction, training = 0.0, 0.0
     for item in chosen.presets:

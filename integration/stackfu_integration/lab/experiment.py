@@ -651,9 +651,7 @@ class _Run:
         plans = list(self._plans())
         main = [plan for plan in plans if plan.fraction in (1.0, plans[1].fraction)]  # plans[1]: main budget
         for plan in plans:
-            if (
-                MECHANISMS[plan.mechanism].view is None
-            ):  # what does not forget is shown for the paper's game only
+            if self._tunes(plan):
                 yield CellKey(HEAD, plan), partial(self._participate, CellKey(HEAD, plan))
             yield CellKey(CONVEX, plan), partial(self._participate, CellKey(CONVEX, plan))
             if self.preset.retraining and plan in main:
@@ -831,7 +829,9 @@ class _Run:
         def losses(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             method = self._by_shares(key, x.tolist())
             weights = method.unlearn(self.trained, self.removed, seed).weights
-            return pooled_losses(federation, evaluate(federation, weights))[self.played["remaining"]]
+            return np.asarray(
+                pooled_losses(federation, evaluate(federation, weights))[self.played["remaining"]]
+            )
 
         payments, caps = np.array(plan["payments"]), np.array(plan["caps"])
         found = measured_answer(

@@ -85,7 +85,15 @@ MECHANISMS: dict[str, Mechanism] = {
     m.name: m
     for m in (
         Mechanism(FULL, "full participation", "full participation", "#555555"),
-        Mechanism(UNIFORM, "uniform", "uniform price", "#0072b2", UNIFORM),
+        # every step of its bisection is an equilibrium with a proof; a millionth of the price is near enough
+        Mechanism(
+            UNIFORM,
+            "uniform",
+            "uniform price",
+            "#0072b2",
+            UNIFORM,
+            MappingProxyType({"tolerance": 1e-6}),
+        ),
         Mechanism(HAIPO, "HAIPO", "HAIPO", "#d55e00", HAIPO),
         Mechanism(CERTIFIED, "certified", "certified", "#009e73", CERTIFIED),
         Mechanism(

@@ -109,7 +109,8 @@ def build_game(
         bandwidth="median",
         features=features,
         seed=0,
-        **({"labels": labels, "kernel": view} if view != "features" else {}),
+        labels=None if view == "features" else labels,
+        kernel="rbf" if view == "features" else view,
     )
     return StackelbergGame(
         embeddings,

@@ -28,6 +28,7 @@ __all__ = ["LossKind", "Pilots", "calibrated_game", "calibration_report", "propo
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 #: Measured on a client's own test samples, or on all test samples in the client's label mixture.
 LossKind = Literal["own", "pooled"]
+_KINDS: tuple[LossKind, ...] = ("own", "pooled")
 
 
 @dataclass(frozen=True)
@@ -108,17 +109,16 @@ def run_pilots(
         weights = replace(method, shares=shared).unlearn(trained, removed, seed + number).weights
         found.append(_losses(trained, weights))
         advance(number + 1)
-    kinds: tuple[LossKind, ...] = ("own", "pooled")
     return Pilots(
         remaining,
         participation,
-        {kind: np.array([losses[kind] for losses in found[:count]]) for kind in kinds},
+        {kind: np.array([losses[kind] for losses in found[:count]]) for kind in _KINDS},
         _losses(trained, before),
         {
             kind: np.array(
                 [losses[kind][client] for losses, client in zip(found[count:], remaining, strict=True)]
             )
-            for kind in kinds
+            for kind in _KINDS
         },
         time.perf_counter() - start,
     )
@@ -183,8 +183,8 @@ def calibration_report(
     lines = []
     for approach, observed in pilots.items():
         for view, game in views.items():
-            for kind in ("own", "pooled"):
-                constants = game.calibrate(observed.participation, observed.changes(kind))  # type: ignore[arg-type]
+            for kind in _KINDS:
+                constants = game.calibrate(observed.participation, observed.changes(kind))
                 unsure = "" if constants.identified else "; C is not told from zero: run more pilots"
                 line = f"{approach}, {view}, {kind} test samples: {constants}{unsure}"
                 if other is not None and approach in other.pilots:
@@ -194,6 +194,6 @@ def calibration_report(
                     )
                     theirs = other.pilots[approach]
                     guess = np.array([there.impacts(x).clients for x in theirs.participation])
-                    line += f"; on the other federation R2 {_r2(guess, theirs.changes(kind)):.2f}"  # type: ignore[arg-type]
+                    line += f"; on the other federation R2 {_r2(guess, theirs.changes(kind)):.2f}"
                 lines.append(line)
     return "\n".join(lines)

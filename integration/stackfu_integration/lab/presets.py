@@ -79,7 +79,7 @@ def _digits(name: str, **changes: Any) -> Preset:
 PRESETS: dict[str, Preset] = {
     p.name: p
     for p in (
-        _digits("digits", answers=True),
+        _digits("digits"),
         # The same digits where clients differ in another way: what a constant fitted to one federation is worth there
         _digits("digits-classes", scheme="classes", references=0, backdoor=False),
         _digits("digits-covariate", scheme="covariate", references=0, backdoor=False),

@@ -44,8 +44,10 @@ from stackfu_integration.lab.report.predictions import Evidence, gather, score
 from stackfu_integration.lab.report.tables import game_share, wall_clock
 from stackfu_integration.lab.unlearning import MoDe
 
-TINY = replace(preset("digits"), rounds=3, references=4, relearning=2, l2=1e-2, pilots=4, answers=False)
-SETTINGS = Settings(budgets=(0.5, 0.1))
+TINY = replace(preset("digits"), rounds=3, references=4, relearning=2, l2=1e-2, pilots=4)
+SETTINGS = Settings(
+    clients=6, removed=(0, 1), budgets=(0.5, 0.1)
+)  # four are left: games that are solved at once
 
 
 def tiny(folder: Path, **changes) -> Experiment:
@@ -114,7 +116,7 @@ def test_cells_say_what_was_measured(results):
                 assert mine == pytest.approx(theirs, abs=0.01)
         assert result.cells[ORIGINAL.with_backdoor()]["relearning"] == 0
         assert original["attack"]["members"] == sum(result.run["sizes"][i] for i in result.run["removed"])
-        assert len(original["attack"]["clients"]) == 3
+        assert len(original["attack"]["clients"]) == 2
         assert 0 < result.cells[AGAIN]["distance"] < original["distance"] + 0.5
         clock = wall_clock(result)
         assert min(clock.values()) >= 0
@@ -248,7 +250,9 @@ def test_other_settings_do_not_mix_with_finished_cells(finished):
 
 
 def test_calibrated_constant_is_used(tmp_path):
-    folder = tiny(tmp_path, loss_constant=None).run(0.5, 0)
+    asked = replace(TINY.lean, retraining=False)
+    settings = replace(SETTINGS, budgets=(0.5,), loss_constant=None)
+    folder = Experiment(asked, settings, tmp_path / "runs", tmp_path / "cache").run(0.5, 0)
     game = json.loads((folder / "game.json").read_text())
     fitted = game["views"]["features"]["calibration"]["convex"]["loss_constant"]
     assert game["loss_constant"] == pytest.approx(fitted)

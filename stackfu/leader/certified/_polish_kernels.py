@@ -27,25 +27,35 @@ TOUCHING = 1e-12
 BROKEN = 1e-11
 #: A share at a limit may want to leave it by this, relative to the level.
 WANTED = 1e-9
-#: A Newton step longer than this comes from a matrix that is singular but for rounding.
-FURTHEST = 1e6
 
 
 @njit(cache=True)
-def eliminate(matrix, right):
-    """Solve a square system in place by elimination with partial pivoting; False if it is singular."""
+def newton_step(matrix, right, cutoff):
+    """A solution of a square system, in place of ``right``; unknowns that rounding leaves open are 0. Elimination with complete
+    pivoting, which also changes ``matrix``."""
     n = len(right)
+    columns = np.arange(n)
+    first = 0.0
+    rank = n
     for k in range(n):
-        at, most = k, abs(matrix[k, k])
-        for i in range(k + 1, n):
-            if abs(matrix[i, k]) > most:
-                at, most = i, abs(matrix[i, k])
-        if not most > 0.0:
-            return False
-        if at != k:
+        row, col, most = k, k, 0.0
+        for i in range(k, n):
             for j in range(k, n):
-                matrix[k, j], matrix[at, j] = matrix[at, j], matrix[k, j]
-            right[k], right[at] = right[at], right[k]
+                if abs(matrix[i, j]) > most:
+                    row, col, most = i, j, abs(matrix[i, j])
+        if k == 0:
+            first = most
+        if not most > cutoff * first:
+            rank = k
+            break
+        if row != k:
+            for j in range(n):
+                matrix[k, j], matrix[row, j] = matrix[row, j], matrix[k, j]
+            right[k], right[row] = right[row], right[k]
+        if col != k:
+            for i in range(n):
+                matrix[i, k], matrix[i, col] = matrix[i, col], matrix[i, k]
+            columns[k], columns[col] = columns[col], columns[k]
         for i in range(k + 1, n):
             factor = matrix[i, k] / matrix[k, k]
             if factor != 0.0:
@@ -53,26 +63,16 @@ def eliminate(matrix, right):
                     matrix[i, j] -= factor * matrix[k, j]
                 right[i] -= factor * right[k]
     for k in range(n - 1, -1, -1):
+        if k >= rank:
+            right[k] = 0.0
+            continue
         value = right[k]
-        for j in range(k + 1, n):
+        for j in range(k + 1, rank):
             value -= matrix[k, j] * right[j]
         right[k] = value / matrix[k, k]
-    return True
-
-
-@njit(cache=True)
-def newton_step(matrix, right, cutoff):
-    """The solution of a square system, of least norm where it is singular; empty if there is none."""
-    step = right.copy()
-    if eliminate(matrix.copy(), step):
-        most = 0.0
-        for value in step:
-            most = max(most, abs(value)) if np.isfinite(value) else np.inf
-        if most <= FURTHEST:
-            return step
-    if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
-        return np.empty(0)
-    return np.linalg.lstsq(matrix, right, cutoff)[0]
+    ordered = right.copy()
+    for k in range(n):
+        right[columns[k]] = ordered[k]
 
 
 @njit(cache=True)
@@ -208,7 +208,9 @@ def polish_at(
             loss = loss_square * tau - 2.0 * pull_z + loss_constant + v * (noise_z + loss_sampling)
             if not level_known:
                 if nm:
-                    level = np.median(q[at_moving[:nm]])
+                    level = 0.0
+                    for i in range(nm):
+                        level += q[at_moving[i]] / nm
                 level_known = True
             residual = np.empty(n)
             jacobian = np.zeros((n, n))
@@ -255,9 +257,8 @@ def polish_at(
                 return False, 0.0, 0.0
             if size <= SOLVED * max(1.0, abs(level)):
                 break
-            step = newton_step(jacobian, residual, 1e-12)
-            if not len(step):
-                return False, 0.0, 0.0
+            newton_step(jacobian, residual, 1e-12)
+            step = residual
             for i in range(nm):
                 z[at_moving[i]] -= step[i]
             level -= step[i0]
@@ -489,9 +490,8 @@ def polish_jointly(
                 w[i] = before
                 for j in range(n):
                     slopes[j, i] = (moved[j] - at[j]) / h
-            step = newton_step(slopes, at, 1e-13)
-            if not len(step):
-                return failed
+            newton_step(slopes, at, 1e-13)
+            step = at
             reach = max(abs(step[i4]) / (0.2 * w[i4]), 1.0)
             for i in range(n):
                 w[i] -= step[i] / reach

@@ -26,7 +26,8 @@ So ``g >= 0`` shows that there is none. On ``[a, b]`` with ``h = b - a`` and ``S
 
 with a curvature Delta of order h^2 in closed form (see ``docs/theory/leader.md``), so the bound on a box is the smaller end, or the
 vertex of a parabola. Clients who own more than b have ``z_k <= 1`` rather than the cap, and all of them together no more than 1: in
-place of ``v alpha_k (psi_k)_+`` the largest of their ``(psi_k)_+`` counts, once. On ``(0, b]`` the caps ``z_k <= alpha_k v`` are replaced by ``z_k <= 1`` and the multipliers are constant.
+place of ``v alpha_k (psi_k)_+`` the largest of their ``(psi_k)_+`` counts, once. On ``(0, b]`` the caps ``z_k <= alpha_k v`` are
+replaced by ``z_k <= 1`` and the multipliers are constant.
 
 Solvers use this module to search; what they claim is checked by :mod:`stackfu.judging` with its own, rigorous evaluation.
 """

@@ -7,7 +7,6 @@ followers' own solver and compared with the profile that was meant.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,16 +17,17 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
 from ...followers import enumerate_equilibria, find_equilibrium
+from ...jit import clock
 from ...judging.bound import BoundVerdict, check_bound
 from ...judging.point import enclose_point
 from ...judging.solution import judge_point, measured_against, unseen
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..haipo import haipo
+from ..haipo import best_iterate
 from ..homogeneous import buy_data
 from ..progress import reporting
-from ..uniform import uniform
+from ..uniform import best_price
 from .candidates import Candidate
 from .choice import SMALL
 from .choice import best_search as search
@@ -105,7 +105,7 @@ def _optimise(
     report: Callable[[dict[str, Any]], None] | None,
 ) -> Solution:
     """Search, play back, and say what was proved."""
-    began = time.perf_counter()
+    began = clock()
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
     gap = limits.gap * measured_against(game, goal, unpaid.server_loss)
@@ -119,7 +119,7 @@ def _optimise(
         game,
         sought,
         gap=gap,
-        time_limit=max(limits.time_limit - (time.perf_counter() - began), 0.0),
+        time_limit=max(limits.time_limit - (clock() - began), 0.0),
         max_nodes=limits.max_nodes,
         starts=tuple(starts),
         later=later,
@@ -143,7 +143,7 @@ def _optimise(
         robust=robust,
         message=message,
         nodes=run.nodes,
-        seconds=time.perf_counter() - began,
+        seconds=clock() - began,
         history=run.history,
         certificate=run.certificate,
     )
@@ -190,9 +190,9 @@ def _baselines(game: GameModel, sought: Objective) -> list[Array]:
     if not np.isfinite(sought.budget) or sought.budget <= 0:
         return []
     found = []
-    for baseline in (haipo, uniform):
+    for baseline in (best_iterate, best_price):
         try:
-            found.append(baseline(game, sought.budget).equilibrium.participation)
+            found.append(baseline(game, sought.budget)[1].x)
         except (ConvergenceError, NoEquilibriumError):
             continue
     return found

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
+from ...jit import clock
 from ...judging.bound import BoundVerdict
 from ...model import Array, GameModel, Objective
 from ...results import Status
@@ -134,7 +134,7 @@ class Search:
     def __init__(
         self, game: GameModel, objective: Objective, gap: float = 0.0, time_limit: float = np.inf
     ) -> None:
-        self.deadline = time.perf_counter() + time_limit
+        self.deadline = clock() + time_limit
         self.game, self.objective = game, objective
         self.problem = LeaderProblem.of(game, objective)
         self.gap = WITHIN * gap / self.problem.unit_loss
@@ -145,7 +145,9 @@ class Search:
         self.aside: list[Box] = []  # too small to divide
         self.current: Box | None = None
         self._settled_for: Candidate | None = None
-        self._guessed: dict[bytes, tuple[float, float]] = {}  # volunteers that were tried, and between which totals
+        self._guessed: dict[
+            bytes, tuple[float, float]
+        ] = {}  # volunteers that were tried, and between which totals
         self._companions: dict[tuple[int, float], PointAnswer | None] = {}
         self.settled: PointAnswer | None = None  # a local optimum, with multipliers that do not change with S
         self.root: Box | None = None
@@ -203,7 +205,7 @@ class Search:
                 return answer
         best: PointAnswer | None = None
         for penalty in PENALTIES:
-            if time.perf_counter() > self.deadline:
+            if clock() > self.deadline:
                 break
             answer = self._programme(classes, penalty).solve(total)
             self.solves += 1
@@ -415,7 +417,7 @@ class Search:
         totals = sorted({s for s in grid if max(floor, 0.0) < s < 0.97} | {1.0}, reverse=True)
         answers: list[PointAnswer] = []
         for total in totals:
-            if time.perf_counter() > self.deadline:
+            if clock() > self.deadline:
                 break
             answer = self.solve(total, classes, answers[-1] if answers else None)
             if answer is not None:
@@ -475,14 +477,16 @@ class Search:
         for side in (1.0 - ASIDE, 1.0 + ASIDE):
             if least < side * at < 1.0:
                 value(side * at)
-        if settled() or (best.spend >= NEARLY_ALL * self.objective.budget and self.settle_from_above(classes, at)):
+        if settled() or (
+            best.spend >= NEARLY_ALL * self.objective.budget and self.settle_from_above(classes, at)
+        ):
             return
         low, high = max(at / GRID_STEP, least), min(at * GRID_STEP, 1.0)
         golden = 0.6180339887498949
         left, right = high - golden * (high - low), low + golden * (high - low)
         at_left, at_right = value(left), value(right)
         for _ in range(GOLDEN_STEPS):
-            if time.perf_counter() > self.deadline or high - low <= 1e-6 * high:
+            if clock() > self.deadline or high - low <= 1e-6 * high:
                 return
             if at_left <= at_right:
                 high, right, at_right = right, left, at_left
@@ -497,16 +501,18 @@ class Search:
     def settle_from_above(self, classes: Classes, at: float) -> bool:
         """The settled optimum where the budget leaves no room: the limit of budgets that do, from above.
 
-        Where hardly anything can be bought, the budget's price is unbounded: the loss falls as the square root of what may be spent.
+        Where hardly anything can be bought, the budget's price may be unbounded: the loss falls as the root of what may be spent.
         Any multipliers bound it, and those of a budget that is larger by ``extra`` bound it as closely as the loss at that budget.
         """
         p, best = self.problem, self.found.best
         if best is None or not np.isfinite(p.budget):
             return False
-        worth = at * float(p.theta @ (p.alpha * best.x / at))  # what the clients who take part would cost, at most
+        worth = at * float(
+            p.theta @ (p.alpha * best.x / at)
+        )  # what the clients who take part would cost, at most
         near: PointAnswer | None = None
         extra = EXTRA_FIRST * worth
-        while extra >= EXTRA_LAST * worth and time.perf_counter() < self.deadline:
+        while extra >= EXTRA_LAST * worth and clock() < self.deadline:
             roomy = replace(p, budget=p.budget + extra * p.payment_unit)
             if near is None:
                 radius = 4.0 ** self._exponent()
@@ -519,7 +525,9 @@ class Search:
             if found is None:
                 return False
             y = found.multipliers
-            here = answer_at(p, classes, found.total, found.z, y.rows, y.budget, y.loss_cap, 0.0, found.active)
+            here = answer_at(
+                p, classes, found.total, found.z, y.rows, y.budget, y.loss_cap, 0.0, found.active
+            )
             if here.bound >= self.target:
                 self.settled = here
                 return True
@@ -583,7 +591,7 @@ class Search:
             rest = Box(0.0, s, nothing, (a, a))
             if floor == 0.0:
                 self.evaluate(rest)
-                if rest.value >= self.target or s < SMALLEST_TOTAL or time.perf_counter() > self.deadline:
+                if rest.value >= self.target or s < SMALLEST_TOTAL or clock() > self.deadline:
                     boxes.append(rest)
                     break
             lower = self.solve(0.5 * s, classes, a) or a
@@ -626,7 +634,7 @@ class Search:
     # ------------------------------------------------------------ certificate
 
     def certificate(self, lower: float) -> tuple[LeaderCertificate, BoundVerdict] | None:
-        """The tree of boxes with the knots that its leaves use, its claim lowered until the judge accepts it, and the judge's word."""
+        """The tree of boxes with the knots that its leaves use, its claim lowered until the judge accepts it; and the verdict."""
         if self.root is None or not np.isfinite(lower):
             return None
         numbers: dict[int, int] = {}
@@ -678,7 +686,7 @@ def search(
 
     ``later`` gives further profiles to start from; they are asked for once the search has shown that it is not done at once.
     """
-    began = time.perf_counter()
+    began = clock()
     state = Search(game, objective, gap, time_limit)
     found, unit = state.found, state.problem.unit_loss
     nearest = state.problem.nearest_loss * unit
@@ -696,14 +704,16 @@ def search(
     try:
         state.roots()
         while state.open.lower() < state.target:
-            elapsed = time.perf_counter() - began
-            if later is not None and (nodes >= SOON_NODES or elapsed > SOON * time_limit or nodes >= max_nodes):
+            elapsed = clock() - began
+            if later is not None and (
+                nodes >= SOON_NODES or elapsed > SOON * time_limit or nodes >= max_nodes
+            ):
                 for x in later():
                     found.offer(x)
                 later = None
                 state.settle()
                 continue
-            if time.perf_counter() > state.deadline:
+            if clock() > state.deadline:
                 status = Status.TIME_LIMIT
                 break
             if nodes >= max_nodes:
@@ -724,7 +734,7 @@ def search(
                     min(state.lower(), state.incumbent) * unit, history[-1]["lower"] if history else -np.inf
                 ),
                 "upper": np.inf if found.best is None else found.best.value,
-                "seconds": time.perf_counter() - began,
+                "seconds": clock() - began,
             }
             history.append(record)
             if callback is not None:

@@ -35,7 +35,7 @@ class Evidence:
 
     columns: FloatArray  # (profiles, clients, constants): what each constant multiplies
     changes: FloatArray  # (profiles, clients): what happened to the losses
-    pilot: FloatArray  # (profiles,): which of them were pilots
+    pilot: np.ndarray[Any, np.dtype[np.bool_]]  # (profiles,): which of them were pilots
 
     def fit(self) -> FloatArray:
         """Constants that explain these trainings best."""
@@ -45,7 +45,7 @@ class Evidence:
         """Predicted changes."""
         return np.asarray(self.columns @ constants)
 
-    def part(self, which: FloatArray) -> Evidence:
+    def part(self, which: np.ndarray[Any, np.dtype[np.bool_]]) -> Evidence:
         """Some of the profiles."""
         return Evidence(self.columns[which], self.changes[which], self.pilot[which])
 
@@ -91,7 +91,7 @@ def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") ->
 
     def to_clients(amounts: FloatArray) -> FloatArray:
         z = amounts / amounts.sum()
-        return np.asarray(z @ squared - 0.5 * z @ squared @ z)[remaining]
+        return np.asarray((z @ squared - 0.5 * z @ squared @ z)[remaining])
 
     original = to_clients(sizes)
     rows, changes, pilot = [], [], []

@@ -165,7 +165,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/model/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, chosen("test_", PRICE)),
     "stackfu/leader/haipo.py": (
-        {"budget_prices", "responses", "prices_of", "least_ratio", "cuts", "haipo"},
+        {"budget_prices", "responses", "prices_of", "least_ratio", "cuts", "best_iterate"},
         chosen("least_ratio or budget_price or haipo or price_of or alone", BASELINES),
     ),
     "stackfu/leader/uniform.py": ({"best_price", "attempt"}, chosen("uniform", BASELINES)),
@@ -184,14 +184,16 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/judging/bound.py": (
         {
-            "_classify",
-            "_check_knot",
+            "judge",
+            "_load",
             "_between",
             "_end",
+            "_classify",
             "_constant",
             "_margin",
             "_from_zero",
             "_ball",
+            "_largest",
             "_parabola",
         },
         chosen("test_", BOUND_JUDGE),
@@ -210,7 +212,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/results/frontier.py": ({"lower_bounds", "saturation_budget"}, chosen("test_", FRONTIER)),
     "stackfu/judging/solution.py": (
-        {"_problems", "judge_point", "_bound_problems", "promised_gap"},
+        {"_problems", "judge_point", "_bound_problems", "promised_gap", "measured_against"},
         chosen("Verification or not_a_number or wide_gap or early or constraint", CERTIFIED, POINT),
     ),
 }

@@ -145,8 +145,8 @@ def proposal(clients: int, count: int, seed: int = 0) -> str:
     """Participation of ``count`` pilots, one line each, for whoever trains them elsewhere.
 
     >>> print(proposal(2, 2))
-    pilot 0: 1.00 0.01
-    pilot 1: 0.32 0.00
+    pilot 0: 1.00 0.00
+    pilot 1: 0.34 0.00
     """
     from stackfu.embedding import MeanEmbeddings
 

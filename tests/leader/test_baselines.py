@@ -4,10 +4,14 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from leader_games import random_game
 
 import stackfu as sf
+from stackfu.judging.stakes import check_stakes
 from stackfu.leader.haipo import LevelBisection, budget_prices, least_ratio, prices_of, responses
+from stackfu.leader.playing import play, same_play
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -226,3 +230,13 @@ def test_haipo_and_uniform_count_samples_where_they_matter():
         assert found.server_loss < unpaid
         assert found.equilibrium.status is sf.Status.CERTIFIED
         assert found.verify()
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6), count=st.integers(2, 9), share=st.floats(0.0, 1.2))
+def test_payments_that_are_tried_lead_where_the_proofs_say(seed, count, share):
+    game, _ = random_game(seed, count)
+    payments = share * game.costs
+    tried, proved = play(game, payments), game.equilibrium(payments)
+    assert same_play(game, payments, tried, proved.profile)
+    assert check_stakes(game, payments, tried.x).max() <= 1e-9

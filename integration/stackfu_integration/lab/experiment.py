@@ -740,6 +740,7 @@ class _Run:
                 "seed": self.seed,
                 "dataset": data.name,
                 "origin": data.origin,
+                "classes": data.classes,
                 "dataset_digest": data.digest,
                 "backbone": self.experiment.backbone.name,
                 "training": {**asdict(p.training), "rounds": p.rounds},

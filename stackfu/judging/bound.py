@@ -16,7 +16,9 @@ clients:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -89,23 +91,57 @@ class _Products:
     mixed: Any  # <mu_k, M>
     square: Any  # ||c||^2
     weight: Any  # T
+    rows_total: Any  # sum of P
+    least_row: float  # smallest P_k
 
 
 @dataclass(frozen=True, eq=False)
 class _End:
-    """Multipliers at one end of a box."""
+    """Multipliers at one end of a box: ``rest`` and ``share`` of two knots."""
 
+    numbers: Any
     total: float
+    first: _Products
+    second: _Products
+    rest: float
+    share: float
     omega: Any
     beta: Any
     gamma: Any
     level: Any
-    rows: Any
+    rows_total: Any  # sum of P
+    one: Any  # the parts of either knot in T
+    two: Any
     weight: Any  # T
     part: Any  # share of the second knot's centre in c
     pull_square: Any  # ||T c||^2 / T
-    slope: Any  # <mu_k, T c - M>
-    least_rows: Floats  # smaller of the knots' row multipliers that take part
+
+    def _mixed(self, a: Any, b: Any) -> Any:
+        """``rest a + share b``, exactly one of them where the other has no share."""
+        of = self.numbers.of
+        if self.share == 0.0:
+            return of(a)
+        return of(b) if self.rest == 0.0 else of(a) * self.rest + of(b) * self.share
+
+    @cached_property
+    def rows(self) -> Any:
+        """P."""
+        return self._mixed(self.first.rows, self.second.rows)
+
+    @cached_property
+    def slope(self) -> Any:
+        """``<mu_k, T c - M>``."""
+        inner = self.one * self.first.centre.inner if self.rest else self.two * self.second.centre.inner
+        if self.rest and self.share:
+            inner = inner + self.two * self.second.centre.inner
+        return inner - self._mixed(self.first.mixed, self.second.mixed)
+
+    @property
+    def least_rows(self) -> Floats:
+        """Smaller of the knots' row multipliers that take part."""
+        if not (self.rest and self.share):
+            return self.first.rows if self.rest else self.second.rows
+        return np.minimum(self.first.rows, self.second.rows)
 
 
 class _Checker:
@@ -228,13 +264,16 @@ class _Checker:
             ell, nu = self._weights(
                 numbers.of(knot.objective), numbers.of(knot.budget), numbers.of(knot.loss_cap)
             )
+            rows_total = numbers.total(numbers.of(rows))
             self._products[index] = _Products(
                 *values,
                 rows,
                 centre,
                 space.mixed(knot.clients, knot.rows),
                 space.cross(centre, centre),
-                ell * space.square_weight + nu + numbers.total(numbers.of(rows)),
+                ell * space.square_weight + nu + rows_total,
+                rows_total,
+                float(rows.min(initial=0.0)),
             )
         return self._products[index]
 
@@ -262,44 +301,42 @@ class _Checker:
             if math.isnan(share):
                 share = 0.0
         rest = 1.0 - share  # any non-negative weights will do, so the rounding of this one does not matter
+        zero = numbers.of(0.0)
+        one, two = first.weight * rest if rest else zero, second.weight * share if share else zero
         if share in (0.0, 1.0):
             knot = second if share else first
-            return _End(
-                total,
-                numbers.of(knot.objective),
-                numbers.of(knot.budget),
-                numbers.of(knot.loss_cap),
-                numbers.of(knot.level),
-                numbers.of(knot.rows),
-                knot.weight,
-                numbers.of(share),
-                knot.weight * knot.square,
-                knot.weight * knot.centre.inner - knot.mixed,
-                knot.rows,
+            weight, part, square = knot.weight, numbers.of(share), knot.weight * knot.square
+            one, two = (zero, weight) if share else (weight, zero)
+        else:
+            weight = one + two
+            part = two / weight
+            # ||w||^2 / T = (T_1 ||c_1||^2 + T_2 ||c_2||^2) - T_1 T_2 / T ||c_1 - c_2||^2
+            square = (
+                one * first.square + two * second.square - one * part * self._between(first, second, i, j)
             )
 
         def mix(a: Any, b: Any) -> Any:
+            if share in (0.0, 1.0):
+                return numbers.of(b if share else a)
             return numbers.of(a) * rest + numbers.of(b) * share
 
-        one, two = first.weight * rest, second.weight * share
-        weight = one + two
-        part = two / weight
-        # ||w||^2 / T = (T_1 ||c_1||^2 + T_2 ||c_2||^2) - T_1 T_2 / T ||c_1 - c_2||^2
-        square = one * first.square + two * second.square - one * part * self._between(first, second, i, j)
         return _End(
+            numbers,
             total,
+            first,
+            second,
+            rest,
+            share,
             mix(first.objective, second.objective),
             mix(first.budget, second.budget),
             mix(first.loss_cap, second.loss_cap),
             mix(first.level, second.level),
-            mix(first.rows, second.rows),
+            mix(first.rows_total, second.rows_total),
+            one,
+            two,
             weight,
             part,
             square,
-            one * first.centre.inner
-            + two * second.centre.inner
-            - (first.mixed * rest + second.mixed * share),
-            np.minimum(first.rows, second.rows),
         )
 
     # ------------------------------------------------------------ what is known about clients
@@ -335,6 +372,8 @@ class _Checker:
         for end in ends:
             if float(numbers.low(end.weight)) <= 0.0:
                 return "the weight T of ||m||^2 is not positive"
+            if min(end.first.least_row, end.second.least_row) >= 0.0:
+                continue
             wrong = (end.least_rows < 0.0) & ~volunteer & ~(np.asarray(numbers.low(end.rows)) >= 0.0)
             if wrong.any():
                 return f"client {int(np.flatnonzero(wrong)[0])} has a negative multiplier and is no volunteer"
@@ -355,54 +394,29 @@ class _Checker:
         self, low: float, high: float, ends: list[_End], known: Any, between: Any, size: float
     ) -> tuple[float, bool]:
         """A lower bound of ``g`` on ``[low, high]``, and whether the objective has a positive weight at both ends."""
-        n, space = self.numbers, self.space
-        paid, volunteer, ceiling = known
+        n = self.numbers
         a, b = n.of(low), n.of(high)
         h = b - a
         totals = (a, b)
         weights = [self._weights(e.omega, e.beta, e.gamma) for e in ends]
         ell, nu = [w[0] for w in weights], [w[1] for w in weights]
-        alpha, theta, diagonal, noise = space.alpha, space.theta, space.diagonal, space.noise
-        zero = n.of(0.0)
         # an affine function below nu(S) / S: the chord where that is concave, else the tangent in the middle
         bend = n.positive(h * (b * nu[0] - a * nu[1])) / ((a + b) * (a + b))
         unpaid = [(nu[i] - bend) / totals[i] for i in range(2)]
-        excess = [n.where(paid, zero, n.positive(ends[i].rows - alpha * unpaid[i])) for i in range(2)]
-        charged = (np.asarray(n.high(excess[0])) > 0.0) | (np.asarray(n.high(excess[1])) > 0.0)
-        if not np.isfinite(ceiling[charged]).all():
-            return -math.inf, False
-        roof = n.maximum(n.of(np.where(charged, ceiling, 0.0)), theta * b)
-        hull = [s * (roof - theta * s) for s in totals]
-        psi = [
-            ends[i].level
-            - 2.0 * ends[i].slope
-            + 2.0 * ell[i] * space.target_pull
-            - nu[i] * (theta * s - diagonal)
-            - (ell[i] / s) * noise
-            + excess[i] * hull[i] / alpha
-            for i, s in enumerate(totals)
-        ]
-        # psi(S) = chord + sigma (1 - sigma) bump(S), with bump between dent and bump
         tilt = h * (b * ell[0] - a * ell[1]) / (a * b)
         tilts = (tilt / a, tilt / b)
-        most = n.maximum(*tilts)
-        least = -n.maximum(-tilts[0], -tilts[1])
-        swing = h * (nu[1] - nu[0]) * theta - (excess[1] - excess[0]) * (hull[1] - hull[0]) / alpha
-        arch = theta * h * h / alpha
-        bump = swing + most * noise + arch * n.maximum(*excess)
-        dent = swing + least * noise - arch * n.maximum(-excess[0], -excess[1])
-        lowest = np.minimum(n.low(psi[0]), n.low(psi[1]))
-        surely = volunteer | (lowest + np.nextafter(0.25 * np.minimum(n.low(dent), 0.0), -np.inf) > 0.0)
-        highest = np.maximum(n.high(psi[0]), n.high(psi[1]))
-        never = ~volunteer & (highest + np.nextafter(0.25 * np.maximum(n.high(bump), 0.0), np.inf) < 0.0)
-        curve = n.total(alpha * n.where(never, zero, n.where(surely, bump, n.positive(bump))))
-        brought = [n.total(alpha * n.where(volunteer, x, n.positive(x))) for x in psi]
+        most, least = n.maximum(*tilts), -n.maximum(-tilts[0], -tilts[1])
+        sums = self._client_sums if n.name == "balls" else self._client_sums_at_once
+        found = sums(totals, h, ends, known, ell, nu, unpaid, most, least)
+        if found is None:
+            return -math.inf, False
+        brought, curve, held, drift = found
         scattered = [self._scattered(ends[i], ell[i], nu[i]) for i in range(2)]
         g = [
             self._constant(ends[i], ell[i])
             + ends[i].level
             - ends[i].pull_square
-            + n.total(ends[i].rows * (diagonal - theta * s))
+            + held[i]
             + (scattered[i] - brought[i]) / s
             for i, s in enumerate(totals)
         ]
@@ -414,17 +428,101 @@ class _Checker:
         apart = apart * (lightest if float(n.low(apart)) >= 0.0 else heaviest)
         late = h * (b * (brought[0] - scattered[0]) - a * (brought[1] - scattered[1])) / (a * b) - curve
         late = -n.maximum(-late / a, -late / b)
-        delta = apart + h * n.total((ends[1].rows - ends[0].rows) * theta) + late
+        delta = apart + h * drift + late
         value = _parabola(float(n.low(g[0])), float(n.low(g[1])), float(n.low(delta)))
         certain = min(float(n.low(e.omega)) for e in ends) > 0.0
         return self._less_defect(value, heaviest, size), certain
+
+    def _client_sums(
+        self,
+        totals: Any,
+        h: Any,
+        ends: list[_End],
+        known: Any,
+        ell: Any,
+        nu: Any,
+        unpaid: Any,
+        most: Any,
+        least: Any,
+    ) -> tuple[list[Any], Any, list[Any], Any] | None:
+        """``Y`` at both ends, its curvature, ``P.(diag - theta S)`` at both ends, ``(P_b - P_a).theta``; None: no proof."""
+        n, space = self.numbers, self.space
+        alpha, theta, diagonal, noise = space.alpha, space.theta, space.diagonal, space.noise
+        paid, volunteer, ceiling = known
+        zero = n.of(0.0)
+        excess = [n.where(paid, zero, n.positive(ends[i].rows - alpha * unpaid[i])) for i in range(2)]
+        charged = (np.asarray(n.high(excess[0])) > 0.0) | (np.asarray(n.high(excess[1])) > 0.0)
+        if not np.isfinite(ceiling[charged]).all():
+            return None
+        roof = n.maximum(n.of(np.where(charged, ceiling, 0.0)), theta * totals[1])
+        hull = [s * (roof - theta * s) for s in totals]
+        psi = [
+            ends[i].level
+            - 2.0 * ends[i].slope
+            + 2.0 * ell[i] * space.target_pull
+            - nu[i] * (theta * s - diagonal)
+            - (ell[i] / s) * noise
+            + excess[i] * hull[i] / alpha
+            for i, s in enumerate(totals)
+        ]
+        # psi(S) = chord + sigma (1 - sigma) bump(S), with bump between dent and bump
+        swing = h * (nu[1] - nu[0]) * theta - (excess[1] - excess[0]) * (hull[1] - hull[0]) / alpha
+        arch = theta * h * h / alpha
+        bump = swing + most * noise + arch * n.maximum(*excess)
+        dent = swing + least * noise - arch * n.maximum(-excess[0], -excess[1])
+        lowest = np.minimum(n.low(psi[0]), n.low(psi[1]))
+        surely = volunteer | (lowest + np.nextafter(0.25 * np.minimum(n.low(dent), 0.0), -np.inf) > 0.0)
+        highest = np.maximum(n.high(psi[0]), n.high(psi[1]))
+        never = ~volunteer & (highest + np.nextafter(0.25 * np.maximum(n.high(bump), 0.0), np.inf) < 0.0)
+        curve = n.total(alpha * n.where(never, zero, n.where(surely, bump, n.positive(bump))))
+        brought = [n.total(alpha * n.where(volunteer, x, n.positive(x))) for x in psi]
+        held = [n.total(ends[i].rows * (diagonal - theta * s)) for i, s in enumerate(totals)]
+        return brought, curve, held, n.total((ends[1].rows - ends[0].rows) * theta)
+
+    def _client_sums_at_once(
+        self,
+        totals: Any,
+        h: Any,
+        ends: list[_End],
+        known: Any,
+        ell: Any,
+        nu: Any,
+        unpaid: Any,
+        most: Any,
+        least: Any,
+    ) -> tuple[list[Any], Any, list[Any], Any] | None:
+        """The same in intervals, by one pass over the clients."""
+        from ._bound_kernels import client_sums
+
+        space, zero = self.space, self.numbers.of(0.0)
+        box = (*totals, h, *unpaid, h * (nu[1] - nu[0]), most, least)
+        weights = [
+            (end.one, end.two, end.level, nu[i], ell[i], ell[i] / totals[i]) for i, end in enumerate(ends)
+        ]
+        scalars = [*box, *weights[0], *weights[1]]
+        if not all(np.isfinite(x.low) and np.isfinite(x.high) for x in scalars):
+            return None
+        first, second = ends[0].first, ends[0].second
+        sums, usable = client_sums(
+            _pairs(box),
+            np.array([_pairs(weight) for weight in weights]),
+            np.array([(end.rest, end.share) for end in ends]),
+            _arrays(space.alpha, space.theta, space.diagonal, space.target_pull, space.noise),
+            (first.rows, second.rows),
+            _arrays(first.centre.inner, second.centre.inner, first.mixed, second.mixed),
+            *known,
+        )
+        if not usable:
+            return None
+        found = [type(zero)(low, high) for low, high in sums]
+        return found[0:2], found[2], found[3:5], found[5]
 
     def _scattered(self, end: _End, ell: Any, nu: Any) -> Any:
         """``N = ell A + a (sum P - nu) / 2``, exactly 0 where nothing depends on 1/S alone."""
         n, space = self.numbers, self.space
         if not self.space.has_sampling:
             return n.of(0.0)
-        return ell * space.sampling + 0.5 * space.client_sampling * (n.total(end.rows) - nu)
+        return ell * space.sampling + 0.5 * space.client_sampling * (end.rows_total - nu)
 
     def _less_defect(self, value: float, weight: Any, size: float) -> float:
         """``value`` minus what ``T ||m - c||^2`` may be below 0 because the inner products are rounded."""
@@ -492,25 +590,51 @@ class _Checker:
         fuzz = self._fuzz(max(first.centre.size, second.centre.size))
         radius = n.root(n.of(-margin) / lightest + fuzz)
         between = self._between(first, second, i, j)
+        squares = [
+            (1.0 - end.part) * first.square + end.part * second.square - (1.0 - end.part) * end.part * between
+            for end in ends
+        ]
+        step = ends[1].part - ends[0].part
+        apart = n.root(n.positive(step * step * between) + fuzz) if i != j else n.of(0.0)
+        if n.name != "balls":
+            from ._bound_kernels import distances_in_ball
+
+            lower, upper = distances_in_ball(
+                np.array(
+                    [_pairs((1.0 - e.part, e.part, square)) for e, square in zip(ends, squares, strict=True)]
+                ),
+                float(np.nextafter(0.5 * float(n.high(apart)), np.inf)),
+                float(n.high(radius)),
+                fuzz,
+                _arrays(space.diagonal, first.centre.inner, second.centre.inner),
+                near,
+                far,
+            )
+            return np.asarray(lower), np.asarray(upper)
         above, below = [], []
-        for end in ends if i != j else ends[:1]:
-            rest = 1.0 - end.part
-            inner = rest * first.centre.inner + end.part * second.centre.inner
-            square = rest * first.square + end.part * second.square - rest * end.part * between
+        for end, square in zip(ends, squares, strict=True):
+            inner = (1.0 - end.part) * first.centre.inner + end.part * second.centre.inner
             gap = n.positive(space.diagonal - 2.0 * inner + square)
             above.append(n.root(gap + fuzz))
             below.append(n.root(gap))
-        furthest, closest = above[0], below[0]
-        if i != j:  # c(S) lies on the segment between the ends' centres
-            furthest = n.maximum(above[0], above[1])
-            step = ends[1].part - ends[0].part
-            apart = n.root(n.positive(step * step * between) + fuzz)
-            closest = n.positive(0.5 * (below[0] + below[1] - apart))
+        # c(S) lies on the segment between the ends' centres
+        furthest = n.maximum(above[0], above[1])
+        closest = n.positive(0.5 * (below[0] + below[1] - apart))
         most, left = furthest + radius, n.positive(closest - radius)
         return (
             np.maximum(near, np.asarray(n.low(left * left - fuzz))),
             np.minimum(far, np.asarray(n.high(most * most))),
         )
+
+
+def _pairs(scalars: Sequence[Any]) -> Floats:
+    """The ends of some intervals, (n, 2)."""
+    return np.array([(float(x.low), float(x.high)) for x in scalars])
+
+
+def _arrays(*many: Any) -> tuple[Floats, ...]:
+    """The ends of arrays of intervals, lower and upper in turn."""
+    return tuple(np.ascontiguousarray(end) for x in many for end in (x.low, x.high))
 
 
 def _parabola(left: float, right: float, bend: float) -> float:

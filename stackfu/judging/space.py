@@ -26,6 +26,7 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel, Objective
 from ..results.certificate import Knot
+from .rows import FeatureRows
 
 __all__ = ["Centre", "Space"]
 
@@ -47,7 +48,7 @@ class Centre:
     """A reference point: its inner products with the clients, itself, and what it is made of."""
 
     inner: Vector  # <mu_k, c>
-    made_of: Any  # coordinates (a pair value, error) or weights over clients
+    made_of: Any  # coordinates (a pair value, norm of its error) or weights over clients
     size: float  # Euclidean norm of the weights, 0 for a point of feature space
 
 
@@ -87,7 +88,7 @@ class Space:
             shares.append((mix, target))
         features = game.embeddings.features
         if features is not None:
-            self._from_features(np.asarray(features, dtype=np.float64), keep, shares)
+            self._from_features(features, keep, shares)
         else:
             self._from_gram(-np.asarray(game.embeddings._best, dtype=np.float64), keep, shares)
         self.square_weight = self._sum_of(np.array(self.weights))
@@ -95,7 +96,7 @@ class Space:
         self.noise = numbers.of(np.zeros(self.count))
         if goal.finite_sample:
             if features is not None:
-                norms = self._square_norms(np.asarray(features[keep], dtype=np.float64))
+                norms = self._square_norms(features, keep)
             else:
                 norms = numbers.of(np.diagonal(game.embeddings.gram)[keep])
             self.noise = self.square_weight * numbers.positive(1.0 - norms) / owned
@@ -122,11 +123,15 @@ class Space:
         low, high = self.numbers.low(x), self.numbers.high(x)
         return np.asarray(0.5 * (low + high))
 
-    def _square_norms(self, rows: Floats) -> Any:
+    def _square_norms(self, features: Any, keep: Any) -> Any:
+        """``||features_k||^2`` of some rows."""
         if self.numbers.name == "balls":
-            return self._row_dots(self.numbers.of(rows), self.numbers.of(rows))
-        squares = np.einsum("ij,ij->i", rows, rows)
-        return self.numbers.between(squares, gamma(rows.shape[1] + 3) * squares)
+            rows = self.numbers.of(np.asarray(features[keep], dtype=np.float64))
+            return self._row_dots(rows, rows)
+        return self._between_squares(FeatureRows(features, keep, np.zeros(features.shape[1])).squares())
+
+    def _between_squares(self, squares: Floats) -> Any:
+        return self.numbers.between(squares, gamma(self._width + 8) * squares)
 
     @staticmethod
     def _row_dots(a: Any, b: Any) -> Any:
@@ -137,11 +142,12 @@ class Space:
 
     # ------------------------------------------------------------ features
 
-    def _from_features(self, features: Floats, keep: Any, shares: list[Any]) -> None:
+    def _from_features(self, features: Any, keep: Any, shares: list[Any]) -> None:
         numbers = self.numbers
-        self.kind, self.defect = "features", 0.0
-        self._origin = origin = self._middle(self.alpha) @ features[keep]
+        self.kind, self.defect, self._width = "features", 0.0, features.shape[1]
         if numbers.name == "balls":
+            features = np.asarray(features, dtype=np.float64)
+            self._origin = origin = self._middle(self.alpha) @ features[keep]
             self._rows = numbers.of(features[keep]) - numbers.of(origin)[None, :]
             self._matrix = _matrix(self._rows)
             self.diagonal = self._row_dots(self._rows, self._rows)
@@ -161,64 +167,55 @@ class Space:
                 numbers.of(0.0),
             )
         else:
-            self._rows = features[keep] - origin  # each entry exact but for its own last digit
-            self._sizes = np.abs(self._rows)
-            self.diagonal = self._square_norms_of_differences()
-            everybody = features - origin
+            nowhere = np.zeros(self._width)
+            self._origin = origin = FeatureRows(features, keep, nowhere).combine(self._middle(self.alpha))
+            # each entry of a row seen from there is exact but for its own last digit
+            self._seen = FeatureRows(features, keep, origin)
+            squares = self._seen.squares()
+            self.diagonal = self._between_squares(squares)
+            self._norms = np.asarray(numbers.high(numbers.root(self.diagonal)))
+            everybody = FeatureRows(features, np.arange(len(features)), origin)
+            norms = np.asarray(numbers.high(numbers.root(self._between_squares(everybody.squares()))))
             self.targets = []
             for mix, target in shares:
                 if mix is None:
                     value = np.array(target.values) - origin
-                    error = U * np.abs(value)
-                else:
-                    middle = self._middle(mix)
-                    spread = 0.5 * (mix.high - mix.low) * 1.01 + 4 * U * np.abs(middle)
-                    value, error = self._combination(everybody, middle, spread)
-                self.targets.append((value, error))
+                    self.targets.append((value, U * 1.01 * float(np.linalg.norm(value))))
+                    continue
+                middle = self._middle(mix)
+                spread = 0.5 * (mix.high - mix.low) * 1.01 + 4 * U * np.abs(middle)
+                value, error = self._combination(everybody, norms, middle)
+                self.targets.append((value, (error + float(spread @ norms)) * 1.01))
             value = sum(w * v for w, (v, _) in zip(self.weights, self.targets, strict=True))
-            error = (
-                sum(w * (e + 8 * U * np.abs(v)) for w, (v, e) in zip(self.weights, self.targets, strict=True))
-                * 1.01
+            error = sum(
+                w * (e + 8 * U * float(np.linalg.norm(v)))
+                for w, (v, e) in zip(self.weights, self.targets, strict=True)
             )
-            self.target_pull = self._inner_with(value, error)
+            self.target_pull = self._inner_with(value, error * 1.01)
             total = numbers.of(0.0)
             for w, (v, e) in zip(self.weights, self.targets, strict=True):
                 total = total + w * self._dot((v, e), (v, e))
             self.loss_constant = total
         self._set_reach()
 
-    def _square_norms_of_differences(self) -> Any:
-        squares = np.einsum("ij,ij->i", self._rows, self._rows)
-        return self.numbers.between(squares, gamma(self._rows.shape[1] + 8) * squares)
+    def _combination(self, rows: FeatureRows, norms: Floats, weights: Floats) -> tuple[Floats, float]:
+        """``sum_k weights_k rows_k`` and a bound on the norm of its error; ``norms`` are upper bounds of the rows'."""
+        size = float(np.abs(weights) @ norms) * (1.0 + gamma(len(norms) + 2))
+        return rows.combine(weights), gamma(rows.terms + 8) * size * 1.01
 
-    def _combination(
-        self, rows: Floats, weights: Floats, spread: Floats | None = None
-    ) -> tuple[Floats, Floats]:
-        """``sum_k weights_k rows_k`` with an elementwise error, in blocks so that the error grows with their number only."""
-        block = 512
-        value = np.zeros(rows.shape[1])
-        size = np.zeros(rows.shape[1])
-        extra = np.zeros(rows.shape[1])
-        for start in range(0, len(rows), block):
-            part, w = rows[start : start + block], weights[start : start + block]
-            value = value + w @ part
-            size = size + np.abs(w) @ np.abs(part)
-            if spread is not None:
-                extra = extra + spread[start : start + block] @ np.abs(part)
-        terms = min(len(rows), block) + len(rows) // block + 8
-        return value, (gamma(terms) * size + extra) * 1.01
+    def _inner_with(self, value: Floats, error: float) -> Any:
+        """``<mu_k, x>`` for every client, x given with a bound on the norm of its error.
 
-    def _inner_with(self, value: Floats, error: Floats) -> Any:
-        """``<mu_k, x>`` for every client, x given with an elementwise error."""
-        middle = self._rows @ value
-        radius = gamma(self._rows.shape[1] + 8) * (self._sizes @ np.abs(value)) + 1.01 * (self._sizes @ error)
-        return self.numbers.between(middle, radius * 1.01)
+        However the products are summed, the result is off by at most ``gamma sum_d |mu_kd x_d| <= gamma ||mu_k|| ||x||``.
+        """
+        size = gamma(self._width + 8) * float(np.linalg.norm(value)) * 1.01 + error
+        return self.numbers.between(self._seen.inner(value), self._norms * (size * 1.01))
 
-    def _dot(self, a: tuple[Floats, Floats], b: tuple[Floats, Floats]) -> Any:
+    def _dot(self, a: tuple[Floats, float], b: tuple[Floats, float]) -> Any:
         middle = float(a[0] @ b[0])
-        sizes = np.abs(a[0]) @ np.abs(b[0])
-        errors = np.abs(a[0]) @ b[1] + a[1] @ np.abs(b[0]) + a[1] @ b[1]
-        return self.numbers.between(middle, (gamma(len(a[0]) + 8) * sizes + 1.01 * errors) * 1.01)
+        first, second = (float(np.linalg.norm(x)) * 1.01 for x in (a[0], b[0]))
+        errors = first * b[1] + a[1] * second + a[1] * b[1]
+        return self.numbers.between(middle, (gamma(len(a[0]) + 8) * first * second + errors) * 1.01)
 
     # ------------------------------------------------------------ inner products
 
@@ -344,7 +341,7 @@ class Space:
             )
         else:
             rows = (
-                self._rows
+                self._seen.some(np.arange(n))
                 if numbers.name != "balls"
                 else np.array([[float(v.mid()) for v in line] for line in self._rows])
             )
@@ -368,8 +365,12 @@ class Space:
             return _times(self._matrix, _times(_matrix(self._rows.T), self.numbers.of(dense)))
         if self.kind == "gram":
             return self._gram_times(clients, weights)
-        value, error = self._combination(self._rows[clients], weights)
-        return self._inner_with(value, error + U * np.abs(value))
+        return self._inner_with(*self._mixture(clients, weights))
+
+    def _mixture(self, clients: Any, weights: Floats) -> tuple[Floats, float]:
+        """``sum_j weights_j mu_j`` over some clients, with a bound on the norm of its error."""
+        value, error = self._combination(self._seen.among(clients), self._norms[clients], weights)
+        return value, error + 4 * U * float(np.linalg.norm(value))
 
     def _gram_times(self, clients: Any, weights: Floats) -> Any:
         middle = self._middle_gram[:, clients] @ weights
@@ -392,7 +393,7 @@ class Space:
                 point = numbers.of(knot.centre) - numbers.of(self._origin)
                 return Centre(_times(self._matrix, point), point, 0.0)
             value = knot.centre - self._origin
-            error = U * np.abs(value) * 1.01
+            error = U * float(np.linalg.norm(value)) * 1.01
             return Centre(self._inner_with(value, error), (value, error), 0.0)
         size = float(np.linalg.norm(knot.centre)) * (1 + 1e-9)
         if self.kind == "gram":
@@ -402,8 +403,7 @@ class Space:
             dense[knot.support] = knot.centre
             point = _times(_matrix(self._rows.T), numbers.of(dense))
             return Centre(_times(self._matrix, point), point, size)
-        value, error = self._combination(self._rows[knot.support], knot.centre)
-        error = error + 2 * U * np.abs(value)
+        value, error = self._mixture(knot.support, knot.centre)
         return Centre(self._inner_with(value, error), (value, error), size)
 
     def cross(self, a: Centre, b: Centre) -> Any:

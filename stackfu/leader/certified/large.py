@@ -36,7 +36,7 @@ from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, LeaderCertificate, Leaf, Split
 from ...results.certificate import Node as CertificateNode
-from .bound import Classes, Multipliers, ball, box_margin, classify, interpolate
+from .bound import Between, Classes, Multipliers, ball, box_margin, classify, interpolate
 from .candidates import Candidates
 from .interior_point import Columns, Constants, Goal, Rows, solve_slice
 from .normalised import certificate_knot, normalised
@@ -207,10 +207,9 @@ class _Search:
                 break
             last = best
             if np.isfinite(margin):
-                reach = ball(p, self.at(chosen, low), self.at(chosen, high), margin)
+                reach = ball(p, self.at(chosen, low), self.at(chosen, high), margin, near, far)
                 assert reach is not None
-                near = reach[0] if near is None else np.maximum(near, reach[0])
-                far = reach[1] if far is None else np.minimum(far, reach[1])
+                near, far = reach
         classes = classify(p, low, high, paid, full, near, far)
         if classes is None:
             return _Verdict(np.inf, (*taken, taken[-1]), None, ())
@@ -234,7 +233,7 @@ class _Search:
         margin, pair = max(found)
         return _Verdict(goal + margin, (pair,), classes, (pair,))
 
-    def at(self, pair: tuple[int, int], total: float) -> Multipliers:
+    def at(self, pair: tuple[int, int], total: float) -> Multipliers | Between:
         return interpolate(self.knots[pair[0]], self.knots[pair[1]], total)
 
     @staticmethod
@@ -251,7 +250,7 @@ class _Search:
     # ---------------------------------------------------------------- solving
 
     def solve(
-        self, total: float, classes: Classes, guess: Multipliers | None, factor: float = 1.0
+        self, total: float, classes: Classes, guess: Multipliers | Between | None, factor: float = 1.0
     ) -> tuple[int, SliceAnswer]:
         """Solve at S under what is known; the new knot's number and the answer."""
         answer = solve_at(
@@ -270,7 +269,7 @@ class _Search:
         self.knots.append(_known(self.problem, y))
         return len(self.knots) - 1, answer
 
-    def _prices(self, y: Multipliers) -> Prices:
+    def _prices(self, y: Multipliers | Between) -> Prices:
         inner = y.along / y.weight
         centre = y.pull / y.weight
         return Prices(

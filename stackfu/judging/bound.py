@@ -16,6 +16,7 @@ clients:
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,12 +31,14 @@ from ..results.certificate import Decide, LeaderCertificate, Leaf, Split
 from .numbers import BallArithmetic, IntervalArithmetic
 from .space import Centre, Space
 
-__all__ = ["BoundVerdict", "check_bound"]
+__all__ = ["BoundChecker", "BoundVerdict", "check_bound"]
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 #: Up to this many clients ``arithmetic="auto"`` means balls.
 BALLS_UP_TO = 100
+#: Knots whose products are kept: as many as have this many clients in all, and at least a few (a leaf needs two at a time).
+MOST_KEPT, FEWEST_KEPT = 8_000_000, 4
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,7 @@ def check_bound(
 
     Returns a verdict rather than raising: ``lower`` is ``certificate.lower`` if everything holds, else ``-inf``.
     """
-    chosen: Any
-    if arithmetic == "balls" or (arithmetic == "auto" and len(game.remaining) <= BALLS_UP_TO):
-        chosen = BallArithmetic()
-    elif arithmetic in ("auto", "intervals"):
-        chosen = IntervalArithmetic()
-    else:
-        raise VerificationError(f"unknown arithmetic {arithmetic!r}")
-    with chosen.context():
-        try:
-            return _Checker(game, goal, certificate, chosen).check()
-        except VerificationError as error:
-            return BoundVerdict(False, -math.inf, 0, -math.inf, str(error))
+    return BoundChecker(game, goal, arithmetic).check(certificate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,24 +136,57 @@ class _End:
         return np.minimum(self.first.rows, self.second.rows)
 
 
-class _Checker:
-    def __init__(
-        self, game: GameModel, goal: Objective, certificate: LeaderCertificate, numbers: Any
-    ) -> None:
-        self.numbers, self.goal, self.certificate = numbers, goal, certificate
-        if not math.isfinite(certificate.lower):
-            raise VerificationError("the claimed lower bound is not a finite number")
-        self.space = Space(game, goal, numbers)
-        self.clients = self.space.count
-        self._products: dict[int, _Products] = {}
+class BoundChecker:
+    """The game read once, for any number of certificates; ``arithmetic`` as for :func:`check_bound`."""
+
+    certificate: LeaderCertificate
+
+    def __init__(self, game: GameModel, goal: Objective, arithmetic: str = "auto") -> None:
+        self.numbers: Any
+        if arithmetic == "balls" or (arithmetic == "auto" and len(game.remaining) <= BALLS_UP_TO):
+            self.numbers = BallArithmetic()
+        elif arithmetic in ("auto", "intervals"):
+            self.numbers = IntervalArithmetic()
+        else:
+            raise VerificationError(f"unknown arithmetic {arithmetic!r}")
+        self.goal = goal
+        self.unreadable = ""
+        self._products: OrderedDict[int, _Products] = OrderedDict()
         self._crossed: dict[tuple[int, int], Any] = {}
-        low = numbers.low
-        self.alpha_low, self.alpha_high = low(self.space.alpha), numbers.high(self.space.alpha)
-        self.theta_low, self.theta_high = low(self.space.theta), numbers.high(self.space.theta)
+        with self.numbers.context():
+            try:
+                self.space = Space(game, goal, self.numbers)
+            except VerificationError as error:
+                self.unreadable = str(error)
+                return
+            low, high = self.numbers.low, self.numbers.high
+            self.clients = self.space.count
+            self.kept = max(FEWEST_KEPT, MOST_KEPT // self.clients)
+            self.alpha_low, self.alpha_high = low(self.space.alpha), high(self.space.alpha)
+            self.theta_low, self.theta_high = low(self.space.theta), high(self.space.theta)
+
+    def check(self, certificate: LeaderCertificate) -> BoundVerdict:
+        """Check every leaf: ``lower`` is ``certificate.lower`` if everything holds, else ``-inf``."""
+        if self.unreadable:
+            return BoundVerdict(False, -math.inf, 0, -math.inf, self.unreadable)
+        if not math.isfinite(certificate.lower):
+            return BoundVerdict(
+                False, -math.inf, 0, -math.inf, "the claimed lower bound is not a finite number"
+            )
+        before = getattr(self, "certificate", None)
+        if before is None or before.knots is not certificate.knots:
+            self._products.clear()
+            self._crossed.clear()
+        self.certificate = certificate
+        with self.numbers.context():
+            try:
+                return self._check()
+            except VerificationError as error:
+                return BoundVerdict(False, -math.inf, 0, -math.inf, str(error))
 
     # ------------------------------------------------------------ the tree
 
-    def check(self) -> BoundVerdict:
+    def _check(self) -> BoundVerdict:
         """Walk the tree; it covers ``(floor, 1]`` and all decisions because every inner node hands its whole box on."""
         nodes = iter(self.certificate.tree)
         nobody = np.zeros(self.clients, dtype=bool)
@@ -238,7 +263,9 @@ class _Checker:
     def _knot(self, index: int) -> _Products:
         if not 0 <= index < len(self.certificate.knots):
             raise VerificationError(f"there is no knot {index}")
-        if index not in self._products:
+        if index in self._products:
+            self._products.move_to_end(index)
+        else:
             numbers, space, goal = self.numbers, self.space, self.goal
             knot = self.certificate.knots[index]
             values = (knot.total, knot.objective, knot.budget, knot.loss_cap, knot.level)
@@ -275,6 +302,8 @@ class _Checker:
                 rows_total,
                 float(rows.min(initial=0.0)),
             )
+            while len(self._products) > self.kept:
+                self._products.popitem(last=False)
         return self._products[index]
 
     def _weights(self, omega: Any, beta: Any, gamma: Any) -> tuple[Any, Any]:

@@ -29,6 +29,7 @@ of the simplex, the budget and the cap), and one iteration costs ``O((columns + 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,12 +115,13 @@ def solve_slice(
     *,
     tolerance: float = 1e-9,
     max_iterations: int = 100,
+    stop: Callable[[], bool] | None = None,
 ) -> SlicePoint:
-    """Minimise to a gap of ``tolerance`` times the loss's own size (``||m||^2`` at the start).
+    """Minimise to a gap of ``tolerance`` times the loss's own size (``||m||^2`` at the start), or until ``stop`` says so.
 
     The answer is a point near the central path in any case; ``solved`` says whether the tolerance was reached.
     """
-    return _Newton(columns, rows, constants, goal).run(tolerance, max_iterations)
+    return _Newton(columns, rows, constants, goal).run(tolerance, max_iterations, stop)
 
 
 class _Newton:
@@ -445,17 +447,21 @@ class _Newton:
 
     # ---------------------------------------------------------------- the method
 
-    def run(self, tolerance: float, max_iterations: int) -> SlicePoint:
+    def run(
+        self, tolerance: float, max_iterations: int, stop: Callable[[], bool] | None = None
+    ) -> SlicePoint:
         solved = False
-        iteration = 0
+        iterations = 0
         residual = np.inf
-        for _ in range(max_iterations):
+        while iterations < max_iterations:
             self._residuals()
             total, count = self._complementarity()
             mu = total / count
             residual = self._residual()
             if total <= tolerance and residual <= max(_FEASIBLE, 0.1 * tolerance):
                 solved = True
+                break
+            if stop is not None and stop():
                 break
             try:
                 self._factor()
@@ -493,7 +499,8 @@ class _Newton:
             if max(ap, ad) < 1e-10:
                 break
             self._move(d, ap, ad)
-        return self._answer(residual, iteration, solved)
+            iterations += 1
+        return self._answer(residual, iterations, solved)
 
     def _after(self, d: dict[str, Array | float], primal: float, dual: float) -> float:
         """Complementarity after a step."""

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
-from ...judging.bound import check_bound
+from ...judging.bound import BoundChecker, BoundVerdict
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, LeaderCertificate, Leaf, Split
@@ -53,8 +53,10 @@ Mask = npt.NDArray[np.bool_]
 STEPS = 4
 #: Steps that are handed down to the children.
 RECIPE = 8
-#: How often a claim that the judge finds too high is lowered.
-CLAIMS = 8
+#: How often a claim that the judge finds too high is lowered, and how far it stays below what was found: part of the gap.
+CLAIMS, MODESTY = 8, 0.005
+#: What checking is expected to cost, relative to what was measured.
+CAUTION = 1.3
 #: The program is not solved beyond this S: there is no room between the caps and full participation.
 NEARLY_ALL = 1.0 - 1e-7
 #: Price of a broken row while there is no incumbent to measure it by.
@@ -75,6 +77,10 @@ class _Node:
     cut: CertificateNode | None = None
     solved: list[float] = field(default_factory=list)
     children: list[_Node] = field(default_factory=list)
+
+    def close_up(self) -> None:
+        """A leaf again: children that nobody has looked at prove nothing."""
+        self.cut, self.children = None, []
 
 
 @dataclass(eq=False)
@@ -98,9 +104,13 @@ class _Search:
         # a little is left to the judge, whose arithmetic rounds against the claim
         self.gap = 0.98 * gap / self.unit
         self.knots: list[Multipliers] = [self._without_prices()]
-        self.proposals = Proposals(self.problem, self.candidates, self.unit, self.gap, PENALTY)
+        self.proposals = Proposals(
+            self.problem, self.candidates, self.unit, self.gap, PENALTY, self.out_of_time
+        )
         self.solves = 0
         self.sharpest = 0
+        self.reserve = 0.0
+        self.leaf_steps = 0
         self.origin = np.ones(game.count)
         self.incumbent_total = np.nan
 
@@ -124,6 +134,42 @@ class _Search:
         weight = p.loss_weight + p.payment_weight
         level = 2.0 * weight * float(p.place.inner(centre).min())
         return Multipliers.of(p, 1.0, 1.0, 0.0, 0.0, level, nobody, centre)
+
+    def prepare_check(self) -> bool:
+        """Read the game into the checker, and measure what a knot and a step of a leaf cost to check; False: no time for that."""
+        began = time.perf_counter()
+        self.problem.place.inner(self.problem.place.combine(self.problem.alpha))
+        if 10.0 * (time.perf_counter() - began) > self.deadline - time.perf_counter():
+            self.reserve = np.inf
+            return False
+        began = time.perf_counter()
+        self.checker = BoundChecker(self.game, self.objective, "intervals")
+        floor = self.objective.min_total
+        # any claim will do, as long as it is easily proved
+        trial = LeaderCertificate(
+            -self.worst * self.unit,
+            (certificate_knot(self.problem, self.knots[0]),),
+            (Split(0.5 * (floor + 1.0)), Leaf(((0, 0),)), Leaf(((0, 0),)))
+            if floor < 1.0
+            else (Leaf(((0, 0),)),),
+        )
+        read = time.perf_counter()
+        self.checker.check(trial)
+        once = time.perf_counter()
+        self.checker.check(trial)
+        again = time.perf_counter()
+        self.reading_cost, self.step_cost = read - began, 0.5 * (again - once)
+        self.knot_cost = max((once - read) - (again - once), 0.0)
+        self.keep_reserve()
+        return True
+
+    def keep_reserve(self) -> None:
+        """Time to be left for the checker: every step of a leaf once, every knot once, and something for a second claim."""
+        self.reserve = CAUTION * (self.leaf_steps * self.step_cost + len(self.knots) * self.knot_cost)
+
+    def out_of_time(self) -> bool:
+        """Whether what is left of the time is needed to check the certificate."""
+        return time.perf_counter() > self.deadline - self.reserve
 
     @property
     def target(self) -> float:
@@ -203,7 +249,7 @@ class _Search:
                 best, kept = margin, len(taken)
             if margin >= 0:
                 return _Verdict(goal + margin, tuple(taken), classes, tuple(taken))
-            if step >= len(ordered) and margin <= 0.95 * last:
+            if (step >= len(ordered) and margin <= 0.95 * last) or self.out_of_time():
                 break
             last = best
             if np.isfinite(margin):
@@ -244,7 +290,8 @@ class _Search:
 
     def examine(self, node: _Node) -> _Verdict:
         verdict = self.judge(node, node.low, node.high, node.plan, self.ends(node))
-        node.bound, node.steps = max(node.bound, verdict.bound), verdict.steps
+        if verdict.bound >= node.bound:
+            node.bound, node.steps = verdict.bound, verdict.steps
         return verdict
 
     # ---------------------------------------------------------------- solving
@@ -263,6 +310,8 @@ class _Search:
             if np.isfinite(self.upper)
             else np.inf,
             penalty=factor * self.penalty,
+            exact=False,
+            stop=self.out_of_time,
         )
         self.solves += 1
         y = answer.prices
@@ -305,7 +354,7 @@ class _Search:
             self._remember(*self.proposals.scan(start, guess, enough))
             return
         chosen, few = sample(self.problem)
-        small = Proposals(few, None, 1.0, 1e-2 * min(self.upper, self.worst), self.penalty)
+        small = Proposals(few, None, 1.0, 1e-2 * min(self.upper, self.worst), self.penalty, self.out_of_time)
         few_guess = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
                         centre=self.problem.place.coordinates(guess.centre))  # fmt: skip
         total, found = small.scan(start, few_guess, enough)
@@ -497,19 +546,18 @@ class _Search:
 
     def split(self, node: _Node, at: float, knot: int | None) -> None:
         recipe = self._recipe(node.steps)
-        left = _Node(node.low, at, node.first, node.second, recipe, node.paid, node.full, node.bound)
-        right = _Node(at, node.high, node.first, node.second, recipe, node.paid, node.full, node.bound)
+        # what proves the parent's bound proves it on a part of its box
+        known = (node.paid, node.full, node.bound, node.steps)
+        left = _Node(node.low, at, node.first, node.second, recipe, *known)
+        right = _Node(at, node.high, node.first, node.second, recipe, *known)
         if knot is not None:
             left.second, right.first = knot, knot
         node.cut, node.children = Split(at), [left, right]
 
     def decide(self, node: _Node, client: int, recipe: tuple[tuple[int, int], ...]) -> None:
-        no = _Node(
-            node.low, node.high, node.first, node.second, recipe, (*node.paid, client), node.full, node.bound
-        )
-        yes = _Node(
-            node.low, node.high, node.first, node.second, recipe, node.paid, (*node.full, client), node.bound
-        )
+        ends, known = (node.low, node.high, node.first, node.second, recipe), (node.bound, node.steps)
+        no = _Node(*ends, (*node.paid, client), node.full, *known)
+        yes = _Node(*ends, node.paid, (*node.full, client), *known)
         node.cut, node.children = Decide(client), [no, yes]
 
     @staticmethod
@@ -522,10 +570,10 @@ class _Search:
 
     # ---------------------------------------------------------------- the certificate
 
-    def certificate(self, root: _Node, lower: float) -> LeaderCertificate | None:
-        """The tree in preorder with the knots it uses, its claim lowered until the judge accepts it."""
+    def certificate(self, root: _Node, lower: float) -> tuple[LeaderCertificate | None, BoundVerdict | None]:
+        """The tree in preorder with the knots it uses, its claim lowered until the judge accepts it, and the judge's verdict."""
         if not np.isfinite(lower):
-            return None
+            return None, None
         used: dict[int, int] = {}
         tree: list[CertificateNode] = []
         stack = [root]
@@ -542,15 +590,16 @@ class _Search:
                 steps.append((used[pair[0]], used[pair[1]]))
             tree.append(Leaf(tuple(steps)))
         knots = tuple(certificate_knot(self.problem, self.knots[i]) for i in used)
-        claim = LeaderCertificate(lower, knots, tuple(tree))
+        # sums are rounded differently here and there
+        claim = LeaderCertificate(lower - MODESTY * self.gap * self.unit, knots, tuple(tree))
         for _ in range(CLAIMS):
-            verdict = check_bound(self.game, self.objective, claim, "intervals")
+            verdict = self.checker.check(claim)
             if verdict:
-                return claim
+                return claim, verdict
             if not np.isfinite(verdict.margin):
                 break
             claim = replace(claim, lower=claim.lower + 1.5 * min(verdict.margin, -1e-15 * abs(claim.lower)))
-        return None
+        return None, None
 
 
 def _known(problem: Any, y: Prices) -> Multipliers:
@@ -586,37 +635,45 @@ def search_large(
     status = Status.CERTIFIED
     root = _Node(objective.min_total, 1.0, 0, 0, ())
     heap: list[tuple[float, int, _Node]] = [(-np.inf, 0, root)]
-    current: list[_Node] = []
-    nodes = 0
+    current: list[_Node] = []  # taken off the heap, and not back on it
+    expanding: _Node | None = None
+    closed, nodes = np.inf, 0
 
     def lower() -> float:
-        open_bounds = [heap[0][0] if heap else np.inf, *(n.bound for n in current)]
-        return min(*open_bounds, max(search.target, -np.inf), search.upper)
+        return min(heap[0][0] if heap else np.inf, *(n.bound for n in current), closed, search.upper)
 
     with threadpool_limits(limits=1, user_api="blas"):
         try:
-            search.first_proposals()
+            if search.prepare_check():
+                search.first_proposals()
             while heap and heap[0][0] < search.target:
-                if time.perf_counter() > search.deadline:
+                if search.out_of_time():
                     status = Status.TIME_LIMIT
                     break
                 if nodes >= max_nodes:
                     status = Status.MAX_ITERATIONS
                     break
-                _, _, node = heapq.heappop(heap)
+                expanding = node = heap[0][2]
                 current = [node]
+                heapq.heappop(heap)
+                before = len(node.steps)
                 search.expand(node)
                 nodes += 1
                 children = node.children or [node]
                 for child in children:
                     search.examine(child)
+                current, expanding = children, None
+                search.leaf_steps += sum(len(child.steps) for child in children) - before
+                search.keep_reserve()
                 for child in children:
                     if child.bound < search.target:
                         heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))
+                    else:  # balls were taken for points below the target: no more is proved
+                        closed = min(closed, search.target)
                 current = []
                 record = {
                     "node": nodes,
-                    "interval": (node.low, node.high),
+                    "interval": (float(node.low), float(node.high)),
                     "lower": lower() * unit,
                     "upper": search.candidates.value,
                     "solves": search.solves + search.proposals.solves,
@@ -627,6 +684,8 @@ def search_large(
                     callback(record)
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
+            if expanding is not None:
+                expanding.close_up()
     best = search.candidates.best
     if best is None:
         if status is Status.CERTIFIED:
@@ -637,7 +696,7 @@ def search_large(
             f"no feasible payments were found, and none were proved impossible ({status.name.lower()})"
         )
     bound = lower()
-    certificate = search.certificate(root, bound * unit)
+    certificate, verdict = search.certificate(root, bound * unit)
     return Run(
         best=best,
         bound=-np.inf if certificate is None else certificate.lower,
@@ -646,4 +705,5 @@ def search_large(
         nodes=nodes,
         pool=tuple(search.candidates.pool),
         certificate=certificate,
+        verdict=verdict,
     )

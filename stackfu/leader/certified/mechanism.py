@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
 from ...followers import enumerate_equilibria, find_equilibrium
-from ...judging.bound import check_bound
+from ...judging.bound import BALLS_UP_TO, BoundVerdict, check_bound
 from ...judging.point import enclose_point
 from ...judging.solution import judge_point, unseen
 from ...judging.stakes import NEGLIGIBLE, check_stakes
@@ -34,6 +34,10 @@ __all__ = ["certified"]
 
 #: Up to this many clients the search closes the gap sooner than a uniform price is found by bisection.
 QUICKLY_CLOSED = 30
+#: Share of the time that each baseline may take, and the fewest equilibria that it is begun for.
+BASELINES, FEWEST = 0.04, 5
+#: Playing back and judging takes about so many times what the unpaid equilibrium takes.
+AFTERWARDS = 3.0
 #: Up to this many remaining clients all equilibria of the returned payments are enumerated.
 ENUMERATE_UP_TO = 300
 
@@ -110,14 +114,16 @@ def _optimise(
     unpaid = find_equilibrium(game, game.no_payments)
     reference = unpaid.server_loss * goal.loss_weight or goal.payment_weight * game.full_participation_price
     reference = reference or 1e-6 * goal.loss_weight * game.loss.weight * game.geometry.scale
-    starts = [unpaid.participation, np.ones(game.count), *given, *_baselines(game, sought)]
+    affordable = int(BASELINES * limits.time_limit / max(unpaid.seconds, 1e-6))
+    starts = [unpaid.participation, np.ones(game.count), *given, *_baselines(game, sought, affordable)]
     if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
     run = search(
         game,
         sought,
         gap=limits.gap * reference,
-        time_limit=max(limits.time_limit - (time.perf_counter() - began), 0.0),
+        # what is found is then played back and judged
+        time_limit=max(limits.time_limit - (time.perf_counter() - began) - AFTERWARDS * unpaid.seconds, 0.0),
         max_nodes=limits.max_nodes,
         starts=tuple(starts),
         callback=report,
@@ -147,21 +153,23 @@ def _optimise(
     if not reproduced:
         message = "the payments, played back, do not reproduce the participation"
         return replace(judged(found, limits.gap * reference), status=Status.FAILED, message=message)
-    return judged(found, limits.gap * reference)
+    # the judge has seen the certificate already, unless the budget that was sought is another one
+    seen = run.verdict if sought.budget == goal.budget and game.count > BALLS_UP_TO else None
+    return judged(found, limits.gap * reference, seen)
 
 
-def judged(found: Solution, gap: float) -> Solution:
+def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> Solution:
     """The solution with what the judges accept: its objective, its lower bound, and a status that claims no more than that.
 
-    CERTIFIED needs a participation from which no client gains by deviating, beside its own stakes, constraints that hold, and a
-    certificate that proves a bound within ``gap``.
+    ``verdict`` is that on the certificate, if there is one already. CERTIFIED needs a participation from which no client gains
+    by deviating, beside its own stakes, constraints that hold, and a certificate that proves a bound within ``gap``.
     """
     game, goal, eq = found.game, found.goal, found.equilibrium
     point = enclose_point(game, goal, found.payments, eq.participation)
     low, high = point.objective(goal)
     lower, status, message = -math.inf, found.status, found.message
     if found.certificate is not None:
-        verdict = check_bound(game, goal, found.certificate)
+        verdict = check_bound(game, goal, found.certificate) if verdict is None else verdict
         lower = verdict.lower
         if not verdict and status is Status.CERTIFIED:
             status, message = Status.CONVERGED, f"the checker does not accept the bound: {verdict.message}"
@@ -181,14 +189,18 @@ def judged(found: Solution, gap: float) -> Solution:
     return replace(found, objective=0.5 * (low + high), lower_bound=lower, status=status, message=message)
 
 
-def _baselines(game: GameModel, sought: Objective) -> list[Array]:
-    """What the published algorithm and one price for everybody lead to: the search is never worse than they are."""
-    if not np.isfinite(sought.budget) or sought.budget <= 0:
+def _baselines(game: GameModel, sought: Objective, most: int) -> list[Array]:
+    """What the published algorithm and one price for everybody lead to: the search is never worse than they are.
+
+    Each may play at most so many equilibria; where that is too few to mean anything it is left out.
+    """
+    if not np.isfinite(sought.budget) or sought.budget <= 0 or most < FEWEST:
         return []
     found = []
     for baseline in (haipo, uniform) if game.count > QUICKLY_CLOSED else (haipo,):
         try:
-            found.append(baseline(game, sought.budget).equilibrium.participation)
+            proposal = baseline(game, sought.budget, max_iterations=min(most, 50))
+            found.append(proposal.equilibrium.participation)
         except (ConvergenceError, NoEquilibriumError):
             continue
     return found

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
+from ...judging.bound import BoundVerdict
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, Split
@@ -76,6 +77,7 @@ class Run:
     nodes: int
     pool: tuple[Candidate, ...]
     certificate: LeaderCertificate | None = None
+    verdict: BoundVerdict | None = None  # the judge's on the certificate in intervals, if it was asked
 
 
 @dataclass(eq=False)

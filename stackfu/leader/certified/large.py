@@ -36,7 +36,7 @@ from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, LeaderCertificate, Leaf, Split
 from ...results.certificate import Node as CertificateNode
-from .bound import Between, Classes, Multipliers, ball, box_margin, classify, interpolate
+from .bound import MANY, Between, Classes, Multipliers, ball, box_margin, classify, interpolate
 from .candidates import Candidates
 from .interior_point import Columns, Constants, Goal, Rows, solve_slice
 from .normalised import certificate_knot, normalised
@@ -59,6 +59,8 @@ CLAIMS, MODESTY = 8, 0.005
 CAUTION = 1.3
 #: The program is not solved beyond this S: there is no room between the caps and full participation.
 NEARLY_ALL = 1.0 - 1e-7
+#: From this many clients on knots are kept in single precision.
+COMPACT = 200_000
 #: Price of a broken row while there is no incumbent to measure it by.
 PENALTY = 30.0
 
@@ -103,14 +105,17 @@ class _Search:
         self.candidates = Candidates(game, objective, self.problem)
         # a little is left to the judge, whose arithmetic rounds against the claim
         self.gap = 0.98 * gap / self.unit
-        self.knots: list[Multipliers] = [self._without_prices()]
+        self.knots: list[Multipliers] = []
+        self.add(self._without_prices())
         self.proposals = Proposals(
             self.problem, self.candidates, self.unit, self.gap, PENALTY, self.out_of_time
         )
         self.solves = 0
         self.sharpest = 0
+        self.patience, self.patient_until = 1, 0
         self.reserve = 0.0
         self.leaf_steps = 0
+        self.recent: dict[_Node, tuple[Any, _Verdict]] = {}
         self.origin = np.ones(game.count)
         self.incumbent_total = np.nan
 
@@ -237,13 +242,15 @@ class _Search:
             trial = [ordered[step]] if step < len(ordered) else choice
             if not trial:
                 break
-            margin, chosen = -np.inf, trial[0]
+            tried = []
             for pair in trial:
                 found = box_margin(p, low, high, self.at(pair, low), self.at(pair, high), classes, goal)
-                if found > margin:
-                    margin, chosen = found, pair
+                tried.append((found, pair))
                 if found >= 0:
                     break
+            margin, chosen = max(tried)
+            if step >= len(ordered):  # what was far behind stays behind
+                choice = [pair for _, pair in sorted(tried, reverse=True)[:2]]
             taken.append(chosen)
             if margin > best:
                 best, kept = margin, len(taken)
@@ -289,7 +296,12 @@ class _Search:
         return list(dict.fromkeys(pair for pair in both if 0 not in pair))
 
     def examine(self, node: _Node) -> _Verdict:
+        """The verdict on a node, which is not worked out again for those just looked at."""
+        known = self.recent.get(node)
+        if known is not None and known[0] == (self.target, node.first, node.second, node.plan):
+            return known[1]
         verdict = self.judge(node, node.low, node.high, node.plan, self.ends(node))
+        self.recent[node] = (self.target, node.first, node.second, node.plan), verdict
         if verdict.bound >= node.bound:
             node.bound, node.steps = verdict.bound, verdict.steps
         return verdict
@@ -315,14 +327,23 @@ class _Search:
         )
         self.solves += 1
         y = answer.prices
-        self.knots.append(_known(self.problem, y))
-        return len(self.knots) - 1, answer
+        return self.add(_known(self.problem, y)), answer
+
+    def add(self, y: Multipliers) -> int:
+        """Keep a knot, and its number; with very many clients in single precision, as any multipliers will do."""
+        if self.game.count >= COMPACT:
+            y = replace(
+                y, **{name: getattr(y, name).astype(np.float32) for name in ("rows", "along", "slope")}
+            )
+        self.knots.append(y)
+        return len(self.knots) - 1
 
     def _prices(self, y: Multipliers | Between) -> Prices:
-        inner = y.along / y.weight
+        rows, along, slope = (np.asarray(a, dtype=np.float64) for a in (y.rows, y.along, y.slope))
+        inner = along / y.weight
         centre = y.pull / y.weight
         return Prices(
-            y.total, y.budget, y.loss_cap, y.level, y.rows, centre, inner, y.along - y.slope,
+            y.total, y.budget, y.loss_cap, y.level, rows, centre, inner, along - slope,
             self.problem.place.dot(centre, centre, inner),
         )  # fmt: skip
 
@@ -332,7 +353,12 @@ class _Search:
             return False
         before = self.candidates.value
         if self.game.count > 2 * SAMPLE:
+            if self.solves < self.patient_until:
+                return False
             self.proposals.around(total, answer.prices)
+            # proposals are dear: each that leads to nothing makes the next one wait twice as long
+            self.patience = 1 if self.candidates.value < before else 2 * self.patience
+            self.patient_until = self.solves + self.patience
         else:
             keen = self.proposals.keen(total, answer.prices)
             for mask in (keen & (answer.z > 0.5 * self.problem.alpha / total), keen):
@@ -369,8 +395,7 @@ class _Search:
     def _remember(self, total: float, found: Found) -> None:
         """The prices of the best proposal are multipliers like any others, and the sharpest there are where the incumbent is."""
         if found.z is not None and found.prices.priced and found.prices.total == total:
-            self.knots.append(_known(self.problem, found.prices))
-            self.sharpest = len(self.knots) - 1
+            self.sharpest = self.add(_known(self.problem, found.prices))
 
     def unpriced(self, total: float, z: Array) -> Prices:
         """A mixture as the centre of prices that are all 0."""
@@ -413,12 +438,14 @@ class _Search:
         if ends:
             # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
             places = (node.low, middle, node.high)
-            there = [self.judge(node, s, s, recipe, ends, 1).bound for s in places]
+            there = [self.judge(node, s, s, recipe, ends, 0 if recipe else 1).bound for s in places]
             worst = int(np.argmin(there))
-            if there[worst] >= self.target - 0.2 * lacking and not self._tiny(node):
+            # with very many clients a solve costs no more than looking at a box
+            good = self.target - (0.2 * lacking if self.game.count < MANY else 0.0)
+            if there[worst] >= good and not self._tiny(node):
                 self.split(node, middle, None)
                 return
-            if worst != 1 and there[1] >= self.target - 0.2 * lacking and places[worst] not in node.solved:
+            if worst != 1 and there[1] >= good and places[worst] not in node.solved:
                 at = places[worst]
         known = self.judge(node, at, at, recipe, ends, 1)
         if known.classes is None and node.high not in node.solved:  # the middle holds nothing, the end may
@@ -466,8 +493,7 @@ class _Search:
         brought = p.alpha if total > NEARLY_ALL else np.where(classes.volunteer, p.alpha, 0.0)
         centre = p.place.combine(brought / brought.sum())
         y = Multipliers.of(p, total, 1.0, 0.0, 0.0, 0.0, np.zeros(self.game.count), centre)
-        self.knots.append(y.at_best_level(p, classes))
-        return len(self.knots) - 1
+        return self.add(y.at_best_level(p, classes))
 
     @staticmethod
     def _tiny(node: _Node) -> bool:
@@ -522,8 +548,7 @@ class _Search:
         level = float((2.0 * weight * p.place.inner(mean) - pay * p.diagonal).min())
         missing = goal - p.loss_weight * p.loss_constant - level + weight * p.place.dot(mean, mean)
         price = 2.0 * max(missing, 0.0) / gain + 1e-9
-        self.knots.append(Multipliers.of(p, at, 1.0, 0.0, 0.0, level, price * w, mean))
-        node.second = len(self.knots) - 1
+        node.second = self.add(Multipliers.of(p, at, 1.0, 0.0, 0.0, level, price * w, mean))
         self.split(node, at, node.second)
         node.children[0].first, node.children[1].first = node.second, 0
         node.children[1].second = 0
@@ -658,6 +683,7 @@ def search_large(
                 heapq.heappop(heap)
                 before = len(node.steps)
                 search.expand(node)
+                search.recent.clear()
                 nodes += 1
                 children = node.children or [node]
                 for child in children:

@@ -32,6 +32,8 @@ SHRINKS = (1e-8, 1e-6, 1e-4)
 ROUGH, NEARBY = 0.05, 0.015
 #: What is left of the radius once the best mixture of the ball lies well inside.
 SHRINKING = 0.1
+#: Balls tried, and so few clients of whom it is open in a ball whether they volunteer that the point is solved for exactly.
+BALLS, FEW = 8, 1000
 GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 
@@ -154,47 +156,47 @@ class Proposals:
     def _within(self, total: float, guess: Prices, radius: float) -> Found:
         """The best at S near a known mixture: who volunteers is what the relaxed program of smaller and smaller balls says."""
         p = self.problem
+        nothing = Found(np.inf, guess, None)
         radius *= float(np.sqrt(np.median(p.diagonal)))
-        last = -np.inf
-        cap = p.alpha / total
-        for _ in range(8):
-            relaxed = self._relaxed(total, guess, radius, False)
-            if relaxed is None or relaxed.broken > 1e-6 or self.stop():
-                return Found(np.inf, guess, None)
+        last, final = -np.inf, False
+        for _ in range(BALLS):
+            restriction = self._ball(total, guess, radius)
+            if float(p.alpha[restriction.full].sum()) >= total:
+                return nothing
+            final = final or int((~restriction.paid & ~restriction.full).sum()) <= FEW
+            self.solves += 1
+            relaxed = solve_at(
+                p,
+                total,
+                restriction,
+                guess=guess,
+                enough=0.1 * self.gap,
+                penalty=self.penalty,
+                exact=final,
+                stop=self.stop,
+            )
+            if relaxed.broken > 1e-6 or self.stop():
+                return nothing
             after = relaxed.prices
             between = p.place.dot(guess.centre, after.centre, after.inner)
             moved = float(np.sqrt(max(after.square - 2.0 * between + guess.square, 0.0)))
             guess = after
+            if final:
+                break
             if moved <= 0.5 * radius:
-                unsure = self.keen(total, guess) & (relaxed.z < 0.99 * cap)
-                if not unsure.any() or relaxed.value - last < 0.1 * self.gap:
-                    break
-                radius, last = SHRINKING * radius, relaxed.value
-        relaxed = self._relaxed(total, guess, radius, True)
-        if relaxed is None:
-            return Found(np.inf, guess, None)
-        return self.at(total, self.keen(total, relaxed.prices), relaxed.prices, 2)
+                unsure = self.keen(total, guess) & (relaxed.z < 0.99 * p.alpha / total)
+                final = not unsure.any() or relaxed.value - last < 0.1 * self.gap
+                radius, last = radius if final else SHRINKING * radius, relaxed.value
+        return self.at(total, self.keen(total, guess), guess, 2)
 
-    def _relaxed(self, total: float, guess: Prices, radius: float, exact: bool) -> SliceAnswer | None:
-        """The relaxed program at S for mixtures within ``radius`` of a known one; None where nothing is left to choose."""
+    def _ball(self, total: float, guess: Prices, radius: float) -> Restriction:
+        """What is known of mixtures within ``radius`` of the guess's centre."""
         p = self.problem
         roots = np.sqrt(np.maximum(p.diagonal - 2.0 * guess.inner + guess.square, 0.0))
         shift = 0.5 * p.client_sampling / total
         far = (roots + radius) ** 2 + shift
         full = np.maximum(roots - radius, 0.0) ** 2 + shift > p.theta * total
-        if float(p.alpha[full].sum()) >= total:
-            return None
-        self.solves += 1
-        return solve_at(
-            p,
-            total,
-            Restriction(far <= p.theta * total, full, far),
-            guess=guess,
-            enough=0.1 * self.gap,
-            penalty=self.penalty,
-            exact=exact,
-            stop=self.stop,
-        )
+        return Restriction(far <= p.theta * total, full, far)
 
     def scan(self, start: float, guess: Prices, enough: Callable[[], bool]) -> tuple[float, Found]:
         """Best S away from ``start``, both ways, then by golden section."""

@@ -36,7 +36,9 @@ WHOLE, PER_DIRECTION, AT_LEAST = 300, 6, 200
 SAMPLE = 2000
 ROUNDS = 6
 #: Samples of those in doubt before sifting, at most; how many times the working set each of them has, and how exactly it is solved.
-LEVELS, BUNDLES, SAMPLED_TOLERANCE = 12, 4, 1e-7
+LEVELS, BUNDLES, SAMPLED_TOLERANCE = 8, 4, 1e-7
+#: Sifting begins with at most so many times the working set.
+SIFTED = 3
 #: Clients that are asked how far their prices moved.
 PROBES = 2000
 #: Price of breaking a row, in units of the loss per squared distance.
@@ -245,13 +247,13 @@ def solve_at(
         guess = _all_columns(slice_, 1e-3).prices
     rough = guess is None or not guess.priced
     prices = guess if guess is not None and not rough else _sample_prices(slice_)
-    iterations = 0
+    iterations, doubt = 0, working
     if n > 10 * working and (rough or slice_.hulled.any()):
-        answer, prices = _narrow(slice_, prices, rough, working, None if exact else enough, stop_above)
+        answer, prices, doubt = _narrow(slice_, prices, rough, working, None if exact else enough, stop_above)
         if slice_.out_of_time or not exact:
             return answer
         iterations = answer.iterations
-    sifted = _sift(slice_, prices, working, tolerance, enough, stop_above)
+    sifted = _sift(slice_, prices, working, doubt, tolerance, enough, stop_above)
     return replace(sifted, iterations=sifted.iterations + iterations)
 
 
@@ -304,17 +306,18 @@ def _sift(
     slice_: Slice,
     guess: Prices,
     working: int,
+    doubt: int,
     tolerance: float,
     enough: float,
     stop_above: float,
 ) -> SliceAnswer:
-    """Those in doubt at the guess are solved for, everybody else is held where it puts them; violators join and stay."""
+    """Solve for the ``doubt`` clients most in doubt at the guess and hold the others where it puts them; violators join and stay."""
     advantage, distances = _at_prices(slice_, guess)
     iterations = 0
     restriction, cap = slice_.restriction, slice_.cap
     fixed = restriction.full
     can_bind = slice_.conditional | fixed
-    chosen = _enough_columns(_nearest(advantage, working, ~fixed), advantage, cap, fixed)
+    chosen = _enough_columns(_nearest(advantage, doubt, ~fixed), advantage, cap, fixed)
     at_full = fixed | (~chosen & (advantage > 0))
     in_row = _nearest(distances, working, can_bind)
     answer: SliceAnswer | None = None
@@ -361,7 +364,7 @@ def _at_prices(slice_: Slice, prices: Prices) -> tuple[Array, Array]:
 
 def _narrow(
     slice_: Slice, guess: Prices, rough: bool, working: int, enough: float | None, stop_above: float
-) -> tuple[SliceAnswer, Prices]:
+) -> tuple[SliceAnswer, Prices, int]:
     """Prices by samples of those in doubt, and the answer that they give, until its bound is ``enough`` or hardly anybody in doubt.
 
     Everybody is put where the last prices say, exactly. A sample of those in doubt then stands for how all of them would move: it
@@ -419,11 +422,11 @@ def _narrow(
         ]
         doubt_column = int((np.abs(advantage) < moved[0]).sum())
         doubt_row = int((can_bind & (np.abs(distances) < moved[1])).sum())
-        if max(doubt_column, doubt_row) <= working:
-            break
         doubt_column, doubt_row = max(doubt_column, working), max(doubt_row, working)
+        if max(doubt_column, doubt_row) <= SIFTED * working:
+            break
     assert best is not None
-    return replace(best, iterations=iterations), prices
+    return replace(best, iterations=iterations), prices, min(doubt_column, SIFTED * working)
 
 
 def _typical(change: Array) -> float:

@@ -3,12 +3,28 @@
 import numpy as np
 import pytest
 
+import stackfu as sf
 from stackfu.judging import bound as judge
 from stackfu.judging import rows as judged_rows
-from stackfu.judging.bound import check_bound
-from stackfu.leader.certified import bound
+from stackfu.judging.bound import BoundChecker, check_bound
+from stackfu.leader.certified import bound, large, sifting
 from stackfu.leader.certified.bound import BoundProblem, Multipliers, ball, box_margin, classify, interpolate
+from stackfu.leader.certified.large import search_large
+from stackfu.leader.certified.normalised import certificate_knot, normalised
 from stackfu.model import Objective
+from stackfu.results.certificate import LeaderCertificate, Leaf, Split
+
+
+def small_game(gram=False, dtype=np.float64):
+    rng = np.random.default_rng(3)
+    points = (0.3 * rng.normal(size=(43, 4))).astype(dtype)
+    sizes = rng.uniform(1.0, 3.0, 43)
+    rows = points.astype(float)
+    embeddings = (
+        sf.MeanEmbeddings.from_gram(rows @ rows.T) if gram else sf.MeanEmbeddings.from_features(points)
+    )
+    game = sf.StackelbergGame(embeddings, sizes, range(3), costs=rng.lognormal(-4.0, 1.0, 40))
+    return game, 0.1 * game.full_participation_price
 
 
 def random_problem(rng, count=300, width=4, **changes):
@@ -68,3 +84,120 @@ def test_passes_on_all_cores_say_what_the_plain_ones_say(seed, monkeypatch):
             assert np.array_equal(before.paid, after.paid)
             assert np.array_equal(before.volunteer, after.volunteer)
             assert np.allclose(before.ceiling, after.ceiling, rtol=1e-14)
+
+
+def random_certificate(game, objective, rng, lower):
+    problem = normalised(game, objective)
+    knots = []
+    for total in (0.3, 0.8):
+        rows = rng.exponential(size=game.count) * (rng.uniform(size=game.count) < 0.3) * 0.01
+        centre = problem.place.combine(rng.dirichlet(np.ones(game.count)))
+        knots.append(
+            certificate_knot(problem, Multipliers.of(problem, total, 1.0, 0.1, 0.0, 0.0, rows, centre))
+        )
+    leaves = (Leaf(((0, 0),)), Leaf(((0, 1), (1, 1), (0, 1))))
+    return LeaderCertificate(lower, tuple(knots), (Split(0.35), *leaves))
+
+
+@pytest.mark.parametrize("gram", [False, True])
+@pytest.mark.parametrize("finite_sample", [False, True])
+def test_one_pass_in_intervals_encloses_what_balls_say(gram, finite_sample):
+    """The margins of random multipliers: nearly those of balls, and never above them."""
+    game, budget = small_game(gram)
+    objective = Objective(budget, finite_sample=finite_sample)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        certificate = random_certificate(game, objective, rng, -1e3)
+        margins = []
+        for arithmetic in ("balls", "intervals"):
+            checker = BoundChecker(game, objective, arithmetic)
+            assert checker.check(certificate)
+            with checker.numbers.context():
+                nobody = np.zeros(game.count, dtype=bool)
+                near, far = np.zeros(game.count), np.asarray(checker.space.reach)
+                known = checker._classify(0.35, 0.7, nobody, nobody, near, far)
+                first, second = checker._knot(0), checker._knot(1)
+                ends = [checker._end(s, first, second, 0, 1) for s in (0.35, 0.7)]
+                margin, _ = checker._margin(
+                    0.35, 0.7, ends, known, checker._between(first, second, 0, 1), first.centre.size
+                )
+                margins.append((margin, *checker._ball(ends, -1e-3, first, second, 0, 1, near, far)))
+        (exact, exact_near, exact_far), (fast, fast_near, fast_far) = margins
+        assert exact - 1e-9 * abs(exact) <= fast <= exact
+        assert (fast_near <= exact_near).all() and np.allclose(fast_near, exact_near, atol=1e-9)
+        assert (fast_far >= exact_far).all() and np.allclose(fast_far, exact_far, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_checker_reads_features_in_blocks_or_by_kernels_alike(dtype, monkeypatch):
+    game, budget = small_game(dtype=dtype)
+    objective = Objective(budget)
+    blocks = BoundChecker(game, objective, "intervals").space
+    monkeypatch.setattr(judged_rows, "LARGE", 1)
+    kernels = BoundChecker(game, objective, "intervals").space
+    for name in ("diagonal", "target_pull", "loss_constant"):
+        a, b = getattr(blocks, name), getattr(kernels, name)
+        assert np.all(a.low <= b.high) and np.all(b.low <= a.high)
+        assert np.allclose(a.low, b.low, atol=1e-13) and np.allclose(a.high, b.high, atol=1e-13)
+
+
+def test_a_checker_that_keeps_few_knots_proves_the_same(monkeypatch):
+    game, budget = small_game()
+    objective = Objective(budget)
+    found = game.solve(budget, gap=1e-2)
+    monkeypatch.setattr(judge, "MOST_KEPT", 0)
+    monkeypatch.setattr(judge, "FEWEST_KEPT", 2)
+    assert check_bound(game, objective, found.certificate, "intervals")
+
+
+def test_samples_of_those_in_doubt_lead_to_the_prices_of_everybody(monkeypatch):
+    """The bound from samples of a few hundred is that of the program with everybody in it."""
+    rng = np.random.default_rng(1)
+    count = 6000
+    points = (0.3 * rng.normal(size=(count + 60, 6))).astype(np.float32)
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points), rng.pareto(2.0, count + 60) + 1.0, range(60),
+        costs=rng.lognormal(0.0, 1.0, count) / count,
+    )  # fmt: skip
+    budget = 0.05 * game.full_participation_price
+    problem = normalised(game, Objective(budget))
+    unpaid = game.equilibrium()
+    total = 1.05 * unpaid.total
+    distances = game.profile(unpaid.participation).to_clients / problem.unit_square
+    near, far = 0.9 * distances, 1.1 * distances
+    restriction = sifting.Restriction(far <= problem.theta * total, near > problem.theta * total, far)
+    monkeypatch.setattr(sifting, "WHOLE", 10_000)
+    whole = sifting.solve_at(problem, total, restriction)
+    monkeypatch.setattr(sifting, "WHOLE", 0)
+    monkeypatch.setattr(sifting, "AT_LEAST", 100)
+    sampled = sifting.solve_at(problem, total, restriction, enough=1e-4 * whole.value, exact=False)
+    assert sampled.bound <= whole.value * (1 + 1e-6)
+    assert sampled.bound == pytest.approx(whole.bound, rel=1e-3)
+
+
+def test_what_is_done_for_very_many_clients_is_right_for_few(monkeypatch):
+    """Passes on all cores, knots in single precision, solves before halving: forced on a small game."""
+    game, budget = small_game(dtype=np.float32)
+    objective = Objective(budget)
+    reference = game.equilibrium().server_loss
+    options = {"gap": 1e-3 * reference, "time_limit": 600.0, "max_nodes": 10_000}
+    starts = (game.equilibrium().participation,)
+    plain = search_large(game, objective, starts=starts, **options)
+    for module, name in ((bound, "MANY"), (large, "MANY"), (large, "COMPACT")):
+        monkeypatch.setattr(module, name, 1)
+    many = search_large(game, objective, starts=starts, **options)
+    for found, other in ((plain, many), (many, plain)):
+        assert found.status is sf.Status.CERTIFIED
+        assert found.bound <= other.best.value
+        assert check_bound(game, objective, found.certificate, "balls")
+
+
+def test_no_time_at_all_still_returns_the_unpaid_outcome_or_better():
+    game, budget = small_game()
+    unpaid = game.equilibrium()
+    found = search_large(
+        game, Objective(budget), gap=0.0, time_limit=0.0, max_nodes=10, starts=(unpaid.participation,)
+    )
+    assert found.status is sf.Status.TIME_LIMIT
+    assert found.best.value <= unpaid.server_loss * (1 + 1e-12)
+    assert found.bound <= found.best.value

@@ -339,19 +339,21 @@ class _Newton:
         # equilibrate: the multipliers' scales differ by many orders
         self.scaling = 1.0 / np.sqrt(np.maximum(np.abs(self.K).max(axis=1), 1e-300))
         balanced = self.K * self.scaling[:, None] * self.scaling[None, :]
-        from scipy.linalg import lu_factor
+        from scipy.linalg.lapack import dgetrf
 
-        self.lu = lu_factor(balanced, check_finite=False)
+        *self.lu, info = dgetrf(balanced, overwrite_a=True)
+        if info != 0:
+            raise np.linalg.LinAlgError("the reduced system is singular")
 
     def _pay_slope(self) -> Array:
         return np.asarray(2.0 * (1.0 + self.constants.square) * self.m - 2.0 * self.constants.pull)
 
     def _solve_reduced(self, rhs: Array) -> Array:
-        from scipy.linalg import lu_solve
+        from scipy.linalg.lapack import dgetrs
 
-        x = self.scaling * lu_solve(self.lu, self.scaling * rhs, check_finite=False)
+        x = self.scaling * dgetrs(*self.lu, self.scaling * rhs)[0]
         for _ in range(2):
-            x += self.scaling * lu_solve(self.lu, self.scaling * (rhs - self.K @ x), check_finite=False)
+            x += self.scaling * dgetrs(*self.lu, self.scaling * (rhs - self.K @ x))[0]
         return np.asarray(x)
 
     def _direction(self, targets: dict[str, Array | float]) -> dict[str, Array | float]:

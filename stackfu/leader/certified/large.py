@@ -353,7 +353,7 @@ class _Search:
             return False
         before = self.candidates.value
         if self.game.count > 2 * SAMPLE:
-            if self.solves < self.patient_until:
+            if self.solves < self.patient_until or answer.bound < 0.5 * self.upper:
                 return False
             self.proposals.around(total, answer.prices)
             # proposals are dear: each that leads to nothing makes the next one wait twice as long
@@ -440,8 +440,9 @@ class _Search:
             places = (node.low, middle, node.high)
             there = [self.judge(node, s, s, recipe, ends, 0 if recipe else 1).bound for s in places]
             worst = int(np.argmin(there))
-            # with very many clients a solve costs no more than looking at a box
-            good = self.target - (0.2 * lacking if self.game.count < MANY else 0.0)
+            # with very many clients a solve costs no more than looking at a box, but far from a proof it tells little
+            near = self.game.count >= MANY and lacking < 0.5 * self.upper
+            good = self.target - (0.0 if near else 0.2 * lacking)
             if there[worst] >= good and not self._tiny(node):
                 self.split(node, middle, None)
                 return

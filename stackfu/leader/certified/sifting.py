@@ -311,7 +311,7 @@ def _sift(
     enough: float,
     stop_above: float,
 ) -> SliceAnswer:
-    """Solve for the ``doubt`` clients most in doubt at the guess and hold the others where it puts them; violators join and stay."""
+    """Solve for the ``doubt`` clients most in doubt at the guess, hold the others where it puts them; violators join and stay."""
     advantage, distances = _at_prices(slice_, guess)
     iterations = 0
     restriction, cap = slice_.restriction, slice_.cap

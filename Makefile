@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(abspath $(VENV))/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMP  := $(VENV)/.stamp
+# One worker per core, each with one BLAS thread
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 # The second package needs Python 3.11, as Flower does; on 3.10 the first is tested alone, and says so
 LAB    := $(shell P=$(BIN)/python; test -x $$P || P=$(PYTHON); $$P -c 'import sys; print("lab" * (sys.version_info >= (3, 11)))')
 NO_LAB := echo "Python 3.10: the second package (integration/) needs 3.11 and is left out"
@@ -11,7 +13,9 @@ NO_LAB := echo "Python 3.10: the second package (integration/) needs 3.11 and is
 # to integration/results, and `make docs` makes the tables and figures of the pages from there
 DATA_ROOT ?= data
 RUNS      ?= .experiments
-PRESETS   ?= digits ag-news cifar100 cifar100-imagenet digits-memory cifar100-memory \
+# The first ones train heads in a moment: there clients also answer as measured losses say
+QUICK     ?= digits
+PRESETS   ?= digits-classes digits-covariate digits-concept ag-news cifar100 cifar100-imagenet digits-memory cifar100-memory \
              ag-news-finetune cifar100-finetune cifar100-imagenet-finetune
 # Seeds of the presets on frozen features; those that train layers take ten times as long and get fewer
 SEEDS     ?= 5
@@ -19,7 +23,7 @@ FEW_SEEDS ?= 3
 # Runs at a time, one core each
 JOBS      ?= 2
 
-.PHONY: help demo test test-core test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
+.PHONY: help demo test test-core attack test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -72,11 +76,11 @@ demo: $(STAMP)-core  ## create the environment and run the main job on embedded 
 	$(BIN)/stackfu demo
 
 test: $(STAMP)-test $(LAB:lab=$(STAMP)-lab) $(STAMP)-browser  ## install what the tests need and run them all
-	$(BIN)/python -m pytest -q
-	@$(if $(LAB),set -x; $(BIN)/python -m pytest -q integration/tests integration/stackfu_integration,$(NO_LAB))
+	$(PYTEST)
+	@$(if $(LAB),set -x; $(PYTEST) integration/tests integration/stackfu_integration,$(NO_LAB))
 
 test-core: $(STAMP)-test $(STAMP)-browser  ## the tests of the package itself, without the second one
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 # An environment of its own; run it with PYTHON=python3.10, for which all of these versions have wheels. What old versions
 # of two packages find deprecated in each other is no concern of ours
@@ -91,9 +95,15 @@ test-deployment: $(STAMP)-test $(STAMP)-lab  ## the Flower deployment as separat
 load: $(STAMP)-lab  ## the books of a thousand clients under faults and kills, and what embeddings give away; some minutes
 	$(BIN)/stackfu-lab flower load --out integration/results/trust/load.json
 	$(BIN)/stackfu-lab flower privacy --draws 2 --out integration/results/trust/privacy.json
+	$(BIN)/stackfu-lab flower directions --seeds 2 --out integration/results/trust/directions.json
 
 properties: $(STAMP)-test  ## thousands of examples per statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties
+
+# An hour or two; exits with an error if one answer is confident and wrong
+attack: $(STAMP)-test  ## games at nasty scales against references that share no code
+	$(BIN)/python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack/equilibria.json
+	$(BIN)/python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack/leader.json
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
 	$(BIN)/python tests/mutation/mutants.py
@@ -123,6 +133,7 @@ bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python docs/readme_figures.py
 
 experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder into integration/results; says how long, resumes
+	OMP_NUM_THREADS=1 $(BIN)/stackfu-lab campaign $(QUICK) --answers --seeds $(SEEDS) --jobs $(JOBS) --out $(RUNS)
 	OMP_NUM_THREADS=1 $(BIN)/stackfu-lab campaign $(PRESETS) --seeds $(SEEDS) --few-seeds $(FEW_SEEDS) --jobs $(JOBS) \
 	  --data-root $(DATA_ROOT) --out $(RUNS)
 	$(BIN)/stackfu-lab collect $(RUNS) integration/results

@@ -23,6 +23,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "peer_tables",
     "asv_tables",
+    "attack_tables",
     "experiment_tables",
 ]
 exclude_patterns = ["_build", "examples", "**/README.md"]

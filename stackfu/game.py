@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .model.revealed import CostIntervals
     from .results import Equilibria, Equilibrium, Frontier, Solution, Verification
     from .results.cascade import Cascade
-    from .results.manipulation import Manipulation
+    from .results.manipulation import Manipulation, Manipulations
 
 __all__ = ["StackelbergGame"]
 
@@ -110,6 +110,7 @@ class StackelbergGame(GameModel):
         self,
         payments: npt.ArrayLike | None = None,
         *,
+        caps: npt.ArrayLike | None = None,
         start: npt.ArrayLike | None = None,
         method: Literal["auto", "path", "sweeps", "qp"] = "auto",
         tolerance: float | None = None,
@@ -118,25 +119,40 @@ class StackelbergGame(GameModel):
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> Equilibrium:
-        """One Nash equilibrium of the clients, verified; see :mod:`stackfu.followers`."""
+        """One Nash equilibrium of the clients, verified; see :mod:`stackfu.followers`.
+
+        ``caps`` are the largest shares of its data that are taken of each client (None: everything).
+        """
         from .followers import SearchOptions, find_equilibrium
 
         checked = self.check_payments(payments)
         origin = None if start is None else self.check_participation(start)
         options = SearchOptions(origin, method, tolerance, max_iterations, seed, callback, progress)
-        return find_equilibrium(self, checked, options)
+        return find_equilibrium(self, checked, options, caps=None if caps is None else self.check_caps(caps))
 
-    def equilibria(self, payments: npt.ArrayLike | None = None) -> Equilibria:
-        """Every Nash equilibrium of the clients, ordered by total participation; see :mod:`stackfu.followers.path`."""
+    def equilibria(
+        self, payments: npt.ArrayLike | None = None, *, caps: npt.ArrayLike | None = None
+    ) -> Equilibria:
+        """Every Nash equilibrium of the clients, ordered by total participation; see :mod:`stackfu.followers.path`.
+
+        ``caps`` are the largest shares of its data that are taken of each client (None: everything).
+
+        >>> import numpy as np, stackfu as sf
+        >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
+        >>> game.equilibria()[0].participation, game.equilibria(caps=[0.25, 1.0])[0].participation.round(4)
+        (array([0.5, 0.5]), array([0.25  , 0.3799]))
+        """
         from .followers import enumerate_equilibria
 
-        return enumerate_equilibria(self, self.check_payments(payments))
+        taken = None if caps is None else self.check_caps(caps)
+        return enumerate_equilibria(self, self.check_payments(payments), taken)
 
     def dynamics(
         self,
         payments: npt.ArrayLike | None = None,
         start: npt.ArrayLike | None = None,
         *,
+        caps: npt.ArrayLike | None = None,
         kind: Literal["simultaneous", "sequential", "damped"] = "sequential",
         damping: float = 0.5,
     ) -> Iterator[Array]:
@@ -145,7 +161,12 @@ class StackelbergGame(GameModel):
 
         origin = np.ones(self.count) if start is None else start
         return best_response_dynamics(
-            self, self.check_payments(payments), self.check_participation(origin), kind=kind, damping=damping
+            self,
+            self.check_payments(payments),
+            self.check_participation(origin),
+            caps=None if caps is None else self.check_caps(caps),
+            kind=kind,
+            damping=damping,
         )
 
     # ---------------------------------------------------------------- the server
@@ -346,6 +367,24 @@ class StackelbergGame(GameModel):
 
         name = f"{result.method}, {result.offers.kind}"
         return manipulation(self, offers_like(result), name, **options)
+
+    def manipulations(self, *results: Solution, **options: Any) -> Manipulations:
+        """What misreporting pays under the mechanisms of several solutions of this game, as one table.
+
+        Options are those of :func:`stackfu.leader.manipulation.manipulation`.
+        """
+        from .results.manipulation import Manipulations
+
+        if not results:
+            raise InputError("results", "at least one solution is needed")
+        for result in results:
+            if result.game is not self:
+                raise InputError("results", "a solution of another game", value=repr(result))
+        return Manipulations(
+            tuple(self.manipulation(result, **options) for result in results),
+            np.array([result.server_loss for result in results]),
+            np.array([result.spend for result in results]),
+        )
 
     # ---------------------------------------------------------------- calibration
 

@@ -6,6 +6,7 @@ version; numbers survive to the last bit. A file appears under its name only whe
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -26,7 +27,7 @@ from .results.certificate import LeaderCertificate
 from .results.contract_certificate import ContractCertificate
 from .results.plan_certificate import PlanCertificate
 
-__all__ = ["VERSION", "load", "save", "write_atomically"]
+__all__ = ["VERSION", "load", "loads", "save", "write_atomically"]
 
 FORMAT = "stackfu"
 VERSION = 2
@@ -65,12 +66,17 @@ def load(path: str | os.PathLike[str]) -> Any:
     source = _path(path)
     if not source.exists():
         raise FileNotFoundError(f"no such file: {source}")
+    return loads(source.read_bytes(), str(source))
+
+
+def loads(content: bytes, source: str) -> Any:
+    """What the content of a file holds, as :func:`load`; ``source`` is what errors call it."""
     try:
-        if source.suffix == ".npz":
-            with source.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        if content.startswith(b"PK"):  # an .npz file is a zip archive
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 record = _attach(json.loads(str(arrays["record"])), arrays)
         else:
-            record = _revive(json.loads(source.read_text()))
+            record = _revive(json.loads(content.decode()))
     except Exception as error:  # a damaged archive can fail in any layer: zipfile, zlib, numpy, json
         raise FileFormatError(f"{source}: not a readable stackfu file ({error})") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:

@@ -4,18 +4,23 @@ numba keeps machine code in ``NUMBA_CACHE_DIR``, else beside the source, else in
 itself refuses to *decorate* a function for which none of them can be written: a read-only installation without a home
 could not even be imported. Here such a function is compiled anew in every process; only time is lost. Every compiled
 function of the library comes from this :func:`njit`.
+
+A process that meets a function for the first time compiles it, or reads its machine code, in the middle of the work. Limits on
+time are meant for the work: :func:`clock` stands still meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core import event
 from numba.core.caching import FunctionCache
 
-__all__ = ["njit"]
+__all__ = ["clock", "njit"]
 
 _log = logging.getLogger(__name__)
 
@@ -60,3 +65,35 @@ def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]]
         return compiled
 
     return decorate
+
+
+class _Compiling(event.Listener):  # type: ignore[misc]
+    """Adds up how long the compiler was at work; its lock is held inside itself, so only the outermost one counts."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth, self._since = 0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        if self._depth == 0:
+            self._since = time.perf_counter()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.perf_counter() - self._since
+
+
+_compiling = _Compiling()
+event.register("numba:compiler_lock", _compiling)
+
+
+def clock() -> float:
+    """Seconds since some moment, like ``time.perf_counter``, without those in which functions were compiled.
+
+    >>> before = clock()
+    >>> before <= clock()
+    True
+    """
+    return time.perf_counter() - _compiling.seconds

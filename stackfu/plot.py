@@ -119,13 +119,18 @@ def frontier(traced: Frontier, ax: Axes | None = None, *, others: Iterable[Solut
 
 def level(found: Equilibria, ax: Axes | None = None, *, points: int = 120) -> Axes:
     """The level function t(s) under given payments; its zeros, marked, are the equilibria."""
+    from .followers.homogeneous import all_alike
     from .followers.level import level_curve
 
-    if found.game.is_homogeneous:
-        raise InputError("found", "all remaining clients own the same data: there is no level function")
+    if all_alike(found.game, found.caps):
+        raise InputError(
+            "found", "all clients that may take part own the same data: there is no level function"
+        )
     ax = _axes(ax)
     totals = np.array([eq.total for eq in found])
-    s, t = level_curve(found.game, found.payments, points, upto=min(1.0, 1.8 * float(totals.max())))
+    s, t = level_curve(found.game, found.payments, points, min(1.0, 1.8 * float(totals.max())), found.caps)
+    if found.game.sampling > 0:  # towards s = 0 it rises without end
+        s, t = s[s >= 0.4 * totals.min()], t[s >= 0.4 * totals.min()]
     ax.axhline(0.0, color=_SOFT, lw=1)
     ax.plot(s, t, color=_ACCENT)
     ax.plot(totals, np.zeros_like(totals), "o", color=_BOUND, label="equilibrium")

@@ -9,7 +9,8 @@ shrink well. All of them seek edges on purpose:
 - tiny and huge data sets side by side (shares down to about 1e-7);
 - costs far below, at and far above what drift is worth, equal or unequal per share of data;
 - payments of exactly 0, exactly the cost, exactly a threshold, and one rounding error beside it;
-- participation of exactly 0 and 1, and within 1e-9 of them.
+- participation and caps of exactly 0 and 1, and within 1e-9 of them;
+- a sampling constant that is a hair, comparable to drift, or dominant.
 
 Install with ``pip install 'stackfu[testing]'``. A property of your own mechanism then reads:
 
@@ -41,6 +42,7 @@ __all__ = [
     "Report",
     "assert_own_report_does_not_matter",
     "budgets",
+    "caps",
     "embeddings",
     "games",
     "gram_matrices",
@@ -150,13 +152,14 @@ def games(
     distinct: bool = True,
     twins: bool = True,
     form: Literal["any", "gram", "features"] = "any",
+    sampling: Literal["none", "some", "any"] = "none",
 ) -> StackelbergGame:
     """Games with ``min_clients`` to ``max_clients`` remaining clients.
 
     ``costs="proportional"`` makes them proportional to data as in the paper (one ``kappa`` for everybody),
     ``"free"`` draws each client's own. Costs are drawn in units of what drift is worth, so that staying
     out, partial and full participation all occur. ``distinct`` keeps at least two remaining clients apart;
-    without it all of them may own the same data.
+    without it all of them may own the same data. ``sampling`` says whether samples matter (A > 0): never, always or sometimes.
     """
     count = draw(st.integers(min_clients, max_clients))
     gone = draw(st.integers(0, max_removed))
@@ -194,7 +197,24 @@ def games(
     else:
         exponents = np.array(draw(st.lists(steps, min_size=count, max_size=count)))
     cost = 2.0 * lam * alpha * spread * 10.0**exponents
+    if sampling == "some" or (sampling == "any" and draw(st.booleans())):
+        # a in units of the squared diameter: a hair, comparable, dominant
+        unit = spread * weights["loss_constant"] * float(sizes[gone:].sum())
+        weights["sampling_constant"] = unit * draw(st.sampled_from([1e-6, 1e-2, 0.3, 1.0, 30.0]))
     return StackelbergGame(emb, sizes, removed=range(gone), costs=cost, **weights)
+
+
+@st.composite
+def caps(draw: st.DrawFn, game: StackelbergGame) -> Array:
+    """The most that is taken of each client, often nothing or everything, and something of somebody."""
+    entry = st.one_of(
+        st.integers(1, 7).map(lambda i: i / 8.0),
+        st.sampled_from([0.0, 1.0, 1e-9, 1.0 - 1e-9]),
+        st.floats(0.01, 0.99),
+    )
+    most = np.array(draw(st.lists(entry, min_size=game.count, max_size=game.count)))
+    most[draw(st.integers(0, game.count - 1))] = draw(st.sampled_from([0.25, 1.0]))
+    return frozen(most)
 
 
 @st.composite

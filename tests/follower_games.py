@@ -9,13 +9,15 @@ import numpy as np
 import stackfu as sf
 
 
-def game_from(points, alpha, w, **options) -> sf.StackelbergGame:
-    """A game with embeddings ``points``, shares alpha, and, if all are positive, reluctances w."""
+def game_from(points, alpha, w, form="gram", **options) -> sf.StackelbergGame:
+    """A game with embeddings ``points`` (or their inner products), shares alpha, and, if all are positive, reluctances w."""
     points, alpha, w = (np.asarray(a, dtype=float) for a in (points, alpha, w))
     alpha = alpha / alpha.sum()
     needed = 2.0 * alpha * w
     costs = np.maximum(needed, 1e-300) if np.all(needed > 0) else np.abs(needed) + 1.0
-    emb = sf.MeanEmbeddings.from_gram(points @ points.T)
+    emb = sf.MeanEmbeddings.from_features(points)
+    if form == "gram":
+        emb = sf.MeanEmbeddings.from_gram(points @ points.T)
     return sf.StackelbergGame(emb, alpha, costs=costs, **options)
 
 
@@ -35,14 +37,15 @@ def random_batch(rng, count, clients, dimension):
     return points, alpha, w
 
 
-def enumerate_supports(points, alpha, w):
+def enumerate_supports(points, alpha, w, caps=None, a=0.0):
     """All equilibria y of every game of a batch, by trying every pattern {out, inside, full}^N.
 
     For a pattern, y is polynomial in S and the equilibrium condition a polynomial equation in S; every real
-    root is tested against the definition: g_k = 0 inside, g_k <= 0 out, g_k >= 0 full.
+    root is tested against the definition: g_k = 0 inside, g_k <= 0 out, g_k >= 0 full. ``caps`` are positive.
     """
     count, N = alpha.shape
     mean = np.einsum("bk,bkd->bd", alpha, points)
+    alpha = alpha if caps is None else alpha * caps
     points = points - mean[:, None, :]
     gram = points @ points.transpose(0, 2, 1)
     diagonal = np.einsum("bkk->bk", gram)
@@ -77,7 +80,10 @@ def enumerate_supports(points, alpha, w):
             poly[:, 1:4] = solution[:, n]
             for i, j in itertools.product(range(3), range(3)):
                 poly[:, i + j] += np.einsum("bk,bk->b", y[:, :, i], inner[:, :, j])
-            if len(C) == 0:
+            poly[:, 1] += 0.5 * a
+            if len(C) == 0 and a > 0:  # alone the distance is 0
+                poly = poly[:, 1:] if n > 1 else poly[:, 1:4]
+            elif len(C) == 0:
                 if n == 1:
                     continue  # alone: d = 0, no zero with w != 0
                 poly = poly[:, 2:]
@@ -89,18 +95,19 @@ def enumerate_supports(points, alpha, w):
             good = np.isfinite(s) & (s > 0) & (s <= 1 + 1e-12)
             for b in np.flatnonzero(good):
                 candidate = y[b] @ np.array([1.0, s[b], s[b] ** 2])
-                if is_equilibrium(gram[b], alpha[b], w[b], candidate, kind, 1e-9 * scale[b]):
+                if is_equilibrium(gram[b], alpha[b], w[b], candidate, kind, 1e-9 * scale[b], a):
                     found[b].append(candidate)
     return [distinct(ys) for ys in found]
 
 
-def is_equilibrium(gram, alpha, w, y, kind, slack):
+def is_equilibrium(gram, alpha, w, y, kind, slack, a=0.0):
     if np.any(y < -1e-9) or np.any(y > alpha + 1e-9):
         return False
     total = y.sum()
     z = y / total
     inner = gram @ z
-    g = np.diag(gram) - 2 * inner + z @ inner - total * w
+    g = np.diag(gram) - 2 * inner + z @ inner + 0.5 * a / total - total * w
+    slack = max(slack, 1e-9 * a / total)
     return bool(
         np.all(np.abs(g[kind == 0]) <= slack)
         and np.all(g[kind < 0] <= slack)

@@ -139,3 +139,20 @@ def test_the_tests_that_the_theory_names_exist():
             assert name in defined, f"{page.name} names {name}"
             assert not path or f"def {name}" in (ROOT / path).read_text(), f"{page.name} names {path}::{name}"
     assert named > 20
+
+
+def test_mutants_break_functions_that_exist():
+    import ast
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("mutants", ROOT / "tests/mutation/mutants.py")
+    mutants = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(mutants)
+    for file, (functions, tests) in mutants.TARGETS.items():
+        tree = ast.parse((ROOT / file).read_text())
+        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert functions <= defined, (file, functions - defined)
+        assert mutants.sites(tree, functions), file
+        files = [name for name in tests if name.startswith("tests/")]
+        assert files, file
+        assert all((ROOT / name).exists() for name in files), file

@@ -17,9 +17,12 @@ FIGURES = Path("experiments", "generated")
 
 
 def _condition(text: str) -> dict[str, list[str]]:
-    """``column = value | another value``."""
-    column, values = text.split("=")
-    return {column.strip(): [value.strip() for value in values.split("|")]}
+    """``column = value | another value``, and with ``;`` more columns."""
+    found = {}
+    for part in text.split(";"):
+        column, values = part.split("=")
+        found[column.strip()] = [value.strip() for value in values.split("|")]
+    return found
 
 
 def _names(text: str) -> list[str]:

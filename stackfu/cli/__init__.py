@@ -1,4 +1,4 @@
-"""The command line: ``stackfu demo | embed | solve | cheapest | cascade | equilibria | frontier | verify | lemmas | explore``.
+"""The command line: ``stackfu demo | embed | solve | cheapest | cascade | equilibria | frontier | calibrate | verify | ...``.
 
 Tables for people by default, ``--json`` for programs (one JSON document on standard output), errors as one
 sentence on standard error, and exit codes that scripts can rely on (:class:`ExitCode`).

@@ -39,7 +39,9 @@ app = typer.Typer(
 GameFile = Annotated[
     Path,
     typer.Argument(
-        metavar="GAME", help="A game, equilibrium or solution file (.json or .npz).", show_default=False
+        metavar="GAME",
+        help="A game, equilibrium or solution file (.json or .npz); - reads standard input.",
+        show_default=False,
     ),
 ]
 Method = Annotated[
@@ -109,12 +111,13 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path(
         "stackfu-demo"
     ),
-    points: Annotated[int, typer.Option(help="Budgets on the frontier of the explorer page.", min=2)] = 17,
+    points: Annotated[int, typer.Option(help="Most budgets on the explorer page.", min=2)] = 17,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
     """The whole story on embedded data: ten clients share handwritten digits, three ask to be forgotten."""
     from ..demo import digits_federation, digits_game
+    from ..explorer import write_explorer
 
     federation = digits_federation()
     with _status("embedding, solving, checking (the first run compiles)", quiet or as_json):
@@ -123,7 +126,7 @@ def demo(
         best = game.solve(budget, progress=False)
         haipo = game.solve(budget, method="haipo")
         uniform = game.solve(budget, method="uniform")
-        frontier = _frontier(game, _grid(game, None, points), progress=False)
+        frontier = _frontier(game, _even_grid(game, None, points), progress=False)
         check = best.verify()
 
     output.mkdir(parents=True, exist_ok=True)
@@ -139,7 +142,8 @@ def demo(
     for name, solution in (("certified", best), ("haipo", haipo), ("uniform", uniform)):
         solution.save(written[name])
     _write_frontier(frontier, written["frontier"])
-    _write_explorer(frontier, written["explorer"], "Handwritten digits over ten clients")
+    # uniform prices take a second per budget: the table above has them for one
+    write_explorer(frontier, written["explorer"], "Handwritten digits over ten clients", compare=["haipo"])
 
     code = _proved(best.status) if check else 1
     if as_json:
@@ -182,6 +186,7 @@ def demo(
     out.print(clients_table(best.equilibrium, "The certified payments, client by client"))
     out.print("[bold]4. The certificate.[/] " + best_in_words(best))
     out.print(f"   Checked again from scratch: {check.message}.")
+    _say_guess(out, game)
     out.print(f"[bold]5. Files[/] in {output}: {', '.join(path.name for path in written.values())}.")
     out.print(
         f"   Open {written['explorer']} in a browser; check with: stackfu verify {written['certified']}"
@@ -240,7 +245,11 @@ def best_in_words(solution: Solution) -> str:
 )
 def embed(
     samples: Annotated[
-        Path, typer.Argument(metavar="SAMPLES", help="Samples with a client column: .npz, .csv or .parquet.")
+        Path,
+        typer.Argument(
+            metavar="SAMPLES",
+            help="Samples with a client column: .npz, .csv, .tsv or .parquet; - reads a .csv from standard input.",
+        ),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Game file to write (.json or .npz).")
@@ -267,7 +276,10 @@ def embed(
         int | None,
         typer.Option(help="Random Fourier features instead of exact inner products.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random features.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random features.", show_default="0")] = None,
+    standardise: Annotated[
+        bool, typer.Option("--standardise", help="Every column in units of its own spread.")
+    ] = False,
     cost_scale: Annotated[float, typer.Option(help="Cost of taking part, per share of all data.")] = 10.0,
     lambda_v: Annotated[float, typer.Option(help="Weight of unlearning effectiveness.")] = 1.0,
     lambda_s: Annotated[float, typer.Option(help="Weight of global stability.")] = 1.0,
@@ -277,17 +289,23 @@ def embed(
     """Turn samples into a game file: mean embeddings, sizes, and who is to be forgotten."""
     from ..embedding import MeanEmbeddings
     from ..game import StackelbergGame
-    from .sample_files import read_samples
+    from .sample_files import read_samples, scale_note, standardised
 
     _writable(output, ".json", ".npz")
+    if seed is not None and features is None:
+        raise InputError("--seed", "is that of random features; ask for some with --features", value=seed)
     width: float | str = bandwidth if bandwidth == "median" else _number(bandwidth, "bandwidth")
     chosen: Any = kernel or ("rbf" if labels is None else "joint")
     table = read_samples(samples, client, _words(drop), labels, labels_only=chosen == "labels")
+    if standardise and chosen == "labels":
+        raise InputError("--standardise", "labels alone have no scale", value=chosen)
+    table = standardised(table) if standardise else table
+    note = scale_note(table)
     embeddings = MeanEmbeddings.from_samples(
         None if chosen == "labels" else table.samples,
         bandwidth=width,
         features=features,
-        seed=seed,
+        seed=seed or 0,
         labels=table.labels,
         kernel=chosen,
         names=table.names,
@@ -305,8 +323,12 @@ def embed(
     if as_json:
         from .records import dump
 
-        typer.echo(dump({"output": str(output), "all_names": list(game.all_names), **game.summary()}))
+        notes = [note] if note else []
+        about = {"output": str(output), "all_names": list(game.all_names), "notes": notes}
+        typer.echo(dump({**about, **game.summary()}))
         return 0
+    if note:
+        _note(note)
     from .tables import console, game_line
 
     out = console()
@@ -402,6 +424,7 @@ def solve(
         else:
             out.print(offers_table(solution, "Client by client"))
         out.print(best_in_words(solution))
+        _say_guess(out, game)
         if not solution.status.success:
             out.print(f"[yellow]{solution.status.value}.[/] {solution.message}")
         if output is not None:
@@ -417,6 +440,13 @@ def cheapest(
     game_file: GameFile,
     max_loss: Annotated[float, typer.Option("--max-loss", help="Largest server loss allowed.")],
     offers: Kind = "capped",
+    outside: Annotated[
+        str | None,
+        typer.Option(
+            help="Utility outside the federation, one for everybody or one per remaining client: a,b,c.",
+            show_default=False,
+        ),
+    ] = None,
     sampling_constant: Sampling = None,
     output: Annotated[
         Path | None,
@@ -432,7 +462,7 @@ def cheapest(
     game = _sampled(_game(game_file), sampling_constant)
     if output is not None:
         _writable(output, ".json", ".npz")
-    options = {"min_total": min_total, "gap": gap, "time_limit": time_limit}
+    options = {"min_total": min_total, "gap": gap, "time_limit": time_limit, "outside": _outside(outside)}
     solution = game.cheapest(max_loss, offers=offers, progress=_progress(quiet, as_json), **options)  # type: ignore[arg-type]
     if output is not None:
         solution.save(output)
@@ -447,6 +477,7 @@ def cheapest(
         out.print(game_line(game))
         out.print(offers_table(solution, f"Least spend for a loss of at most {max_loss:g}"))
         out.print(best_in_words(solution))
+        _say_guess(out, game)
         if output is not None:
             out.print(f"Written: {output}")
     return _proved(solution.status)
@@ -491,11 +522,12 @@ def cascade(
         out.print(cascade_table(found, "Departures"))
         stayed = ", ".join(map(game.called, found.stayed)) or "nobody"
         out.print(f"{len(found.stayed)} of {game.count} stay: {stayed}.")
+        _say_guess(out, game)
     return 0
 
 
 @app.command(
-    epilog="Examples: stackfu equilibria game.json | stackfu equilibria game.json --payments 0.1,0,0,0.2 | "
+    epilog="Examples: stackfu equilibria game.json | stackfu equilibria game.json --payments 0.1,0,0 --caps 1,0.5,1 | "
     "stackfu equilibria solution.json --prove"
 )
 def equilibria(
@@ -509,15 +541,31 @@ def equilibria(
             show_default="the file's, or nothing",
         ),
     ] = None,
+    caps: Annotated[
+        str | None,
+        typer.Option(
+            "--caps",
+            help="Largest share of its data that is taken of each remaining client: a,b,c.",
+            show_default="the file's, or everything",
+        ),
+    ] = None,
+    sampling_constant: Sampling = None,
     prove: Annotated[bool, typer.Option("--prove", help="Prove each one in ball arithmetic.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Every equilibrium of the clients under given payments, and whether the list is complete."""
+    """Every equilibrium of the clients under given payments and caps, and whether the list is complete."""
     thing = _load(game_file)
-    game, paid = _game_of(thing, game_file), getattr(thing, "payments", None)
+    game = _sampled(_game_of(thing, game_file), sampling_constant)
+    if payments is None and getattr(getattr(thing, "offers", None), "kind", "") == "contract":
+        raise InputError(
+            "GAME", "its offers are contracts, all or nothing; give --payments and --caps instead"
+        )
+    paid, taken = getattr(thing, "payments", None), getattr(thing, "caps", None)
     if payments is not None:
         paid = [_number(word, "payments") for word in _words(payments)]
-    found = game.equilibria(paid)
+    if caps is not None:
+        taken = [_number(word, "caps") for word in _words(caps)]
+    found = game.equilibria(paid, caps=taken)
     proofs = [eq.prove() for eq in found] if prove else []
     if as_json:
         from .records import dump
@@ -557,7 +605,10 @@ def frontier(
         float | None,
         typer.Option(help="Largest budget of the grid.", show_default="what unlimited money would spend"),
     ] = None,
-    points: Annotated[int, typer.Option(help="Budgets of the grid, which is denser near 0.", min=2)] = 11,
+    points: Annotated[
+        int | None,
+        typer.Option(help="Budgets of the grid, which is denser near 0.", min=2, show_default="11"),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Table to write (.csv or .json).", show_default=False),
@@ -571,13 +622,14 @@ def frontier(
     """What a budget buys: certified payments along a list of budgets."""
     if output is not None:
         _writable(output, ".csv", ".json")
-    if budgets is not None and to is not None:
-        raise InputError("to", "is the end of a grid; with --budgets there is none", value=to)
+    for name, value in (("to", to), ("points", points)):
+        if budgets is not None and value is not None:
+            raise InputError(f"--{name}", "describes a grid; with --budgets there is none", value=value)
     game = _game(game_file)
     values = (
         [_number(word, "budgets") for word in _words(budgets)]
         if budgets is not None
-        else _grid(game, to, points, min_total=min_total)
+        else _grid(game, to, points or 11, min_total=min_total)
     )
     traced = _frontier(
         game, values, _progress(quiet, as_json), min_total=min_total, gap=gap, time_limit=time_limit
@@ -595,9 +647,92 @@ def frontier(
         out.print(game_line(game))
         out.print(frontier_table(traced, "What a budget buys"))
         out.print(f"Full participation of everybody would cost {traced.full_participation_price:.6g}.")
+        _say_guess(out, game)
         if output is not None:
             out.print(f"Written: {output}")
     return max(_proved(solution.status) for solution in traced)
+
+
+# -------------------------------------------------------------------- calibrate
+
+
+@app.command(
+    epilog="Examples: stackfu calibrate game.json --plan 8 -o pilots.csv | "
+    "stackfu calibrate game.json pilots.csv -o calibrated.json"
+)
+def calibrate(
+    game_file: GameFile,
+    pilots: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PILOTS]",
+            help="What pilot trainings did: a table with the columns pilot, client, participation and change.",
+            show_default=False,
+        ),
+    ] = None,
+    plan: Annotated[
+        int | None,
+        typer.Option(
+            help="Write a table of this many pilots to train, its column change left empty.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the plan.", show_default="0")] = None,
+    level: Annotated[float | None, typer.Option(help="Level of the intervals.", show_default="0.95")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Calibrated game to write (.json or .npz); with --plan, the table (.csv).",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Fit the constants C and A to pilot trainings: how much loss a unit of drift, and using fewer samples, makes."""
+    from .pilots import read_pilots, write_plan
+
+    if (plan is None) == (pilots is None):
+        raise InputError("PILOTS", "give a table of pilots, or --plan to have one made", value=str(pilots))
+    if plan is not None:
+        if level is not None or as_json:
+            raise InputError(
+                "--plan", "only writes a table: --level and --json say nothing to it", value=plan
+            )
+        if output is None:
+            raise InputError("--output", "must name the table that --plan writes (.csv)")
+        _writable(output, ".csv")
+        write_plan(_game(game_file), plan, seed or 0, output)
+        typer.echo(
+            f"Written: {output}. Train a model per pilot, fill in how each client's loss changed, then run: "
+            f"stackfu calibrate {game_file} {output} -o calibrated.json"
+        )
+        return 0
+    assert pilots is not None
+    if seed is not None:
+        raise InputError("--seed", "is that of a plan; a fit has nothing random", value=seed)
+    if output is not None:
+        _writable(output, ".json", ".npz")
+    game = _game(game_file)
+    participation, changes = read_pilots(pilots, game)
+    found = game.calibrate(participation, changes, level=level or 0.95)
+    if output is not None and found.identified:
+        game.recalibrated(found).save(output)
+    if as_json:
+        from .records import dump
+
+        typer.echo(dump(found.summary()))
+    else:
+        from .tables import console
+
+        out = console()
+        out.print(escape(f"{found}."))
+        if not found.identified:
+            out.print("[yellow]The pilots do not tell C from zero:[/] run more of them; no game was written.")
+        elif output is not None:
+            out.print(f"Written: {output}")
+    return 0 if found.identified else 1
 
 
 # -------------------------------------------------------------------- verify, lemmas, explore
@@ -674,7 +809,10 @@ def lemmas(
     return 0 if all(row.holds is None or row.holds for row in report) else 1
 
 
-@app.command(epilog="Example: stackfu explore game.json -o explorer.html --points 25")
+@app.command(
+    epilog="Examples: stackfu explore game.json -o explorer.html --points 25 | "
+    "stackfu explore game.json --compare haipo,capped --outside -0.05"
+)
 def explore(
     game_file: GameFile,
     output: Annotated[
@@ -685,7 +823,26 @@ def explore(
         float | None,
         typer.Option(help="Largest budget of the slider.", show_default="what unlimited money would spend"),
     ] = None,
-    points: Annotated[int, typer.Option(help="Budgets on the slider.", min=2)] = 25,
+    points: Annotated[
+        int | None,
+        typer.Option(
+            help="Most budgets on the slider.", min=2, show_default="13; 5 with hundreds of clients"
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            help="Lines beside the certified payments: uniform,haipo,capped, or none.",
+            show_default="all; none with hundreds of clients",
+        ),
+    ] = None,
+    outside: Annotated[
+        str | None,
+        typer.Option(
+            help="Utility outside the federation, one for everybody or one per remaining client: who would leave is marked.",
+            show_default=False,
+        ),
+    ] = None,
     title: Annotated[
         str | None, typer.Option(help="Heading of the page.", show_default="name of the file")
     ] = None,
@@ -695,17 +852,31 @@ def explore(
     quiet: Quiet = False,
 ) -> int:
     """Write one HTML page to explore the game with a budget slider; it needs no network and no server."""
+    from ..explorer import MOST_CLIENTS, write_explorer
+    from ..model.offers import check_outside
+
     game = _game(game_file)
+    if output is None and str(game_file) == "-":
+        raise InputError(
+            "--output", "is needed: a game from standard input has no name to put the page beside"
+        )
     target = output or game_file.with_suffix(".html")
     _writable(target, ".html", ".htm")
-    traced = _frontier(
-        game,
-        _grid(game, to, points, min_total=min_total),
-        _progress(quiet, as_json),
-        min_total=min_total,
-        time_limit=time_limit,
-    )
-    _write_explorer(traced, target, title or game_file.stem)
+    lines = None if compare is None else [] if compare == "none" else _words(compare)
+    apart = check_outside(game, _outside(outside))
+    if game.count > MOST_CLIENTS:
+        # the slider needs a search per budget: a page in seconds beats narrow gaps, and the page says how wide they are
+        points, limit = points or 5, time_limit or 5.0
+        if time_limit is None and not as_json:
+            _note(
+                f"{game.count} clients: {points} budgets at most, {limit:g} s for each search; "
+                "--points and --time-limit ask for more"
+            )
+        time_limit = limit
+    budgets = _even_grid(game, to, points or 13, min_total=min_total, time_limit=time_limit)
+    traced = _frontier(game, budgets, _progress(quiet, as_json), min_total=min_total, time_limit=time_limit)
+    with _status("lines to compare with", quiet or as_json):
+        write_explorer(traced, target, title or game_file.stem, compare=lines, outside=apart)
     if as_json:
         from .records import dump
 
@@ -719,9 +890,9 @@ def explore(
 
 
 def _load(path: Path) -> Any:
-    from ..io import load
+    from ..io import load, loads
 
-    return load(path)
+    return loads(sys.stdin.buffer.read(), "standard input") if str(path) == "-" else load(path)
 
 
 def _game_of(thing: Any, path: Path) -> StackelbergGame:
@@ -792,17 +963,43 @@ def _status(text: str, silent: bool) -> Iterator[None]:
         yield
 
 
-def _grid(game: StackelbergGame, to: float | None, points: int, **options: Any) -> list[float]:
-    """Budgets up to ``to`` (default: what the best payments without a budget spend), denser near 0."""
+def _top(game: StackelbergGame, to: float | None, **options: Any) -> float:
+    """The end of a grid of budgets: ``to``, by default what the best payments without a budget spend."""
     if to is None:
-        top = game.solve(None, progress=False, **options).spend
-    elif to > 0:
-        top = to
-    else:
+        return game.solve(None, progress=False, **options).spend
+    if not 0 < to < float("inf"):
         raise InputError("to", "must be positive", value=to)
+    return to
+
+
+def _grid(game: StackelbergGame, to: float | None, points: int, **options: Any) -> list[float]:
+    """Budgets up to the top, denser near 0."""
+    top = _top(game, to, **options)
     if not top > 0:
         return [0.0]  # the best that can be had comes for free: no budget changes anything
     return [top * (i / points) ** 2 for i in range(1, points + 1)]
+
+
+def _even_grid(game: StackelbergGame, to: float | None, points: int, **options: Any) -> list[float]:
+    """Budgets in even round steps that reach the top; exactly, where it was typed."""
+    from ..explorer import even_budgets
+
+    top = _top(game, to, **options)
+    if not top > 0:
+        return [0.0]
+    return even_budgets(top, points) if to is None else [top * i / points for i in range(1, points + 1)]
+
+
+def _note(text: str) -> None:
+    """Something worth knowing, on standard error."""
+    print(f"stackfu: note: {text}", file=sys.stderr)
+
+
+def _say_guess(out: Any, game: StackelbergGame) -> None:
+    from .tables import guess_line
+
+    if line := guess_line(game):
+        out.print(line)
 
 
 def _solve(
@@ -845,9 +1042,3 @@ def _write_frontier(frontier: Frontier, path: Path) -> None:
             ",".join("" if cell is None else cell if isinstance(cell, str) else repr(cell) for cell in cells)
         )
     write_atomically(path, ("\n".join(lines) + "\n").encode())
-
-
-def _write_explorer(frontier: Frontier, path: Path, title: str) -> None:
-    from ..explorer import write_explorer
-
-    write_explorer(frontier, path, title=title)

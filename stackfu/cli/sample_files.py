@@ -1,12 +1,13 @@
-"""Samples from a table with a client column: ``.npz``, ``.csv`` or ``.parquet``."""
+"""Samples from a table with a client column: ``.npz``, ``.csv`` (commas, semicolons or tabs), ``.tsv`` or ``.parquet``."""
 
 from __future__ import annotations
 
 import csv
 import re
+import sys
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ import numpy.typing as npt
 
 from ..errors import FileFormatError, InputError
 
-__all__ = ["ClientSamples", "read_samples"]
+__all__ = ["ClientSamples", "read_columns", "read_samples", "scale_note", "standardised"]
+
+#: Columns whose spreads differ by more than this factor are pointed out: the kernel hardly sees the smaller one.
+WILD = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +29,8 @@ class ClientSamples:
     names: tuple[str, ...]
     samples: tuple[npt.NDArray[Any], ...]
     labels: tuple[npt.NDArray[Any], ...] | None = None
+    #: What each coordinate is called in the file.
+    coordinates: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> list[int]:
@@ -44,12 +50,7 @@ def read_samples(
 
     With ``labels_only`` there are none.
     """
-    readers = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
-    if path.suffix not in readers:
-        raise InputError("samples", "must end in .npz, .csv or .parquet", value=str(path))
-    if not path.exists():
-        raise FileNotFoundError(f"no such file: {path}")
-    columns = readers[path.suffix](path)
+    columns = read_columns(path, "samples")
     if client not in columns:
         raise InputError(
             "client", f"{path} has no such column; it has {', '.join(columns)}", value=repr(client)
@@ -75,7 +76,54 @@ def read_samples(
     marks = None
     if labels is not None:
         marks = tuple(np.split(_labels(labels, columns[labels], rows)[order], cuts))
-    return ClientSamples(names, tuple(np.split(table[order], cuts)), marks)
+    called = tuple(
+        name if block.shape[1] == 1 else f"{name}[{i}]"
+        for name, block in zip(coordinates, blocks, strict=True)
+        for i in range(block.shape[1])
+    )
+    return ClientSamples(names, tuple(np.split(table[order], cuts)), marks, called)
+
+
+def read_columns(path: Path, argument: str) -> dict[str, npt.NDArray[Any]]:
+    """The columns of a table by name; ``-`` is a ``.csv`` table on standard input."""
+    if str(path) == "-":
+        return _table(sys.stdin.buffer.read(), "standard input")
+    readers = {".npz": _npz, ".csv": _csv, ".tsv": _csv, ".parquet": _parquet}
+    if path.suffix not in readers:
+        raise InputError(argument, "must end in .npz, .csv, .tsv or .parquet", value=str(path))
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
+    return readers[path.suffix](path)
+
+
+def _spreads(table: ClientSamples) -> npt.NDArray[np.float64]:
+    """Standard deviation of every coordinate over all samples."""
+    together = np.concatenate([np.asarray(sample, dtype=np.float64) for sample in table.samples])
+    return np.asarray(together.std(axis=0))
+
+
+def scale_note(table: ClientSamples) -> str:
+    """A warning if columns are on wildly different scales, else nothing."""
+    if not table.coordinates:
+        return ""
+    spreads = _spreads(table)
+    moving = np.flatnonzero(spreads > 0)
+    if len(moving) < 2:
+        return ""
+    high, low = (int(moving[pick(spreads[moving])]) for pick in (np.argmax, np.argmin))
+    if not spreads[high] > WILD * spreads[low]:
+        return ""
+    return (
+        f"column {table.coordinates[high]!r} spreads {spreads[high]:.3g} and {table.coordinates[low]!r} {spreads[low]:.3g}: "
+        f"distances hardly see the second; --standardise puts all columns on one scale"
+    )
+
+
+def standardised(table: ClientSamples) -> ClientSamples:
+    """Every coordinate in units of its standard deviation over all samples; a constant column stays as it is."""
+    spreads = _spreads(table)
+    unit = np.where(spreads > 0, spreads, 1.0)
+    return replace(table, samples=tuple(sample / unit for sample in table.samples))
 
 
 def _labels(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
@@ -171,29 +219,50 @@ def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def _csv(path: Path) -> dict[str, npt.NDArray[Any]]:
+    return _table(path.read_bytes(), str(path))
+
+
+def _table(content: bytes, path: str) -> dict[str, npt.NDArray[Any]]:
+    """Columns of text; whatever cuts the header into most fields, comma, semicolon or tab, cuts the rows."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            header = next(reader, None)
-            if not header:
-                raise FileFormatError(f"{path}: empty; the first line must name the columns")
-            if len(set(header)) != len(header):
-                raise FileFormatError(f"{path}: two columns have the same name")
-            rows = []
-            for row in reader:
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    raise FileFormatError(
-                        f"{path}: line {reader.line_num} has {len(row)} fields, the header has {len(header)}"
-                    )
-                rows.append(row)
+        text = content.decode("utf-8-sig")
+        lines = text.splitlines(keepends=True)
+        cuts = {mark: len(next(csv.reader(lines[:1], delimiter=mark), [])) for mark in ",;\t"}
+        mark = max(cuts, key=lambda m: cuts[m])  # the first of equals: a comma
+        reader = csv.reader(lines, delimiter=mark)
+        header = next(reader, None)
+        if not header:
+            raise FileFormatError(f"{path}: empty; the first line must name the columns")
+        if len(set(header)) != len(header):
+            raise FileFormatError(f"{path}: two columns have the same name")
+        rows = []
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise FileFormatError(
+                    f"{path}: line {reader.line_num} has {len(row)} fields, the header has {len(header)}"
+                )
+            rows.append(row)
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileFormatError(f"{path}: not a readable .csv file ({error})") from error
     if not rows:
         raise FileFormatError(f"{path}: no rows below the header")
     table = np.array(rows, dtype=str)
-    return {name: table[:, i] for i, name in enumerate(header)}
+    columns = {name: table[:, i] for i, name in enumerate(header)}
+    return columns if mark == "," else {name: _with_points(column) for name, column in columns.items()}
+
+
+def _with_points(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Where a comma does not cut columns it may stand for the decimal point: 0,5 is a half if all of the column reads so."""
+    cells = column.tolist()
+    if any("," in cell for cell in cells) and all(_DECIMAL_COMMA.fullmatch(cell.strip()) for cell in cells):
+        return np.char.replace(column, ",", ".")
+    return column
+
+
+#: A number with at most one comma and no point.
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+(,\d+)?([eE][-+]?\d+)?")
 
 
 def _parquet(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -24,6 +24,7 @@ __all__ = [
     "equilibria_table",
     "frontier_table",
     "game_line",
+    "guess_line",
     "lemmas_table",
     "offers_table",
 ]
@@ -44,9 +45,23 @@ def console() -> Console:
     return _Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
-def number(value: float) -> str:
-    """Four digits: enough for a table, the files have all of them."""
-    return "0" if value == 0 else f"{value:.4g}"
+#: A payment below this share of a client's cost is what rounding left of nothing.
+NOTHING = 1e-9
+
+
+def number(value: float, rounding: float = 0.0) -> str:
+    """Four digits: enough for a table, the files have all of them; nothing where there is no more than rounding."""
+    return "0" if abs(value) <= rounding else f"{value:.4g}"
+
+
+def guess_line(game: StackelbergGame) -> str:
+    """A warning where losses are shown that no training has confirmed; empty for a calibrated game."""
+    if game.calibrated:
+        return ""
+    return (
+        f"[yellow]A guess:[/] losses, utilities and payments rest on the constant C = {game.loss_constant:g}, which was not "
+        "fitted to trainings (stackfu calibrate)."
+    )
 
 
 def bar(share: float, width: int = 10) -> Text:
@@ -97,9 +112,9 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
             f"{game.sizes[k]:g}",
             *([number(game.heterogeneity[k])] if game.removed else []),
             number(game.costs[k]),
-            number(eq.payments[k]),
+            number(eq.payments[k], NOTHING * game.costs[k]),
             bar(eq.participation[k]),
-            *([number(eq.payments[k] * eq.participation[k])] if roomy else []),
+            *([number(eq.payments[k] * eq.participation[k], NOTHING * game.costs[k])] if roomy else []),
             number(eq.utilities[k]),
         ]
         if thresholds:
@@ -127,10 +142,10 @@ def offers_table(solution: Solution, title: str) -> Table:
             str(game.who(k)),
             f"{game.sizes[k]:g}",
             number(game.costs[k]),
-            number(offers.prices[k]),
+            number(offers.prices[k], NOTHING * game.costs[k]),
             bar(offers.caps[k]),
-            number(payouts[k]),
-            *([number(offers.retainers[k])] if keeps else []),
+            number(payouts[k], NOTHING * game.costs[k]),
+            *([number(offers.retainers[k], NOTHING * game.costs[k])] if keeps else []),
         ]
         table.add_row(*row)
     if game.count > MOST_ROWS:

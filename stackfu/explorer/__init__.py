@@ -1,7 +1,8 @@
 """One self-contained HTML page to explore a game: a budget slider over certified solutions.
 
 The page holds its data as JSON, its style and its script; it needs no network and no server. Every number on
-it was computed by the library: the script only chooses, formats and draws.
+it was computed by the library: the script only chooses, compares, formats and draws. Above
+:data:`MOST_CLIENTS` clients it shows groups of clients with quantiles instead (:mod:`.groups`).
 """
 
 from __future__ import annotations
@@ -9,63 +10,126 @@ from __future__ import annotations
 import html
 import json
 import os
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .. import __version__
 from ..atomic import write_atomically
+from ..errors import InputError
+from ..followers.cascade import RELUCTANT
+from ..followers.homogeneous import all_alike
 from ..followers.level import level_curve
+from ..model import Array, GameModel
+from ..model.offers import check_outside
 from ..results import Equilibria, Equilibrium, Frontier, Solution
 from ..results.facade import facade
+from .comparisons import COMPARED, comparison_lines
+from .groups import Groups
 
-__all__ = ["explorer_data", "explorer_page", "write_explorer"]
+__all__ = ["COMPARED", "MOST_CLIENTS", "even_budgets", "explorer_data", "explorer_page", "write_explorer"]
 
 #: Points of the level function t(s) that are drawn.
 CURVE_POINTS = 60
+#: Above this many clients people see groups and quantiles, and equilibria are not enumerated for every stop.
+MOST_CLIENTS = 200
 
 
-def explorer_data(frontier: Frontier, title: str) -> dict[str, Any]:
-    """What the page shows: the clients, and a stop of the slider for no payments and for every budget."""
+def even_budgets(top: float, points: int) -> list[float]:
+    """At most ``points`` equal steps of a round length that reach ``top``: stops that people can name.
+
+    >>> even_budgets(0.287, 8)
+    [0.05, 0.1, 0.15, 0.2, 0.25, 0.3]
+    """
+    power = 10.0 ** np.floor(np.log10(top / points))
+    step = next(m * power for m in (1.0, 2.0, 2.5, 5.0, 10.0) if m * power * points >= top * (1 - 1e-12))
+    count = int(np.ceil(top / step * (1 - 1e-12)))
+    return [float(f"{i * step:.12g}") for i in range(1, count + 1)]
+
+
+def explorer_data(
+    frontier: Frontier,
+    title: str,
+    *,
+    compare: Sequence[str] | None = None,
+    outside: npt.ArrayLike | None = None,
+) -> dict[str, Any]:
+    """What the page shows: the clients, a stop of the slider for no payments and for every budget, and lines to compare with.
+
+    ``compare`` names the lines (see :data:`COMPARED`; by default all of them up to :data:`MOST_CLIENTS` clients, none above).
+    ``outside`` is what each client has outside the federation: the page then marks who would leave.
+    """
     game = frontier.game
+    kind = frontier.solutions[0].offers.kind
+    if kind != "linear":
+        raise InputError(
+            "frontier",
+            "must hold prices per unit; other offers are drawn as lines to compare with",
+            value=kind,
+        )
+    apart = None if outside is None else check_outside(game, outside)
     unpaid: Equilibrium = facade(game).equilibrium()
     solutions = [solution for solution in frontier if solution.budget > 0]
     bounds = dict(zip(frontier.budgets.tolist(), frontier.lower_bounds.tolist(), strict=True))
-    stops = [_unpaid_stop(unpaid, frontier)] + [_paid_stop(s, bounds[s.budget]) for s in solutions]
-    forgotten = bool(game.removed)
-    distance = game.heterogeneity if forgotten else np.sqrt(game.profile(np.ones(game.count)).to_clients)
+    distance = _distances(game)
+    groups = Groups(game, distance, apart) if game.count > MOST_CLIENTS else None
+    stops = [_unpaid_stop(unpaid, frontier, groups)]
+    stops += [_paid_stop(s, bounds[s.budget], groups) for s in solutions]
+    chosen = (() if groups else COMPARED) if compare is None else compare
     return {
         "title": title,
         "proves": frontier.solutions[0].proves,
         "version": __version__,
         "game": {
             "clients": len(game.all_sizes),
+            "remaining": game.count,
             "removed": [game.called(k) for k in game.removed],
             "samples": float(game.all_sizes.sum()),
             "remaining_samples": float(game.sizes.sum()),
             "lambda_v": game.lambda_v,
             "lambda_s": game.lambda_s,
             "lambda_q": game.lambda_q,
+            "loss_constant": game.loss_constant,
+            "calibrated": game.calibrated,
             "full_participation_price": game.full_participation_price,
-            "distance_to": "the forgotten data" if forgotten else "the mean of all data",
+            "distance_to": "the forgotten data" if game.removed else "the mean of all data",
+            "reluctant": RELUCTANT,
         },
-        "clients": {
+        "clients": None
+        if groups
+        else {
             "name": list(game.names),
             "samples": game.sizes.tolist(),
             "share": game.alpha.tolist(),
             "cost": game.costs.tolist(),
             "distance": distance.tolist(),
         },
+        "groups": groups.described() if groups else None,
+        # outside utilities may be minus infinity (a client that has nowhere to go), which JSON has no number for
+        "outside": None
+        if apart is None or groups
+        else [o if np.isfinite(o) else None for o in apart.tolist()],
+        "forgotten": _forgotten(game),
         "stops": stops,
+        "lines": comparison_lines(frontier, chosen),
     }
 
 
-def explorer_page(frontier: Frontier, title: str = "stackfu") -> str:
+def explorer_page(
+    frontier: Frontier,
+    title: str = "stackfu",
+    *,
+    compare: Sequence[str] | None = None,
+    outside: npt.ArrayLike | None = None,
+) -> str:
     """The page as text."""
     parts = files("stackfu.explorer")
-    data = json.dumps(explorer_data(frontier, title), allow_nan=False, separators=(",", ":"))
+    record = explorer_data(frontier, title, compare=compare, outside=outside)
+    data = json.dumps(record, allow_nan=False, separators=(",", ":"))
     page = (parts / "page.html").read_text(encoding="utf-8")
     pieces = {
         "{{title}}": html.escape(title),
@@ -79,16 +143,45 @@ def explorer_page(frontier: Frontier, title: str = "stackfu") -> str:
     return page
 
 
-def write_explorer(frontier: Frontier, path: str | os.PathLike[str], title: str = "stackfu") -> None:
+def write_explorer(
+    frontier: Frontier,
+    path: str | os.PathLike[str],
+    title: str = "stackfu",
+    *,
+    compare: Sequence[str] | None = None,
+    outside: npt.ArrayLike | None = None,
+) -> None:
     """Write the page; the file appears under its name only when it is complete."""
-    write_atomically(Path(path), explorer_page(frontier, title).encode())
+    write_atomically(Path(path), explorer_page(frontier, title, compare=compare, outside=outside).encode())
 
 
-def _unpaid_stop(unpaid: Equilibrium, frontier: Frontier) -> dict[str, Any]:
+def _distances(game: GameModel) -> Array:
+    """Of every remaining client to the forgotten data; to the mean of all data if nothing is forgotten."""
+    return game.heterogeneity if game.removed else np.sqrt(game.profile(np.ones(game.count)).to_clients)
+
+
+def _forgotten(game: GameModel) -> list[dict[str, Any]]:
+    """The clients that asked to be forgotten, by their distance to what they own together."""
+    if len(game.removed) > MOST_CLIENTS:
+        return []
+    together = np.zeros(len(game.all_sizes))
+    together[list(game.removed)] = game.all_sizes[list(game.removed)]
+    return [
+        {
+            "name": game.called(k),
+            "samples": float(game.all_sizes[k]),
+            "share": float(game.all_sizes[k] / game.sizes.sum()),
+            "distance": game.embeddings.mixture_distance(np.eye(1, len(together), k)[0], together),
+        }
+        for k in game.removed
+    ]
+
+
+def _unpaid_stop(unpaid: Equilibrium, frontier: Frontier, groups: Groups | None) -> dict[str, Any]:
     goal = frontier.solutions[0].goal
-    found: Equilibria = facade(unpaid.game).equilibria()
+    found = None if groups else facade(unpaid.game).equilibria()
     return {
-        **_stop(unpaid, found),
+        **_stop(unpaid, found, groups),
         "objective": goal.value(unpaid.game.loss_of(unpaid.profile, goal.finite_sample), 0.0),
         "budget": 0.0,
         "lower_bound": None,
@@ -98,8 +191,8 @@ def _unpaid_stop(unpaid: Equilibrium, frontier: Frontier) -> dict[str, Any]:
     }
 
 
-def _paid_stop(solution: Solution, bound: float) -> dict[str, Any]:
-    eq, found = solution.equilibrium, solution.equilibria
+def _paid_stop(solution: Solution, bound: float, groups: Groups | None) -> dict[str, Any]:
+    eq, found = solution.equilibrium, None if groups else solution.equilibria
     limit = f"no payments within the budget of {solution.budget:.6g} bring the {solution.proves} below {bound:.6g}"
     reached = f"these reach {solution.objective:.6g}"
     if solution.status.proved:
@@ -109,13 +202,13 @@ def _paid_stop(solution: Solution, bound: float) -> dict[str, Any]:
     else:
         first = f"Of these payments nothing is proved but what they do: {reached}."
     words = [first, *_about(eq, found)]
-    if len(found) > 1:
+    if found is not None and len(found) > 1:
         words.append(
             f"Over all equilibria of these payments the server loss lies between {solution.optimistic:.6g} "
             f"and {solution.pessimistic:.6g}."
         )
     return {
-        **_stop(eq, found),
+        **_stop(eq, found, groups),
         "objective": solution.objective,
         "budget": solution.budget,
         "lower_bound": bound if np.isfinite(bound) else None,
@@ -125,33 +218,45 @@ def _paid_stop(solution: Solution, bound: float) -> dict[str, Any]:
     }
 
 
-def _about(eq: Equilibrium, found: Equilibria) -> list[str]:
+def _about(eq: Equilibrium, found: Equilibria | None) -> list[str]:
     """What is known about the participation that is shown."""
-    return [
+    shown = (
         f"The participation shown is an equilibrium: recomputed from the game, no client gains more than "
-        f"{eq.regret:.1e} by deviating.",
-        f"It is {found.uniqueness.value}: {found.reason}.",
-    ]
+        f"{eq.regret:.1e} by deviating."
+    )
+    if found is None:
+        return [
+            shown,
+            "Whether there are others was not asked for so many clients; stackfu equilibria on the saved solution tells.",
+        ]
+    return [shown, f"It is {found.uniqueness.value}: {found.reason}."]
 
 
-def _stop(eq: Equilibrium, found: Equilibria) -> dict[str, Any]:
-    stated = eq.summary()
-    low, high = stated["thresholds"].values()
-    shown = ("spend", "server_loss", "total", "payments", "participation", "utilities")
+def _stop(eq: Equilibrium, found: Equilibria | None, groups: Groups | None) -> dict[str, Any]:
+    game = eq.game
+    stated = {"spend": eq.spend, "server_loss": eq.server_loss, "total": eq.total}
+    if groups is not None:
+        return {**stated, "groups": groups.at(eq), "equilibria": [], "curve": []}
+    low, high = game.thresholds(eq.participation)
     return {
-        **{name: np.asarray(stated[name]).tolist() for name in shown},
+        **stated,
+        "payments": eq.payments.tolist(),
+        "participation": eq.participation.tolist(),
+        "receives": (eq.payments * eq.participation).tolist(),
+        "utilities": eq.utilities.tolist(),
+        "change": game.impacts(eq.participation).clients.tolist(),
         "out_below": np.maximum(low, 0.0).tolist(),
         "full_above": np.maximum(high, 0.0).tolist(),
-        "equilibria": [{"total": e.total, "server_loss": e.server_loss} for e in found],
-        "curve": _curve(eq, found),
+        "equilibria": [{"total": e.total, "server_loss": e.server_loss} for e in found or ()],
+        "curve": [] if found is None else _curve(eq, found),
     }
 
 
 def _curve(eq: Equilibrium, found: Equilibria) -> list[list[float]]:
     """t(s) as [s, t] pairs, from 0 to a little beyond the last equilibrium."""
     game = eq.game
-    if game.is_homogeneous:
+    if all_alike(game, eq.caps):
         return []
     last = max([eq.total, *(e.total for e in found)])
-    s, t = level_curve(game, eq.payments, CURVE_POINTS, upto=min(1.0, 1.8 * last))
+    s, t = level_curve(game, eq.payments, CURVE_POINTS, min(1.0, 1.8 * last), eq.caps)
     return [[float(a), float(b)] for a, b in zip(s, t, strict=True)]

@@ -1,9 +1,11 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { game, clients, stops } = data;
+  const { game, clients, groups, stops, lines, forgotten } = data;
   const $ = (id) => document.getElementById(id);
-  const slider = $("budget"), tip = $("tip");
+  const slider = $("budget"), typed = $("typed"), outside = $("outside"), tip = $("tip");
+  const shown = new Set(); // names of the comparison lines that are switched on
+  const colours = { uniform: ["var(--uniform)", "2 4"], haipo: ["var(--haipo)", "8 4"], capped: ["var(--capped)", "10 3 2 3"] };
 
   const digits = (value, n = 5) => {
     if (value === null || value === undefined) return "–";
@@ -11,6 +13,13 @@
     const text = Math.abs(value) < 1e-4 || Math.abs(value) >= 1e7 ? value.toExponential(n - 1) : value.toPrecision(n);
     return String(Number(text));
   };
+  // a bound is rounded away from the claim: what is read is still proved
+  const towards = (round) => (value, n = 5) => {
+    if (value === null || value === 0) return digits(value, n);
+    const unit = 10 ** (n - 1 - Math.floor(Math.log10(Math.abs(value))));
+    return digits(round(value * unit) / unit, n);
+  };
+  const down = towards(Math.floor), up = towards(Math.ceil);
   const percent = (value) =>
     value > 0 && value < 5e-5 ? "<0.01%" : value === 0 ? "0%" : (100 * value).toFixed(value < 0.0995 ? 2 : 1) + "%";
 
@@ -39,9 +48,9 @@
   };
 
   // axes in pixels of the place they are drawn in, so that text has the same size on a phone
-  const frame = (place, { x, y, xLabel, yLabel, label, xFormat = (v) => digits(v, 3), yFormat = (v) => digits(v, 3) }) => {
-    const width = Math.max(place.clientWidth, 240), height = Math.max(260, Math.min(340, width * 0.62));
-    const left = 58, right = 14, top = 26, bottom = 42;
+  const frame = (place, { x, y, xLabel, yLabel, label, above = 0, xFormat = (v) => digits(v, 3), yFormat = (v) => digits(v, 3) }) => {
+    const width = Math.max(place.clientWidth, 240), height = above + Math.max(260, Math.min(340, width * 0.62));
+    const left = 58, right = 14, top = 26 + above, bottom = 42;
     const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": label });
     const X = (v) => left + ((v - x[0]) / (x[1] - x[0])) * (width - left - right);
     const Y = (v) => height - bottom - ((v - y[0]) / (y[1] - y[0])) * (height - top - bottom);
@@ -94,12 +103,45 @@
     return group;
   };
 
-  const largestPayment = Math.max(1e-300, ...stops.flatMap((stop) => stop.payments));
+  // ------------------------------------------------------------------ who would leave
+
+  // a client leaves if what it has outside exceeds its utility by more than rounding of its stakes: the library's own rule
+  const whoLeaves = (stop) => {
+    if (!clients) return null;
+    const everybody = outside.value.trim() === "" ? null : Number(outside.value);
+    if (everybody === null && !data.outside) return null;
+    return clients.name.map((_, k) => {
+      const apart = everybody === null ? data.outside[k] : everybody;
+      return apart !== null && apart - stop.utilities[k] > game.reluctant * (clients.cost[k] + Math.abs(apart));
+    });
+  };
+
+  const signed = (value, n = 4) => (value > 0 ? "+" : "") + digits(value, n);
+
+  // ------------------------------------------------------------------ the map
+
+  const largestPayment = clients ? Math.max(1e-300, ...stops.flatMap((stop) => stop.payments)) : 0;
+
+  const drawForgotten = (axes) => {
+    for (const gone of forgotten) {
+      const cx = axes.X(gone.distance), cy = axes.Y(gone.share);
+      const group = mark(
+        `Client ${gone.name}: to be forgotten\n${gone.samples} samples`,
+        svg("circle", { class: "halo", cx, cy, r: 8, fill: "none", stroke: "var(--soft)", "stroke-dasharray": "3 2", "stroke-width": 1.5 }),
+        svg("path", { d: `M${cx - 4} ${cy - 4}l8 8m0 -8l-8 8`, stroke: "var(--soft)", "stroke-width": 1.5 }),
+        svg("text", { x: cx + 12, y: cy + 4, style: "font-style: italic" }, String(gone.name)),
+      );
+      group.dataset.forgotten = gone.name;
+      axes.root.append(group);
+    }
+  };
 
   const drawParticipation = (stop) => {
-    const place = $("participation");
+    if (groups) { drawGroups(stop); return; }
+    const place = $("participation"), leaving = whoLeaves(stop);
     const axes = frame(place, {
-      x: span(clients.distance, 0.12), y: [0, 1.18 * Math.max(...clients.share)],
+      x: span([...clients.distance, ...forgotten.map((gone) => gone.distance)], 0.12),
+      y: [0, 1.18 * Math.max(...clients.share, ...forgotten.map((gone) => gone.share))],
       xLabel: `distance to ${game.distance_to}`, yLabel: "share of the remaining data",
       yFormat: (v) => `${Math.round(100 * v)}%`, label: "Clients by distance and share of data",
     });
@@ -109,8 +151,10 @@
       const r = 6 + 20 * Math.sqrt(stop.payments[k] / largestPayment), share = stop.participation[k];
       const words =
         `Client ${clients.name[k]}: ${clients.samples[k]} samples\n` +
-        `takes part with ${percent(share)}\npayment ${digits(stop.payments[k], 4)} at cost ${digits(clients.cost[k], 4)}\n` +
-        `utility ${digits(stop.utilities[k], 4)}\n` +
+        `takes part with ${percent(share)}\npayment ${digits(stop.payments[k], 4)} at cost ${digits(clients.cost[k], 4)}` +
+        `, receives ${digits(stop.receives[k], 4)}\n` +
+        `utility ${digits(stop.utilities[k], 4)}${leaving && leaving[k] ? ": would leave" : ""}\n` +
+        `predicted change of its loss ${signed(stop.change[k])}${game.calibrated ? "" : " (a guess)"}\n` +
         `stays out below ${digits(stop.out_below[k], 4)}, takes part fully above ${digits(stop.full_above[k], 4)}`;
       const group = mark(
         words,
@@ -118,18 +162,62 @@
         svg("path", { d: share > 0 ? arc(cx, cy, r, share) : "", fill: "none", stroke: "var(--accent)", "stroke-width": 4 }),
         svg("text", { x: cx + r + 4, y: cy + 4, style: "fill: var(--ink)" }, String(clients.name[k])),
       );
+      if (leaving && leaving[k]) {
+        group.append(svg("circle", {
+          class: "leaves", cx, cy, r: r + 5, fill: "none", stroke: "var(--bound)", "stroke-width": 2, "stroke-dasharray": "4 3",
+        }));
+      }
       group.dataset.client = clients.name[k];
       axes.root.append(group);
     }
+    drawForgotten(axes);
+  };
+
+  // too many clients for circles: what the middle 80% of each group does, and its median
+  const drawGroups = (stop) => {
+    const axes = frame($("participation"), {
+      x: span(groups.flatMap((group) => group.distance), 0.06), y: [0, 1.05],
+      xLabel: `distance to ${game.distance_to}`, yLabel: "takes part with",
+      yFormat: (v) => `${Math.round(100 * v)}%`, label: "Participation in groups of clients by distance",
+    });
+    groups.forEach((group, i) => {
+      const now = stop.groups[i], [, low, middle, high] = now.participation;
+      const left = axes.X(group.distance[0]), right = Math.max(axes.X(group.distance[4]), left + 3);
+      const box = mark(
+        `Group ${group.name}: ${group.clients} clients, ${group.samples} samples\n` +
+        `half of them take part with ${percent(middle)} or more, four in five with ${percent(low)} to ${percent(high)}\n` +
+        `${now.out} stay out, ${now.full} take part fully\ntogether they receive ${digits(now.receives, 4)}` +
+        (now.leaving === null ? "" : `\n${now.leaving} would leave`),
+        svg("rect", {
+          class: "halo", x: left + 1, width: Math.max(right - left - 2, 2), y: axes.Y(high), height: Math.max(axes.Y(low) - axes.Y(high), 2),
+          fill: "var(--accent-soft)", stroke: "var(--accent)",
+        }),
+        svg("line", { x1: left + 1, x2: right - 1, y1: axes.Y(middle), y2: axes.Y(middle), stroke: "var(--accent)", "stroke-width": 3 }),
+      );
+      box.dataset.group = group.name;
+      axes.root.append(box);
+    });
+  };
+
+  // from 0, so that heights compare; an objective of one's own may be negative
+  const lossAxis = () => {
+    const values = stops.flatMap((stop) => [stop.objective, stop.lower_bound]).filter((v) => v !== null);
+    for (const drawn of lines.filter((l) => shown.has(l.name))) values.push(...drawn.points.map((p) => p.server_loss).filter((v) => v !== null));
+    const low = Math.min(0, ...values), high = Math.max(0, ...values);
+    return [low - (low < 0 ? 0.08 * (high - low) : 0), high + 0.12 * (high - low || 1)];
   };
 
   const drawFrontier = (chosen) => {
     const place = $("frontier");
     const bounds = stops.filter((stop) => stop.lower_bound !== null);
+    const entries = [
+      ["certified payments", "var(--accent)", 2, 1, ""], ["proved out of reach", "var(--bound)", 10, 0.3, ""],
+      ...lines.filter((l) => shown.has(l.name)).map((l) => [l.label, colours[l.name][0], 2, 1, colours[l.name][1]]),
+    ];
     const axes = frame(place, {
       x: [0, 1.03 * Math.max(...stops.map((stop) => stop.budget), 1e-12)],
-      y: span([...stops.map((stop) => stop.objective), ...bounds.map((stop) => stop.lower_bound)]),
-      xLabel: "budget", yLabel: data.proves, label: `${data.proves} against budget`,
+      y: lossAxis(),
+      xLabel: "budget", yLabel: data.proves, label: `${data.proves} against budget`, above: 18 * Math.ceil(entries.length / 2),
     });
     const losses = stops.map((stop) => [stop.budget, stop.objective]);
     if (bounds.length) {
@@ -144,28 +232,45 @@
         class: "proved",
       }));
     }
+    for (const drawn of lines.filter((l) => shown.has(l.name))) {
+      const [stroke, dash] = colours[drawn.name];
+      const points = drawn.points.filter((point) => point.server_loss !== null);
+      axes.root.append(svg("path", {
+        d: line(points.map((point) => [point.budget, point.server_loss]), axes), fill: "none", stroke, "stroke-width": 2,
+        "stroke-dasharray": dash, "data-line": drawn.name,
+      }));
+      for (const point of points) {
+        axes.root.append(mark(
+          `${drawn.label}, budget ${digits(point.budget)}\nserver loss ${digits(point.server_loss, 6)}\n` +
+          `${percent(point.total)} of the data takes part\n${point.words}`,
+          svg("circle", { class: "halo", cx: axes.X(point.budget), cy: axes.Y(point.server_loss), r: 3, fill: stroke, stroke: "var(--card)" }),
+        ));
+      }
+    }
     axes.root.append(svg("path", { d: line(losses, axes), fill: "none", stroke: "var(--accent)", "stroke-width": 2 }));
     stops.forEach((stop, i) => {
       const words = `Budget ${digits(stop.budget)}\nserver loss ${digits(stop.server_loss, 6)}` +
-        (stop.lower_bound === null ? "" : `\nno payments bring the ${data.proves} below ${digits(stop.lower_bound, 6)}`);
+        (stop.lower_bound === null ? "" : `\nno payments bring the ${data.proves} below ${down(stop.lower_bound, 6)}`);
       const now = i === chosen;
       const dot = mark(words, svg("circle", {
         class: "halo", cx: axes.X(stop.budget), cy: axes.Y(stop.objective), r: now ? 7 : 4,
         fill: now ? "var(--accent)" : "var(--card)", stroke: "var(--accent)", "stroke-width": 2,
       }));
-      dot.addEventListener("click", () => { slider.value = i; render(); });
+      dot.addEventListener("click", () => choose(i));
       dot.addEventListener("keydown", (event) => {
-        if (event.key === "Enter" || event.key === " ") { event.preventDefault(); slider.value = i; render(); slider.focus(); }
+        if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(i); slider.focus(); }
       });
+      dot.dataset.stop = i;
       axes.root.append(dot);
     });
-    legend(axes, [["certified payments", "var(--accent)", 2, 1], ["proved out of reach", "var(--bound)", 10, 0.3]]);
+    legend(axes, entries);
   };
 
-  const legend = (axes, entries) => entries.forEach(([words, stroke, width, opacity], i) => {
-    const y = axes.top + 12 + 18 * i, x = axes.right - 150;
+  // two columns above the drawing, so that no line runs through the words
+  const legend = (axes, entries) => entries.forEach(([words, stroke, width, opacity, dash], i) => {
+    const y = 31 + 18 * Math.floor(i / 2), x = i % 2 ? (axes.left + axes.right) / 2 - 12 : 2;
     axes.root.append(svg("line", {
-      x1: x, x2: x + 22, y1: y - 4, y2: y - 4, stroke, "stroke-width": width, "stroke-opacity": opacity,
+      x1: x, x2: x + 22, y1: y - 4, y2: y - 4, stroke, "stroke-width": width, "stroke-opacity": opacity, "stroke-dasharray": dash,
     }));
     axes.root.append(svg("text", { x: x + 28, y }, words));
   });
@@ -173,7 +278,7 @@
   const drawLevel = (stop) => {
     const place = $("level");
     if (!stop.curve.length) {
-      place.textContent = "All remaining clients own the same data, so there is no level function to draw.";
+      place.textContent = groups ? "Not drawn for so many clients." : "All remaining clients own the same data, so there is no level function to draw.";
       return;
     }
     const top = Math.max(...stop.curve.map((point) => point[1]));
@@ -203,38 +308,205 @@
     });
   };
 
+  // ------------------------------------------------------------------ the table: what is shown is what is saved
+
+  const four = (v) => digits(v, 4), middle = (q) => `${digits(q[2], 3)} (${digits(q[1], 3)} to ${digits(q[3], 3)})`;
+  const middlePercent = (q) => `${percent(q[2])} (${percent(q[1])} to ${percent(q[3])})`;
+  const guess = game.calibrated ? "" : " (a guess)";
+
+  // [name of the cell, heading, values at a stop, how a value reads]
+  const columns = groups ? [
+    ["group", "group", () => groups.map((g) => g.name), String],
+    ["clients", "clients", () => groups.map((g) => g.clients), String],
+    ["samples", "samples", () => groups.map((g) => g.samples), String],
+    ["distance", "distance", () => groups.map((g) => g.distance), middle],
+    ["cost", "cost", () => groups.map((g) => g.cost), middle],
+    ["payment", "payment", (stop) => stop.groups.map((g) => g.payments), middle],
+    ["participation", "takes part", (stop) => stop.groups.map((g) => g.participation), middlePercent],
+    ["receives", "receive together", (stop) => stop.groups.map((g) => g.receives), four],
+    ["utility", "utility", (stop) => stop.groups.map((g) => g.utilities), middle],
+    ["change", `predicted change${guess}`, (stop) => stop.groups.map((g) => g.change), middle],
+    ["out", "stay out", (stop) => stop.groups.map((g) => g.out), String],
+    ["full", "fully in", (stop) => stop.groups.map((g) => g.full), String],
+    ...(stops[0].groups[0].leaving === null ? [] : [["leaves", "would leave", (stop) => stop.groups.map((g) => g.leaving), String]]),
+  ] : [
+    ["client", "client", () => clients.name, String],
+    ["samples", "samples", () => clients.samples, String],
+    ["distance", "distance", () => clients.distance, four],
+    ["cost", "cost", () => clients.cost, four],
+    ["payment", "payment", (stop) => stop.payments, four],
+    ["participation", "takes part", (stop) => stop.participation, percent],
+    ["receives", "receives", (stop) => stop.receives, four],
+    ["utility", "utility", (stop) => stop.utilities, four],
+    ["change", `predicted change${guess}`, (stop) => stop.change, signed],
+    ["out_below", "out below", (stop) => stop.out_below, four],
+    ["full_above", "full above", (stop) => stop.full_above, four],
+  ];
+
+  const tableAt = (stop) => {
+    const leaving = whoLeaves(stop);
+    const extra = leaving ? [["leaves", "would leave", () => leaving, (v) => (v ? "yes" : "no")]] : [];
+    return [...columns, ...extra].map(([name, heading, values, words]) => ({ name, heading, values: values(stop), words }));
+  };
+
   const fillTable = (stop) => {
-    const rows = clients.name.map((name, k) => {
+    const table = tableAt(stop), marked = table.find((column) => column.name === "leaves");
+    $("head").replaceChildren(...table.map((column) => {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.textContent = column.heading;
+      return cell;
+    }));
+    $("rows").replaceChildren(...table[0].values.map((_, k) => {
       const row = document.createElement("tr");
-      const cells = [
-        ["client", name, name], ["samples", clients.samples[k], clients.samples[k]],
-        ["distance", clients.distance[k], digits(clients.distance[k], 4)], ["cost", clients.cost[k], digits(clients.cost[k], 4)],
-        ["payment", stop.payments[k], digits(stop.payments[k], 4)],
-        ["participation", stop.participation[k], percent(stop.participation[k])],
-        ["utility", stop.utilities[k], digits(stop.utilities[k], 4)],
-        ["out_below", stop.out_below[k], digits(stop.out_below[k], 4)],
-        ["full_above", stop.full_above[k], digits(stop.full_above[k], 4)],
-      ];
-      for (const [name, value, text] of cells) {
-        const cell = document.createElement(name === "client" ? "th" : "td");
+      if (clients && marked && marked.values[k]) row.className = "leaves";
+      table.forEach(({ name, values, words }, i) => {
+        const value = values[k], cell = document.createElement(i === 0 ? "th" : "td");
         cell.dataset.name = name;
         cell.dataset.value = String(value);
-        if (name === "client") cell.scope = "row";
-        if (name === "participation") {
+        if (i === 0) cell.scope = "row";
+        if (name === "participation" && clients) {
           cell.className = "bar";
           const bar = document.createElement("span");
           bar.style.setProperty("--share", `${100 * value}%`);
-          bar.textContent = text;
+          bar.textContent = words(value);
           cell.append(bar);
-        } else cell.textContent = text;
+        } else cell.textContent = words(value);
         row.append(cell);
-      }
+      });
       return row;
-    });
-    $("rows").replaceChildren(...rows);
+    }));
+    hintAtScrolling();
+  };
+
+  const hintAtScrolling = () => { $("swipe").hidden = $("scroll").scrollWidth <= $("scroll").clientWidth; };
+
+  // ------------------------------------------------------------------ saving
+
+  const save = (blob, name) => {
+    const anchor = document.createElement("a");
+    anchor.href = URL.createObjectURL(blob);
+    anchor.download = name;
+    anchor.click();
+    setTimeout(() => URL.revokeObjectURL(anchor.href), 10000);
+  };
+  const fileName = (what, ending) => `${what}-budget-${digits(stops[Number(slider.value)].budget)}.${ending}`;
+
+  // full precision, quoted where a name needs it; of a group each quantile is a column
+  const quoted = (value) => (/[",\n\r]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+  const csv = (stop) => {
+    const wide = tableAt(stop).flatMap(({ name, values }) => Array.isArray(values[0])
+      ? ["min", "10%", "median", "90%", "max"].map((level, i) => ({ name: `${name} ${level}`, values: values.map((q) => q[i]) }))
+      : [{ name, values }]);
+    const rows = wide[0].values.map((_, k) => wide.map((column) => quoted(column.values[k])).join(","));
+    return [wide.map((column) => quoted(column.name)).join(","), ...rows].join("\r\n") + "\r\n";
+  };
+
+  // a drawing that stands alone: colours resolved, white or dark paper beneath, fonts named
+  const standalone = (id) => {
+    const drawn = $(id).querySelector("svg");
+    if (!drawn) return null;
+    const copy = drawn.cloneNode(true), style = getComputedStyle(document.documentElement);
+    const [, , width, height] = drawn.getAttribute("viewBox").split(" ").map(Number);
+    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    copy.setAttribute("width", width);
+    copy.setAttribute("height", height);
+    copy.setAttribute("font-family", "system-ui, sans-serif");
+    copy.setAttribute("font-size", "12");
+    for (const text of copy.querySelectorAll("text")) if (!text.getAttribute("style")?.includes("fill")) text.setAttribute("fill", "var(--soft)");
+    for (const group of copy.querySelectorAll("[tabindex]")) group.removeAttribute("tabindex");
+    copy.prepend(svg("rect", { width, height, fill: "var(--card)" }));
+    const text = new XMLSerializer().serializeToString(copy).replace(/var\((--[a-z-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
+    return { text, width, height };
+  };
+
+  const savePicture = (id, kind) => {
+    const picture = standalone(id);
+    if (!picture) return;
+    const blob = new Blob([picture.text], { type: "image/svg+xml" });
+    if (kind === "svg") { save(blob, fileName(id, "svg")); return; }
+    const image = new Image();
+    image.onload = () => {
+      const canvas = document.createElement("canvas"), scale = 2;
+      canvas.width = scale * picture.width;
+      canvas.height = scale * picture.height;
+      const pen = canvas.getContext("2d");
+      pen.scale(scale, scale);
+      pen.drawImage(image, 0, 0, picture.width, picture.height);
+      canvas.toBlob((png) => save(png, fileName(id, "png")), "image/png");
+    };
+    image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(picture.text);
+  };
+
+  // ------------------------------------------------------------------ a view as a link
+
+  const fragment = () => {
+    const state = new URLSearchParams();
+    state.set("budget", typed.value === "" ? "0" : typed.value);
+    if (shown.size) state.set("lines", [...shown].join(","));
+    if (outside.value.trim() !== "") state.set("outside", outside.value);
+    if ($("mathematics").open) state.set("mathematics", "open");
+    return "#" + state.toString();
+  };
+
+  const readFragment = () => {
+    const state = new URLSearchParams(location.hash.slice(1));
+    const budget = Number(state.get("budget") ?? 0);
+    shown.clear();
+    for (const name of (state.get("lines") ?? "").split(",")) if (lines.some((l) => l.name === name)) shown.add(name);
+    for (const box of $("lines").querySelectorAll("input")) box.checked = shown.has(box.value);
+    outside.value = Number.isFinite(Number(state.get("outside") ?? NaN)) ? state.get("outside") : "";
+    $("mathematics").open = state.get("mathematics") === "open";
+    typeBudget(Number.isFinite(budget) && budget > 0 ? budget : 0);
   };
 
   // ------------------------------------------------------------------ the page
+
+  // the largest stop within a budget: its payments are affordable
+  const stopWithin = (budget) => {
+    let best = 0;
+    stops.forEach((stop, i) => { if (stop.budget <= budget * (1 + 1e-12)) best = i; });
+    return best;
+  };
+
+  const choose = (i) => { slider.value = i; typed.value = String(stops[i].budget); render(); };
+  const typeBudget = (budget) => { slider.value = stopWithin(budget); typed.value = String(budget); render(); };
+
+  // between two stops the payments of the smaller are affordable, and the bound of the larger holds
+  const sayBetween = (stop) => {
+    const budget = Number(typed.value);
+    if (typed.value === "" || !(budget >= 0)) { $("between").textContent = "Type a budget of 0 or more, or drag the slider."; return; }
+    if (Math.abs(budget - stop.budget) <= 1e-12 * budget) { $("between").textContent = "Type a budget, drag, or use the arrow keys."; return; }
+    const next = stops.find((other) => other.budget >= budget);
+    $("between").textContent = `Shown is ${digits(stop.budget)}, the largest budget computed within ${digits(budget)}. ` +
+      (next && next.lower_bound !== null
+        ? `With ${digits(budget)} the best ${data.proves} lies between ${down(next.lower_bound)} and ${up(stop.objective)}: proved.`
+        : "Larger budgets were not computed.");
+  };
+
+  const plainWords = (stop) => {
+    const unpaid = stops[0], share = stop.server_loss / unpaid.server_loss;
+    if (stop.budget === 0) {
+      return `Nobody is paid. ${percent(unpaid.total)} of the remaining data takes part of its own accord, ` +
+        `and the server's loss, how far the model is from where it should be, is ${digits(unpaid.server_loss)}.`;
+    }
+    const paid = clients ? stop.payments.filter((p, k) => p * stop.participation[k] > 0).length : null;
+    const change = share < 1 ? `${percent(1 - share)} less than without payments`
+      : share > 1 ? `${percent(share - 1)} more than without payments` : "as without payments";
+    const proof = stop.lower_bound === null ? "Whether other payments do better is not proved."
+      : `It is proved that no payments within this budget bring the ${data.proves} below ${down(stop.lower_bound)}.`;
+    return `With a budget of ${digits(stop.budget)} the server pays ${digits(stop.spend)}` +
+      (paid === null ? "" : ` to ${paid} of ${game.remaining} clients`) +
+      `, and ${percent(stop.total)} of the remaining data takes part. The server's loss is ${digits(stop.server_loss)}, ${change}. ${proof}`;
+  };
+
+  const sayLeaving = (stop) => {
+    const leaving = whoLeaves(stop);
+    if (!leaving) { $("leave-words").textContent = "a utility outside the federation: type one, and they are marked"; return; }
+    const who = clients.name.filter((_, k) => leaving[k]);
+    $("leave-words").textContent = who.length === 0 ? "nobody would leave"
+      : `${who.length} would leave at first: ${who.slice(0, 12).join(", ")}${who.length > 12 ? ", …" : ""}`;
+  };
 
   const render = () => {
     const i = Number(slider.value), stop = stops[i];
@@ -242,9 +514,12 @@
     put("budget-value", stop.budget, stop.budget === 0 ? "none" : digits(stop.budget));
     slider.setAttribute("aria-valuetext", `budget ${digits(stop.budget)}, server loss ${digits(stop.server_loss)}`);
     put("server_loss", stop.server_loss, digits(stop.server_loss));
-    put("lower_bound", stop.lower_bound, digits(stop.lower_bound));
+    put("lower_bound", stop.lower_bound, down(stop.lower_bound));
     put("spend", stop.spend, digits(stop.spend));
     put("total", stop.total, percent(stop.total));
+    $("words").textContent = plainWords(stop);
+    sayBetween(stop);
+    sayLeaving(stop);
     $("certificate").replaceChildren(...stop.certificate.map((sentence) => {
       const item = document.createElement("li");
       item.textContent = sentence;
@@ -252,27 +527,74 @@
     }));
     drawParticipation(stop);
     drawFrontier(i);
-    drawLevel(stop);
+    if ($("mathematics").open) drawLevel(stop);
     fillTable(stop);
+    if (location.hash !== fragment()) history.replaceState(null, "", fragment());
   };
 
+  const few = (names) => (names.length > 12 ? `${names.slice(0, 12).join(", ")} and ${names.length - 12} more` : names.join(", "));
   const removed = game.removed.length === 0 ? "nobody is to be forgotten"
-    : `client${game.removed.length > 1 ? "s" : ""} ${game.removed.join(", ")} ${game.removed.length > 1 ? "are" : "is"} to be forgotten`;
+    : `client${game.removed.length > 1 ? "s" : ""} ${few(game.removed)} ${game.removed.length > 1 ? "are" : "is"} to be forgotten`;
   $("story").textContent =
-    `${game.clients} clients with ${game.samples} samples; ${removed}. The ${clients.name.length} that remain own ` +
+    `${game.clients} clients with ${game.samples} samples; ${removed}. The ${game.remaining} that remain own ` +
     `${game.remaining_samples} samples; to have them all take part fully costs ${digits(game.full_participation_price)}.`;
+  $("guess").hidden = game.calibrated;
+  $("guess").textContent = `How much loss a unit of drift makes (the constant C = ${digits(game.loss_constant)}) was not fitted to ` +
+    "trainings: losses, utilities and predicted changes are guesses up to this factor. stackfu calibrate fits it.";
+  $("map-words").textContent = groups
+    ? `The ${game.remaining} clients in ${groups.length} groups by distance: the box holds the middle 80% of a group, the line is its median.`
+    : "Each circle is a client: the larger, the higher its payment; the arc is the share of its data that takes part." +
+      (forgotten.length ? " Crossed out: to be forgotten." : "");
+  $("table-title").textContent = groups ? "Group by group" : "Client by client";
+  $("legend").textContent =
+    (groups ? "Median (10% to 90%) of each group. " : "") +
+    "Cost and payment are for full participation, in proportion for less; receives is what is paid out. Predicted change: of the " +
+    "client's loss against the model before forgetting" + (groups ? "." : "; out below, full above: payments at which it would, the others as they are.");
+  $("leave").hidden = Boolean(groups);
   $("footer").textContent = `stackfu ${data.version}. All numbers were computed by the library when this page was written.`;
+
+  $("lines").hidden = lines.length === 0;
+  for (const { name, label } of lines) {
+    const choice = document.createElement("label"), box = document.createElement("input"), sample = document.createElement("span");
+    box.type = "checkbox";
+    box.value = name;
+    box.addEventListener("change", () => { if (box.checked) shown.add(name); else shown.delete(name); render(); });
+    sample.style.setProperty("--colour", colours[name][0]);
+    choice.append(box, sample, label);
+    $("lines").append(choice);
+  }
 
   $("theme").addEventListener("click", () => {
     const root = document.documentElement;
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
   });
+  $("link").addEventListener("click", async () => {
+    const said = $("link").textContent;
+    try { await navigator.clipboard.writeText(location.href); $("link").textContent = "Copied"; }
+    catch { $("link").textContent = "It is in the address bar"; }
+    setTimeout(() => { $("link").textContent = said; }, 2000);
+  });
+  $("csv").addEventListener("click", () =>
+    save(new Blob([csv(stops[Number(slider.value)])], { type: "text/csv" }), fileName(groups ? "groups" : "clients", "csv")));
+  for (const button of document.querySelectorAll("[data-save]")) {
+    button.setAttribute("aria-label", `Save picture as ${button.dataset.kind.toUpperCase()}: ${button.closest("figure").querySelector("h2").textContent}`);
+    button.addEventListener("click", () => savePicture(button.dataset.save, button.dataset.kind));
+  }
   slider.max = stops.length - 1;
-  slider.addEventListener("input", render);
+  slider.addEventListener("input", () => choose(Number(slider.value)));
+  typed.addEventListener("input", () => {
+    const budget = Number(typed.value);
+    if (typed.value !== "" && budget >= 0) slider.value = stopWithin(budget);
+    render();
+  });
+  outside.addEventListener("input", render);
+  if (data.outside) outside.placeholder = "as given";
+  $("mathematics").addEventListener("toggle", render);
+  addEventListener("hashchange", readFragment);
   addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
   addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hidden = true; });
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; render(); } });
-  render();
+  readFragment();
 })();

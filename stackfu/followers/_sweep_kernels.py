@@ -1,19 +1,22 @@
 """The jitted core of :mod:`stackfu.followers.sweeps`: best responses one client after another, in place.
 
 Client k faces ``S0 = S - y_k`` and ``q = ||T - S mu_k||^2`` with ``T = sum_i y_i mu_i`` (its own part of T
-cancels), and answers with ``clip((q / w_k)^(1/3) - S0, 0, alpha_k)``. ``T`` or ``G y`` is kept up to date,
+cancels), and answers with ``clip(R - S0, 0, alpha_k)``, ``2 w_k R^3 - a R - 2 q = 0`` (``R = (q / w_k)^(1/3)`` without a sampling
+term); ``alpha_k`` stands for the most that it may bring. ``T`` or ``G y`` is kept up to date,
 so a response costs O(D) or O(N). ``GameModel.best_response`` is the NumPy version.
 """
 
 import numpy as np
 
 from ..jit import njit
-from ..model._geometry_kernels import add_row, squared_gap
+from ..model._geometry_kernels import add_row, positive_root, squared_gap
 
 
 @njit(cache=True)
-def respond(q, w, rest, cap, present):
-    """Best response in y; a client facing nobody answers 0, an indifferent one stays."""
+def respond(q, w, rest, cap, present, a=0.0):
+    """Best response in y; without a sampling term a client facing nobody answers 0 and an indifferent one stays."""
+    if a > 0.0:
+        return min(max(positive_root(w, q if rest > 0.0 else 0.0, a) - rest, 0.0), cap) if w > 0.0 else cap
     if w > 0.0:
         return min(max(np.cbrt(q / w) - rest, 0.0), cap) if rest > 0.0 else 0.0
     if w < 0.0 or (q > 0.0 and rest > 0.0):
@@ -22,17 +25,23 @@ def respond(q, w, rest, cap, present):
 
 
 @njit(cache=True)
+def thin(a, total):
+    """``a / (2 S)``, what a sampling term adds to every inclination."""
+    return 0.5 * a / total if a > 0.0 else 0.0
+
+
+@njit(cache=True)
 def violation(g, y, cap):
     """How far ``g_k`` is from what its place in [0, cap] asks for."""
     if y <= 0.0:
-        return max(g, 0.0)
+        return max(g, 0.0) if cap > 0.0 else 0.0
     if y >= cap:
         return max(-g, 0.0)
     return abs(g)
 
 
 @njit(cache=True)
-def sweep_gram(G, alpha, w, y, inner, order, damping):
+def sweep_gram(G, alpha, w, y, inner, order, damping, a=0.0):
     """The clients in ``order``, once each; ``inner`` gets G y.
 
     Returns (participants, largest violation met, largest move of x).
@@ -56,8 +65,8 @@ def sweep_gram(G, alpha, w, y, inner, order, damping):
         rest = total - old if active - (old > 0.0) > 0 else 0.0
         q = max(square - 2.0 * total * inner[k] + total * total * G[k, k], 0.0)
         if total > 0.0:
-            worst = max(worst, violation(q / (total * total) - total * w[k], old, alpha[k]))
-        new = old + damping * (respond(q, w[k], rest, alpha[k], old) - old)
+            worst = max(worst, violation(q / (total * total) + thin(a, total) - total * w[k], old, alpha[k]))
+        new = old + damping * (respond(q, w[k], rest, alpha[k], old, a) - old)
         step = new - old
         if step == 0.0:
             continue
@@ -72,7 +81,7 @@ def sweep_gram(G, alpha, w, y, inner, order, damping):
 
 
 @njit(cache=True)
-def sweep_features(features, rows, alpha, w, y, point, order, damping):
+def sweep_features(features, rows, alpha, w, y, point, order, damping, a=0.0):
     """The clients in ``order``, once each; ``point`` is sum y mu before and after.
 
     Returns (participants, largest violation met, largest move of x).
@@ -87,8 +96,8 @@ def sweep_features(features, rows, alpha, w, y, point, order, damping):
         rest = total - old if active - (old > 0.0) > 0 else 0.0
         q = squared_gap(features, rows[k], total, point)
         if total > 0.0:
-            worst = max(worst, violation(q / (total * total) - total * w[k], old, alpha[k]))
-        new = old + damping * (respond(q, w[k], rest, alpha[k], old) - old)
+            worst = max(worst, violation(q / (total * total) + thin(a, total) - total * w[k], old, alpha[k]))
+        new = old + damping * (respond(q, w[k], rest, alpha[k], old, a) - old)
         step = new - old
         if step == 0.0:
             continue
@@ -101,20 +110,21 @@ def sweep_features(features, rows, alpha, w, y, point, order, damping):
 
 
 @njit(cache=True)
-def undecided(squares, total, w, y, alpha, among, drift, shift, out):
+def undecided(squares, total, w, y, alpha, among, drift, shift, out, a=0.0):
     """Clients that may respond differently while m stays within ``drift`` and S within ``shift`` of here.
 
-    ``d_k`` changes by at most ``drift``, so ``g_k`` by at most ``drift (2 d_k + drift) + shift |w_k|``; who
-    is at a bound with a larger margin than that stays there. Returns (how many, largest violation among
-    them).
+    ``d_k`` changes by at most ``drift``, so ``g_k`` by at most ``drift (2 d_k + drift) + shift |w_k|`` (and what ``a / (2 S)``
+    changes by); who is at a bound with a larger margin than that stays there. Returns (how many, largest violation among them).
     """
-    count, worst = 0, 0.0
+    count, worst, extra = 0, 0.0, 0.0
+    if a > 0.0:
+        extra = thin(a, total) * shift / (total - shift) if shift < total else np.inf
     for i in range(len(among)):
         k = among[i]
-        g = squares[i] - total * w[k]
+        g = squares[i] + thin(a, total) - total * w[k]
         v = violation(g, y[k], alpha[k])
         worst = max(worst, v)
-        reach = drift * (2.0 * np.sqrt(squares[i]) + drift) + shift * abs(w[k])
+        reach = drift * (2.0 * np.sqrt(squares[i]) + drift) + shift * abs(w[k]) + extra
         if v > 0.0 or abs(g) <= reach:  # whoever is inside has v = |g|
             out[count] = k
             count += 1

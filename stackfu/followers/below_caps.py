@@ -1,9 +1,8 @@
-"""Clients under offers with caps, and with a sampling term: sequential best responses until nobody moves.
+"""Where clients settle under offers with caps: sequential best responses until nobody moves.
 
 Under capped offers whose prices meet the plan's brackets there is one equilibrium, the plan (``docs/theory/offers.md``).
-Where prices were meant for other
-costs, or somebody has left, clients settle elsewhere; this follows them there. It finds one equilibrium and proves nothing
-about others.
+Where prices were meant for other costs, or somebody has left, clients settle elsewhere; this follows them there. It finds one
+equilibrium and proves nothing about others (:func:`stackfu.followers.enumerate_equilibria` does).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import numpy as np
 
 from ..errors import ConvergenceError, NoEquilibriumError
 from ..model import Array, GameModel, frozen
-from ..model.responses import best_responses
+from .running import running_mixture
 
 __all__ = ["settle"]
 
@@ -24,27 +23,24 @@ STILL = 1e-12
 
 def settle(game: GameModel, prices: Array, caps: Array, start: Array | None = None) -> Array:
     """The participation that sequential best responses reach from ``start`` (default: the caps)."""
-    w = (game.costs - prices) / (2.0 * game.lam * game.alpha)
-    upper = game.alpha * caps
-    x = np.array(caps if start is None else np.minimum(start, caps), dtype=np.float64)
-    if not x.any():
+    bound = game.alpha * caps
+    y = np.array(bound if start is None else np.minimum(game.alpha * start, bound))
+    if not y.any():
         raise NoEquilibriumError("nobody is allowed to take part")
+    running = running_mixture(game, game.reluctance_under(np.asarray(prices, dtype=np.float64)), bound)
     able = np.flatnonzero(caps > 0)
-    damping = 1.0
+    damping, moved = 1.0, np.inf
     for round_ in range(MOST_ROUNDS):
-        moved = 0.0
-        for k in able:
-            wanted = float(best_responses(upper, w, game.profile(x), game.sampling)[k])
-            following = caps[k] if wanted >= upper[k] else wanted / game.alpha[k]
-            following = x[k] + damping * (following - x[k])
-            moved = max(moved, abs(following - x[k]) / caps[k])
-            x[k] = min(following, caps[k])
-            if not x.any():
-                raise NoEquilibriumError("everybody waits for somebody else: nobody takes part")
+        running.refresh(y)
+        participants, _, moved = running.sweep(y, able, damping)
+        if participants == 0:
+            raise NoEquilibriumError("everybody waits for somebody else: nobody takes part")
         if moved <= STILL:
-            return frozen(x)
+            break
         if round_ == MOST_ROUNDS // 4:
             damping = 0.5  # best responses that go round in a circle settle when clients move half the way
-    if moved <= 1e-7:
-        return frozen(x)
-    raise ConvergenceError(f"best responses did not settle: somebody still moves by {moved:.1e} of its cap")
+    if moved > 1e-7:
+        raise ConvergenceError(
+            f"best responses did not settle: somebody still moves by {moved:.1e} of its cap"
+        )
+    return frozen(np.where(y >= bound, caps, np.minimum(y / game.alpha, caps)))

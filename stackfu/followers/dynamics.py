@@ -3,7 +3,7 @@
 *Sequential* rounds let one client after another answer what it sees, *simultaneous* rounds let all answer
 the last round at once, *damped* rounds move only part of the way there. They may converge, cycle, or fall
 to the origin: once a single client is left it faces nobody, its best response shrinks towards 0, and no
-mixture remains.
+mixture remains. With a sampling term nobody falls: alone, a client answers ``sqrt(a / (2 w_k))``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ def best_response_dynamics(
     payments: Array,
     start: Array,
     *,
+    caps: Array | None = None,
     kind: Literal["simultaneous", "sequential", "damped"] = "sequential",
     damping: float = 0.5,
 ) -> Iterator[Array]:
-    """The start, then the participation after every round, without end.
+    """The start (cut off at the caps), then the participation after every round, without end.
 
     If everybody drops out, the all-zero vector is the last one: there is no response to nobody.
 
@@ -48,28 +49,31 @@ def best_response_dynamics(
         raise InputError("kind", 'must be "simultaneous", "sequential" or "damped"', value=repr(kind))
     if not 0.0 < damping <= 1.0:
         raise InputError("damping", "must lie in (0, 1]", value=damping)
+    start = start if caps is None else frozen(np.minimum(start, caps))
     if not np.any(start > 0):
         raise InputError("start", "nobody takes part; there is no best response to nobody", value="0")
     return (
-        _sequential(game, payments, start)
+        _sequential(game, payments, start, caps)
         if kind == "sequential"
-        else _joint(game, payments, start, 1.0 if kind == "simultaneous" else damping)
+        else _joint(game, payments, start, 1.0 if kind == "simultaneous" else damping, caps)
     )
 
 
-def _joint(game: GameModel, payments: Array, x: Array, share: float) -> Iterator[Array]:
+def _joint(game: GameModel, payments: Array, x: Array, share: float, caps: Array | None) -> Iterator[Array]:
     yield x
     while np.any(x > 0):
-        x = frozen((1.0 - share) * x + share * game.best_response(payments, x))
+        x = frozen((1.0 - share) * x + share * game.best_response(payments, x, caps))
         yield x
 
 
-def _sequential(game: GameModel, payments: Array, x: Array) -> Iterator[Array]:
+def _sequential(game: GameModel, payments: Array, x: Array, caps: Array | None) -> Iterator[Array]:
     alpha, everyone = game.alpha, np.arange(game.count)
-    running = running_mixture(game, game.reluctance(payments))
+    most = game.no_caps if caps is None else caps
+    bound = alpha if caps is None else alpha * caps
+    running = running_mixture(game, game.reluctance(payments), bound)
     y = alpha * x
     yield x
     while np.any(y > 0):
         running.refresh(y)
         running.sweep(y, everyone)
-        yield frozen(np.where(y >= alpha, 1.0, y / alpha))
+        yield frozen(np.where(y >= bound, most, np.minimum(y / alpha, most)))

@@ -3,7 +3,7 @@
 Given S and m, the clients with ``g_k = 0`` may trade participation as long as neither changes: the profiles
 form the polytope
 
-    { y + v :  sum v = 0,  sum v_k mu_k = 0,  v_k = 0 where g_k != 0,  0 <= y + v <= alpha },
+    { y + v :  sum v = 0,  sum v_k mu_k = 0,  v_k = 0 where g_k != 0,  0 <= y + v <= alpha cap },
 
 a single point where the embeddings of those clients are affinely independent or the bounds leave no room. All its points have
 the same loss; what the server spends, ``p . x``, differs along it.
@@ -11,12 +11,14 @@ the same loss; what the server spends, ``p . x``, differs along it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from ..model import Array, GameModel, Profile, frozen
 from ..results import Face
-from .tolerances import NULL, NULL_OF_ROUNDING, PINNED, STILL, TIGHT, TIGHT_OF_ROUNDING
+from .tolerances import BLUR, NULL, NULL_OF_ROUNDING, PINNED, STILL, TIGHT, TIGHT_OF_ROUNDING
 
 __all__ = ["equilibrium_face", "span_of"]
 
@@ -29,24 +31,35 @@ Clients = npt.NDArray[np.intp]
 
 
 def equilibrium_face(
-    game: GameModel, payments: Array, participation: Array, profile: Profile | None = None
+    game: GameModel,
+    payments: Array,
+    participation: Array,
+    profile: Profile | None = None,
+    caps: Array | None = None,
 ) -> Face | None:
     """The polytope of equilibria through this one that share S and m; None if it is a point."""
     profile = game.profile(participation) if profile is None else profile
     own = profile.total * game.reluctance(payments)
-    g = profile.to_clients - own
-    terms = np.maximum(profile.to_clients, np.abs(own))
+    pull = (
+        profile.to_clients
+        if game.sampling == 0.0
+        else profile.to_clients + game.sampling / (2.0 * profile.total)
+    )
+    g = pull - own
+    terms = np.maximum(pull, np.abs(own))
     noise = TIGHT_OF_ROUNDING * game.rounding * game.geometry.scale
-    inside = (participation > 0) & (participation < 1)
-    clients = np.flatnonzero(inside | (np.abs(g) <= np.maximum(TIGHT * terms, noise)))
+    most = game.no_caps if caps is None else caps
+    inside = (participation > 0) & (participation < most)
+    clients = np.flatnonzero((inside | (np.abs(g) <= np.maximum(TIGHT * terms, noise))) & (most > 0))
     directions = _dependences(game, clients)
     if directions.shape[1] == 0:
         return None
-    polytope = _Polytope(game.alpha[clients], profile.y[clients], directions)
+    top = most[clients]
+    polytope = _Polytope(game.alpha[clients] * top, profile.y[clients], directions)
     ranges = polytope.ranges() if len(clients) <= FEW else polytope.some_ranges()
     if ranges is None:
         return None
-    lower, upper, dimension = ranges
+    lower, upper, dimension = ranges[0] * top, ranges[1] * top, ranges[2]
     loose = upper - lower > STILL
     if not loose.any():
         return None
@@ -57,7 +70,7 @@ def equilibrium_face(
     for objective in (-price, price, -widest, widest):
         x = np.array(participation)
         x[clients] = np.clip(
-            (profile.y[clients] + polytope.furthest(objective)) / game.alpha[clients], 0.0, 1.0
+            (profile.y[clients] + polytope.furthest(objective)) / game.alpha[clients], 0.0, top
         )
         points.append(frozen(x))
     spends = [float(payments @ x) for x in (*points, participation)]
@@ -78,14 +91,16 @@ def _dependences(game: GameModel, clients: Clients) -> Array:
     products = game.geometry.products(clients)
     means = products.mean(axis=1)
     products = products - means[:, None] - means[None, :] + means.mean()
-    spread = float(np.diag(products).max(initial=0.0)) or game.geometry.scale
+    spread = float(np.diag(products).max(initial=0.0))
+    if spread <= 2.5 * NULL_OF_ROUNDING * game.rounding * game.geometry.scale:  # alike, up to rounding
+        spread = game.geometry.scale
     values, vectors = np.linalg.eigh(products / spread + 1.0)
     noise = NULL_OF_ROUNDING * game.rounding * game.geometry.scale / spread
     return np.ascontiguousarray(vectors[:, values <= max(NULL, noise) * len(clients)])
 
 
 class _Polytope:
-    """Movements ``v`` in the span of ``directions`` with ``0 <= y + v <= alpha``."""
+    """Movements ``v`` in the span of ``directions`` with ``0 <= y + v <= alpha``, the most that each may bring."""
 
     def __init__(self, alpha: Array, y: Array, directions: Array) -> None:
         self.alpha, self.y, self.directions = alpha, y, directions
@@ -105,7 +120,19 @@ class _Polytope:
         result = linprog(
             -objective / size, A_eq=self.rest, b_eq=np.zeros(len(self.rest)), bounds=bounds, method="highs"
         )
-        return self.unit * result.x if result.status == 0 else np.zeros(len(objective))
+        return self._sharpened(self.unit * result.x) if result.status == 0 else np.zeros(len(objective))
+
+    def _sharpened(self, move: Array) -> Array:
+        """A vertex to the last digits, from one that a linear programme gave to eight or so: in the span, exactly at its bounds."""
+        low, high = np.minimum(-self.y, 0.0), np.maximum(self.alpha - self.y, 0.0)
+        slack = BLUR * self.unit
+        target = np.where(move - low <= slack, low, np.where(high - move <= slack, high, np.nan))
+        held = np.isfinite(target)
+        along = self.directions.T @ move
+        rows = self.directions[held]
+        along = along + np.linalg.lstsq(rows, target[held] - rows @ along, rcond=None)[0]
+        sharp = self.directions @ along
+        return np.clip(sharp, low, high) if np.abs(sharp - move).max() <= 10.0 * slack else move
 
     def ranges(self) -> tuple[Array, Array, int]:
         """Smallest and largest participation of every client, and the polytope's dimension."""
@@ -163,13 +190,20 @@ class _Polytope:
         return None
 
 
-def span_of(game: GameModel, payments: Array, first: Array, second: Array) -> Face:
-    """The equilibria between two with different totals, between which t is zero throughout."""
+def span_of(
+    game: GameModel,
+    payments: Array,
+    first: Array,
+    second: Array,
+    between: Sequence[Array] = (),
+    caps: Array | None = None,
+) -> Face:
+    """The equilibria between two with different totals, between which t is zero throughout; some profiles ``between`` them."""
     lower, upper = np.minimum(first, second), np.maximum(first, second)
     dimension = 1
     spends = [float(payments @ first), float(payments @ second)]
     for end in (first, second):
-        face = equilibrium_face(game, payments, end)
+        face = equilibrium_face(game, payments, end, caps=caps)
         if face is not None:
             place = np.searchsorted(game.remaining, face.clients)
             lower[place] = np.minimum(lower[place], face.lower)
@@ -183,5 +217,5 @@ def span_of(game: GameModel, payments: Array, first: Array, second: Array) -> Fa
         frozen(upper[loose]),
         dimension,
         (min(spends), max(spends)),
-        tuple(sorted((frozen(first), frozen(second)), key=lambda x: float(payments @ x))),
+        (*sorted((frozen(first), frozen(second)), key=lambda x: float(payments @ x)), *between),
     )

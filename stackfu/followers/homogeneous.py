@@ -1,19 +1,24 @@
 """The special case that all clients own the same data: nobody drifts, payment and cost alone decide.
 
-With all ``d_k = 0`` the conditions read ``-S w_k <= 0, = 0, >= 0``: who is paid more than the cost takes
+With all ``d_k = 0`` and no sampling term the conditions read ``-S w_k <= 0, = 0, >= 0``: who is paid more than the cost takes
 part fully, who is paid less stays out, and who is paid exactly the cost may do anything. If everybody is
 paid less than the cost nobody takes part, and that is no profile: every client alone would shrink towards 0
 but loses all at 0.
+
+With a sampling term they read ``a / (2 S) - S w_k <= 0, = 0, >= 0``: the least reluctant take part first, each as long as
+``S < sqrt(a / (2 w_k))``, so there is always an equilibrium and one total; who shares the last reluctance may trade.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ..model import Array, GameModel, frozen
+from ..model.data import INDISTINGUISHABLE
 from ..results import Face
 
-__all__ = ["COLLAPSE", "homogeneous_equilibrium"]
+__all__ = ["COLLAPSE", "all_alike", "homogeneous_equilibrium"]
 
 COLLAPSE = (
     "all clients own the same data and are paid less than their costs, so nobody takes part: "
@@ -21,25 +26,87 @@ COLLAPSE = (
 )
 
 
-def homogeneous_equilibrium(game: GameModel, payments: Array) -> tuple[Array, Face | None] | None:
+def all_alike(game: GameModel, caps: Array | None = None) -> bool:
+    """Whether all clients from whom anything is taken own the same data, as far as stored numbers tell."""
+    if caps is None or game.is_homogeneous or caps.min() > 0:
+        return game.is_homogeneous
+    who = np.flatnonzero(caps > 0)
+    alone = np.zeros(game.count)
+    alone[who[0]] = 1.0
+    apart = float(game.geometry.mixture(alone).to_clients[who].max())
+    # a game is homogeneous where the rounding of its distances is as large as a fixed part of them
+    return game.rounding * game.geometry.scale >= INDISTINGUISHABLE * apart
+
+
+def homogeneous_equilibrium(
+    game: GameModel, payments: Array, caps: Array | None = None
+) -> tuple[Array, Face | None] | None:
     """The equilibrium with the largest total and the face it belongs to; None if there is none."""
-    net = payments - game.costs
+    most = game.no_caps if caps is None else caps
+    if game.sampling > 0.0:
+        return _with_sampling(game, payments, most)
+    net = np.where(most > 0, payments - game.costs, -np.inf)
     if np.all(net < 0):
         return None
     free = net == 0
-    x = (net >= 0).astype(np.float64)
+    x = np.where(net >= 0, most, 0.0)
     if not free.any():
         return frozen(x), None
     count = int(free.sum())
-    most = float(payments @ x)
     # the free clients may all stay out, unless nobody else is there: then one of them takes part, ever so little
-    least = most - float(payments[free].sum())
+    without = np.where(free, 0.0, x)
     face = Face(
         tuple(int(k) for k in game.remaining[free]),
         frozen(np.zeros(count)),
-        frozen(np.ones(count)),
+        frozen(most[free]),
         count,
-        (least, most),
-        tuple(frozen(v) for v in ((x - free) if (x - free).any() else 1e-3 * x, x)),
+        (float(payments @ without), float(payments @ x)),
+        tuple(frozen(v) for v in (without if without.any() else 1e-3 * x, x)),
     )
     return frozen(x), face
+
+
+def _with_sampling(game: GameModel, payments: Array, caps: Array) -> tuple[Array, Face | None]:
+    """Fill up from the least reluctant on."""
+    w, bound = game.reluctance_under(payments), game.alpha * caps
+    x = np.where(w <= 0, caps, 0.0)
+    total = float((game.alpha * x).sum())
+    for level in np.unique(w[(w > 0) & (bound > 0)]):
+        group = np.flatnonzero((w == level) & (bound > 0))
+        room = float(np.sqrt(game.sampling / (2.0 * level))) - total
+        if room <= 0.0:
+            break
+        owned = float(bound[group].sum())
+        if owned <= room:
+            x[group] = caps[group]
+            total += owned
+            continue
+        x[group] = caps[group] * (room / owned)
+        return frozen(x), None if len(group) == 1 else _shared(game, payments, caps, x, group, room)
+    return frozen(x), None
+
+
+def _shared(
+    game: GameModel, payments: Array, caps: Array, x: Array, group: npt.NDArray[np.intp], amount: float
+) -> Face:
+    """The face of those who bring an amount together, in any way."""
+    bound = game.alpha[group] * caps[group]
+    upper = np.minimum(bound, amount)
+    lower = np.maximum(amount - (bound.sum() - bound), 0.0)
+    price = payments[group] / game.alpha[group]
+    points = []
+    for order in (np.argsort(price, kind="stable"), np.argsort(-price, kind="stable")):
+        at, left = np.array(x), amount
+        for i in order:
+            brought = min(bound[i], left)
+            at[group[i]] = caps[group[i]] if brought >= bound[i] else brought / game.alpha[group[i]]
+            left -= brought
+        points.append(frozen(at))
+    return Face(
+        tuple(int(k) for k in game.remaining[group]),
+        frozen(lower / game.alpha[group]),
+        frozen(np.minimum(upper / game.alpha[group], caps[group])),
+        len(group) - 1,
+        (float(payments @ points[0]), float(payments @ points[1])),
+        tuple(points),
+    )

@@ -1,9 +1,9 @@
 """One equilibrium by bisection over the total participation, with a convex QP solver at every step.
 
 The slow and independent counterpart of :mod:`.path`: at a fixed total s a general interior-point solver
-(Clarabel) finds the profile and its level t(s); t is negative at ``s = 1`` unless everybody takes part
-fully, and positive near 0, so bisection closes in on an equilibrium. Newton's method on the clients
-strictly inside finishes it.
+(Clarabel) finds the profile and its level t(s), to which a sampling term adds ``a / (2 s)``; it is negative where everybody brings
+all it may unless that is an equilibrium, and positive near 0, so bisection closes in on an equilibrium. Newton's method on the
+clients strictly inside finishes it.
 """
 
 from __future__ import annotations
@@ -48,27 +48,33 @@ def level_profile(gram: Array, alpha: Array, w: Array, s: float) -> tuple[Array,
     return s * z, float(size * solution.z[0] + z @ gram @ z)
 
 
-def bisect_total(game: GameModel, payments: Array, steps: int = 60) -> tuple[Array, int]:
+def bisect_total(
+    game: GameModel, payments: Array, steps: int = 60, caps: Array | None = None
+) -> tuple[Array, int]:
     """Participation at an equilibrium, and the number of QPs solved; the caller checks the residual."""
-    alpha, gram, w = game.alpha, game.geometry.gram, game.reluctance(payments)
-    at_caps = game.inclination(payments, np.ones(game.count))
-    if np.all(at_caps >= 0):
-        return frozen(np.ones(game.count)), 0
-    low, high = 0.0, 1.0  # t > 0 near low, t < 0 at high
-    best = np.ones(game.count)
+    most = game.no_caps if caps is None else caps
+    bound, w = game.alpha * most, game.reluctance(payments)
+    who = np.flatnonzero(bound > 0)
+    gram = game.geometry.gram[np.ix_(who, who)]
+    at_caps = game.inclination(payments, most)
+    if np.all(at_caps[who] >= 0):
+        return frozen(most), 0
+    low, high = 0.0, 1.0 if caps is None else float(bound.sum())  # t > 0 near low, t < 0 at high
+    best = np.array(most)
     best_residual = np.inf
     solved = 0
     while solved < steps:
         solved += 1
         s = 0.5 * (low + high) if low > 0.0 else 0.1 * high
-        y, level = level_profile(gram, alpha, w, s)
-        if level > 0.0:
+        y = np.zeros(game.count)
+        y[who], level = level_profile(gram, bound[who], w[who], s)
+        if level + 0.5 * game.sampling / s > 0.0:
             low = s
         else:
             high = s
-        x = _finish(game, w, y)
+        x = _finish(game, w, y, most)
         if x is not None:
-            residual = game.residual(payments, x)
+            residual = game.residual(payments, x, caps)
             if residual < best_residual:
                 best, best_residual = x, residual
         if best_residual <= BISECTED or high - low <= BISECTED_BRACKET * high:
@@ -76,12 +82,14 @@ def bisect_total(game: GameModel, payments: Array, steps: int = 60) -> tuple[Arr
     return frozen(best), solved
 
 
-def _finish(game: GameModel, w: Array, y: Array) -> Array | None:
+def _finish(game: GameModel, w: Array, y: Array, caps: Array) -> Array | None:
     """Round to the bounds what is within the QP solver's accuracy of them, and solve for the rest."""
-    alpha = game.alpha
+    alpha = game.alpha * caps
     slack = QP_SNAP * np.minimum(alpha, y.sum())
     y = np.where(y <= slack, 0.0, np.where(y >= alpha - slack, alpha, y))
     if not np.any(y > 0):
         return None
-    polished = newton_polish(game, w, y)
-    return None if polished is None else np.where(polished >= alpha, 1.0, polished / alpha)
+    polished = newton_polish(game, w, y, bound=alpha)
+    if polished is None:
+        return None
+    return np.where(polished >= alpha, caps, np.minimum(polished / game.alpha, caps))

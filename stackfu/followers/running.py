@@ -26,11 +26,11 @@ BLOCK = 64
 SAMPLE_SWEEPS = 15
 
 
-def running_mixture(game: GameModel, w: Array) -> RunningMixture:
-    """The running mixture that fits the game's geometry."""
+def running_mixture(game: GameModel, w: Array, bound: Array | None = None) -> RunningMixture:
+    """The running mixture that fits the game's geometry; ``bound`` is the most that everybody may bring, by default alpha."""
     geometry = game.geometry
     kind: type[RunningMixture] = _OfFeatures if isinstance(geometry, FeatureGeometry) else _OfGram
-    return kind(geometry, game.alpha, w)
+    return kind(geometry, game.alpha, w, game.alpha if bound is None else bound, game.sampling)
 
 
 class RunningMixture(ABC):
@@ -39,8 +39,8 @@ class RunningMixture(ABC):
     #: ``sum y mu``, where it is kept.
     point: Array | None = None
 
-    def __init__(self, geometry: Geometry, alpha: Array, w: Array) -> None:
-        self.alpha, self.w = alpha, w
+    def __init__(self, geometry: Geometry, alpha: Array, w: Array, bound: Array, a: float) -> None:
+        self.alpha, self.w, self.bound, self.a = alpha, w, bound, a
 
     @abstractmethod
     def sweep(self, y: Array, clients: Clients, damping: float = 1.0) -> tuple[int, float, float]:
@@ -79,8 +79,8 @@ class RunningMixture(ABC):
 
 
 class _OfGram(RunningMixture):
-    def __init__(self, geometry: Geometry, alpha: Array, w: Array) -> None:
-        super().__init__(geometry, alpha, w)
+    def __init__(self, geometry: Geometry, alpha: Array, w: Array, bound: Array, a: float) -> None:
+        super().__init__(geometry, alpha, w, bound, a)
         self._geometry = geometry
 
     def sweep(self, y: Array, clients: Clients, damping: float = 1.0) -> tuple[int, float, float]:
@@ -88,7 +88,7 @@ class _OfGram(RunningMixture):
 
         gram = self._geometry.gram
         participants, worst, moved = kernels.sweep_gram(
-            gram, self.alpha, self.w, y, np.empty(len(y)), clients, damping
+            gram, self.bound, self.w, y, np.empty(len(y)), clients, damping, self.a
         )
         return int(participants), float(worst), float(moved)
 
@@ -120,8 +120,8 @@ class _OfGram(RunningMixture):
 class _OfFeatures(RunningMixture):
     point: Array
 
-    def __init__(self, geometry: FeatureGeometry, alpha: Array, w: Array) -> None:
-        super().__init__(geometry, alpha, w)
+    def __init__(self, geometry: FeatureGeometry, alpha: Array, w: Array, bound: Array, a: float) -> None:
+        super().__init__(geometry, alpha, w, bound, a)
         self._geometry = geometry
 
     def sweep(self, y: Array, clients: Clients, damping: float = 1.0) -> tuple[int, float, float]:
@@ -129,7 +129,7 @@ class _OfFeatures(RunningMixture):
 
         table, rows = self._geometry.features, self._geometry.remaining
         participants, worst, moved = kernels.sweep_features(
-            table, rows, self.alpha, self.w, y, self.point, clients, damping
+            table, rows, self.bound, self.w, y, self.point, clients, damping, self.a
         )
         return int(participants), float(worst), float(moved)
 
@@ -166,15 +166,18 @@ class _OfFeatures(RunningMixture):
     def of_sample(self, few: Clients, y: float, rng: np.random.Generator) -> Centre | None:
         from . import _sweep_kernels as kernels
 
-        geometry, alpha, w = self._geometry, self.alpha[few] / self.alpha[few].sum(), self.w[few]
-        shares = alpha * y
+        whole = self.alpha[few].sum()
+        geometry, bound, w = self._geometry, self.bound[few] / whole, self.w[few]
+        shares = np.minimum(self.alpha[few] / whole * y, bound)
+        if not shares.any():
+            return None
         point = shares @ geometry.rows(few)
         for _ in range(SAMPLE_SWEEPS):
             order = rng.permutation(len(few))
             participants, _, moved = kernels.sweep_features(
-                geometry.features, geometry.remaining[few], alpha, w, shares, point, order, 1.0
+                geometry.features, geometry.remaining[few], bound, w, shares, point, order, 1.0, self.a
             )
-            if participants < 2:
+            if participants < 2 and self.a == 0.0:
                 return None
             if moved < SAMPLE_SETTLED:
                 break

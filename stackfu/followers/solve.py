@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConvergenceError, NoEquilibriumError
-from ..judging.completeness import check_alike
-from ..judging.stakes import NEGLIGIBLE, check_stakes
+from ..judging.completeness import LARGEST_ALIKE, check_alike
+from ..judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ..model import Array, GameModel, Profile
 from ..results import Equilibria, Equilibrium, Face, Status, Uniqueness
 from .faces import equilibrium_face
-from .homogeneous import COLLAPSE, homogeneous_equilibrium
+from .homogeneous import COLLAPSE, all_alike, homogeneous_equilibrium
 from .options import SearchOptions
 from .path import Root
 from .tolerances import EQUAL, LOOKS_WRONG, RESIDUAL
@@ -25,24 +25,25 @@ __all__ = ["LARGEST_PATH", "enumerate_equilibria", "find_equilibrium"]
 
 #: Up to this many clients ``equilibrium()`` follows the path, which settles uniqueness as well.
 LARGEST_PATH = 300
-#: Up to this many clients that are alike in their reluctance are shown to have one equilibrium: all pairs are looked at.
-LARGEST_ALIKE = 1500
 #: Up to this many clients the path is followed when sweeps do not converge.
 LARGEST_FALLBACK = 3000
 
 
-def enumerate_equilibria(game: GameModel, payments: Array) -> Equilibria:
-    """Every equilibrium, ordered by total participation.
+def enumerate_equilibria(game: GameModel, payments: Array, caps: Array | None = None) -> Equilibria:
+    """Every equilibrium, ordered by total participation; ``caps`` are the most that is taken of each client (None: everything).
 
     A continuum is represented by one point with its :class:`~stackfu.results.Face`, or by its two ends where
     the total varies along it.
     """
     began = time.perf_counter()
-    if game.is_homogeneous:
-        return _homogeneous(game, payments, began)
+    caps = _binding(caps)
+    if all_alike(game, caps):
+        return _homogeneous(game, payments, began, caps)
     tolerance = RESIDUAL
-    found = examine(game, payments, tolerance)
-    items = tuple(_from_root(game, payments, found, i, tolerance, began) for i in range(len(found.roots)))
+    found = examine(game, payments, tolerance, caps)
+    items = tuple(
+        _from_root(game, payments, found, i, tolerance, began, caps) for i in range(len(found.roots))
+    )
     return Equilibria(
         game,
         payments,
@@ -56,7 +57,12 @@ def enumerate_equilibria(game: GameModel, payments: Array) -> Equilibria:
 
 
 def find_equilibrium(
-    game: GameModel, payments: Array, options: SearchOptions | None = None, *, start: Array | None = None
+    game: GameModel,
+    payments: Array,
+    options: SearchOptions | None = None,
+    *,
+    start: Array | None = None,
+    caps: Array | None = None,
 ) -> Equilibrium:
     """One equilibrium, verified at the returned point; ``start`` alone may be given without a record of options.
 
@@ -66,8 +72,9 @@ def find_equilibrium(
     """
     options = SearchOptions(start=start) if options is None else options
     began = time.perf_counter()
-    if game.is_homogeneous:
-        all_of_them = _homogeneous(game, payments, began)
+    caps = _binding(caps)
+    if all_alike(game, caps):
+        all_of_them = _homogeneous(game, payments, began, caps)
         if not all_of_them:
             raise NoEquilibriumError(COLLAPSE)
         return all_of_them[-1]
@@ -75,31 +82,40 @@ def find_equilibrium(
     if method == "auto":
         method = "path" if game.count <= LARGEST_PATH else "sweeps"
     if method == "path":
-        return _by_path(game, payments, options.start, tolerance, began)
+        return _by_path(game, payments, options.start, tolerance, began, caps)
     if method == "qp":
-        return _by_qp(game, payments, tolerance, began)
-    found = _by_sweeps(game, payments, options, tolerance, began)
+        return _by_qp(game, payments, tolerance, began, caps)
+    found = _by_sweeps(game, payments, options, tolerance, began, caps)
     if found.status is Status.MAX_ITERATIONS and game.count <= LARGEST_FALLBACK:
-        return _by_path(game, payments, options.start, tolerance, began)
+        return _by_path(game, payments, options.start, tolerance, began, caps)
     return found
 
 
 def _by_sweeps(
-    game: GameModel, payments: Array, options: SearchOptions, tolerance: float, began: float
+    game: GameModel,
+    payments: Array,
+    options: SearchOptions,
+    tolerance: float,
+    began: float,
+    caps: Array | None,
 ) -> Equilibrium:
     from .sweeps import sweep_to_equilibrium
 
-    sweeps = sweep_to_equilibrium(game, payments, options, tolerance)
+    sweeps = sweep_to_equilibrium(game, payments, options, tolerance, caps)
     stopped = Status.INTERRUPTED if sweeps.interrupted else Status.MAX_ITERATIONS
     history = tuple(sweeps.history)
-    return _found(game, payments, sweeps.profile, "sweeps", stopped, tolerance, began, len(history), history)
+    return _found(
+        game, payments, sweeps.profile, "sweeps", stopped, tolerance, began, len(history), history, caps
+    )
 
 
-def _by_qp(game: GameModel, payments: Array, tolerance: float, began: float) -> Equilibrium:
+def _by_qp(
+    game: GameModel, payments: Array, tolerance: float, began: float, caps: Array | None
+) -> Equilibrium:
     from .qp import bisect_total
 
-    x, solved = bisect_total(game, payments)
-    return _found(game, payments, game.profile(x), "qp", Status.FAILED, tolerance, began, solved)
+    x, solved = bisect_total(game, payments, caps=caps)
+    return _found(game, payments, game.profile(x), "qp", Status.FAILED, tolerance, began, solved, caps=caps)
 
 
 def _found(
@@ -112,14 +128,15 @@ def _found(
     began: float,
     iterations: int,
     history: tuple[dict[str, Any], ...] = (),
+    caps: Array | None = None,
 ) -> Equilibrium:
     """The record of a point found without following the path; uniqueness is what theory says about it."""
-    residual, regret = game.judge(payments, profile)
-    bound = float(check_stakes(game, payments, profile.x).max()) if residual < LOOKS_WRONG else np.inf
+    residual, regret = game.judge(payments, profile, caps)
+    bound = float(check_stakes(game, payments, profile.x, caps).max()) if residual < LOOKS_WRONG else np.inf
     status = status_of(residual, bound, tolerance, failure)
     uniqueness, reason, face = Uniqueness.UNKNOWN, "no verified equilibrium", None
     if status.success:
-        uniqueness, reason, face = _by_theory(game, payments, profile)
+        uniqueness, reason, face = _by_theory(game, payments, profile, caps)
     return Equilibrium(
         game=game,
         payments=payments,
@@ -133,29 +150,37 @@ def _found(
         iterations=iterations,
         seconds=time.perf_counter() - began,
         face=face,
+        caps=caps,
         history=history,
     )
 
 
-def _by_theory(game: GameModel, payments: Array, profile: Profile) -> tuple[Uniqueness, str, Face | None]:
+def _by_theory(
+    game: GameModel, payments: Array, profile: Profile, caps: Array | None
+) -> tuple[Uniqueness, str, Face | None]:
     """What can be said about uniqueness at an equilibrium without looking for others."""
     w, x = game.reluctance(payments), profile.x
-    inside = int(np.count_nonzero((x > 0) & (x < 1)))
+    most = game.no_caps if caps is None else caps
+    inside = int(np.count_nonzero((x > 0) & (x < most)))
     features = game.embeddings.features
     if features is not None and inside > features.shape[1] + 1:
         return (
             Uniqueness.CONTINUUM,
-            f"{inside} clients are strictly inside (0, 1); so many embeddings in {features.shape[1]} "
+            f"{inside} clients are strictly between their bounds; so many embeddings in {features.shape[1]} "
             f"dimensions are affinely dependent, so {TRADE}",
             None,
         )
-    face = equilibrium_face(game, payments, x, profile)
+    if np.array_equal(x, most):
+        verdict = check_at_caps(game, payments, caps)
+        if verdict:
+            return Uniqueness.UNIQUE, verdict.message, None
+    face = equilibrium_face(game, payments, x, profile, caps)
     if face is not None:
         return Uniqueness.CONTINUUM, f"{TRADE}: {face}", face
     if w.min() > 0 and float(np.ptp(w)) <= EQUAL * float(w.max()) and game.count <= LARGEST_ALIKE:
-        verdict = check_alike(game, payments, x)
+        verdict = check_alike(game, payments, x, caps)
         return Uniqueness.UNIQUE if verdict else Uniqueness.UNKNOWN, verdict.message, None
-    if np.all(w > 0) and not np.any(x == 1):
+    if np.all(w > 0) and not np.any((x == most) & (most > 0)):
         return (
             Uniqueness.UNKNOWN,
             "the only equilibrium in which nobody takes part fully; others were not searched for",
@@ -169,34 +194,47 @@ def _by_theory(game: GameModel, payments: Array, profile: Profile) -> tuple[Uniq
 
 
 def _by_path(
-    game: GameModel, payments: Array, start: Array | None, tolerance: float, began: float
+    game: GameModel,
+    payments: Array,
+    start: Array | None,
+    tolerance: float,
+    began: float,
+    caps: Array | None,
 ) -> Equilibrium:
-    found = examine(game, payments, min(tolerance, NEGLIGIBLE))
+    found = examine(game, payments, min(tolerance, NEGLIGIBLE), caps)
     chosen, reason = len(found.roots) - 1, found.reason
     if chosen > 0:
         if start is None:
             reason += "; this is the one with the largest total participation"
         else:
-            chosen = _nearest(game, payments, start, found.roots)
+            chosen = _nearest(game, payments, start, found.roots, caps)
             reason += "; this is the one that sequential best responses from the given start lead to"
     if chosen < 0:
         raise ConvergenceError("the path found no equilibrium; its checks failed on the way")
-    return _from_root(game, payments, replace(found, reason=reason), chosen, tolerance, began)
+    return _from_root(game, payments, replace(found, reason=reason), chosen, tolerance, began, caps)
 
 
-def _nearest(game: GameModel, payments: Array, start: Array, roots: tuple[Root, ...]) -> int:
+def _nearest(
+    game: GameModel, payments: Array, start: Array, roots: tuple[Root, ...], caps: Array | None
+) -> int:
     from .dynamics import best_response_dynamics
 
-    *_, x = islice(best_response_dynamics(game, payments, start, kind="sequential"), 200)
+    *_, x = islice(best_response_dynamics(game, payments, start, caps=caps, kind="sequential"), 200)
     distances = [float(np.abs(game.alpha * (root.participation - x)).sum()) for root in roots]
     return int(np.argmin(distances))
 
 
 def _from_root(
-    game: GameModel, payments: Array, found: Findings, i: int, tolerance: float, began: float
+    game: GameModel,
+    payments: Array,
+    found: Findings,
+    i: int,
+    tolerance: float,
+    began: float,
+    caps: Array | None,
 ) -> Equilibrium:
     x = found.roots[i].participation
-    residual, regret = game.judge_checked(game.reluctance_under(payments), x)
+    residual, regret = game.judge_checked(game.reluctance_under(payments), x, caps)
     status = status_of(residual, found.regrets[i], tolerance)
     uniqueness, reason = found.uniqueness, found.reason
     if not status.success:
@@ -214,11 +252,17 @@ def _from_root(
         iterations=len(found.path),
         seconds=time.perf_counter() - began,
         face=found.faces[i],
+        caps=caps,
     )
 
 
-def _homogeneous(game: GameModel, payments: Array, began: float) -> Equilibria:
-    answer = homogeneous_equilibrium(game, payments)
+def _binding(caps: Array | None) -> Array | None:
+    """The caps, None where they take everything from everybody."""
+    return None if caps is None or caps.min() >= 1.0 else caps
+
+
+def _homogeneous(game: GameModel, payments: Array, began: float, caps: Array | None) -> Equilibria:
+    answer = homogeneous_equilibrium(game, payments, caps)
     if answer is None:
         return Equilibria(
             game, payments, (), Uniqueness.UNKNOWN, COLLAPSE, True, None, time.perf_counter() - began
@@ -226,22 +270,32 @@ def _homogeneous(game: GameModel, payments: Array, began: float) -> Equilibria:
     x, face = answer
     if face is None:
         uniqueness, reason = Uniqueness.UNIQUE, "all clients own the same data; payment and cost alone decide"
+    elif game.sampling > 0.0:
+        uniqueness, reason = (
+            Uniqueness.CONTINUUM,
+            f"all clients own the same data and some are equally reluctant: {face}",
+        )
     else:
         uniqueness, reason = (
             Uniqueness.CONTINUUM,
             f"all clients own the same data and some are paid just their cost: {face}",
         )
+    status = Status.CERTIFIED
+    if game.sampling > 0.0:
+        bound = float(check_stakes(game, payments, x, caps).max())
+        status = status_of(game.residual(payments, x, caps), bound, RESIDUAL)
     item = Equilibrium(
         game=game,
         payments=payments,
         participation=x,
-        status=Status.CERTIFIED,
+        status=status,
         uniqueness=uniqueness,
         reason=reason,
         method="homogeneous",
-        regret=game.regret(payments, x),
-        residual=game.residual(payments, x),
+        regret=game.regret(payments, x, caps),
+        residual=game.residual(payments, x, caps),
         seconds=time.perf_counter() - began,
         face=face,
+        caps=caps,
     )
     return Equilibria(game, payments, (item,), uniqueness, reason, True, None, time.perf_counter() - began)

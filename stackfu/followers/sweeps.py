@@ -3,12 +3,12 @@
 A sweep costs O(N D) with features (the weighted sum of feature rows is kept up to date) and O(N^2) with
 a Gram matrix. Few clients matter after the first sweeps: while the mean embedding m stays within ``r`` of
 where a full pass computed the distances, and S within ``e``, ``g_k`` moves by at most
-``r (2 d_k + r) + e |w_k|``, so clients at a bound with a larger margin are left out of the sweeps until the
-next full pass. Those strictly inside are left to Newton's method (:mod:`.newton`) once nobody changes its place any more. Nothing
-here proves convergence: a point is accepted only if the conditions hold for every client at it.
+``r (2 d_k + r) + e |w_k|`` (a sampling term adds what ``a / (2 S)`` moves by), so clients at a bound with a larger margin are left
+out of the sweeps until the next full pass. Those strictly inside are left to Newton's method (:mod:`.newton`) once nobody changes
+its place any more. Nothing here proves convergence: a point is accepted only if the conditions hold for every client at it.
 
 Best responses can fall to the origin: once everybody but one has dropped out, the last one has nobody to
-respond to. That is no equilibrium; the sweeps then start again with damping.
+respond to. That is no equilibrium; the sweeps then start again with damping. With a sampling term nobody falls.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Sweeps:
 
 
 def sweep_to_equilibrium(
-    game: GameModel, payments: Array, options: SearchOptions, tolerance: float
+    game: GameModel, payments: Array, options: SearchOptions, tolerance: float, caps: Array | None = None
 ) -> Sweeps:
     """Sweep until the equilibrium conditions hold within half the tolerance at every client."""
-    search = _Search(game, payments, options, tolerance)
+    search = _Search(game, payments, options, tolerance, caps)
     with _progress_bar(options.max_iterations, options.progress, game) as report:
         try:
             while search.goes_on and not search.result.settled:
@@ -66,11 +66,21 @@ def sweep_to_equilibrium(
 class _Search:
     """The state of the sweeps: what everybody brings, who is asked next, and the best profile met."""
 
-    def __init__(self, game: GameModel, payments: Array, options: SearchOptions, tolerance: float) -> None:
+    def __init__(
+        self,
+        game: GameModel,
+        payments: Array,
+        options: SearchOptions,
+        tolerance: float,
+        caps: Array | None = None,
+    ) -> None:
         self.game, self.options = game, options
         self.w, self.alpha = game.reluctance(payments), game.alpha
-        self.tolerance, self.scale = tolerance, game.geometry.scale
-        self.running = running_mixture(game, self.w)
+        self.caps = game.no_caps if caps is None else caps
+        #: The most that everybody may bring.
+        self.bound = self.alpha if caps is None else self.alpha * caps
+        self.tolerance = tolerance
+        self.running = running_mixture(game, self.w, self.bound)
         self.rng = np.random.default_rng(options.seed)
         self.result = Sweeps()
         self.guess = self._first_guess()
@@ -83,6 +93,13 @@ class _Search:
         """Whether there are sweeps left."""
         return len(self.result.history) < self.options.max_iterations
 
+    @property
+    def scale(self) -> float:
+        """The size of what balances: the largest squared distance, and the sampling term where it is larger."""
+        a = self.game.sampling
+        largest = self.game.geometry.scale
+        return largest if a == 0.0 else max(largest, 0.5 * a / max(float(self.y.sum()), NOBODY))
+
     def one_round(self, report: Callable[[dict[str, Any]], None]) -> None:
         """Some sweeps over everybody, or over the few that may still think differently; then a full pass."""
         y, everyone = self.y, self.clients is None
@@ -90,7 +107,7 @@ class _Search:
             self.clients = self.running.shuffled(np.arange(self.game.count), self.rng)
             self.running.refresh(y)
         damping = DAMPINGS[min(self.result.falls, len(DAMPINGS) - 1)]
-        centre, places = self.running.centre(y), _places(y, self.alpha)
+        centre, places = self.running.centre(y), _places(y, self.bound)
         motion = (np.inf, np.inf)
         for _ in range(IN_A_ROW if everyone else IN_A_ROW_AMONG_FEW):
             if not self.goes_on:
@@ -100,13 +117,13 @@ class _Search:
             if participants == 0:
                 self._start_again()
                 return
-            last, places = places, _places(y, self.alpha)
+            last, places = places, _places(y, self.bound)
             before, centre = centre, self.running.centre(y)
             motion = self.running.apart(centre, before)
             if worst <= SETTLED * self.tolerance * self.scale:
                 break
             if places == last:
-                polished = newton_polish(self.game, self.w, y, self.running.point)
+                polished = newton_polish(self.game, self.w, y, self.running.point, bound=self.bound)
                 if polished is not None:
                     self.running.follow(y, polished)
                     self.y = polished
@@ -130,24 +147,32 @@ class _Search:
 
     def _start(self) -> Array:
         start = self.options.start
-        if start is not None and self.alpha @ start > NOBODY:
-            return self.alpha * start
+        if start is not None and self.bound @ start > NOBODY:
+            return self._within(self.alpha * start)
         coarse = None
         if self.game.count >= LARGE:
             few = np.sort(self.rng.choice(self.game.count, SAMPLE, replace=False))
             coarse = self.running.of_sample(few, self.guess, self.rng)
-        return self.alpha * self.guess if coarse is None else self._near(coarse)
+        return self._within(self.alpha * self.guess) if coarse is None else self._near(coarse)
+
+    def _within(self, y: Array) -> Array:
+        """What of it is taken."""
+        return y if self.bound is self.alpha else np.minimum(y, self.bound)
 
     def _first_guess(self) -> float:
         """The participation, the same for everybody, at which drift and reluctance roughly balance."""
         spread = self.game.geometry.typical_square(self.alpha)
         reluctance = float(self.alpha @ self.w)
+        a = self.game.sampling
+        if a > 0.0 and reluctance > 0.0:
+            spread = 0.5 * (spread + float(np.sqrt(spread**2 + 2.0 * a * reluctance)))
         return 1.0 if reluctance <= spread else spread / reluctance
 
     def _near(self, coarse: Centre) -> Array:
         """Everybody in or out by its inclination at a given centre; those who may think differently nearby are asked first."""
         squares = self.running.squares(None, coarse)
-        self.y = np.where(squares > coarse[1] * self.w, self.alpha, 0.0)
+        pull = squares if self.game.sampling == 0.0 else squares + 0.5 * self.game.sampling / coarse[1]
+        self.y = np.where(pull > coarse[1] * self.w, self.bound, 0.0)
         self.running.refresh(self.y)
         motion = self.running.apart(self.running.centre(self.y), coarse)
         self.clients, _ = self._undecided(squares, None, motion, coarse[1])
@@ -156,7 +181,7 @@ class _Search:
     def _start_again(self) -> None:
         """Everybody has dropped out: begin lower, with damping."""
         self.result.falls += 1
-        self.y, self.clients = self.alpha * (self.guess * 0.5**self.result.falls), None
+        self.y, self.clients = self._within(self.alpha * (self.guess * 0.5**self.result.falls)), None
 
     # ---------------------------------------------------------------- on the way
 
@@ -185,7 +210,7 @@ class _Search:
 
     def _profile(self, y: Array) -> Profile:
         """The profile, summed anew."""
-        return self.game.profile(np.where(y >= self.alpha, 1.0, y / self.alpha))
+        return self.game.profile(np.where(y >= self.bound, self.caps, np.minimum(y / self.alpha, self.caps)))
 
     def _undecided(
         self,
@@ -201,7 +226,16 @@ class _Search:
         kept = np.empty(len(among), dtype=np.intp)
         total = float(self.y.sum()) if total is None else total
         count, worst = kernels.undecided(
-            squares, total, self.w, self.y, self.alpha, among, 2.0 * motion[0], 2.0 * motion[1], kept
+            squares,
+            total,
+            self.w,
+            self.y,
+            self.bound,
+            among,
+            2.0 * motion[0],
+            2.0 * motion[1],
+            kept,
+            self.game.sampling,
         )
         return self.running.shuffled(kept[:count], self.rng), worst
 

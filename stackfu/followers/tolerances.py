@@ -55,8 +55,6 @@ SMALL = 1e-3
 MARGIN = 1e-9
 #: Reluctance further below zero than this many largest squared distances says nothing more than "full".
 EAGER = 1e3
-#: A stationary interval of t counts as zero, not merely close to it, if the residual at both its ends is below this.
-ZERO = 1e-14
 
 # ---------------------------------------------------------------- faces
 
@@ -66,6 +64,8 @@ STILL = 1e-9
 NULL, NULL_OF_ROUNDING = 1e-12, 40.0
 #: A client that no null direction moves by more than this is pinned down.
 PINNED = 1e-12
+#: A linear programme's vertex is known to about this: what it asks its equations and bounds for.
+BLUR = 1e-7
 
 # ---------------------------------------------------------------- sweeps, Newton's method, bisection
 

@@ -8,21 +8,24 @@ accepted. Where they refuse and the game is small, the path is followed once mor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from ..judging.completeness import Completeness, check_complete
-from ..judging.stakes import NEGLIGIBLE, check_stakes
-from ..model import Array, GameModel
+from ..judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
+from ..model import Array, GameModel, frozen
 from ..results import Face, Status, Uniqueness
 from .faces import equilibrium_face, span_of
 from .path import Path, Root, follow_path
-from .tolerances import STILL, ZERO
+from .tolerances import STILL
 
 __all__ = ["TRADE", "Findings", "examine", "status_of"]
 
 #: What a face of equilibria means.
 TRADE = "clients can trade participation without changing S or the mixture's mean"
+#: About so many profiles between the ends of an interval of equilibria are looked at.
+BETWEEN = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,19 +57,29 @@ class Findings:
         )
 
 
-def examine(game: GameModel, payments: Array, enough: float = NEGLIGIBLE) -> Findings:
+def examine(
+    game: GameModel, payments: Array, enough: float = NEGLIGIBLE, caps: Array | None = None
+) -> Findings:
     """Follow the path and have it judged; ``enough`` is the regret, relative to stakes, that floats must show."""
-    found = _judged(game, payments, follow_path(game, payments), enough)
+    found = _judged(game, payments, follow_path(game, payments, caps), enough, caps)
     if found.settled:
         return found
+    most = game.no_caps if caps is None else caps
+    verdict = check_at_caps(game, payments, caps)
+    if verdict:  # nothing else is possible, whatever rounding did to the path
+        everybody = Root(most, np.where(most > 0, 1, -1).astype(np.int8), "crossing", 0)
+        regret = float(check_stakes(game, payments, most, caps, enough).max())
+        path = replace(found.path, roots=(everybody,))
+        return Findings(path, (None,), (regret,), Uniqueness.UNIQUE, verdict.message, True)
     from .path import precise
 
     if not precise.possible(game):
         return found
     from .path.tracing import smallest_total
 
-    path = precise.follow_precisely(game, payments, smallest_total(game, game.reluctance_under(payments)))
-    again = _judged(game, payments, path, enough)
+    lowest = smallest_total(game, game.reluctance_under(payments), caps)
+    path = precise.follow_precisely(game, payments, lowest, caps)
+    again = _judged(game, payments, path, enough, caps)
     better = (again.settled, _accepted(again), again.complete) > (False, _accepted(found), found.complete)
     return again if path.finished and path.roots and better else found
 
@@ -82,12 +95,12 @@ def status_of(residual: float, regret: float, tolerance: float, failure: Status 
     return Status.CERTIFIED if regret <= NEGLIGIBLE else Status.CONVERGED
 
 
-def _judged(game: GameModel, payments: Array, path: Path, enough: float) -> Findings:
+def _judged(game: GameModel, payments: Array, path: Path, enough: float, caps: Array | None) -> Findings:
     roots = path.roots
     regrets = tuple(
-        float(check_stakes(game, payments, root.participation, enough=enough).max()) for root in roots
+        float(check_stakes(game, payments, root.participation, caps, enough).max()) for root in roots
     )
-    faces = _faces(game, payments, roots)
+    faces = _faces(game, payments, path, caps)
     uniqueness, reason = _claim(game, payments, path, faces)
     found = Findings(path, faces, regrets, uniqueness, reason, False)
     if uniqueness is Uniqueness.UNKNOWN:
@@ -98,9 +111,12 @@ def _judged(game: GameModel, payments: Array, path: Path, enough: float) -> Find
             found,
             f"an equilibrium that the path found may give a client {regrets[k]:.1e} of its stakes to gain",
         )
-    if any(face is not None and not _holds(game, payments, face) for face in faces):
+    if any(face is not None and not _holds(game, payments, face, caps) for face in faces):
         return _open(
-            found, "clients seem to be able to trade participation, but not without somebody gaining by it"
+            found,
+            "t(s) comes within rounding of zero on a whole interval of totals s; whether it is zero there cannot be told"
+            if any(root.kind == "flat" for root in roots)
+            else "clients seem to be able to trade participation, but not without somebody gaining by it",
         )
     if len(path.chain) < 3:
         return _open(found, "the path left nothing for the judge: there are too many clients")
@@ -108,46 +124,60 @@ def _judged(game: GameModel, payments: Array, path: Path, enough: float) -> Find
     continua = [(s, s) for s, face in zip(totals, faces, strict=True) if face is not None]
     flat = [s for s, root in zip(totals, roots, strict=True) if root.kind == "flat"]
     continua += zip(flat[::2], flat[1::2], strict=True)
-    verdict = _check_complete(game, payments, path, continua)
+    verdict = _check_complete(game, payments, path, continua, caps)
     if not verdict:
         return _open(found, f"that there are no others could not be proved: {verdict.message}")
     return replace(found, complete=True)
 
 
 def _check_complete(
-    game: GameModel, payments: Array, path: Path, continua: list[tuple[float, float]]
+    game: GameModel, payments: Array, path: Path, continua: list[tuple[float, float]], caps: Array | None
 ) -> Completeness:
     """The judge in floats, and where the path was followed more precisely than that, in balls."""
     profiles = [root.participation for root in path.roots]
-    verdict = check_complete(game, payments, path.chain, profiles, continua=continua)
+    verdict = check_complete(game, payments, path.chain, profiles, caps, continua)
     if verdict or not path.exact:
         return verdict
     from ..judging.completeness_balls import LARGEST, check_complete_in_balls
 
     if game.count > LARGEST:
         return verdict
-    return check_complete_in_balls(game, payments, path.exact, profiles, continua=continua)
+    return check_complete_in_balls(game, payments, path.exact, profiles, caps, continua)
 
 
 def _open(found: Findings, reason: str) -> Findings:
     return replace(found, uniqueness=Uniqueness.UNKNOWN, reason=reason)
 
 
-def _faces(game: GameModel, payments: Array, roots: tuple[Root, ...]) -> tuple[Face | None, ...]:
+def _faces(game: GameModel, payments: Array, path: Path, caps: Array | None) -> tuple[Face | None, ...]:
+    roots = path.roots
     faces: list[Face | None] = [
-        equilibrium_face(game, payments, root.participation) if root.tight else None for root in roots
+        equilibrium_face(game, payments, root.participation, caps=caps) if root.tight else None
+        for root in roots
     ]
     flat = [i for i, root in enumerate(roots) if root.kind == "flat"]
     for i, j in zip(flat[::2], flat[1::2], strict=True):
-        faces[i] = faces[j] = span_of(game, payments, roots[i].participation, roots[j].participation)
+        first, second = roots[i].participation, roots[j].participation
+        faces[i] = faces[j] = span_of(
+            game, payments, first, second, _between(game, path, first, second), caps
+        )
     return tuple(faces)
 
 
-def _holds(game: GameModel, payments: Array, face: Face) -> bool:
+def _between(game: GameModel, path: Path, first: Array, second: Array) -> list[Array]:
+    """Some profiles of the chain with totals between those of two others."""
+    low, high = sorted((float(game.alpha @ first), float(game.alpha @ second)))
+    ends = path.chain[::2]
+    profiles = [*ends, *(0.5 * (a + b) for a, b in pairwise(ends))]
+    inner = [frozen(x) for x in profiles if low < float(game.alpha @ x) < high]
+    return inner[:: max(1, len(inner) // BETWEEN)]
+
+
+def _holds(game: GameModel, payments: Array, face: Face, caps: Array | None) -> bool:
     """Whether the face's points are equilibria and differ; they share S and m, so all between them are equilibria too."""
     apart = float(np.ptp(np.array(face.points), axis=0).max(initial=0.0)) if face.points else 0.0
     return apart > STILL and all(
-        float(check_stakes(game, payments, x).max()) <= NEGLIGIBLE for x in face.points
+        float(check_stakes(game, payments, x, caps).max()) <= NEGLIGIBLE for x in face.points
     )
 
 
@@ -162,12 +192,6 @@ def _claim(
         )
     kinds = [root.kind for root in path.roots]
     if "flat" in kinds:
-        ends = [root.participation for root in path.roots if root.kind == "flat"]
-        if max(game.residual(payments, x) for x in ends) > ZERO:
-            return Uniqueness.UNKNOWN, (
-                "t(s) comes within rounding of zero on a whole interval of totals s; whether it is zero there "
-                "cannot be told"
-            )
         return Uniqueness.CONTINUUM, "t(s) is zero on a whole interval of totals s"
     wide = next((face for face in faces if face is not None), None)
     if wide is not None:

@@ -11,15 +11,15 @@ clients:
    the balls of earlier steps.
 3. ``g`` at both ends and its curvature; if ``min g >= 0`` no feasible point of the box has an objective below
    ``lower``. If the step is not the last one, points below ``lower`` lie in the ball ``||m - c(S)||^2 <= -g / T``,
-   which bounds their distances ``d_k`` from both sides."""
+   which bounds their distances ``d_k`` from both sides.
+
+Leaves are looked at many at a time: numbers that belong to a leaf are columns ``(leaves, 1)``, those that belong to its clients
+matrices ``(leaves, clients)``. Intervals come first; where they are too coarse for a leaf of a small game, balls decide."""
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -31,21 +31,23 @@ from ..results.certificate import Decide, LeaderCertificate, Leaf, Split
 from .numbers import BallArithmetic, IntervalArithmetic
 from .space import Centre, Space
 
-__all__ = ["BoundChecker", "BoundVerdict", "check_bound"]
+__all__ = ["BoundVerdict", "check_bound", "is_large", "parabola"]
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-#: Up to this many clients ``arithmetic="auto"`` means balls.
+#: Up to this many clients ``arithmetic="auto"`` asks balls about leaves that intervals do not close.
 BALLS_UP_TO = 100
-#: Knots whose products are kept: as many as have this many clients in all, and at least a few (a leaf needs two at a time).
-MOST_KEPT, FEWEST_KEPT = 8_000_000, 4
+#: From this many clients on feature games are checked in fused passes that copy nothing.
+AT_SCALE = 20_000
+#: Leaves times clients that are looked at together: what fits in a processor's cache.
+TOGETHER = 1 << 15
 
 
 @dataclass(frozen=True)
 class BoundVerdict:
     """What a check found: ``passed``, the bound that is proved, and the first leaf that fails, in words.
 
-    ``margin`` is the least ``g`` over the leaves looked at: how much there is to spare, or what is missing.
+    ``margin`` is the least ``g`` over all leaves: how much there is to spare, or what is missing.
     """
 
     passed: bool
@@ -59,354 +61,367 @@ class BoundVerdict:
         return self.passed
 
 
+def is_large(game: GameModel) -> bool:
+    """Whether a game is one for :mod:`.bound_at_scale`."""
+    return game.embeddings.features is not None and len(game.remaining) >= AT_SCALE
+
+
 def check_bound(
     game: GameModel, goal: Objective, certificate: LeaderCertificate, arithmetic: str = "auto"
 ) -> BoundVerdict:
-    """Check every leaf; ``arithmetic`` is "balls", "intervals" or "auto" (balls up to a hundred clients).
+    """Check every leaf; ``arithmetic`` is "balls", "intervals" or "auto": intervals, and up to a hundred clients balls for the
+    leaves that intervals do not close.
 
     Returns a verdict rather than raising: ``lower`` is ``certificate.lower`` if everything holds, else ``-inf``.
     """
-    return BoundChecker(game, goal, arithmetic).check(certificate)
+    if arithmetic not in ("auto", "balls", "intervals"):
+        raise VerificationError(f"unknown arithmetic {arithmetic!r}")
+    if arithmetic != "balls" and is_large(game):
+        from .bound_at_scale import ScaleChecker
+
+        return ScaleChecker(game, goal).check(certificate)
+    try:
+        boxes = _boxes(len(game.remaining), goal, certificate)
+        if arithmetic == "balls":
+            results = _results(game, goal, certificate, boxes, BallArithmetic())
+        else:
+            results = _results(game, goal, certificate, boxes, IntervalArithmetic())
+            failing = [i for i, (_, why) in enumerate(results) if why]
+            if failing and arithmetic == "auto" and len(game.remaining) <= BALLS_UP_TO:
+                for i in failing:
+                    (results[i],) = _results(game, goal, certificate, [boxes[i]], BallArithmetic())
+                    if results[i][1]:  # one leaf that fails is enough
+                        break
+    except VerificationError as error:
+        return BoundVerdict(False, -math.inf, 0, -math.inf, str(error))
+    margin = min(value for value, _ in results)
+    for i, (_, why) in enumerate(results):
+        if why:
+            box = boxes[i]
+            message = f"leaf {i} on [{box.low:.9g}, {box.high:.9g}]: {why}"
+            return BoundVerdict(False, -math.inf, i, margin, message, i)
+    lower, leaves = certificate.lower, len(boxes)
+    message = f"no payments have an objective below {lower:.12g} ({leaves} leaves)"
+    return BoundVerdict(True, lower, leaves, margin, message)
 
 
 @dataclass(frozen=True, eq=False)
-class _Products:
-    """A knot with its enclosed products."""
+class _Box:
+    """A leaf with the interval and the decisions that the tree hands it."""
 
-    total: float
-    objective: float
-    budget: float
-    loss_cap: float
-    level: float
+    leaf: Leaf
+    low: float
+    high: float
+    paid: Mask
+    volunteer: Mask
+
+
+def _boxes(clients: int, goal: Objective, certificate: LeaderCertificate) -> list[_Box]:
+    """Walk the tree; it covers ``(floor, 1]`` and all decisions because every inner node hands its whole box on."""
+    if not math.isfinite(certificate.lower):
+        raise VerificationError("the claimed lower bound is not a finite number")
+    nodes = iter(certificate.tree)
+    nobody = np.zeros(clients, dtype=bool)
+    stack = [(float(goal.min_total), 1.0, nobody, nobody)]
+    boxes = []
+    while stack:
+        low, high, paid, volunteer = stack.pop()
+        node = next(nodes, None)
+        if node is None:
+            raise VerificationError("the tree ends before everything is covered")
+        if isinstance(node, Split):
+            if not low < node.at < high:
+                raise VerificationError(f"a split at {node.at!r} lies outside ({low!r}, {high!r})")
+            stack += [(node.at, high, paid, volunteer), (low, node.at, paid, volunteer)]
+        elif isinstance(node, Decide):
+            if not 0 <= node.client < clients:
+                raise VerificationError(f"the tree decides about client {node.client}, who does not exist")
+            both = paid.copy(), volunteer.copy()
+            both[0][node.client] = both[1][node.client] = True
+            stack += [(low, high, paid, both[1]), (low, high, both[0], volunteer)]
+        else:
+            boxes.append(_Box(node, low, high, paid, volunteer))
+    if next(nodes, None) is not None:
+        raise VerificationError("the tree goes on after everything is covered")
+    return boxes
+
+
+def _results(
+    game: GameModel, goal: Objective, certificate: LeaderCertificate, boxes: list[_Box], numbers: Any
+) -> list[tuple[float, str]]:
+    """Margin of every box, and what is wrong with it in words (nothing: it is closed)."""
+    with numbers.context():
+        checker = _Checker(game, goal, certificate, numbers)
+        together = max(TOGETHER // checker.clients, 1)
+        out: list[tuple[float, str]] = []
+        for start in range(0, len(boxes), together):
+            out += checker.judge(boxes[start : start + together])
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Knots:
+    """Knots with their enclosed products: columns, and matrices over clients."""
+
+    total: Floats
+    omega: Floats
+    beta: Floats
+    gamma: Floats
+    level: Floats
     rows: Floats
-    centre: Centre
+    inner: Any  # <mu_k, c>
     mixed: Any  # <mu_k, M>
     square: Any  # ||c||^2
     weight: Any  # T
-    rows_total: Any  # sum of P
-    least_row: float  # smallest P_k
+    size: Floats  # of the weights that c is made of
+    centres: list[Centre]
+
+    def rows_of(self, at: Any) -> _Knots:
+        """Some of them, in any order."""
+        picked = {field.name: getattr(self, field.name)[at] for field in fields(self)[:-1]}
+        return _Knots(**picked, centres=[self.centres[i] for i in at])
 
 
 @dataclass(frozen=True, eq=False)
 class _End:
-    """Multipliers at one end of a box: ``rest`` and ``share`` of two knots."""
+    """Multipliers at one end of every box."""
 
-    numbers: Any
-    total: float
-    first: _Products
-    second: _Products
-    rest: float
-    share: float
     omega: Any
     beta: Any
     gamma: Any
     level: Any
-    rows_total: Any  # sum of P
-    one: Any  # the parts of either knot in T
-    two: Any
+    rows: Any
     weight: Any  # T
     part: Any  # share of the second knot's centre in c
     pull_square: Any  # ||T c||^2 / T
-
-    def _mixed(self, a: Any, b: Any) -> Any:
-        """``rest a + share b``, exactly one of them where the other has no share."""
-        of = self.numbers.of
-        if self.share == 0.0:
-            return of(a)
-        return of(b) if self.rest == 0.0 else of(a) * self.rest + of(b) * self.share
-
-    @cached_property
-    def rows(self) -> Any:
-        """P."""
-        return self._mixed(self.first.rows, self.second.rows)
-
-    @cached_property
-    def slope(self) -> Any:
-        """``<mu_k, T c - M>``."""
-        inner = self.one * self.first.centre.inner if self.rest else self.two * self.second.centre.inner
-        if self.rest and self.share:
-            inner = inner + self.two * self.second.centre.inner
-        return inner - self._mixed(self.first.mixed, self.second.mixed)
-
-    @property
-    def least_rows(self) -> Floats:
-        """Smaller of the knots' row multipliers that take part."""
-        if not (self.rest and self.share):
-            return self.first.rows if self.rest else self.second.rows
-        return np.minimum(self.first.rows, self.second.rows)
+    slope: Any  # <mu_k, T c - M>
+    least_rows: Floats  # smaller of the knots' row multipliers that take part
 
 
-class BoundChecker:
-    """The game read once, for any number of certificates; ``arithmetic`` as for :func:`check_bound`."""
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """What is known about the clients of every box."""
 
-    certificate: LeaderCertificate
+    paid: Mask
+    volunteer: Mask
+    ceiling: Floats  # upper bounds of D_k
+    wide: Mask  # owns at least the box's largest total: its share may be anything up to 1
 
-    def __init__(self, game: GameModel, goal: Objective, arithmetic: str = "auto") -> None:
-        self.numbers: Any
-        if arithmetic == "balls" or (arithmetic == "auto" and len(game.remaining) <= BALLS_UP_TO):
-            self.numbers = BallArithmetic()
-        elif arithmetic in ("auto", "intervals"):
-            self.numbers = IntervalArithmetic()
-        else:
-            raise VerificationError(f"unknown arithmetic {arithmetic!r}")
-        self.goal = goal
-        self.unreadable = ""
-        self._products: OrderedDict[int, _Products] = OrderedDict()
-        self._crossed: dict[tuple[int, int], Any] = {}
-        with self.numbers.context():
-            try:
-                self.space = Space(game, goal, self.numbers)
-            except VerificationError as error:
-                self.unreadable = str(error)
-                return
-            low, high = self.numbers.low, self.numbers.high
-            self.clients = self.space.count
-            self.kept = max(FEWEST_KEPT, MOST_KEPT // self.clients)
-            self.alpha_low, self.alpha_high = low(self.space.alpha), high(self.space.alpha)
-            self.theta_low, self.theta_high = low(self.space.theta), high(self.space.theta)
 
-    def check(self, certificate: LeaderCertificate) -> BoundVerdict:
-        """Check every leaf: ``lower`` is ``certificate.lower`` if everything holds, else ``-inf``."""
-        if self.unreadable:
-            return BoundVerdict(False, -math.inf, 0, -math.inf, self.unreadable)
-        if not math.isfinite(certificate.lower):
-            return BoundVerdict(
-                False, -math.inf, 0, -math.inf, "the claimed lower bound is not a finite number"
-            )
-        before = getattr(self, "certificate", None)
-        if before is None or before.knots is not certificate.knots:
-            self._products.clear()
-            self._crossed.clear()
-        self.certificate = certificate
-        with self.numbers.context():
-            try:
-                return self._check()
-            except VerificationError as error:
-                return BoundVerdict(False, -math.inf, 0, -math.inf, str(error))
+class _Checker:
+    def __init__(
+        self, game: GameModel, goal: Objective, certificate: LeaderCertificate, numbers: Any
+    ) -> None:
+        self.numbers, self.goal, self.certificate = numbers, goal, certificate
+        self.space = Space(game, goal, numbers)
+        self.clients = self.space.count
+        self._checked: set[int] = set()
+        low = numbers.low
+        self.alpha_low, self.alpha_high = low(self.space.alpha), numbers.high(self.space.alpha)
+        self.theta_low, self.theta_high = low(self.space.theta), numbers.high(self.space.theta)
 
-    # ------------------------------------------------------------ the tree
+    # ------------------------------------------------------------ leaves, step by step
 
-    def _check(self) -> BoundVerdict:
-        """Walk the tree; it covers ``(floor, 1]`` and all decisions because every inner node hands its whole box on."""
-        nodes = iter(self.certificate.tree)
-        nobody = np.zeros(self.clients, dtype=bool)
-        stack = [(float(self.goal.min_total), 1.0, nobody, nobody)]
-        leaves, least = 0, math.inf
-        while stack:
-            low, high, paid, volunteer = stack.pop()
-            node = next(nodes, None)
-            if node is None:
-                raise VerificationError("the tree ends before everything is covered")
-            if isinstance(node, Split):
-                if not low < node.at < high:
-                    raise VerificationError(f"a split at {node.at!r} lies outside ({low!r}, {high!r})")
-                stack += [(node.at, high, paid, volunteer), (low, node.at, paid, volunteer)]
-            elif isinstance(node, Decide):
-                if not 0 <= node.client < self.clients:
-                    raise VerificationError(
-                        f"the tree decides about client {node.client}, who does not exist"
-                    )
-                both = paid.copy(), volunteer.copy()
-                both[0][node.client] = both[1][node.client] = True
-                stack += [(low, high, paid, both[1]), (low, high, both[0], volunteer)]
-            else:
-                margin, why = self._leaf(node, low, high, paid, volunteer)
-                least = min(least, margin)
-                if why:
-                    return BoundVerdict(
-                        False,
-                        -math.inf,
-                        leaves,
-                        margin,
-                        f"leaf {leaves} on [{low:.9g}, {high:.9g}]: {why}",
-                        leaves,
-                    )
-                leaves += 1
-        if next(nodes, None) is not None:
-            raise VerificationError("the tree goes on after everything is covered")
-        lower = self.certificate.lower
-        return BoundVerdict(
-            True, lower, leaves, least, f"no payments have an objective below {lower:.12g} ({leaves} leaves)"
-        )
+    def judge(self, boxes: list[_Box]) -> list[tuple[float, str]]:
+        """Every leaf's steps in order: a step closes the leaf, or its ball helps the next one."""
+        count = len(boxes)
+        low, high = (np.array([[getattr(box, name)] for box in boxes]) for name in ("low", "high"))
+        paid, volunteer = (np.stack([getattr(box, name) for box in boxes]) for name in ("paid", "volunteer"))
+        near = np.zeros((count, self.clients))
+        far = np.repeat(np.asarray(self.space.reach)[None, :], count, axis=0)
+        results: list[tuple[float, str] | None] = [
+            None if box.leaf.steps else (-math.inf, "it has no multipliers") for box in boxes
+        ]
+        used = sorted({k for box in boxes for pair in box.leaf.steps for k in pair})
+        knots, place = self._load(used) if used else None, {k: i for i, k in enumerate(used)}
+        number = 0
+        while True:
+            at = np.array([i for i in range(count) if results[i] is None], dtype=np.intp)
+            if not len(at):
+                return [result for result in results if result is not None]
+            known, empty = self._classify(low[at], high[at], paid[at], volunteer[at], near[at], far[at])
+            assert knots is not None
+            pairs = np.array([[place[k] for k in boxes[i].leaf.steps[number]] for i in at], dtype=np.intp)
+            for where in (low[at, 0] <= 0.0, low[at, 0] > 0.0):
+                some = np.flatnonzero(where & ~empty)
+                if not len(some):
+                    continue
+                here = at[some]
+                same = pairs[some, :1] == pairs[some, 1:]
+                first, second = (knots.rows_of(pairs[some, side]) for side in range(2))
+                held = _Known(known.paid[some], known.volunteer[some], known.ceiling[some], known.wide[some])
+                if low[here[0], 0] <= 0.0:
+                    for i, result in zip(here, self._from_zero(high[here], first, same, held), strict=True):
+                        results[i] = result
+                    continue
+                step = self._step(low[here], high[here], first, second, same, held)
+                for row, i in enumerate(here):
+                    margin = float(step.margin[row, 0])
+                    if step.wrong[row]:
+                        results[i] = (-math.inf, step.wrong[row])
+                    elif margin > 0.0 or (margin == 0.0 and step.certain[row, 0]):
+                        results[i] = (margin, "")
+                    elif number + 1 == len(boxes[i].leaf.steps):
+                        results[i] = (margin, f"its multipliers prove {margin:.3g}, not 0")
+                    elif not math.isfinite(margin):
+                        results[i] = (margin, "a step that proves nothing gives no ball")
+                left = np.array([row for row, i in enumerate(here) if results[i] is None], dtype=np.intp)
+                if len(left):
+                    closer, further = self._ball(step, left)
+                    at_left = here[left]
+                    near[at_left] = np.maximum(near[at_left], closer)
+                    far[at_left] = np.minimum(far[at_left], further)
+            for i in at[empty]:
+                results[i] = (math.inf, "")
+            number += 1
 
-    # ------------------------------------------------------------ one leaf
+    def _step(
+        self, low: Floats, high: Floats, first: _Knots, second: _Knots, same: Mask, known: _Known
+    ) -> _Step:
+        between = self._between(first, second, same)
+        ends = [self._end(s, first, second, same, between) for s in (low, high)]
+        size = np.maximum(first.size, second.size)
+        wrong = self._signs(ends, known)
+        margin, certain = self._margin(low, high, ends, known, between, size)
+        return _Step(first, second, ends, between, same, size, margin, certain, wrong)
 
-    def _leaf(self, leaf: Leaf, low: float, high: float, paid: Mask, volunteer: Mask) -> tuple[float, str]:
-        near, far = np.zeros(self.clients), np.asarray(self.space.reach)
-        margin = -math.inf
-        for number, (i, j) in enumerate(leaf.steps):
-            known = self._classify(low, high, paid, volunteer, near, far)
-            if known is None:
-                return math.inf, ""
-            first, second = self._knot(i), self._knot(j)
-            if low <= 0.0:
-                if i != j:
-                    return -math.inf, "an interval from 0 needs constant multipliers"
-                margin, certain = self._margin_from_zero(high, first, known)
-                if margin > 0.0 or (margin == 0.0 and certain):
-                    return margin, ""
-                return margin, f"its multipliers prove {margin:.3g}, not 0"
-            ends = [self._end(s, first, second, i, j) for s in (low, high)]
-            bad = self._signs(ends, known)
-            if bad:
-                return -math.inf, bad
-            size = max(first.centre.size, second.centre.size)
-            margin, certain = self._margin(low, high, ends, known, self._between(first, second, i, j), size)
-            if margin > 0.0 or (margin == 0.0 and certain):
-                return margin, ""
-            if number + 1 < len(leaf.steps):
-                if not math.isfinite(margin):
-                    return margin, "a step that proves nothing gives no ball"
-                near, far = self._ball(ends, margin, first, second, i, j, near, far)
-        return margin, f"its multipliers prove {margin:.3g}, not 0"
-
-    def _knot(self, index: int) -> _Products:
+    def _check_knot(self, index: int) -> None:
+        """Refuse a knot that does not fit the game or whose multipliers have a wrong sign."""
         if not 0 <= index < len(self.certificate.knots):
             raise VerificationError(f"there is no knot {index}")
-        if index in self._products:
-            self._products.move_to_end(index)
-        else:
-            numbers, space, goal = self.numbers, self.space, self.goal
-            knot = self.certificate.knots[index]
-            values = (knot.total, knot.objective, knot.budget, knot.loss_cap, knot.level)
-            arrays = (knot.rows, knot.centre)
-            if not (all(map(math.isfinite, values)) and all(np.isfinite(a).all() for a in arrays)):
-                raise VerificationError(f"knot {index} holds numbers that are not finite")
-            if min(knot.objective, knot.budget, knot.loss_cap) < 0.0:
-                raise VerificationError(f"knot {index} has a negative multiplier")
-            if (knot.budget > 0.0 and math.isinf(goal.budget)) or (
-                knot.loss_cap > 0.0 and math.isinf(goal.max_loss)
-            ):
-                raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
-            for who, what in ((knot.clients, knot.rows), (knot.support, knot.centre)):
-                if who is None:
-                    continue
-                if len(who) != len(what) or len(np.unique(who)) != len(who):
-                    raise VerificationError(f"knot {index} does not fit its clients")
-                if len(who) and not (int(who.min()) >= 0 and int(who.max()) < self.clients):
-                    raise VerificationError(f"knot {index} names a client who does not exist")
-            rows = np.zeros(self.clients)
-            rows[knot.clients] = knot.rows
-            centre = space.centre(knot)
-            ell, nu = self._weights(
-                numbers.of(knot.objective), numbers.of(knot.budget), numbers.of(knot.loss_cap)
-            )
-            rows_total = numbers.total(numbers.of(rows))
-            self._products[index] = _Products(
-                *values,
-                rows,
-                centre,
-                space.mixed(knot.clients, knot.rows),
-                space.cross(centre, centre),
-                ell * space.square_weight + nu + rows_total,
-                rows_total,
-                float(rows.min(initial=0.0)),
-            )
-            while len(self._products) > self.kept:
-                self._products.popitem(last=False)
-        return self._products[index]
+        goal, knot = self.goal, self.certificate.knots[index]
+        values = (knot.total, knot.objective, knot.budget, knot.loss_cap, knot.level)
+        arrays = (knot.rows, knot.centre)
+        if not (all(map(math.isfinite, values)) and all(np.isfinite(a).all() for a in arrays)):
+            raise VerificationError(f"knot {index} holds numbers that are not finite")
+        if min(knot.objective, knot.budget, knot.loss_cap) < 0.0:
+            raise VerificationError(f"knot {index} has a negative multiplier")
+        if (knot.budget > 0.0 and math.isinf(goal.budget)) or (
+            knot.loss_cap > 0.0 and math.isinf(goal.max_loss)
+        ):
+            raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
+        for who, what in ((knot.clients, knot.rows), (knot.support, knot.centre)):
+            if who is None:
+                continue
+            if len(who) != len(what) or len(np.unique(who)) != len(who):
+                raise VerificationError(f"knot {index} does not fit its clients")
+            if len(who) and not (int(who.min()) >= 0 and int(who.max()) < self.clients):
+                raise VerificationError(f"knot {index} names a client who does not exist")
+
+    def _load(self, indices: list[int]) -> _Knots:
+        """Knots with their products."""
+        for index in indices:
+            if index not in self._checked:
+                self._check_knot(index)
+                self._checked.add(index)
+        numbers, space = self.numbers, self.space
+        knots = [self.certificate.knots[i] for i in indices]
+        total, omega, beta, gamma, level = (
+            np.array([[getattr(knot, name)] for knot in knots])
+            for name in ("total", "objective", "budget", "loss_cap", "level")
+        )
+        rows = np.zeros((len(knots), self.clients))
+        for i, knot in enumerate(knots):
+            rows[i, knot.clients] = knot.rows
+        products = space.products(knots)
+        ell, nu = self._weights(*(numbers.of(x) for x in (omega, beta, gamma)))
+        weight = ell * space.square_weight + nu + numbers.total(numbers.of(rows))
+        inner, mixed, square = (
+            numbers.stack(part)
+            for part in ([c.inner for c, _, _ in products], *zip(*(p[1:] for p in products), strict=True))
+        )
+        centres = [c for c, _, _ in products]
+        size = np.array([[c.size] for c in centres])
+        return _Knots(total, omega, beta, gamma, level, rows, inner, mixed, square, weight, size, centres)
 
     def _weights(self, omega: Any, beta: Any, gamma: Any) -> tuple[Any, Any]:
         """ell, the weight of the loss, and nu, the weight of the spend per squared distance."""
         goal = self.goal
         return omega * goal.loss_weight + gamma, self.space.unit * (omega * goal.payment_weight + beta)
 
-    def _between(self, first: _Products, second: _Products, i: int, j: int) -> Any:
-        """``||c_i - c_j||^2``."""
-        if i == j:
-            return self.numbers.of(0.0)
-        key = (min(i, j), max(i, j))
-        if key not in self._crossed:
-            inner = self.space.cross(first.centre, second.centre)
-            self._crossed[key] = first.square + second.square - 2.0 * inner
-        return self._crossed[key]
+    def _between(self, first: _Knots, second: _Knots, same: Mask) -> Any:
+        """``||c_i - c_j||^2``, exactly 0 between a knot and itself."""
+        inner = self.space.crosses(first.centres, second.centres)
+        return self.numbers.where(same, self.numbers.of(0.0), first.square + second.square - 2.0 * inner)
 
-    def _end(self, total: float, first: _Products, second: _Products, i: int, j: int) -> _End:
+    def _end(self, total: Floats, first: _Knots, second: _Knots, same: Mask, between: Any) -> _End:
         """Multipliers at ``total`` on the line through two knots, not beyond them."""
         numbers = self.numbers
-        share = 0.0
-        if i != j and second.total != first.total:
-            share = min(max((total - first.total) / (second.total - first.total), 0.0), 1.0)
-            if math.isnan(share):
-                share = 0.0
+        span = second.total - first.total
+        level = same | (span == 0.0)
+        share = np.clip((total - first.total) / np.where(level, 1.0, span), 0.0, 1.0)
+        share = np.where(level | np.isnan(share), 0.0, share)
         rest = 1.0 - share  # any non-negative weights will do, so the rounding of this one does not matter
-        zero = numbers.of(0.0)
-        one, two = first.weight * rest if rest else zero, second.weight * share if share else zero
-        if share in (0.0, 1.0):
-            knot = second if share else first
-            weight, part, square = knot.weight, numbers.of(share), knot.weight * knot.square
-            one, two = (zero, weight) if share else (weight, zero)
-        else:
-            weight = one + two
-            part = two / weight
-            # ||w||^2 / T = (T_1 ||c_1||^2 + T_2 ||c_2||^2) - T_1 T_2 / T ||c_1 - c_2||^2
-            square = (
-                one * first.square + two * second.square - one * part * self._between(first, second, i, j)
-            )
 
         def mix(a: Any, b: Any) -> Any:
-            if share in (0.0, 1.0):
-                return numbers.of(b if share else a)
-            return numbers.of(a) * rest + numbers.of(b) * share
+            """At a knot, what it says and nothing else."""
+            a, b = numbers.of(a), numbers.of(b)
+            mixed = a * numbers.of(rest) + b * numbers.of(share)
+            return numbers.where(share == 0.0, a, numbers.where(share == 1.0, b, mixed))
 
+        one, two = first.weight * numbers.of(rest), second.weight * numbers.of(share)
+        weight = mix(first.weight, second.weight)
+        part = numbers.where((share == 0.0) | (share == 1.0), numbers.of(share), two / (one + two))
+        # ||w||^2 / T = (T_1 ||c_1||^2 + T_2 ||c_2||^2) - T_1 T_2 / T ||c_1 - c_2||^2
+        inside = (share > 0.0) & (share < 1.0)
+        square = mix(first.weight * first.square, second.weight * second.square)
+        square = numbers.where(inside, square - one * part * between, square)
+        slope = mix(first.weight * first.inner - first.mixed, second.weight * second.inner - second.mixed)
+        least = np.where(
+            share == 0.0, first.rows, np.where(share == 1.0, second.rows, np.minimum(first.rows, second.rows))
+        )
         return _End(
-            numbers,
-            total,
-            first,
-            second,
-            rest,
-            share,
-            mix(first.objective, second.objective),
-            mix(first.budget, second.budget),
-            mix(first.loss_cap, second.loss_cap),
+            mix(first.omega, second.omega),
+            mix(first.beta, second.beta),
+            mix(first.gamma, second.gamma),
             mix(first.level, second.level),
-            mix(first.rows_total, second.rows_total),
-            one,
-            two,
+            mix(first.rows, second.rows),
             weight,
             part,
             square,
+            slope,
+            least,
         )
 
     # ------------------------------------------------------------ what is known about clients
 
     def _classify(
-        self, low: float, high: float, paid: Mask, volunteer: Mask, near: Floats, far: Floats
-    ) -> tuple[Mask, Mask, Floats] | None:
-        """Paid, volunteers and upper bounds of ``D_k``; None if that contradicts itself: the box is empty."""
+        self, low: Floats, high: Floats, paid: Mask, volunteer: Mask, near: Floats, far: Floats
+    ) -> tuple[_Known, Mask]:
+        """Paid, volunteers and upper bounds of ``D_k``, and which boxes contradict themselves: they are empty."""
         numbers = self.numbers
-        ceiling = np.asarray(far, dtype=np.float64)
-        least = np.asarray(near, dtype=np.float64)
+        ceiling, least = far, near
         if self.space.has_sampling:
             half = 0.5 * self.space.client_sampling
-            least = np.nextafter(least + float(numbers.low(half / numbers.of(high))), -np.inf)
-            most = float(numbers.high(half / numbers.of(low))) if low > 0.0 else math.inf
+            least = np.nextafter(least + np.asarray(numbers.low(half / numbers.of(high))), -np.inf)
+            below = np.where(low > 0.0, low, 1.0)
+            most = np.where(low > 0.0, np.asarray(numbers.high(half / numbers.of(below))), np.inf)
             ceiling = np.nextafter(ceiling + most, np.inf)
         too_far = least > np.nextafter(self.theta_high * high, np.inf)
         near_enough = ceiling <= np.nextafter(self.theta_low * low, -np.inf)
         large = self.alpha_low > high
-        if (too_far & (paid | near_enough | large)).any() or (volunteer & large).any():
-            return None
+        empty = np.asarray((too_far & (paid | near_enough | large)).any(axis=1))
+        empty |= (volunteer & large).any(axis=1)
         now = volunteer | too_far
-        if (
-            now.any()
-            and float(numbers.low(numbers.total(numbers.where(now, self.space.alpha, numbers.of(0.0)))))
-            > high
-        ):
-            return None
-        return (paid | large | near_enough) & ~now, now, ceiling
+        if now.any():
+            owned = numbers.total(numbers.where(now, self.space.alpha, numbers.of(0.0)))
+            empty |= (np.asarray(numbers.low(owned)) > high)[:, 0]
+        return _Known((paid | large | near_enough) & ~now, now, ceiling, large & ~now), empty
 
-    def _signs(self, ends: list[_End], known: Any) -> str:
-        numbers, (_, volunteer, _) = self.numbers, known
+    def _signs(self, ends: list[_End], known: _Known) -> list[str]:
+        """What is wrong with the multipliers of each box, in words."""
+        numbers = self.numbers
+        wrong = [""] * len(known.paid)
         for end in ends:
-            if float(numbers.low(end.weight)) <= 0.0:
-                return "the weight T of ||m||^2 is not positive"
-            if min(end.first.least_row, end.second.least_row) >= 0.0:
-                continue
-            wrong = (end.least_rows < 0.0) & ~volunteer & ~(np.asarray(numbers.low(end.rows)) >= 0.0)
-            if wrong.any():
-                return f"client {int(np.flatnonzero(wrong)[0])} has a negative multiplier and is no volunteer"
-        return ""
+            light = np.asarray(numbers.low(end.weight))[:, 0] <= 0.0
+            negative = (end.least_rows < 0.0) & ~known.volunteer & ~(np.asarray(numbers.low(end.rows)) >= 0.0)
+            for i in np.flatnonzero(light | negative.any(axis=1)):
+                if light[i]:
+                    wrong[i] = "the weight T of ||m||^2 is not positive"
+                else:
+                    who = int(np.flatnonzero(negative[i])[0])
+                    wrong[i] = f"client {who} has a negative multiplier and is no volunteer"
+        return wrong
 
     # ------------------------------------------------------------ the bound
 
@@ -420,70 +435,25 @@ class BoundChecker:
         return value
 
     def _margin(
-        self, low: float, high: float, ends: list[_End], known: Any, between: Any, size: float
-    ) -> tuple[float, bool]:
-        """A lower bound of ``g`` on ``[low, high]``, and whether the objective has a positive weight at both ends."""
-        n = self.numbers
+        self, low: Floats, high: Floats, ends: list[_End], known: _Known, between: Any, size: Floats
+    ) -> tuple[Floats, Mask]:
+        """Lower bounds of ``g`` on ``[low, high]``, and whether the objective has a positive weight at both ends."""
+        n, space = self.numbers, self.space
+        paid, volunteer, ceiling, wide = known.paid, known.volunteer, known.ceiling, known.wide
         a, b = n.of(low), n.of(high)
         h = b - a
         totals = (a, b)
         weights = [self._weights(e.omega, e.beta, e.gamma) for e in ends]
         ell, nu = [w[0] for w in weights], [w[1] for w in weights]
+        alpha, theta, diagonal, noise = space.alpha, space.theta, space.diagonal, space.noise
+        zero = n.of(0.0)
         # an affine function below nu(S) / S: the chord where that is concave, else the tangent in the middle
         bend = n.positive(h * (b * nu[0] - a * nu[1])) / ((a + b) * (a + b))
         unpaid = [(nu[i] - bend) / totals[i] for i in range(2)]
-        tilt = h * (b * ell[0] - a * ell[1]) / (a * b)
-        tilts = (tilt / a, tilt / b)
-        most, least = n.maximum(*tilts), -n.maximum(-tilts[0], -tilts[1])
-        sums = self._client_sums if n.name == "balls" else self._client_sums_at_once
-        found = sums(totals, h, ends, known, ell, nu, unpaid, most, least)
-        if found is None:
-            return -math.inf, False
-        brought, curve, held, drift = found
-        scattered = [self._scattered(ends[i], ell[i], nu[i]) for i in range(2)]
-        g = [
-            self._constant(ends[i], ell[i])
-            + ends[i].level
-            - ends[i].pull_square
-            + held[i]
-            + (scattered[i] - brought[i]) / s
-            for i, s in enumerate(totals)
-        ]
-        step = ends[1].part - ends[0].part
-        lightest = -n.maximum(-ends[0].weight, -ends[1].weight)
-        heaviest = n.maximum(ends[0].weight, ends[1].weight)
-        # T_a T_b / T(S) lies between the lighter and the heavier end; a Gram matrix may make the square negative by rounding
-        apart = step * step * between
-        apart = apart * (lightest if float(n.low(apart)) >= 0.0 else heaviest)
-        late = h * (b * (brought[0] - scattered[0]) - a * (brought[1] - scattered[1])) / (a * b) - curve
-        late = -n.maximum(-late / a, -late / b)
-        delta = apart + h * drift + late
-        value = _parabola(float(n.low(g[0])), float(n.low(g[1])), float(n.low(delta)))
-        certain = min(float(n.low(e.omega)) for e in ends) > 0.0
-        return self._less_defect(value, heaviest, size), certain
-
-    def _client_sums(
-        self,
-        totals: Any,
-        h: Any,
-        ends: list[_End],
-        known: Any,
-        ell: Any,
-        nu: Any,
-        unpaid: Any,
-        most: Any,
-        least: Any,
-    ) -> tuple[list[Any], Any, list[Any], Any] | None:
-        """``Y`` at both ends, its curvature, ``P.(diag - theta S)`` at both ends, ``(P_b - P_a).theta``; None: no proof."""
-        n, space = self.numbers, self.space
-        alpha, theta, diagonal, noise = space.alpha, space.theta, space.diagonal, space.noise
-        paid, volunteer, ceiling = known
-        zero = n.of(0.0)
         excess = [n.where(paid, zero, n.positive(ends[i].rows - alpha * unpaid[i])) for i in range(2)]
         charged = (np.asarray(n.high(excess[0])) > 0.0) | (np.asarray(n.high(excess[1])) > 0.0)
-        if not np.isfinite(ceiling[charged]).all():
-            return None
-        roof = n.maximum(n.of(np.where(charged, ceiling, 0.0)), theta * totals[1])
+        helpless = (charged & ~np.isfinite(ceiling)).any(axis=1, keepdims=True)
+        roof = n.maximum(n.of(np.where(charged & np.isfinite(ceiling), ceiling, 0.0)), theta * b)
         hull = [s * (roof - theta * s) for s in totals]
         psi = [
             ends[i].level
@@ -495,6 +465,10 @@ class BoundChecker:
             for i, s in enumerate(totals)
         ]
         # psi(S) = chord + sigma (1 - sigma) bump(S), with bump between dent and bump
+        tilt = h * (b * ell[0] - a * ell[1]) / (a * b)
+        tilts = (tilt / a, tilt / b)
+        most = n.maximum(*tilts)
+        least = -n.maximum(-tilts[0], -tilts[1])
         swing = h * (nu[1] - nu[0]) * theta - (excess[1] - excess[0]) * (hull[1] - hull[0]) / alpha
         arch = theta * h * h / alpha
         bump = swing + most * noise + arch * n.maximum(*excess)
@@ -503,84 +477,71 @@ class BoundChecker:
         surely = volunteer | (lowest + np.nextafter(0.25 * np.minimum(n.low(dent), 0.0), -np.inf) > 0.0)
         highest = np.maximum(n.high(psi[0]), n.high(psi[1]))
         never = ~volunteer & (highest + np.nextafter(0.25 * np.maximum(n.high(bump), 0.0), np.inf) < 0.0)
-        curve = n.total(alpha * n.where(never, zero, n.where(surely, bump, n.positive(bump))))
-        brought = [n.total(alpha * n.where(volunteer, x, n.positive(x))) for x in psi]
-        held = [n.total(ends[i].rows * (diagonal - theta * s)) for i, s in enumerate(totals)]
-        return brought, curve, held, n.total((ends[1].rows - ends[0].rows) * theta)
-
-    def _client_sums_at_once(
-        self,
-        totals: Any,
-        h: Any,
-        ends: list[_End],
-        known: Any,
-        ell: Any,
-        nu: Any,
-        unpaid: Any,
-        most: Any,
-        least: Any,
-    ) -> tuple[list[Any], Any, list[Any], Any] | None:
-        """The same in intervals, by one pass over the clients."""
-        from ._bound_kernels import client_sums
-
-        space, zero = self.space, self.numbers.of(0.0)
-        box = (*totals, h, *unpaid, h * (nu[1] - nu[0]), most, least)
-        weights = [
-            (end.one, end.two, end.level, nu[i], ell[i], ell[i] / totals[i]) for i, end in enumerate(ends)
+        curve = n.total(alpha * n.where(never | wide, zero, n.where(surely, bump, n.positive(bump))))
+        gains = [n.where(volunteer, x, n.positive(x)) for x in psi]
+        brought = [n.total(alpha * n.where(wide, zero, x)) for x in gains]
+        # whoever owns more than the total brings any share up to 1, and all of them together no more than 1
+        top = [n.of(_largest(n.high(x), wide)) for x in gains]
+        top_bend = n.of(_largest(n.high(n.positive(bump)), wide & ~never))
+        scattered = [self._scattered(ends[i], ell[i], nu[i]) for i in range(2)]
+        g = [
+            self._constant(ends[i], ell[i])
+            + ends[i].level
+            - ends[i].pull_square
+            + n.total(ends[i].rows * (diagonal - theta * s))
+            + (scattered[i] - brought[i]) / s
+            - top[i]
+            for i, s in enumerate(totals)
         ]
-        scalars = [*box, *weights[0], *weights[1]]
-        if not all(np.isfinite(x.low) and np.isfinite(x.high) for x in scalars):
-            return None
-        first, second = ends[0].first, ends[0].second
-        sums, usable = client_sums(
-            _pairs(box),
-            np.array([_pairs(weight) for weight in weights]),
-            np.array([(end.rest, end.share) for end in ends]),
-            _arrays(space.alpha, space.theta, space.diagonal, space.target_pull, space.noise),
-            (first.rows, second.rows),
-            _arrays(first.centre.inner, second.centre.inner, first.mixed, second.mixed),
-            *known,
-        )
-        if not usable:
-            return None
-        found = [type(zero)(low, high) for low, high in sums]
-        return found[0:2], found[2], found[3:5], found[5]
+        step = ends[1].part - ends[0].part
+        lightest = -n.maximum(-ends[0].weight, -ends[1].weight)
+        heaviest = n.maximum(ends[0].weight, ends[1].weight)
+        # T_a T_b / T(S) lies between the lighter and the heavier end; a Gram matrix may make the square negative by rounding
+        apart = step * step * between
+        apart = apart * n.where(np.asarray(n.low(apart)) >= 0.0, lightest, heaviest)
+        late = h * (b * (brought[0] - scattered[0]) - a * (brought[1] - scattered[1])) / (a * b) - curve
+        late = -n.maximum(-late / a, -late / b)
+        delta = apart + h * n.total((ends[1].rows - ends[0].rows) * theta) + late - top_bend
+        value = parabola(*(np.asarray(n.low(x)) for x in (*g, delta)))
+        certain = np.minimum(n.low(ends[0].omega), n.low(ends[1].omega)) > 0.0
+        return np.where(helpless, -np.inf, self._less_defect(value, heaviest, size)), np.asarray(certain)
 
     def _scattered(self, end: _End, ell: Any, nu: Any) -> Any:
         """``N = ell A + a (sum P - nu) / 2``, exactly 0 where nothing depends on 1/S alone."""
         n, space = self.numbers, self.space
         if not self.space.has_sampling:
             return n.of(0.0)
-        return ell * space.sampling + 0.5 * space.client_sampling * (end.rows_total - nu)
+        return ell * space.sampling + 0.5 * space.client_sampling * (n.total(end.rows) - nu)
 
-    def _less_defect(self, value: float, weight: Any, size: float) -> float:
+    def _less_defect(self, value: Floats, weight: Any, size: Floats) -> Floats:
         """``value`` minus what ``T ||m - c||^2`` may be below 0 because the inner products are rounded."""
         if not self.space.defect:
             return value
-        return float(np.nextafter(value - float(self.numbers.high(weight)) * self._fuzz(size), -np.inf))
+        lost = np.nextafter(np.asarray(self.numbers.high(weight)) * self._fuzz(size), np.inf)
+        return np.asarray(np.nextafter(value - lost, -np.inf))
 
-    def _fuzz(self, size: float) -> float:
+    def _fuzz(self, size: Floats) -> Floats:
         """Above ``defect ||x - y||^2`` for mixtures and centres x, y."""
-        return self.space.defect * 4.0 * (1.0 + size) ** 2 * (1.0 + 1e-9)
+        return np.asarray(self.space.defect * 4.0 * (1.0 + size) ** 2 * (1.0 + 1e-9))
 
-    def _margin_from_zero(self, high: float, knot: _Products, known: Any) -> tuple[float, bool]:
-        """A lower bound of ``g`` on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
+    def _from_zero(
+        self, high: Floats, knots: _Knots, constant: Mask, known: _Known
+    ) -> list[tuple[float, str]]:
+        """The bound on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
         n, space = self.numbers, self.space
-        paid, _, ceiling = known
-        end = self._end(high, knot, knot, 0, 0)
+        end = self._end(high, knots, knots, np.ones(high.shape, dtype=bool), n.of(np.zeros(high.shape)))
         ell, nu = self._weights(end.omega, end.beta, end.gamma)
         b = n.of(high)
-        rows_low = np.asarray(knot.rows)
         scattered = self._scattered(end, ell, nu)
-        if (rows_low < 0.0).any() or float(n.low(end.weight)) <= 0.0:
-            return -math.inf, False
-        if self.space.has_sampling and float(n.low(scattered)) < 0.0:
-            return -math.inf, False
-        excess = n.where(paid, n.of(0.0), n.positive(end.rows - space.alpha * (nu / b)))
+        bad = (knots.rows < 0.0).any(axis=1, keepdims=True) | (np.asarray(n.low(end.weight)) <= 0.0)
+        if space.has_sampling:
+            bad |= np.asarray(n.low(scattered)) < 0.0
+        excess = n.where(known.paid, n.of(0.0), n.positive(end.rows - space.alpha * (nu / b)))
         charged = np.asarray(n.high(excess)) > 0.0
-        if not np.isfinite(ceiling[charged]).all():
-            return -math.inf, False
-        roof = n.maximum(n.of(np.where(charged, ceiling, 0.0)), space.theta * b)
+        bad |= (charged & ~np.isfinite(known.ceiling)).any(axis=1, keepdims=True)
+        roof = n.maximum(
+            n.of(np.where(charged & np.isfinite(known.ceiling), known.ceiling, 0.0)), space.theta * b
+        )
         psi = (
             end.level
             - 2.0 * end.slope
@@ -596,87 +557,76 @@ class BoundChecker:
             + n.total(end.rows * (space.diagonal - space.theta * b))
             + n.positive(scattered) / b
         )
-        worst = max(float(np.max(n.high(psi))), 0.0)
-        margin = float(np.nextafter(float(n.low(value)) - worst, -np.inf))
-        return self._less_defect(margin, end.weight, knot.centre.size), float(n.low(end.omega)) > 0.0
+        worst = np.maximum(np.asarray(n.high(psi)).max(axis=1, keepdims=True), 0.0)
+        margin = np.nextafter(np.asarray(n.low(value)) - worst, -np.inf)
+        margin = np.where(bad, -np.inf, self._less_defect(margin, end.weight, knots.size))
+        certain = np.asarray(n.low(end.omega)) > 0.0
+        out = []
+        for row in range(len(high)):
+            here, why = float(margin[row, 0]), ""
+            if not (here > 0.0 or (here == 0.0 and certain[row, 0])):
+                why = f"its multipliers prove {here:.3g}, not 0"
+            if not constant[row, 0]:
+                here, why = -math.inf, "an interval from 0 needs constant multipliers"
+            out.append((here, why))
+        return out
 
-    def _ball(
-        self,
-        ends: list[_End],
-        margin: float,
-        first: _Products,
-        second: _Products,
-        i: int,
-        j: int,
-        near: Floats,
-        far: Floats,
-    ) -> tuple[Floats, Floats]:
+    def _ball(self, step: _Step, rows: Any) -> tuple[Floats, Floats]:
         """Bounds of ``d_k^2`` of every point of the box below ``lower``: ``T ||m - c(S)||^2 < -g`` with c(S) between the
-        ends' centres."""
+        ends' centres; for some rows of a step."""
         n, space = self.numbers, self.space
-        lightest = -n.maximum(-ends[0].weight, -ends[1].weight)
+        first, second, between = step.first, step.second, step.between[rows]
+        weights, parts = [end.weight[rows] for end in step.ends], [end.part[rows] for end in step.ends]
+        lightest = -n.maximum(-weights[0], -weights[1])
         # where inner products are not those of vectors to the last digit, distances are taken in K + defect I, which is a metric
-        fuzz = self._fuzz(max(first.centre.size, second.centre.size))
-        radius = n.root(n.of(-margin) / lightest + fuzz)
-        between = self._between(first, second, i, j)
-        squares = [
-            (1.0 - end.part) * first.square + end.part * second.square - (1.0 - end.part) * end.part * between
-            for end in ends
-        ]
-        step = ends[1].part - ends[0].part
-        apart = n.root(n.positive(step * step * between) + fuzz) if i != j else n.of(0.0)
-        if n.name != "balls":
-            from ._bound_kernels import distances_in_ball
-
-            lower, upper = distances_in_ball(
-                np.array(
-                    [_pairs((1.0 - e.part, e.part, square)) for e, square in zip(ends, squares, strict=True)]
-                ),
-                float(np.nextafter(0.5 * float(n.high(apart)), np.inf)),
-                float(n.high(radius)),
-                fuzz,
-                _arrays(space.diagonal, first.centre.inner, second.centre.inner),
-                near,
-                far,
-            )
-            return np.asarray(lower), np.asarray(upper)
+        fuzz = n.of(self._fuzz(step.size[rows]))
+        radius = n.root(n.of(-step.margin[rows]) / lightest + fuzz)
         above, below = [], []
-        for end, square in zip(ends, squares, strict=True):
-            inner = (1.0 - end.part) * first.centre.inner + end.part * second.centre.inner
+        for part in parts:
+            rest = 1.0 - part
+            inner = rest * first.inner[rows] + part * second.inner[rows]
+            square = rest * first.square[rows] + part * second.square[rows] - rest * part * between
             gap = n.positive(space.diagonal - 2.0 * inner + square)
             above.append(n.root(gap + fuzz))
             below.append(n.root(gap))
-        # c(S) lies on the segment between the ends' centres
         furthest = n.maximum(above[0], above[1])
-        closest = n.positive(0.5 * (below[0] + below[1] - apart))
+        # c(S) lies on the segment between the ends' centres
+        move = parts[1] - parts[0]
+        apart = n.root(n.positive(move * move * between) + fuzz)
+        closest = n.where(step.same[rows], below[0], n.positive(0.5 * (below[0] + below[1] - apart)))
         most, left = furthest + radius, n.positive(closest - radius)
-        return (
-            np.maximum(near, np.asarray(n.low(left * left - fuzz))),
-            np.minimum(far, np.asarray(n.high(most * most))),
-        )
+        return np.asarray(n.low(left * left - fuzz)), np.asarray(n.high(most * most))
 
 
-def _pairs(scalars: Sequence[Any]) -> Floats:
-    """The ends of some intervals, (n, 2)."""
-    return np.array([(float(x.low), float(x.high)) for x in scalars])
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One step of many leaves: what it was made of, its margins, and what is wrong with its multipliers."""
+
+    first: _Knots
+    second: _Knots
+    ends: list[_End]
+    between: Any
+    same: Mask
+    size: Floats
+    margin: Floats
+    certain: Mask
+    wrong: list[str]
 
 
-def _arrays(*many: Any) -> tuple[Floats, ...]:
-    """The ends of arrays of intervals, lower and upper in turn."""
-    return tuple(np.ascontiguousarray(end) for x in many for end in (x.low, x.high))
+def _largest(values: Any, among: Mask) -> Floats:
+    """The largest of some entries of each row, at least 0."""
+    return np.asarray(np.where(among, np.asarray(values), 0.0).max(axis=1, keepdims=True, initial=0.0))
 
 
-def _parabola(left: float, right: float, bend: float) -> float:
-    """A lower bound of ``(1 - x) left + x right + x (1 - x) bend`` on [0, 1]."""
-    least = min(left, right)
-    if math.isnan(left) or math.isnan(right) or math.isnan(bend):
-        return -math.inf
-    if bend >= 0.0:
-        return least
-    rise = np.nextafter(abs(right - left), 0.0)
-    if rise >= -bend:
-        return least
+def parabola(left: Floats, right: Floats, bend: Floats) -> Floats:
+    """Lower bounds of ``(1 - x) left + x right + x (1 - x) bend`` on [0, 1]."""
+    least = np.minimum(left, right)
+    rise = np.nextafter(np.abs(right - left), 0.0)
+    falls = (bend < 0.0) & ~(rise >= -bend)
+    down = np.where(falls, bend, -1.0)
     # the vertex lies (|bend| - rise)^2 / (4 |bend|) below the lower end, never more than |bend| / 4
-    fall = np.nextafter(np.nextafter(-bend - rise, np.inf) ** 2, np.inf) / np.nextafter(-4.0 * bend, 0.0)
-    drop = min(float(np.nextafter(fall, np.inf)), float(np.nextafter(-0.25 * bend, np.inf)))
-    return float(np.nextafter(least - drop, -np.inf))
+    fall = np.nextafter(np.nextafter(-down - rise, np.inf) ** 2, np.inf) / np.nextafter(-4.0 * down, 0.0)
+    drop = np.fmin(np.nextafter(fall, np.inf), np.nextafter(-0.25 * down, np.inf))
+    value = np.where(falls, np.nextafter(least - drop, -np.inf), least)
+    unknown = np.isnan(left) | np.isnan(right) | np.isnan(bend)
+    return np.asarray(np.where(unknown, -np.inf, value))

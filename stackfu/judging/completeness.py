@@ -16,7 +16,8 @@ quadratic curve of profiles; totals change continuously along it and neighbours 
 first and the last are passed. ``s^2 g_k`` is then a polynomial of degree 6 that its own Bernstein coefficients enclose, a whole
 segment at a time; segments that decide nothing are halved. Above the first total nothing is possible because everybody
 already takes part (or because ``s w_k > max_j D_jk`` for all k), below the last one because two clients i, j always have
-``d_i + d_j >= sqrt(D_ij)``, so one of them wants more as long as ``s < D_ij / (sqrt(w_i) + sqrt(w_j))^2``, and owns more than s.
+``d_i + d_j >= sqrt(D_ij)``, so one of them wants more as long as ``s < D_ij / (sqrt(w_i) + sqrt(w_j))^2``, and owns more than s
+(or because with a sampling term those with ``s w_k < a / (2 s)`` all want more, and own more than s).
 
 **Where it cannot be decided** there may be equilibria. There the clients that are not sure (A) must hold at most one solution:
 with everybody else at a bound, two equilibria y, y' would have ``sum_A (y_k - y'_k)(g_k(y) - g_k(y')) >= 0``; impossible if the
@@ -44,10 +45,13 @@ __all__ = ["Completeness", "check_alike", "check_complete", "squared_distances"]
 
 #: Unit roundoff.
 U = float(np.finfo(np.float64).eps) / 2
-#: Segments are halved this often where nothing is decided; what is left is then a 10^-7th (or 10^-13th) of a piece.
-DEPTHS = (24, 42)
+#: Segments are halved this often where nothing is decided, more often where that settles nothing: what is left is then a 4000th, a
+#: 10^-7th or a 10^-13th of a piece. Around most equilibria the first is enough; shorter ones are many where rounding decides.
+DEPTHS = (12, 24, 42)
 #: Undecided pieces that are kept; more than this is no neighbourhood of a few equilibria.
 MOST_LEAVES = 4000
+#: Up to this many clients :func:`check_alike` is asked: it looks at all pairs.
+LARGEST_ALIKE = 1500
 #: Smaller than any product that matters; covers underflow.
 SMALLEST = 1e-290
 
@@ -203,11 +207,17 @@ class _Exact:
         last = float((self.alpha * x).sum()) * (1.0 + self.rho)
         roots = np.sqrt(np.maximum(self.w, 0.0)) * (1.0 + self.rho)
         apart = (self.distances * (1.0 - self.rho)) - self.rho * self.slack
+        if self.defect > 0.0:  # d_i + d_j >= sqrt(D_ij) up to twice the root of twice the defect
+            lost = 2.0 * np.sqrt(2.0 * self.defect) * (1.0 + 4.0 * U)
+            apart = np.square(np.maximum(np.sqrt(np.maximum(apart, 0.0)) - lost, 0.0)) * (1.0 - 16.0 * U)
         with np.errstate(divide="ignore", invalid="ignore"):
             reach = apart / (roots[:, None] + roots[None, :]) ** 2
         reach = np.where(apart > 0, reach, 0.0)
         owned = np.minimum(self.bound[:, None], self.bound[None, :]) * (1.0 - self.rho)
         if np.minimum(reach, owned).max(initial=0.0) > last:
+            return ""
+        eager = self.w * last**2 * (1.0 + 4.0 * self.rho) < 0.5 * self.a * (1.0 - 4.0 * self.rho)
+        if self.a > 0.0 and float(self.bound[eager].sum()) * (1.0 - self.rho) > last:
             return ""
         return f"the chain ends at a total of {last:.3g}, where something may still happen below"
 

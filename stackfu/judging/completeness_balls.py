@@ -2,7 +2,8 @@
 
 The game is the binary numbers it stores, taken at face value, and the chain may hold numbers of any precision; everything derived
 from them is a ball that contains the exact value. The argument is the one told there; only rounding is left to python-flint.
-For stored inner products it needs them to be those of some embeddings, which is checked (:meth:`_Balls.euclidean`).
+Stored inner products need not be those of any embeddings: rounding can leave them a little short of it. How much is found
+exactly, in rational numbers (:func:`_defect`), and added to what the argument leaves in doubt.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ DEPTH = 220
 SHRINKS = 0.9
 #: Undecided pieces that are kept.
 MOST_LEAVES = 60
+#: Stored inner products may fall short of those of embeddings by the largest of them times one of these powers of one half.
+DEFECTS = (60, 56, 54, 52, 51, 50, 49, 48, 46, 44, 40)
 #: Segments that are looked at, at most.
 MOST_LOOKS = 4000
 
@@ -73,7 +76,7 @@ def check_complete_in_balls(
         for x in profiles:
             if any(v < 0 or v > c for v, c in zip(x, balls.caps, strict=True)):
                 return Completeness(False, (), "the chain leaves what the clients can do")
-        for reason in (balls.euclidean(), balls.open_above(profiles[0]), balls.open_below(profiles[-1])):
+        for reason in (balls.far_off(), balls.open_above(profiles[0]), balls.open_below(profiles[-1])):
             if reason:
                 return Completeness(False, (), reason)
         leaves = balls.walk(profiles)
@@ -134,7 +137,8 @@ class _Balls:
                 for j in range(i):
                     off = exact[i][j] + exact[j][i]
                     self.D[i, j] = self.D[j, i] = exact[i][i] + exact[j][j] - off
-        self.from_products = features is None
+        #: A number with ``-x'Dx / 2 >= -defect ||x||^2`` for all x that sum to zero.
+        self.defect = arb(0) if features is not None else _defect(stored)
 
     # ------------------------------------------------------------ small things
 
@@ -152,20 +156,9 @@ class _Balls:
         """Half-way between two."""
         return _Point(_middle(a.x, b.x), _middle(a.y, b.y), (a.s + b.s) / 2, _middle(a.d, b.d))
 
-    def euclidean(self) -> str:
-        """Why stored inner products may not be those of any embeddings, or nothing."""
-        if not self.from_products:
-            return ""
-        n = self.N - 1
-        centred = flint.arb_mat(n, n)
-        for i in range(n):
-            for j in range(n):
-                centred[i, j] = (self.D[i, n] + self.D[j, n] - self.D[i, j]) / 2
-        return (
-            ""
-            if _definite(centred)
-            else "the stored inner products are not certainly those of any embeddings"
-        )
+    def far_off(self) -> str:
+        """Why stored inner products are too far from those of any embeddings, or nothing."""
+        return "" if self.defect.is_finite() else "the stored inner products are not those of any embeddings"
 
     # ------------------------------------------------------------ the ends of the chain
 
@@ -185,15 +178,22 @@ class _Balls:
     def open_below(self, x: Vector) -> str:
         """Why equilibria below the last total are not excluded, or nothing."""
         last = self.total([a * v for a, v in zip(self.alpha, x, strict=True)])
+        # with a defect, d_i + d_j >= sqrt(D_ij) holds up to twice the root of twice the defect
+        lost = 2 * _root(2 * self.defect)
         roots = [w.nonnegative_part().sqrt() if w > 0 else flint.arb(0) for w in self.w]
         if any(not (w > 0 or w <= 0) for w in self.w):
             return "the sign of a reluctance cannot be told"
         for i in range(self.N):
             for j in range(i):
-                both = (roots[i] + roots[j]) ** 2
-                reached = self.D[i, j] > 0 and self.D[i, j] > last * both
+                if not self.D[i, j] > lost**2:
+                    continue
+                reached = (self.D[i, j].sqrt() - lost) ** 2 > last * (roots[i] + roots[j]) ** 2
                 if reached and self.bound[i] > last and self.bound[j] > last:
                     return ""
+        if self.a > 0:
+            eager = [b for w, b in zip(self.w, self.bound, strict=True) if 2 * w * last**2 < self.a]
+            if self.total(eager) > last:
+                return ""
         return "the chain ends where something may still happen below"
 
     # ------------------------------------------------------------ along the chain
@@ -245,11 +245,13 @@ class _Balls:
             least, most = _smallest([p.y[k] for p in points]), _largest([p.y[k] for p in points])
             room = (self.bound[k].min(top) - least).max(arb(0))
             gap = gap + (more * room).max(less * most)
-        square = _above(gap / (2 * bottom**3)) if bottom > 0 else arb("inf")
+        square = _above(gap / (2 * bottom**3) + 2 * self.defect) if bottom > 0 else arb("inf")
         radius = _above(square.sqrt()) if square > 0 else arb(0)
         eager, willing, places = arb(0), arb(0), []
         for k in range(self.N):
-            move = top * (top * radius**2 + 2 * radius * _root(drift[k]))
+            move = top * (
+                top * (radius**2 + 4 * self.defect) + 2 * radius * _root(drift[k] + 2 * self.defect * top**2)
+            )
             low, high = _smallest(values[k]), _largest(values[k])
             place = 1 if low > move else -1 if high < -move else 0
             places.append(place)
@@ -356,11 +358,11 @@ class _Balls:
         joint = self.total([u * v for u, v in zip(z, spread, strict=True)])
         n = len(unsure)
         inner, jacobian = flint.arb_mat(n, n), flint.arb_mat(n, n)
-        drift = [_root((spread[k] - joint / 2).max(arb(0))) for k in unsure]
+        drift = [_root((spread[k] - joint / 2).max(arb(0)) + 2 * self.defect) for k in unsure]
         for i, k in enumerate(unsure):
             for j, q in enumerate(unsure):
                 value = (spread[k] + spread[q] - joint - self.D[k, q]) / 2
-                doubt = _above(reach * (drift[i] + drift[j]) + reach**2)
+                doubt = _above(reach * (drift[i] + drift[j]) + reach**2 + 4 * self.defect)
                 inner[i, j] = value
                 jacobian[i, j] = 2 * inverse * (value + arb(0, doubt)) + self.w[k] + self.a / 2 * inverse**2
         symmetric = (jacobian + jacobian.transpose()) / 2
@@ -375,7 +377,7 @@ class _Balls:
         gap = [u / a.s - v / b.s for u, v in zip(a.y, b.y, strict=True)]
         spread = self.D * flint.arb_mat(self.N, 1, gap)
         square = -self.total([gap[k] * spread[k, 0] for k in range(self.N)]) / 2
-        return _root(square.max(flint.arb(0)))
+        return _root(square.max(flint.arb(0)) + 2 * self.defect)
 
     def strictly_inside(self, group: list[_Leaf], unsure: list[int], inner: Any) -> bool:
         """Whether every equilibrium of the group has all unsure clients strictly between their bounds.
@@ -482,6 +484,47 @@ def _definite(matrix: Any) -> bool:
             factor = rows[i][p] / rows[p][p]
             for j in range(p + 1, n):
                 rows[i][j] = rows[i][j] - factor * rows[p][j]
+    return True
+
+
+def _defect(inner: Array) -> Ball:
+    """How far stored inner products are from being those of embeddings; infinite if further than rounding leaves them.
+
+    With the last client as the origin ``-x'Dx / 2`` is a quadratic form of the others' entries; it is made semidefinite by the
+    smallest of some multiples of the identity, which rational arithmetic decides without error.
+    """
+    n = len(inner) - 1
+    exact = [[flint.fmpq(*float(v).as_integer_ratio()) for v in row] for row in inner]
+    half = flint.fmpq(1, 2)
+
+    def square(i: int, j: int) -> Any:
+        return exact[i][i] + exact[j][j] - exact[i][j] - exact[j][i]
+
+    form = [[half * (square(i, n) + square(j, n) - square(i, j)) for j in range(n)] for i in range(n)]
+    size = max((form[i][i] for i in range(n)), default=flint.fmpq(0))
+    for shift in (None, *DEFECTS):
+        extra = flint.fmpq(0) if shift is None else size * flint.fmpq(1, 2**shift)
+        if _semidefinite(
+            [[v + extra if i == j else v for j, v in enumerate(row)] for i, row in enumerate(form)]
+        ):
+            return flint.arb(extra).upper()
+    return flint.arb("inf")
+
+
+def _semidefinite(rows: list[list[Any]]) -> bool:
+    """Whether a symmetric matrix of rational numbers is positive semidefinite: a vanishing pivot needs a vanishing row."""
+    n = len(rows)
+    rows = [list(row) for row in rows]
+    for p in range(n):
+        pivot = rows[p][p]
+        if pivot < 0 or (pivot == 0 and any(v != 0 for v in rows[p][p + 1 :])):
+            return False
+        if pivot == 0:
+            continue
+        for i in range(p + 1, n):
+            factor = rows[i][p] / pivot
+            for j in range(i, n):
+                rows[i][j] = rows[j][i] = rows[i][j] - factor * rows[p][j]
     return True
 
 

@@ -4,7 +4,8 @@ At an equilibrium the response of a client strictly inside (0, 1) moves with the
 
     d BR_k / d x_j = (alpha_j / alpha_k) ( (2/3) <m - mu_k, mu_j - mu_k> / d_k^2 - 1 ),      j != k,
 
-and that of a client at a bound with ``g_k != 0`` not at all. The term ``-alpha_j / alpha_k`` (more of the
+(with a sampling term ``(alpha_j / alpha_k) (4 S <m - mu_k, mu_j - mu_k> / (6 w_k S^2 - a) - 1)``) and that of a client at a bound
+with ``g_k != 0`` not at all. The term ``-alpha_j / alpha_k`` (more of the
 others leaves less to do) is often forgotten; without it the Jacobian looks harmless where it is not. If its
 spectral radius is below 1, simultaneous best responses converge from nearby; a norm below 1 says so too.
 Neither is needed for an equilibrium to exist or to be the only one.
@@ -38,7 +39,8 @@ class Diagnostics:
     ``observed_simultaneous`` and ``observed_sequential`` are rates measured by playing from a nearby point
     (NaN if that ends elsewhere). ``bounds`` are the right-hand sides of the paper's condition ``diameter <
     bound_k``, ``margins`` the bounds minus the diameter. ``kinks`` counts clients at a bound with ``g_k =
-    0``, where the response has two slopes and the Jacobian shows the one towards the inside.
+    0``, where the response has two slopes and the Jacobian shows the one towards the inside. ``as_in_paper`` says that there are no
+    caps and no sampling term: the paper's condition is about such games only.
     """
 
     jacobian: Array
@@ -53,6 +55,7 @@ class Diagnostics:
     margins: Array
     kinks: int
     all_underpaid: bool
+    as_in_paper: bool = True
 
     @property
     def paper_condition(self) -> bool:
@@ -93,7 +96,11 @@ class Diagnostics:
                 "(Banach in the maximum norm) says nothing here."
             )
         held = int(np.sum(self.margins > 0))
-        if not self.paper_condition:
+        if not self.as_in_paper:
+            lines.append(
+                "The paper's sufficient condition is about games without caps and without a sampling term; nothing follows."
+            )
+        elif not self.paper_condition:
             lines.append(
                 f"The paper's sufficient condition holds for {held} of {len(self.margins)} clients, so it "
                 "says nothing; the equilibrium may well be the only one."
@@ -127,22 +134,29 @@ class Diagnostics:
         )
 
 
-def best_response_jacobian(game: GameModel, payments: Array, participation: Array) -> Array:
+def best_response_jacobian(
+    game: GameModel, payments: Array, participation: Array, caps: Array | None = None
+) -> Array:
     """``d BR_k / d x_j`` of the joint best response at any profile; zero where it is at a bound.
 
     For a response strictly inside, ``BR_k = ((q_k / w_k)^(1/3) - S0_k) / alpha_k`` with ``q_k = ||S m - S
-    mu_k||^2`` gives ``(alpha_j / alpha_k) ((2 S / 3) (q_k / w_k)^(1/3) <m - mu_k, mu_j - mu_k> / q_k - 1)``.
+    mu_k||^2`` gives ``(alpha_j / alpha_k) ((2 S / 3) (q_k / w_k)^(1/3) <m - mu_k, mu_j - mu_k> / q_k - 1)``. With a sampling term
+    the response is ``(R_k - S0_k) / alpha_k``, ``2 w_k R^3 - a R - 2 q_k = 0``, so ``d R_k / d q_k = 2 / (6 w_k R_k^2 - a)``.
     """
     profile = game.profile(participation)
-    alpha, w, gram = game.alpha, game.reluctance(payments), game.geometry.gram
-    response = game.best_response(payments, participation)
+    alpha, w, gram, a = game.alpha, game.reluctance(payments), game.geometry.gram, game.sampling
+    most = game.no_caps if caps is None else caps
+    response = game.best_response(payments, participation, caps)
     q = profile.total**2 * profile.to_clients
-    inside = (response > 0) & (response < 1) & (w > 0) & (q > 0) & (profile.others > 0)
+    inside = (response > 0) & (response < most) & (w > 0) & ((q > 0) | (a > 0)) & (profile.others > 0)
     toward = gram @ profile.mixture
     # <m - mu_k, mu_j - mu_k> = <m, mu_j> - <m, mu_k> - <mu_k, mu_j> + <mu_k, mu_k>
     inner = toward[None, :] - toward[:, None] - gram + np.diag(gram)[:, None]
     reach = np.cbrt(np.where(inside, q / np.where(inside, w, 1.0), 0.0))
-    gain = np.where(inside, 2.0 * profile.total * reach / (3.0 * np.where(inside, q, 1.0)), 0.0)
+    gain = np.where(inside, 2.0 * profile.total * reach / (3.0 * np.where(inside & (q > 0), q, 1.0)), 0.0)
+    if a > 0.0:
+        reach = profile.others + alpha * response
+        gain = np.where(inside, 4.0 * profile.total / np.where(inside, 6.0 * w * reach**2 - a, 1.0), 0.0)
     jacobian = (gain[:, None] * inner - 1.0) * (alpha[None, :] / alpha[:, None])
     jacobian[~inside] = 0.0
     np.fill_diagonal(jacobian, 0.0)
@@ -163,10 +177,11 @@ def diagnose(equilibrium: Equilibrium) -> Diagnostics:
             "equilibrium",
             f"the Jacobian of {game.count} clients is too large; at most {LARGEST} are diagnosed",
         )
-    profile, w = equilibrium.profile, game.reluctance(payments)
-    g = profile.to_clients - profile.total * w
-    jacobian = best_response_jacobian(game, payments, x)
-    at_bound = (x == 0) | (x == 1)
+    caps, a = equilibrium.caps, game.sampling
+    most = game.no_caps if caps is None else caps
+    g = game.inclination(payments, x)
+    jacobian = best_response_jacobian(game, payments, x, caps)
+    at_bound = (x == 0) | (x == most)
     settled = at_bound & (np.abs(g) > 1e-11 * max(game.geometry.scale, 1e-300))
     jacobian[settled] = 0.0
     kinks = int(np.sum(at_bound & ~settled))
@@ -185,28 +200,34 @@ def diagnose(equilibrium: Equilibrium) -> Diagnostics:
         norm_2=norm_2,
         spectral_radius=radius,
         sequential_radius=sequential_radius,
-        observed_simultaneous=_observed_rate(game, payments, x, "simultaneous"),
-        observed_sequential=_observed_rate(game, payments, x, "sequential"),
+        observed_simultaneous=_observed_rate(game, payments, x, caps, "simultaneous"),
+        observed_sequential=_observed_rate(game, payments, x, caps, "sequential"),
         diameter=game.diameter,
         bounds=frozen(bounds),
         margins=frozen(bounds - game.diameter),
         kinks=kinks,
         all_underpaid=bool(np.all(payments < game.costs)),
+        as_in_paper=caps is None and a == 0.0,
     )
 
 
 def _observed_rate(
-    game: GameModel, payments: Array, x: Array, kind: Literal["simultaneous", "sequential"]
+    game: GameModel,
+    payments: Array,
+    x: Array,
+    caps: Array | None,
+    kind: Literal["simultaneous", "sequential"],
 ) -> float:
     """Factor a round by which the distance to the equilibrium changes, played from a nearby point."""
-    inside = (x > 0) & (x < 1)
+    most = game.no_caps if caps is None else caps
+    inside = (x > 0) & (x < most)
     if not inside.any():
         return 0.0
-    wobble = np.where(inside, 1e-4 * np.minimum(x, 1.0 - x), 0.0)
+    wobble = np.where(inside, 1e-4 * np.minimum(x, most - x), 0.0)
     wobble *= np.where(np.arange(len(x)) % 2 == 0, 1.0, -0.7)
     gaps = [
         float(np.abs(play - x).max())
-        for play in islice(facade(game).dynamics(payments, x + wobble, kind=kind), 60)
+        for play in islice(facade(game).dynamics(payments, x + wobble, caps=caps, kind=kind), 60)
     ]
     # from where the slowest direction dominates to where rounding or the bounds take over
     start = gaps[0]

@@ -3,13 +3,17 @@
 Nothing is shared with the solvers: not the variables y and S, not the closed form of the best response, not
 the conditions on ``g_k``. With the others fixed, client k's utility at participation x is
 
-    U_k(x) = (p_k - c_k) x - lam ||(sum_{i != k} alpha_i x_i mu_i + alpha_k x mu_k) / (sum_{i != k} alpha_i
-    x_i + alpha_k x) - mu_k||^2
+    U_k(x) = (p_k - c_k) x - lam ||(sum_{i != k} alpha_i x_i mu_i + alpha_k x mu_k) / S(x) - mu_k||^2 - lam a / S(x),
+    S(x) = sum_{i != k} alpha_i x_i + alpha_k x,
 
-and it is compared with its largest value over a grid of [0, 1] that is refined around the best point.
+and it is compared with its largest value over a grid of [0, cap_k] that is refined around the best point. What can be proved
+about the same gain is :mod:`stackfu.judging.stakes`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +21,8 @@ import numpy.typing as npt
 from ..model import Array, FeatureGeometry, GameModel
 from ..results import Equilibrium, Uniqueness, Verification
 from ..results.facade import facade
+from .completeness import LARGEST_ALIKE, check_alike
+from .stakes import NEGLIGIBLE, check_at_caps, check_stakes
 
 __all__ = ["verify_equilibrium"]
 
@@ -27,47 +33,136 @@ _BLOCK = 4096
 
 
 def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Verification:
-    """Whether no client gains by deviating, in units of ``lam`` times the largest squared distance.
+    """Whether everything that an equilibrium states about itself can be derived again from its game.
 
-    Also recomputes the residual, checks that the reported regret and residual are not smaller than what is
-    found, and that an equilibrium said to be the only one still is when they are enumerated again (in games
-    small enough for that).
+    The profile: nobody can gain more than ``tolerance`` of its own stakes (proved by :func:`stackfu.judging.stakes.check_stakes`;
+    where the status claims no proof, a small residual will do). The numbers: regret and residual are what is found again. The
+    word: UNIQUE, MULTIPLE and CONTINUUM are proved again, UNKNOWN claims nothing.
     """
     game, payments, x = equilibrium.game, equilibrium.payments, equilibrium.participation
-    scale = game.geometry.scale
-    unit = game.lam * scale if scale > 0 else float(np.max(game.costs))
-    if np.any((x < 0) | (x > 1)) or not np.any(x > 0) or len(x) != game.count:
+    if len(x) != game.count or not np.all((x >= 0) & (x <= 1)) or not np.any(x > 0):
         return Verification(False, np.inf, np.inf, tolerance, "the participation is no profile")
-    residual = game.residual(payments, x)
-    gain, client = _largest_gain(game, payments, x)
-    problems = []
-    if gain > tolerance * unit:
-        problems.append(f"client {game.who(client)} gains {gain:.3e} by deviating")
-    if residual > tolerance:
-        problems.append(f"the equilibrium conditions are violated by {residual:.3e}")
-    if gain > max(equilibrium.regret * (1.0 + 1e-6), 1e-12 * unit):
-        problems.append(f"the reported regret {equilibrium.regret:.3e} is too small")
-    if equilibrium.residual < residual - tolerance:
-        problems.append(f"the reported residual {equilibrium.residual:.3e} is too small")
-    if equilibrium.uniqueness is Uniqueness.UNIQUE and game.count <= LARGEST_ENUMERATION:
-        again = facade(game).equilibria(payments)
-        if again.complete and again.uniqueness is not Uniqueness.UNIQUE:
-            problems.append(f"said to be the only one, but enumerating again says {again.uniqueness.name}")
-    message = "; ".join(problems) or f"no client gains more than {gain:.1e} by deviating"
-    return Verification(not problems, residual, gain, tolerance, message)
+    caps = game.check_caps(equilibrium.caps)
+    if np.any(x > caps):
+        k = int(np.argmax(x - caps))
+        message = f"client {game.who(k)} takes part with {x[k]:.6g}, more than its cap {caps[k]:.6g}"
+        return Verification(False, np.inf, np.inf, tolerance, message)
+    residual, regret = game.judge(payments, x, equilibrium.caps)
+    found = _largest_gain(game, payments, x, caps)
+    unit = max(float(np.max(np.maximum(game.costs, payments))), game.lam * game.geometry.scale)
+    problems = [
+        *_gains(equilibrium, residual, found, tolerance),
+        *_numbers(equilibrium, residual, max(regret, found.gain), unit, tolerance),
+        *_word(equilibrium),
+    ]
+    message = "; ".join(problems) or f"no client gains more than {found.gain:.1e} by deviating"
+    return Verification(not problems, residual, found.gain, tolerance, message)
 
 
-def _largest_gain(game: GameModel, payments: Array, x: Array) -> tuple[float, int]:
-    """The largest gain found by search, and which client has it."""
-    best, client = -np.inf, 0
+def _gains(equilibrium: Equilibrium, residual: float, found: Gain, tolerance: float) -> Iterator[str]:
+    """Whether somebody gains by deviating, beside what it has at stake."""
+    game = equilibrium.game
+    proved = check_stakes(game, equilibrium.payments, equilibrium.participation, equilibrium.caps)
+    k = int(np.argmax(proved))
+    if not proved[k] <= tolerance:
+        if found.relative > tolerance:
+            yield (
+                f"client {game.who(found.client)} gains {found.gain:.3e} by deviating, "
+                f"{found.relative:.3e} of its stakes"
+            )
+        if residual > tolerance:
+            yield f"the equilibrium conditions are violated by {residual:.3e}"
+    if equilibrium.status.proved and not proved[k] <= NEGLIGIBLE:
+        yield f"said to be certified, but client {game.who(k)} may gain up to {proved[k]:.3e} of its stakes"
+
+
+def _numbers(
+    equilibrium: Equilibrium, residual: float, regret: float, unit: float, tolerance: float
+) -> Iterator[str]:
+    """Whether the stated regret and residual are those of the profile, to the rounding of either computation."""
+    stated = equilibrium.regret
+    if not abs(stated - regret) <= 1e-6 * regret + 1e-12 * unit or stated < 0:
+        yield f"the reported regret {stated:.3e} is not what is found again, {regret:.3e}"
+    stated = equilibrium.residual
+    if not abs(stated - residual) <= 1e-6 * residual + tolerance or stated < 0:
+        yield f"the reported residual {stated:.3e} is not what is found again, {residual:.3e}"
+
+
+def _word(equilibrium: Equilibrium) -> Iterator[str]:
+    """Whether the number of equilibria that is stated can be proved again."""
+    game, payments = equilibrium.game, equilibrium.payments
+    word = equilibrium.uniqueness
+    if word is Uniqueness.UNKNOWN:
+        return
+    found = Uniqueness.UNKNOWN
+    if game.count <= LARGEST_ENUMERATION:
+        found = facade(game).equilibria(payments, caps=equilibrium.caps).uniqueness
+    if found is Uniqueness.UNKNOWN and word is Uniqueness.UNIQUE and _alone(equilibrium):
+        found = word
+    if found is Uniqueness.UNKNOWN and word is Uniqueness.CONTINUUM and _many_inside(equilibrium):
+        found = word
+    if found is not word:
+        said = {
+            Uniqueness.UNIQUE: "the only one",
+            Uniqueness.MULTIPLE: "one of several",
+            Uniqueness.CONTINUUM: "one of infinitely many",
+        }[word]
+        again = "this cannot be proved" if found is Uniqueness.UNKNOWN else f"they are {found.name}"
+        yield f"said to be {said}, but when the equilibria are enumerated again {again}"
+
+
+def _alone(equilibrium: Equilibrium) -> bool:
+    """Whether it is the only one because all would rather bring more than is taken, or because all are equally reluctant."""
+    game, payments, x, caps = (
+        equilibrium.game,
+        equilibrium.payments,
+        equilibrium.participation,
+        equilibrium.caps,
+    )
+    if np.array_equal(x, game.check_caps(caps)) and check_at_caps(game, payments, caps):
+        return True
+    return game.count <= LARGEST_ALIKE and bool(check_alike(game, payments, x, caps))
+
+
+def _many_inside(equilibrium: Equilibrium) -> bool:
+    """Whether clients can trade: more of them inside (0, 1) than their embeddings have dimensions, or a face that holds."""
+    game, x, face = equilibrium.game, equilibrium.participation, equilibrium.face
+    features = game.embeddings.features
+    inside = int(np.count_nonzero((x > 0) & (x < game.check_caps(equilibrium.caps))))
+    if features is not None and inside > features.shape[1] + 1:
+        return True
+    return (
+        face is not None
+        and len(face.points) > 1
+        and all(
+            check_stakes(game, equilibrium.payments, p, equilibrium.caps).max() <= NEGLIGIBLE
+            for p in face.points
+        )
+    )
+
+
+class Gain(NamedTuple):
+    """The largest gain found by search: as such, relative to the stakes of the client who has that, and who it is."""
+
+    gain: float
+    relative: float
+    client: int
+
+
+def _largest_gain(game: GameModel, payments: Array, x: Array, caps: Array) -> Gain:
+    largest, relative, client = 0.0, 0.0, 0
+    floor = np.maximum(game.costs, payments)
     for start in range(0, game.count, _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, game.count))
         rest, apart = _without(game, x, rows)
-        gains = _search(game, payments, x, rows, rest, apart)
-        k = int(np.argmax(gains))
-        if gains[k] > best:
-            best, client = float(gains[k]), start + k
-    return max(best, 0.0) + 0.0, client  # + 0.0: no minus before a zero
+        gains = _search(game, payments, x, caps[rows], rows, rest, apart)
+        drift = game.lam * apart * (rest / (rest + game.alpha[rows] * x[rows] + (rest == 0))) ** 2
+        shares = gains / np.maximum(floor[rows], drift)
+        k = int(np.argmax(shares))
+        largest = max(largest, float(gains.max()))
+        if shares[k] > relative:
+            relative, client = float(shares[k]), start + k
+    return Gain(largest, relative, client)
 
 
 def _without(game: GameModel, x: Array, rows: npt.NDArray[np.intp]) -> tuple[Array, Array]:
@@ -95,11 +190,12 @@ def _search(
     game: GameModel,
     payments: Array,
     x: Array,
+    caps: Array,
     rows: npt.NDArray[np.intp],
     rest: Array,
     apart: Array,
 ) -> Array:
-    """Gain over the current utility by the best of a grid on [0, 1], refined four times around it."""
+    """Gain over the current utility by the best of a grid on [0, cap], refined four times around it."""
     net = (payments - game.costs)[rows]
     alpha = game.alpha[rows]
 
@@ -112,9 +208,14 @@ def _search(
             now = np.where(rest > 0, rest / (rest + alpha * x[rows]), 0.0)
         drift = game.lam * apart[:, None] * (share - now[:, None]) * (share + now[:, None])
         gained: Array = net[:, None] * (candidate - x[rows, None]) - drift
+        if game.sampling > 0.0:
+            total, after = float((game.alpha * x).sum()), rest[:, None] + alpha[:, None] * candidate
+            with np.errstate(divide="ignore", invalid="ignore"):
+                more = alpha[:, None] * (candidate - x[rows, None])
+                gained = gained + game.lam * game.sampling * more / (total * after)
         return gained
 
-    low, high = np.zeros(len(rows)), np.ones(len(rows))
+    low, high = np.zeros(len(rows)), caps
     best = np.zeros(len(rows))
     for _ in range(5):
         grid = low[:, None] + np.linspace(0.0, 1.0, 33) * (high - low)[:, None]
@@ -124,5 +225,5 @@ def _search(
         best = np.maximum(best, values[np.arange(len(rows)), place])
         width = (high - low) / 32.0
         centre = grid[np.arange(len(rows)), place]
-        low, high = np.maximum(centre - width, 0.0), np.minimum(centre + width, 1.0)
+        low, high = np.maximum(centre - width, 0.0), np.minimum(centre + width, caps)
     return best

@@ -12,7 +12,8 @@ An arithmetic is an object with these operations; ``x`` is whatever vectors or s
 ``positive(x)``        ``max(x, 0)``
 ``maximum(x, y)``      larger of both, entry by entry
 ``where(mask, x, y)``  entries chosen by a mask
-``total(x)``           sum
+``total(x)``           sum, of each row of a matrix as a column
+``stack(parts)``       vectors as rows of a matrix, numbers as a column
 ``low(x), high(x)``    float64 bounds
 ``root(x)``            square root of what is not negative
 =====================  ===========================================================
@@ -24,15 +25,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import flint
 import numpy as np
 import numpy.typing as npt
-
-from ..errors import StackfuError
-
-try:
-    import flint
-except ImportError:  # pragma: no cover - the message below tells what to install
-    flint = None
 
 __all__ = ["BallArithmetic", "IntervalArithmetic", "Intervals"]
 
@@ -147,13 +142,21 @@ class IntervalArithmetic:
         return Intervals(np.where(mask, x.low, y.low), np.where(mask, x.high, y.high))
 
     def total(self, x: Intervals) -> Intervals:
-        """Sum."""
+        """Sum; of each row of a matrix, as a column."""
         ends = []
+        rows = x.low.ndim > 1
         for values, away in ((x.low, _DOWN), (x.high, _UP)):
-            wide = values.astype(np.longdouble)
-            error = (len(values) + 2) * _SUM_EPS * float(np.abs(values).sum()) * 1.0000001
-            middle = float(wide.sum())
+            size = np.abs(values).sum(axis=-1, keepdims=rows)
+            error = (values.shape[-1] + 2) * _SUM_EPS * size * 1.0000001
+            middle = values.sum(axis=-1, keepdims=rows, dtype=np.longdouble).astype(np.float64)
             ends.append(np.nextafter(np.nextafter(middle, away) + np.copysign(error, away), away))
+        return Intervals(ends[0], ends[1])
+
+    def stack(self, parts: list[Any]) -> Intervals:
+        """Vectors as rows of a matrix, numbers as a column."""
+        ends = [np.stack([getattr(x, name) for x in parts]) for name in ("low", "high")]
+        if ends[0].ndim == 1:
+            ends = [e[:, None] for e in ends]
         return Intervals(ends[0], ends[1])
 
     def low(self, x: Any) -> Any:
@@ -176,8 +179,6 @@ class BallArithmetic:
     name = "balls"
 
     def __init__(self, precision: int = 128) -> None:
-        if flint is None:
-            raise StackfuError("ball arithmetic needs python-flint: pip install 'stackfu[proof]'")
         self.precision = precision
 
     @contextmanager
@@ -219,8 +220,18 @@ class BallArithmetic:
         return _each(lambda m, a, b: a if m else b, mask, x, y)
 
     def total(self, x: Any) -> Any:
-        """Sum."""
+        """Sum; of each row of a matrix, as a column."""
+        if x.ndim > 1:
+            return self.stack([self.total(row) for row in x])
         return sum(x.tolist(), flint.arb(0))
+
+    def stack(self, parts: list[Any]) -> Any:
+        """Vectors as rows of a matrix, numbers as a column."""
+        if isinstance(parts[0], np.ndarray):
+            return np.stack(parts)
+        out = np.empty((len(parts), 1), dtype=object)
+        out[:, 0] = parts
+        return out
 
     def low(self, x: Any) -> Any:
         """Float64 lower bounds."""

@@ -1,8 +1,7 @@
 """What a profile and its payments are worth, enclosed: spend, loss and total participation between proved bounds.
 
-Up to :data:`LARGEST_BALLS` clients in balls of python-flint, to the last digits; beyond, in floats whose errors are
-bounded by the sizes
-of what is added up.
+Up to :data:`LARGEST_BALLS` clients in balls of python-flint, to the last digits; beyond, in floats whose errors are bounded by
+the sizes of what is added up.
 """
 
 from __future__ import annotations

@@ -1,26 +1,26 @@
 """Proof of an equilibrium in ball arithmetic.
 
 The game that is proved about is exact: the binary numbers stored in the certificate (inner products or
-feature rows of the remaining clients, amounts of data, costs, payments, lam) taken at face value,
+feature rows of the remaining clients, amounts of data, costs, payments, caps, lam, A) taken at face value,
 everything else derived from them in balls that contain the exact result. In the variables of
 :mod:`stackfu.model.profile`, multiplied by S^2 to be polynomial,
 
-    h_k(y) = S^2 g_k = S^2 G_kk - 2 S (Gy)_k + y'Gy - S^3 w_k,      S = sum y.
+    h_k(y) = S^2 g_k = S^2 G_kk - 2 S (Gy)_k + y'Gy + a S / 2 - S^3 w_k,      S = sum y.
 
-**Box.** Fix who is out (y_k = 0) and who takes part fully (y_k = alpha_k); the others solve the square
+**Box.** Fix who is out (y_k = 0) and who brings all that is taken (y_k = cap_k alpha_k); the others solve the square
 system ``h_k = 0``. With an approximate inverse Y of the Jacobian, Krawczyk's operator on the box X around a
 centre c
 
     K(X) = c - Y h(c) + (I - Y h'(X)) (X - c)
 
 maps X into its interior only if X contains exactly one solution. That solution is an equilibrium if 0 < y_k
-< alpha_k and w_k > 0 inside, and if for everyone else the slope of its own utility,
+< cap_k alpha_k and w_k > 0 inside, and if for everyone else the slope of its own utility,
 
-    q_k / T^3 - w_k,      q_k = S0^2 G_kk - 2 S0 (G y_{-k})_k + y_{-k}'G y_{-k},      T between S0 and S0 +
-    alpha_k,
+    q_k / T^3 + a / (2 T^2) - w_k,    q_k = S0^2 G_kk - 2 S0 (G y_{-k})_k + y_{-k}'G y_{-k},    S0 <= T <= S0 + cap_k alpha_k,
 
-has one strict sign at both ends of T, hence on the whole interval (it is monotone in T whatever the sign of
-q_k, so the proof does not even need the stored inner products to be positive semidefinite).
+has one strict sign at both ends of T, hence on the whole interval: it is monotone in T (for a = 0 whatever the sign of
+q_k, so the proof does not even need the stored inner products to be positive semidefinite; for a > 0 where
+``3 q_k + a S0 > 0``, which is checked). Who may not take part at all has no choice.
 
 **Regret.** Where that fails because the equilibrium is degenerate (a continuum, or a client exactly at a
 threshold), the point itself is judged: rigorous upper bounds on every client's gain from deviating, and on
@@ -41,18 +41,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import flint
 import numpy as np
 import numpy.typing as npt
 
 from ..atomic import write_atomically
 from ..errors import FileFormatError, InputError, StackfuError, VerificationError
-from ..model import Array
 from ..results import Equilibrium
-
-try:
-    import flint
-except ImportError:  # pragma: no cover - the message below tells what to install
-    flint = None
 
 __all__ = ["LIMIT", "Certificate", "check_certificate", "prove_equilibrium"]
 
@@ -66,7 +61,8 @@ LARGEST = 1000
 NEGLIGIBLE = 1e-26
 
 FORMAT = "stackfu-certificate"
-VERSION = 1
+#: Version 2 knows caps and a sampling constant; what has neither is written as version 1.
+VERSION = 2
 
 Ball = Any
 Balls = list[Any]
@@ -98,6 +94,9 @@ class Certificate:
     width: tuple[tuple[str, int], ...]
     radius: float
     regret: float
+    #: A, and the most that is taken of each client (empty: everything).
+    sampling_constant: str = (0.0).hex()
+    caps: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -109,7 +108,10 @@ class Certificate:
         target = Path(path)
         if target.suffix != ".json":
             raise InputError("path", "must end in .json", value=str(target))
-        record = {"format": FORMAT, "version": VERSION, **self.__dict__}
+        news = {"sampling_constant": self.sampling_constant, "caps": self.caps}
+        plain = float.fromhex(self.sampling_constant) == 0.0 and not self.caps
+        known = {name: value for name, value in self.__dict__.items() if not plain or name not in news}
+        record = {"format": FORMAT, "version": 1 if plain else VERSION, **known}
         write_atomically(target, json.dumps(record, indent=1).encode())
 
     @classmethod
@@ -176,7 +178,7 @@ def prove_equilibrium(equilibrium: Equilibrium, precision: int = 256) -> Certifi
     with _arithmetic(int(precision)):
         game = _ExactGame(bare)
         reasons = []
-        for places in _readings(bare.places, equilibrium.participation):
+        for places in _readings(bare.places, equilibrium):
             try:
                 return _prove_box(game, replace(bare, places=places))
             except VerificationError as error:
@@ -232,8 +234,6 @@ def check_certificate(certificate: Certificate | str | os.PathLike[str]) -> Cert
 @contextmanager
 def _arithmetic(precision: int) -> Iterator[None]:
     """Work with midpoints of this many bits."""
-    if flint is None:
-        raise StackfuError("ball arithmetic needs python-flint: pip install 'stackfu[proof]'")
     before = flint.ctx.prec
     flint.ctx.prec = precision
     try:
@@ -264,10 +264,19 @@ class _ExactGame:
         )
         _demand(all(p >= 0 for p in paid), "payments must not be negative")
         _demand(all(x >= 0 and x <= 1 for x in self.x), "participation must lie in [0, 1]")
+        caps = stored.caps or ((1.0).hex(),) * n
+        _demand(len(caps) == n, "the stored arrays do not fit together")
+        self.caps = [_ball(v) for v in caps]
+        _demand(all(c >= 0 and c <= 1 for c in self.caps), "caps must lie in [0, 1]")
+        _demand(all(x <= c for x, c in zip(self.x, self.caps, strict=True)), "participation is above its cap")
         self.lam = _ball(stored.lambda_q) * _ball(stored.loss_constant)
         _demand(bool(self.lam > 0), "lam must be positive")
         owned = sum(sizes, flint.arb(0))
         self.alpha = [s / owned for s in sizes]
+        self.bound = [a * c for a, c in zip(self.alpha, self.caps, strict=True)]
+        thin = _ball(stored.sampling_constant)
+        _demand(bool(thin >= 0), "the sampling constant must not be negative")
+        self.a = thin / (_ball(stored.loss_constant) * owned)
         self.w = [(c - p) / (2 * self.lam * a) for c, p, a in zip(self.costs, paid, self.alpha, strict=True)]
         self.net = [p - c for c, p in zip(self.costs, paid, strict=True)]
         width = len(stored.embeddings[0])
@@ -292,17 +301,26 @@ class _ExactGame:
         """``h_k = S^2 g_k`` for the given clients."""
         total, inner, square = self.field(y)
         return [
-            total**2 * self.gram[k, k] - 2 * total * inner[k] + square - total**3 * self.w[k] for k in clients
+            total**2 * self.gram[k, k]
+            - 2 * total * inner[k]
+            + square
+            + self.a * total / 2
+            - total**3 * self.w[k]
+            for k in clients
         ]
 
     def jacobian(self, y: Balls, clients: Sequence[int]) -> Any:
-        """``d h_k / d y_j = 2 S (G_kk - G_kj) - 2 (Gy)_k + 2 (Gy)_j - 3 S^2 w_k``."""
+        """``d h_k / d y_j = 2 S (G_kk - G_kj) - 2 (Gy)_k + 2 (Gy)_j + a / 2 - 3 S^2 w_k``."""
         total, inner, _ = self.field(y)
         g = self.gram
         return flint.arb_mat(
             [
                 [
-                    2 * total * (g[k, k] - g[k, j]) - 2 * inner[k] + 2 * inner[j] - 3 * total**2 * self.w[k]
+                    2 * total * (g[k, k] - g[k, j])
+                    - 2 * inner[k]
+                    + 2 * inner[j]
+                    + self.a / 2
+                    - 3 * total**2 * self.w[k]
                     for j in clients
                 ]
                 for k in clients
@@ -321,11 +339,20 @@ class _ExactGame:
         return rest, rest**2 * own - 2 * rest * others + square_others
 
     def slopes(self, y: Balls, k: int, field: tuple[Ball, Balls, Ball]) -> tuple[Ball, Ball]:
-        """``q_k / T^3 - w_k`` at both ends ``T = S0`` and ``S0 + alpha_k`` of client k's choice."""
+        """``q_k / T^3 + a / (2 T^2) - w_k`` at both ends of client k's choice, between which it is monotone."""
         rest, q = self.pull(y, k, field)
-        if rest.is_zero():
-            return -self.w[k], -self.w[k]
-        return q / rest**3 - self.w[k], q / (rest + self.alpha[k]) ** 3 - self.w[k]
+        if self.a.is_zero():
+            if rest.is_zero():
+                return -self.w[k], -self.w[k]
+            return q / rest**3 - self.w[k], q / (rest + self.bound[k]) ** 3 - self.w[k]
+        if rest.is_zero():  # it falls from infinity
+            return flint.arb(1), self.a / (2 * self.bound[k] ** 2) - self.w[k]
+        _demand(bool(3 * q + self.a * rest > 0), "the slope of a client's utility may not be monotone")
+        most = rest + self.bound[k]
+        return (
+            q / rest**3 + self.a / (2 * rest**2) - self.w[k],
+            q / most**3 + self.a / (2 * most**2) - self.w[k],
+        )
 
     def regret_and_distance(self, y: Balls) -> tuple[float, float]:
         """Upper bounds on the largest gain from deviating and on the distance to a best response."""
@@ -340,27 +367,32 @@ class _ExactGame:
     def _deviation(self, y: Balls, k: int, field: tuple[Ball, Balls, Ball]) -> tuple[Ball, Ball]:
         """Gain from k's best response and its distance in participation; 0 where the gain is negligible."""
         alpha, w = self.alpha[k], self.w[k]
+        bound = self.bound[k]
+        if bound.is_zero():
+            return flint.arb(0), flint.arb(0)
         rest, q = self.pull(y, k, field)
         low_slope, high_slope = self.slopes(y, k, field)
         if low_slope < 0 and high_slope < 0:
             best = flint.arb(0)
             _demand(not rest.is_zero(), "a client that faces nobody gains by shrinking, without end")
         elif low_slope > 0 and high_slope > 0:
-            best = alpha
-        elif w > 0 and rest > 0:
-            best = _clip(_cube_root((q / w).nonnegative_part()) - rest, alpha)
+            best = bound
+        elif w > 0 and (rest > 0 or (rest.is_zero() and self.a > 0)):
+            best = _clip(_positive_root((q / w).nonnegative_part(), self.a / (2 * w)) - rest, bound)
         else:
             best = flint.arb(
-                alpha / 2, (alpha / 2).upper()
+                bound / 2, (bound / 2).upper()
             )  # indifferent within rounding: it might do anything
         step = best - y[k]
-        # U_k(best) - U_k(now) = (p_k - c_k) step / alpha_k + lam q (1 / now^2 - 1 / then^2)
+        # U_k(best) - U_k(now) = (p_k - c_k) step / alpha_k + lam q (1 / now^2 - 1 / then^2) + lam a (1 / now - 1 / then)
         now, then = rest + y[k], rest + best
         saved = (
             flint.arb(0)
             if rest.is_zero()
             else self.lam * q * step * (now + then) * (1 / now) ** 2 * (1 / then) ** 2
         )
+        if self.a > 0:
+            saved = saved + self.lam * self.a * step / (now * then)
         gain = self.net[k] * step / alpha + saved
         if gain < NEGLIGIBLE * self.costs[k]:
             return gain, flint.arb(0)
@@ -381,6 +413,30 @@ def _cube_root(ball: Ball) -> Ball:
         return flint.arb(0)
     half = top.root(3).upper() / 2
     return flint.arb(half, half.upper())
+
+
+def _positive_root(r: Ball, p: Ball) -> Ball:
+    """A ball around the positive root of ``R^3 - p R - r``, for balls ``r >= 0`` and ``p > 0``; the cube root of r for ``p = 0``.
+
+    The cubic is negative below that root and positive above it.
+    """
+    if p.is_zero():
+        return _cube_root(r)
+    root = (r.upper().root(3) if r.upper() > 0 else flint.arb(0)) + p.upper().sqrt()
+    root = root.mid()
+    for _ in range(200):
+        after = (root - (root**3 - p.mid() * root - r.mid()) / (3 * root**2 - p.mid())).mid()
+        if not after < root:
+            break
+        root = after
+    half = root * flint.arb(2) ** (8 - flint.ctx.prec)
+    while True:
+        low, high = (root - half).max(flint.arb(0)).lower(), (root + half).upper()
+        if (low.is_zero() or low**3 - p * low - r < 0) and high**3 - p * high - r > 0:
+            return low.union(high)
+        half = 4 * half
+        if half > root:  # what is known of r and p says no more than this
+            return flint.arb(0).union((_cube_root(r) + p.sqrt()).upper())
 
 
 def _up(ball: Ball) -> float:
@@ -455,8 +511,10 @@ def _check_box(game: _ExactGame, held: Certificate) -> float:
     for k, mark in enumerate(held.places):
         name = held.clients[k]
         if mark == "*":
-            _demand(bool(y[k] > 0) and bool(y[k] < game.alpha[k]), f"client {name} is not strictly inside")
+            _demand(bool(y[k] > 0) and bool(y[k] < game.bound[k]), f"client {name} is not strictly inside")
             _demand(bool(game.w[k] > 0), f"client {name} is inside but paid its cost")
+            continue
+        if game.bound[k].is_zero():
             continue
         low, high = game.slopes(y, k, field)
         if mark == "0":
@@ -467,7 +525,9 @@ def _check_box(game: _ExactGame, held: Certificate) -> float:
     for k in range(game.n):
         distance = max(
             distance,
-            _up(abs(y[k] / game.alpha[k] - game.x[k])) if held.places[k] != "1" else _up(1 - game.x[k]),
+            _up(abs(y[k] / game.alpha[k] - game.x[k]))
+            if held.places[k] != "1"
+            else _up(game.caps[k] - game.x[k]),
         )
     _demand(distance <= held.radius, f"the equilibrium is {distance:.1e} away from the point")
     _demand(held.radius <= LIMIT, f"the stated distance {held.radius:.1e} is above the limit {LIMIT:g}")
@@ -499,7 +559,7 @@ def _krawczyk(
 
 
 def _at_places(game: _ExactGame, places: str, values: Balls, inside: list[int]) -> Balls:
-    y = [game.alpha[k] if mark == "1" else flint.arb(0) for k, mark in enumerate(places)]
+    y = [game.bound[k] if mark == "1" else flint.arb(0) for k, mark in enumerate(places)]
     for k, value in zip(inside, values, strict=True):
         y[k] = value
     return y
@@ -523,7 +583,8 @@ def _bare_certificate(equilibrium: Equilibrium, precision: int) -> Certificate:
         # minus the complement where that is known: the same inner products up to a constant, which no
         # distance sees
         form, rows = "gram", -game.embeddings._best[np.ix_(keep, keep)]
-    places = "".join("0" if v == 0 else "1" if v == 1 else "*" for v in x)
+    most = game.no_caps if equilibrium.caps is None else equilibrium.caps
+    places = "".join("0" if v == 0 else "1" if v == top else "*" for v, top in zip(x, most, strict=True))
     return Certificate(
         kind="box",
         precision=precision,
@@ -541,13 +602,18 @@ def _bare_certificate(equilibrium: Equilibrium, precision: int) -> Certificate:
         width=(),
         radius=LIMIT,
         regret=0.0,
+        sampling_constant=game.sampling_constant.hex(),
+        caps=() if equilibrium.caps is None else _hex(most),
     )
 
 
-def _readings(places: str, x: Array) -> list[str]:
-    """The point's places as they are, and with participation within rounding of 0 or 1 read as 0 or 1."""
+def _readings(places: str, equilibrium: Equilibrium) -> list[str]:
+    """The point's places as they are, and with participation within rounding of 0 or the cap read as such."""
+    x = equilibrium.participation
+    most = equilibrium.game.no_caps if equilibrium.caps is None else equilibrium.caps
     snapped = "".join(
-        "0" if v <= SNAP else "1" if v >= 1.0 - SNAP else mark for v, mark in zip(x, places, strict=True)
+        "0" if v <= SNAP else "1" if v >= top - SNAP else mark
+        for v, top, mark in zip(x, most, places, strict=True)
     )
     return list(dict.fromkeys([places, snapped]))
 

@@ -1,12 +1,10 @@
 """A solution judged from its game alone: every number it states is derived again, and the first that does not hold is named.
 
-*Feasible.* The participation is an equilibrium of the payments for every client beside its own stakes (:mod:`.stakes`),
-the spend is
-within the budget, loss and total meet what was asked for; all of it enclosed (:mod:`.point`), nothing estimated.
+*Feasible.* The participation is an equilibrium of the payments for every client beside its own stakes (:mod:`.stakes`), the
+spend is within the budget, loss and total meet what was asked for; all of it enclosed (:mod:`.point`), nothing estimated.
 *Bound.* The certificate proves that no payments have a smaller objective than ``lower_bound`` (:mod:`.bound`).
-*Words.* ``CERTIFIED`` is said only if both hold and the gap is the one that was asked for. How long a search took, how
-it ended short of a
-proof, and free text are not judged.
+*Words.* ``CERTIFIED`` is said only if both hold and the gap is the one that was asked for. How long a search took, how it ended
+short of a proof, and free text are not judged.
 """
 
 from __future__ import annotations
@@ -17,15 +15,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..errors import StackfuError
+from ..model import GameModel, Objective
 from ..results import Equilibrium, Solution, Status, Verification
 from ..results.facade import facade
 from .bound import check_bound
 from .point import PointEnclosure, enclose_point
 
-__all__ = ["judge_point", "promised_gap", "unseen", "verify_solution"]
+__all__ = ["judge_point", "measured_against", "promised_gap", "unseen", "verify_solution"]
 
 #: Spend and constraints are met if they are to this part of themselves: the last digits of a sum of payments.
 LAST_DIGITS = 1e-12
+#: Least loss, relative to the clients' spread (their largest squared distance), that gaps are measured against.
+SMALLEST_LOSS = 1e-6
 
 
 def verify_solution(solution: Solution, tolerance: float = 1e-9) -> Verification:
@@ -111,10 +112,19 @@ def promised_gap(solution: Solution) -> float:
     if game.is_homogeneous:
         return limits.gap * abs(solution.objective)
     unpaid: Equilibrium = facade(game).equilibrium()
-    without = game.loss_of(unpaid.profile) * goal.loss_weight
-    reference = without or goal.payment_weight * game.full_participation_price
-    # a loss of nothing cannot be measured against: a millionth of the clients' spread stands in for it
-    return float(limits.gap * (reference or 1e-6 * goal.loss_weight * game.loss.weight * game.geometry.scale))
+    return limits.gap * measured_against(game, goal, game.loss_of(unpaid.profile))
+
+
+def measured_against(game: GameModel, goal: Objective, unpaid_loss: float) -> float:
+    """What gaps are relative to: the objective without payments, or the price of everybody where the loss does not count.
+
+    A loss below a millionth of the clients' spread is no measure: the squared distances it is made of are known to the spread's
+    last digits. That millionth stands in for it.
+    """
+    if goal.loss_weight * game.loss.weight == 0.0:
+        return float(goal.payment_weight * game.full_participation_price)
+    least = SMALLEST_LOSS * game.loss.weight * game.geometry.scale
+    return float(goal.loss_weight * max(unpaid_loss, least))
 
 
 def _proved(solution: Solution) -> str:

@@ -17,6 +17,7 @@ positive semidefinite but for ``gamma_{n+1} / (1 - gamma_{n+1})`` times its trac
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,6 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel, Objective
 from ..results.certificate import Knot
-from .rows import FeatureRows
 
 __all__ = ["Centre", "Space"]
 
@@ -48,7 +48,7 @@ class Centre:
     """A reference point: its inner products with the clients, itself, and what it is made of."""
 
     inner: Vector  # <mu_k, c>
-    made_of: Any  # coordinates (a pair value, norm of its error) or weights over clients
+    made_of: Any  # coordinates (a pair value, error) or weights over clients
     size: float  # Euclidean norm of the weights, 0 for a point of feature space
 
 
@@ -96,7 +96,7 @@ class Space:
         self.noise = numbers.of(np.zeros(self.count))
         if goal.finite_sample:
             if features is not None:
-                norms = self._square_norms(features, keep)
+                norms = self._feature_norms(features, keep)
             else:
                 norms = numbers.of(np.diagonal(game.embeddings.gram)[keep])
             self.noise = self.square_weight * numbers.positive(1.0 - norms) / owned
@@ -123,15 +123,11 @@ class Space:
         low, high = self.numbers.low(x), self.numbers.high(x)
         return np.asarray(0.5 * (low + high))
 
-    def _square_norms(self, features: Any, keep: Any) -> Any:
-        """``||features_k||^2`` of some rows."""
+    def _square_norms(self, rows: Floats) -> Any:
         if self.numbers.name == "balls":
-            rows = self.numbers.of(np.asarray(features[keep], dtype=np.float64))
-            return self._row_dots(rows, rows)
-        return self._between_squares(FeatureRows(features, keep, np.zeros(features.shape[1])).squares())
-
-    def _between_squares(self, squares: Floats) -> Any:
-        return self.numbers.between(squares, gamma(self._width + 8) * squares)
+            return self._row_dots(self.numbers.of(rows), self.numbers.of(rows))
+        squares = np.einsum("ij,ij->i", rows, rows)
+        return self.numbers.between(squares, gamma(rows.shape[1] + 3) * squares)
 
     @staticmethod
     def _row_dots(a: Any, b: Any) -> Any:
@@ -142,12 +138,16 @@ class Space:
 
     # ------------------------------------------------------------ features
 
+    def _feature_norms(self, features: Any, keep: Any) -> Any:
+        """``||features_k||^2`` of some rows."""
+        return self._square_norms(np.asarray(features[keep], dtype=np.float64))
+
     def _from_features(self, features: Any, keep: Any, shares: list[Any]) -> None:
         numbers = self.numbers
-        self.kind, self.defect, self._width = "features", 0.0, features.shape[1]
+        features = np.asarray(features, dtype=np.float64)
+        self.kind, self.defect = "features", 0.0
+        self._origin = origin = self._middle(self.alpha) @ features[keep]
         if numbers.name == "balls":
-            features = np.asarray(features, dtype=np.float64)
-            self._origin = origin = self._middle(self.alpha) @ features[keep]
             self._rows = numbers.of(features[keep]) - numbers.of(origin)[None, :]
             self._matrix = _matrix(self._rows)
             self.diagonal = self._row_dots(self._rows, self._rows)
@@ -167,55 +167,72 @@ class Space:
                 numbers.of(0.0),
             )
         else:
-            nowhere = np.zeros(self._width)
-            self._origin = origin = FeatureRows(features, keep, nowhere).combine(self._middle(self.alpha))
-            # each entry of a row seen from there is exact but for its own last digit
-            self._seen = FeatureRows(features, keep, origin)
-            squares = self._seen.squares()
-            self.diagonal = self._between_squares(squares)
-            self._norms = np.asarray(numbers.high(numbers.root(self.diagonal)))
-            everybody = FeatureRows(features, np.arange(len(features)), origin)
-            norms = np.asarray(numbers.high(numbers.root(self._between_squares(everybody.squares()))))
+            self._rows = features[keep] - origin  # each entry exact but for its own last digit
+            self._sizes = np.abs(self._rows)
+            self.diagonal = self._square_norms_of_differences()
+            everybody = features - origin
             self.targets = []
             for mix, target in shares:
                 if mix is None:
                     value = np.array(target.values) - origin
-                    self.targets.append((value, U * 1.01 * float(np.linalg.norm(value))))
-                    continue
-                middle = self._middle(mix)
-                spread = 0.5 * (mix.high - mix.low) * 1.01 + 4 * U * np.abs(middle)
-                value, error = self._combination(everybody, norms, middle)
-                self.targets.append((value, (error + float(spread @ norms)) * 1.01))
+                    error = U * np.abs(value)
+                else:
+                    middle = self._middle(mix)
+                    spread = 0.5 * (mix.high - mix.low) * 1.01 + 4 * U * np.abs(middle)
+                    value, error = self._combination(everybody, middle, spread)
+                self.targets.append((value, error))
             value = sum(w * v for w, (v, _) in zip(self.weights, self.targets, strict=True))
-            error = sum(
-                w * (e + 8 * U * float(np.linalg.norm(v)))
-                for w, (v, e) in zip(self.weights, self.targets, strict=True)
+            error = (
+                sum(w * (e + 8 * U * np.abs(v)) for w, (v, e) in zip(self.weights, self.targets, strict=True))
+                * 1.01
             )
-            self.target_pull = self._inner_with(value, error * 1.01)
+            self.target_pull = self._inner_with(value, error)
             total = numbers.of(0.0)
             for w, (v, e) in zip(self.weights, self.targets, strict=True):
                 total = total + w * self._dot((v, e), (v, e))
             self.loss_constant = total
         self._set_reach()
 
-    def _combination(self, rows: FeatureRows, norms: Floats, weights: Floats) -> tuple[Floats, float]:
-        """``sum_k weights_k rows_k`` and a bound on the norm of its error; ``norms`` are upper bounds of the rows'."""
-        size = float(np.abs(weights) @ norms) * (1.0 + gamma(len(norms) + 2))
-        return rows.combine(weights), gamma(rows.terms + 8) * size * 1.01
+    def _square_norms_of_differences(self) -> Any:
+        squares = np.einsum("ij,ij->i", self._rows, self._rows)
+        return self.numbers.between(squares, gamma(self._rows.shape[1] + 8) * squares)
 
-    def _inner_with(self, value: Floats, error: float) -> Any:
-        """``<mu_k, x>`` for every client, x given with a bound on the norm of its error.
+    def _combination(
+        self, rows: Floats, weights: Floats, spread: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        """``sum_k weights_k rows_k`` with an elementwise error, in blocks so that the error grows with their number only; many at a
+        time if ``weights`` is a matrix."""
+        block = 512
+        shape = (*weights.shape[:-1], rows.shape[1])
+        value, size, extra = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        for start in range(0, len(rows), block):
+            part, w = rows[start : start + block], weights[..., start : start + block]
+            value = value + w @ part
+            size = size + np.abs(w) @ np.abs(part)
+            if spread is not None:
+                extra = extra + spread[start : start + block] @ np.abs(part)
+        terms = min(len(rows), block) + len(rows) // block + 8
+        return value, (gamma(terms) * size + extra) * 1.01
 
-        However the products are summed, the result is off by at most ``gamma sum_d |mu_kd x_d| <= gamma ||mu_k|| ||x||``.
-        """
-        size = gamma(self._width + 8) * float(np.linalg.norm(value)) * 1.01 + error
-        return self.numbers.between(self._seen.inner(value), self._norms * (size * 1.01))
+    def _inner_with(self, value: Floats, error: Floats) -> Any:
+        """``<mu_k, x>`` for every client, x given with an elementwise error."""
+        middle = value @ self._rows.T
+        radius = gamma(self._rows.shape[1] + 8) * (np.abs(value) @ self._sizes.T) + 1.01 * (
+            error @ self._sizes.T
+        )
+        return self.numbers.between(middle, radius * 1.01)
 
-    def _dot(self, a: tuple[Floats, float], b: tuple[Floats, float]) -> Any:
-        middle = float(a[0] @ b[0])
-        first, second = (float(np.linalg.norm(x)) * 1.01 for x in (a[0], b[0]))
-        errors = first * b[1] + a[1] * second + a[1] * b[1]
-        return self.numbers.between(middle, (gamma(len(a[0]) + 8) * first * second + errors) * 1.01)
+    def _dot(self, a: tuple[Floats, Floats], b: tuple[Floats, Floats]) -> Any:
+        """Inner product of two points with their errors; of many, as a column."""
+
+        def times(x: Floats, y: Floats) -> Floats:
+            return np.asarray((x * y).sum(axis=-1, keepdims=x.ndim > 1))
+
+        sizes = times(np.abs(a[0]), np.abs(b[0]))
+        errors = times(np.abs(a[0]), b[1]) + times(a[1], np.abs(b[0])) + times(a[1], b[1])
+        return self.numbers.between(
+            times(a[0], b[0]), (gamma(a[0].shape[-1] + 8) * sizes + 1.01 * errors) * 1.01
+        )
 
     # ------------------------------------------------------------ inner products
 
@@ -341,7 +358,7 @@ class Space:
             )
         else:
             rows = (
-                self._seen.some(np.arange(n))
+                self._rows
                 if numbers.name != "balls"
                 else np.array([[float(v.mid()) for v in line] for line in self._rows])
             )
@@ -365,19 +382,15 @@ class Space:
             return _times(self._matrix, _times(_matrix(self._rows.T), self.numbers.of(dense)))
         if self.kind == "gram":
             return self._gram_times(clients, weights)
-        return self._inner_with(*self._mixture(clients, weights))
-
-    def _mixture(self, clients: Any, weights: Floats) -> tuple[Floats, float]:
-        """``sum_j weights_j mu_j`` over some clients, with a bound on the norm of its error."""
-        value, error = self._combination(self._seen.among(clients), self._norms[clients], weights)
-        return value, error + 4 * U * float(np.linalg.norm(value))
+        value, error = self._combination(self._rows[clients], weights)
+        return self._inner_with(value, error + U * np.abs(value))
 
     def _gram_times(self, clients: Any, weights: Floats) -> Any:
-        middle = self._middle_gram[:, clients] @ weights
+        # the matrices are symmetric, so rows may stand for columns
+        middle = weights @ self._middle_gram[clients]
         sizes = np.abs(weights)
         radius = (
-            gamma(len(weights) + 4) * (self._gram_sizes[:, clients] @ sizes)
-            + self._radius_gram[:, clients] @ sizes
+            gamma(len(clients) + 4) * (sizes @ self._gram_sizes[clients]) + sizes @ self._radius_gram[clients]
         )
         return self.numbers.between(middle, radius * 1.02)
 
@@ -393,7 +406,7 @@ class Space:
                 point = numbers.of(knot.centre) - numbers.of(self._origin)
                 return Centre(_times(self._matrix, point), point, 0.0)
             value = knot.centre - self._origin
-            error = U * float(np.linalg.norm(value)) * 1.01
+            error = U * np.abs(value) * 1.01
             return Centre(self._inner_with(value, error), (value, error), 0.0)
         size = float(np.linalg.norm(knot.centre)) * (1 + 1e-9)
         if self.kind == "gram":
@@ -403,8 +416,47 @@ class Space:
             dense[knot.support] = knot.centre
             point = _times(_matrix(self._rows.T), numbers.of(dense))
             return Centre(_times(self._matrix, point), point, size)
-        value, error = self._mixture(knot.support, knot.centre)
+        value, error = self._combination(self._rows[knot.support], knot.centre)
+        error = error + 2 * U * np.abs(value)
         return Centre(self._inner_with(value, error), (value, error), size)
+
+    def products(self, knots: Sequence[Knot]) -> list[tuple[Centre, Any, Any]]:
+        """For every knot its centre, ``<mu_k, M>`` and ``||c||^2``."""
+        if self.numbers.name == "balls" or any(knot.support is None for knot in knots):
+            centres = [self.centre(knot) for knot in knots]
+            return [
+                (c, self.mixed(knot.clients, knot.rows), self.cross(c, c))
+                for c, knot in zip(centres, knots, strict=True)
+            ]
+        weights, rows = np.zeros((2, len(knots), self.count))
+        for i, knot in enumerate(knots):
+            weights[i, knot.support], rows[i, knot.clients] = knot.centre, knot.rows
+        sizes = np.linalg.norm(weights, axis=1) * (1 + 1e-9)
+        if self.kind == "gram":
+            everybody = np.arange(self.count)
+            inner, mixed = (self._gram_times(everybody, w) for w in (weights, rows))
+            made_of = [(everybody, w) for w in weights]
+        else:
+            value, error = self._combination(self._rows, weights)
+            error = error + 2 * U * np.abs(value)
+            made_of = list(zip(value, error, strict=True))
+            inner = self._inner_with(value, error)
+            value, error = self._combination(self._rows, rows)
+            mixed = self._inner_with(value, error + U * np.abs(value))
+        found = [Centre(inner[i], made_of[i], float(sizes[i])) for i in range(len(knots))]
+        squares = self.crosses(found, found)
+        return [(c, mixed[i], squares[i, 0]) for i, c in enumerate(found)]
+
+    def crosses(self, first: Sequence[Centre], second: Sequence[Centre]) -> Any:
+        """``<c_a, c_b>`` of many pairs, as a column."""
+        numbers = self.numbers
+        if numbers.name == "balls" or self.kind == "gram":
+            return numbers.stack([self.cross(a, b) for a, b in zip(first, second, strict=True)])
+        a, b = (
+            tuple(np.stack([c.made_of[part] for c in centres]) for part in range(2))
+            for centres in (first, second)
+        )
+        return self._dot((a[0], a[1]), (b[0], b[1]))
 
     def cross(self, a: Centre, b: Centre) -> Any:
         """``<c_a, c_b>``."""

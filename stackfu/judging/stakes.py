@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..model import Array, FeatureGeometry, GameModel
-from .completeness import U, squared_distances
+from .completeness import Completeness, U, squared_distances
 
-__all__ = ["NEGLIGIBLE", "check_stakes"]
+__all__ = ["NEGLIGIBLE", "check_at_caps", "check_stakes"]
 
 #: A profile is an equilibrium for all purposes if nobody can gain this part of its own stakes.
 NEGLIGIBLE = 1e-9
@@ -55,7 +55,41 @@ def check_stakes(
     return bounds
 
 
+def check_at_caps(
+    game: GameModel, payments: npt.ArrayLike | None, caps: npt.ArrayLike | None = None
+) -> Completeness:
+    """Whether everybody bringing all it may is the only equilibrium: it is, if everybody would then rather bring more.
+
+    That is Theorem 1 of ``docs/theory/offers.md`` with strict inequalities, which leave no exception, whatever the caps (None: all
+    data) and the sampling term. Proved for any number of clients, as long as rounding leaves the signs of the slopes in no doubt.
+
+    >>> import stackfu as sf
+    >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
+    >>> bool(check_at_caps(game, None, [0.4, 0.4])), bool(check_at_caps(game, None, [0.6, 0.6]))
+    (True, False)
+    """
+    p, most = game.check_payments(payments), game.check_caps(caps)
+    slope, doubt, *_ = _slopes(game, p, most)
+    asked = most > 0  # who may not take part has no choice
+    if np.all(slope[asked] > doubt[asked]):
+        total = float(game.alpha @ most)
+        return Completeness(
+            True,
+            ((total, total),),
+            "everybody brings all that is taken and would rather bring more, so no other is possible",
+        )
+    return Completeness(False, (), "not everybody is certain to want more than is taken of it")
+
+
 def _in_floats(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
+    slope, doubt, drift, few = _slopes(game, p, x)
+    gain = np.maximum(np.maximum(slope + doubt, 0.0) * (caps - x), np.maximum(doubt - slope, 0.0) * x)
+    stakes = np.maximum(np.maximum(game.costs, p), game.lam * drift) * (1.0 - 8.0 * few)
+    return np.asarray(gain * (1.0 + 8.0 * few) / stakes)
+
+
+def _slopes(game: GameModel, p: Array, x: Array) -> tuple[Array, Array, Array, float]:
+    """``dU_k/dx_k`` of every client, how far rounding may have put it off, ``d_k^2`` at least, and roundings of a sum."""
     alpha, costs, lam, a = game.alpha, game.costs, game.lam, game.sampling
     N = game.count
     y = alpha * x
@@ -81,9 +115,7 @@ def _in_floats(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
     thin = lam * alpha * a / total**2
     slope = (p - costs) + pull + thin
     doubt = 2.0 * lam * alpha * error / total + 8.0 * few * (np.abs(p - costs) + pull + thin)
-    gain = np.maximum(np.maximum(slope + doubt, 0.0) * (caps - x), np.maximum(doubt - slope, 0.0) * x)
-    stakes = np.maximum(np.maximum(costs, p), lam * np.maximum(squares - error, 0.0)) * (1.0 - 8.0 * few)
-    return np.asarray(gain * (1.0 + 8.0 * few) / stakes)
+    return slope, doubt, np.maximum(squares - error, 0.0), few
 
 
 def _in_balls(game: GameModel, p: Array, x: Array, caps: Array, precision: int = 192) -> Array:

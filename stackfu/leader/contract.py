@@ -11,7 +11,6 @@ not CERTIFIED.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 
 from ..errors import InputError
+from ..jit import clock
 from ..model import Array, GameModel, Objective
 from ..model.offers import (
     capped_prices,
@@ -68,7 +68,7 @@ def contract(
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Solution:
     """The best contracts found within the budget, with a lower bound; at least as good as capped offers."""
-    began = time.perf_counter()
+    began = clock()
     best = capped(
         game,
         budget,
@@ -112,7 +112,7 @@ def contract(
         lower_bound=-np.inf if certificate is None else min(certificate.lower, value),
         certificate=certificate,
         message=message,
-        seconds=time.perf_counter() - began,
+        seconds=clock() - began,
     )
 
 
@@ -145,7 +145,7 @@ def _improve(game: GameModel, goal: Objective, outside: Array | None, start: Arr
     if np.isfinite(goal.budget):
         low, high = goal.budget, max(float(game.costs.sum()), goal.budget)
         for _ in range(12):
-            if time.perf_counter() > deadline or high - low < 1e-3 * high:
+            if clock() > deadline or high - low < 1e-3 * high:
                 break
             wider = replace(goal, budget=0.5 * (low + high))
             problem = PlanProblem.of(game, wider, outside)
@@ -157,7 +157,7 @@ def _improve(game: GameModel, goal: Objective, outside: Array | None, start: Arr
             low = wider.budget
             if value(plans.best.x) < value(best):
                 best = np.array(plans.best.x)
-    if game.count <= LOCAL_UP_TO and time.perf_counter() < deadline:
+    if game.count <= LOCAL_UP_TO and clock() < deadline:
         best = _local_steps(game, goal, best, price, value, fits)
     return best
 
@@ -229,7 +229,7 @@ def _bound(game: GameModel, goal: Objective, value: float, deadline: float) -> C
     edges[0], edges[-1] = least, 1.0
     pieces = []
     for low, high in pairwise(edges):
-        left = max(deadline - time.perf_counter(), 0.05)
+        left = max(deadline - clock(), 0.05)
         pieces.append(_piece(game, goal, value, float(low), float(high), left / (2 * PIECES)))
     return ContractCertificate(min(p.certificate.lower for p in pieces), tuple(pieces))
 

@@ -23,6 +23,7 @@ spend at the real equilibrium is checked for every iterate.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -33,8 +34,12 @@ from ..model import Array, GameModel, Profile, frozen
 from ..model.responses import best_responses
 from ..results import Status
 from .mechanisms import Proposal
+from .playing import play, play_with_proofs, same_play
 
-__all__ = ["LevelBisection", "budget_prices", "haipo", "least_ratio"]
+__all__ = ["LevelBisection", "best_iterate", "budget_prices", "haipo", "least_ratio"]
+
+#: The spend may exceed the budget by this, relative to it.
+KEPT = 1e-9
 
 
 def budget_prices(game: GameModel, shares: Array, profile: Profile, iterations: int = 200) -> Array:
@@ -138,37 +143,64 @@ def haipo(
         raise InputError("others", 'must be "equilibrium" or "full"', value=others)
     if solver not in ("closed", "cvxpy"):
         raise InputError("solver", 'must be "closed" or "cvxpy"', value=solver)
+    # payments are tried without proofs; should the equilibrium of the best ones be another one, all are tried with proofs
+    for player in (play, play_with_proofs):
+        payments, tried, status, message, history = best_iterate(
+            game, budget, others, solver, tolerance, max_iterations, player
+        )
+        found = find_equilibrium(game, frozen(payments))
+        if same_play(game, payments, tried, found.profile) and found.spend <= budget * (1.0 + KEPT):
+            break
+    return Proposal(found, status, message, history)
+
+
+def best_iterate(
+    game: GameModel,
+    budget: float,
+    others: str = "equilibrium",
+    solver: str = "closed",
+    tolerance: float = 1e-6,
+    max_iterations: int = 50,
+    player: Callable[[GameModel, Array], Profile] = play,
+) -> tuple[Array, Profile, Status, str, tuple[dict[str, Any], ...]]:
+    """The best payments within the budget, the profile they lead to, how the iteration ended, and its history."""
     weight, pull, _ = game.loss_centre
-    nothing = find_equilibrium(game, game.no_payments)
-    fixed = game.profile(np.ones(game.count)) if others == "full" else nothing.profile
+    nothing = player(game, game.no_payments)
+    fixed = game.profile(np.ones(game.count)) if others == "full" else nothing
     cap = budget_prices(game, budget * game.alpha, fixed)
     bisection = LevelBisection(game.count) if solver == "cvxpy" else None
     payments = 0.5 * cap
-    best, status, message = nothing, Status.MAX_ITERATIONS, ""
+    best, least, status, message = (
+        (game.no_payments, nothing),
+        game.loss_of(nothing),
+        Status.MAX_ITERATIONS,
+        "",
+    )
     seen: list[Array] = []
     history: list[dict[str, Any]] = []
     for iteration in range(max_iterations):
         try:
-            eq = find_equilibrium(game, frozen(payments))
+            profile = player(game, payments)
         except (NoEquilibriumError, ConvergenceError) as error:
             status, message = Status.FAILED, str(error)
             break
-        feasible = eq.spend <= budget * (1.0 + 1e-9)
-        if feasible and eq.server_loss < best.server_loss:
-            best = eq
+        spend, loss = float(payments @ profile.x), game.loss_of(profile)
+        feasible = spend <= budget * (1.0 + KEPT)
+        if feasible and loss < least:
+            best, least = (payments, profile), loss
         # gradient of the linearised loss along every client's embedding; mu_N is the origin
-        slope = 2.0 * weight * (game.geometry.inner(eq.mixture) - pull)
-        g = slope - float(slope @ eq.mixture)
-        profile = eq.profile if others == "equilibrium" else fixed
-        low = responses(game, game.no_payments, profile)
-        high = np.maximum(responses(game, cap, profile), low)
+        slope = 2.0 * weight * (game.geometry.inner(profile.mixture) - pull)
+        g = slope - float(slope @ profile.mixture)
+        around = profile if others == "equilibrium" else fixed
+        low = responses(game, game.no_payments, around)
+        high = np.maximum(responses(game, cap, around), low)
         record: dict[str, Any] = {
             "iteration": iteration,
             "payments": payments.copy(),
-            "spend": eq.spend,
+            "spend": spend,
             "feasible": feasible,
-            "server_loss": eq.server_loss,
-            "total": eq.total,
+            "server_loss": loss,
+            "total": profile.total,
         }
         history.append(record)
         if high.sum() <= 0:
@@ -181,8 +213,8 @@ def haipo(
             record |= {"bisection_steps": steps, "cross_check": reached - level}
             if reached <= level + 1e-6 * scale:  # never trust a point that the closed form beats
                 y = published
-        record["linearised_loss"] = eq.server_loss + level
-        following = np.where((y >= high) & (high > low), cap, prices_of(game, y, profile, cap))
+        record["linearised_loss"] = loss + level
+        following = np.where((y >= high) & (high > low), cap, prices_of(game, y, around, cap))
         following[y <= low] = 0.0
         if float(np.abs(following - payments).max()) < tolerance:
             status, message = Status.CONVERGED, f"payments stopped moving after {iteration + 1} iterations"
@@ -194,6 +226,6 @@ def haipo(
             break
         seen.append(following)
         payments = following
-    if best is nothing:
+    if best[1] is nothing:
         message = (message + "; " if message else "") + "no iterate within the budget beat paying nothing"
-    return Proposal(best, status, message, tuple(history))
+    return *best, status, message, tuple(history)

@@ -140,4 +140,5 @@ def prove(game: GameModel, goal: Objective, x: Array, objective: float) -> Leade
     for leaf, end in zip(leaves, points[1:], strict=False):
         tree += [Split(end), leaf] if end < 1.0 else []
     tree.append(leaves[-1])
-    return accepted(game, goal, LeaderCertificate(objective, tuple(knots), tuple(tree)))
+    held = accepted(game, goal, LeaderCertificate(objective, tuple(knots), tuple(tree)))
+    return None if held is None else held[0]

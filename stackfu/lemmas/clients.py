@@ -6,6 +6,7 @@ import numpy as np
 
 from ..embedding import MeanEmbeddings
 from ..game import StackelbergGame
+from ..judging.stakes import check_stakes
 from ..model.geometry import Array, frozen
 from ..results import Uniqueness
 from .statement import Applicability, Case, Conclusion, Counterexample, Form, Statement, Verdict, always
@@ -34,7 +35,9 @@ def _utility(case: Case, k: int) -> Array:
     for share in _GRID:
         x = case.with_share(k, float(share))
         if x.any():
-            drift = float(case.impacts(x)[k])
+            drift = float(case.impacts(x)[k]) + game.lam * game.sampling / float(game.alpha @ x)
+        elif game.sampling > 0:  # without data the loss is infinite
+            drift = np.inf
         else:
             gap = game.alpha @ case.points - case.points[k]
             drift = game.lam * float(gap @ gap)
@@ -46,6 +49,7 @@ def _concave(case: Case) -> float:
     worst = np.inf
     for k in range(case.game.count):
         values = _utility(case, k)
+        values = values[np.isfinite(values)]
         size = max(case.unit, float(np.abs(values).max()))
         worst = min(worst, float((-np.diff(values, 2)).min()) / size)
     return float(worst)
@@ -56,6 +60,8 @@ def _concave(case: Case) -> float:
 
 def _not_collapsed(case: Case) -> dict[str, float]:
     game = case.game
+    if game.sampling > 0:
+        return {"a > 0": 1.0}
     if not game.is_homogeneous:
         return {"embeddings differ or somebody is paid its cost": game.diameter}
     paid = bool(np.any(case.payments >= game.costs))
@@ -63,8 +69,8 @@ def _not_collapsed(case: Case) -> dict[str, float]:
 
 
 def _exists(case: Case) -> float:
-    residuals = [game_eq.residual for game_eq in case.equilibria]
-    return -min(residuals) if residuals else -1.0
+    regrets = [float(check_stakes(case.game, case.payments, e.participation).max()) for e in case.equilibria]
+    return -min(regrets) if regrets else -1.0
 
 
 def _nobody_stays() -> Counterexample:
@@ -173,12 +179,13 @@ def no_cap_margin(case: Case) -> float:
     """Least ``w_k - D_k^2 max_S (1 - alpha_k / S)^2 / S``, relative; positive only if no cap can bind.
 
     A client at its cap with total S has ``d_k <= (1 - alpha_k / S) D_k`` and needs ``d_k^2 >= S w_k``; the
-    maximum over ``alpha_k <= S <= 1`` is at ``S = 3 alpha_k``, or at 1 if that is beyond.
+    maximum over ``alpha_k <= S <= 1`` is at ``S = 3 alpha_k``, or at 1 if that is beyond. A sampling term adds at most
+    ``a / (2 alpha_k^2)`` to what it needs.
     """
     game, a = case.game, case.game.alpha
     reach = game.geometry.pairwise.max(axis=1)
     total = np.minimum(3.0 * a, 1.0)
-    needed = reach * (1.0 - a / total) ** 2 / total
+    needed = reach * (1.0 - a / total) ** 2 / total + 0.5 * game.sampling / a**2
     w = game.reluctance(case.payments)
     return float(((w - needed) / np.maximum(np.abs(w), needed + 1e-300)).min())
 
@@ -330,6 +337,7 @@ STATEMENTS = (
         "Equivalent to three "
         "conditions on g_k = d_k^2 - S w_k, one for each place a client can be in.",
         Form("U_i(x_i*, x_-i*) >= U_i(x_i, x_-i*) for all x_i in [0, 1], all i", always, _regret),
+        with_samples=True,
     ),
     Statement(
         "concavity",
@@ -342,6 +350,7 @@ STATEMENTS = (
         "concave: what fails at "
         "the origin is continuity, not concavity.",
         Form("U_k is concave in x_k on [0, 1]", always, _concave),
+        with_samples=True,
     ),
     Statement(
         "existence",
@@ -356,6 +365,7 @@ STATEMENTS = (
             "an equilibrium exists unless all embeddings coincide and all p_k < c_k", _not_collapsed, _exists
         ),
         _nobody_stays,
+        with_samples=True,
     ),
     Statement(
         "characterisation",
@@ -395,6 +405,7 @@ STATEMENTS = (
         _three_isolated,
         (_continuum,),
         _says_unique,
+        with_samples=True,
     ),
     Statement(
         "homogeneous-clients",

@@ -1,15 +1,14 @@
 """What holds for offers with a price and a quantity: theorems of this library, executable like the paper's statements.
 
 Proofs are in ``docs/theory/offers.md``. The participation of a case is the plan; its offers are computed from it. Where the
-plan is said to be the only equilibrium, best responses are started from fixed fractions of it.
+plan is said to be the only equilibrium, all equilibria below its caps are enumerated.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..errors import StackfuError
-from ..followers.below_caps import settle
+from ..judging.stakes import check_stakes
 from ..leader.contract import worst_equilibrium
 from ..model.geometry import Array
 from ..model.offers import capped_offers, contract_offers
@@ -17,9 +16,7 @@ from .statement import Case, Form, Statement, Verdict, always
 
 __all__ = ["OFFERS"]
 
-#: Starts of best responses, as fractions of the plan.
-_STARTS = (0.05, 0.5, 0.95)
-#: Best responses count as back at the plan within this.
+#: Equilibria count as the plan within this.
 _BACK = 1e-6
 
 
@@ -31,8 +28,9 @@ def _paid_a_hair_more(case: Case) -> tuple[Array, Array]:
 
 
 def _is_equilibrium(case: Case) -> float:
+    # beside own stakes: a price close to the cost leaves a reluctance that is all rounding beside itself
     offers = capped_offers(case.game, case.profile)
-    return -case.game.residual(offers.prices, case.participation, offers.caps)
+    return -float(check_stakes(case.game, offers.prices, case.participation, offers.caps).max())
 
 
 def _nobody_sits_at_the_mixture(case: Case) -> dict[str, float]:
@@ -43,19 +41,12 @@ def _nobody_sits_at_the_mixture(case: Case) -> dict[str, float]:
     }
 
 
-def _comes_back(case: Case) -> float:
+def _enumerated(case: Case) -> float:
+    """How far the furthest of all equilibria is from the plan; -1 if the plan is not among them."""
     prices, caps = _paid_a_hair_more(case)
-    worst = 0.0
-    for fraction in _STARTS:
-        start = case.participation * np.where(
-            np.arange(case.game.count) % 2 == 0, fraction, 1.0 - 0.5 * fraction
-        )
-        try:
-            end = settle(case.game, prices, caps, start)
-        except StackfuError:
-            continue  # without a sampling term nobody may be left to respond to: no equilibrium either
-        worst = max(worst, float(np.abs(end - case.participation).max()))
-    return _BACK - worst
+    found = case.game.equilibria(prices, caps=caps)
+    apart = [float(np.abs(e.participation - case.participation).max()) for e in found]
+    return _BACK - max(apart) if apart and min(apart) <= _BACK else -1.0
 
 
 def _never_above(case: Case) -> float:
@@ -86,6 +77,7 @@ OFFERS = {
             Verdict.TRUE,
             "at the caps g_k = D_k - S w_k >= 0, which is all that a client at its cap needs.",
             Form("every plan is an equilibrium of its capped offers", always, _is_equilibrium),
+            with_samples=True,
         ),
         Statement(
             "only-plan",
@@ -93,7 +85,10 @@ OFFERS = {
             "docs/theory/offers.md",
             Verdict.TRUE,
             "whoever holds back would have to be nearer to a mixture that lost exactly what it holds back.",
-            Form("best responses from below lead back to the plan", _nobody_sits_at_the_mixture, _comes_back),
+            Form(
+                "no other profile is an equilibrium below the caps", _nobody_sits_at_the_mixture, _enumerated
+            ),
+            with_samples=True,
         ),
         Statement(
             "budget-whatever-happens",
@@ -102,6 +97,7 @@ OFFERS = {
             Verdict.TRUE,
             "nobody is paid for more than its cap.",
             Form("the spend is at most sum_k p_k cap_k for every behaviour", always, _never_above),
+            with_samples=True,
         ),
         Statement(
             "cheaper-contracts",
@@ -110,6 +106,7 @@ OFFERS = {
             Verdict.TRUE,
             "the cost of bringing less is convex, so its chord to the plan is below its slope there.",
             Form("T_k <= p_k x_k for every client", always, _cheaper_contracts),
+            with_samples=True,
         ),
         Statement(
             "accepted-contracts",
@@ -123,6 +120,7 @@ OFFERS = {
                 _accepted,
             ),
             expensive=True,
+            with_samples=True,
         ),
     )
 }

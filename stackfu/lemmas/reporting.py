@@ -220,10 +220,11 @@ def _convergence(case: Case) -> str:
     squares = np.einsum("ij,ij->i", towards, towards)
     if squares.min() <= 1e-14 * game.geometry.scale:
         return f"somebody is indifferent here; {claim}"
-    # d BR_k / d y_j = (2/3) <mu_j - mu_k, m - mu_k> / d_k^2 - 1 at an equilibrium
+    # d BR_k / d y_j = 2 <mu_j - mu_k, m - mu_k> / (3 d_k^2 + a / S) - 1 at an equilibrium
     products = case.points[inside] @ towards.T
     own = np.einsum("ij,ij->i", case.points[inside], towards)
-    jacobian = (2.0 / 3.0) * (products.T - own[:, None]) / squares[:, None] - 1.0
+    curving = 3.0 * squares + game.sampling / case.profile.total
+    jacobian = 2.0 * (products.T - own[:, None]) / curving[:, None] - 1.0
     np.fill_diagonal(jacobian, 0.0)
     radius = float(np.abs(np.linalg.eigvals(jacobian)).max())
     verdict = "contract" if radius < 1.0 else "do not contract"

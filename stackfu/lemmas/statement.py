@@ -229,7 +229,8 @@ class Statement:
     """A statement of the paper: as stated, as it holds, and what is known about it.
 
     ``stated`` is the paper's wording; ``corrected`` what holds instead (None where nothing needs
-    correcting). Both can be evaluated for any game.
+    correcting). Both can be evaluated for any game; with a sampling constant, which the paper does not have, only those
+    ``with_samples`` apply.
     """
 
     name: str
@@ -243,6 +244,8 @@ class Statement:
     more: tuple[Callable[[], Counterexample], ...] = ()
     meaning: Callable[[Case, Applicability, Conclusion | None], str] | None = None
     expensive: bool = False
+    #: Whether it also speaks of games with a sampling constant; the paper knows none.
+    with_samples: bool = False
 
     def form(self, which: Literal["stated", "corrected"] | None = None) -> Form:
         """The wording asked for; by default the one that is true."""
@@ -261,7 +264,11 @@ class Statement:
         form: Literal["stated", "corrected"] | None = None,
     ) -> Applicability:
         """Whether the hypotheses hold for a game, and by which margins."""
-        return Applicability(self.form(form).hypotheses(_case(game, payments, participation)))
+        case = _case(game, payments, participation)
+        margins = self.form(form).hypotheses(case)
+        if case.game.sampling > 0 and not self.with_samples:
+            margins = {**margins, "no sampling term (A = 0)": -case.game.sampling}
+        return Applicability(margins)
 
     def holds(
         self,

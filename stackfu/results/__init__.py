@@ -3,7 +3,7 @@
 from .cascade import Cascade
 from .equilibrium import Equilibria, Equilibrium, Face
 from .frontier import Frontier
-from .manipulation import Manipulation
+from .manipulation import Manipulation, Manipulations
 from .solution import Solution
 from .status import Status, Uniqueness
 from .verification import Verification
@@ -15,6 +15,7 @@ __all__ = [
     "Face",
     "Frontier",
     "Manipulation",
+    "Manipulations",
     "Solution",
     "Status",
     "Uniqueness",

@@ -166,7 +166,7 @@ class Equilibrium:
 
     def summary(self) -> dict[str, Any]:
         """The equilibrium as plain values: what is stated, and what follows from it."""
-        low, high = self.game.thresholds(self.participation)
+        low, high = self.game.thresholds(self.participation, self.caps)
         return {
             "remaining": self.game.remaining,
             "names": list(self.game.names),
@@ -242,12 +242,18 @@ class Equilibria(Sequence[Equilibrium]):
     pieces: Any = field(default=None, repr=False)
     seconds: float = 0.0
 
+    @property
+    def caps(self) -> Array | None:
+        """Most that is taken from each client; None: everything, or nobody takes part."""
+        return self.items[0].caps if self.items else None
+
     def summary(self) -> dict[str, Any]:
         """All of them as plain values."""
         return {
             "remaining": self.game.remaining,
             "names": list(self.game.names),
             "payments": self.payments,
+            **({} if self.caps is None else {"caps": self.caps}),
             "uniqueness": self.uniqueness.name,
             "reason": self.reason,
             "complete": self.complete,

@@ -23,7 +23,7 @@ class Facade(Protocol):
     def equilibrium(self, payments: npt.ArrayLike | None = None) -> Any:
         """One equilibrium under the payments."""
 
-    def equilibria(self, payments: npt.ArrayLike | None = None) -> Any:
+    def equilibria(self, payments: npt.ArrayLike | None = None, *, caps: npt.ArrayLike | None = None) -> Any:
         """Every equilibrium under the payments."""
 
     def dynamics(

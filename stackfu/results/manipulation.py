@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..model import Array, GameModel
+from .pages import card, table
 
-__all__ = ["Manipulation", "Misreport"]
+__all__ = ["Manipulation", "Manipulations", "Misreport"]
 
 
 @dataclass(frozen=True)
@@ -66,3 +67,61 @@ class Manipulation:
     def __repr__(self) -> str:
         gaining = sum(m.gain > 0 for m in self.misreports)
         return f"Manipulation({self.mechanism}: {gaining} of {len(self.misreports)} pay, at most {self.worst:.0%} of a cost)"
+
+
+@dataclass(frozen=True, eq=False)
+class Manipulations:
+    """What misreporting pays under several mechanisms, beside what each reaches when everybody tells the truth."""
+
+    items: tuple[Manipulation, ...]
+    #: Server loss and spend of every mechanism in the true game.
+    losses: Array
+    spends: Array
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of misreports that were tried, in their order."""
+        return tuple(dict.fromkeys(m.kind for item in self.items for m in item.misreports))
+
+    def summary(self) -> list[dict[str, Any]]:
+        """One row per mechanism: loss and spend, and per kind the largest gain in units of the client's cost and how many gain."""
+        rows = []
+        for item, loss, spend in zip(self.items, self.losses, self.spends, strict=True):
+            row: dict[str, Any] = {
+                "mechanism": item.mechanism,
+                "server loss": float(loss),
+                "spend": float(spend),
+            }
+            for kind in self.kinds:
+                of_kind = [m for m in item.misreports if m.kind == kind]
+                row[f"{kind}: largest gain"] = max((m.relative for m in of_kind), default=0.0)
+                row[f"{kind}: clients who gain"] = sum(m.gain > 0 for m in of_kind)
+            rows.append(row)
+        return rows
+
+    def to_pandas(self) -> Any:
+        """One row per mechanism."""
+        import pandas
+
+        return pandas.DataFrame(self.summary()).set_index("mechanism")
+
+    def _repr_html_(self) -> str:
+        rows = self.summary()
+        head = list(rows[0]) if rows else []
+        return card(
+            "What misreporting pays",
+            table(head, [list(row.values()) for row in rows]),
+            note="largest gains found, in units of the client's true cost; lower bounds of what manipulation can gain",
+        )
+
+    def __str__(self) -> str:
+        rows = self.summary()
+        cells = [list(rows[0]) if rows else []]
+        cells += [[v if isinstance(v, str) else f"{v:.3g}" for v in row.values()] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return "\n".join(
+            "  ".join(
+                [line[0].ljust(widths[0]), *(v.rjust(w) for v, w in zip(line[1:], widths[1:], strict=True))]
+            )
+            for line in cells
+        )

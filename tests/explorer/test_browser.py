@@ -1,6 +1,14 @@
 """The page in a real browser: headless Chromium, driven by keyboard and pointer as a person would."""
 
+import csv
+import io
+import json
+import re
 import shutil
+import time
+import xml.etree.ElementTree as ET
+from importlib import resources
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
@@ -40,11 +48,29 @@ def page(frontier, tmp_path_factory):
     return path.as_uri()
 
 
+@pytest.fixture(scope="module")
+def crowded_page(crowd, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "crowd.html"
+    write_explorer(crowd, path, "Crowd", outside=-0.01)
+    return path.as_uri()
+
+
 @pytest.fixture
 def opened(browser, page):
     browser.set_window_size(1280, 900)
-    browser.get(page)
+    visit(browser, page)
     return browser
+
+
+def visit(browser, address):
+    """Load a page anew: an address that differs in its fragment only would not."""
+    browser.get("about:blank")
+    browser.get(address)
+
+
+def retype(field, text):
+    field.clear()
+    field.send_keys(text)
 
 
 def value(browser, id_):
@@ -77,7 +103,9 @@ def test_the_numbers_are_the_library_s_at_every_stop(opened, frontier):
         # what people read is what the attribute says, rounded
         shown = float(opened.find_element(By.ID, "server_loss").text)
         assert shown == pytest.approx(solution.server_loss, rel=1e-4)
-        assert "no payments within the budget" in opened.find_element(By.ID, "certificate").text
+        certificate = opened.find_element(By.ID, "certificate").get_attribute("textContent")
+        assert "no payments within the budget" in certificate
+        assert "It is proved" in opened.find_element(By.ID, "words").text
 
 
 def test_home_and_end_reach_both_ends(opened, frontier):
@@ -88,7 +116,7 @@ def test_home_and_end_reach_both_ends(opened, frontier):
 
 
 def test_a_click_on_the_frontier_moves_the_slider(opened, frontier):
-    dots = opened.find_elements(By.CSS_SELECTOR, "#frontier .mark")
+    dots = opened.find_elements(By.CSS_SELECTOR, "#frontier [data-stop]")
     assert len(dots) == len(frontier) + 1
     dots[2].click()
     assert value(opened, "budget-value") == frontier.budgets[1]
@@ -96,21 +124,24 @@ def test_a_click_on_the_frontier_moves_the_slider(opened, frontier):
 
 def test_marks_tell_their_story_to_the_keyboard(opened, frontier):
     slider(opened).send_keys(Keys.END)
-    marks = opened.find_elements(By.CSS_SELECTOR, "#participation .mark")
+    marks = opened.find_elements(By.CSS_SELECTOR, "#participation [data-client]")
     assert {int(m.get_attribute("data-client")) for m in marks} == set(frontier.game.remaining.tolist())
-    slider(opened).send_keys(Keys.TAB)
+    opened.execute_script("arguments[0].focus()", marks[0])
     active = opened.switch_to.active_element
     assert "Client" in active.get_attribute("aria-label")
     tip = opened.find_element(By.ID, "tip")
     assert tip.is_displayed()
-    for word in ("utility", "stays out below", "takes part fully above"):
+    for word in ("utility", "predicted change", "stays out below", "takes part fully above"):
         assert word in tip.text
     active.send_keys(Keys.ESCAPE)
     assert not tip.is_displayed()
 
 
-def test_every_equilibrium_is_marked(opened, frontier):
-    for i, stop in enumerate(explorer_data(frontier, "x")["stops"]):
+def test_every_equilibrium_is_marked_behind_the_fold(opened, frontier):
+    assert not opened.find_element(By.ID, "level").is_displayed()
+    opened.find_element(By.CSS_SELECTOR, "#mathematics summary").click()
+    assert opened.find_element(By.ID, "level").is_displayed()
+    for i, stop in enumerate(explorer_data(frontier, "x", compare=())["stops"]):
         marks = opened.find_elements(By.CSS_SELECTOR, "#level .mark")
         assert [float(m.get_attribute("data-total")) for m in marks] == [
             e["total"] for e in stop["equilibria"]
@@ -119,9 +150,123 @@ def test_every_equilibrium_is_marked(opened, frontier):
             slider(opened).send_keys(Keys.ARROW_RIGHT)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+def test_a_typed_budget_shows_what_is_affordable_and_what_is_proved(opened, frontier):
+    retype(opened.find_element(By.ID, "typed"), "0.06")
+    assert value(opened, "budget-value") == 0.05
+    said = opened.find_element(By.ID, "between").text
+    low, high = map(float, re.search(r"between ([\d.]+) and ([\d.]+): proved", said).groups())
+    bound, reached = frontier.lower_bounds[2], frontier[1].objective
+    assert bound * (1 - 1e-4) < low <= bound  # what is read is proved too: rounded away from the claim
+    assert reached <= high < reached * (1 + 1e-4)
+    retype(opened.find_element(By.ID, "typed"), "7")
+    assert value(opened, "budget-value") == frontier.budgets[-1]
+    assert "not computed" in opened.find_element(By.ID, "between").text
+    slider(opened).send_keys(Keys.HOME)
+    assert opened.find_element(By.ID, "typed").get_attribute("value") == "0"
+
+
+def test_lines_are_switched_on_and_off(opened):
+    def drawn():
+        paths = opened.find_elements(By.CSS_SELECTOR, "#frontier [data-line]")
+        return {path.get_attribute("data-line") for path in paths}
+
+    assert drawn() == set()
+    for name in ("uniform", "haipo", "capped"):
+        opened.find_element(By.CSS_SELECTOR, f'#lines input[value="{name}"]').click()
+        assert name in drawn()
+    opened.find_element(By.CSS_SELECTOR, '#lines input[value="haipo"]').click()
+    assert drawn() == {"uniform", "capped"}
+
+
+def test_who_would_leave_is_marked(opened, frontier):
+    utilities = frontier.game.equilibrium().utilities
+    assert opened.find_elements(By.CSS_SELECTOR, ".leaves") == []
+    apart = float(np.sort(utilities)[2:4].mean())  # the three that are worst off leave
+    retype(opened.find_element(By.ID, "outside"), repr(apart))
+    rows = opened.find_elements(By.CSS_SELECTOR, "#rows tr.leaves th")
+    expected = {frontier.game.who(k) for k in np.flatnonzero(utilities < apart)}
+    assert {row.text for row in rows} == {str(name) for name in expected}
+    assert len(opened.find_elements(By.CSS_SELECTOR, "#participation circle.leaves")) == 3
+    assert "3 would leave" in opened.find_element(By.ID, "leave-words").text
+
+
+def test_forgotten_clients_are_drawn(opened, frontier):
+    gone = opened.find_elements(By.CSS_SELECTOR, "#participation [data-forgotten]")
+    names = {mark.get_attribute("data-forgotten") for mark in gone}
+    assert names == {str(frontier.game.called(k)) for k in frontier.game.removed}
+
+
+def test_the_loss_axis_starts_at_zero(opened):
+    labels = opened.find_elements(By.CSS_SELECTOR, '#frontier text[text-anchor="end"]')
+    assert labels[0].text == "0"
+
+
+def test_a_link_leads_to_the_same_view(opened, page, frontier):
+    slider(opened).send_keys(Keys.END)
+    opened.find_element(By.CSS_SELECTOR, '#lines input[value="haipo"]').click()
+    retype(opened.find_element(By.ID, "outside"), "-0.05")
+    address = opened.current_url
+    state = parse_qs(urlsplit(address).fragment)
+    assert state == {"budget": ["0.15"], "lines": ["haipo"], "outside": ["-0.05"]}
+    table = opened.find_element(By.ID, "rows").text
+    visit(opened, address)
+    assert value(opened, "budget-value") == frontier.budgets[-1]
+    assert opened.find_element(By.ID, "rows").text == table
+    assert len(opened.find_elements(By.CSS_SELECTOR, '#frontier [data-line="haipo"]')) == 1
+    # nonsense in a link is not obeyed
+    visit(opened, page + "#budget=-3&lines=hapio&outside=x")
+    assert value(opened, "budget-value") == 0.0
+    assert opened.find_element(By.ID, "outside").get_attribute("value") == ""
+
+
+def test_table_and_pictures_can_be_saved(opened, frontier, tmp_path):
+    opened.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    slider(opened).send_keys(Keys.END)
+    opened.find_element(By.ID, "csv").click()
+    rows = list(csv.DictReader(io.StringIO(downloaded(tmp_path / "clients-budget-0.15.csv").decode())))
+    assert [row["client"] for row in rows] == [str(name) for name in frontier.game.names]
+    assert [float(row["payment"]) for row in rows] == frontier[-1].payments.tolist()
+    opened.execute_script("document.querySelector('[data-save=frontier][data-kind=svg]').click()")
+    drawing = downloaded(tmp_path / "frontier-budget-0.15.svg").decode()
+    root = ET.fromstring(drawing)
+    assert root.tag.endswith("svg")
+    assert "var(" not in drawing
+    opened.execute_script("document.querySelector('[data-save=participation][data-kind=png]').click()")
+    picture = downloaded(tmp_path / "participation-budget-0.15.png")
+    assert picture.startswith(b"\x89PNG\r\n")
+    assert int.from_bytes(picture[16:20], "big") >= 480
+
+
+def downloaded(path):
+    """The file's content once the browser has renamed it to its name."""
+    for _ in range(200):
+        if path.exists():
+            return path.read_bytes()
+        time.sleep(0.05)
+    raise AssertionError(f"{path} was not saved; there are {list(path.parent.iterdir())}")
+
+
+def test_groups_of_many_clients(browser, crowded_page, crowd):
+    visit(browser, crowded_page)
+    slider(browser).send_keys(Keys.END)
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#participation [data-group]")) == 10
+    heads = [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#head th")]
+    assert heads[0] == "group"
+    assert heads[-1] == "would leave"
+    assert sum(column(browser, "receives")) == pytest.approx(crowd[0].spend)
+    assert not browser.find_element(By.ID, "leave").is_displayed()
+    assert not browser.find_element(By.ID, "lines").is_displayed()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (768, 1024), (320, 568)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_fits_laptop_and_phone_in_light_and_dark(browser, page, width, height, scheme):
+def test_fits_every_screen_in_light_and_dark_and_is_accessible(
+    browser, page, crowded_page, width, height, scheme
+):
+    axe = pytest.importorskip("axe_core_python")
+    script = (resources.files(axe) / "axe.min.js").read_text(encoding="utf-8")
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     )
@@ -130,16 +275,29 @@ def test_fits_laptop_and_phone_in_light_and_dark(browser, page, width, height, s
         {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
     )
     try:
-        browser.get(page)
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        for address in (
+            page + "#budget=0.05&lines=haipo,capped&outside=-0.05&mathematics=open",
+            crowded_page,
+        ):
+            visit(browser, address)
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+            smallest = browser.execute_script(
+                "const texts = [...document.querySelectorAll('svg text')];"
+                "return Math.min(...texts.map((text) => text.getBoundingClientRect().height))"
+            )
+            assert smallest >= 11  # text stays legible on a phone
+            hidden = browser.find_element(By.ID, "scroll").get_property("scrollWidth") > (
+                browser.find_element(By.ID, "scroll").get_property("clientWidth")
+            )
+            assert browser.find_element(By.ID, "swipe").is_displayed() == hidden
+            browser.execute_script(script)
+            found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+            said = [(v["id"], [n["target"] for n in v["nodes"]]) for v in found["violations"]]
+            assert said == []
+        visit(browser, page)
         assert background(browser) == {"light": "rgb(251, 250, 247)", "dark": "rgb(18, 21, 27)"}[scheme]
         browser.find_element(By.ID, "theme").click()
         assert background(browser) == {"dark": "rgb(251, 250, 247)", "light": "rgb(18, 21, 27)"}[scheme]
-        smallest = browser.execute_script(
-            "const texts = [...document.querySelectorAll('svg text')];"
-            "return Math.min(...texts.map((text) => text.getBoundingClientRect().height))"
-        )
-        assert smallest >= 11  # text stays legible on a phone
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
@@ -150,12 +308,12 @@ def background(browser):
 
 
 def test_no_console_message_and_no_request(browser, page):
+    browser.get("about:blank")
     browser.get_log("performance")
+    browser.get_log("browser")
     browser.get(page)
     slider(browser).send_keys(Keys.END)
     assert browser.get_log("browser") == []
-    import json
-
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = {e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"}
     assert {url for url in asked if not url.startswith("data:")} == {page}

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import stackfu as sf
-from stackfu.explorer import explorer_data, explorer_page, write_explorer
+from stackfu.explorer import COMPARED, even_budgets, explorer_data, explorer_page, write_explorer
 
 
 def test_the_data_are_the_library_s(frontier):
-    game, data = frontier.game, explorer_data(frontier, "digits")
+    game, data = frontier.game, explorer_data(frontier, "digits", compare=())
     assert data["clients"]["name"] == list(game.names)
     np.testing.assert_array_equal(data["clients"]["distance"], game.heterogeneity)
     unpaid, *paid = data["stops"]
@@ -25,10 +25,75 @@ def test_the_data_are_the_library_s(frontier):
         np.testing.assert_array_equal(
             stop["utilities"], game.client_utilities(stop["payments"], stop["participation"])
         )
+        np.testing.assert_array_equal(stop["change"], game.impacts(stop["participation"]).clients)
+        assert sum(stop["receives"]) == pytest.approx(solution.spend)
+
+
+@pytest.mark.parametrize("top", [0.287, 1.0, 0.99999999, 123.4, 3e-9])
+@pytest.mark.parametrize("points", [2, 7, 25])
+def test_stops_are_even_round_and_reach_the_end(top, points):
+    stops = np.array(even_budgets(top, points))
+    assert len(stops) <= points
+    assert stops[-1] >= top * (1 - 1e-9)
+    assert stops[-1] - stops[0] < top  # the last step reaches the end, none lies beyond it
+    np.testing.assert_allclose(np.diff(stops), stops[0], rtol=1e-9)
+    digits = f"{stops[0]:.10e}".split("e")[0].rstrip("0")
+    assert digits in ("1.", "2.", "2.5", "5.")
+
+
+def test_lines_to_compare_with_are_what_the_mechanisms_reach(frontier):
+    game = frontier.game
+    lines = {line["name"]: line["points"] for line in explorer_data(frontier, "digits")["lines"]}
+    assert set(lines) == set(COMPARED)
+    for name in ("haipo", "uniform"):
+        found = game.solve(frontier.budgets[1], method=name)
+        assert lines[name][1]["server_loss"] == found.server_loss
+        assert lines[name][1]["budget"] == found.budget
+    for point, solution in zip(lines["capped"], frontier, strict=True):
+        # the certified plan is one of the capped ones
+        assert point["server_loss"] <= solution.server_loss + solution.gap + 1e-5
+        assert point["total"] >= solution.equilibrium.total * (1 - 1e-9)
+    with pytest.raises(sf.InputError, match="compare"):
+        explorer_data(frontier, "digits", compare=["hapio"])
+
+
+def test_forgotten_clients_are_on_the_map(frontier):
+    game = frontier.game
+    gone = explorer_data(frontier, "digits", compare=())["forgotten"]
+    assert [g["name"] for g in gone] == [game.called(k) for k in game.removed]
+    mean = np.zeros(10)
+    mean[list(game.removed)] = game.all_sizes[list(game.removed)]
+    for g, k in zip(gone, game.removed, strict=True):
+        assert g["distance"] == pytest.approx(game.embeddings.mixture_distance(np.eye(10)[k], mean))
+
+
+def test_offers_with_caps_are_refused(frontier):
+    game = frontier.game
+    capped = game.frontier([0.05], offers="capped", min_total=0.1)
+    with pytest.raises(sf.InputError, match="prices per unit"):
+        explorer_data(capped, "digits")
+
+
+def test_many_clients_are_shown_in_groups(crowd):
+    game = crowd.game
+    outside = np.linspace(-0.2, 0.0, game.count)
+    data = explorer_data(crowd, "crowd", outside=outside)
+    assert data["clients"] is None
+    assert data["lines"] == []
+    assert sum(group["clients"] for group in data["groups"]) == game.count
+    assert sum(group["samples"] for group in data["groups"]) == game.sizes.sum()
+    stop, eq = data["stops"][1], crowd[0].equilibrium
+    assert sum(group["used"] for group in stop["groups"]) == pytest.approx(eq.total)
+    assert sum(group["receives"] for group in stop["groups"]) == pytest.approx(eq.spend)
+    nearest = np.argsort(game.heterogeneity, kind="stable")[: data["groups"][0]["clients"]]
+    assert stop["groups"][0]["participation"][2] == pytest.approx(
+        np.median(eq.participation[nearest]), abs=0.05
+    )
+    assert sum(group["leaving"] for group in stop["groups"]) == int((eq.utilities < outside - 1e-6).sum())
 
 
 def test_the_level_function_is_zero_at_the_equilibria(frontier):
-    for stop in explorer_data(frontier, "digits")["stops"]:
+    for stop in explorer_data(frontier, "digits", compare=())["stops"]:
         s, t = np.array(stop["curve"]).T
         assert np.all(np.diff(s) >= 0)
         for eq in stop["equilibria"]:
@@ -36,7 +101,7 @@ def test_the_level_function_is_zero_at_the_equilibria(frontier):
 
 
 def test_the_page_needs_no_network(frontier):
-    page = explorer_page(frontier, "digits")
+    page = explorer_page(frontier, "digits", compare=())
     addresses = set(re.findall(r"(?:https?:)?//[a-z][\w.]+", page))
     assert addresses <= {"http://www.w3.org"}, addresses
     assert "{{" not in page
@@ -44,7 +109,7 @@ def test_the_page_needs_no_network(frontier):
 
 
 def test_a_title_cannot_break_out_of_its_place(frontier):
-    page = explorer_page(frontier, "</script><script>alert(1)</script>")
+    page = explorer_page(frontier, "</script><script>alert(1)</script>", compare=())
     assert "<script>alert" not in page
     held = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert json.loads(held.group(1))["title"] == "</script><script>alert(1)</script>"
@@ -53,8 +118,8 @@ def test_a_title_cannot_break_out_of_its_place(frontier):
 def test_a_game_with_several_equilibria_shows_them_all(tmp_path):
     game = sf.catalog.three_equilibria().game
     frontier = game.frontier([0.01 * game.full_participation_price])
-    write_explorer(frontier, tmp_path / "three.html", "three")
-    unpaid = explorer_data(frontier, "three")["stops"][0]
+    write_explorer(frontier, tmp_path / "three.html", "three", compare=())
+    unpaid = explorer_data(frontier, "three", compare=())["stops"][0]
     assert [round(eq["total"], 4) for eq in unpaid["equilibria"]] == [0.3906, 0.5007, 0.5289]
     assert any("one of several" in sentence for sentence in unpaid["certificate"])
 
@@ -64,7 +129,7 @@ def test_distances_with_and_without_removed_clients(removed):
     rng = np.random.default_rng(0)
     emb = sf.MeanEmbeddings.from_features(rng.normal(size=(5, 4)))
     game = sf.StackelbergGame(emb, [1, 2, 3, 4, 5], removed, cost_scale=1.0)
-    distance = explorer_data(game.frontier([0.1]), "x")["clients"]["distance"]
+    distance = explorer_data(game.frontier([0.1]), "x", compare=())["clients"]["distance"]
     weights = np.zeros(5)
     weights[list(removed) or range(5)] = game.all_sizes[list(removed) or range(5)]
     for d, k in zip(distance, game.remaining, strict=True):

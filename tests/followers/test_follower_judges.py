@@ -41,8 +41,8 @@ def test_a_flattering_regret_is_noticed():
     found = game.equilibrium()
     x = found.participation * 0.97
     honest = replace(found, participation=x, regret=game.regret(None, x))
-    assert "too small" not in honest.verify(0.5).message
-    assert "too small" in replace(honest, regret=0.0).verify(0.5).message
+    assert "reported regret" not in honest.verify(0.5).message
+    assert "reported regret" in replace(honest, regret=0.0).verify(0.5).message
 
 
 @settings(max_examples=60, deadline=None)
@@ -316,7 +316,7 @@ def test_equilibria_between_two_totals_span_both_and_their_faces(monkeypatch):
     first, second = np.array([0.5, 0.5, 0.2, 0.4]), np.array([0.5, 0.8, 0.6, 0.4])
     at_first = Face((1, 3), np.array([0.4, 0.3]), np.array([0.9, 0.45]), 2)
 
-    def known(game, payments, x):
+    def known(game, payments, x, caps=None):
         return at_first if np.array_equal(x, first) else None
 
     monkeypatch.setattr(faces, "equilibrium_face", known)
@@ -343,14 +343,15 @@ def test_a_flattering_residual_is_noticed():
 
 
 @pytest.mark.parametrize("scale", [0.05, 20.0])
-def test_tolerance_of_a_check_is_in_units_of_the_largest_drift(scale):
+def test_tolerance_of_a_check_is_in_units_of_each_clients_stakes(scale):
     game = sf.StackelbergGame(
         sf.MeanEmbeddings.from_gram(scale * np.eye(3)), [1, 2, 3], costs=scale * np.ones(3), lambda_q=0.3
     )
     eq = game.equilibrium()
     x = eq.participation * (1 + 1e-3)
     rough = replace(eq, participation=x, regret=1.0, residual=1.0)
-    relative = game.regret(eq.payments, x) / (game.lam * game.geometry.scale)
+    drift = game.lam * game.profile(x).to_clients
+    relative = (game.regrets(eq.payments, x) / np.maximum(np.maximum(game.costs, eq.payments), drift)).max()
     assert "gains" in rough.verify(0.9 * relative).message
     assert "gains" not in rough.verify(1.1 * relative).message
 
@@ -362,10 +363,12 @@ def test_the_search_finds_the_whole_gain():
         points, alpha, w = (a[0] for a in random_batch(rng, 1, 5, 6))
         game = game_from(points, alpha, w)
         x = rng.uniform(size=5)
-        gain, client = _largest_gain(game, np.zeros(5), x)
+        gain, relative, client = _largest_gain(game, np.zeros(5), x, np.ones(5))
         regrets = game.regrets(np.zeros(5), x)
+        shares = regrets / np.maximum(game.costs, game.lam * game.profile(x).to_clients)
         assert gain == pytest.approx(regrets.max(), rel=1e-9, abs=1e-14)
-        assert regrets[client] == pytest.approx(regrets.max(), rel=1e-9)
+        assert relative == pytest.approx(shares.max(), rel=1e-9, abs=1e-14)
+        assert shares[client] == pytest.approx(shares.max(), rel=1e-9)
 
 
 def test_a_sole_participant_who_is_underpaid_gains_by_taking_part_less():
@@ -384,8 +387,8 @@ def test_alike_clients_are_judged_by_their_costs():
     game = sf.StackelbergGame(sf.MeanEmbeddings.from_gram(np.ones((2, 2))), [1, 1], costs=[1e-3, 1e3])
     eq = game.equilibrium(np.array([2e-3, 0.0]))
     idle = replace(eq, participation=np.array([0.5, 0.0]), regret=1.0, residual=1.0)  # gives up 0.5e-3
-    assert "gains" in idle.verify(1e-7).message
-    assert "gains" not in idle.verify(1e-5).message
+    assert "gains" in idle.verify(0.24).message
+    assert "gains" not in idle.verify(0.26).message
 
 
 def test_row_sums_of_a_lopsided_game():

@@ -34,8 +34,12 @@ PATH, PATH_KERNELS, SWEEPS, SWEEP_KERNELS, DYNAMICS, JUDGES = (
     f"tests/followers/test_{name}.py"
     for name in ("path", "path_kernels", "sweeps", "sweep_kernels", "dynamics", "follower_judges")
 )
-PRICE, BASELINES, RELAXATION, CERTIFIED, FRONTIER = (
-    f"tests/leader/test_{name}.py" for name in ("price", "baselines", "relaxation", "certified", "frontier")
+BASELINES, BOUND, CERTIFIED, FRONTIER = (
+    f"tests/leader/test_{name}.py" for name in ("baselines", "bound", "certified", "frontier")
+)
+PRICE, RESPONSES = (f"tests/model/test_{name}.py" for name in ("price", "responses"))
+BOUND_JUDGE, COMPLETENESS, POINT, LIES = (
+    f"tests/judging/test_{name}.py" for name in ("bound_judge", "completeness", "point", "what_lied")
 )
 ON_THE_PATH = (
     "catalog or touching or square or continuum or everybody_ties or (tiny_weights and 1e-09) or numpy_reference or "
@@ -43,7 +47,7 @@ ON_THE_PATH = (
 )
 OPTIMUM = (
     "(two_clients and ([1] or [7] or [12] or [25] or [54])) or (three_clients and ([104] or [117])) or "
-    "(lower_bound_for_random and ([200] or [203])) or relaxation_at or shadow or cheapest_way or floor_on or zero_budget or early"
+    "(lower_bound_for_random and ([200] or [203])) or shadow or cheapest_way or floor_on or zero_budget or early"
 )
 
 
@@ -55,12 +59,9 @@ def chosen(words: str, *files: str) -> list[str]:
 #: File: (functions whose bodies are mathematics, tests that must notice). A list that starts with ``-k`` goes to pytest,
 #: another one names property tests that are played on games drawn once.
 TARGETS: dict[str, tuple[set[str], list[str]]] = {
-    "stackfu/game.py": (
+    "stackfu/model/data.py": ({"lam", "lam_v", "lam_s", "heterogeneity"}, GAME),
+    "stackfu/model/game_model.py": (
         {
-            "lam",
-            "lam_v",
-            "lam_s",
-            "heterogeneity",
             "profile",
             "reluctance",
             "inclination",
@@ -73,7 +74,6 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
             "change_bounds",
             "finite_sample_penalty",
             "best_response",
-            "_responses",
             "thresholds",
             "residual",
             "regrets",
@@ -81,8 +81,12 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         },
         GAME,
     ),
-    "stackfu/profile.py": ({"variance", "others"}, GAME),
-    "stackfu/geometry.py": (
+    "stackfu/model/responses.py": (
+        {"inclinations", "positive_root", "best_responses", "violations", "regrets"},
+        chosen("test_", RESPONSES),
+    ),
+    "stackfu/model/profile.py": ({"variance", "others"}, GAME),
+    "stackfu/model/geometry.py": (
         {"__init__", "pairwise", "mixture", "original", "squared_distances", "combine", "scale", "gram"},
         GAME,
     ),
@@ -100,7 +104,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         ),
     ),
     "stackfu/followers/faces.py": (
-        {"equilibrium_face", "_dependences", "_face", "span_of"},
+        {"equilibrium_face", "_dependences", "furthest", "ranges", "span_of"},
         chosen("face or square or continuum or dependent or twin or span or rough", PATH, JUDGES),
     ),
     "stackfu/followers/homogeneous.py": ({"homogeneous_equilibrium"}, chosen("homogeneous", PATH)),
@@ -108,12 +112,12 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         {"_joint", "_sequential"},
         chosen("rounds or convergence or fall", DYNAMICS),
     ),
-    "stackfu/followers/diagnostics.py": (
+    "stackfu/judging/diagnostics.py": (
         {"best_response_jacobian", "sufficient_bounds", "diagnose"},
         chosen("jacobian or simplex or diagnostics or papers or kink or row_sums", JUDGES),
     ),
-    "stackfu/followers/verification.py": (
-        {"verify_equilibrium", "_largest_gain", "_without", "_search"},
+    "stackfu/judging/equilibrium.py": (
+        {"_gains", "_numbers", "_largest_gain", "_without", "_search"},
         chosen(
             "true_equilibria or flattering or search or verified_alike or sole or named or tolerance_of or alike_clients",
             JUDGES,
@@ -148,29 +152,55 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         {"least_willing", "owned_by_full", "worst_check", "limited", "move_down", "follow"},
         chosen(f"{ON_THE_PATH} or test_path_kernels", PATH_KERNELS, PATH),
     ),
-    "stackfu/leader/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, chosen("test_", PRICE)),
+    "stackfu/model/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, chosen("test_", PRICE)),
     "stackfu/leader/haipo.py": (
-        {"budget_price", "_response", "_price_of", "bisect", "dinkelbach", "haipo"},
-        chosen("fractional or budget_price or haipo or price_of or alone", BASELINES),
+        {"budget_prices", "responses", "prices_of", "least_ratio", "cuts", "haipo"},
+        chosen("least_ratio or budget_price or haipo or price_of or alone", BASELINES),
     ),
-    "stackfu/leader/uniform.py": ({"uniform_price"}, chosen("uniform", BASELINES)),
+    "stackfu/leader/uniform.py": ({"uniform", "play"}, chosen("uniform", BASELINES)),
     "stackfu/leader/homogeneous.py": ({"buy_data"}, chosen("alike", CERTIFIED)),
-    "stackfu/leader/relaxation.py": (
-        {"of", "ideal", "least_loss", "squared_distances", "_least", "_values", "solve", "_into_dual_cone"},
-        chosen(f"{OPTIMUM} or test_relaxation", RELAXATION, CERTIFIED),
+    "stackfu/leader/certified/bound.py": (
+        {"at_best_level", "box_margin", "_constant", "_margin_from_zero", "parabola_minimum", "ball"},
+        chosen(f"{OPTIMUM} or test_bound", BOUND, CERTIFIED),
+    ),
+    "stackfu/judging/stakes.py": (
+        {"_in_floats", "_in_balls", "_squares_in_balls"},
+        chosen("bound_holds or floats_and_balls or own_terms or row_by_row or larger", COMPLETENESS, LIES),
+    ),
+    "stackfu/judging/completeness.py": (
+        {"check_alike", "settle", "several", "apart"},
+        chosen("test_", COMPLETENESS),
+    ),
+    "stackfu/judging/bound.py": (
+        {
+            "_leaf",
+            "_knot",
+            "_between",
+            "_end",
+            "_constant",
+            "_margin",
+            "_margin_from_zero",
+            "_ball",
+            "_parabola",
+        },
+        chosen("test_", BOUND_JUDGE),
+    ),
+    "stackfu/judging/point.py": (
+        {"objective", "_in_balls", "_squares", "_in_floats"},
+        chosen("test_", POINT),
     ),
     # branching order and the guesses of feasible profiles (split, propose, blend) decide how long a search takes, not its answer
-    "stackfu/leader/certified/search.py": (
-        {"realise", "value", "shadow_price", "node", "certified"},
+    "stackfu/leader/certified/candidates.py": (
+        {"realise", "value", "_candidate", "offer"},
         chosen(
             f"{OPTIMUM} or hair or decides or interrupt or time_limit or callback or cap_below or beyond_all",
             CERTIFIED,
         ),
     ),
-    "stackfu/leader/frontier.py": ({"lower_bounds", "saturation_budget"}, chosen("test_", FRONTIER)),
-    "stackfu/leader/verification.py": (
-        {"verify_solution", "_challenge"},
-        chosen("Verification or not_a_number or wide_gap or early", CERTIFIED),
+    "stackfu/results/frontier.py": ({"lower_bounds", "saturation_budget"}, chosen("test_", FRONTIER)),
+    "stackfu/judging/solution.py": (
+        {"_problems", "judge_point", "_bound_problems", "promised_gap"},
+        chosen("Verification or not_a_number or wide_gap or early or constraint", CERTIFIED, POINT),
     ),
 }
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -469,7 +499,7 @@ def main() -> int:
     parser.add_argument(
         "--again", type=Path, default=None, help="only the survivors that this output of an earlier run lists"
     )
-    parser.add_argument("--verbose", action="store_true", help="a line a mutant")
+    parser.add_argument("--verbose", action="store_true", help="one line per mutant")
     arguments = parser.parse_args()
     os.environ |= {"NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1", "HYPOTHESIS_PROFILE": "mutation"}
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

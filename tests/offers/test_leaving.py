@@ -101,6 +101,24 @@ def test_posted_prices_do_not_depend_on_ones_own_report(seed, factor):
         assert other.caps[k] == pytest.approx(honest.caps[k], rel=1e-12)
 
 
+def test_mechanisms_side_by_side():
+    """Posted prices do not listen to costs and pay for that in loss; the optimum with known costs does."""
+    game, _ = random_plan(3, sampling=0.05)
+    budget = 0.3 * float(game.costs.sum())
+    solutions = game.solve(budget, offers="capped", gap=1e-2), game.solve(budget, "posted")
+    table = game.manipulations(*solutions, kinds=("cost",), clients=[int(game.remaining[0])], factors=(2.0,))
+    certified, posted = table.summary()
+    assert posted["cost: largest gain"] == 0.0
+    assert certified["server loss"] <= posted["server loss"] * 1.01  # what truthfulness costs
+    assert list(table.to_pandas().index) == [certified["mechanism"], posted["mechanism"]]
+    assert "posted" in str(table)
+    assert "posted" in table._repr_html_()
+    with pytest.raises(sf.InputError, match="another game"):
+        game.replace(lambda_q=2.0).manipulations(*solutions)
+    with pytest.raises(sf.InputError, match="at least one"):
+        game.manipulations()
+
+
 def test_overstating_ones_cost_pays_except_under_posted_prices():
     game = digits_game(sampling_constant=30.0)
     budget = 0.1 * game.full_participation_price

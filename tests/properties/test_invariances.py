@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu import testing
+from stackfu.judging.stakes import check_stakes
+from stackfu.model.responses import violations
 
 TOLERANCE = 1e-7
 
@@ -34,10 +36,18 @@ def rebuilt(game, features=None, sizes=None, costs=None, **weights):
     )
 
 
+def strain(game, payments, x):
+    """The largest violation of a condition beside all that a client has at stake: a number without a unit, and known as such."""
+    profile, w = game.profile(x), game.reluctance(payments)
+    terms = np.maximum(profile.to_clients, profile.total * np.abs(w))
+    most = np.maximum(game.costs, payments) / (2 * game.lam * game.alpha)
+    return float((violations(w, profile) * terms / np.maximum(terms, profile.total * most)).max())
+
+
 def same_play(first, p, second, q, x, y, money=1.0, loss=1.0):
     """Conditions, best responses, thresholds and losses agree up to the change of units."""
     np.testing.assert_allclose(second.best_response(q, y), first.best_response(p, x), atol=TOLERANCE)
-    assert second.residual(q, y) == pytest.approx(first.residual(p, x), rel=1e-7, abs=1e-9)
+    assert strain(second, q, y) == pytest.approx(strain(first, p, x), rel=1e-7, abs=1e-9)
     assert second.regret(q, y) == pytest.approx(money * first.regret(p, x), rel=1e-6, abs=1e-9 * money)
     assert second.server_loss(y) == pytest.approx(loss * first.server_loss(x), rel=1e-7, abs=1e-12 * loss)
     for a, b in zip(first.thresholds(x), second.thresholds(y), strict=True):
@@ -133,7 +143,7 @@ def test_splitting_a_client_in_two(play):
     whole = game.equilibria(p)
     for eq in whole:
         x = np.append(eq.participation, eq.participation[0])
-        assert halves.residual(q, x) <= 1e-9
+        assert check_stakes(halves, q, x).max() <= 1e-9
         assert halves.profile(x).total == pytest.approx(eq.total, rel=1e-12)
         assert halves.server_loss(x) == pytest.approx(eq.server_loss, rel=1e-9, abs=1e-14)
     split = halves.equilibria(q)

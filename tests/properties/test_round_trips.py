@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import stackfu as sf
 from stackfu import testing
 from stackfu.judging.proof import Certificate, check_certificate
+from stackfu.judging.stakes import check_stakes
 
 
 @pytest.mark.parametrize("ending", [".json", ".npz"])
@@ -53,7 +54,7 @@ def test_an_equilibrium_is_among_those_of_its_own_cheapest_payments(play):
     except sf.NotInducibleError:
         pytest.fail("an equilibrium of some payments is inducible")
     assert np.all(cheapest <= p + 1e-7 * game.costs)
-    assert game.residual(cheapest, eq.participation) <= 1e-9
+    assert check_stakes(game, cheapest, eq.participation).max() <= 1e-9
     again = game.equilibria(cheapest)
     if again.complete:
         nearest = min(np.abs(e.profile.total - eq.total) for e in again)

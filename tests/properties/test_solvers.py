@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu import testing
+from stackfu.judging.stakes import check_stakes
 from stackfu.results import Uniqueness
 
 
@@ -117,7 +118,7 @@ def test_cheapest_payments_induce_the_profile_and_no_payment_can_be_lowered(play
             assert g[place] > 0
         return
     profile = game.profile(x)
-    assert game.residual(p, x) <= 1e-9
+    assert check_stakes(game, p, x).max() <= 1e-9
     assert np.all(p[x == 0] == 0)
     bracket = game.kappa - 2 * game.lam * profile.to_clients / profile.total
     assert p @ x == pytest.approx(profile.y @ np.maximum(bracket, 0), rel=1e-9, abs=1e-12)
@@ -133,7 +134,7 @@ def test_full_participation_price_is_what_it_takes(play):
     ones = np.ones(game.count)
     p = game.payments_for(ones)
     assert game.full_participation_price == pytest.approx(p.sum())
-    assert game.residual(p, ones) <= 1e-9  # beside own terms, which may be small
+    assert check_stakes(game, p, ones).max() <= 1e-9
     d2 = game.geometry.mixture(game.alpha).to_clients
     assert p == pytest.approx(np.maximum(game.costs - 2 * game.lam * game.alpha * d2, 0), abs=1e-15)
 

@@ -18,6 +18,7 @@ from stackfu_integration.flower.events import (
     ClientMeasured,
     ClientPaid,
     CommitmentsClosed,
+    DistanceBounded,
     EmbeddingReceived,
     GameFounded,
     GameSolved,
@@ -52,6 +53,8 @@ def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
     game, solved = ledger.last(request, GameFounded), ledger.last(request, GameSolved)
     committed, settled = ledger.last(request, CommitmentsClosed), ledger.last(request, RequestSettled)
     unlearned, measured = ledger.last(request, ModelUnlearned), ledger.last(request, MeasuresClosed)
+    predicted = solved.predicted if solved else {}
+    bound = ledger.last(request, DistanceBounded)
     faults = [*ledger.events(RUN, ClientFault), *ledger.events(request, ClientFault)]
     run, aborted = ledger.last(RUN, RunStarted), ledger.last(request, RequestAborted)
     amendments, group = ledger.events(request, TermsAmended), ledger.last(request, GroupSumReceived)
@@ -75,11 +78,22 @@ def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
         "clipped": game.clipped if game else None,
         "certificate": solved.certificate() if solved else None,
         "offers_made": solved.attempt + 1 if solved else 0,
+        "predicted": {str(client): change for client, change in predicted.items()},
+        "calibrated": solved.calibrated if solved else False,
         "responses": committed.outcome() if committed else None,
         "paid": settled.paid if settled else 0.0,
         "model_before": opened.before,
         "model_after": unlearned.model if unlearned else None,
         "model_moved": measured.distance if measured else None,
+        "bound": None
+        if bound is None
+        else {
+            "distance": bound.distance,
+            "gradient_norm": bound.gradient_norm,
+            "l2": bound.l2,
+            "samples": bound.samples,
+            "clients": list(bound.clients),
+        },
         "work": _work(ledger, request),
         "clients": _clients(ledger, request, opened.removed),
         "faults": [{"client": f.client, "phase": f.phase, "problem": f.problem} for f in faults],
@@ -221,7 +235,8 @@ def render(facts: dict[str, Any]) -> str:
             "client that claims more than it has is offered more; nobody can see that from outside.",
             "",
         ]
-    lines += [*_proof_lines(facts), *_work_lines(facts), *_forgetting_lines(facts, name)]
+    lines += [*_proof_lines(facts), *_prediction_lines(facts, name), *_work_lines(facts)]
+    lines += _forgetting_lines(facts, name)
     lines += ["## Faults", ""]
     if facts["faults"]:
         lines += [f"- client {name(f['client'])}, {f['phase']}: {f['problem']}" for f in facts["faults"]]
@@ -270,6 +285,28 @@ def _proof_lines(facts: dict[str, Any]) -> list[str]:
             f"server loss {_number(answer['server_loss'], 8)}",
         ]
     return [*lines, *_privacy_lines(facts), ""]
+
+
+def _prediction_lines(facts: dict[str, Any], name: Any) -> list[str]:
+    """What the game expected to happen to everybody's loss, and what clients report."""
+    if not facts["predicted"]:
+        return []
+    measures = {c["client"]: c["measures"] for c in facts["clients"]}
+    rows = []
+    for text, change in facts["predicted"].items():
+        told = measures.get(int(text), {})
+        reported = (
+            told["after.loss"] - told["before.loss"] if {"before.loss", "after.loss"} <= told.keys() else None
+        )
+        rows.append([name(int(text)), f"{change:+.4g}", "" if reported is None else f"{reported:+.4g}"])
+    constants = (
+        "The constants of the game were fitted to pilot trainings."
+        if facts["calibrated"]
+        else f"The loss constant ({facts['terms']['loss_constant']:g}) is a guess that no pilot training was fitted to: read "
+        "the signs and the order, not the amounts."
+    )
+    head = ["client", "predicted change of its loss", "change that it reports"]
+    return ["## Predicted changes", "", constants, "", *_table(head, rows), ""]
 
 
 def _privacy_lines(facts: dict[str, Any]) -> list[str]:
@@ -345,6 +382,21 @@ def _forgetting_lines(facts: dict[str, Any], name: Any) -> list[str]:
         lines += ["The trained model was trained on without the removed clients.", ""]
     if facts["model_moved"] is not None:
         lines += [f"Distance between the weights before and after: {_number(facts['model_moved'], 6)}.", ""]
+    bound = facts["bound"]
+    if bound is not None:
+        lines += [
+            f"At the unlearned head the gradient of the mean loss of {bound['samples']} samples of clients "
+            f"{', '.join(name(c) for c in bound['clients'])} plus {bound['l2']:g}/2 |w|² has the norm "
+            f"{bound['gradient_norm']:.3g}. That objective is strongly convex: the head is within "
+            f"**{bound['distance']:.4g}** of its minimum, which depends on these samples alone.",
+            "",
+        ]
+    elif facts["terms"].get("certify_l2") is not None:
+        lines += [
+            "A bound on the distance was asked for, and there is none: the model is not a softmax head, or nobody "
+            "sent a gradient.",
+            "",
+        ]
     measured = [c for c in facts["clients"] if c["measures"]]
     if measured:
         kinds = sorted({key.split(".", 1)[1] for c in measured for key in c["measures"]})

@@ -233,6 +233,29 @@ def privacy(
     Console().print(table)
 
 
+@flower.command()
+def directions(
+    out: Annotated[Path | None, typer.Option(help="write the figures as JSON")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="federations per heterogeneity")] = 3,
+) -> None:
+    """Measure how often directions refuse honest clients, and flipped signs, on digits federations."""
+    from stackfu_integration.flower.directions import measure_directions
+    from stackfu_integration.storage import write_json
+
+    figures = measure_directions(seeds=range(seeds))
+    if out is not None:
+        write_json(out, figures)
+    table = Table("β", "least cosine", "honest rounds refused", "flipped rounds refused", box=None)
+    for f in figures:
+        table.add_row(
+            f"{f['beta']:g}",
+            f"{f['least_cosine']:g}",
+            f"{f['honest_refused']:.1%}",
+            f"{f['flipped_refused']:.1%}",
+        )
+    Console().print(table)
+
+
 def _read(settings: list[str] | None) -> dict[str, Any]:
     """Read ``key=value`` pairs, several of them in one option allowed, as Flower does."""
     given: dict[str, Any] = {}

@@ -32,9 +32,11 @@ from stackfu_integration.flower.offer import Offer
 from stackfu_integration.flower.policy import Policy, PolicyError, Release
 from stackfu_integration.flower.privacy import add_noise, gaussian_deviation, noise_generator, private_median
 from stackfu_integration.flower.receipts import EMBEDDING, ENROLMENT, PAYMENT, SHARE, WORK, fingerprint_of
+from stackfu_integration.flower.receipts import GRADIENT as GRADIENT_RECEIPT
 from stackfu_integration.flower.secure_sum import mask_key, masked
 from stackfu_integration.flower.wire.messages import (
     EMBED,
+    GRADIENT,
     MASK,
     MEASURE,
     REPEAT,
@@ -44,6 +46,8 @@ from stackfu_integration.flower.wire.messages import (
     UNLEARN,
     EmbeddingAnswer,
     EmbeddingQuestion,
+    GradientAnswer,
+    GradientQuestion,
     MaskAnswer,
     MaskQuestion,
     MeasureAnswer,
@@ -107,6 +111,15 @@ class Participant(ABC):
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
         """Return measures of a model on the client's own data, e.g. loss, accuracy, membership attack."""
         return {}
+
+    def gradient(
+        self, arrays: ArrayRecord, share: float, config: ConfigRecord
+    ) -> tuple[NDArray[np.float64], int]:
+        """Return the gradient of the sum of losses over the samples that :meth:`train` would use, and their number.
+
+        Only softmax heads need it, for the bound that ``certify_l2`` asks for; entries follow the model's arrays.
+        """
+        raise InputError("gradient", "this client computes none")
 
     def decide(self, offer: Offer) -> float:
         """Return the share of its data that the client takes part with: its own choice."""
@@ -223,6 +236,24 @@ def add_mechanism(
         model, used = load(context).train(order.model, order.share, order.settings)
         return Message(TrainingAnswer(model, used, order.number).encode(), reply_to=message)
 
+    @app.query(action(GRADIENT))
+    def gradient(message: Message, context: Context) -> Message:
+        desk, asked = _Desk(message, context, load), _question(message, GradientQuestion.decode)
+        known = desk.books.about(asked.request)
+        if known.get("share") != asked.share and desk.books.lasting:
+            raise InputError("share", "this client worked with another one", value=asked.share)
+        vector, used = desk.participant.gradient(asked.model, asked.share, settings_in(message.content))
+        receipt = desk.books.sign(
+            GRADIENT_RECEIPT,
+            desk.head,
+            client=desk.participant.client,
+            request=asked.request,
+            model=digest(asked.model),
+            gradient=fingerprint_of(vector),
+            samples=used,
+        )
+        return Message(GradientAnswer(vector, used, receipt).encode(), reply_to=message)
+
     @app.evaluate(action(MEASURE))
     def measure(message: Message, context: Context) -> Message:
         desk, asked = _Desk(message, context, load), _question(message, MeasureQuestion.decode)
@@ -311,6 +342,8 @@ def _response(desk: _Desk, asked: OfferQuestion) -> ShareAnswer:
         raise InputError("cost", f"the server said {terms['cost']:g} before", value=offer.cost)
     if terms is not None and terms["attempt"] == asked.attempt and terms["price"] != offer.price:
         raise InputError("price", f"the server offered {terms['price']:g} before", value=offer.price)
+    if terms is not None and terms["attempt"] == asked.attempt and terms.get("cap", offer.cap) != offer.cap:
+        raise InputError("cap", f"the server said {terms['cap']:g} before", value=offer.cap)
     if not (offer.price >= 0 and 0 < offer.alpha <= 1 and 0 <= offer.cap <= 1 and 0 <= offer.share <= 1):
         raise InputError("offer", "is none that can be meant", value=offer.price)
     own_view = offer if participant.cost is None else replace(offer, cost=participant.cost)

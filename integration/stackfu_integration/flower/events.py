@@ -17,7 +17,7 @@ offers          PriceOffered; closed by GameSolved
 responses       ParticipationAnnounced, ShareAnswered, ClientCommitted; closed by CommitmentsClosed
 unlearning      WorkDelivered, WorkJudged, WorkRepeated, RoundFinished; closed by ModelUnlearned
 settlement      ClientPaid; closed by RequestSettled
-measures        ClientMeasured, PaymentAcknowledged; closed by MeasuresClosed
+measures        ClientMeasured, PaymentAcknowledged, GradientReported, DistanceBounded; closed by MeasuresClosed
 report          PayloadsErased; closed by RequestClosed
 ==============  ==========================================================================================
 
@@ -48,10 +48,12 @@ __all__ = [
     "ClientMeasured",
     "ClientPaid",
     "CommitmentsClosed",
+    "DistanceBounded",
     "EmbeddingReceived",
     "Event",
     "GameFounded",
     "GameSolved",
+    "GradientReported",
     "GroupSumReceived",
     "MeasuresClosed",
     "ModelUnlearned",
@@ -298,7 +300,8 @@ class GameSolved(Event, kind="solution"):
     """The game among the clients that are there, solved within ``limit``, for the ``attempt``-th time from 0.
 
     ``lower_bound`` is one of what ``proves`` names. ``solution`` is stackfu's own file of the solution with its game
-    and its certificate: whoever has it can verify it without anything else.
+    and its certificate: whoever has it can verify it without anything else. ``predicted`` is the change of each remaining
+    client's loss that the game expects of the solution, a guess unless its constants were ``calibrated``.
     """
 
     attempt: Number
@@ -319,10 +322,12 @@ class GameSolved(Event, kind="solution"):
     objective: float = 0.0
     proves: str = ""
     solution: Content = b""
+    predicted: NumberPerClient = field(default_factory=dict)
+    calibrated: bool = False
 
     def certificate(self) -> dict[str, Any]:
         """What is proved about the equilibrium, as plain values."""
-        other = ("attempt", "limit", "participation", "solution")
+        other = ("attempt", "limit", "participation", "solution", "predicted", "calibrated")
         return {name: value for name, value in asdict(self).items() if name not in other}
 
 
@@ -447,6 +452,26 @@ class ClientMeasured(ClientEvent, kind="measure"):
     """What a client measured of the models ``before.`` and ``after.`` on its own data."""
 
     measures: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class GradientReported(ClientEvent, kind="gradient"):
+    """The sum of the gradients of a participant's losses at the unlearned model, over the samples that it works with."""
+
+    samples: Count
+    gradient: Vector
+    receipt: Signed = None
+
+
+@dataclass(frozen=True)
+class DistanceBounded(Event, kind="bound"):
+    """How far the unlearned head can be from the optimum on the samples of the clients that reported gradients."""
+
+    distance: Amount
+    gradient_norm: float
+    l2: float
+    samples: int
+    clients: ClientNumbers
 
 
 @dataclass(frozen=True)

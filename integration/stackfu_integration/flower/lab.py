@@ -163,6 +163,18 @@ class LabParticipant(Participant):
         local_train(model, data, client_seed(seed, self.client, number), self.settings)
         return read_arrays(model), len(data)
 
+    def gradient(
+        self, arrays: ArrayRecord, share: float, config: ConfigRecord
+    ) -> tuple[NDArray[np.float64], int]:
+        """Return the summed gradient over the share that :meth:`train` draws, in double precision."""
+        seed = setting(config, "seed", int)
+        data = self._data.train.share(share, client_seed(seed, self.client, 0, SHARE_STREAM))
+        model = self._model(arrays).double()
+        functional.cross_entropy(model(data.x.double()), data.y, reduction="sum").backward()
+        entries = dict(model.named_parameters())
+        parts = [torch.zeros(0) if (g := entries[name].grad) is None else g.flatten() for name in arrays]
+        return np.asarray(torch.cat(parts).numpy(), dtype=np.float64), len(data)
+
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
         """Return loss and accuracy on unseen data, and the success of a confidence attack on membership."""
         model = self._model(arrays)

@@ -160,6 +160,17 @@ class LedgerError(StackfuError):
     """The ledger refuses a row."""
 
 
+def _other_version(path: Path, version: int) -> str:
+    """What is to be done with a ledger that this program does not continue."""
+    if version < VERSION:
+        return (
+            f"{path}: a ledger of version {version}, from before rows were chained and signed; this program continues "
+            f"version {VERSION} only. Nobody can vouch for its rows afterwards, so they are not taken over: keep the file, close "
+            "its requests with the release that wrote it, and start the next run in a new folder"
+        )
+    return f"{path}: a ledger of version {version}, newer than this program, which knows {VERSION}: update it"
+
+
 class PaymentLedger:
     """An open ledger file; whoever writes needs the server's key, by default ``keys/server.key`` beside it.
 
@@ -195,7 +206,7 @@ class PaymentLedger:
             if version == 0:
                 self._create()
             elif version != VERSION:
-                raise FileFormatError(f"{path}: a ledger of version {version}, this program knows {VERSION}")
+                raise FileFormatError(_other_version(path, version))
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise FileFormatError(f"{path}: not a ledger ({error})") from error

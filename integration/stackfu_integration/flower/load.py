@@ -198,6 +198,8 @@ def _terms(**changes: Any) -> Terms:
         "bandwidth": 4.0,
         "cost_scale": 20.0,
         "method": UNIFORM,
+        "finite_sample": False,
+        "least_cosine": -1.0,  # books are counted here; what directions refuse is measured in directions.py
         **changes,
     }
     return Terms(**stated)

@@ -15,16 +15,15 @@ that points against the reference undoes the others' work. What it does not show
 Directions say something while the others agree. Near the end of training honest updates cancel, ``sum_k s_k u_k = 0``,
 and everybody points against the sum of the others. Of n equally long updates that cancel, the sum of all but one is
 ``1 / (n - 1)`` as long as they are together, at most 0.5. So the others are a reference only where that ``coherence`` is 0.6
-or more. On the digits federation (7 clients, 10 rounds) honest cosines with the others were
-0.07 to 0.5 in the first rounds with labels drawn at beta = 0.5, and -0.4 to 0.3 at beta = 0.1; with 100 samples of the server's
-own 0.1 to 0.6 and -0.2 to 0.5. Noise has 0 give or take 0.04. There is no threshold that refuses all flipped signs and no
-honest client; where it is set is the operator's choice, and every judgement says what it would have refused.
+or more. One round's cosine is a noisy thing, and whoever flips signs does it in every round: what is judged is the mean
+of a client's cosines in all rounds so far that had a reference. :mod:`.directions` measures what that refuses, of honest
+clients and of flipped signs; every judgement says whether the same client with its signs flipped would have been refused.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -146,12 +145,13 @@ def judge(
     least_norm: float,
     least_cosine: float,
     reference: FloatArray | None = None,
+    earlier: Mapping[int, Sequence[float]] | None = None,
 ) -> dict[int, Judgement]:
     """Look at every client's update; ``reference`` is the update of data that the server holds, if it holds any.
 
     Norms are compared with the median of the others, for which two others are needed. Directions are compared with the
-    reference, or with the sum of at least two others that agree. ``measured`` also says whether the same update with its
-    signs flipped would have been refused.
+    reference, or with the sum of at least two others that agree; ``earlier`` are each client's cosines in the rounds before.
+    ``measured`` also says whether the same updates with their signs flipped would have been refused.
     """
     clients = sorted(models)
     updates = {client: update_of(models[client], sent) for client in clients}
@@ -178,13 +178,20 @@ def judge(
             length = sum(samples[c] * factors[c] * norms[c] for c in others)
             measured["coherence"] = float(np.linalg.norm(against)) / length if length > 0.0 else 0.0
             against = against if measured["coherence"] >= _COHERENT else None
-        measured["flip refused"] = 0.0
+        seen = list((earlier or {}).get(client, ()))
         if against is not None and norms[client] > 0.0 and np.linalg.norm(against) > 0.0:
             cosine = float(updates[client] @ against) / (norms[client] * float(np.linalg.norm(against)))
             measured["cosine"] = cosine
-            measured["flip refused"] = float(-cosine < least_cosine)
-            if not problem and cosine < least_cosine:
+            seen.append(cosine)
+        measured["flip refused"] = 0.0
+        if seen:
+            mean = measured["mean cosine"] = float(np.mean(seen))
+            measured["flip refused"] = float(-mean < least_cosine)
+            if not problem and mean < least_cosine:
                 whose = "the others'" if reference is None else "the server's own"
-                problem = f"sent an update that points against {whose}: cosine {cosine:.2g}"
+                problem = (
+                    f"sends updates that point against {whose}: a cosine of {mean:.2g} on average of {len(seen)} "
+                    f"round{'s' if len(seen) > 1 else ''}"
+                )
         found[client] = Judgement(problem == "", problem, measured)
     return found

@@ -108,6 +108,9 @@ def measure(clients: int, engine: str = "none", method: str = "auto") -> dict[st
         cost_scale=20.0,
         loss_constant=10.0,
         method=method,
+        offers="linear",  # what is measured are the phases, the same ones for every method
+        finite_sample=False,
+        least_cosine=-1.0,
     )
     removed = tuple(range(max(1, clients // 10)))
     figures: dict[str, Any] = {"clients": clients, "engine": engine, "features": _FEATURES, "method": method}

@@ -11,15 +11,16 @@ from typing import Any, Literal, get_args
 from stackfu.errors import InputError
 from stackfu_integration.lab.mechanisms import CERTIFIED, known_options
 
-__all__ = ["EPSILON", "Terms"]
+__all__ = ["EPSILON", "LEAST_COSINE", "Terms"]
 
 Unlearning = Literal["retrain", "continue"]
 Offers = Literal["linear", "capped"]
 Aggregation = Literal["mean", "clipped", "trimmed", "krum"]
 
 EPSILON = 4.0  # privacy of one embedding, unless the terms say otherwise: docs/howto/private_embeddings.md measures it
+LEAST_COSINE = -0.1  # mean cosine of a client's updates: measured by stackfu_integration.flower.directions
 
-_OPTIONAL = ("budget", "bandwidth", "epsilon", "decimals")
+_OPTIONAL = ("budget", "bandwidth", "epsilon", "decimals", "certify_l2")
 _EMBEDDING = ("features", "bandwidth", "bandwidth_epsilon", "epsilon", "delta", "seed", "secure_sum")
 
 
@@ -42,13 +43,20 @@ class Terms:
     ``unlearning`` is ``"retrain"`` from the first model, which never meets the removed data, or ``"continue"``
     from the trained one. ``finite_sample`` lets the loss know how many samples take part, so that money left over
     buys data, and ``min_total`` is a floor on the share of the remaining data that takes part. ``offers`` are
-    ``"linear"``, a price for any share, or ``"capped"``, a price for shares up to a cap. ``tolerance`` is the largest
-    difference in shares that counts as not moving. ``method`` is a mechanism registered with stackfu.
+    ``"linear"``, a price for any share, or ``"capped"``, a price for shares up to a cap: then the plan is the only
+    equilibrium, and no behaviour and no lower cost can spend more than planned. Capped is the default of the certified
+    method, linear that of the others, which know nothing else. ``tolerance`` is the largest difference in shares that
+    counts as not moving. ``method`` is a mechanism registered with stackfu.
 
     ``aggregation`` is how updates become a model (:mod:`.robust`), ``clip_factor`` and ``trim`` its parameters.
-    Work passes when its update is at least ``least_norm`` of the median norm, and its cosine with the reference at
-    least ``least_cosine``; -1 refuses no direction, which is right unless clients are known to be alike or the server
-    has data of its own. ``spot_checks`` is the share of work that is asked for again.
+    Work passes when its update is at least ``least_norm`` of the median norm, and the client's cosines with the
+    reference are at least ``least_cosine`` on average; -1 refuses no direction. The default refuses flipped signs, and
+    next to no honest client unless clients hardly share a label (:mod:`.directions` has the rates; -1 is right there).
+    ``spot_checks`` is the share of work that is asked for again.
+
+    ``certify_l2`` asks the participants for the gradient of their loss at the unlearned model, a softmax head: the audit
+    then bounds how far it is from the head that minimises their mean loss plus ``certify_l2 / 2 |w|^2``, and has never
+    met the removed data (:mod:`.phases.evidence`).
 
     ``deadline`` is how many seconds a request may take in all, ``attempt_seconds`` how many the clients have to agree
     to one set of offers.
@@ -76,8 +84,8 @@ class Terms:
     unlearning: Unlearning = "retrain"
     rounds: int = 10
     method: str = CERTIFIED
-    offers: Offers = "linear"
-    finite_sample: bool = False
+    offers: Offers | None = None
+    finite_sample: bool = True
     min_total: float = 0.0
     time_limit: float = 60.0
     announcements: int = 60
@@ -88,8 +96,9 @@ class Terms:
     clip_factor: float = 4.0
     trim: float = 0.2
     least_norm: float = 0.01
-    least_cosine: float = -1.0
+    least_cosine: float = LEAST_COSINE
     spot_checks: float = 0.0
+    certify_l2: float | None = None
     deadline: float = 7 * 86_400.0
     attempt_seconds: float = 86_400.0
 
@@ -132,15 +141,23 @@ class Terms:
             raise InputError("rounds", "must be at least 1", value=self.rounds)
         if not 0 <= self.min_total <= 1:
             raise InputError("min_total", "must be in [0, 1]", value=self.min_total)
+        known_options(self.method)  # refuses what nobody registered
+        if self.offers is None:
+            object.__setattr__(self, "offers", "capped" if self.method == CERTIFIED else "linear")
         for name, allowed in (("unlearning", Unlearning), ("offers", Offers), ("aggregation", Aggregation)):
             if getattr(self, name) not in get_args(allowed):
                 raise InputError(
                     name, f"must be one of {', '.join(get_args(allowed))}", value=getattr(self, name)
                 )
-        known_options(self.method)  # refuses what nobody registered
         if self.offers != "linear" and self.method != CERTIFIED:
             raise InputError(
                 "offers", f"the method {self.method} knows linear offers only", value=self.offers
+            )
+        if self.offers == "capped" and not self.finite_sample and self.min_total == 0.0:
+            raise InputError(
+                "finite_sample",
+                "capped offers need it, or a floor (min_total): a mixture alone is reached with next to no data",
+                value=self.finite_sample,
             )
         if self.announcements < 1:
             raise InputError("announcements", "must be at least 1", value=self.announcements)
@@ -150,8 +167,12 @@ class Terms:
             raise InputError("clip_factor", "must be at least 1", value=self.clip_factor)
         if not 0 <= self.trim < 0.5:
             raise InputError("trim", "must be in [0, 0.5)", value=self.trim)
+        if not -1 <= self.least_cosine <= 1:
+            raise InputError("least_cosine", "must be in [-1, 1]", value=self.least_cosine)
         if not 0 <= self.spot_checks <= 1:
             raise InputError("spot_checks", "must be in [0, 1]", value=self.spot_checks)
+        if self.certify_l2 is not None and not 0 < self.certify_l2 < math.inf:
+            raise InputError("certify_l2", "must be positive; None asks for no bound", value=self.certify_l2)
         for name in ("deadline", "attempt_seconds"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(name, "must be positive and finite", value=getattr(self, name))
@@ -209,7 +230,7 @@ class Terms:
     def from_config(cls, run_config: Mapping[str, Any]) -> Terms:
         """Take the terms out of a Flower run config, where they are written with dashes.
 
-        A run config cannot hold "nothing". For ``budget``, ``bandwidth``, ``epsilon`` and ``decimals``, empty text
+        A run config cannot hold "nothing". For ``budget``, ``bandwidth``, ``epsilon``, ``decimals`` and ``certify_l2``, empty text
         stands for what holds when nothing is said, and ``"none"`` for ``None``; a number is a number, and 0 is 0.
         ``costs`` are written as ``"Leeds=3.5,York=2"``, intervals as ``"Leeds=3:4"``.
 

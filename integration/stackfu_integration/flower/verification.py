@@ -41,9 +41,11 @@ from stackfu_integration.flower.events import (
     ClientExcluded,
     ClientPaid,
     CommitmentsClosed,
+    DistanceBounded,
     EmbeddingReceived,
     GameFounded,
     GameSolved,
+    GradientReported,
     GroupSumReceived,
     MeasuresClosed,
     ModelUnlearned,
@@ -63,9 +65,18 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.ledger import RUN, PaymentLedger, broken_link
 from stackfu_integration.flower.model_store import ModelStore
+from stackfu_integration.flower.phases.evidence import bound_on_distance, is_head
 from stackfu_integration.flower.phases.measures import distance
 from stackfu_integration.flower.phases.settlement import amount_of
-from stackfu_integration.flower.receipts import EMBEDDING, PAYMENT, SHARE, WORK, Receipt, fingerprint_of
+from stackfu_integration.flower.receipts import (
+    EMBEDDING,
+    GRADIENT,
+    PAYMENT,
+    SHARE,
+    WORK,
+    Receipt,
+    fingerprint_of,
+)
 from stackfu_integration.flower.terms import Terms
 
 __all__ = ["Evidence", "Report", "verify"]
@@ -144,6 +155,7 @@ class _Verifier:
                     ("work", self._work),
                     ("payments", self._payments),
                     ("models and distance", self._models),
+                    ("evidence of forgetting", self._evidence),
                 ):
                     partial(check, name)()
                     checked.append(f"{name}: {what}")
@@ -218,9 +230,23 @@ class _Verifier:
                             offer is not None and offer.price == price,
                             f"{where}: the client signed a price of {price!r}, and the ledger offers another",
                         )
+                        cap = receipt.statement["cap"]
+                        self.need(
+                            offer is not None and offer.cap == cap,
+                            f"{where}: the client signed a cap of {cap!r}, and the ledger offers another",
+                        )
                 elif isinstance(event, WorkDelivered) and (event.client, event.number) not in refused:
                     facts = {"number": event.number, "samples": event.samples, "model": event.model}
                     self._check_receipt(where, event.client, event.receipt, WORK, request=request, **facts)
+                elif isinstance(event, GradientReported):
+                    facts = {
+                        "samples": event.samples,
+                        "gradient": fingerprint_of(event.gradient),
+                        "model": self.ledger.need(request, ModelUnlearned).model,
+                    }
+                    self._check_receipt(
+                        where, event.client, event.receipt, GRADIENT, request=request, **facts
+                    )
                 elif isinstance(event, PaymentAcknowledged):
                     facts = {"amount": event.amount, "agreed": event.agreed}
                     self._check_receipt(where, event.client, event.receipt, PAYMENT, request=request, **facts)
@@ -385,6 +411,14 @@ class _Verifier:
                 f"{where}: the prices offered are not those of the solution",
             )
             self.need(
+                _near(solution.caps, [offers[c].cap for c in clients]),
+                f"{where}: the caps offered are not those of the solution",
+            )
+            self.need(
+                solution.offers.kind == (terms.offers or "linear"),
+                f"{where}: the offers are {solution.offers.kind}, the terms say {terms.offers}",
+            )
+            self.need(
                 _near(solution.participation, [solved.participation[c] for c in clients]),
                 f"{where}: the participation is not that of the solution",
             )
@@ -416,6 +450,13 @@ class _Verifier:
             )
             found = solution.verify()
             self.need(found.passed, f"{where}: {found.message}")
+            if solved.predicted:
+                impacts = game.impacts(solution.participation).clients
+                self.need(
+                    sorted(solved.predicted) == clients
+                    and _near(impacts, [solved.predicted[c] for c in clients]),
+                    f"{where}: the game predicts other changes of the clients' losses than the ledger states",
+                )
             for name in ("lambda_v", "lambda_s", "lambda_q", "loss_constant"):
                 stated = getattr(terms, name)
                 held = getattr(game, name, stated)
@@ -447,6 +488,10 @@ class _Verifier:
             self.need(
                 client in answered and abs(answered[client].share - agreed.share) <= slack,
                 f"{where} is not to the share that it answered",
+            )
+            self.need(
+                agreed.share <= offers[client].cap * (1 + _TOLERANCE) + _TOLERANCE,
+                f"{where} is to more than the cap that was offered",
             )
             self.need(
                 agreed.samples == round(agreed.share * sizes[client]) and agreed.rounds == terms.rounds,
@@ -555,6 +600,30 @@ class _Verifier:
                 _same(measured.distance, moved),
                 f"{request}: the weights moved by {moved!r}, not {measured.distance!r}",
             )
+
+    def _evidence(self, request: str) -> None:
+        bound = self.ledger.last(request, DistanceBounded)
+        if bound is None:
+            return
+        reported = self.ledger.by_client(request, GradientReported)
+        model = self.models.get(self.ledger.need(request, ModelUnlearned).model)
+        terms = self._terms_at(request, self.ledger.place_of(request, DistanceBounded))
+        self.need(is_head(model), f"{request}: a bound is stated for a model that is not a softmax head")
+        self.need(bound.l2 == terms.certify_l2, f"{request}: the bound has another l2 than the terms")
+        self.need(
+            bound.clients == tuple(sorted(reported))
+            and bound.samples == sum(event.samples for event in reported.values()),
+            f"{request}: the bound is of other clients or samples than reported gradients",
+        )
+        gradients = {client: event.gradient for client, event in reported.items()}
+        norm, far = bound_on_distance(model, gradients, bound.samples, bound.l2)
+        self.need(
+            _same(bound.gradient_norm, norm) and _same(bound.distance, far),
+            f"{request}: the gradients bound the distance by {far!r}, the ledger says {bound.distance!r}",
+        )
+        self.questions.append(
+            f"{request}: whether the gradients behind the bound are those of the data they claim: clients report them"
+        )
 
 
 _ALWAYS = (

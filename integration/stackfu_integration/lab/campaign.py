@@ -72,7 +72,9 @@ class Campaign:
     @classmethod
     def of(cls, names: Sequence[str], **options: object) -> Campaign:
         """By names of presets."""
-        return cls(tuple(preset(name) for name in names), **options)  # type: ignore[arg-type]
+        lean, answers = options.pop("lean", False), bool(options.pop("answers", False))
+        chosen = tuple(replace(preset(name), answers=answers) for name in names)
+        return cls(tuple(p.lean for p in chosen) if lean else chosen, **options)  # type: ignore[arg-type]
 
     def experiment(self, chosen: Preset) -> Experiment:
         """The experiment of one preset."""

@@ -15,6 +15,7 @@ from stackfu_integration.lab.mechanisms import FULL
 
 __all__ = [
     "AGAIN",
+    "ANSWERED",
     "COLD",
     "CONVEX",
     "FEDERASER",
@@ -33,11 +34,14 @@ __all__ = [
     "PlanKey",
 ]
 
-Approach = Literal["head", "scratch", "convex"]
+Approach = Literal["head", "scratch", "convex", "answered"]
 HEAD: Approach = "head"  # fine-tune the trained model's head with the participation of a mechanism
 SCRATCH: Approach = "scratch"  # retrain from the first weights with it
 CONVEX: Approach = "convex"  # train a regularised head with it from zero, by a few steps of second order
-_APPROACHES: tuple[str, ...] = (HEAD, SCRATCH, CONVEX)
+ANSWERED: Approach = (
+    "answered"  # the same, with the participation that the measured losses make clients choose
+)
+_APPROACHES: tuple[str, ...] = (HEAD, SCRATCH, CONVEX, ANSWERED)
 _BACKDOOR = "backdoor"
 
 

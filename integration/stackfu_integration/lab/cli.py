@@ -1,4 +1,4 @@
-"""``stackfu-lab run``, ``campaign``, ``table``, ``figure`` and ``collect``: experiments and what they show."""
+"""``stackfu-lab run``, ``campaign``, ``calibrate``, ``table``, ``figure`` and ``collect``: experiments and what they show."""
 
 from __future__ import annotations
 
@@ -73,6 +73,10 @@ def run(
         list[float] | None, typer.Option(help="fractions of the full price; the first is the main one")
     ] = None,
     loss_constant: Annotated[str, typer.Option(help="a number, or 'calibrated'")] = "10",
+    answers: Annotated[
+        bool,
+        typer.Option("--answers", help="also let clients answer as measured losses say; for small heads"),
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="say what memory and time it will take, and stop")
@@ -91,7 +95,7 @@ def run(
 
     if download:
         os.environ.setdefault("HF_HUB_OFFLINE", "0")
-    chosen = preset_by_name(preset)
+    chosen = replace(preset_by_name(preset), answers=answers)
     if rounds is not None:
         chosen = replace(chosen, rounds=rounds)
     if train is not None:
@@ -153,6 +157,13 @@ def campaign(
     data_root: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     cache: Annotated[Path | None, typer.Option(help="folder of extracted features and checkpoints")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 2,
+    answers: Annotated[
+        bool,
+        typer.Option("--answers", help="also let clients answer as measured losses say; for small heads"),
+    ] = False,
+    lean: Annotated[
+        bool, typer.Option("--lean", help="only what predictions and payments need: no attacks, no rivals")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="say what memory and time it will take, and stop")
     ] = False,
@@ -173,6 +184,8 @@ def campaign(
         out=out,
         cache=cache or default_cache(),
         data_root=data_root,
+        lean=lean,
+        answers=answers,
     )
     extraction, training = 0.0, 0.0
     for item in chosen.presets:
@@ -201,6 +214,47 @@ def campaign(
         chosen.run(
             jobs, lambda task: bars.run_finished(f"{task.preset}, β = {task.beta:g}, seed {task.seed}")
         )
+
+
+@app.command()
+def calibrate(
+    preset: Annotated[str, typer.Argument(help="digits, ag-news, cifar100, ...")] = "digits",
+    beta: Annotated[float, typer.Option(help="Dirichlet concentration")] = 0.5,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    pilots: Annotated[int, typer.Option(min=2, help="trainings that the constants are fitted to")] = 8,
+    tested_on: Annotated[
+        str | None, typer.Option(help="another preset whose pilots the constants must predict")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="folder of the runs")] = DEFAULT_RUNS,
+    data_root: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
+    cache: Annotated[Path | None, typer.Option(help="folder of extracted features and checkpoints")] = None,
+    propose: Annotated[
+        bool, typer.Option("--propose", help="print the participation of the pilots, and train none")
+    ] = False,
+) -> None:
+    """Propose pilot trainings, run them, fit C and A, and say how well they predict trainings they have not seen."""
+    from dataclasses import replace
+
+    from stackfu_integration.lab.experiment import Experiment, Settings
+    from stackfu_integration.lab.models.extraction import default_cache
+    from stackfu_integration.lab.pilots import calibration_report, proposal
+    from stackfu_integration.lab.presets import preset as preset_by_name
+
+    chosen = replace(preset_by_name(preset), pilots=pilots)
+    settings = Settings()
+    if propose:
+        print(proposal(settings.clients - len(settings.removed), pilots, seed))
+        return
+
+    def made(item: object) -> Experiment:
+        return Experiment(item, settings, out / "calibrations", cache or default_cache(), data_root)  # type: ignore[arg-type]
+
+    experiments = [made(chosen)]
+    if tested_on is not None:  # what is missing is found out before anything is trained
+        experiments.append(made(replace(preset_by_name(tested_on), pilots=pilots)))
+    runs = [experiment.calibrate(beta, seed) for experiment in experiments]
+    print(calibration_report(runs[0].views, runs[0].pilots, runs[1] if tested_on is not None else None))
+    print(f"pilots in {runs[0].folder}")
 
 
 @app.command()

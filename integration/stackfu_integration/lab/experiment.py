@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,11 +22,13 @@ import torch
 from torch import Tensor
 
 import stackfu as sf
-from stackfu.errors import ConvergenceError, FileFormatError, InputError
+from stackfu.calibration import Calibration, pilot_profiles
+from stackfu.errors import ConvergenceError, FileFormatError, InfeasibleError, InputError
 from stackfu.game import StackelbergGame
-from stackfu_integration.lab.calibration import calibrate
+from stackfu_integration.lab.answers import measured_answer
 from stackfu_integration.lab.cells import (
     AGAIN,
+    ANSWERED,
     COLD,
     CONVEX,
     FEDERASER,
@@ -55,6 +57,7 @@ from stackfu_integration.lab.data import (
     trigger_for,
 )
 from stackfu_integration.lab.data.datasets import Inputs
+from stackfu_integration.lab.data.partition import clusters, renamed
 from stackfu_integration.lab.federation import (
     Effort,
     LabelledTensors,
@@ -73,17 +76,19 @@ from stackfu_integration.lab.measures import (
     detection,
     evaluate,
     membership_auc,
+    pooled_losses,
     prediction_distance,
     rounds_to_relearn,
     side_effects,
 )
 from stackfu_integration.lab.measures.membership import log_odds
 from stackfu_integration.lab.measures.performance import Performance, logits_on
-from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
+from stackfu_integration.lab.mechanisms import BUDGETED, CAPPED_LABELS, MECHANISMS, PAPER_VIEW, VIEWS, View
 from stackfu_integration.lab.models import load_backbone, write_weights
 from stackfu_integration.lab.models.backbones import Backbone
 from stackfu_integration.lab.models.extraction import extract_timed
 from stackfu_integration.lab.payments import build_game, penultimate_features, plan_payments
+from stackfu_integration.lab.pilots import Pilots, calibrated_game, run_pilots
 from stackfu_integration.lab.presets import Preset
 from stackfu_integration.lab.runtime import resolve_device, single_thread
 from stackfu_integration.lab.unlearning import (
@@ -102,7 +107,7 @@ from stackfu_integration.lab.unlearning import (
 from stackfu_integration.lab.unlearning.participation import ParticipationMethod, with_features
 from stackfu_integration.storage import write_checkpoint, write_json
 
-__all__ = ["Experiment", "Reporter", "Settings", "run_name"]
+__all__ = ["CalibrationRun", "Experiment", "Reporter", "Settings", "run_name"]
 
 _UNLEARNING_SEED = 1000  # unlearning draws from other streams than training
 _POISONED_SHARE = 0.2
@@ -110,8 +115,10 @@ _REPEATS = 4  # of a marked sample in a removed client's data: whoever plants a 
 _MARKED_TESTS = 1000
 _CANARY_SHARE = 0.1  # of a removed client's samples, which get a wrong label
 _REFERENCE_SEED = 2000
+_PILOT_SEED = 3000
 _PRIVACY = (1.0, 1e-4)  # epsilon and delta of certified removal
 _GAME_FILE = "game.json"
+_PILOT_FILE = "pilots.json"
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,8 @@ class Settings:
 
     ``budgets`` are fractions of the price of full participation, so that they mean the same for every
     federation; the first one is the main budget, at which retraining and backdoors are measured too.
-    ``loss_constant`` of ``None`` takes the constant calibrated from the trained model.
+    ``loss_constant`` of ``None`` takes the C that the pilots fit to the paper's view. Views whose mechanisms need a
+    calibrated game always take C and A from the pilots.
     """
 
     clients: int = 10
@@ -245,12 +253,28 @@ class Experiment:
         if self.preset.backdoor:
             _ = self.marked
 
+    def calibrate(self, beta: float, seed: int) -> CalibrationRun:
+        """Train one federation and its pilots, and return the game in every view with them; nothing is unlearned."""
+        with single_thread():
+            run = _Run(self, beta, seed)
+            run.describe()
+            return CalibrationRun(run.folder, run.views, run.pilots)
+
     def run(self, beta: float, seed: int) -> Path:
         """Compute all cells of one run that do not exist yet and return its folder."""
         with single_thread():
             run = _Run(self, beta, seed)
             run.complete()
             return run.folder
+
+
+@dataclass(frozen=True)
+class CalibrationRun:
+    """The games of a federation with C = 1 and A = 0, and what pilot trainings in it showed."""
+
+    folder: Path
+    views: dict[View, StackelbergGame]
+    pilots: dict[Approach, Pilots]
 
 
 class _Run:
@@ -263,6 +287,7 @@ class _Run:
         self.folder = experiment.out / run_name(self.preset.name, beta, seed)
         self.identity = self._identity()
         self.scratch = experiment.cache / "checkpoints" / self.identity
+        self._embedding_seconds: dict[View, float] = {}
         self._refuse_other_run()
 
     def _identity(self) -> str:
@@ -291,9 +316,12 @@ class _Run:
         if path.is_file():
             return Partition.load(path)
         data, s = self.experiment.dataset, self.settings
+        groups = data.train.y, data.test.y
+        if self.preset.scheme == "covariate":
+            groups = clusters(*self.experiment.pools, data.classes)
         partition = dirichlet_partition(
-            data.train.y,
-            data.test.y,
+            *groups,
+            by_classes=self.preset.scheme == "classes",
             beta=self.beta,
             seed=self.seed,
             clients=s.clients,
@@ -308,10 +336,16 @@ class _Run:
 
     def _federation(self, poisoned: dict[int, LabelledTensors] | None = None) -> LabFederation:
         data, (x_train, x_test) = self.experiment.dataset, self.experiment.pools
+        y_train, y_test = data.train.y, data.test.y
+        if self.preset.scheme == "concept":  # every second client calls things by other names
+            y_train, y_test = y_train.copy(), y_test.copy()
+            for client in self.partition.clients[1::2]:
+                y_train[client.train] = renamed(y_train[client.train], data.classes)
+                y_test[client.test] = renamed(y_test[client.test], data.classes)
         return build_federation(
             self.partition,
-            (x_train, data.train.y),
-            (x_test, data.test.y),
+            (x_train, y_train),
+            (x_test, y_test),
             self.experiment.backbone,
             data.classes,
             device=self.experiment.device,
@@ -459,21 +493,61 @@ class _Run:
         return ConvexHead(l2=self.validation["l2"], curvature=p.curvature, score_gap=p.score_gap, **changes)
 
     @cached_property
+    def views(self) -> dict[View, StackelbergGame]:
+        """The game in every view, with C = 1 and A = 0."""
+        federation = self.trained.federation
+        samples = penultimate_features(federation, self.trained.final)
+        labels = [client.train.y.numpy() for client in federation.clients]
+        games = {}
+        for view in VIEWS:
+            start = time.perf_counter()
+            games[view] = build_game(
+                samples,
+                self.removed,
+                labels=labels,
+                view=view,
+                loss_constant=1.0,
+                cost_scale=self.settings.cost_scale,
+            )
+            self._embedding_seconds[view] = time.perf_counter() - start
+        return games
+
+    @cached_property
+    def pilots(self) -> dict[Approach, Pilots]:
+        """Pilot trainings by every approach that forgets; a file of its own."""
+        path = self.folder / _PILOT_FILE
+        if path.is_file():
+            return {approach: Pilots.of(item) for approach, item in json.loads(path.read_text()).items()}
+        seed = self.seed + _PILOT_SEED
+        profiles = np.asarray(pilot_profiles(self.views["labels"], self.preset.pilots, seed))
+        convex = self._convex(passes=self.preset.passes)
+        methods: dict[Approach, tuple[ParticipationMethod, Tensor]] = {
+            CONVEX: (convex, convex.before(self.trained, self.removed, seed))
+        }
+        if self.preset.retraining:
+            methods[SCRATCH] = ParticipationRetraining(), self.trained.final
+        made = {}
+        for approach, (method, before) in methods.items():
+            reporter = self.experiment.reporter
+            reporter.begin(
+                f"{self.folder.name}: pilots ({approach})", len(profiles) + self.views["labels"].count
+            )
+            made[approach] = run_pilots(
+                self.trained, self.removed, method, before, profiles, seed, reporter.advance
+            )
+        write_json(path, _rounded({approach: item.as_dict() for approach, item in made.items()}))
+        return made
+
+    def _calibrated(self, view: View, approach: Approach) -> tuple[StackelbergGame, Calibration]:
+        return calibrated_game(self.views[view], self.pilots[approach])
+
+    @cached_property
     def game(self) -> StackelbergGame:
+        """The paper's."""
         constant = self.settings.loss_constant
-        samples = penultimate_features(self.trained.federation, self.trained.final)
-        start = time.perf_counter()
-        game = build_game(
-            samples,
-            self.removed,
-            loss_constant=1.0 if constant is None else constant,
-            cost_scale=self.settings.cost_scale,
-        )
-        self._embedding_seconds = time.perf_counter() - start
-        self._calibration = calibrate(self.trained, game)
         if constant is None:
-            game = game.replace(loss_constant=max(self._calibration.constant, 1e-6))
-        return game
+            constant = self._calibrated(PAPER_VIEW, CONVEX)[0].loss_constant
+        return self.views[PAPER_VIEW].replace(loss_constant=constant)
 
     @cached_property
     def played(self) -> dict[str, Any]:
@@ -483,13 +557,17 @@ class _Run:
             stored: dict[str, Any] = json.loads(path.read_text())
             return stored
         game = self.game
+        calibrated = {view: self._calibrated(view, CONVEX)[0] for view in VIEWS}
+        price = float(game.full_participation_price)
         self.experiment.reporter.begin(
             f"{self.folder.name}: game", len(MECHANISMS) * len(self.settings.budgets)
         )
-        price = float(game.full_participation_price)
         plans: dict[str, dict[str, Any]] = {}
         for key in self._plans():
-            made = plan_payments(game, key.mechanism, key.fraction * price)
+            view = MECHANISMS[key.mechanism].view
+            made = plan_payments(
+                game if view is None else calibrated[view], key.mechanism, key.fraction * price
+            )
             plans[str(key)] = {**made.as_dict(), "fraction": key.fraction}
             self.experiment.reporter.advance(len(plans))
         played = {
@@ -497,17 +575,64 @@ class _Run:
             "alpha": game.alpha.tolist(),
             "costs": game.costs.tolist(),
             "heterogeneity": game.heterogeneity.tolist(),
-            "squared_distances": (np.asarray(game.embeddings.distances()) ** 2).tolist(),
             "bandwidth": float(game.embeddings.bandwidth or 0.0),
             "loss_constant": game.loss_constant,
             "full_price": price,
-            "calibration": self._calibration.as_dict(),
+            "views": {
+                view: {
+                    "squared_distances": (np.asarray(item.embeddings.distances()) ** 2).tolist(),
+                    "calibration": {
+                        approach: self._calibrated(view, approach)[1].summary() for approach in self.pilots
+                    },
+                    "embedding_seconds": self._embedding_seconds[view],
+                }
+                for view, item in self.views.items()
+            },
+            "pilots": {approach: item.as_dict() for approach, item in self.pilots.items()},
             "offers": plans,
-            "embedding_seconds": self._embedding_seconds,
+            "staying": self._staying(calibrated["labels"], plans),
+            "embedding_seconds": self._embedding_seconds[PAPER_VIEW],
             "solver_seconds": sum(made["seconds"] for made in plans.values()),
         }
-        write_json(path, played)
+        write_json(path, _rounded(played))
         return played
+
+    def _staying(self, game: StackelbergGame, plans: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """Who stays where leaving means a model of one's own, as measured, by what is offered at the main budget.
+
+        The game's utilities leave out what the original federation cost, a constant of each client; what a client has
+        outside leaves it out too: ``o_k = -[f_k(alone) - f_k(original)] - C d_k^2(mu_O) - A / n_O``.
+        """
+        pilots = self.pilots[CONVEX]
+        lost = pilots.alone["pooled"] - pilots.before["pooled"][list(pilots.remaining)]
+        baseline = game.loss_constant * np.asarray(game.distances_to_original)
+        outside = -lost - baseline - game.sampling_constant / float(game.all_sizes.sum())
+        nothing = np.zeros(game.count)
+        offers = {"unpaid": (nothing, np.ones(game.count), nothing)}
+        budget = self.settings.budgets[0] * float(self.game.full_participation_price)
+        for key in self._plans():
+            if key.fraction == self.settings.budgets[0] or key == PlanKey.full():
+                plan = plans[str(key)]
+                offers[key.mechanism] = np.array(plan["payments"]), np.array(plan["caps"]), nothing
+        try:
+            kept = game.solve(budget, **MECHANISMS[CAPPED_LABELS].options, outside=outside)
+            offers["retention"] = tuple(
+                np.asarray(value) for value in (kept.offers.prices, kept.offers.caps, kept.offers.retainers)
+            )  # type: ignore[assignment]
+        except (InfeasibleError, ConvergenceError) as error:
+            self.experiment.reporter.note(f"{self.folder.name}: nobody can be kept at this budget ({error})")
+        found: dict[str, Any] = {"outside": outside.tolist(), "lost_alone": lost.tolist()}
+        for name, (payments, caps, retainers) in offers.items():
+            ended = game.cascade(payments, caps, outside=outside, retainers=retainers)
+            due = dict(zip(game.remaining.tolist(), zip(payments, retainers, strict=True), strict=True))
+            last = ended.rounds[-1]
+            spend = sum(
+                float(due[k][0] * x + due[k][1])
+                for k, x in zip(last.clients, last.participation, strict=True)
+                if k in ended.stayed
+            )
+            found[name] = {"stay": list(ended.stayed), "rounds": len(ended.rounds), "spend": spend}
+        return found
 
     def _plans(self) -> Iterator[PlanKey]:
         yield PlanKey.full()
@@ -526,16 +651,28 @@ class _Run:
         plans = list(self._plans())
         main = [plan for plan in plans if plan.fraction in (1.0, plans[1].fraction)]  # plans[1]: main budget
         for plan in plans:
-            yield CellKey(HEAD, plan), partial(self._participate, CellKey(HEAD, plan))
+            if self._tunes(plan):
+                yield CellKey(HEAD, plan), partial(self._participate, CellKey(HEAD, plan))
             yield CellKey(CONVEX, plan), partial(self._participate, CellKey(CONVEX, plan))
             if self.preset.retraining and plan in main:
                 yield CellKey(SCRATCH, plan), partial(self._participate, CellKey(SCRATCH, plan))
+            if self.preset.answers and plan in main and plan != PlanKey.full():
+                yield CellKey(ANSWERED, plan), partial(self._answer, CellKey(ANSWERED, plan))
         if not self.preset.backdoor:
             return
         infected = [ORIGINAL, RETRAIN, *(key for key in methods if key != AGAIN)]
-        infected += [CellKey(approach, plan) for plan in main for approach in (HEAD, CONVEX)]
+        infected += [
+            CellKey(approach, plan)
+            for plan in main
+            for approach in (HEAD, CONVEX)
+            if approach == CONVEX or self._tunes(plan)
+        ]
         for key in infected:
             yield key.with_backdoor(), partial(self._backdoor, key)
+
+    def _tunes(self, plan: PlanKey) -> bool:
+        """What does not forget is shown for the paper's game only."""
+        return self.preset.fine_tuning and MECHANISMS[plan.mechanism].view is None
 
     def _methods(self) -> Iterator[tuple[CellKey, UnlearningMethod]]:
         """Methods that need no mechanism, besides Retrain."""
@@ -558,12 +695,15 @@ class _Run:
         """The method of a cell, with the participation that a mechanism's payments led to if it has one."""
         if key.plan is None:
             return Retrain() if key == RETRAIN else dict(self._methods())[key]
-        participation = self.played["offers"][str(key.plan)]["participation"]
+        return self._by_shares(key, self.played["offers"][str(key.plan)]["participation"])
+
+    def _by_shares(self, key: CellKey, participation: Sequence[float]) -> ParticipationMethod:
         shares = dict(zip(self.played["remaining"], participation, strict=True))
         made: dict[Approach, Callable[..., ParticipationMethod]] = {
             HEAD: HeadFineTuning,
             SCRATCH: ParticipationRetraining,
             CONVEX: partial(self._convex, passes=self.preset.passes),
+            ANSWERED: partial(self._convex, passes=self.preset.passes),
         }
         return made[cast("Approach", key.method)](shares=shares)
 
@@ -575,7 +715,7 @@ class _Run:
         cells = [(key, compute) for key, compute in self._cells() if not self._path(key).is_file()]
         if not cells:
             return
-        self._describe()
+        self.describe()
         _ = self.played
         for number, (key, compute) in enumerate(cells):
             self.experiment.reporter.begin(f"{self.folder.name}: {key}", len(cells))
@@ -588,7 +728,8 @@ class _Run:
             write_json(self._path(key), _rounded({"cell": str(key), **cell}))
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def _describe(self) -> None:
+    def describe(self) -> None:
+        """Write down what this run is."""
         data, p = self.experiment.dataset, self.preset
         write_json(
             self.folder / "run.json",
@@ -620,6 +761,7 @@ class _Run:
         return {
             "losses": performance.losses.tolist(),
             "accuracies": performance.accuracies.tolist(),
+            "pooled_losses": pooled_losses(federation, performance).tolist(),
             **effects.as_dict(),
             "membership_auc": membership_auc(federation, weights, performance, self.removed),
             "agreement": agreement(performance, self.reference),
@@ -635,8 +777,8 @@ class _Run:
         whole, clients = self.attack.run(self.trained.federation, weights)
         return {**whole.as_dict(), "clients": [clients[i].as_dict() for i in self.removed]}
 
-    def _unlearn(self, key: CellKey) -> dict[str, Any]:
-        method = self._method(key)
+    def _unlearn(self, key: CellKey, method: UnlearningMethod | None = None) -> dict[str, Any]:
+        method = self._method(key) if method is None else method
         # another seed than Retrain's: how far apart two models are that differ in nothing else
         seed = self.seed + _UNLEARNING_SEED + (key == AGAIN)
         outcome = method.unlearn(self.trained, self.removed, seed)
@@ -678,6 +820,33 @@ class _Run:
 
     def _participate(self, key: CellKey) -> dict[str, Any]:
         return {"offer": str(key.plan), **self._unlearn(key)}
+
+    def _answer(self, key: CellKey) -> dict[str, Any]:
+        """What a mechanism's offers lead to where clients look at trained models before they answer."""
+        plan = self.played["offers"][str(key.plan)]
+        federation, seed = self.trained.federation, self.seed + _UNLEARNING_SEED
+
+        def losses(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            method = self._by_shares(key, x.tolist())
+            weights = method.unlearn(self.trained, self.removed, seed).weights
+            return np.asarray(
+                pooled_losses(federation, evaluate(federation, weights))[self.played["remaining"]]
+            )
+
+        payments, caps = np.array(plan["payments"]), np.array(plan["caps"])
+        found = measured_answer(
+            losses, payments, caps, np.array(self.played["costs"]), np.array(plan["participation"])
+        )
+        return {
+            "offer": str(key.plan),
+            "answer": {
+                "participation": found.participation.tolist(),
+                "spend": float(payments @ found.participation),
+                "settled": found.settled,
+                "trainings": found.trainings,
+            },
+            **self._unlearn(key, self._by_shares(key, found.participation.tolist())),
+        }
 
     def _backdoor(self, key: CellKey) -> dict[str, Any]:
         trained = self.infected

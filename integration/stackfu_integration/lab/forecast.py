@@ -41,12 +41,15 @@ def passes_per_run(preset: Preset, budgets: int) -> tuple[float, float]:
     whole = training * (twice + preset.references)  # the model itself and the attack's references
     whole += training * (twice + 1)  # Retrain, and again
     whole += training * 0.5 * twice if preset.history else 0.0  # FedEraser
+    whole += training * (1.5 * preset.pilots / 4 + 1)  # pilots, and every client alone
     whole += 16.0 * twice  # MoDe: 6 rounds of a fresh model, 10 of guidance
     whole += training * main if preset.retraining else 0.0
     shared = 0.25 * training + 2  # a convex head on public layers, then a quarter of the rounds; or shards
     whole += twice * (training if preset.train == "head" else shared)
     cells = plans + main * (twice - 1)
-    head = cells * (training + preset.passes) + 3 * twice * 4 * preset.passes  # three heads to their optimum
+    head = (
+        cells * (training * preset.fine_tuning + preset.passes) + 3 * twice * 4 * preset.passes
+    )  # three heads to their optimum
     if preset.train == "head":
         return whole + head, head
     return whole, head

@@ -3,6 +3,9 @@
 Whoever needs a mechanism's name, its order or its label reads it here. Which methods there are at all is for
 stackfu's registry to say (``stackfu.register_mechanism``): :func:`mechanism` knows every name that is registered
 there, with the name as its label.
+
+A mechanism plays in a *view*, what the game sees of the clients' data: the paper's (``features``, with the constants
+of the settings), or one whose constants C and A were fitted to pilot trainings of the same federation.
 """
 
 from __future__ import annotations
@@ -10,19 +13,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from stackfu.errors import InputError
 
 __all__ = [
     "BUDGETED",
+    "CAPPED_FEATURES",
+    "CAPPED_LABELS",
     "CERTIFIED",
     "CERTIFIED_FINITE",
     "FULL",
     "HAIPO",
     "MECHANISMS",
+    "PAPER_VIEW",
     "UNIFORM",
+    "VIEWS",
     "Mechanism",
+    "View",
     "known_options",
     "mechanism",
 ]
@@ -32,7 +40,16 @@ UNIFORM = "uniform"
 HAIPO = "haipo"
 CERTIFIED = "certified"
 CERTIFIED_FINITE = "certified-finite"
+CAPPED_FEATURES = "capped-features"
+CAPPED_LABELS = "capped-labels"
 _OTHER_COLOUR = "#56b4e9"
+
+#: What a game sees: features by an RBF kernel, class histograms, or features within each class.
+View = Literal["features", "labels", "joint"]
+VIEWS: tuple[View, ...] = ("features", "labels", "joint")
+PAPER_VIEW: View = "features"
+# a plan within a thousandth of the best is as good as the pilots' constants can tell
+_CAPPED = MappingProxyType({"offers": "capped", "gap": 1e-3, "time_limit": 5.0})
 
 
 def known_options(method: str) -> frozenset[str]:
@@ -51,7 +68,8 @@ class Mechanism:
     """One mechanism of the comparison.
 
     ``method`` and ``options`` are those of ``StackelbergGame.solve``; without a method nothing is solved and
-    everybody takes part with everything. ``label`` is what tables say, ``caption`` what figures say.
+    everybody takes part with everything. ``label`` is what tables say, ``caption`` what figures say. ``view`` is
+    that of a calibrated game; without one it is the paper's game.
     """
 
     name: str
@@ -60,13 +78,22 @@ class Mechanism:
     colour: str
     method: str | None = None
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    view: View | None = None
 
 
 MECHANISMS: dict[str, Mechanism] = {
     m.name: m
     for m in (
         Mechanism(FULL, "full participation", "full participation", "#555555"),
-        Mechanism(UNIFORM, "uniform", "uniform price", "#0072b2", UNIFORM),
+        # every step of its bisection is an equilibrium with a proof; a millionth of the price is near enough
+        Mechanism(
+            UNIFORM,
+            "uniform",
+            "uniform price",
+            "#0072b2",
+            UNIFORM,
+            MappingProxyType({"tolerance": 1e-6}),
+        ),
         Mechanism(HAIPO, "HAIPO", "HAIPO", "#d55e00", HAIPO),
         Mechanism(CERTIFIED, "certified", "certified", "#009e73", CERTIFIED),
         Mechanism(
@@ -76,6 +103,24 @@ MECHANISMS: dict[str, Mechanism] = {
             "#cc79a7",
             CERTIFIED,
             MappingProxyType({"finite_sample": True}),
+        ),
+        Mechanism(
+            CAPPED_FEATURES,
+            "capped, features, calibrated",
+            "capped, features",
+            "#e69f00",
+            CERTIFIED,
+            _CAPPED,
+            "features",
+        ),
+        Mechanism(
+            CAPPED_LABELS,
+            "capped, labels, calibrated",
+            "capped, labels",
+            "#000000",
+            CERTIFIED,
+            _CAPPED,
+            "labels",
         ),
     )
 }

@@ -1,8 +1,7 @@
 """The game of a trained federation, what a mechanism pays in it, and who then takes part with how much.
 
-Every mechanism plays the same game at the same budget, and the clients always answer with the equilibrium of
-the payments offered. Full participation is the exception that the others are held against: it costs what it
-costs.
+Every mechanism has the same budget, and the clients answer with the equilibrium of what is offered in the view that the
+mechanism plays in. Full participation is the exception that the others are held against: it costs what it costs.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ import torch
 from torch import Tensor
 
 from stackfu.embedding import MeanEmbeddings
+from stackfu.errors import InputError
 from stackfu.game import StackelbergGame
 from stackfu_integration.lab.federation.clients import LabFederation
-from stackfu_integration.lab.mechanisms import BUDGETED
+from stackfu_integration.lab.mechanisms import BUDGETED, PAPER_VIEW, View
 from stackfu_integration.lab.mechanisms import mechanism as mechanism_by_name
 from stackfu_integration.lab.models.classifier import write_weights
 from stackfu_integration.summary import solution_summary
@@ -35,7 +35,8 @@ class PaymentPlan:
     """Payments and the participation they lead to; arrays follow ``game.remaining``.
 
     ``objective`` is what the mechanism minimised: the server loss, with the finite-sample term where asked
-    for. ``impacts`` are the predicted ``u_i = lambda_q C d_i^2``.
+    for. ``impacts`` are the predicted ``u_i = lambda_q C d_i^2``, ``changes`` the predicted changes ``Q_i``. ``caps``
+    are the most that is taken, 1 where the offer is linear.
     """
 
     mechanism: str
@@ -47,6 +48,8 @@ class PaymentPlan:
     objective: float
     lower_bound: float | None
     impacts: FloatArray
+    changes: FloatArray
+    caps: FloatArray
     status: str
     seconds: float
 
@@ -66,6 +69,8 @@ class PaymentPlan:
             "objective": self.objective,
             "lower_bound": self.lower_bound,
             "impacts": self.impacts.tolist(),
+            "changes": self.changes.tolist(),
+            "caps": self.caps.tolist(),
             "status": self.status,
             "seconds": self.seconds,
         }
@@ -87,15 +92,26 @@ def build_game(
     samples: Sequence[np.ndarray[Any, Any]],
     removed: Sequence[int],
     *,
+    labels: Sequence[np.ndarray[Any, Any]] | None = None,
+    view: View = PAPER_VIEW,
     loss_constant: float = 10.0,
     cost_scale: float = 10.0,
     features: int | None = None,
 ) -> StackelbergGame:
-    """Return the game of clients with these feature samples: mean embeddings, and costs ``10 n_i / n_O``.
+    """Return the game of clients with these samples in a view: mean embeddings, and costs ``10 n_i / n_O``.
 
     The embedding is exact; ``features`` approximates it with that many random Fourier features instead.
     """
-    embeddings = MeanEmbeddings.from_samples(samples, bandwidth="median", features=features, seed=0)
+    if view != "features" and labels is None:
+        raise InputError("labels", f"are what the view {view!r} looks at", value=None)
+    embeddings = MeanEmbeddings.from_samples(
+        None if view == "labels" else samples,
+        bandwidth="median",
+        features=features,
+        seed=0,
+        labels=None if view == "features" else labels,
+        kernel="rbf" if view == "features" else view,
+    )
     return StackelbergGame(
         embeddings,
         [len(rows) for rows in samples],
@@ -114,7 +130,7 @@ def plan_payments(game: StackelbergGame, mechanism: str, budget: float) -> Payme
     start = time.perf_counter()
     if chosen.method is None:
         participation = np.ones(game.count)
-        payments = np.asarray(game.payments_for(participation))
+        payments, caps = np.asarray(game.payments_for(participation)), np.ones(game.count)
         found: dict[str, Any] = {
             "status": "BY_DEFINITION",
             "objective": game.server_loss(participation),
@@ -123,6 +139,7 @@ def plan_payments(game: StackelbergGame, mechanism: str, budget: float) -> Payme
     else:
         solution = game.solve(budget, chosen.method, **chosen.options)
         participation, payments = np.asarray(solution.participation), np.asarray(solution.payments)
+        caps = np.asarray(solution.offers.caps)
         found = solution_summary(solution)
     return PaymentPlan(
         mechanism=mechanism,
@@ -134,6 +151,8 @@ def plan_payments(game: StackelbergGame, mechanism: str, budget: float) -> Payme
         objective=found["objective"],
         lower_bound=found["lower_bound"],
         impacts=np.asarray(game.client_impacts(participation)),
+        changes=np.asarray(game.impacts(participation).clients),
+        caps=caps,
         status=found["status"],
         seconds=time.perf_counter() - start,
     )
@@ -144,6 +163,7 @@ def warm_up() -> None:
     """Compile the game's kernels on a tiny game, once per process, so that no run is charged for it."""
     rng = np.random.default_rng(0)
     samples = [(rng.normal(size=(20, 3)) + i).astype(np.float32) for i in range(5)]
-    game = StackelbergGame(MeanEmbeddings.from_samples(samples, bandwidth="median"), [20] * 5, removed=(0,))
+    paper = StackelbergGame(MeanEmbeddings.from_samples(samples, bandwidth="median"), [20] * 5, removed=(0,))
     for mechanism in BUDGETED:
-        plan_payments(game, mechanism, 0.5 * game.full_participation_price)
+        game = paper if mechanism_by_name(mechanism).view is None else paper.replace(sampling_constant=1.0)
+        plan_payments(game, mechanism, 0.5 * paper.full_participation_price)

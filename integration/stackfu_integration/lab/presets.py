@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from stackfu.errors import InputError
+from stackfu_integration.lab.data.partition import Scheme
 from stackfu_integration.lab.federation.convex import Curvature
 from stackfu_integration.lab.federation.local import LocalTraining
 from stackfu_integration.lab.models.backbones import Trainable
@@ -36,7 +38,28 @@ class Preset:
     references: int = 8  # reference federations of the membership attack
     relearning: int = 10  # rounds within which the removed data may be learnt again
     retraining: bool = True  # also retrain from scratch with the participation of every mechanism
+    fine_tuning: bool = True  # also fine-tune the trained head with the participation of every mechanism
     backdoor: bool = True  # also train a federation whose removed clients plant a backdoor
+    pilots: int = 8  # trainings at other participation, from which the constants of the game are fitted
+    scheme: Scheme = "labels"  # how clients differ
+    answers: bool = False  # also let clients answer as measured losses say, with a training for every look
+
+    @property
+    def lean(self) -> Preset:
+        """The same federation without what predictions and payments do not need.
+
+        No backdoors, no attack by reference models, no stored updates or synthetic sets, and mechanisms only on the
+        methods that forget. Its runs have a name of their own.
+        """
+        return replace(
+            self,
+            name=f"{self.name}-lean",
+            backdoor=False,
+            references=0,
+            history=False,
+            distil_interval=0,
+            fine_tuning=False,
+        )
 
     @property
     def passes(self) -> int:
@@ -46,10 +69,21 @@ class Preset:
 
 _SGD = LocalTraining(epochs=2, batch=32, learning_rate=0.5)
 
+
+def _digits(name: str, **changes: Any) -> Preset:
+    return Preset(
+        name, "digits", "identity", 20, _SGD, min_train=12, min_test=5, curvature="hessian", **changes
+    )
+
+
 PRESETS: dict[str, Preset] = {
     p.name: p
     for p in (
-        Preset("digits", "digits", "identity", 20, _SGD, min_train=12, min_test=5, curvature="hessian"),
+        _digits("digits"),
+        # The same digits where clients differ in another way: what a constant fitted to one federation is worth there
+        _digits("digits-classes", scheme="classes", references=0, backdoor=False),
+        _digits("digits-covariate", scheme="covariate", references=0, backdoor=False),
+        _digits("digits-concept", scheme="concept", references=0, backdoor=False),
         Preset(
             "fashion-mnist",
             "fashion-mnist",

@@ -33,6 +33,11 @@ TERMS = Terms(
     budget_share=0.4,
     loss_constant=5.0,
     cost_scale=20.0,
+    # offers and directions have tests of their own; here whatever is offered is answered in a moment, and is for the
+    # mixture alone, and three numbers are too few for directions to mean much
+    offers="linear",
+    finite_sample=False,
+    least_cosine=-1.0,
 )
 TRAINING_ROUNDS = 2
 

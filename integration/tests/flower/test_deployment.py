@@ -47,15 +47,19 @@ def test_certificates_are_for_the_loopback_address_and_keys_are_private(tmp_path
 
 def wait_for_row(deployment: Deployment, run: int, path, kind: str, request: str = "r1") -> None:
     """Wait for a row in the ledger as long as the run that should write it is not over."""
+
+    def written() -> bool:
+        if not path.is_file():
+            return False
+        with PaymentLedger(path, create=False) as ledger:
+            return bool(ledger.rows(request, kind))
+
     look = time.monotonic() + 30.0
-    while True:
-        if path.is_file():
-            with PaymentLedger(path, create=False) as ledger:
-                if ledger.rows(request, kind):
-                    return
+    while not written():
         if time.monotonic() > look:
-            state = deployment.status(run)
-            assert not state.startswith("finished"), f"{state} before {kind}; logs in {deployment.folder}"
+            state = deployment.status(run)  # takes seconds, in which the row may come and the run may end
+            over = state.startswith("finished") and not written()
+            assert not over, f"{state} before {kind}; logs in {deployment.folder}"
             look = time.monotonic() + 30.0
         time.sleep(0.1)
 

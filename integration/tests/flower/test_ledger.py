@@ -196,3 +196,14 @@ def test_a_row_that_says_nothing_known_is_named(ledger):
     insert(ledger, kind="settled")
     with pytest.raises(FileFormatError, match="not a whole 'settled'"):
         ledger.last("r1", RequestSettled)
+
+
+def test_a_ledger_from_before_the_chain_is_refused_with_a_way_out(tmp_path):
+    old = sqlite3.connect(tmp_path / "old.sqlite")
+    old.execute("CREATE TABLE events (seq INTEGER PRIMARY KEY)")
+    old.execute("PRAGMA user_version = 1")
+    old.close()
+    before = (tmp_path / "old.sqlite").read_bytes()
+    with pytest.raises(FileFormatError, match=r"version 1, from before.*start the next run in a new folder"):
+        PaymentLedger(tmp_path / "old.sqlite")
+    assert len((tmp_path / "old.sqlite").read_bytes()) == len(before)

@@ -295,7 +295,17 @@ def test_a_client_refuses_an_offer_that_quotes_another_cost_than_its_own(scene):
     assert stated.run()["faults"] == []
 
 
-def test_capped_offers_are_switched_on_in_the_terms(scene):
+def test_offers_are_capped_unless_the_terms_or_the_method_say_otherwise():
+    assert Terms().offers == "capped"
+    assert Terms(method="uniform").offers == "linear"
+    assert Terms.from_config({"offers": "linear"}).offers == "linear"
+    assert Terms.restated(Terms().stated()) == Terms()
+    assert Terms(finite_sample=False, min_total=0.2).offers == "capped"
+    with pytest.raises(InputError, match=r"finite_sample.*a floor"):
+        Terms(finite_sample=False)
+
+
+def test_capped_offers(scene):
     """Nobody is paid for more than its cap, and the plan is what clients answer."""
     facts = with_terms(scene, offers="capped", finite_sample=True, time_limit=5.0).run()
     assert facts["aborted"] is None

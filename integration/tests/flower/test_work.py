@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from scene import CLIENTS, REMOVED, TERMS, Averager, Scene, client_app, initial
 
 from stackfu_integration.flower import InProcessGrid, UnlearningMechanism, add_mechanism
+from stackfu_integration.flower.directions import refused_shares
 from stackfu_integration.flower.events import WorkDelivered, WorkJudged, WorkRepeated
+from stackfu_integration.flower.lab import load_federation
 from stackfu_integration.flower.robust import average, judge, robust_average, update_of
+from stackfu_integration.flower.terms import LEAST_COSINE
 from stackfu_integration.flower.verification import verify
 from stackfu_integration.flower.wire import UNLEARN
 
@@ -100,7 +103,43 @@ def test_what_is_measured_of_an_update():
     )
     assert found[2].passed
     assert found[2].measured["flip refused"] == 1.0
-    assert "points against the server's own" in found[3].problem
+    assert "point against the server's own" in found[3].problem
+
+
+def test_one_bad_round_is_forgiven_and_many_are_not():
+    """What counts is the mean over the rounds so far, this one included."""
+    sent, reference = record(np.zeros(2)), np.array([1.0, 0.0])
+    models = {0: record([-1, 0.0]), 1: record([1, 0.1]), 2: record([1, -0.1])}
+
+    def found(earlier):
+        return judge(
+            models,
+            dict.fromkeys(models, 5),
+            sent,
+            clip_factor=4.0,
+            least_norm=0.01,
+            least_cosine=-0.05,
+            reference=reference,
+            earlier=earlier,
+        )
+
+    assert not found({})[0].passed
+    forgiven = found({0: [0.6, 0.5]})[0]
+    assert forgiven.passed
+    assert forgiven.measured["cosine"] == pytest.approx(-1.0)
+    assert forgiven.measured["mean cosine"] == pytest.approx(0.1 / 3)
+    assert not found({0: [-1.0, 0.5]})[0].passed
+    assert found({1: [-1.0, -0.2]})[1].problem.endswith("on average of 3 rounds")
+
+
+def test_flipped_signs_are_not_paid_by_default_and_honest_clients_are():
+    """The default threshold on a federation of digits; flower/directions.py has the rates over many."""
+    federation = load_federation({"beta": 0.5, "seed": 0})
+    clients = list(range(3, 10))
+    assert not any(refused_shares(federation, clients, LEAST_COSINE, rounds=5).values())
+    flipped = refused_shares(federation, clients, LEAST_COSINE, rounds=5, flip=4)
+    assert flipped[4] == 1.0
+    assert not any(share for client, share in flipped.items() if client != 4)
 
 
 def test_near_the_end_honest_clients_cancel_and_nobody_is_refused_for_it():
@@ -191,7 +230,7 @@ def test_flipped_signs_are_refused_beside_data_of_the_servers_own(scene):
     with beside.ledger() as ledger:
         first = {w.client: w for w in ledger.events("r1", WorkJudged) if w.number == 1}
     assert not first[FAULTY].passed
-    assert "points against the server's own" in first[FAULTY].problem
+    assert "point against the server's own" in first[FAULTY].problem
 
 
 def test_an_absurd_update_does_not_move_the_model_far(scene, sound):

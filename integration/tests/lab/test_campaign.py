@@ -30,11 +30,15 @@ TINY = replace(
     relearning=0,
     backdoor=False,
     retraining=False,
+    pilots=2,
 )
+SMALL = Settings(
+    clients=6, removed=(0, 1), budgets=(0.5,)
+)  # four clients are left: games that are solved at once
 
 
 def campaign(folder: Path, **changes) -> Campaign:
-    options = {"betas": (0.5, 0.8), "seeds": 2, "few_seeds": 1, "settings": Settings(budgets=(0.5,))}
+    options = {"betas": (0.5, 0.8), "seeds": 2, "few_seeds": 1, "settings": SMALL}
     return Campaign((TINY,), **{**options, **changes}, out=folder / "runs", cache=folder / "cache")
 
 
@@ -48,16 +52,21 @@ def test_a_campaign_visits_every_run_seed_by_seed(tmp_path):
     assert sum(task.preset == "layers" for task in tasks) == 2
 
 
-def test_a_campaign_leaves_runs_and_does_not_repeat_them(tmp_path):
-    made = campaign(tmp_path, betas=(0.5,), seeds=1)
-    done = []
-    made.run(1, done.append)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A campaign of one run, in a process of its own."""
+    folder, done = tmp_path_factory.mktemp("campaign"), []
+    campaign(folder, betas=(0.5,), seeds=1).run(1, done.append)
     assert done == [Task("tiny", 0.5, 0)]
-    (result,) = load_results(tmp_path / "runs")
+    return folder
+
+
+def test_a_campaign_leaves_runs_and_does_not_repeat_them(finished):
+    (result,) = load_results(finished / "runs")
     assert result.name == "tiny-b0.5-s0"
-    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*.json")}
-    made.experiment(TINY).run(0.5, 0)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*.json")} == stamps
+    stamps = {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")}
+    campaign(finished).experiment(TINY).run(0.5, 0)
+    assert {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")} == stamps
 
 
 def test_bad_campaigns_are_refused_before_they_start(tmp_path):
@@ -106,10 +115,9 @@ def test_more_work_is_forecast_to_take_more_passes(name):
     assert passes_per_run(chosen, 4)[1] > head
 
 
-def test_a_forecast_is_no_smaller_than_what_a_run_takes(tmp_path):
+def test_a_forecast_is_no_smaller_than_what_a_run_takes(finished):
     """Sample gradients of all unlearning methods of a finished run, against the forecast."""
-    campaign(tmp_path).experiment(TINY).run(0.5, 0)
-    (result,) = load_results(tmp_path / "runs")
+    (result,) = load_results(finished / "runs")
     taken = sum(cell["cost"].get("samples", 0) for cell in result.cells.values())
     whole, _ = passes_per_run(TINY, 1)
     assert 0.2 * whole * 1297 < taken <= whole * 1297

@@ -16,6 +16,7 @@ from stackfu_integration.cli import app
 from stackfu_integration.lab import experiment as module
 from stackfu_integration.lab.cells import (
     AGAIN,
+    ANSWERED,
     COLD,
     CONVEX,
     FEDERASER,
@@ -30,6 +31,7 @@ from stackfu_integration.lab.cells import (
 )
 from stackfu_integration.lab.data import DatasetError
 from stackfu_integration.lab.experiment import Experiment, Settings, run_name
+from stackfu_integration.lab.mechanisms import BUDGETED
 from stackfu_integration.lab.presets import PRESETS, preset
 from stackfu_integration.lab.report import TABLES, collect, load_results
 from stackfu_integration.lab.report.figures import (
@@ -38,11 +40,14 @@ from stackfu_integration.lab.report.figures import (
     prediction_figure,
     save,
 )
+from stackfu_integration.lab.report.predictions import Evidence, gather, score
 from stackfu_integration.lab.report.tables import game_share, wall_clock
 from stackfu_integration.lab.unlearning import MoDe
 
-TINY = replace(preset("digits"), rounds=3, references=4, relearning=2, l2=1e-2)
-SETTINGS = Settings(budgets=(0.5, 0.1))
+TINY = replace(preset("digits"), rounds=3, references=4, relearning=2, l2=1e-2, pilots=4)
+SETTINGS = Settings(
+    clients=6, removed=(0, 1), budgets=(0.5, 0.1)
+)  # four are left: games that are solved at once
 
 
 def tiny(folder: Path, **changes) -> Experiment:
@@ -64,13 +69,16 @@ def results(finished):
 
 
 def test_every_method_mechanism_and_budget_has_its_cell(results):
-    mechanisms = ("uniform", "haipo", "certified", "certified-finite")
+    paper = ("uniform", "haipo", "certified", "certified-finite")
+    mechanisms = (*paper, "capped-features", "capped-labels")
     alone = {"original", "retrain", "federaser", "mode", "quickdrop", "cold", "warm", "private", "shards"}
     expected = alone | {"again", "head.full", "convex.full", "scratch.full"}
-    expected |= {f"{a}.{m}.{b:g}" for a in ("head", "convex") for m in mechanisms for b in (0.5, 0.1)}
+    expected |= {f"convex.{m}.{b:g}" for m in mechanisms for b in (0.5, 0.1)}
+    expected |= {f"head.{m}.{b:g}" for m in paper for b in (0.5, 0.1)}
     expected |= {f"scratch.{m}.0.5" for m in mechanisms}
     expected |= {f"backdoor.{m}" for m in (*alone, "head.full", "convex.full")}
-    expected |= {f"backdoor.{a}.{m}.0.5" for a in ("head", "convex") for m in mechanisms}
+    expected |= {f"backdoor.convex.{m}.0.5" for m in mechanisms}
+    expected |= {f"backdoor.head.{m}.0.5" for m in paper}
     assert [{str(key) for key in result.cells} for result in results] == [expected] * 2
 
 
@@ -108,7 +116,7 @@ def test_cells_say_what_was_measured(results):
                 assert mine == pytest.approx(theirs, abs=0.01)
         assert result.cells[ORIGINAL.with_backdoor()]["relearning"] == 0
         assert original["attack"]["members"] == sum(result.run["sizes"][i] for i in result.run["removed"])
-        assert len(original["attack"]["clients"]) == 3
+        assert len(original["attack"]["clients"]) == 2
         assert 0 < result.cells[AGAIN]["distance"] < original["distance"] + 0.5
         clock = wall_clock(result)
         assert min(clock.values()) >= 0
@@ -116,6 +124,71 @@ def test_cells_say_what_was_measured(results):
         assert game_share(clock) == pytest.approx(game / sum(clock.values()))
         without = sum(seconds for stage, seconds in clock.items() if stage != "extraction")
         assert game_share(clock, cached=True) == pytest.approx(game / without)
+
+
+def test_predictions_are_those_of_the_game(results):
+    """What the report computes from distances alone is what the game predicts with the same constants."""
+    for result in results:
+        plan = result.plan(PlanKey("capped-labels", 0.5))
+        constants = result.game["views"]["labels"]["calibration"]["convex"]
+        seen = gather(result, CONVEX, "labels", "pooled")
+        fitted = np.array([constants["loss_constant"], constants["sampling_constant"]])
+        close = [np.allclose(row, plan["changes"], rtol=1e-4, atol=1e-5) for row in seen.predict(fitted)]
+        assert any(close)
+        np.testing.assert_allclose(seen.part(seen.pilot).fit(), fitted, rtol=1e-4)
+        cell = result.cells[CellKey(CONVEX, PlanKey("capped-labels", 0.5))]
+        before = np.array(result.game["pilots"]["convex"]["before"]["pooled"])
+        realised = (np.array(cell["pooled_losses"]) - before)[result.game["remaining"]]
+        np.testing.assert_allclose(seen.changes[close.index(True)], realised, atol=1e-6)
+
+
+def test_a_score_is_perfect_for_what_the_model_made_and_nothing_for_noise():
+    rng = np.random.default_rng(0)
+
+    def evidence(changes):
+        columns = rng.normal(size=(6, 5, 2))
+        pilot = np.arange(6) < 3
+        return Evidence(columns, changes(columns), pilot)
+
+    exact = score([evidence(lambda columns: columns @ np.array([2.0, 3.0])) for _ in range(3)])
+    assert min(*exact.within, *exact.across, exact.r2, exact.r2_pilots) == pytest.approx(1.0)
+    np.testing.assert_allclose(exact.constants, [[2.0, 3.0]] * 3)
+    noise = score([evidence(lambda columns: rng.normal(size=(6, 5))) for _ in range(20)])
+    assert abs(np.mean(noise.within)) < 0.2
+    assert noise.r2 < 0.1
+
+
+def test_who_stays_is_written_down(results):
+    for result in results:
+        staying = result.game["staying"]
+        assert {"unpaid", "full", "certified", "capped-labels"} <= staying.keys()
+        for name, found in staying.items():
+            if name not in ("outside", "lost_alone"):
+                assert set(found["stay"]) <= set(result.game["remaining"])
+        if "retention" in staying:
+            assert staying["retention"]["stay"] == result.game["remaining"]
+            budget = result.plan(PlanKey("certified", 0.5))["budget"]
+            assert staying["retention"]["spend"] <= budget * (1 + 1e-6)
+
+
+def test_measured_answers_are_what_is_paid_for(tmp_path):
+    asked = replace(TINY.lean, answers=True, retraining=False)
+    made = Experiment(asked, replace(SETTINGS, budgets=(0.5,)), tmp_path / "runs", tmp_path / "cache")
+    (result,) = load_results(made.run(0.5, 0))
+    assert not any(key.backdoor or key.method in ("head", "scratch", "federaser") for key in result.cells)
+    for mechanism in BUDGETED:
+        key = CellKey(ANSWERED, PlanKey(mechanism, 0.5))
+        plan, answer = result.plan_of(key), result.cells[key]["answer"]
+        assert answer["spend"] == pytest.approx(np.dot(plan["payments"], answer["participation"]), rel=1e-5)
+        assert np.all(np.array(answer["participation"]) <= np.array(plan["caps"]) + 1e-6)
+        used = sum(
+            round(x * result.run["sizes"][i])
+            for i, x in zip(result.game["remaining"], answer["participation"], strict=True)
+        )
+        assert result.cells[key]["cost"]["samples"] == pytest.approx(used * asked.passes, abs=used + 1)
+        if mechanism.startswith("capped"):
+            assert answer["spend"] <= plan["budget"] * (1 + 1e-6)
+    assert TABLES["answers"]([result]).rows
 
 
 def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
@@ -177,9 +250,12 @@ def test_other_settings_do_not_mix_with_finished_cells(finished):
 
 
 def test_calibrated_constant_is_used(tmp_path):
-    folder = tiny(tmp_path, loss_constant=None).run(0.5, 0)
+    asked = replace(TINY.lean, retraining=False)
+    settings = replace(SETTINGS, budgets=(0.5,), loss_constant=None)
+    folder = Experiment(asked, settings, tmp_path / "runs", tmp_path / "cache").run(0.5, 0)
     game = json.loads((folder / "game.json").read_text())
-    assert game["loss_constant"] == pytest.approx(max(game["calibration"]["constant"], 1e-6))
+    fitted = game["views"]["features"]["calibration"]["convex"]["loss_constant"]
+    assert game["loss_constant"] == pytest.approx(fitted)
 
 
 def test_missing_data_is_named_before_anything_starts(tmp_path):
@@ -195,7 +271,7 @@ def test_presets_are_complete():
     assert run_name("digits", 0.2, 3) == "digits-b0.2-s3"
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [name for name in TABLES if name != "answers"])
 def test_tables_render(results, name):
     table = TABLES[name](results)
     assert table.rows
@@ -219,6 +295,10 @@ def test_table_one_shows_differences_from_retrain(results):
         "HAIPO",
         "certified",
         "certified, finite-sample",
+    ]
+    assert list({row[2]: row for row in TABLES["convex"](results).rows})[-2:] == [
+        "capped, features, calibrated",
+        "capped, labels, calibrated",
     ]
     mean = np.mean([100 * result.cells[RETRAIN]["v_accuracy"] for result in results])
     assert rows["retrain"][3].startswith(f"{mean:.2f} ±")

@@ -32,29 +32,29 @@ def control(z, k, s0, alpha, p, q):
 
 
 @njit(cache=True)
-def allowed(z, s0, alpha, status, p, q):
-    """Whether the middle control point between u = p and q is a profile."""
+def allowed(z, s0, alpha, tops, status, p, q):
+    """Whether the middle control point between u = p and q is a profile; ``tops`` is the most participation of each client."""
     for k in range(len(alpha)):
         if status[k] == INSIDE:
             x = control(z, k, s0, alpha, p, q)
-            if x < -ROUNDING or x > 1.0 + ROUNDING:
+            if x < -ROUNDING or x > tops[k] + ROUNDING:
                 return False
     return True
 
 
 @njit(cache=True)
-def place(row, z, s0, alpha, status, p, q, middle):
+def place(row, z, s0, alpha, tops, status, p, q, middle):
     """A profile at u = q, or the middle control point between p and q."""
     for k in range(len(alpha)):
         if status[k] == INSIDE:
             x = control(z, k, s0, alpha, p, q) if middle else share(z, k, s0, alpha, q)
-            row[k] = min(max(x, 0.0), 1.0)
+            row[k] = min(max(x, 0.0), tops[k])
         else:
-            row[k] = 1.0 if status[k] == FULL else 0.0
+            row[k] = tops[k] if status[k] == FULL else 0.0
 
 
 @njit(cache=True)
-def extend(chain, rows, z, s0, alpha, status, start, reach):
+def extend(chain, rows, z, s0, alpha, tops, status, start, reach):
     """Append the piece between u = start and reach; returns the number of profiles then, -1 if there is no room."""
     stack = np.empty((CUTS + 2, 2))
     stack[0, 0], stack[0, 1] = start, reach
@@ -62,7 +62,7 @@ def extend(chain, rows, z, s0, alpha, status, start, reach):
     while height > 0:
         height -= 1
         p, q = stack[height, 0], stack[height, 1]
-        if height + 2 < len(stack) and not allowed(z, s0, alpha, status, p, q):
+        if height + 2 < len(stack) and not allowed(z, s0, alpha, tops, status, p, q):
             middle = 0.5 * (p + q)
             stack[height, 0], stack[height, 1] = middle, q
             stack[height + 1, 0], stack[height + 1, 1] = p, middle
@@ -70,19 +70,19 @@ def extend(chain, rows, z, s0, alpha, status, start, reach):
             continue
         if rows + 2 > len(chain):
             return -1
-        place(chain[rows], z, s0, alpha, status, p, q, True)
-        place(chain[rows + 1], z, s0, alpha, status, p, q, False)
+        place(chain[rows], z, s0, alpha, tops, status, p, q, True)
+        place(chain[rows + 1], z, s0, alpha, tops, status, p, q, False)
         rows += 2
     return rows
 
 
 @njit(cache=True)
-def connect(chain, rows, z, s0, alpha, status, start):
+def connect(chain, rows, z, s0, alpha, tops, status, start):
     """A straight piece from the last profile to where this one starts, if clients have exchanged places (S and m stay)."""
     if rows + 2 > len(chain):
         return -1
     last, middle, first = chain[rows - 1], chain[rows], chain[rows + 1]
-    place(first, z, s0, alpha, status, 0.0, start, False)
+    place(first, z, s0, alpha, tops, status, 0.0, start, False)
     apart = 0.0
     for k in range(len(alpha)):
         apart = max(apart, abs(first[k] - last[k]))
@@ -91,17 +91,17 @@ def connect(chain, rows, z, s0, alpha, status, start):
 
 
 @njit(cache=True)
-def leave_trace(chain, rows, z, s0, alpha, status, reach, highest, lowest):
+def leave_trace(chain, rows, z, s0, alpha, tops, status, reach, highest, lowest):
     """Append what lies of a piece between two totals; returns the number of profiles then, -1 if there is no room."""
     start = 0.0 if s0 <= highest else 1.0 - highest / s0
     end = min(reach, 1.0 - lowest / s0)
     if start >= end or rows < 0:
         return rows
     if rows == 0:
-        place(chain[0], z, s0, alpha, status, 0.0, start, False)
+        place(chain[0], z, s0, alpha, tops, status, 0.0, start, False)
         rows = 1
     else:
-        rows = connect(chain, rows, z, s0, alpha, status, start)
+        rows = connect(chain, rows, z, s0, alpha, tops, status, start)
         if rows < 0:
             return rows
-    return extend(chain, rows, z, s0, alpha, status, start, end)
+    return extend(chain, rows, z, s0, alpha, tops, status, start, end)

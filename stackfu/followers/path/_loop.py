@@ -88,11 +88,12 @@ def move_down(z, reach):
 
 @njit(cache=True)
 def follow(
-    G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, root_tight, chain, shares, highest, lowest
+    G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, root_tight, chain, shares, highest, lowest, tops, a
 ):  # fmt: skip
     """Trace (s, t), then polish its zeros; ``root_tight`` counts the clients at a bound that are indifferent there.
 
-    ``chain`` gets the profiles between the totals ``highest`` and ``lowest``, as parts of ``shares``; an empty one is left alone.
+    ``chain`` gets the profiles between the totals ``highest`` and ``lowest``, as parts of ``shares`` up to ``tops``; an empty one
+    is left alone.
     Returns (code, number of pieces, number of zeros, number of profiles, worst violation or jump of any piece).
     """
     N = len(alpha)
@@ -112,29 +113,30 @@ def follow(
             if full == 0:
                 code = STUCK
                 break
-            expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b)
+            expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b, a)
             pick = least_willing(status, rho)
             top = rho[0, pick] + level[0]
-            size = max(1.0, abs(s0 * w[pick]))
+            size = max(1.0, abs(s0 * w[pick]), 0.5 * a / s0)
             write(pieces[rows], s0, s0, t_before, top, 0, full, 0.0, max(t_before - top, 0.0) / size)
             note(top, TINY * size, s0, status, s0, state, zone_s, zone_status, root_s, root_status, root_kind)
             rows, t_before = rows + 1, top
             n = enter(G, pick, status, order, n, L, -np.inf, col)
-        size = max(1.0, expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b))
+        size = max(1.0, expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b, a))
         full = count_full(status)
         event, last = limited(next_event(alpha, w, s0, status, z, rho, size, full, idle, random), full)
         if event.reach > 0.0:
             idle = 0
-            above = level[0]
+            above, height = level[0], max(size, 0.5 * a / s0)
             below = record_zeros(
-                level, s0, event.reach, full, size, status, work, state, zone_s, zone_status, root_s, root_status, root_kind
+                level, s0, event.reach, full, height, status, work, state, zone_s, zone_status, root_s, root_status, root_kind,
+                a > 0.0
             )  # fmt: skip
             violation = violation_at(G, alpha, w, s0, 0.5 * event.reach, status, z, eta)
-            jump = abs(above - t_before) / size
+            jump = abs(above - t_before) / height
             write(pieces[rows], s0, s0 * (1.0 - event.reach), above, below, n, full, violation, jump)
             rows, t_before = rows + 1, below
             if len(chain) > 0:
-                links = leave_trace(chain, links, z, s0, shares, status, event.reach, highest, lowest)
+                links = leave_trace(chain, links, z, s0, shares, tops, status, event.reach, highest, lowest)
             if last:
                 break
             move_down(z, event.reach)
@@ -151,8 +153,8 @@ def follow(
             break
     for i in range(int(state[FOUND])):
         here = root_status[i]
-        root_s[i] = polish(G, alpha, w, root_s[i], here, order, L, z, rho, eta, level, b, root_y[i])
-        root_tight[i] = tight_bounds(G, w, root_y[i], here)
+        root_s[i] = polish(G, alpha, w, root_s[i], here, order, L, z, rho, eta, level, b, root_y[i], a)
+        root_tight[i] = tight_bounds(G, w, root_y[i], here, a)
     if links < 0:
         code = NO_ROOM
     return code, rows, int(state[FOUND]), links, worst_check(pieces, rows)

@@ -9,11 +9,12 @@ For fixed sets A (inside), C (at the cap) and Z (out) the solution and its multi
 polynomials in ``u``; rows of three coefficients hold them. The arrays that all functions share:
 
 ==========  ===========================================================================================
-G alpha w   inner products, shares and reluctance, in units of the largest squared distance; read only
+G alpha w   inner products, most that is taken and reluctance, in units of the largest squared distance; read only
 status      OUT, INSIDE or FULL per client
 order n L   the list of those inside, their number, and their Cholesky factor (:mod:`._factor`)
 z rho eta   coefficients in u: of z and of the multipliers ``rho = gradient - eta`` per client, and of eta
 level       coefficients in u of ``(1-u)^2 t(u)``
+a           the sampling term: every ``g_k``, and so t, is ``a / (2 s)`` larger, the path itself the same
 ==========  ===========================================================================================
 
 They are passed one by one: unpacking tuples of arrays costs more than a small piece takes to solve.
@@ -49,7 +50,7 @@ def count_full(status):
 
 
 @njit(cache=True)
-def expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b):
+def expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b, a=0.0):
     """Fill in the polynomials of the piece below ``s0``; ``b`` is room for right-hand sides.
 
     Returns the largest |s0 w_k| inside, the size of the terms that cancel.
@@ -62,11 +63,11 @@ def expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b):
     room = 1.0
     for c in range(N):
         if status[c] == FULL:
-            a = alpha[c] / s0
-            z[0, c] = a
-            room -= a
+            part = alpha[c] / s0
+            z[0, c] = part
+            room -= part
             for k in range(N):
-                rho[0, k] -= 2.0 * a * G[c, k]
+                rho[0, k] -= 2.0 * part * G[c, k]
     for k in range(N):
         v = s0 * w[k]
         rho[0, k] += G[k, k] - v
@@ -117,6 +118,9 @@ def expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b):
     level[1] += eta[1] - eta[0]
     level[2] += eta[2] - eta[1]
     level[3] -= eta[2]
+    if a > 0.0:  # (1-u)^2 a / (2 s)
+        level[0] += 0.5 * a / s0
+        level[1] -= 0.5 * a / s0
     return largest
 
 
@@ -293,7 +297,7 @@ def change(G, alpha, event, s0, status, order, n, L, z, b, col, floor):
 
 
 @njit(cache=True)
-def polish(G, alpha, w, s, status, order, L, z, rho, eta, level, b, y):
+def polish(G, alpha, w, s, status, order, L, z, rho, eta, level, b, y, a=0.0):
     """Newton steps on t(s) = 0 with the sets fixed; fills y and returns s."""
     N = len(alpha)
     n = 0
@@ -316,7 +320,7 @@ def polish(G, alpha, w, s, status, order, L, z, rho, eta, level, b, y):
     best = np.inf
     answer = s
     for _ in range(6):
-        expand(G, alpha, w, s, status, order, n, L, z, rho, eta, level, b)
+        expand(G, alpha, w, s, status, order, n, L, z, rho, eta, level, b, a)
         if abs(level[0]) < best:
             best = abs(level[0])
             answer = s
@@ -335,7 +339,7 @@ def polish(G, alpha, w, s, status, order, L, z, rho, eta, level, b, y):
 
 
 @njit(cache=True)
-def tight_bounds(G, w, y, status):
+def tight_bounds(G, w, y, status, a=0.0):
     """Number of clients at a bound with g_k = 0 within rounding."""
     N = len(y)
     total = y.sum()
@@ -350,6 +354,8 @@ def tight_bounds(G, w, y, status):
     count = 0
     for k in range(N):
         g = G[k, k] - 2.0 * inner[k] + square - total * w[k]
+        if a > 0.0:
+            g += 0.5 * a / total
         if status[k] != INSIDE and abs(g) <= TIGHT * max(1.0, abs(total * w[k])):
             count += 1
     return count

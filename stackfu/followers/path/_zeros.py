@@ -65,14 +65,21 @@ def note(value, tiny, s, status, crossing, state, zone_s, zone_status, root_s, r
 
 @njit(cache=True)
 def record_zeros(
-    level, s0, reach, full, size, status, work, state, zone_s, zone_status, root_s, root_status, root_kind
+    level, s0, reach, full, size, status, work, state, zone_s, zone_status, root_s, root_status, root_kind, thin=False
 ):  # fmt: skip
-    """Zeros of t between ``s0`` and ``s0 (1 - reach)``, from the coefficients of ``(1-u)^2 t``; returns t at the lower end."""
+    """Zeros of t between ``s0`` and ``s0 (1 - reach)``, from the coefficients of ``(1-u)^2 t``; returns t at the lower end.
+
+    ``thin`` says that t contains a sampling term, which grows as ``1 / s``.
+    """
     poly, derivative, stops = work[0], work[1], work[2]
     degree = 4
     for i in range(5):
         poly[i] = level[i]
-    if full == 0:  # (1-u)^2 divides out: t itself is a quadratic polynomial
+    if full == 0 and thin:  # 1-u divides out once
+        degree = 3
+        for i in range(1, 4):
+            poly[i] += poly[i - 1]
+    elif full == 0:  # (1-u)^2 divides out: t itself is a quadratic polynomial
         degree = 2
         poly[0] = level[0]
         poly[1] = level[1] + 2.0 * level[0]
@@ -92,6 +99,8 @@ def record_zeros(
         value = evaluate(poly, degree, u)
         if degree == 4:
             value /= (1.0 - u) ** 2
+        elif degree == 3:
+            value = np.inf if u >= 1.0 else value / (1.0 - u)
         crossing = s0 * (1.0 - u)
         changes = abs(value) > tiny and (value > 0.0) != (state[SIGN] > 0.0)
         if i > 0 and state[ZONE] == np.inf and changes:

@@ -8,7 +8,7 @@ sets and polynomials are those of :mod:`stackfu.followers.reference`, the steps 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -56,18 +56,19 @@ def _bits(precision: int) -> Iterator[None]:
         flint.ctx.prec = before
 
 
-def follow_precisely(game: GameModel, payments: Array, lowest: float) -> Path:
+def follow_precisely(game: GameModel, payments: Array, lowest: float, caps: Array | None = None) -> Path:
     """All zeros of t and the chain down to the total ``lowest``, as :func:`~stackfu.followers.path.follow_path` gives them."""
     with _bits(PRECISION):
-        walk = _Walk(game, payments, lowest)
+        walk = _Walk(game, payments, lowest, game.no_caps if caps is None else caps)
         finished = walk.run()
         roots = tuple(
-            Root(frozen(walk.floats(y)), np.array(status, dtype=np.int8), kind, tight)
+            Root(frozen(walk.floats(y)), np.array(walk.among_all(status, OUT), dtype=np.int8), kind, tight)
             for y, status, kind, tight in reversed(walk.roots)
         )
-        chain = np.array([[float(v) for v in x] for x in walk.chain])
+        exact = [walk.among_all(x, flint.arb(0)) for x in walk.chain]
+        chain = np.minimum([[float(v) for v in x] for x in exact], game.no_caps if caps is None else caps)
     rows = np.array(walk.rows).reshape(-1, len(COLUMNS))
-    return Path(rows, 1.0, roots, finished, 0.0 if finished else np.inf, chain, walk.chain)
+    return Path(rows, 1.0, roots, finished, 0.0 if finished else np.inf, chain, exact)
 
 
 def _value(p: Poly, s: Number) -> Number:
@@ -89,27 +90,40 @@ def _slope(p: Poly) -> Poly:
 class _Walk:
     """The state of the path: where it is, who is where, and what was found."""
 
-    def __init__(self, game: GameModel, payments: Array, lowest: float) -> None:
+    def __init__(self, game: GameModel, payments: Array, lowest: float, caps: Array) -> None:
         arb = flint.arb
-        self.game, self.N, self.lowest = game, game.count, lowest
+        self.game, self.lowest = game, lowest
+        #: Nothing is taken from the others: they only look on.
+        self.who = [int(k) for k in np.flatnonzero(caps > 0)]
+        self.N = len(self.who)
         sizes = [arb(float(v)) for v in game.sizes]
         owned = sum(sizes, arb(0))
-        self.alpha = [(v / owned).mid() for v in sizes]
+        everybody = [(v / owned).mid() for v in sizes]
         lam = arb(game.lambda_q) * arb(game.loss_constant)
+        self.a = (arb(game.sampling_constant) / (arb(game.loss_constant) * owned)).mid()
+        self.shares = [everybody[k] for k in self.who]
+        self.caps = [arb(float(caps[k])) for k in self.who]
+        #: The most that each brings.
+        self.alpha = [(v * c).mid() for v, c in zip(self.shares, self.caps, strict=True)]
         self.w = [
-            ((arb(float(c)) - arb(float(p))) / (2 * lam * a)).mid()
-            for c, p, a in zip(game.costs, payments, self.alpha, strict=True)
+            ((arb(float(game.costs[k])) - arb(float(payments[k]))) / (2 * lam * everybody[k])).mid()
+            for k in self.who
         ]
-        self.G = _products(game, self.alpha)
+        self.G = _products(game, everybody, self.who)
+        self.sizes = flint.arb_mat(
+            self.N, self.N, [abs(self.G[i, j]).mid() for i in range(self.N) for j in range(self.N)]
+        )
         # stored inner products are rounded themselves: what depends affinely on others does so only up to that
         self.dependent = TIE**0.5 if game.embeddings.features is not None else 1e-13
         self.status = [FULL] * self.N
         self.s = arb(1)
         self.roots: list[tuple[list[Number], list[int], str, int]] = []
         self.rows: list[list[float]] = []
-        self.chain: list[list[Number]] = [[arb(1)] * self.N]
+        self.chain: list[list[Number]] = [list(self.caps)]
         self.sign = -1
         self.zone: list[tuple[Number, Number, list[int]]] = []
+        self.own: list[Poly] = []
+        self.height: Poly = []
 
     # ---------------------------------------------------------------- the loop
 
@@ -154,18 +168,21 @@ class _Walk:
             return False
         self.s = sum((self.alpha[k] for k in full), flint.arb(0)).mid()
         y = [self.alpha[k] if k in set(full) else flint.arb(0) for k in range(self.N)]
-        values, sizes = self.inclinations(y, self.s)
+        values, _ = self.inclinations(y, self.s)
         pick = min(full, key=lambda k: (values[k], k))
-        self.note(self.s, values[pick], sizes[pick], y, self.s)
+        size = self.G[pick, pick] + max(self.sizes[k, k] for k in full) + abs(self.s * self.w[pick])
+        size = size + self.a / (2 * self.s)
+        self.note(self.s, values[pick], size, y, self.s)
         self.status[pick] = INSIDE
         return True
 
     def inclinations(self, y: list[Number], s: Number) -> tuple[list[Number], list[Number]]:
-        """``g_k`` of every client, and the client's own terms."""
+        """``g_k = d_k^2 + a / (2 s) - s w_k`` of every client, and the client's own terms."""
         z = [v / s for v in y]
         inner = self.G * flint.arb_mat(self.N, 1, z)
         square = sum((z[k] * inner[k, 0] for k in range(self.N)), flint.arb(0))
-        d2 = [self.G[k, k] - 2 * inner[k, 0] + square for k in range(self.N)]
+        thin = self.a / (2 * s)
+        d2 = [self.G[k, k] - 2 * inner[k, 0] + square + thin for k in range(self.N)]
         own = [s * self.w[k] for k in range(self.N)]
         values = [(a - b).mid() for a, b in zip(d2, own, strict=True)]
         return values, [abs(a).max(abs(b)).mid() for a, b in zip(d2, own, strict=True)]
@@ -173,7 +190,7 @@ class _Walk:
     # ---------------------------------------------------------------- a piece
 
     def solve(self) -> tuple[list[Poly], list[Poly], Poly]:
-        """y, multipliers and ``s^2 t`` as polynomials in s, by ascending powers."""
+        """y, multipliers and ``s^2 t`` (with the sampling term, ``a s / 2``) as polynomials in s, by ascending powers."""
         arb, G, inside, full = flint.arb, self.G, self.inside, self.full
         n = len(inside)
         system, right = flint.arb_mat(n + 1, n + 1), flint.arb_mat(n + 1, 3)
@@ -206,6 +223,19 @@ class _Walk:
             extra = (arb(0), G[k, k], -self.w[k])
             multipliers.append([(extra[p] - 2 * inner[k, p] - eta[p]).mid() for p in range(3)])
         square = Y.transpose() * inner
+        # what was added up, before anything cancelled: zero tests are relative to this
+        size = flint.arb_mat(self.N, 3, [abs(Y[k, p]).mid() for k in range(self.N) for p in range(3)])
+        sizes = self.sizes * size
+        squares = size.transpose() * sizes
+        self.own = [
+            [sizes[k, p] * 2 + abs(eta[p]) + abs((arb(0), G[k, k], self.w[k])[p]) for p in range(3)]
+            for k in range(self.N)
+        ]
+        self.height = [arb(0)] * 5
+        for i in range(3):
+            self.height[i + 1] = self.height[i + 1] + abs(eta[i])
+            for j in range(3):
+                self.height[i + j] = self.height[i + j] + squares[i, j]
         level = [arb(0)] * 5
         for i in range(3):
             level[i + 1] = level[i + 1] + eta[i]
@@ -216,6 +246,8 @@ class _Walk:
             level[0] = level[1] = arb(0)
             for k in range(self.N):
                 multipliers[k][0] = arb(0)
+        level[1] = level[1] + self.a / 2
+        self.height[1] = self.height[1] + self.a / 2
         return y, multipliers, [c.mid() for c in level]
 
     def next_event(self, y: list[Poly], multipliers: list[Poly]) -> tuple[Number | None, int, int]:
@@ -226,12 +258,12 @@ class _Walk:
         for k in range(self.N):
             if self.status[k] == INSIDE:
                 cap = [self.alpha[k] - y[k][0], -y[k][1], -y[k][2]]
-                conditions = [(y[k], 0), (cap, 1)]
+                conditions = [(y[k], 0, self.s), (cap, 1, self.s)]
             else:
                 sign = 1 if self.status[k] == FULL else -1
-                conditions = [([sign * c for c in multipliers[k]], 0)]
-            for poly, side in conditions:
-                where, harm = self.first_violation(poly)
+                conditions = [([sign * c for c in multipliers[k]], 0, _size(self.own[k], self.s))]
+            for poly, side, size in conditions:
+                where, harm = self.first_violation(poly, size)
                 if where is None:
                     continue
                 now = harm is not None
@@ -239,12 +271,12 @@ class _Walk:
                     best, event, worst = where, (k, side), harm
         return best, *event
 
-    def first_violation(self, poly: Poly) -> tuple[Number | None, Number | None]:
-        """The largest s up to here just below which the polynomial is negative; and how fast, if that is here."""
+    def first_violation(self, poly: Poly, size: Number) -> tuple[Number | None, Number | None]:
+        """The largest s up to here just below which the polynomial is negative; and how fast, if that is here.
+
+        ``size`` is that of the terms which the polynomial is made of.
+        """
         s = self.s
-        size = _size(poly, s)
-        if not size > 0:
-            return None, None
         tie = TIE * size
         value = _value(poly, s)
         if not value > tie:  # zero or (by rounding) below: what happens next decides
@@ -267,11 +299,11 @@ class _Walk:
         stops = [self.s, *sorted(_roots(_slope(level), end, self.s), reverse=True)]
         if end > 0:
             stops.append(end)
-        else:  # s^2 t has a double zero at 0 that means nothing
+        else:  # s^2 t has a double zero at 0 (with a sampling term a simple one) that means nothing
             stops.append(min(stops[-1], self.s) * flint.arb(2) ** -300)
         before = stops[0]
         for stop in stops:
-            value, size = _value(level, stop), _size(level, stop)
+            value, size = _value(level, stop), _size(self.height, stop)
             where = stop
             changes = abs(value) > TIE * size and (1 if value > 0 else -1) != self.sign
             if changes and not self.zone and before > stop:
@@ -373,9 +405,20 @@ class _Walk:
     # ---------------------------------------------------------------- what is left for the judge
 
     def floats(self, y: list[Number]) -> Array:
-        """Participation, rounded, within [0, 1]."""
-        x = [float((v / a).mid()) for v, a in zip(y, self.alpha, strict=True)]
-        return np.asarray(np.clip(np.array(x), 0.0, 1.0))
+        """Participation of everybody, rounded, between 0 and the cap."""
+        x = [
+            float(cap) if (v - most).is_zero() else float((v / share).mid())
+            for v, share, most, cap in zip(y, self.shares, self.alpha, self.caps, strict=True)
+        ]
+        most = [float(cap) for cap in self.caps]
+        return np.array(self.among_all(np.clip(x, 0.0, most), 0.0))
+
+    def among_all(self, values: Iterable[Any], fill: Any) -> list[Any]:
+        """What is known of those who may take part, among all clients."""
+        out = [fill] * self.game.count
+        for k, value in zip(self.who, values, strict=True):
+            out[k] = value
+        return out
 
     def trace(self, y: list[Poly], end: Number) -> None:
         """Append the piece to the chain and to the table."""
@@ -394,7 +437,7 @@ class _Walk:
     def segment(self, y: list[Poly], top: Number, bottom: Number, cuts: int) -> None:
         step = (bottom - top) / 2
         middle = [(_value(p, top) + step * _value(_slope(p), top)).mid() for p in y]
-        shares = [float((v / a).mid()) for v, a in zip(middle, self.alpha, strict=True)]
+        shares = [float((v / most).mid()) for v, most in zip(middle, self.alpha, strict=True)]
         outside = any(not -1e-12 <= shares[k] <= 1.0 + 1e-12 for k in self.inside)
         if outside and cuts:
             half = ((top + bottom) / 2).mid()
@@ -405,16 +448,22 @@ class _Walk:
 
     def placed(self, y: list[Number]) -> list[Number]:
         """A profile with those at a bound exactly there."""
-        zero, one = flint.arb(0), flint.arb(1)
-        bounds = {OUT: zero, FULL: one}
+        zero = flint.arb(0)
         return [
-            bounds[place] if place != INSIDE else (v / a).mid().max(zero).min(one)
-            for v, a, place in zip(y, self.alpha, self.status, strict=True)
+            (v / share).mid().max(zero).min(cap) if place == INSIDE else cap if place == FULL else zero
+            for v, share, cap, place in zip(y, self.shares, self.caps, self.status, strict=True)
         ]
 
 
-def _products(game: GameModel, alpha: list[Number]) -> Any:
-    """Inner products of the remaining clients around their mean."""
+def _products(game: GameModel, alpha: list[Number], who: list[int]) -> Any:
+    """Inner products of some of the remaining clients around the mean of all of them."""
+    products = _all_products(game, alpha)
+    if len(who) == game.count:
+        return products
+    return flint.arb_mat(len(who), len(who), [products[i, j] for i in who for j in who])
+
+
+def _all_products(game: GameModel, alpha: list[Number]) -> Any:
     keep, N = game.remaining, game.count
     features = game.embeddings.features
     share = flint.arb_mat(1, N, alpha)

@@ -6,7 +6,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from ...judging.completeness import squared_distances
 from ...model import Array, GameModel
 from ..tolerances import EAGER, MARGIN, PIVOT, PIVOT_OF_ROUNDING, SHAKE, SHAKES, SMALL
 from .curve import COLUMNS, Path, Root
@@ -17,24 +19,26 @@ __all__ = ["follow_path", "relevant_reluctance", "smallest_total"]
 LARGEST_CHAIN = 1000
 #: A chain has at most about this many profiles per client.
 MOST_LINKS = 200
+#: Squared distances below this many defects of the inner products say nothing: ``(1 - 2 sqrt(2 / SHORT))^2 > CLEARLY_BELOW``.
+SHORT = 100.0
 #: The chain ends at this part of the smallest total an equilibrium can have.
 CLEARLY_BELOW = 0.5
 _KINDS = ("crossing", "touching", "flat")
 
 
-def follow_path(game: GameModel, payments: Array) -> Path:
-    """Trace t(s) for the given payments; the embeddings must not all coincide.
+def follow_path(game: GameModel, payments: Array, caps: Array | None = None) -> Path:
+    """Trace t(s) for the given payments and caps; the embeddings of those who may take part must not all coincide.
 
     Where no equilibrium can have more than a small total, the path begins there. If ties bring it to a halt, it is
     followed again with reluctances that differ by rounding errors.
     """
     w = relevant_reluctance(game, payments)
     ceiling = _largest_total(game, w)
-    path = _follow(game, w, 0.0, ceiling if ceiling < SMALL else 1.0)
+    path = _follow(game, w, 0.0, ceiling if ceiling < SMALL else 1.0, caps)
     for attempt in range(SHAKES):
         if path.complete:
             break
-        again = _follow(game, w, SHAKE * 10.0**attempt if attempt else 0.0, ceiling)
+        again = _follow(game, w, SHAKE * 10.0**attempt if attempt else 0.0, ceiling, caps)
         path = min(path, again, key=lambda p: (not p.complete, not p.finished, p.worst))
     return path
 
@@ -48,35 +52,54 @@ def relevant_reluctance(game: GameModel, payments: Array) -> Array:
 def _largest_total(game: GameModel, w: Array) -> float:
     """No equilibrium has a larger total than this, at most 1.
 
-    Whoever takes part has ``S w_k <= d_k^2``, and no mixture is further from a client than the furthest of
+    Whoever takes part has ``S w_k <= d_k^2 + a / (2 S)``, and no mixture is further from a client than the furthest of
     the others. At smaller totals nobody can bring more than this either, so it may stand in for larger shares:
     where distances are tiny beside reluctances the path then starts where the two can be compared.
     """
     if w.min() <= 0:
         return 1.0
-    return min(1.0, (1.0 + MARGIN) * float((game.geometry.reach / w).max()))
+    most = game.geometry.reach / w
+    if game.sampling > 0.0:
+        most = 0.5 * (most + np.sqrt(most**2 + 2.0 * game.sampling / w))
+    return min(1.0, (1.0 + MARGIN) * float(most.max()))
 
 
-def smallest_total(game: GameModel, w: Array) -> float:
+def smallest_total(game: GameModel, w: Array, caps: Array | None = None) -> float:
     """Every equilibrium has a larger total than this; 0 if nothing can be said.
 
     Two clients i, j always have ``d_i + d_j >= sqrt(D_ij)``, so below ``D_ij / (sqrt(w_i) + sqrt(w_j))^2`` one of them wants more
-    whatever the mixture, and brings more than ``min(alpha_i, alpha_j)`` only if that is more than the total.
+    whatever the mixture, and brings more than the smaller of what is taken from them only if that is more than the total. With a
+    sampling term whoever has ``s w_k < a / (2 s)`` wants more as well.
     """
+    bound = game.alpha if caps is None else game.alpha * caps
     roots = np.sqrt(np.maximum(w, 0.0))
     apart = game.geometry.pairwise
     with np.errstate(divide="ignore", invalid="ignore"):
         least = apart / np.square(roots[:, None] + roots)
-    least = np.where(apart > 0, least, 0.0)
-    return CLEARLY_BELOW * float(np.minimum(least, np.minimum(game.alpha[:, None], game.alpha)).max())
+    # stored inner products fall a little short of those of embeddings: about clients that are so close they say nothing
+    least = np.where(apart > SHORT * squared_distances(game)[3], least, 0.0)
+    found = float(np.minimum(least, np.minimum(bound[:, None], bound)).max())
+    if game.sampling > 0.0:
+        with np.errstate(divide="ignore"):
+            found = max(found, float(np.minimum(np.sqrt(0.5 * game.sampling) / roots, bound).max()))
+    return CLEARLY_BELOW * found
 
 
-def _follow(game: GameModel, w: Array, noise: float = 0.0, ceiling: float = 1.0) -> Path:
+def _follow(
+    game: GameModel, w: Array, noise: float = 0.0, ceiling: float = 1.0, caps: Array | None = None
+) -> Path:
     kernels = _kernels()
     geometry = game.geometry
-    alpha = game.alpha if ceiling >= 1.0 else np.minimum(game.alpha, ceiling)
-    scale, G, N = geometry.scale, geometry.normalised, len(alpha)
-    highest, lowest = min(ceiling, 1.0), smallest_total(game, w) if N <= LARGEST_CHAIN else 0.0
+    shares, scale, G = game.alpha, geometry.scale, geometry.normalised
+    tops, whole, who = game.no_caps, 1.0, None
+    highest, lowest = min(ceiling, 1.0), smallest_total(game, w, caps) if game.count <= LARGEST_CHAIN else 0.0
+    if caps is not None:
+        who = np.flatnonzero(caps > 0)  # nothing is taken from the others: they only look on
+        shares, tops, w, G = shares[who], caps[who], w[who], np.ascontiguousarray(G[np.ix_(who, who)])
+        whole = float((shares * tops).sum())
+    owned = shares if caps is None else shares * tops
+    alpha = owned if ceiling >= 1.0 else np.minimum(owned, ceiling)
+    N = len(alpha)
     w = _shaken(w / scale, noise)
     floor = max(PIVOT, PIVOT_OF_ROUNDING * game.rounding) * N
     length, places, links = 4 * N + 60, 16, 12 * N + 160 if lowest > 0.0 else 0
@@ -86,25 +109,31 @@ def _follow(game: GameModel, w: Array, noise: float = 0.0, ceiling: float = 1.0)
         tight, chain = np.empty(places, dtype=np.int64), np.empty((links, N))
         try:
             code, n_pieces, n_roots, n_links, worst = kernels.follow(
-                G, alpha, w, floor, pieces, totals, ys, statuses, kinds, tight, chain, game.alpha, highest, lowest
+                G, alpha, w, floor, pieces, totals, ys, statuses, kinds, tight, chain, shares, highest, lowest,
+                tops, game.sampling / scale
             )  # fmt: skip
         except ZeroDivisionError:  # numbers so far apart that one of them underflows
-            return Path(np.empty((0, len(COLUMNS))), scale, (), False, np.inf, np.empty((0, N)))
+            return Path(np.empty((0, len(COLUMNS))), scale, (), False, np.inf, np.empty((0, game.count)))
         if code != kernels.NO_ROOM:
             break
         # a chain that is still too short then is no chain along a few hundred pieces
         length, places, links = 8 * length, 8 * places, 8 * links if links < MOST_LINKS * N else 0
     pieces = pieces[:n_pieces]
-    if ceiling < 1.0:  # above it the curve is that of smaller shares, except where nobody is at a cap
+    if ceiling < whole:  # above it the curve is that of smaller shares, except where nobody is at a cap
         pieces = pieces[(pieces[:, 0] <= ceiling) | (pieces[:, 5] == 0)]
     roots = tuple(
-        Root(_shares(ys[i], game.alpha), statuses[i], _KINDS[kinds[i]], int(tight[i]))
+        Root(
+            _spread(_shares(ys[i], shares, owned, caps if who is None else tops), who, game.count),
+            _spread(statuses[i], who, game.count, -1),
+            _KINDS[kinds[i]],
+            int(tight[i]),
+        )
         for i in range(n_roots - 1, -1, -1)
     )
     chain = np.array(chain[:n_links])
-    if ceiling >= 1.0 and n_links:
-        chain[0] = 1.0  # where the curve begins: everybody takes part
-    return Path(pieces, scale, roots, code == kernels.DONE, worst, chain)
+    if ceiling >= whole and n_links:
+        chain[0] = tops  # where the curve begins: everybody takes part as much as it may
+    return Path(pieces, scale, roots, code == kernels.DONE, worst, _spread(chain, who, game.count))
 
 
 @cache
@@ -120,7 +149,18 @@ def _shaken(w: Array, noise: float) -> Array:
     return w * (1.0 + noise * np.random.default_rng(0).uniform(-1.0, 1.0, len(w))) if noise > 0.0 else w
 
 
-def _shares(y: Array, alpha: Array) -> Array:
-    x = y / alpha  # exactly 1 at the cap
+def _shares(y: Array, alpha: Array, owned: Array, caps: Array | None) -> Array:
+    """Participation, exactly the cap where all that is taken is brought."""
+    x = y / alpha if caps is None else np.where(y >= owned, caps, np.minimum(y / alpha, caps))
     x.setflags(write=False)
     return x
+
+
+def _spread(values: Any, who: npt.NDArray[np.intp] | None, count: int, fill: int = 0) -> Any:
+    """What is known of some clients, along the last axis, among all of them."""
+    if who is None or len(who) == count:
+        return values
+    out = np.full((*values.shape[:-1], count), fill, dtype=values.dtype)
+    out[..., who] = values
+    out.setflags(write=False)
+    return out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError, StackfuError
 from ...followers import find_equilibrium
+from ...jit import clock
 from ...judging.plan_bound import check_plan_bound
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...model.offers import Offers, check_outside
@@ -131,7 +131,7 @@ def _optimise(
     given: list[Array],
     report: Callable[[dict[str, Any]], None] | None,
 ) -> Solution:
-    began = time.perf_counter()
+    began = clock()
     sought = goal
     if goal.budget >= 1.01 * float(game.costs.sum()) and outside is None:
         sought = replace(goal, budget=np.inf)  # prices never exceed costs
@@ -151,7 +151,7 @@ def _optimise(
         plans,
         gap=SEARCHED * limits.gap * reference / problem.unit_loss,
         reference=reference / problem.unit_loss,
-        time_limit=max(limits.time_limit - (time.perf_counter() - began), 0.0),
+        time_limit=max(limits.time_limit - (clock() - began), 0.0),
         max_nodes=limits.max_nodes,
         callback=report,
     )
@@ -193,7 +193,7 @@ def _solution(
         limits=limits,
         message=message,
         nodes=run.nodes,
-        seconds=time.perf_counter() - began,
+        seconds=clock() - began,
         history=run.history,
         posted=offers,
         outside=outside,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...jit import clock
 from ...model import Array, GameModel, Objective
 from ...model.offers import capped_prices
 from .columns import linearised_columns
@@ -41,12 +41,12 @@ class Plans:
     def __init__(self, game: GameModel, goal: Objective, problem: PlanProblem, outside: Array | None) -> None:
         self.game, self.goal, self.problem, self.outside = game, goal, problem, outside
         self.best: Plan | None = None
-        self.deadline = np.inf  # of local search, on the clock of time.perf_counter
+        self.deadline = np.inf  # of local search, on the clock of :func:`stackfu.jit.clock`
 
     @property
     def late(self) -> bool:
         """Whether local search has had its time."""
-        return time.perf_counter() > self.deadline
+        return clock() > self.deadline
 
     @property
     def target(self) -> float:

@@ -11,13 +11,13 @@ proposes a plan, improved by local search (:mod:`.plans`). What is left behind i
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from ...jit import clock
 from ...model import Array
 from ...results import Status
 from ...results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode
@@ -110,7 +110,7 @@ class _Search:
         for number in dict.fromkeys(inherited):
             self.use(node, number)
         for attempt in range(ROUNDS):
-            if node.bound >= self.target or time.perf_counter() > self.deadline:
+            if node.bound >= self.target or clock() > self.deadline:
                 return
             if is_empty(p, node.region):
                 node.bound = np.inf
@@ -242,7 +242,7 @@ def search(
 
     ``totals`` restricts total participation.
     """
-    began = time.perf_counter()
+    began = clock()
     state = _Search(problem, plans, gap, began + time_limit)
     least = max(_least_total(problem, plans.target), totals[0])
     root = _Node(root_region(problem, least, totals[1]), -np.inf)
@@ -255,7 +255,7 @@ def search(
         state.bound(root, list(range(len(state.knots))))
         heap.append((root.bound, 0, root))
         while heap and heap[0][0] < state.target:
-            if time.perf_counter() > state.deadline:
+            if clock() > state.deadline:
                 status = Status.TIME_LIMIT
                 break
             if counter >= max_nodes:
@@ -281,7 +281,7 @@ def search(
                 "cut": cut.axis,
                 "lower": min(heap[0][0] if heap else np.inf, closed, plans.target) * problem.unit_loss,
                 "upper": plans.target * problem.unit_loss,
-                "seconds": time.perf_counter() - began,
+                "seconds": clock() - began,
             }
             history.append(record)
             if callback is not None:

@@ -12,6 +12,7 @@ BLOCK = 4096
 def client_sums(
     start,
     stop,
+    wide,
     alpha,
     theta,
     diagonal,
@@ -34,7 +35,8 @@ def client_sums(
     nu_high,
     ell_high,
 ):
-    """``Y`` at both ends, an upper bound of its curvature, ``P.(diag - theta S)`` at both ends, ``h (P_b - P_a).theta``, ``sum P``.
+    """``Y`` at both ends, an upper bound of its curvature, ``P.(diag - theta S)`` at both ends, ``h (P_b - P_a).theta``, ``sum P``,
+    and, if ``wide``, for clients who own more than ``high`` the largest ``(psi_k)_+`` at both ends and the largest curvature.
 
     Rows and slopes are those of two knots, ``parts`` their shares at the lower and at the upper end. The last entry is False
     if the multipliers prove nothing (a negative one, or a hull without a ceiling).
@@ -45,6 +47,8 @@ def client_sums(
     unpaid_low, unpaid_high = (nu_low - bend) / low, (nu_high - bend) / high
     tilt = h * (high * ell_low - low * ell_high) / (low * high)
     tilt_most, tilt_range = max(tilt / low, tilt / high), abs(tilt / low - tilt / high)
+    nothing = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
+    top_low = top_high = top_bend = 0.0
     brought_low = brought_high = curve = held_low = held_high = drift = sum_low = sum_high = 0.0
     for k in range(start, stop):
         a, th = alpha[k], theta[k]
@@ -53,14 +57,14 @@ def client_sums(
         slope_low = one_low * slope_first[k] + two_low * slope_second[k]
         slope_high = one_high * slope_first[k] + two_high * slope_second[k]
         if (p_low < 0.0 or p_high < 0.0) and not volunteer[k]:
-            return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False
+            return nothing
         x_low = x_high = hull_low = hull_high = 0.0
         if not paid[k]:
             x_low = max(p_low - a * unpaid_low, 0.0)
             x_high = max(p_high - a * unpaid_high, 0.0)
             if x_low > 0.0 or x_high > 0.0:
                 if not np.isfinite(ceiling[k]):
-                    return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False
+                    return nothing
                 roof = max(ceiling[k], th * high)
                 hull_low, hull_high = low * (roof - th * low), high * (roof - th * high)
         psi_low = (
@@ -86,6 +90,10 @@ def client_sums(
             brought_low += a * psi_low
             brought_high += a * psi_high
             curve += a * bump
+        elif wide and a > high:
+            top_low, top_high = max(top_low, psi_low), max(top_high, psi_high)
+            if max(psi_low, psi_high) + 0.25 * max(bump, 0.0) > 0.0:
+                top_bend = max(top_bend, bump)
         else:
             dent = bump - tilt_range * noise[k] - th * h * h * abs(x_high - x_low) / a
             if min(psi_low, psi_high) + 0.25 * min(dent, 0.0) >= 0.0:
@@ -99,7 +107,10 @@ def client_sums(
         drift += (p_high - p_low) * th
         sum_low += p_low
         sum_high += p_high
-    return brought_low, brought_high, curve, held_low, held_high, h * drift, sum_low, sum_high, True
+    drift *= h
+    return (
+        brought_low, brought_high, curve, held_low, held_high, drift, sum_low, sum_high, top_low, top_high, top_bend, True,
+    )  # fmt: skip
 
 
 @njit(cache=True, parallel=True)
@@ -107,30 +118,27 @@ def client_sums_of_many(
     alpha, theta, diagonal, noise, pull, paid, volunteer, ceiling, rows_first, rows_second, slope_first, slope_second,
     low, high, parts, level_low, nu_low, ell_low, level_high, nu_high, ell_high,
 ):  # fmt: skip
-    """:func:`client_sums` of all clients, block by block on all cores."""
+    """:func:`client_sums` of all clients, block by block on all cores; none of so many owns more than S in boxes that matter."""
     n = len(alpha)
     blocks = (n + BLOCK - 1) // BLOCK
     sums = np.zeros((blocks, 8))
     fine = np.ones(blocks, dtype=np.bool_)
     for block in prange(blocks):
         found = client_sums(
-            block * BLOCK, min((block + 1) * BLOCK, n), alpha, theta, diagonal, noise, pull, paid, volunteer, ceiling,
+            block * BLOCK, min((block + 1) * BLOCK, n), False, alpha, theta, diagonal, noise, pull, paid, volunteer, ceiling,
             rows_first, rows_second, slope_first, slope_second, low, high, parts, level_low, nu_low, ell_low, level_high,
             nu_high, ell_high,
         )  # fmt: skip
-        brought_low, brought_high, curve, held_low, held_high, drift, sum_low, sum_high, usable = found
-        sums[block, 0], sums[block, 1], sums[block, 2], sums[block, 3] = (
-            brought_low,
-            brought_high,
-            curve,
-            held_low,
-        )
-        sums[block, 4], sums[block, 5], sums[block, 6], sums[block, 7] = held_high, drift, sum_low, sum_high
+        b_low, b_high, curve, h_low, h_high, drift, s_low, s_high, _, _, _, usable = found
+        sums[block, 0], sums[block, 1], sums[block, 2], sums[block, 3] = b_low, b_high, curve, h_low
+        sums[block, 4], sums[block, 5], sums[block, 6], sums[block, 7] = h_high, drift, s_low, s_high
         fine[block] = usable
     total = np.zeros(8)
     for block in range(blocks):
         total += sums[block]
-    return total[0], total[1], total[2], total[3], total[4], total[5], total[6], total[7], fine.all()
+    return (
+        total[0], total[1], total[2], total[3], total[4], total[5], total[6], total[7], 0.0, 0.0, 0.0, fine.all(),
+    )  # fmt: skip
 
 
 @njit(cache=True, parallel=True)

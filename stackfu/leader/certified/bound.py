@@ -25,7 +25,9 @@ So ``g >= 0`` shows that there is none. On ``[a, b]`` with ``h = b - a`` and ``S
     g(S) >= (1 - sigma) g_a + sigma g_b + sigma (1 - sigma) Delta
 
 with a curvature Delta of order h^2 in closed form (see ``docs/theory/leader.md``), so the bound on a box is the smaller end, or the
-vertex of a parabola. On ``(0, b]`` the caps ``z_k <= alpha_k v`` are replaced by ``z_k <= 1`` and the multipliers are constant.
+vertex of a parabola. Clients who own more than b have ``z_k <= 1`` rather than the cap, and all of them together no more than 1: in
+place of ``v alpha_k (psi_k)_+`` the largest of their ``(psi_k)_+`` counts, once. On ``(0, b]`` the caps ``z_k <= alpha_k v`` are
+replaced by ``z_k <= 1`` and the multipliers are constant.
 
 Solvers use this module to search; what they claim is checked by :mod:`stackfu.judging` with its own, rigorous evaluation.
 """
@@ -399,10 +401,11 @@ def box_margin(
     if len(p.alpha) >= MANY:
         *sums, usable = kernels.client_sums_of_many(*arguments)
     else:
-        *sums, usable = kernels.client_sums(0, len(p.alpha), *arguments)
+        *sums, usable = kernels.client_sums(0, len(p.alpha), True, *arguments)
     if not usable:
         return -np.inf
     brought, curve, held, drift, rows = sums[0:2], sums[2], sums[3:5], sums[5], sums[6:8]
+    top, top_bend = sums[8:10], sums[10]
     scattered = [ell[i] * p.loss_sampling + 0.5 * p.client_sampling * (rows[i] - nu[i]) for i in range(2)]
     ends = [
         _constant(p, y, ell[i], lower)
@@ -410,11 +413,12 @@ def box_margin(
         - squared(p, y) / y.weight
         + held[i]
         + (scattered[i] - brought[i]) / s
+        - top[i]
         for i, (y, s) in enumerate(zip(at_ends, (low, high), strict=True))
     ]
     apart = min(at_low.weight, at_high.weight) * distance(p, at_low, at_high) ** 2
     late = h * (high * (brought[0] - scattered[0]) - low * (brought[1] - scattered[1])) / (low * high) - curve
-    return parabola_minimum(ends[0], ends[1], apart + drift + min(late / low, late / high))
+    return parabola_minimum(ends[0], ends[1], apart + drift + min(late / low, late / high) - top_bend)
 
 
 def _constant(p: BoundProblem, y: Prices, ell: float, lower: float) -> float:

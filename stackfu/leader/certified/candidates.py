@@ -24,6 +24,8 @@ INDUCIBLE = 1e-12
 REPAIRABLE = 1e-4
 #: Spend, loss and floor may be missed by this, relative to the limit: rounding of sums (judges use the same number).
 LIMIT_ROUNDING = 1e-12
+#: Values that differ by less than this part of the largest squared distance's are the same, and the cheaper profile is the better.
+UNRESOLVED = 1e-16
 #: Up to this many clients all feasible profiles met are kept, for a robust choice among them.
 POOLED = 1000
 #: Largest violation, relative to the largest squared distance, at which an unpaid profile counts as an equilibrium.
@@ -47,6 +49,7 @@ class Candidates:
     def __init__(self, game: GameModel, objective: Objective, problem: LeaderProblem) -> None:
         self.game, self.objective, self.problem = game, objective, problem
         self.best: Candidate | None = None
+        self._least = np.inf  # value met
         self.pool: list[Candidate] = []
 
     @property
@@ -109,8 +112,14 @@ class Candidates:
             return False
         if self.game.count <= POOLED:
             self.pool.append(candidate)
-        if self.best is None or candidate.value < self.best.value:
+        alike = UNRESOLVED * self.problem.unit_loss
+        if (
+            self.best is None
+            or candidate.value < self._least - alike
+            or (candidate.value <= self._least + alike and candidate.spend < self.best.spend)
+        ):
             self.best = candidate
+        self._least = min(self._least, candidate.value)
         return True
 
     def blend(self, start: Array) -> None:

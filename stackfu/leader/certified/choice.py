@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...model import Array, GameModel, Objective
@@ -23,15 +23,26 @@ def best_search(
     time_limit: float,
     max_nodes: int,
     starts: tuple[Array, ...] = (),
+    later: Callable[[], Iterable[Array]] | None = None,
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
-    """Search until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
-    if game.count <= SMALL:
-        chosen = search
-    else:
-        from .large import search_large
+    """Search until the absolute ``gap`` (in the objective's units), the time or the nodes are used up.
 
-        chosen = search_large
-    return chosen(
+    ``later`` gives further profiles to start from, to a search that is not done soon without them.
+    """
+    if game.count <= SMALL:
+        return search(
+            game,
+            objective,
+            gap=gap,
+            time_limit=time_limit,
+            max_nodes=max_nodes,
+            starts=starts,
+            later=later,
+            callback=callback,
+        )
+    from .large import search_large
+
+    return search_large(
         game, objective, gap=gap, time_limit=time_limit, max_nodes=max_nodes, starts=starts, callback=callback
     )

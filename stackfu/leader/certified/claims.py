@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...judging.bound import check_bound
+from ...judging.bound import BoundVerdict, check_bound
 from ...model import GameModel, Objective
 from ...results.certificate import LeaderCertificate
 
@@ -20,12 +20,15 @@ GENEROSITY = 1.5
 STEP = 1e-15
 
 
-def accepted(game: GameModel, goal: Objective, claim: LeaderCertificate) -> LeaderCertificate | None:
-    """The certificate, its bound lowered by what the judge finds missing (rounding); None if it is refused for other reasons."""
+def accepted(
+    game: GameModel, goal: Objective, claim: LeaderCertificate
+) -> tuple[LeaderCertificate, BoundVerdict] | None:
+    """The certificate, its bound lowered by what the judge finds missing (rounding), and what the judge says about it then; None if
+    it is refused for other reasons."""
     for _ in range(CLAIMS):
         verdict = check_bound(game, goal, claim, "intervals")
         if verdict:
-            return claim
+            return claim, verdict
         if not np.isfinite(verdict.margin):
             return None
         claim = replace(claim, lower=claim.lower + GENEROSITY * min(verdict.margin, -STEP * abs(claim.lower)))

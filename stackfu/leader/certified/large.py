@@ -21,7 +21,6 @@ The tree that results is the certificate: every leaf keeps the steps that closed
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,7 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
-from ...judging.bound import BoundChecker, BoundVerdict
+from ...jit import clock
+from ...judging.bound import BoundVerdict, check_bound, is_large
+from ...judging.bound_at_scale import ScaleChecker
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, LeaderCertificate, Leaf, Split
@@ -97,7 +98,7 @@ class _Verdict:
 
 class _Search:
     def __init__(self, game: GameModel, objective: Objective, gap: float, time_limit: float) -> None:
-        self.began = time.perf_counter()
+        self.began = clock()
         self.deadline = self.began + time_limit
         self.game, self.objective = game, objective
         self.problem = normalised(game, objective)
@@ -142,39 +143,46 @@ class _Search:
 
     def prepare_check(self) -> bool:
         """Read the game into the checker, and measure what a knot and a step of a leaf cost to check; False: no time for that."""
-        began = time.perf_counter()
+        began = clock()
         self.problem.place.inner(self.problem.place.combine(self.problem.alpha))
-        if 10.0 * (time.perf_counter() - began) > self.deadline - time.perf_counter():
+        if 10.0 * (clock() - began) > self.deadline - clock():
             self.reserve = np.inf
             return False
-        began = time.perf_counter()
-        self.checker = BoundChecker(self.game, self.objective, "intervals")
+        began = clock()
+        if is_large(self.game):
+            self.check: Callable[[LeaderCertificate], BoundVerdict] = ScaleChecker(
+                self.game, self.objective
+            ).check
+        else:
+            self.check = lambda claim: check_bound(self.game, self.objective, claim, "intervals")
         floor = self.objective.min_total
+        middle = 0.5 * (floor + 1.0)
+        leaf = Leaf(((0, 0),))
+        knots = (certificate_knot(self.problem, self.knots[0]),)
         # any claim will do, as long as it is easily proved
-        trial = LeaderCertificate(
-            -self.worst * self.unit,
-            (certificate_knot(self.problem, self.knots[0]),),
-            (Split(0.5 * (floor + 1.0)), Leaf(((0, 0),)), Leaf(((0, 0),)))
-            if floor < 1.0
-            else (Leaf(((0, 0),)),),
-        )
-        read = time.perf_counter()
-        self.checker.check(trial)
-        once = time.perf_counter()
-        self.checker.check(trial)
-        again = time.perf_counter()
-        self.reading_cost, self.step_cost = read - began, 0.5 * (again - once)
-        self.knot_cost = max((once - read) - (again - once), 0.0)
+        claim = -self.worst * self.unit
+        read = clock()
+        self.check(LeaderCertificate(claim, knots, (leaf,)))
+        once = clock()
+        if middle < 1.0:
+            self.check(LeaderCertificate(claim, knots, (Split(middle), leaf, leaf)))
+        again = clock()
+        few = is_large(self.game)  # then the game is read once and for all, and knots are dear
+        self.step_cost = again - once if few else max((again - once) - (once - read), 0.0)
+        self.knot_cost = max((once - read) - 0.5 * (again - once), 0.0) if few else 0.0
+        self.reading_cost = read - began if few else once - read
         self.keep_reserve()
         return True
 
     def keep_reserve(self) -> None:
         """Time to be left for the checker: every step of a leaf once, every knot once, and something for a second claim."""
-        self.reserve = CAUTION * (self.leaf_steps * self.step_cost + len(self.knots) * self.knot_cost)
+        self.reserve = CAUTION * (
+            self.reading_cost + self.leaf_steps * self.step_cost + len(self.knots) * self.knot_cost
+        )
 
     def out_of_time(self) -> bool:
         """Whether what is left of the time is needed to check the certificate."""
-        return time.perf_counter() > self.deadline - self.reserve
+        return clock() > self.deadline - self.reserve
 
     @property
     def target(self) -> float:
@@ -374,7 +382,7 @@ class _Search:
         until = self.began + 0.3 * (self.deadline - self.began)
 
         def enough() -> bool:
-            return time.perf_counter() > until
+            return clock() > until
 
         if self.game.count <= 2 * SAMPLE:
             self._remember(*self.proposals.scan(start, guess, enough))
@@ -619,7 +627,7 @@ class _Search:
         # sums are rounded differently here and there
         claim = LeaderCertificate(lower - MODESTY * self.gap * self.unit, knots, tuple(tree))
         for _ in range(CLAIMS):
-            verdict = self.checker.check(claim)
+            verdict = self.check(claim)
             if verdict:
                 return claim, verdict
             if not np.isfinite(verdict.margin):
@@ -704,7 +712,7 @@ def search_large(
                     "lower": lower() * unit,
                     "upper": search.candidates.value,
                     "solves": search.solves + search.proposals.solves,
-                    "seconds": time.perf_counter() - search.began,
+                    "seconds": clock() - search.began,
                 }
                 history.append(record)
                 if callback is not None:

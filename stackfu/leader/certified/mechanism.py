@@ -7,9 +7,9 @@ followers' own solver and compared with the profile that was meant.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,23 +17,23 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
 from ...followers import enumerate_equilibria, find_equilibrium
-from ...judging.bound import BALLS_UP_TO, BoundVerdict, check_bound
+from ...jit import clock
+from ...judging.bound import BoundVerdict, check_bound
 from ...judging.point import enclose_point
-from ...judging.solution import judge_point, unseen
+from ...judging.solution import judge_point, measured_against, unseen
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..haipo import haipo
+from ..haipo import best_iterate
 from ..homogeneous import buy_data
 from ..progress import reporting
-from ..uniform import uniform
+from ..uniform import best_price
 from .candidates import Candidate
+from .choice import SMALL
 from .choice import best_search as search
 
 __all__ = ["certified"]
 
-#: Up to this many clients the search closes the gap sooner than a uniform price is found by bisection.
-QUICKLY_CLOSED = 30
 #: Share of the time that each baseline may take, and the fewest equilibria that it is begun for.
 BASELINES, FEWEST = 0.04, 5
 #: Playing back and judging takes about so many times what the unpaid equilibrium takes.
@@ -109,23 +109,26 @@ def _optimise(
     report: Callable[[dict[str, Any]], None] | None,
 ) -> Solution:
     """Search, play back, and say what was proved."""
-    began = time.perf_counter()
+    began = clock()
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
-    reference = unpaid.server_loss * goal.loss_weight or goal.payment_weight * game.full_participation_price
-    reference = reference or 1e-6 * goal.loss_weight * game.loss.weight * game.geometry.scale
+    gap = limits.gap * measured_against(game, goal, unpaid.server_loss)
+    starts = [unpaid.participation, np.ones(game.count), *given]
     affordable = int(BASELINES * limits.time_limit / max(unpaid.seconds, 1e-6))
-    starts = [unpaid.participation, np.ones(game.count), *given, *_baselines(game, sought, affordable)]
+    later = partial(_baselines, game, sought, affordable)
+    if game.count > SMALL:
+        starts += later()
     if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
     run = search(
         game,
         sought,
-        gap=limits.gap * reference,
+        gap=gap,
         # what is found is then played back and judged
-        time_limit=max(limits.time_limit - (time.perf_counter() - began) - AFTERWARDS * unpaid.seconds, 0.0),
+        time_limit=max(limits.time_limit - (clock() - began) - AFTERWARDS * unpaid.seconds, 0.0),
         max_nodes=limits.max_nodes,
         starts=tuple(starts),
+        later=later,
         callback=report,
     )
     best, message = run.best, ""
@@ -146,30 +149,29 @@ def _optimise(
         robust=robust,
         message=message,
         nodes=run.nodes,
-        seconds=time.perf_counter() - began,
+        seconds=clock() - began,
         history=run.history,
         certificate=run.certificate,
     )
     if not reproduced:
         message = "the payments, played back, do not reproduce the participation"
-        return replace(judged(found, limits.gap * reference), status=Status.FAILED, message=message)
-    # the judge has seen the certificate already, unless the budget that was sought is another one
-    seen = run.verdict if sought.budget == goal.budget and game.count > BALLS_UP_TO else None
-    return judged(found, limits.gap * reference, seen)
+        return replace(judged(found, gap), status=Status.FAILED, message=message)
+    return judged(found, gap, run.verdict if sought == goal else None)
 
 
 def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> Solution:
     """The solution with what the judges accept: its objective, its lower bound, and a status that claims no more than that.
 
-    ``verdict`` is that on the certificate, if there is one already. CERTIFIED needs a participation from which no client gains
-    by deviating, beside its own stakes, constraints that hold, and a certificate that proves a bound within ``gap``.
+    CERTIFIED needs a participation from which no client gains by deviating, beside its own stakes, constraints that hold, and a
+    certificate that proves a bound within ``gap``; ``verdict`` is what the judge said about this certificate and this goal, if it
+    was asked already.
     """
     game, goal, eq = found.game, found.goal, found.equilibrium
     point = enclose_point(game, goal, found.payments, eq.participation)
     low, high = point.objective(goal)
     lower, status, message = -math.inf, found.status, found.message
     if found.certificate is not None:
-        verdict = check_bound(game, goal, found.certificate) if verdict is None else verdict
+        verdict = verdict or check_bound(game, goal, found.certificate)
         lower = verdict.lower
         if not verdict and status is Status.CERTIFIED:
             status, message = Status.CONVERGED, f"the checker does not accept the bound: {verdict.message}"
@@ -197,10 +199,9 @@ def _baselines(game: GameModel, sought: Objective, most: int) -> list[Array]:
     if not np.isfinite(sought.budget) or sought.budget <= 0 or most < FEWEST:
         return []
     found = []
-    for baseline in (haipo, uniform) if game.count > QUICKLY_CLOSED else (haipo,):
+    for baseline in (best_iterate, best_price):
         try:
-            proposal = baseline(game, sought.budget, max_iterations=min(most, 50))
-            found.append(proposal.equilibrium.participation)
+            found.append(baseline(game, sought.budget, max_iterations=min(most, 50))[1].x)
         except (ConvergenceError, NoEquilibriumError):
             continue
     return found

@@ -129,16 +129,26 @@ class LeaderProblem(BoundProblem):
         return SPEND_ROUNDING * float(self.theta @ self.alpha)
 
     @cached_property
+    def gram(self) -> Array:
+        """Inner products of all clients, for small games."""
+        return np.asarray(self.points @ self.points.T)
+
+    @cached_property
     def nearest_loss(self) -> float:
         """Least loss of distances over all mixtures, whatever they cost.
 
         For any m, ``2 min_k <mu_k - ideal, m - ideal> - ||m - ideal||^2`` is a lower bound of the squared distance over the
-        clients' hull, sharp at the nearest point.
+        clients' hull, sharp at the nearest point. What rounding may have added is taken off: distances far below the clients'
+        own are differences of large numbers.
         """
         rows = self.points - self.away
         m = self.ideal @ rows
         nearest = max(2.0 * float((rows @ m).min()) - float(m @ m), 0.0)
-        return self.loss_square * (nearest - float(self.away @ self.away)) + self.loss_constant
+        beyond = float(self.away @ self.away)
+        terms = 16.0 * (sum(self.points.shape) + 4) * float(np.finfo(float).eps)
+        largest = float(self.diagonal.max()) + beyond
+        rounding = terms * (self.loss_square * largest + abs(self.loss_constant))
+        return float(self.loss_square * (nearest - beyond) + self.loss_constant - rounding)
 
     def squared_distances(self, z: Array) -> Array:
         """``d_k^2`` of a mixture."""

@@ -13,7 +13,6 @@ moving to another S is three vector additions."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from ...jit import clock
 from ...model import Array
 from .bound import Classes, Multipliers, box_margin
 from .polish import ActiveSet, polish, polish_with_total
@@ -197,7 +197,7 @@ class PointProgramme:
         shrink: float,
         deadline: float = np.inf,
     ) -> None:
-        self._deadline = deadline  # by time.perf_counter; the cone solver stops there
+        self._deadline = deadline  # by :func:`stackfu.jit.clock`; the cone solver stops there
         self.problem, self.classes = problem, classes
         self.unit = radius
         self.penalty, self.shrink = penalty, shrink
@@ -340,7 +340,7 @@ class PointProgramme:
             nothing, q, self.blocks.matrix(data), b, self.blocks.cones, settings
         )
         if np.isfinite(self._deadline):
-            self._solver.set_termination_callback(lambda _: time.perf_counter() > self._deadline)
+            self._solver.set_termination_callback(lambda _: clock() > self._deadline)
 
     def solve(self, total: float) -> PointAnswer | None:
         """The relaxation at S; None if the solver has no usable answer."""

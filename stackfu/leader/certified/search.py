@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
+from ...jit import clock
 from ...judging.bound import BoundVerdict
 from ...model import Array, GameModel, Objective
 from ...results import Status
@@ -58,10 +58,19 @@ NEARBY = 1.5
 CLOSEST = 1e-4
 #: Ratio of neighbouring totals that are solved first.
 GRID_STEP = 1.25
+#: Totals beside the best one that show what changes there, relative to it.
+ASIDE = 0.02
+#: Part of the budget that is spent where the budget binds.
+NEARLY_ALL = 1.0 - 1e-3
 #: Steps of the golden section around the best profile found on that grid.
 GOLDEN_STEPS = 12
 #: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
 WITHIN = 0.999
+#: Budgets above one that leaves no room, relative to what those who take part would cost: the first, the last, and their ratio.
+EXTRA_FIRST, EXTRA_LAST, EXTRA_STEP = 1e-2, 1e-15, 0.25
+#: A search that is not done after this many boxes, or this part of its time, asks for further profiles to start from.
+SOON_NODES = 100
+SOON = 0.2
 #: Relative rounding of the least loss over all mixtures.
 NEAREST_ROUNDING = 1e-9
 
@@ -77,7 +86,7 @@ class Run:
     nodes: int
     pool: tuple[Candidate, ...]
     certificate: LeaderCertificate | None = None
-    verdict: BoundVerdict | None = None  # the judge's on the certificate in intervals, if it was asked
+    verdict: BoundVerdict | None = None  # what the judge says about the certificate
 
 
 @dataclass(eq=False)
@@ -125,7 +134,7 @@ class Search:
     def __init__(
         self, game: GameModel, objective: Objective, gap: float = 0.0, time_limit: float = np.inf
     ) -> None:
-        self.deadline = time.perf_counter() + time_limit
+        self.deadline = clock() + time_limit
         self.game, self.objective = game, objective
         self.problem = LeaderProblem.of(game, objective)
         self.gap = WITHIN * gap / self.problem.unit_loss
@@ -136,6 +145,9 @@ class Search:
         self.aside: list[Box] = []  # too small to divide
         self.current: Box | None = None
         self._settled_for: Candidate | None = None
+        self._guessed: dict[
+            bytes, tuple[float, float]
+        ] = {}  # volunteers that were tried, and between which totals
         self._companions: dict[tuple[int, float], PointAnswer | None] = {}
         self.settled: PointAnswer | None = None  # a local optimum, with multipliers that do not change with S
         self.root: Box | None = None
@@ -193,7 +205,7 @@ class Search:
                 return answer
         best: PointAnswer | None = None
         for penalty in PENALTIES:
-            if time.perf_counter() > self.deadline:
+            if clock() > self.deadline:
                 break
             answer = self._programme(classes, penalty).solve(total)
             self.solves += 1
@@ -241,9 +253,19 @@ class Search:
             if volunteer.tobytes() in tried or float(p.alpha[volunteer].sum()) > total:
                 continue
             tried.add(volunteer.tobytes())
-            guess = self.solve(total, Classes(~volunteer, volunteer, classes.ceiling))
-            if guess is not None and guess.excess <= HELD and self.found.offer(total * guess.z / p.alpha):
+            low, high = self._guessed.get(volunteer.tobytes(), (np.inf, 0.0))
+            if low <= total <= high:
                 return
+            known = Classes(~volunteer, volunteer, classes.ceiling)
+            guess = self.solve(total, known, answer)
+            if guess is None or guess.excess > HELD or not self.found.offer(total * guess.z / p.alpha):
+                continue
+            # the same volunteers at their best total: other totals nearby need not be tried any more
+            settled = optimum(p, known, guess, SHRINK)
+            if settled is not None and self.found.offer(settled.total * settled.z / p.alpha):
+                span = (low, high, total, settled.total)
+                self._guessed[volunteer.tobytes()] = (min(span), max(span))
+            return
 
     def settle(self) -> None:
         """After a new incumbent: its local optimum over S."""
@@ -261,8 +283,9 @@ class Search:
         steps: list[Pair] = []
         inherited = list(box.balls)
         low, high = box.ends
-        own = [(low, high)] if low is high else [(low, high), (low, low), (high, high)]
-        own += [*self.companions(box), (self.least, self.least)]
+        own = [*self.companions(box), (low, high)]
+        own += [] if low is high else [(low, low), (high, high)]
+        own.append((self.least, self.least))
         proof: tuple[Pair, ...] = (box.ends,)
         value, classes = -np.inf, box.classes
         for attempt in range(len(inherited) + FURTHER_BALLS):
@@ -271,16 +294,18 @@ class Search:
                 value, proof = (np.inf if near is None else target), (*steps, box.ends)
                 break
             pairs = inherited[attempt : attempt + 1] or own
-            at = [
-                (
+            margin, pair, at = -np.inf, pairs[0], None
+            for i, j in pairs:
+                ends = (
                     interpolate(i.multipliers, j.multipliers, box.low),
                     interpolate(i.multipliers, j.multipliers, box.high),
                 )
-                for i, j in pairs
-            ]
-            margins = [box_margin(p, box.low, box.high, *ends, classes, target) for ends in at]
-            best = int(np.argmax(margins))
-            margin, pair = margins[best], pairs[best]
+                here = box_margin(p, box.low, box.high, *ends, classes, target)
+                if here > margin or at is None:
+                    margin, pair, at = here, (i, j), ends
+                if margin >= self.gap:  # the incumbent itself; more cannot be asked for
+                    break
+            assert at is not None
             # with a ball behind it a positive margin proves the target and no more
             reached = target + margin if near is None or margin < 0 else target
             improved = reached > value + WORTHWHILE * self.gap
@@ -290,7 +315,7 @@ class Search:
                 break
             if not np.isfinite(margin):  # nothing proved, no ball either
                 continue
-            bounds = ball(p, *at[best], margin)
+            bounds = ball(p, *at, margin)
             assert bounds is not None
             near = bounds[0] if near is None else np.maximum(near, bounds[0])
             far = bounds[1] if far is None else np.minimum(far, bounds[1])
@@ -392,7 +417,7 @@ class Search:
         totals = sorted({s for s in grid if max(floor, 0.0) < s < 0.97} | {1.0}, reverse=True)
         answers: list[PointAnswer] = []
         for total in totals:
-            if time.perf_counter() > self.deadline:
+            if clock() > self.deadline:
                 break
             answer = self.solve(total, classes, answers[-1] if answers else None)
             if answer is not None:
@@ -433,7 +458,10 @@ class Search:
                 if others and least.active is not None:
                     other = min(others, key=lambda a: abs(a.total - least.total))
                     if other.active is not None:
-                        starts.append(replace(least, active=least.active.joined(other.active)))
+                        starts += [
+                            replace(least, active=least.active.joined(other.active, free=free))
+                            for free in (False, True)
+                        ]
             for start, shrink in [(start, shrink) for shrink in (SHRINK, 0.0) for start in starts]:
                 answer = optimum(p, classes, start, shrink)
                 if answer is None or not self.found.offer(answer.total * answer.z / p.alpha):
@@ -446,12 +474,19 @@ class Search:
         value(at)
         if settled():
             return
+        for side in (1.0 - ASIDE, 1.0 + ASIDE):
+            if least < side * at < 1.0:
+                value(side * at)
+        if settled() or (
+            best.spend >= NEARLY_ALL * self.objective.budget and self.settle_from_above(classes, at)
+        ):
+            return
         low, high = max(at / GRID_STEP, least), min(at * GRID_STEP, 1.0)
         golden = 0.6180339887498949
         left, right = high - golden * (high - low), low + golden * (high - low)
         at_left, at_right = value(left), value(right)
         for _ in range(GOLDEN_STEPS):
-            if time.perf_counter() > self.deadline or high - low <= 1e-6 * high:
+            if clock() > self.deadline or high - low <= 1e-6 * high:
                 return
             if at_left <= at_right:
                 high, right, at_right = right, left, at_left
@@ -462,6 +497,42 @@ class Search:
                 right = low + golden * (high - low)
                 at_right = value(right)
         settled()
+
+    def settle_from_above(self, classes: Classes, at: float) -> bool:
+        """The settled optimum where the budget leaves no room: the limit of budgets that do, from above.
+
+        Where hardly anything can be bought, the budget's price may be unbounded: the loss falls as the root of what may be spent.
+        Any multipliers bound it, and those of a budget that is larger by ``extra`` bound it as closely as the loss at that budget.
+        """
+        p, best = self.problem, self.found.best
+        if best is None or not np.isfinite(p.budget):
+            return False
+        worth = at * float(
+            p.theta @ (p.alpha * best.x / at)
+        )  # what the clients who take part would cost, at most
+        near: PointAnswer | None = None
+        extra = EXTRA_FIRST * worth
+        while extra >= EXTRA_LAST * worth and clock() < self.deadline:
+            roomy = replace(p, budget=p.budget + extra * p.payment_unit)
+            if near is None:
+                radius = 4.0 ** self._exponent()
+                rough = PointProgramme(roomy, classes, radius, PENALTIES[1], 0.0, self.deadline).solve(at)
+                starts = [] if rough is None else [rough, *_spending(rough)]
+            else:
+                price = near.multipliers.budget / math.sqrt(EXTRA_STEP)
+                starts = [replace(near, multipliers=replace(near.multipliers, budget=price))]
+            found = next((a for a in (optimum(roomy, classes, start, 0.0) for start in starts) if a), None)
+            if found is None:
+                return False
+            y = found.multipliers
+            here = answer_at(
+                p, classes, found.total, found.z, y.rows, y.budget, y.loss_cap, 0.0, found.active
+            )
+            if here.bound >= self.target:
+                self.settled = here
+                return True
+            near, extra = found, EXTRA_STEP * extra
+        return False
 
     def at_best(self, low: float, high: float, classes: Classes) -> PointAnswer | None:
         """The settled optimum if its total lies inside an interval and agrees with what is known there."""
@@ -481,6 +552,13 @@ class Search:
         undecided = nothing.astype(bool)
         classes = classify(p, floor, 1.0, undecided, undecided)
         assert classes is not None
+        # where the best mixture of all is within reach, nothing has to be searched
+        whole = Box(floor, 1.0, nothing, (self.least, self.least))
+        self.evaluate(whole)
+        if self.found.best is not None and whole.value >= self.target:
+            self.root = whole
+            self.open.push(whole)
+            return
         answers = self.explore(classes) or [replace(self.least, total=1.0)]
         best = self.found.best
         if best is not None:
@@ -513,7 +591,7 @@ class Search:
             rest = Box(0.0, s, nothing, (a, a))
             if floor == 0.0:
                 self.evaluate(rest)
-                if rest.value >= self.target or s < SMALLEST_TOTAL or time.perf_counter() > self.deadline:
+                if rest.value >= self.target or s < SMALLEST_TOTAL or clock() > self.deadline:
                     boxes.append(rest)
                     break
             lower = self.solve(0.5 * s, classes, a) or a
@@ -555,8 +633,8 @@ class Search:
 
     # ------------------------------------------------------------ certificate
 
-    def certificate(self, lower: float) -> LeaderCertificate | None:
-        """The tree of boxes with the knots that its leaves use, its claim lowered until the judge accepts it."""
+    def certificate(self, lower: float) -> tuple[LeaderCertificate, BoundVerdict] | None:
+        """The tree of boxes with the knots that its leaves use, its claim lowered until the judge accepts it; and the verdict."""
         if self.root is None or not np.isfinite(lower):
             return None
         numbers: dict[int, int] = {}
@@ -581,6 +659,18 @@ class Search:
         return accepted(self.game, self.objective, LeaderCertificate(lower, tuple(knots), tuple(nodes)))
 
 
+def _spending(answer: PointAnswer) -> list[PointAnswer]:
+    """The same answer with the guess that the budget is spent, as it is and with one tight row fewer."""
+    guess = answer.active
+    if guess is None:
+        return []
+    guesses = [guess.but(budget=True)]
+    rows = np.where(guess.tight, np.abs(answer.multipliers.rows), np.inf)
+    if guess.tight.any():
+        guesses.append(guess.but(budget=True, loose=int(np.argmin(rows))))
+    return [replace(answer, active=active) for active in guesses]
+
+
 def search(
     game: GameModel,
     objective: Objective,
@@ -589,10 +679,14 @@ def search(
     time_limit: float,
     max_nodes: int,
     starts: tuple[Array, ...] = (),
+    later: Callable[[], Iterable[Array]] | None = None,
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
-    """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
-    began = time.perf_counter()
+    """Branch and bound until the absolute ``gap`` (in the objective's units), the time or the nodes are used up.
+
+    ``later`` gives further profiles to start from; they are asked for once the search has shown that it is not done at once.
+    """
+    began = clock()
     state = Search(game, objective, gap, time_limit)
     found, unit = state.found, state.problem.unit_loss
     nearest = state.problem.nearest_loss * unit
@@ -610,7 +704,16 @@ def search(
     try:
         state.roots()
         while state.open.lower() < state.target:
-            if time.perf_counter() > state.deadline:
+            elapsed = clock() - began
+            if later is not None and (
+                nodes >= SOON_NODES or elapsed > SOON * time_limit or nodes >= max_nodes
+            ):
+                for x in later():
+                    found.offer(x)
+                later = None
+                state.settle()
+                continue
+            if clock() > state.deadline:
                 status = Status.TIME_LIMIT
                 break
             if nodes >= max_nodes:
@@ -631,7 +734,7 @@ def search(
                     min(state.lower(), state.incumbent) * unit, history[-1]["lower"] if history else -np.inf
                 ),
                 "upper": np.inf if found.best is None else found.best.value,
-                "seconds": time.perf_counter() - began,
+                "seconds": clock() - began,
             }
             history.append(record)
             if callback is not None:
@@ -650,7 +753,7 @@ def search(
             else status.name.lower().replace("_", " ")
         )
         raise ConvergenceError(f"no feasible payments were found, and none were proved impossible ({why})")
-    certificate = state.certificate(lower * unit)
+    certificate, verdict = state.certificate(lower * unit) or (None, None)
     return Run(
         found.best,
         -np.inf if certificate is None else certificate.lower,
@@ -659,4 +762,5 @@ def search(
         nodes,
         tuple(found.pool),
         certificate,
+        verdict,
     )

@@ -19,6 +19,7 @@ from stackfu_integration.flower.events import (
     WorkDelivered,
     WorkJudged,
 )
+from stackfu_integration.flower.phases import evidence
 from stackfu_integration.flower.phases.session import Removal
 from stackfu_integration.flower.phases.unlearning import fault_phase
 from stackfu_integration.flower.receipts import PAYMENT
@@ -76,6 +77,7 @@ def run(removal: Removal) -> None:
             else:
                 agreed = bool(receipt.statement.get("agreed"))
                 ledger.add(removal.name, PaymentAcknowledged(client, amount, agreed, receipt.plain()))
+    evidence.gather(removal)
     ledger.add(removal.name, MeasuresClosed(distance(before, after)))
 
 

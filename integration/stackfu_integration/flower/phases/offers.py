@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stackfu.errors import NoEquilibriumError
 from stackfu.results import Solution
 from stackfu_integration.flower.events import GameFounded, GameSolved, PriceOffered
@@ -58,7 +56,7 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
     except NoEquilibriumError as error:
         raise StuckError(f"no offers within the budget make anybody take part: {error}") from error
     seconds = time.perf_counter() - began
-    summary = solution_summary(solution)
+    summary, impacts = solution_summary(solution), board.game.impacts(solution.participation)
     solved = GameSolved(
         attempt=attempt,
         limit=limit,
@@ -69,18 +67,14 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
         seconds=seconds,
         proves=solution.proves,
         solution=_file_of(solution),
+        predicted={client: float(q) for client, q in zip(board.remaining, impacts.clients, strict=True)},
+        calibrated=impacts.calibrated,
         **{name: summary[name] for name in _CERTIFICATE},
     )
     with ledger.transaction():
         ledger.add(removal.name, solved)
-        for client, price, cap in zip(board.remaining, solution.payments, _caps(solution), strict=True):
+        for client, price, cap in zip(board.remaining, solution.payments, solution.caps, strict=True):
             ledger.add(removal.name, PriceOffered(client, attempt, float(price), float(cap)))
-
-
-def _caps(solution: Solution) -> Any:
-    """The largest share that is taken from each client: all of it, unless the offers are capped."""
-    caps = getattr(solution, "caps", None)
-    return np.ones(len(solution.payments)) if caps is None else caps
 
 
 def _file_of(solution: Solution) -> bytes:

@@ -109,6 +109,10 @@ def _judge(
         trained, _ = removal.probe.train(sent, 1.0, settings)
         reference = update_of(trained, sent)
         reference = reference if np.linalg.norm(reference) > 0 else None
+    earlier: dict[int, list[float]] = {}
+    for work in removal.ledger.events(removal.name, WorkJudged):
+        if work.number < number and "cosine" in work.measured:
+            earlier.setdefault(work.client, []).append(work.measured["cosine"])
     return judge(
         models,
         samples,
@@ -117,6 +121,7 @@ def _judge(
         least_norm=terms.least_norm,
         least_cosine=terms.least_cosine,
         reference=reference,
+        earlier=earlier,
     )
 
 

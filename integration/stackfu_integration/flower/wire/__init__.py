@@ -9,6 +9,7 @@
 from stackfu_integration.flower.wire.exchange import Refusal, ask, decoded, messages_to, sort_replies
 from stackfu_integration.flower.wire.messages import (
     EMBED,
+    GRADIENT,
     MASK,
     MEASURE,
     REPEAT,
@@ -19,6 +20,8 @@ from stackfu_integration.flower.wire.messages import (
     UNLEARN,
     EmbeddingAnswer,
     EmbeddingQuestion,
+    GradientAnswer,
+    GradientQuestion,
     MaskAnswer,
     MaskQuestion,
     MeasureAnswer,
@@ -36,6 +39,7 @@ from stackfu_integration.flower.wire.records import setting
 
 __all__ = [
     "EMBED",
+    "GRADIENT",
     "MASK",
     "MEASURE",
     "REPEAT",
@@ -46,6 +50,8 @@ __all__ = [
     "UNLEARN",
     "EmbeddingAnswer",
     "EmbeddingQuestion",
+    "GradientAnswer",
+    "GradientQuestion",
     "MaskAnswer",
     "MaskQuestion",
     "MeasureAnswer",

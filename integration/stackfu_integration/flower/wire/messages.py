@@ -11,6 +11,7 @@ message                       server sends                                 clien
 ``query.stackfu_respond``     price, public sum, its own embedding         the share it would bring; signed
 ``train.stackfu_unlearn``     the model, its share                         trained model, samples; signed
 ``train.stackfu_repeat``      the same once more                           the same
+``query.stackfu_gradient``    the model, its share                         gradient of its loss, samples; signed
 ``evaluate.stackfu_measure``  model before and after, its payment          measures; the payment acknowledged or
                                                                            disputed, signed
 ============================  ===========================================  =====================================
@@ -49,6 +50,7 @@ from stackfu_integration.flower.wire.records import (
 
 __all__ = [
     "EMBED",
+    "GRADIENT",
     "MASK",
     "MEASURE",
     "REPEAT",
@@ -59,6 +61,8 @@ __all__ = [
     "UNLEARN",
     "EmbeddingAnswer",
     "EmbeddingQuestion",
+    "GradientAnswer",
+    "GradientQuestion",
     "MaskAnswer",
     "MaskQuestion",
     "MeasureAnswer",
@@ -81,6 +85,7 @@ RESPOND = "query.stackfu_respond"
 TRAIN = "train"
 UNLEARN = "train.stackfu_unlearn"
 REPEAT = "train.stackfu_repeat"
+GRADIENT = "query.stackfu_gradient"
 MEASURE = "evaluate.stackfu_measure"
 
 _OFFER_NUMBERS = ("price", "cost", "alpha", "lam", "share", "total", "noise", "own_noise", "cap")
@@ -419,6 +424,57 @@ class TrainingAnswer:
 
 
 # ---- measures
+
+
+@dataclass(frozen=True)
+class GradientQuestion:
+    """What is the gradient of your losses at this model, summed over the samples of the agreed share?"""
+
+    message_type: ClassVar[str] = GRADIENT
+
+    model: ArrayRecord
+    request: str
+    share: float
+    samples: int
+    seed: int
+
+    def encode(self) -> RecordDict:
+        """The model and the settings."""
+        settings = config(request=self.request, share=self.share, samples=self.samples, seed=self.seed)
+        return RecordDict({"arrays": self.model, "config": settings})
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> GradientQuestion:
+        """Read model and settings."""
+        settings = settings_in(content)
+        return cls(
+            model_in(content),
+            setting(settings, "request", str),
+            setting(settings, "share", float),
+            setting(settings, "samples", int),
+            setting(settings, "seed", int),
+        )
+
+
+@dataclass(frozen=True)
+class GradientAnswer:
+    """The trained numbers' gradient, in the order of the model, and of how many samples it is the sum."""
+
+    gradient: NDArray[np.float64]
+    samples: float | int
+    receipt: Receipt | None = None
+
+    def encode(self) -> RecordDict:
+        """A vector and a metric, signed."""
+        content = _metrics(samples=self.samples)
+        content["arrays"] = vectors(gradient=self.gradient)
+        return signed(content, self.receipt)
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> GradientAnswer:
+        """Read vector and metric."""
+        gradient = read_vector(model_in(content), "gradient")
+        return cls(gradient, metric(content, "samples"), receipt_in(content))
 
 
 @dataclass(frozen=True)

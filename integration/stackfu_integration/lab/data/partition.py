@@ -5,6 +5,10 @@ independently; the table of counts ``N_ic`` is the one with row sums ``q_i n`` a
 pool's class counts that keeps the odds ratios of ``q_i P_ic`` (iterative proportional fitting). Every sample
 belongs to one client at most, and a client's test samples are drawn from the test pool in the proportions of
 its training labels.
+
+Other schemes put constants that were fitted to one federation to the test: ``classes`` divides every class over the
+clients by ``Dir(beta)``, so that quantities follow from the classes; ``covariate`` treats clusters of inputs as the
+first scheme treats labels; ``concept`` is the first scheme with clients that call things by other names.
 """
 
 from __future__ import annotations
@@ -13,14 +17,17 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.storage import write_json
 
-__all__ = ["ClientIndices", "Partition", "dirichlet_partition"]
+__all__ = ["SCHEMES", "ClientIndices", "Partition", "Scheme", "clusters", "dirichlet_partition", "renamed"]
+
+Scheme = Literal["labels", "classes", "covariate", "concept"]
+SCHEMES: tuple[Scheme, ...] = ("labels", "classes", "covariate", "concept")
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -154,6 +161,60 @@ def _draw_quantities(
     return smallest + spare * ((1.0 - smallest * clients) / spare.sum()), retries, True
 
 
+def clusters(train: FloatArray, test: FloatArray, count: int, seed: int = 0) -> tuple[IntArray, IntArray]:
+    """Nearest of ``count`` centres (k-means on the training inputs) of every input: groups for covariate shift.
+
+    >>> train, test = clusters(np.array([[0.0], [0.1], [5.0]]), np.array([[4.0]]), 2)
+    >>> bool(train[0] == train[1] != train[2] == test[0])
+    True
+    """
+    flat, others = (pool.reshape(len(pool), -1).astype(np.float64) for pool in (train, test))
+    if not 1 <= count <= len(flat):
+        raise InputError("count", f"must be between 1 and {len(flat)}", value=count)
+
+    def nearest(points: FloatArray, centres: FloatArray) -> IntArray:
+        return np.asarray(((centres**2).sum(1) - 2.0 * points @ centres.T).argmin(1))
+
+    rng = np.random.default_rng([seed, 104729])
+    centres = flat[rng.choice(len(flat), count, replace=False)]
+    for _ in range(25):
+        group = nearest(flat, centres)
+        centres = np.stack(
+            [flat[group == k].mean(0) if (group == k).any() else centres[k] for k in range(count)]
+        )
+    return nearest(flat, centres), nearest(others, centres)
+
+
+def renamed(labels: IntArray, classes: int) -> IntArray:
+    """Call every class by the name of its neighbour: 0 and 1, 2 and 3, ... change places.
+
+    >>> renamed(np.array([0, 1, 2, 4]), 5)
+    array([1, 0, 3, 4])
+    """
+    other = labels ^ 1
+    return np.asarray(np.where(other < classes, other, labels))
+
+
+def _by_classes(
+    rng: np.random.Generator,
+    pool: IntArray,
+    clients: int,
+    beta: float,
+    smallest: float,
+    removed: tuple[int, ...],
+    removed_share: tuple[float, float],
+    retries: int,
+) -> tuple[FloatArray, int]:
+    """Divide every class over the clients, again until the removed clients' share and the smallest are acceptable."""
+    low, high = removed_share
+    for attempt in range(1, retries + 1):
+        table = rng.dirichlet(np.full(clients, beta), size=len(pool)).T * pool
+        shares = table.sum(1) / table.sum()
+        if shares.min() >= smallest and (not removed or low <= shares[list(removed)].sum() <= high):
+            return table, attempt
+    raise InputError("beta", "no division of the classes keeps the guaranteed sizes", value=beta)
+
+
 def dirichlet_partition(
     train_labels: IntArray,
     test_labels: IntArray,
@@ -167,12 +228,14 @@ def dirichlet_partition(
     removed_share: tuple[float, float] = (0.0, 1.0),
     retries: int = 10_000,
     dataset_digest: str = "",
+    by_classes: bool = False,
 ) -> Partition:
     """Draw a partition; every client gets at least ``min_train`` and ``min_test`` samples.
 
     Quantities are redrawn (at most ``retries`` times) while a client would fall below ``min_train`` or the
     clients in ``removed`` would hold a share of the data outside ``removed_share``; after the last attempt
-    small clients are lifted to the guaranteed size and the partition says that it was repaired.
+    small clients are lifted to the guaranteed size and the partition says that it was repaired. ``by_classes``
+    divides every class over the clients instead of drawing quantities and mixtures.
 
     >>> labels = np.repeat(np.arange(4), 100)
     >>> partition = dirichlet_partition(labels, labels, beta=0.5, seed=0, clients=5)
@@ -194,11 +257,17 @@ def dirichlet_partition(
     pool_test = np.bincount(test_labels, minlength=classes)
     # The test pool is shared out in the same table, so a guaranteed test size is a guaranteed share as well.
     smallest = max((min_train + 1) / n_train, (min_test + 1) / n_test)
-    shares, attempts, repaired = _draw_quantities(
-        rng, clients, beta, smallest, removed, removed_share, retries
-    )
-    mixtures = rng.dirichlet(np.full(classes, beta), size=clients) + 1e-9
-    table = _fit_counts(shares[:, None] * mixtures, shares * n_train, pool_train.astype(float))
+    if by_classes:
+        table, attempts = _by_classes(
+            rng, pool_train, clients, beta, smallest, removed, removed_share, retries
+        )
+        repaired = False
+    else:
+        shares, attempts, repaired = _draw_quantities(
+            rng, clients, beta, smallest, removed, removed_share, retries
+        )
+        mixtures = rng.dirichlet(np.full(classes, beta), size=clients) + 1e-9
+        table = _fit_counts(shares[:, None] * mixtures, shares * n_train, pool_train.astype(float))
 
     counts_train = _guarantee(_round_within(table, pool_train), table, pool_train, min_train)
     # One factor for all classes keeps a client's test mixture equal to its training mixture up to rounding.

@@ -7,7 +7,13 @@ from stackfu_integration.lab.measures.forgetting import (
     prediction_distance,
 )
 from stackfu_integration.lab.measures.membership import Detection, LikelihoodRatioAttack, detection
-from stackfu_integration.lab.measures.performance import Performance, SideEffects, evaluate, side_effects
+from stackfu_integration.lab.measures.performance import (
+    Performance,
+    SideEffects,
+    evaluate,
+    pooled_losses,
+    side_effects,
+)
 from stackfu_integration.lab.measures.relearning import rounds_to_relearn
 
 __all__ = [
@@ -20,6 +26,7 @@ __all__ = [
     "detection",
     "evaluate",
     "membership_auc",
+    "pooled_losses",
     "prediction_distance",
     "rounds_to_relearn",
     "side_effects",

@@ -24,7 +24,7 @@ from torch.nn import functional
 from stackfu_integration.lab.federation.clients import LabFederation
 from stackfu_integration.lab.models.classifier import write_weights
 
-__all__ = ["Performance", "SideEffects", "evaluate", "logits_on", "side_effects"]
+__all__ = ["Performance", "SideEffects", "evaluate", "logits_on", "pooled_losses", "side_effects"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -87,6 +87,23 @@ def evaluate(federation: LabFederation, weights: Tensor) -> Performance:
         losses.append(float(functional.cross_entropy(part.double(), test.y)))
         accuracies.append(float((part.argmax(1) == test.y).double().mean()))
     return Performance(np.array(losses), np.array(accuracies), federation.sizes.astype(float), scores)
+
+
+def pooled_losses(federation: LabFederation, performance: Performance) -> FloatArray:
+    """Losses of the clients' label mixtures on everybody's test samples.
+
+        f_i = sum_y p_iy  mean loss of all test samples of class y
+
+    Where clients differ in labels alone this estimates the same expectation as the client's own few test samples do,
+    with far less noise; where features differ within a class it is another quantity.
+    """
+    labels = torch.cat([client.test.y for client in federation.clients])
+    each = functional.cross_entropy(torch.cat(performance.scores).double(), labels, reduction="none")
+    classes = performance.scores[0].shape[1]
+    held = torch.bincount(labels, minlength=classes).clamp_min(1)
+    by_class = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels, each) / held
+    mixtures = [torch.bincount(client.test.y, minlength=classes).double() for client in federation.clients]
+    return np.array([float(mixture @ by_class / mixture.sum()) for mixture in mixtures])
 
 
 def side_effects(

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from stackfu_integration.lab.cells import HEAD, Approach, CellKey, PlanKey
+from stackfu_integration.lab.cells import CONVEX, HEAD, Approach, CellKey, PlanKey
 from stackfu_integration.lab.intervals import mean_interval
 from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
 from stackfu_integration.lab.report.results import RunResult
@@ -44,8 +44,15 @@ def _title(run: RunResult) -> str:
     return f"{run.run['preset']}, β = {run.run['beta']:g}, seed {run.run['seed']}"
 
 
-def participation_figure(run: RunResult, mechanisms: Sequence[str] = BUDGETED) -> Figure:
+def _forgets(runs: Sequence[RunResult]) -> Approach:
+    """Convex heads where all runs have them: what the figures show should have forgotten."""
+    full = CellKey(CONVEX, PlanKey.full())
+    return CONVEX if all(full in run.cells for run in runs) else HEAD
+
+
+def participation_figure(run: RunResult, mechanisms: Sequence[str] = ()) -> Figure:
     """Data share against heterogeneity to the removed clients; area is payment, fill is participation."""
+    mechanisms = mechanisms or [m for m in BUDGETED if str(run.main_plan(m)) in run.game["offers"]]
     figure = Figure(figsize=(3.3 * len(mechanisms), 3.9), layout="constrained")
     axes: Any = figure.subplots(1, len(mechanisms), sharex=True, sharey=True, squeeze=False)[0]
     share = 100 * np.array(run.game["alpha"])
@@ -93,8 +100,9 @@ def participation_figure(run: RunResult, mechanisms: Sequence[str] = BUDGETED) -
     return figure
 
 
-def prediction_figure(runs: Sequence[RunResult], approach: Approach = HEAD) -> Figure:
-    """Predicted u_i against realised Q_i for every remaining client of every run, one panel per beta."""
+def prediction_figure(runs: Sequence[RunResult], approach: Approach | None = None) -> Figure:
+    """Predicted against realised change of every remaining client of every run, one panel per beta."""
+    approach = approach or _forgets(runs)
     betas = sorted({run.run["beta"] for run in runs})
     figure = Figure(figsize=(3.5 * len(betas), 3.6), layout="constrained")
     axes: Any = figure.subplots(1, len(betas), sharey=True, squeeze=False)[0]
@@ -104,7 +112,10 @@ def prediction_figure(runs: Sequence[RunResult], approach: Approach = HEAD) -> F
             for run in runs:
                 cell = CellKey(approach, run.main_plan(mechanism))
                 if run.run["beta"] == beta and cell in run.cells:
-                    points += zip(run.plan_of(cell)["impacts"], run.cells[cell]["q_loss"], strict=True)
+                    plan = run.plan_of(cell)
+                    points += zip(
+                        plan.get("changes", plan["impacts"]), run.cells[cell]["q_loss"], strict=True
+                    )
             if points:
                 u, q = np.array(points).T
                 axis.scatter(
@@ -117,7 +128,7 @@ def prediction_figure(runs: Sequence[RunResult], approach: Approach = HEAD) -> F
                 )
         axis.axhline(0, color="grey", linewidth=0.8)
         axis.set_title(f"β = {beta:g}", size=10)
-        axis.set_xlabel("predicted uᵢ = λ C dᵢ²")
+        axis.set_xlabel("predicted Qᵢ")
         axis.grid(alpha=0.25)
     axes[0].set_ylabel("realised Qᵢ (loss)")
     handles, labels = axes[0].get_legend_handles_labels()
@@ -130,15 +141,17 @@ def budget_figure(runs: Sequence[RunResult]) -> Figure:
     """What a budget buys: predicted server loss and realised S and worst Q, one column per beta."""
     betas = sorted({run.run["beta"] for run in runs})
     quantities = ("predicted server loss", "realised S (loss)", "realised worst Q (loss)")
-    figure = Figure(figsize=(3.4 * len(betas), 7.2), layout="constrained")
+    figure, approach = Figure(figsize=(3.4 * len(betas), 7.2), layout="constrained"), _forgets(runs)
     axes: Any = figure.subplots(3, len(betas), sharex=True, sharey="row", squeeze=False)
     for column, beta in enumerate(betas):
         chosen = [run for run in runs if run.run["beta"] == beta]
         fractions = sorted(chosen[0].run["settings"]["budgets"])
         for shift, mechanism in enumerate(BUDGETED):
+            if not any(CellKey(approach, run.main_plan(mechanism)) in run.cells for run in chosen):
+                continue
             values: list[list[list[float]]] = [[], [], []]
             for fraction in fractions:
-                cell = CellKey(HEAD, PlanKey(mechanism, fraction))
+                cell = CellKey(approach, PlanKey(mechanism, fraction))
                 present = [run for run in chosen if cell in run.cells]
                 values[0].append([run.plan_of(cell)["server_loss"] for run in present])
                 values[1].append([run.cells[cell]["s_loss"] for run in present])

@@ -14,6 +14,7 @@ import numpy as np
 
 from stackfu_integration.lab.cells import (
     AGAIN,
+    ANSWERED,
     COLD,
     CONVEX,
     FEDERASER,
@@ -34,6 +35,8 @@ from stackfu_integration.lab.cells import (
 from stackfu_integration.lab.intervals import mean_interval, rate_interval
 from stackfu_integration.lab.mechanisms import (
     BUDGETED,
+    CAPPED_FEATURES,
+    CAPPED_LABELS,
     CERTIFIED,
     CERTIFIED_FINITE,
     FULL,
@@ -41,6 +44,7 @@ from stackfu_integration.lab.mechanisms import (
     MECHANISMS,
     UNIFORM,
 )
+from stackfu_integration.lab.report.predictions import MODELS, gather, score
 from stackfu_integration.lab.report.results import RunResult
 
 __all__ = ["TABLES", "Table"]
@@ -118,7 +122,7 @@ def _methods(run: RunResult, approach: Approach = HEAD) -> dict[str, CellKey]:
         "FedEraser": FEDERASER,
         "MoDe": MODE,
         "QuickDrop": QUICKDROP,
-        **paid(HAIPO, CERTIFIED, CERTIFIED_FINITE),
+        **paid(HAIPO, CERTIFIED, CERTIFIED_FINITE, CAPPED_FEATURES, CAPPED_LABELS),
     }
 
 
@@ -136,7 +140,7 @@ def _everything(run: RunResult) -> dict[str, CellKey]:
         "MoDe": MODE,
         "QuickDrop": QUICKDROP,
     }
-    plans = [PlanKey.full(), *(run.main_plan(m) for m in (UNIFORM, HAIPO, CERTIFIED, CERTIFIED_FINITE))]
+    plans = [PlanKey.full(), *(run.main_plan(m) for m in BUDGETED)]
     for approach in (CONVEX, SCRATCH, HEAD):
         for plan in plans:
             rows[f"{APPROACHES[approach]}: {MECHANISMS[plan.mechanism].label}"] = CellKey(approach, plan)
@@ -148,6 +152,7 @@ APPROACHES: dict[Approach, str] = {
     CONVEX: "convex head",
     SCRATCH: "retraining",
     HEAD: "head fine-tuning",
+    ANSWERED: "convex head, clients answer as measured",
 }
 
 
@@ -530,39 +535,45 @@ def budget_table(results: Sequence[RunResult]) -> Table:
     rows = []
     for (preset, beta), runs in _groups(results).items():
         fractions = runs[0].run["settings"]["budgets"]
-        for fraction in sorted(fractions):
-            for mechanism in BUDGETED:
-                cell = CellKey(HEAD, PlanKey(mechanism, fraction))
-                present = [run for run in runs if cell in run.cells]
-                if not present:
-                    continue
-                plans = [run.plan_of(cell) for run in present]
-                used = [
-                    float(np.dot(run.game["alpha"], plan["participation"]))
-                    for run, plan in zip(present, plans, strict=True)
-                ]
-                relative = [
-                    plan["spend"] / run.game["full_price"] for run, plan in zip(present, plans, strict=True)
-                ]
-                rows.append(
-                    (
-                        preset,
-                        f"{beta:g}",
-                        f"{fraction:g}",
-                        mechanism,
-                        _spread(relative, 2),
-                        _spread(used, 2),
-                        float(np.mean([plan["server_loss"] for plan in plans])),
-                        _spread([run.cells[cell]["v_loss"] for run in present], 3, sign=True),
-                        _spread([run.cells[cell]["s_loss"] for run in present], 3, sign=True),
-                        _spread([run.cells[cell]["q_loss_worst"] for run in present], 3, sign=True),
-                    )
+        cells = [
+            (approach, fraction, mechanism, CellKey(approach, PlanKey(mechanism, fraction)))
+            for approach in (CONVEX, HEAD)
+            for fraction in sorted(fractions)
+            for mechanism in BUDGETED
+        ]
+        for approach, fraction, mechanism, cell in cells:
+            present = [run for run in runs if cell in run.cells]
+            if not present:
+                continue
+            plans = [run.plan_of(cell) for run in present]
+            used = [
+                float(np.dot(run.game["alpha"], plan["participation"]))
+                for run, plan in zip(present, plans, strict=True)
+            ]
+            relative = [
+                plan["spend"] / run.game["full_price"] for run, plan in zip(present, plans, strict=True)
+            ]
+            rows.append(
+                (
+                    preset,
+                    f"{beta:g}",
+                    APPROACHES[approach],
+                    f"{fraction:g}",
+                    mechanism,
+                    _spread(relative, 2),
+                    _spread(used, 2),
+                    float(np.mean([plan["server_loss"] for plan in plans])),
+                    _spread([run.cells[cell]["v_loss"] for run in present], 3, sign=True),
+                    _spread([run.cells[cell]["s_loss"] for run in present], 3, sign=True),
+                    _spread([run.cells[cell]["q_loss_worst"] for run in present], 3, sign=True),
                 )
+            )
     return Table(
         "Mechanisms at equal budgets.",
         (
             "preset",
             "β",
+            "unlearning",
             "budget / full price",
             "mechanism",
             "spend / full price",
@@ -573,12 +584,17 @@ def budget_table(results: Sequence[RunResult]) -> Table:
             "realised worst Q",
         ),
         tuple(rows),
-        "Head fine-tuning with the participation that results; V, S, Q in loss, smaller is better.",
+        "Budgets in units of the paper's price of full participation, the same money for everybody. Predicted in the "
+        "mechanism's own view; V, S, Q in loss, smaller is better.",
     )
 
 
+_CHAMPIONS = (CERTIFIED, CERTIFIED_FINITE, CAPPED_FEATURES, CAPPED_LABELS)
+_RIVALS = (HAIPO, UNIFORM, CERTIFIED_FINITE, CAPPED_FEATURES)
+
+
 def duel_table(results: Sequence[RunResult]) -> Table:
-    """The certified optimum against the others, paired by run and budget.
+    """Certified optima against the others and each other, paired by run and budget.
 
     Budgets of one run share everything but the payments, so a run counts once: its difference is the mean
     over its budgets, and interval and test are taken over runs.
@@ -587,103 +603,204 @@ def duel_table(results: Sequence[RunResult]) -> Table:
 
     rows = []
     quantities = {"V": "v_loss", "S": "s_loss", "worst Q": "q_loss_worst"}
+    pairs = [
+        (champion, rival)
+        for k, champion in enumerate(_CHAMPIONS)
+        for rival in _RIVALS
+        if rival not in _CHAMPIONS[k:]
+    ]
     for preset in dict.fromkeys(result.run["preset"] for result in results):
         runs = [result for result in results if result.run["preset"] == preset]
-        for champion in (CERTIFIED, CERTIFIED_FINITE):
-            for rival in (HAIPO, UNIFORM):
+        for approach in (CONVEX, SCRATCH, HEAD, ANSWERED):
+            for champion, rival in pairs:
                 for name, key in quantities.items():
-                    paired = [_differences(run, champion, rival, key) for run in runs]
+                    paired = [_differences(run, approach, champion, rival, key) for run in runs]
                     paired = [differences for differences in paired if differences]
                     if not paired:
                         continue
                     means = [float(np.mean(differences)) for differences in paired]
-                    single = [d for differences in paired for d in differences]
                     rows.append(
                         (
                             preset,
+                            APPROACHES[approach],
                             champion,
                             rival,
                             name,
                             _spread(means, 4, sign=True),
                             f"{sum(m < 0 for m in means)} of {len(means)}",
-                            f"{sum(d < 0 for d in single)} of {len(single)}",
                             float(wilcoxon(means).pvalue) if len(means) > 1 and np.any(means) else None,
                         )
                     )
     return Table(
-        "The certified optimum against HAIPO and uniform at equal budget.",
+        "Mechanisms against each other at equal budget.",
         (
             "preset",
+            "unlearning",
             "mechanism",
             "against",
             "quantity",
             "difference in loss",
             "better runs",
-            "better cells",
             "p (Wilcoxon)",
         ),
         tuple(rows),
-        "Negative is better for the certified optimum. A run's difference is its mean over budgets; mean ± "
-        "95% interval and p are over runs (all β and seeds) and not corrected for the number of rows.",
+        "Negative is better for the first. A run's difference is its mean over budgets (the main one only where there "
+        "is one); mean ± 95% interval and p are over runs (all β and seeds) and not corrected for the number of rows.",
     )
 
 
-def _differences(run: RunResult, champion: str, rival: str, key: str) -> list[float]:
+def _differences(run: RunResult, approach: Approach, champion: str, rival: str, key: str) -> list[float]:
     """Champion minus rival at every budget that both were measured at."""
     cells = [
-        (CellKey(HEAD, PlanKey(champion, fraction)), CellKey(HEAD, PlanKey(rival, fraction)))
+        (CellKey(approach, PlanKey(champion, fraction)), CellKey(approach, PlanKey(rival, fraction)))
         for fraction in run.run["settings"]["budgets"]
     ]
     return [run.cells[a][key] - run.cells[b][key] for a, b in cells if {a, b} <= run.cells.keys()]
 
 
 def prediction_table(results: Sequence[RunResult]) -> Table:
-    """Rank correlation between predicted u_i and realised Q_i, and the fit of the loss constant."""
-    from scipy.stats import spearmanr
-
+    """Rank correlation and R2 of predicted against realised changes of the clients' losses, by model."""
     rows = []
-    for (preset, beta), runs in _groups(results).items():
-        for mechanism in BUDGETED:
-            cell = CellKey(HEAD, runs[0].main_plan(mechanism))
-            present = [run for run in runs if cell in run.cells]
-            if not present:
-                continue
-            head, scratch = (
-                [
-                    float(spearmanr(run.plan_of(key)["impacts"], run.cells[key]["q_loss"]).statistic)
-                    for run in present
-                    if key in run.cells
-                ]
-                for key in (cell, cell.by(SCRATCH))
-            )
-            fits = [run.game["calibration"] for run in present]
-            rows.append(
-                (
-                    preset,
-                    f"{beta:g}",
-                    mechanism,
-                    _spread(head, 2, sign=True),
-                    _spread(scratch, 2, sign=True),
-                    _spread([fit["constant"] for fit in fits], 1),
-                    _spread([fit["r_squared"] for fit in fits], 2),
-                    _spread([fit["rank_correlation"] for fit in fits], 2),
-                )
-            )
+    for preset in dict.fromkeys(result.run["preset"] for result in results):
+        runs = [result for result in results if result.run["preset"] == preset]
+        for approach in (SCRATCH, CONVEX):
+            for kind in ("own", "pooled"):
+                for model in MODELS:
+                    found = [gather(run, approach, model, kind) for run in runs]
+                    evidence = [item for item in found if item is not None]
+                    if len(evidence) < 2:
+                        continue
+                    made = score(evidence)
+                    constants = made.constants.mean(axis=0)
+                    rows.append(
+                        (
+                            preset,
+                            APPROACHES[approach],
+                            kind,
+                            model,
+                            _spread(made.within, 2, sign=True),
+                            _spread(made.across, 2, sign=True),
+                            made.r2,
+                            made.r2_pilots,
+                            float(constants[0]),
+                            float(constants[1]) if len(constants) > 1 else None,
+                            made.runs,
+                        )
+                    )
     return Table(
         "Does the game predict what happens?",
         (
             "preset",
-            "β",
-            "mechanism",
-            "ρ(u, Q), head fine-tuning",
-            "ρ(u, Q), retraining",
-            "calibrated C",
-            "R² of its fit",
-            "rank correlation of its fit",
+            "unlearning",
+            "test samples",
+            "model",
+            "ρ within a training",
+            "ρ across trainings",
+            "R², constants of other federations",
+            "R², constants of own pilots",
+            "C",
+            "A",
+            "federations",
         ),
         tuple(rows),
-        "Spearman's rank correlation of predicted u_i and realised Q_i over the remaining clients of a "
-        "run, mean ± 95% interval over seeds.",
+        "Realised Q of every remaining client in every training with a mechanism's shares and in every pilot, against "
+        "predictions with constants from trainings that are not predicted. ρ: Spearman's, over the clients of a training "
+        "and over the trainings for a client, mean ± 95% interval over federations (all β and seeds). Test samples: a "
+        "client's own, or everybody's in its label mixture.",
+    )
+
+
+def staying_table(results: Sequence[RunResult]) -> Table:
+    """Who stays in the federation when leaving means a model of one's own."""
+    rows = []
+    for preset in dict.fromkeys(result.run["preset"] for result in results):
+        runs = [r for r in results if r.run["preset"] == preset and "staying" in r.game]
+        for name in ("unpaid", FULL, *BUDGETED, "retention"):
+            present = [run for run in runs if name in run.game["staying"]]
+            if not present:
+                continue
+            found = [run.game["staying"][name] for run in present]
+            count = [len(run.game["remaining"]) for run in present]
+            stayed = [len(item["stay"]) / n for item, n in zip(found, count, strict=True)]
+            rows.append(
+                (
+                    preset,
+                    MECHANISMS[name].label if name in MECHANISMS else name,
+                    _spread(stayed, 0, scale=100),
+                    f"{sum(s == 1 for s in stayed)} of {len(runs)}",
+                    f"{sum(s == 0 for s in stayed)} of {len(runs)}",
+                    _spread(
+                        [
+                            item["spend"] / run.game["full_price"]
+                            for item, run in zip(found, present, strict=True)
+                        ],
+                        2,
+                    ),
+                )
+            )
+    return Table(
+        "Who stays?",
+        ("preset", "offers", "stay (%)", "all stay", "falls apart", "spend / full price"),
+        tuple(rows),
+        "Clients leave one after another while a model trained on their own data alone (measured) is worth more to them "
+        "than what they are offered and the model that they expect (labels, calibrated). Retention: capped offers with "
+        "retainers at the main budget, counted where the budget can keep everybody.",
+    )
+
+
+def answer_table(results: Sequence[RunResult]) -> Table:
+    """What mechanisms are worth when clients answer as measured losses say."""
+    rows = []
+    for preset in dict.fromkeys(result.run["preset"] for result in results):
+        runs = [result for result in results if result.run["preset"] == preset]
+        for mechanism in BUDGETED:
+            cell = CellKey(ANSWERED, runs[0].main_plan(mechanism))
+            present = [run for run in runs if cell in run.cells]
+            if not present:
+                continue
+            answers = [run.cells[cell]["answer"] for run in present]
+            price = [run.game["full_price"] for run in present]
+            used = [
+                float(np.dot(run.game["alpha"], answer["participation"]))
+                for run, answer in zip(present, answers, strict=True)
+            ]
+            planned = [run.plan_of(cell)["spend"] / full for run, full in zip(present, price, strict=True)]
+            spend = [answer["spend"] / full for answer, full in zip(answers, price, strict=True)]
+            over = [
+                a["spend"] > (1 + 1e-6) * run.plan_of(cell)["budget"]
+                for run, a in zip(present, answers, strict=True)
+            ]
+            rows.append(
+                (
+                    preset,
+                    MECHANISMS[mechanism].label,
+                    _spread(planned, 2),
+                    _spread(spend, 2),
+                    f"{sum(over)} of {len(over)}",
+                    _spread(used, 2),
+                    _spread([run.cells[cell]["v_loss"] for run in present], 3, sign=True),
+                    _spread([run.cells[cell]["s_loss"] for run in present], 3, sign=True),
+                    _spread([run.cells[cell]["q_loss_worst"] for run in present], 3, sign=True),
+                    f"{sum(answer['settled'] for answer in answers)} of {len(answers)}",
+                )
+            )
+    return Table(
+        "Clients that answer as measured losses say.",
+        (
+            "preset",
+            "mechanism",
+            "planned spend / full price",
+            "spend / full price",
+            "over budget",
+            "data used",
+            "V",
+            "S",
+            "worst Q",
+            "settled",
+        ),
+        tuple(rows),
+        "Every client looks at models trained with other participation of its own before it answers; neither model of "
+        "the game plays a part. Convex heads at the main budget; V, S, Q in loss, smaller is better.",
     )
 
 
@@ -762,5 +879,7 @@ TABLES: dict[str, Callable[[Sequence[RunResult]], Table]] = {
     "budgets": budget_table,
     "duels": duel_table,
     "predictions": prediction_table,
+    "staying": staying_table,
+    "answers": answer_table,
     "clock": clock_table,
 }

@@ -103,11 +103,29 @@ class ConvexHead(ParticipationMethod):
         """A cold start is exact; a warm one is certified."""
         return "certified" if self.warm or self.privacy else "exact"
 
+    def before(self, trained: Trained, removed: Sequence[int], seed: int) -> Tensor:
+        """Return what the same training makes of everybody's data, removed clients included.
+
+        Changes of loss are measured against this model where the federation was trained in another way: a client
+        should not be said to gain by a removal what it gains by another optimiser.
+        """
+        everybody = trained.federation.cohort(range(len(trained.federation.clients)))
+        return self._fit(trained, everybody, tuple(removed), seed, Effort()).weights
+
     def _run(self, trained: Trained, removed: tuple[int, ...], seed: int, effort: Effort) -> CertifiedWeights:
+        return self._fit(trained, self._cohort(trained, removed, seed), removed, seed, effort)
+
+    def _fit(
+        self,
+        trained: Trained,
+        drawn: dict[int, LabelledTensors],
+        removed: tuple[int, ...],
+        seed: int,
+        effort: Effort,
+    ) -> CertifiedWeights:
         federation = trained.federation
         model = federation.model(trained.seed)
         write_weights(model, trained.initial)
-        drawn = self._cohort(trained, removed, seed)
         cohort = with_features(model, drawn, federation.device, effort)
         whole = sum(len(federation.clients[i].train) for i in federation.remaining(removed))
         l2 = self.l2 * whole / sum(len(data) for data in cohort.values())

@@ -1,0 +1,355 @@
+"""An attack on the clients' equilibria: games at nasty scales against support enumeration in 120-digit balls.
+
+    python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack/equilibria.json
+
+The reference shares no code with the library. For every pattern {out, inside, full}^N the amounts of those inside are
+polynomials in the total s, and the condition that is left is a polynomial of degree four whose roots are isolated and refined;
+every root is tested against the definition. A *confident wrong answer* is a CERTIFIED profile in which some client can gain more
+than it says, a UNIQUE where there are two, a complete list that misses one or holds one that does not exist, or an answer that
+its own ``verify`` refuses. Anything that raises what is no StackfuError is a crash.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+from campaign import main
+from flint import arb, arb_mat, arb_poly, ctx
+
+import stackfu as sf
+
+sys.path.insert(
+    0, str(Path(__file__).parents[1])
+)  # run as a script, the tests' own references are one folder up
+from follower_games import enumerate_supports, random_batch
+
+#: Binary digits of the reference; inputs are taken as the exact numbers that the floats are.
+BITS = 400
+#: What no client may gain beyond, relative to its own stakes, where the library says CERTIFIED (it says a billionth).
+GAIN = 1.01e-9
+METHODS = ("auto", "auto", "path", "sweeps", "qp")
+
+
+def nasty_game(rng):
+    """A game at unusual scales, payments and caps for it, and the name of its kind."""
+    if rng.random() < 0.1:
+        return several(rng)
+    count, width = int(rng.choice([2, 3, 3, 4, 4, 5])), int(rng.integers(1, 5))
+    points = rng.normal(size=(count, width))
+    kind = str(
+        rng.choice(["plain", "outlier", "twins", "near twins", "line", "dependent", "cluster", "dominating"])
+    )
+    i, j = rng.choice(count, size=2, replace=False)
+    sizes = rng.uniform(0.5, 2.0, count)
+    if kind == "outlier":
+        points[i] *= 10.0 ** rng.uniform(3, 6)
+    elif kind == "twins":
+        points[i] = points[j]
+        if rng.random() < 0.5:
+            sizes[i] = sizes[j]
+    elif kind == "near twins":
+        points[i] = points[j] + 10.0 ** rng.uniform(-9, -2) * rng.normal(size=width)
+    elif kind == "line":
+        points = rng.normal(size=(count, 1)) * rng.normal(size=width)
+    elif kind == "dependent":
+        points[i] = np.delete(points, i, axis=0).mean(axis=0)
+    elif kind == "cluster":
+        points = points[:1] + 10.0 ** rng.uniform(-6, -1) * points
+    elif kind == "dominating":
+        sizes[i] *= 10.0 ** rng.uniform(2, 7)
+    if rng.random() < 0.3:
+        sizes *= 10.0 ** rng.uniform(0, 6, count)
+    points = points * 10.0 ** rng.choice([-3.0, -1.0, 0.0, 0.0, 1.0])
+    alpha = sizes / sizes.sum()
+    spread = max(float(alpha @ ((points - alpha @ points) ** 2).sum(1)), 1e-12)
+    decades = rng.choice([0.3, 1.0, 3.0, 6.0])
+    costs = spread * alpha * 10.0 ** rng.uniform(-decades, decades, count) * rng.choice([0.1, 1.0, 10.0])
+    if kind == "twins" and rng.random() < 0.5:
+        costs[i] = costs[j]
+    lambda_q = rng.choice([0.1, 1.0, 1.0, 5.0])
+    payments = costs * rng.choice(
+        [0.0, 0.0, 0.5, 0.9, 1.0 - 1e-6, 1.0 - 1e-12, 1.0, 1.0 + 1e-12, 1.0 + 1e-6, 1.5, 10.0], size=count
+    )
+    if rng.random() < 0.4:
+        payments = np.zeros(count)
+    elif rng.random() < 0.3:
+        payments = costs * rng.uniform(0, 1, count)
+    if kind == "twins" and rng.random() < 0.5:
+        payments[i] = payments[j]
+    caps, constant = None, 0.0
+    if rng.random() < 0.25:
+        caps = rng.choice([0.0, 1e-6, 0.01, 0.3, 0.9, 1.0], size=count) * rng.uniform(0.5, 1.0, count)
+        caps[i] = max(caps[i], 0.1)
+        kind += ", caps"
+    if rng.random() < 0.25:
+        constant = float(spread * sizes.sum() * 10.0 ** rng.uniform(-8, 1))
+        kind += ", sampling"
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points),
+        sizes,
+        costs=costs,
+        lambda_q=lambda_q,
+        sampling_constant=constant,
+    )
+    return game, payments, caps, kind
+
+
+def several(rng):
+    """Three clients on a line, from a batch in which those with three equilibria are looked for; they are about one in 180."""
+    points, alpha, w = random_batch(rng, 300, 3, 1)
+    found = enumerate_supports(points, alpha, w)
+    chosen = next((b for b, profiles in enumerate(found) if len(profiles) > 1), 0)
+    scale = 10.0 ** rng.choice([-3.0, 0.0, 2.0])
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points[chosen] * scale),
+        alpha[chosen] * 1e3,
+        costs=2.0 * alpha[chosen] * w[chosen] * scale**2,
+    )
+    return game, np.zeros(3), None, "several"
+
+
+class Reference:
+    """The clients' game in balls."""
+
+    def __init__(self, game, payments, caps):
+        ctx.prec = BITS
+        rows = np.asarray(game.embeddings.features, float)[game.remaining]
+        count = self.count = len(rows)
+        base = [[arb(float(v)) for v in row] for row in rows]
+        # distances to the first client as origin, so that nothing large is subtracted from anything large
+        self.rows = [[v - o for v, o in zip(row, base[0], strict=True)] for row in base]
+        self.alpha = [arb(float(a)) for a in game.alpha]
+        self.costs = [arb(float(c)) for c in game.costs]
+        self.payments = [arb(float(p)) for p in payments]
+        self.lam = arb(float(game.lam))
+        self.noise = arb(float(game.sampling))
+        self.caps = [arb(1 if caps is None else float(caps[k])) for k in range(count)]
+        self.gram = [[_dot(u, v) for v in self.rows] for u in self.rows]
+        self.w = [(self.costs[k] - self.payments[k]) / (2 * self.lam * self.alpha[k]) for k in range(count)]
+        self.singular = 0
+
+    def gains(self, x):
+        """What every client gains by its best answer, relative to the largest of cost, payment and lam d_k^2."""
+        y = [a * v for a, v in zip(self.alpha, x, strict=True)]
+        out = []
+        for k in range(self.count):
+            others = [i for i in range(self.count) if i != k]
+            rest = sum((y[i] for i in others), arb(0))
+            pull = [
+                sum((y[i] * (self.rows[i][c] - self.rows[k][c]) for i in others), arb(0))
+                for c in range(len(self.rows[k]))
+            ]
+            q = _dot(pull, pull).mid()
+            margin = self.payments[k] - self.costs[k]
+            total = rest + y[k]
+
+            if self.noise > 0:
+                # concave in its own share, so the slope bounds the gain on either side
+                slope = margin + 2 * self.lam * self.alpha[k] * q / total**3
+                slope += self.lam * self.alpha[k] * self.noise / total**2
+                gain = max((slope * (self.caps[k] - x[k])).mid(), (-slope * x[k]).mid(), arb(0))
+            else:
+                gain = self._gain(k, x[k], rest, q, margin)
+            stakes = max(self.costs[k], self.payments[k], (self.lam * q / (total * total)).mid())
+            out.append(float((gain / stakes).mid()))
+        return out
+
+    def _gain(self, k, share, rest, q, margin):
+        """What the best answer is worth more than ``share``: its closed form, without a sampling term."""
+
+        def utility(share):
+            amount = rest + self.alpha[k] * share
+            return margin * share - (self.lam * q / (amount * amount) if q > 0 else 0)
+
+        if margin >= 0:
+            best = self.caps[k]
+        elif q > 0:
+            want = ((2 * self.lam * self.alpha[k] * q / -margin).root(3) - rest) / self.alpha[k]
+            best = min(max(want.mid(), arb(0)), self.caps[k])
+        else:
+            best = arb(0)
+        return utility(best) - utility(share)
+
+    def equilibria(self):
+        """Every equilibrium of every pattern that pins its profile down; patterns that do not are counted in ``singular``."""
+        found = []
+        for pattern in itertools.product((-1, 0, 1), repeat=self.count):
+            inside = [k for k in range(self.count) if pattern[k] == 0]
+            full = [k for k in range(self.count) if pattern[k] == 1]
+            if not inside and not full:
+                continue
+            for y in self._pattern(inside, full):
+                x = [v / a for v, a in zip(y, self.alpha, strict=True)]
+                if self._holds(x) and not any(_same(x, other) for other in found):
+                    found.append(x)
+        return sorted(found, key=lambda x: float(sum(a * v for a, v in zip(self.alpha, x, strict=True))))
+
+    def _pattern(self, inside, full):
+        most = [a * c for a, c in zip(self.alpha, self.caps, strict=True)]
+        taken = sum((most[k] for k in full), arb(0))
+        if not inside:
+            if taken > 0:
+                yield [most[k] if k in full else arb(0) for k in range(self.count)]
+            return
+        n = len(inside)
+        # 2 <M, phi_k> + s h = |phi_k|^2 s - w_k s^2 with M = s m and h = |m|^2: linear in (y, s h) at fixed s
+        system = [[2 * self.gram[k][i] for i in inside] + [arb(-1)] for k in inside] + [
+            [arb(1)] * n + [arb(0)]
+        ]
+        right = [
+            [
+                self.noise / 2 - 2 * sum((self.gram[k][i] * most[i] for i in full), arb(0)),
+                self.gram[k][k],
+                -self.w[k],
+            ]
+            for k in inside
+        ]
+        right.append([-taken, arb(1), arb(0)])
+        try:
+            solved = arb_mat(system).solve(arb_mat(right))
+        except ZeroDivisionError:
+            self.singular += 1
+            return
+        y = [arb_poly([most[k]]) if k in full else arb_poly([0]) for k in range(self.count)]
+        for place, k in enumerate(inside):
+            y[k] = arb_poly([solved[place, c].mid() for c in range(3)])
+        level = arb_poly([solved[n, c].mid() for c in range(3)])  # s |m|^2
+        square = sum(
+            (self.gram[i][j] * (y[i] * y[j]) for i in range(self.count) for j in range(self.count)),
+            arb_poly([0]),
+        )
+        condition = square - level * arb_poly([0, 1])
+        for s in _positive_roots(condition):
+            yield [p(s).mid() for p in y]
+
+    def _holds(self, x):
+        slack = arb("1e-40")
+        if any(v < -slack or v > cap + slack for v, cap in zip(x, self.caps, strict=True)):
+            return False
+        inside = [min(max(v, arb(0)), cap).mid() for v, cap in zip(x, self.caps, strict=True)]
+        return max(self.gains(inside)) < 1e-30
+
+
+def _dot(u, v):
+    return sum((a * b for a, b in zip(u, v, strict=True)), arb(0))
+
+
+def _same(x, other):
+    return all(abs(a - b) < arb("1e-30") for a, b in zip(x, other, strict=True))
+
+
+def _positive_roots(poly):
+    """Positive real roots, good to the last digits; factors of s are taken out."""
+    coefficients = [c.mid() for c in poly.coeffs()]
+    largest = max((abs(float(c.mid())) for c in coefficients), default=0.0)
+    if largest == 0:
+        return []
+    # what balls of 120 digits left of an exact zero
+    coefficients = [c if abs(c) > largest * arb("1e-90") else arb(0) for c in coefficients]
+    while coefficients and coefficients[0] == 0:
+        coefficients.pop(0)
+    while coefficients and coefficients[-1] == 0:
+        coefficients.pop()
+    if len(coefficients) < 2:
+        return []
+    poly = arb_poly(coefficients)
+    slope = poly.derivative()
+    try:
+        roots = [r.real.mid() for r in poly.complex_roots() if r.imag.contains(0)]
+    except ValueError:  # a multiple root: its neighbours in the derivative
+        try:
+            roots = [r.real.mid() for r in slope.complex_roots() if r.imag.contains(0)]
+        except ValueError:
+            return []
+    out = []
+    for root in roots:
+        s = root
+        for _ in range(40):
+            step = poly(s) / slope(s)
+            if not step.is_finite():
+                break
+            s = (s - step).mid()
+            if abs(step) < abs(s) * arb("1e-110"):
+                break
+        if s > 0 and s <= 1 + arb("1e-40"):
+            out.append(s)
+    return out
+
+
+def attack(seed):
+    """One game; the verdict in a word, and what is needed to look at it again."""
+    rng = np.random.default_rng([2027, seed])
+    game, payments, caps, kind = nasty_game(rng)
+    method = str(rng.choice(METHODS))
+    case = {"seed": seed, "kind": kind, "method": method}
+    words = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            one = game.equilibrium(payments, caps=caps, method=method)
+        except sf.StackfuError as error:
+            one = None
+            words.append(type(error).__name__)
+        try:
+            every = game.equilibria(payments, caps=caps)
+        except sf.StackfuError as error:
+            every = None
+            words.append(type(error).__name__)
+    reference = Reference(game, payments, caps)
+    exact = reference.equilibria()
+    points = [np.array([float(v) for v in x]) for x in exact]
+    case["exact"] = [p.tolist() for p in points]
+
+    for eq in ([one] if one is not None else []) + list(every or ()):
+        if eq.status is not sf.Status.CERTIFIED:
+            continue
+        gain = max(reference.gains([arb(float(v)) for v in eq.participation]))
+        if gain > GAIN:
+            return "no equilibrium", {**case, "x": eq.participation.tolist(), "gain": gain}
+    for eq in ([one] if one is not None else list(every or ()))[:1]:
+        check = eq.verify()
+        if eq.status is sf.Status.CERTIFIED and not check:
+            return "verify refuses", {**case, "x": eq.participation.tolist(), "message": check.message}
+    for found in filter(None, (one, every)):
+        if found.uniqueness is sf.Uniqueness.UNIQUE and len(exact) > 1:
+            return "false unique", {**case, "reason": found.reason}
+        alone = len(exact) == 1 and not reference.singular
+        if found.uniqueness is sf.Uniqueness.MULTIPLE and alone:
+            return "false multiple", {**case, "reason": found.reason}
+    if every is not None and every.complete:
+        for point in points:
+            if not any(_covers(eq, point) for eq in every):
+                return "missed", {**case, "found": [eq.participation.tolist() for eq in every]}
+        if not reference.singular:
+            for eq in every:
+                if not any(np.abs(eq.participation - p).max() < 1e-3 for p in points) and eq.face is None:
+                    return "invented", {**case, "x": eq.participation.tolist()}
+    if every is not None:
+        words.append(every.uniqueness.name.lower())
+        words.append("complete" if every.complete else "perhaps not all")
+    if one is not None:
+        words.append(one.status.name.lower())
+    return ", ".join(words), case
+
+
+def _covers(eq, point):
+    """Whether a listed equilibrium, or its face, is the point."""
+    x = eq.participation
+    low, high = x.copy(), x.copy()
+    if eq.face is not None:
+        place = np.searchsorted(eq.game.remaining, eq.face.clients)
+        low[place], high[place] = eq.face.lower, eq.face.upper
+    return bool(np.all(point >= low - 1e-5) and np.all(point <= high + 1e-5))
+
+
+WRONG = (
+    "no equilibrium", "verify refuses", "false unique", "false multiple", "missed", "invented", "crash"
+)  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__.splitlines()[0], attack, WRONG, games=20000))

@@ -1,0 +1,48 @@
+"""The short version of `make attack`: a few seeds that the long one does not use."""
+
+import attack_equilibria
+import attack_leader
+import pytest
+from campaign import campaign
+
+
+@pytest.mark.parametrize("first", range(10**6, 10**6 + 40, 10))
+def test_no_equilibrium_is_confidently_wrong(first):
+    counts, wrong = campaign(attack_equilibria.attack, attack_equilibria.WRONG, range(first, first + 10))
+    assert not wrong, wrong
+    assert sum(counts.values()) == 10
+
+
+@pytest.mark.parametrize("first", range(10**6, 10**6 + 12, 4))
+def test_no_payments_are_confidently_wrong(first):
+    counts, wrong = campaign(attack_leader.attack, attack_leader.WRONG, range(first, first + 4))
+    assert not wrong, wrong
+    assert sum(counts.values()) == 4
+
+
+def test_an_attack_notices_a_lie(monkeypatch):
+    """The reference is no rubber stamp: a profile moved by a thousandth and a bound that is too high are noticed."""
+    from dataclasses import replace
+
+    import stackfu as sf
+
+    true = sf.StackelbergGame.equilibrium
+
+    def moved(self, *arguments, **options):
+        eq = true(self, *arguments, **options)
+        return replace(eq, participation=eq.participation * 0.999, status=sf.Status.CERTIFIED)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sf.StackelbergGame, "equilibrium", moved)
+        counts, _ = campaign(attack_equilibria.attack, attack_equilibria.WRONG, range(10))
+    assert counts["no equilibrium"] >= 5
+
+    solve = sf.StackelbergGame.solve
+
+    def boastful(self, *arguments, **options):
+        solution = solve(self, *arguments, **options)
+        return replace(solution, lower_bound=solution.objective * 1.01 + 1e-9)
+
+    monkeypatch.setattr(sf.StackelbergGame, "solve", boastful)
+    counts, _ = campaign(attack_leader.attack, attack_leader.WRONG, range(6))
+    assert counts["bound beaten"] >= 1

@@ -113,7 +113,9 @@ def test_the_checker_at_scale_says_what_balls_say(dtype, finite_sample):
     rng = np.random.default_rng(0)
     checker = ScaleChecker(game, objective)
     assert (checker.space.reach >= Space(game, objective, IntervalArithmetic()).reach).all()
-    checker.space.reach = Space(game, objective, IntervalArithmetic()).reach  # all pairs are too many at scale
+    checker.space.reach = Space(
+        game, objective, IntervalArithmetic()
+    ).reach  # all pairs are too many at scale
     for trial in range(8):
         steps = (((0, 1),), ((0, 0), (1, 1), (0, 1)))[trial % 2]
         for lower in (-1e3, 1.0):  # what holds easily, and what the last step falls short of

@@ -624,6 +624,7 @@ class _Search:
                 steps.append((used[pair[0]], used[pair[1]]))
             tree.append(Leaf(tuple(steps)))
         knots = tuple(certificate_knot(self.problem, self.knots[i]) for i in used)
+        self.knots, self.recent = [], {}  # the search is over, and the checker needs room
         # sums are rounded differently here and there
         claim = LeaderCertificate(lower - MODESTY * self.gap * self.unit, knots, tuple(tree))
         for _ in range(CLAIMS):
@@ -679,6 +680,9 @@ def search_large(
     with threadpool_limits(limits=1, user_api="blas"):
         try:
             if search.prepare_check():
+                search.examine(root)  # a bound from the first moment on, however weak
+                heap[0] = (root.bound, 0, root)
+                search.leaf_steps += len(root.steps)
                 search.first_proposals()
             while heap and heap[0][0] < search.target:
                 if search.out_of_time():

@@ -12,9 +12,9 @@ bound that the
 multipliers prove for *all* clients is small enough, or a few rounds are over.
 
 With very many clients a good share of them is in doubt at first, far more than a working set holds. Then samples come before
-sifting (:func:`_narrow`): every client is put where the last prices say, and a sample of those in doubt, each standing for many, says
-how all of them would move. Since what the sample brings at the last prices is taken out again, the step vanishes exactly where the
-prices are right for everybody: Newton's method with a second derivative from a sample. Plain sampling would not do, because the
+sifting (:func:`_narrow`): every client is put where the last prices say, and a sample of those in doubt, each standing for many,
+says how all of them would move. Since what the sample brings at the last prices is taken out again, the step vanishes exactly where
+the prices are right for everybody: Newton's method with a second derivative from a sample. Plain sampling would not do, because the
 mixture of n clients drawn at random is ``1 / n`` away from the ideal one, squared, and losses worth reaching are smaller than that.
 
 Whatever happens here, the multipliers are only ever used through the bound, which holds for any.

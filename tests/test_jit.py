@@ -5,11 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import stackfu
+from stackfu.jit import clock, njit
 
 ROOT = Path(stackfu.__file__).parent
 
@@ -99,3 +101,16 @@ def test_every_compiled_function_comes_from_one_place():
                 assert not names & {"jit", "njit", "vectorize", "guvectorize"}, (
                     f"{path.name}: use stackfu.jit.njit"
                 )
+
+
+def test_the_clock_stands_still_while_a_function_is_compiled():
+    @njit(cache=False)
+    def thrice(x):
+        return 3 * x
+
+    compiling = time.perf_counter() - clock()
+    assert thrice(14) == 42
+    after = time.perf_counter() - clock()
+    assert after > compiling
+    assert thrice(14) == 42  # compiled already
+    assert time.perf_counter() - clock() == pytest.approx(after, abs=1e-4 * after + 1e-6)

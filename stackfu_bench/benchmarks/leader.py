@@ -1,8 +1,11 @@
 """Payments with a certificate: time, and the quality that was reached."""
 
+import time
+
 import numpy as np
 
 import stackfu as sf
+from stackfu.judging.bound import check_bound
 
 
 def game_of(clients, seed=0):
@@ -78,6 +81,61 @@ class Many:
 
     def track_relative_gap(self, clients, gram):
         return self.solve().gap / self.game.equilibrium().server_loss
+
+
+def features_of(clients, width=128, seed=0):
+    """Feature rows, costs over a decade and more, and a budget that binds."""
+    rng = np.random.default_rng([9, seed])
+    points = rng.normal(size=(clients + 3, width)) / np.sqrt(width)
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points),
+        rng.integers(50, 500, size=clients + 3),
+        range(3),
+        costs=rng.lognormal(0, 1, size=clients),
+    )
+    return game, 0.05 * game.full_participation_price
+
+
+class Judge:
+    """What it costs to check a certificate, beside finding it."""
+
+    params = [[12, 30, 100], ["auto", "intervals", "balls"]]
+    param_names = ["clients", "arithmetic"]
+    timeout = 300
+
+    def setup(self, clients, arithmetic):
+        self.game, self.budget = features_of(clients)
+        self.gap = 1e-6 if clients <= 30 else 1e-5
+        self.game.solve(self.budget, gap=self.gap)
+        self.solution = self.game.solve(self.budget, gap=self.gap)
+
+    def time_check(self, clients, arithmetic):
+        assert check_bound(self.game, self.solution.goal, self.solution.certificate, arithmetic)
+
+    def track_share_of_the_solution(self, clients, arithmetic):
+        """Time of the check over that of the solve, which contains one."""
+        began = time.process_time()
+        self.game.solve(self.budget, gap=self.gap)
+        solved = time.process_time()
+        self.time_check(clients, arithmetic)
+        return (time.process_time() - solved) / (solved - began)
+
+
+class CertifiedFeatures(Certified):
+    """The same for feature rows in 128 dimensions and a budget that binds, to 1e-6 (1e-5 for a hundred clients)."""
+
+    params = [12, 30, 100]
+
+    def setup(self, clients):
+        self.game, self.budget = features_of(clients)
+        self.gap = 1e-6 if clients <= 30 else 1e-5
+        self.game.solve(self.budget, gap=self.gap)
+
+    def time_solve(self, clients):
+        self.game.solve(self.budget, gap=self.gap)
+
+    def peakmem_solve(self, clients):
+        self.game.solve(self.budget, gap=self.gap)
 
 
 class Baselines:

@@ -7,6 +7,7 @@ import pytest
 from leader_games import random_game
 
 import stackfu as sf
+from stackfu.judging import bound
 from stackfu.judging.bound import check_bound
 from stackfu.results.certificate import Decide, LeaderCertificate, Leaf, Split
 
@@ -88,6 +89,47 @@ def test_balls_and_intervals_agree_and_a_higher_claim_is_refused(options):
     assert not any(v.passed for v in both(game, solution.goal, above))
     below = replace(held, lower=held.lower - 1e-3 * abs(held.lower))
     assert all(v.passed for v in both(game, solution.goal, below))
+
+
+@pytest.mark.parametrize("arithmetic", ["balls", "intervals"])
+def test_leaves_are_judged_alike_one_by_one_and_together(solved, arithmetic, monkeypatch):
+    game, solution = solved
+    together = check_bound(game, solution.goal, solution.certificate, arithmetic)
+    monkeypatch.setattr(bound, "TOGETHER", 1)
+    alone = check_bound(game, solution.goal, solution.certificate, arithmetic)
+    assert alone.passed
+    assert together.passed
+    assert alone.leaves == together.leaves > 1
+    assert alone.margin == pytest.approx(together.margin, abs=1e-14 * abs(solution.objective))
+
+
+def test_balls_are_asked_where_intervals_are_too_coarse(solved):
+    """A claim between what intervals and what balls can see: refused by the ones, proved by the others, and so accepted."""
+    game, solution = solved
+    held = solution.certificate
+    low, high = held.lower, held.lower + 1e-3 * abs(held.lower)
+    for _ in range(50):  # the highest claim that balls accept
+        middle = 0.5 * (low + high)
+        passed = check_bound(game, solution.goal, replace(held, lower=middle), "balls").passed
+        low, high = (middle, high) if passed else (low, middle)
+    sharp = replace(held, lower=low)
+    assert not check_bound(game, solution.goal, sharp, "intervals")
+    assert check_bound(game, solution.goal, sharp)
+    assert not check_bound(game, solution.goal, replace(held, lower=high + 1e-9 * abs(high)))
+
+
+def test_clients_who_own_more_than_the_total_do_not_magnify_rounding():
+    """Costs of 1e10 leave totals of 1e-10: the rounding of psi_k counts once, not alpha_k / S times."""
+    points = np.array([[0, 0.6], [0, 0], [0.8, 0], [0.1, 0.9]])
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points), [100, 100, 200, 100], [0], cost_scale=1e10
+    )
+    solution = game.solve(0.05)
+    assert solution.equilibrium.total < 1e-9
+    for verdict in both(game, solution.goal, solution.certificate):
+        assert verdict.passed
+        above = replace(solution.certificate, lower=solution.objective * (1 + 1e-6))
+    assert not any(both(game, solution.goal, above))
 
 
 @pytest.fixture(scope="module")

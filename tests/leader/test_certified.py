@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from leader_games import grid_optimum, random_game
 
 import stackfu as sf
@@ -22,8 +24,8 @@ def check(game, budget, solution):
     assert solution.lower_bound <= solution.server_loss * (1 + 1e-12)
     assert solution.spend <= budget * (1 + 1e-9)
     assert solution.spend == pytest.approx(solution.payments @ solution.participation)
-    # Beside own stakes, not beside own terms max(d_k^2, S |w_k|): a client at the mixture that is paid its cost has neither drift nor
-    # reluctance, and what rounding leaves of both, c_k eps / (2 lam alpha_k), is all of its terms.
+    # Beside own stakes, not beside own terms max(d_k^2, S |w_k|): a client at the mixture that is paid its cost has neither drift
+    # nor reluctance, and what rounding leaves of both, c_k eps / (2 lam alpha_k), is all of its terms.
     assert check_stakes(game, solution.payments, solution.participation).max() <= 1e-9
     assert solution.server_loss <= reference * (1 + 1e-12)
     assert solution.certificate.lower == solution.lower_bound
@@ -62,16 +64,42 @@ def test_thirty_clients():
     assert solution.gap <= 1e-5 * game.equilibrium().server_loss
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_never_worse_than_the_baselines(seed):
-    game, budget = random_game(seed, 5)
-    best = game.solve(budget)
-    slack = 1e-6 * game.equilibrium().server_loss
+@settings(max_examples=8)
+@given(seed=st.integers(0, 10**6), count=st.integers(2, 8), max_nodes=st.sampled_from([0, 100_000]))
+def test_never_worse_than_the_baselines(seed, count, max_nodes):
+    """A search that is not allowed a single box returns the best of its starts; one that closes is within its gap of the best."""
+    game, budget = random_game(seed, count)
+    best = game.solve(budget, max_nodes=max_nodes)
+    assert best.spend <= budget * (1 + 1e-9)
+    slack = (1e-6 if best.status is sf.Status.CERTIFIED else 1e-9) * game.equilibrium().server_loss
+    slack += 1e-12 * (game.lam_v + game.lam_s) * game.geometry.scale
+    assert best.server_loss <= game.equilibrium().server_loss + slack
     for method in ("haipo", "uniform"):
         other = game.solve(budget, method=method)
         assert other.spend <= budget * (1 + 1e-9)
         assert best.server_loss <= other.server_loss + slack
         assert other.lower_bound == -np.inf
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1], [1, 1, 1 + 1e-9]])
+def test_a_loss_of_nothing_is_proved_at_once_and_costs_nothing(sizes):
+    """Nobody is removed and the clients mirror each other: what they do unpaid is the best there is, or as good as that."""
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), sizes)
+    solution = game.solve(0.05)
+    assert solution.status is sf.Status.CERTIFIED
+    assert solution.nodes == 0
+    assert solution.spend <= 1e-9
+    assert solution.verify()
+
+
+@pytest.mark.parametrize("seed", range(300, 312))
+@pytest.mark.parametrize("share", [0.0, 1e-9])
+def test_budgets_that_leave_no_room_are_certified(seed, share):
+    """Without payments the feasible profiles are single points, where multipliers may be unbounded."""
+    game, _ = random_game(seed, 4)
+    solution = game.solve(share * game.full_participation_price)
+    assert solution.status is sf.Status.CERTIFIED
+    assert solution.server_loss <= game.equilibrium().server_loss * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(200, 230))
@@ -460,6 +488,27 @@ def test_alike_clients_count_the_samples_they_bring():
         solution.server_loss + (game.lam_v + game.lam_s) * noise / samples
     )
     assert solution.verify()
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(2, 6),
+    scale=st.sampled_from([1e-6, 1.0, 1e6]),
+    finite_sample=st.booleans(),
+)
+def test_what_alike_clients_sell_passes_the_judges(seed, count, scale, finite_sample):
+    """Nobody drifts and everybody who is paid is paid its cost: no client gains anything by deviating, whatever it has at stake."""
+    rng = np.random.default_rng(seed)
+    row = rng.uniform(-0.5, 0.5, size=3)
+    features = np.vstack([rng.uniform(-0.5, 0.5, size=3), np.repeat(row[None, :], count, axis=0)])
+    sizes = 10.0 ** rng.uniform(0, 4, size=count + 1)
+    costs = scale * 10.0 ** rng.uniform(-3, 3, size=count)
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(features), sizes, [0], costs=costs)
+    solution = game.solve(rng.uniform(0.01, 1.2) * costs.sum(), finite_sample=finite_sample)
+    verdict = solution.verify()
+    assert verdict, verdict.message
+    assert check_stakes(game, solution.payments, solution.participation).max() <= 1e-9
 
 
 def test_alike_clients_do_not_excuse_a_loss_above_the_cap():

@@ -30,9 +30,17 @@ FORMULAS, INVARIANCES, STATEMENTS = (
     f"tests/properties/test_{name}.py" for name in ("formulas", "invariances", "statements")
 )
 GAME = [FORMULAS, INVARIANCES, STATEMENTS]
-PATH, PATH_KERNELS, SWEEPS, SWEEP_KERNELS, DYNAMICS, JUDGES = (
+PATH, PATH_KERNELS, SWEEPS, SWEEP_KERNELS, DYNAMICS, JUDGES, CAPS = (
     f"tests/followers/test_{name}.py"
-    for name in ("path", "path_kernels", "sweeps", "sweep_kernels", "dynamics", "follower_judges")
+    for name in (
+        "path",
+        "path_kernels",
+        "sweeps",
+        "sweep_kernels",
+        "dynamics",
+        "follower_judges",
+        "caps_and_sampling",
+    )
 )
 BASELINES, BOUND, CERTIFIED, FRONTIER = (
     f"tests/leader/test_{name}.py" for name in ("baselines", "bound", "certified", "frontier")
@@ -107,7 +115,10 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         {"equilibrium_face", "_dependences", "furthest", "ranges", "span_of"},
         chosen("face or square or continuum or dependent or twin or span or rough", PATH, JUDGES),
     ),
-    "stackfu/followers/homogeneous.py": ({"homogeneous_equilibrium"}, chosen("homogeneous", PATH)),
+    "stackfu/followers/homogeneous.py": (
+        {"homogeneous_equilibrium", "_with_sampling", "_shared"},
+        chosen("homogeneous or sampling_constant_there or trade or only_one", PATH, CAPS),
+    ),
     "stackfu/followers/dynamics.py": (
         {"_joint", "_sequential"},
         chosen("rounds or convergence or fall", DYNAMICS),
@@ -154,17 +165,17 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/model/price.py": ({"brackets", "unavoidable", "cheapest_payments"}, chosen("test_", PRICE)),
     "stackfu/leader/haipo.py": (
-        {"budget_prices", "responses", "prices_of", "least_ratio", "cuts", "haipo"},
+        {"budget_prices", "responses", "prices_of", "least_ratio", "cuts", "best_iterate"},
         chosen("least_ratio or budget_price or haipo or price_of or alone", BASELINES),
     ),
-    "stackfu/leader/uniform.py": ({"uniform", "play"}, chosen("uniform", BASELINES)),
+    "stackfu/leader/uniform.py": ({"best_price", "attempt"}, chosen("uniform", BASELINES)),
     "stackfu/leader/homogeneous.py": ({"buy_data"}, chosen("alike", CERTIFIED)),
     "stackfu/leader/certified/bound.py": (
         {"at_best_level", "box_margin", "_constant", "_margin_from_zero", "parabola_minimum", "ball"},
         chosen(f"{OPTIMUM} or test_bound", BOUND, CERTIFIED),
     ),
     "stackfu/judging/stakes.py": (
-        {"_in_floats", "_in_balls", "_squares_in_balls"},
+        {"_in_floats", "_slopes", "_in_balls", "_squares_in_balls"},
         chosen("bound_holds or floats_and_balls or own_terms or row_by_row or larger", COMPLETENESS, LIES),
     ),
     "stackfu/judging/completeness.py": (
@@ -173,14 +184,16 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/judging/bound.py": (
         {
-            "_leaf",
-            "_knot",
+            "judge",
+            "_load",
             "_between",
             "_end",
+            "_classify",
             "_constant",
             "_margin",
-            "_margin_from_zero",
+            "_from_zero",
             "_ball",
+            "_largest",
             "_parabola",
         },
         chosen("test_", BOUND_JUDGE),
@@ -199,7 +212,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/results/frontier.py": ({"lower_bounds", "saturation_budget"}, chosen("test_", FRONTIER)),
     "stackfu/judging/solution.py": (
-        {"_problems", "judge_point", "_bound_problems", "promised_gap"},
+        {"_problems", "judge_point", "_bound_problems", "promised_gap", "measured_against"},
         chosen("Verification or not_a_number or wide_gap or early or constraint", CERTIFIED, POINT),
     ),
 }

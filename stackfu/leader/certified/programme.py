@@ -39,7 +39,9 @@ ACCURATE = 1e-9
 NATURAL = 1e-4
 #: Negative multipliers of volunteers below this part of the largest are zero.
 NOISE = 1e-8
-#: Budgets and rooms below loss caps are scaled to 1 down to this size.
+#: Budgets, and rooms below loss caps, are scaled to 1 down to these sizes. Below, polishing has to tell how much may be spent: at
+#: totals where nothing is feasible a steeper row would make the programme ill-conditioned.
+SMALLEST_BUDGET = 1e-4
 SMALLEST_ROOM = 1e-8
 #: What the hull gets wrong by less than this is rounding.
 NO_SPLIT = 1e-12
@@ -279,7 +281,7 @@ class PointProgramme:
         self._strict = 0.0
         if np.isfinite(p.budget):
             # a small budget must not be small beside the solver's tolerance
-            strict = self._strict = 1.0 / min(max(p.budget / p.payment_unit, SMALLEST_ROOM), 1.0)
+            strict = self._strict = 1.0 / min(max(p.budget / p.payment_unit, SMALLEST_BUDGET), 1.0)
             blocks.block("budget", 1, clarabel.NonnegativeConeT)
             for name, (c0, c1, c2) in pay.items():
                 size = blocks.variables[name].stop - blocks.variables[name].start

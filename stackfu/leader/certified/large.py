@@ -76,7 +76,8 @@ class _Node:
     paid: tuple[int, ...] = ()
     full: tuple[int, ...] = ()
     bound: float = -np.inf
-    steps: tuple[tuple[int, int], ...] = ((0, 0),)
+    steps: tuple[tuple[int, int], ...] = ((0, 0),)  # that prove the bound, perhaps the parent's
+    helped: tuple[tuple[int, int], ...] = ((0, 0),)  # the best ones on this very box, for its children to begin with
     cut: CertificateNode | None = None
     solved: list[float] = field(default_factory=list)
     children: list[_Node] = field(default_factory=list)
@@ -310,6 +311,7 @@ class _Search:
             return known[1]
         verdict = self.judge(node, node.low, node.high, node.plan, self.ends(node))
         self.recent[node] = (self.target, node.first, node.second, node.plan), verdict
+        node.helped = verdict.steps
         if verdict.bound >= node.bound:
             node.bound, node.steps = verdict.bound, verdict.steps
         return verdict
@@ -579,7 +581,7 @@ class _Search:
         return [np.array([largest, int(k)]) for k in others if k != largest]
 
     def split(self, node: _Node, at: float, knot: int | None) -> None:
-        recipe = self._recipe(node.steps)
+        recipe = self._recipe(node.helped)
         # what proves the parent's bound proves it on a part of its box
         known = (node.paid, node.full, node.bound, node.steps)
         left = _Node(node.low, at, node.first, node.second, recipe, *known)

@@ -5,7 +5,7 @@ import numpy as np
 from ...jit import njit
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def client_sums(
     alpha,
     theta,

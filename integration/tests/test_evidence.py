@@ -41,7 +41,15 @@ def test_the_pages_ask_for_tables_and_figures_that_the_results_fill(evidence):
             assert evidence.figure(name, options["preset"]).axes, page
         elif kind == "table":
             betas = [float(beta) for beta in options.get("beta", "").split()]
-            assert evidence.table(name, options.get("preset", "").split(), betas).rows, page
+            where = {
+                column.strip(): [value.strip() for value in values.split("|")]
+                for part in options.get("where", "").split(";")
+                for column, equals, values in [part.partition("=")]
+                if equals
+            }
+            columns = [column.strip() for column in options.get("columns", "").split(",") if column.strip()]
+            made = evidence.table(name, options.get("preset", "").split(), betas, where, columns)
+            assert made.rows, (page, name, where)
 
 
 def test_every_preset_has_a_page_of_tables(evidence):

@@ -12,7 +12,8 @@ With the others frozen each ``y_i`` is a non-decreasing function of ``p_i``, so 
 u~ is a ratio of linear functions, ``(g . y) / (1 . y)``. Its minimiser takes the upper end of the box for the clients with the
 smallest ``g_i`` and the lower end for the others, so sorting by g and comparing the N + 1 ways to cut the list solves it
 (``solver="closed"``). ``solver="cvxpy"`` is the published formulation: a bisection over the level with one convex feasibility
-problem per step.
+problem per step. A sampling constant adds ``thin / (1 . y)``: a ratio of affine functions with the same structure; answers and
+prices are then those with the sampling term.
 
 The paper leaves open which behaviour of the others the bisection holds fixed: ``others="equilibrium"`` (at the current
 payments, the default) or ``others="full"`` (everybody takes part fully). The linearised problem's minimiser is bang-bang
@@ -58,7 +59,7 @@ def budget_prices(game: GameModel, shares: Array, profile: Profile, iterations: 
 
 def responses(game: GameModel, prices: Array, profile: Profile) -> Array:
     """Every ``y_k`` that answers a price, the others as in ``profile``."""
-    return best_responses(game.alpha, game.reluctance_under(prices), profile)
+    return best_responses(game.alpha, game.reluctance_under(prices), profile, game.sampling)
 
 
 def prices_of(game: GameModel, y: Array, profile: Profile, cap: Array) -> Array:
@@ -66,13 +67,16 @@ def prices_of(game: GameModel, y: Array, profile: Profile, cap: Array) -> Array:
     rest = profile.others
     q = np.where(rest > 0, profile.total**2 * profile.to_clients, 0.0)
     after = rest + y
-    drift = np.where(after > 0, q / np.where(after > 0, after, 1.0) ** 3, 0.0)
+    safe = np.where(after > 0, after, 1.0)
+    drift = np.where(after > 0, q / safe**3, 0.0)
+    if game.sampling > 0.0:
+        drift = drift + np.where(after > 0, game.sampling / (2.0 * safe**2), 0.0)
     price = np.clip(game.costs - 2.0 * game.lam * game.alpha * drift, 0.0, cap)
     return np.where(y > 0, price, 0.0)
 
 
-def least_ratio(g: Array, low: Array, high: Array) -> tuple[Array, float]:
-    """The minimiser of ``(g . y) / (1 . y)`` over the box, and the minimum.
+def least_ratio(g: Array, low: Array, high: Array, thin: float = 0.0) -> tuple[Array, float]:
+    """The minimiser of ``(g . y + thin) / (1 . y)`` over the box, and the minimum.
 
     At the optimal level t every ``y_k`` minimises ``(g_k - t) y_k``: the upper end where ``g_k < t``, the lower one elsewhere.
 
@@ -91,7 +95,7 @@ def least_ratio(g: Array, low: Array, high: Array) -> tuple[Array, float]:
 
     amounts = cuts(sorted_low, sorted_high)
     values = cuts(sorted_g * sorted_low, sorted_g * sorted_high)
-    ratios = np.where(amounts > 0, values / np.where(amounts > 0, amounts, 1.0), np.inf)
+    ratios = np.where(amounts > 0, (values + thin) / np.where(amounts > 0, amounts, 1.0), np.inf)
     best = int(np.argmin(ratios))
     y = np.array(low)
     y[order[:best]] = high[order[:best]]
@@ -111,19 +115,21 @@ class LevelBisection:
             cp.Minimize(self._slope @ self._y), [self._y >= self._low, self._y <= self._high]
         )
 
-    def solve(self, g: Array, low: Array, high: Array, tolerance: float) -> tuple[Array, float, int]:
-        """Least level t for which some y in the box has ``(g - t).y <= 0``; at most ``tolerance`` above the optimum."""
+    def solve(
+        self, g: Array, low: Array, high: Array, tolerance: float, thin: float = 0.0
+    ) -> tuple[Array, float, int]:
+        """Least level t for which some y in the box has ``(g - t).y + thin <= 0``; at most ``tolerance`` above the optimum."""
         self._low.value, self._high.value = low, high
-        below, above, best, steps = float(g.min()), float(g.max()), high, 0
-        above = min(above, float(g @ high / high.sum()))
+        below, best, steps = float(g.min()), high, 0
+        above = (float(g @ high) + thin) / float(high.sum())
         while above - below > tolerance and steps < 200:
             level = 0.5 * (below + above)
             self._slope.value = g - level
             self._problem.solve(solver="CLARABEL")
             steps += 1
             y = np.clip(self._y.value, low, high)
-            if y.sum() > 0 and float(g @ y) <= level * float(y.sum()):
-                best, above = y, float(g @ y / y.sum())
+            if y.sum() > 0 and float(g @ y) + thin <= level * float(y.sum()):
+                best, above = y, (float(g @ y) + thin) / float(y.sum())
             else:
                 below = level
         return best, above, steps
@@ -165,6 +171,7 @@ def best_iterate(
 ) -> tuple[Array, Profile, Status, str, tuple[dict[str, Any], ...]]:
     """The best payments within the budget, the profile they lead to, how the iteration ended, and its history."""
     weight, pull, _ = game.loss_centre
+    thin = game.loss.weight * game.sampling
     nothing = player(game, game.no_payments)
     fixed = game.profile(np.ones(game.count)) if others == "full" else nothing
     cap = budget_prices(game, budget * game.alpha, fixed)
@@ -206,14 +213,14 @@ def best_iterate(
         if high.sum() <= 0:
             status, message = Status.FAILED, "nobody answers the largest payments the budget shares allow"
             break
-        y, level = least_ratio(g, low, high)
+        y, level = least_ratio(g, low, high, thin)
         if bisection is not None:
-            scale = max(float(np.ptp(g)), 1e-300)
-            published, reached, steps = bisection.solve(g, low, high, 1e-9 * scale)
+            scale = max(float(np.ptp(g)), thin, 1e-300)
+            published, reached, steps = bisection.solve(g, low, high, 1e-9 * scale, thin)
             record |= {"bisection_steps": steps, "cross_check": reached - level}
             if reached <= level + 1e-6 * scale:  # never trust a point that the closed form beats
                 y = published
-        record["linearised_loss"] = loss + level
+        record["linearised_loss"] = loss - thin / profile.total + level
         following = np.where((y >= high) & (high > low), cap, prices_of(game, y, around, cap))
         following[y <= low] = 0.0
         if float(np.abs(following - payments).max()) < tolerance:

@@ -197,6 +197,41 @@ def test_haipo_settles_where_its_payments_reproduce_themselves(seed):
     np.testing.assert_allclose(again.history[-1]["payments"], last, atol=1e-6)
 
 
+def test_haipo_and_uniform_count_samples_where_they_matter():
+    """With a sampling constant, answers and prices are those of the game, and thin data counts in the linearised loss."""
+    rng = np.random.default_rng(3)
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(0.4 * rng.normal(size=(6, 3))),
+        rng.uniform(50, 200, 6),
+        removed=[0],
+        cost_scale=2.0,
+        sampling_constant=20.0,
+    )
+    profile = game.profile(rng.uniform(0.2, 0.9, 5))
+    prices = 0.7 * game.costs
+    np.testing.assert_allclose(
+        responses(game, prices, profile) / game.alpha, game.best_response(prices, profile.x)
+    )
+    for share in (0.2, 0.8):
+        asked = prices_of(game, share * game.alpha, profile, np.full(5, 1e9))
+        answered = responses(game, asked, profile)
+        np.testing.assert_allclose(answered[asked > 0], (share * game.alpha)[asked > 0], rtol=1e-9)
+    g, low, high = rng.normal(size=5), 0.1 * rng.random(5), 0.5 + rng.random(5)
+    corners = np.array([[h if bit else v for v, h, bit in zip(low, high, bits, strict=True)]
+                        for bits in np.ndindex(*(2,) * 5)])  # fmt: skip
+    y, level = least_ratio(g, low, high, 0.7)
+    assert level == pytest.approx(((corners @ g + 0.7) / corners.sum(axis=1)).min(), rel=1e-12)
+    assert (g @ y + 0.7) / y.sum() == pytest.approx(level, rel=1e-12)
+    assert LevelBisection(5).solve(g, low, high, 1e-9, 0.7)[1] == pytest.approx(level, abs=1e-7)
+    unpaid = game.equilibrium().server_loss
+    for method in ("haipo", "uniform"):
+        found = game.solve(0.2, method)
+        assert found.spend <= 0.2 * (1 + 1e-9)
+        assert found.server_loss < unpaid
+        assert found.equilibrium.status is sf.Status.CERTIFIED
+        assert found.verify()
+
+
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), count=st.integers(2, 9), share=st.floats(0.0, 1.2))
 def test_payments_that_are_tried_lead_where_the_proofs_say(seed, count, share):

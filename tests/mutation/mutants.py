@@ -30,9 +30,17 @@ FORMULAS, INVARIANCES, STATEMENTS = (
     f"tests/properties/test_{name}.py" for name in ("formulas", "invariances", "statements")
 )
 GAME = [FORMULAS, INVARIANCES, STATEMENTS]
-PATH, PATH_KERNELS, SWEEPS, SWEEP_KERNELS, DYNAMICS, JUDGES = (
+PATH, PATH_KERNELS, SWEEPS, SWEEP_KERNELS, DYNAMICS, JUDGES, CAPS = (
     f"tests/followers/test_{name}.py"
-    for name in ("path", "path_kernels", "sweeps", "sweep_kernels", "dynamics", "follower_judges")
+    for name in (
+        "path",
+        "path_kernels",
+        "sweeps",
+        "sweep_kernels",
+        "dynamics",
+        "follower_judges",
+        "caps_and_sampling",
+    )
 )
 BASELINES, BOUND, CERTIFIED, FRONTIER = (
     f"tests/leader/test_{name}.py" for name in ("baselines", "bound", "certified", "frontier")
@@ -107,7 +115,10 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         {"equilibrium_face", "_dependences", "furthest", "ranges", "span_of"},
         chosen("face or square or continuum or dependent or twin or span or rough", PATH, JUDGES),
     ),
-    "stackfu/followers/homogeneous.py": ({"homogeneous_equilibrium"}, chosen("homogeneous", PATH)),
+    "stackfu/followers/homogeneous.py": (
+        {"homogeneous_equilibrium", "_with_sampling", "_shared"},
+        chosen("homogeneous or sampling_constant_there or trade or only_one", PATH, CAPS),
+    ),
     "stackfu/followers/dynamics.py": (
         {"_joint", "_sequential"},
         chosen("rounds or convergence or fall", DYNAMICS),
@@ -164,7 +175,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         chosen(f"{OPTIMUM} or test_bound", BOUND, CERTIFIED),
     ),
     "stackfu/judging/stakes.py": (
-        {"_in_floats", "_in_balls", "_squares_in_balls"},
+        {"_in_floats", "_slopes", "_in_balls", "_squares_in_balls"},
         chosen("bound_holds or floats_and_balls or own_terms or row_by_row or larger", COMPLETENESS, LIES),
     ),
     "stackfu/judging/completeness.py": (

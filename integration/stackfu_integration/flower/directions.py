@@ -7,50 +7,55 @@ left out of the average. A rate is a share of rounds, so it is a share of the pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord
-from numpy.typing import NDArray
 
-from stackfu_integration.flower.lab import load_federation
+from stackfu_integration.flower.client import Participant
+from stackfu_integration.flower.lab import TRAINING, LabParticipant, initial_arrays, load_federation
 from stackfu_integration.flower.robust import judge, robust_average
-from stackfu_integration.lab.federation import LabFederation, LocalTraining, client_seed, local_train
-from stackfu_integration.lab.models.classifier import read_weights, write_weights
+from stackfu_integration.flower.wire.records import config
 
-__all__ = ["THRESHOLDS", "measure_directions", "refused_shares"]
+__all__ = ["THRESHOLDS", "digits_participants", "measure_directions", "refused_shares"]
 
 THRESHOLDS = (-0.5, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05)
-_TRAINING = LocalTraining(epochs=2.0, batch=32, learning_rate=0.5)
 
 
-def _record(weights: NDArray[np.float32]) -> ArrayRecord:
-    return ArrayRecord({"weights": Array(weights)})
+def digits_participants(beta: float, seed: int) -> tuple[dict[int, Participant], ArrayRecord]:
+    """Return the clients that remain when three of ten leave a federation of digits, and its first model."""
+    run = {"beta": beta, "seed": seed}
+    federation = load_federation(run)
+    clients = range(3, len(federation.clients))
+    return {k: LabParticipant(lambda: federation, k, TRAINING) for k in clients}, initial_arrays(run)
+
+
+def _flipped(sent: ArrayRecord, honest: ArrayRecord) -> ArrayRecord:
+    """``w - (w_k - w)`` in place of ``w_k``."""
+    return ArrayRecord(
+        OrderedDict((name, Array(2 * sent[name].numpy() - array.numpy())) for name, array in honest.items())
+    )
 
 
 def refused_shares(
-    federation: LabFederation,
-    clients: Sequence[int],
+    participants: Mapping[int, Participant],
+    initial: ArrayRecord,
     least_cosine: float,
     rounds: int,
     flip: int | None = None,
 ) -> dict[int, float]:
     """Return the share of rounds in which each client is refused; ``flip`` sends its update with the wrong sign."""
-    model = federation.model(0)
-    sent = _record(read_weights(model).numpy())
-    samples = {client: len(federation.clients[client].train) for client in clients}
-    earlier: dict[int, list[float]] = {client: [] for client in clients}
-    refused = dict.fromkeys(clients, 0)
+    sent = initial
+    samples = {client: participant.size for client, participant in participants.items()}
+    earlier: dict[int, list[float]] = {client: [] for client in participants}
+    refused = dict.fromkeys(participants, 0)
     for number in range(rounds):
         models = {}
-        start = sent["weights"].numpy()
-        for client in clients:
-            write_weights(model, torch.from_numpy(start.copy()))
-            local_train(model, federation.clients[client].train, client_seed(0, client, number), _TRAINING)
-            honest = read_weights(model).numpy()
-            models[client] = _record((2 * start - honest) if client == flip else honest)
+        for client, participant in participants.items():
+            honest, _ = participant.train(sent, 1.0, config(seed=0, server_round=number + 1))
+            models[client] = _flipped(sent, honest) if client == flip else honest
         found = judge(
             models,
             samples,
@@ -64,7 +69,7 @@ def refused_shares(
             refused[client] += not judgement.passed
             if "cosine" in judgement.measured:
                 earlier[client].append(judgement.measured["cosine"])
-        passed = {client: models[client] for client in clients if found[client].passed}
+        passed = {client: models[client] for client in participants if found[client].passed}
         if passed:
             sent = robust_average(passed, samples, sent, "clipped", clip_factor=4.0, trim=0.2)
     return {client: count / rounds for client, count in refused.items()}
@@ -83,13 +88,9 @@ def measure_directions(
             honest: list[float] = []
             flipped: list[float] = []
             for seed in seeds:
-                federation = load_federation({"beta": beta, "seed": seed})
-                clients = list(range(3, len(federation.clients)))
-                honest += refused_shares(federation, clients, least, rounds).values()
-                flipped += [
-                    refused_shares(federation, clients, least, rounds, flip=client)[client]
-                    for client in clients
-                ]
+                there, initial = digits_participants(beta, seed)
+                honest += refused_shares(there, initial, least, rounds).values()
+                flipped += [refused_shares(there, initial, least, rounds, flip=k)[k] for k in there]
             figures.append(
                 {
                     "beta": beta,

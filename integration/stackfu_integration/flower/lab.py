@@ -31,12 +31,15 @@ from stackfu_integration.lab.models import Classifier, Identity
 from stackfu_integration.lab.unlearning.participation import SHARE_STREAM
 
 __all__ = [
+    "TRAINING",
     "LabParticipant",
     "initial_arrays",
     "load_federation",
     "read_arrays",
     "write_arrays",
 ]
+
+TRAINING = LocalTraining(epochs=2.0, batch=32, learning_rate=0.5)  # unless the run config says otherwise
 
 
 @lru_cache(maxsize=4)
@@ -123,9 +126,9 @@ class LabParticipant(Participant):
         """
         run = context.run_config
         settings = LocalTraining(
-            epochs=float(run.get("local-epochs", 2.0)),
-            batch=int(run.get("batch-size", 32)),
-            learning_rate=float(run.get("learning-rate", 0.5)),
+            epochs=float(run.get("local-epochs", TRAINING.epochs)),
+            batch=int(run.get("batch-size", TRAINING.batch)),
+            learning_rate=float(run.get("learning-rate", TRAINING.learning_rate)),
         )
         number, folder = int(context.node_config["partition-id"]), context.node_config.get("client-folder")
         open_policy = Policy.open() if context.node_config.get("policy") == "open" else None

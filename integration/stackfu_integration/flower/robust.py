@@ -15,9 +15,10 @@ that points against the reference undoes the others' work. What it does not show
 Directions say something while the others agree. Near the end of training honest updates cancel, ``sum_k s_k u_k = 0``,
 and everybody points against the sum of the others. Of n equally long updates that cancel, the sum of all but one is
 ``1 / (n - 1)`` as long as they are together, at most 0.5. So the others are a reference only where that ``coherence`` is 0.6
-or more. One round's cosine is a noisy thing, and whoever flips signs does it in every round: what is judged is the mean
-of a client's cosines in all rounds so far that had a reference. :mod:`.directions` measures what that refuses, of honest
-clients and of flipped signs; every judgement says whether the same client with its signs flipped would have been refused.
+or more, and where there are four of them: two or three may agree by chance. One round's cosine is a noisy thing, and whoever
+flips signs does it in every round: what is judged is the mean of a client's cosines in all rounds so far that had a reference.
+:mod:`.directions` measures what that refuses, of honest clients and of flipped signs; every judgement says whether the same client
+with its signs flipped would have been refused.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ __all__ = ["Judgement", "average", "judge", "robust_average", "update_of"]
 FloatArray = NDArray[np.float64]
 
 _COHERENT = 0.6
+_MANY = 4  # others; of three clients in a federation of digits one in three was refused at least once, honest as it was
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def judge(
     """Look at every client's update; ``reference`` is the update of data that the server holds, if it holds any.
 
     Norms are compared with the median of the others, for which two others are needed. Directions are compared with the
-    reference, or with the sum of at least two others that agree; ``earlier`` are each client's cosines in the rounds before.
+    reference, or with the sum of at least four others that agree; ``earlier`` are each client's cosines in the rounds before.
     ``measured`` also says whether the same updates with their signs flipped would have been refused.
     """
     clients = sorted(models)
@@ -177,7 +179,8 @@ def judge(
             against = np.asarray(sum(samples[c] * factors[c] * updates[c] for c in others))
             length = sum(samples[c] * factors[c] * norms[c] for c in others)
             measured["coherence"] = float(np.linalg.norm(against)) / length if length > 0.0 else 0.0
-            against = against if measured["coherence"] >= _COHERENT else None
+            agree = measured["coherence"] >= _COHERENT and len(others) >= _MANY
+            against = against if agree else None
         seen = list((earlier or {}).get(client, ()))
         if against is not None and norms[client] > 0.0 and np.linalg.norm(against) > 0.0:
             cosine = float(updates[client] @ against) / (norms[client] * float(np.linalg.norm(against)))

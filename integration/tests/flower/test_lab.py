@@ -29,6 +29,7 @@ CONFIG = {
     "epsilon": "none",
     "features": 256,
     "policy": "open",
+    "offers": "linear",
     "finite_sample": False,
     "wait": 600.0,  # a fresh environment on a busy machine imports torch for minutes
     "timeout": 600.0,

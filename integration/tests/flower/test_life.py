@@ -29,7 +29,7 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.keys import SigningKey, read_public_key
 from stackfu_integration.flower.ledger import RUN
-from stackfu_integration.flower.phases import responses, session
+from stackfu_integration.flower.phases import offers, responses, session
 from stackfu_integration.flower.phases.enrolment import NotEnoughNodesError
 from stackfu_integration.flower.verification import verify
 from stackfu_integration.flower.wire import EMBED, MEASURE, RESPOND, ROLL, UNLEARN
@@ -320,10 +320,21 @@ def test_capped_offers(scene):
         replace(TERMS, offers="capped", method="uniform")
 
 
+def test_caps_that_are_not_those_of_the_solution_are_named(scene, monkeypatch):
+    """A server that takes less than its solution says, with everything signed and in order otherwise."""
+    honest = offers.PriceOffered
+    monkeypatch.setattr(
+        offers, "PriceOffered", lambda client, attempt, price, cap: honest(client, attempt, price, cap / 2)
+    )
+    with_terms(scene, offers="capped", finite_sample=True, time_limit=5.0).run()
+    assert "the caps offered are not those of the solution" in str(verify(scene.folder).misfit)
+
+
 # ---- clients look for themselves
 
 
-def test_a_client_notices_another_cost_or_price_under_way(scene):
+@pytest.mark.parametrize(("what", "said"), [("price", "the server offered"), ("cap", "the server said")])
+def test_a_client_notices_another_price_or_cap_under_way(scene, what, said):
     class Slow(Averager):
         def decide(self, offer):  # not at its best response at once, so that there are several announcements
             return 0.5 * (offer.best_response() + 0.1) if self.client == 3 else super().decide(offer)
@@ -332,14 +343,14 @@ def test_a_client_notices_another_cost_or_price_under_way(scene):
 
     def cheat(message, answer):
         if next(seen) >= 1:
-            price = message.content["config"]["price"]
-            return settings_changed(price=price / 2)(message, answer)
+            stated = message.content["config"][what]
+            return settings_changed(**{what: stated / 2})(message, answer)
         return answer(message)
 
     scene.load = Slow
     scene.behaviours[FAULTY] = when(RESPOND, cheat)
     facts = scene.run()
-    assert any("the server offered" in f["problem"] for f in facts["faults"] if f["client"] == FAULTY)
+    assert any(said in f["problem"] for f in facts["faults"] if f["client"] == FAULTY)
 
 
 def test_a_client_disputes_a_payment_that_is_not_what_it_agreed_to(scene):

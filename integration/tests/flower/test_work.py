@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from scene import CLIENTS, REMOVED, TERMS, Averager, Scene, client_app, initial
 
 from stackfu_integration.flower import InProcessGrid, UnlearningMechanism, add_mechanism
-from stackfu_integration.flower.directions import refused_shares
+from stackfu_integration.flower.directions import digits_participants, refused_shares
 from stackfu_integration.flower.events import WorkDelivered, WorkJudged, WorkRepeated
-from stackfu_integration.flower.lab import load_federation
 from stackfu_integration.flower.robust import average, judge, robust_average, update_of
 from stackfu_integration.flower.terms import LEAST_COSINE
 from stackfu_integration.flower.verification import verify
@@ -52,7 +51,7 @@ def test_one_client_cannot_put_the_model_anywhere(seed, n, scale, rule):
     moved = update_of(robust_average(models, samples, sent, rule, clip_factor=4.0, trim=0.34), sent)
     assert np.linalg.norm(moved) <= 4.0 * most * 1.01
     free = update_of(robust_average(models, samples, sent, "mean", clip_factor=4.0, trim=0.2), sent)
-    assert np.linalg.norm(free) > np.linalg.norm(moved) or np.linalg.norm(free) <= most
+    assert np.linalg.norm(free) >= np.linalg.norm(moved) or np.linalg.norm(free) <= most
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 6))
@@ -134,10 +133,9 @@ def test_one_bad_round_is_forgiven_and_many_are_not():
 
 def test_flipped_signs_are_not_paid_by_default_and_honest_clients_are():
     """The default threshold on a federation of digits; flower/directions.py has the rates over many."""
-    federation = load_federation({"beta": 0.5, "seed": 0})
-    clients = list(range(3, 10))
-    assert not any(refused_shares(federation, clients, LEAST_COSINE, rounds=5).values())
-    flipped = refused_shares(federation, clients, LEAST_COSINE, rounds=5, flip=4)
+    clients, initial = digits_participants(beta=0.5, seed=0)
+    assert not any(refused_shares(clients, initial, LEAST_COSINE, rounds=5).values())
+    flipped = refused_shares(clients, initial, LEAST_COSINE, rounds=5, flip=4)
     assert flipped[4] == 1.0
     assert not any(share for client, share in flipped.items() if client != 4)
 

@@ -40,7 +40,7 @@ from stackfu_integration.lab.report.figures import (
     prediction_figure,
     save,
 )
-from stackfu_integration.lab.report.predictions import Evidence, gather, score
+from stackfu_integration.lab.report.predictions import ENOUGH, Evidence, gather, score
 from stackfu_integration.lab.report.tables import game_share, wall_clock
 from stackfu_integration.lab.unlearning import MoDe
 
@@ -126,6 +126,10 @@ def test_cells_say_what_was_measured(results):
         assert game_share(clock, cached=True) == pytest.approx(game / without)
 
 
+def profiles(result):
+    return np.array(result.game["pilots"]["convex"]["participation"])
+
+
 def test_predictions_are_those_of_the_game(results):
     """What the report computes from distances alone is what the game predicts with the same constants."""
     for result in results:
@@ -136,6 +140,8 @@ def test_predictions_are_those_of_the_game(results):
         close = [np.allclose(row, plan["changes"], rtol=1e-4, atol=1e-5) for row in seen.predict(fitted)]
         assert any(close)
         np.testing.assert_allclose(seen.part(seen.pilot).fit(), fitted, rtol=1e-4)
+        used = [np.dot(x, np.array(result.run["sizes"])[result.game["remaining"]]) for x in profiles(result)]
+        np.testing.assert_array_equal(seen.thin[: len(used)], np.array(used) < ENOUGH * 10)
         cell = result.cells[CellKey(CONVEX, PlanKey("capped-labels", 0.5))]
         before = np.array(result.game["pilots"]["convex"]["before"]["pooled"])
         realised = (np.array(cell["pooled_losses"]) - before)[result.game["remaining"]]
@@ -147,12 +153,21 @@ def test_a_score_is_perfect_for_what_the_model_made_and_nothing_for_noise():
 
     def evidence(changes):
         columns = rng.normal(size=(6, 5, 2))
-        pilot = np.arange(6) < 3
-        return Evidence(columns, changes(columns), pilot)
+        pilot, thin = np.arange(6) < 3, np.arange(6) == 5
+        made = changes(columns)
+        made[thin] += wrong
+        return Evidence(columns, made, pilot, thin)
+
+    wrong = 0.0
 
     exact = score([evidence(lambda columns: columns @ np.array([2.0, 3.0])) for _ in range(3)])
-    assert min(*exact.within, *exact.across, exact.r2, exact.r2_pilots) == pytest.approx(1.0)
+    assert min(*exact.within, *exact.across, exact.r2, exact.r2_enough, exact.r2_pilots) == pytest.approx(1.0)
     np.testing.assert_allclose(exact.constants, [[2.0, 3.0]] * 3)
+    wrong = 100.0  # thin trainings count in one R2 and not in the others
+    thinned = score([evidence(lambda columns: columns @ np.array([2.0, 3.0])) for _ in range(3)])
+    assert thinned.r2 < 0.5
+    assert min(thinned.r2_enough, thinned.r2_pilots) == pytest.approx(1.0)
+    wrong = 0.0
     noise = score([evidence(lambda columns: rng.normal(size=(6, 5))) for _ in range(20)])
     assert abs(np.mean(noise.within)) < 0.2
     assert noise.r2 < 0.1

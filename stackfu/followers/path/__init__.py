@@ -14,6 +14,9 @@ zeros of t on it are roots of polynomials. Where nobody is inside, the curve ``(
 comes from ``t = -inf`` and ends at ``t(0+) > 0``, the squared radius of the minimum enclosing ball of the
 embeddings, so there is always a zero unless all embeddings coincide.
 
+Below caps ``alpha_k`` is the most that is taken of client k, and the path begins at the sum of those. A sampling term adds
+``a / (2 s)`` to t, and nothing to the path: ``s^2 t + a s / 2`` is a quartic as well, and tends to infinity beside ``s^2``.
+
 That none is missing is checked on the way: the optimality conditions in the middle of every piece from the
 inner products themselves, that t continues from piece to piece, and that the signs of t agree with the
 zeros found.

@@ -8,6 +8,9 @@ A training with participation x has the mixture m and n_used samples. From the s
                  Q_k = C [d_k^2(m) - d_k^2(mu_O)] + A (1 / n_used - 1 / n_O)
 
 in the view that the model is named by. Constants are least squares with C, A >= 0, from trainings that are not predicted.
+
+``1 / n_used`` is the first term of a law for many samples. With hardly one sample per class a model knows nothing, its loss
+stays near the logarithm of the number of classes, and ``A / n`` runs away from it: so R2 is also taken without such trainings.
 """
 
 from __future__ import annotations
@@ -21,12 +24,15 @@ import numpy as np
 from stackfu_integration.lab.cells import Approach, CellKey, PlanKey
 from stackfu_integration.lab.report.results import RunResult
 
-__all__ = ["MODELS", "Evidence", "Score", "gather", "score"]
+__all__ = ["ENOUGH", "MODELS", "Evidence", "Score", "gather", "score"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 #: Name of a model and the view that it looks through; the first is the paper's.
 MODELS = {"paper": "features", "features": "features", "labels": "labels", "joint": "joint"}
+
+#: Samples per class from which on a training is not called thin.
+ENOUGH = 5
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,9 @@ class Evidence:
     columns: FloatArray  # (profiles, clients, constants): what each constant multiplies
     changes: FloatArray  # (profiles, clients): what happened to the losses
     pilot: np.ndarray[Any, np.dtype[np.bool_]]  # (profiles,): which of them were pilots
+    thin: np.ndarray[
+        Any, np.dtype[np.bool_]
+    ]  # (profiles,): which of them had fewer than ENOUGH samples per class
 
     def fit(self) -> FloatArray:
         """Constants that explain these trainings best."""
@@ -47,7 +56,7 @@ class Evidence:
 
     def part(self, which: np.ndarray[Any, np.dtype[np.bool_]]) -> Evidence:
         """Some of the profiles."""
-        return Evidence(self.columns[which], self.changes[which], self.pilot[which])
+        return Evidence(self.columns[which], self.changes[which], self.pilot[which], self.thin[which])
 
 
 def fitted(evidence: Sequence[Evidence]) -> FloatArray:
@@ -94,7 +103,7 @@ def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") ->
         return np.asarray((z @ squared - 0.5 * z @ squared @ z)[remaining])
 
     original = to_clients(sizes)
-    rows, changes, pilot = [], [], []
+    rows, changes, pilot, thinned = [], [], [], []
     for x, losses, is_pilot in _profiles(run, approach, kind):
         amounts = np.zeros(len(sizes))
         amounts[remaining] = x * sizes[remaining]
@@ -105,7 +114,8 @@ def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") ->
             rows.append(np.stack([drift - original, np.full(len(drift), thin)], axis=-1))
         changes.append((losses - before)[remaining])
         pilot.append(is_pilot)
-    return Evidence(np.array(rows), np.array(changes), np.array(pilot))
+        thinned.append(amounts.sum() < ENOUGH * run.run["classes"])
+    return Evidence(np.array(rows), np.array(changes), np.array(pilot), np.array(thinned))
 
 
 def _spearman(a: FloatArray, b: FloatArray) -> float:
@@ -123,10 +133,13 @@ def _ranks(predicted: FloatArray, observed: FloatArray) -> float:
     return float(np.mean(known)) if known else float("nan")
 
 
-def _r2(predicted: Sequence[FloatArray], observed: Sequence[FloatArray]) -> float:
-    flat, seen = np.concatenate([p.ravel() for p in predicted]), np.concatenate([o.ravel() for o in observed])
+def _r2(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float:
+    """Of predictions and observations, each run's a pair."""
+    if not pairs:
+        return float("nan")
+    guessed, seen = (np.concatenate([pair[k].ravel() for pair in pairs]) for k in (0, 1))
     total = float(((seen - seen.mean()) ** 2).sum())
-    return 1.0 - float(((seen - flat) ** 2).sum()) / total if total > 0 else float("nan")
+    return 1.0 - float(((seen - guessed) ** 2).sum()) / total if total > 0 else float("nan")
 
 
 @dataclass(frozen=True)
@@ -134,15 +147,16 @@ class Score:
     """What a model is worth on a set of runs.
 
     ``within``: rank correlation over the clients of one training; ``across``: over the trainings for one client; one
-    number per run. ``r2`` predicts every run with constants of the others, ``r2_pilots`` a run's mechanisms with
-    constants of its own pilots.
+    number per run. ``r2`` predicts every run with constants of the others, ``r2_enough`` the same where samples are enough,
+    ``r2_pilots`` a run's mechanisms with constants of its own pilots, where samples are enough.
     """
 
     within: tuple[float, ...]
     across: tuple[float, ...]
     r2: float
+    r2_enough: float
     r2_pilots: float
-    constants: FloatArray  # (runs, constants), each run's from the others
+    constants: FloatArray  # (runs, constants), each run's from the others, where samples are enough
 
     @property
     def runs(self) -> int:
@@ -152,21 +166,20 @@ class Score:
 
 def score(evidence: Sequence[Evidence]) -> Score:
     """Score a model on several runs; two at least, since constants come from the others."""
-    within, across, constants, predicted = [], [], [], []
+    enough = [item.part(~item.thin) for item in evidence]
+    within, across, constants = [], [], []
+    everything: list[tuple[FloatArray, FloatArray]] = []
+    sampled: list[tuple[FloatArray, FloatArray]] = []
     own: list[tuple[FloatArray, FloatArray]] = []
-    for number, item in enumerate(evidence):
-        fit = fitted([other for k, other in enumerate(evidence) if k != number])
-        guess = item.predict(fit)
+    for number, (item, part) in enumerate(zip(evidence, enough, strict=True)):
+        guess = item.predict(fitted([other for k, other in enumerate(evidence) if k != number]))
         within.append(_ranks(guess, item.changes))
         across.append(_ranks(guess.T, item.changes.T))
+        everything.append((guess, item.changes))
+        fit = fitted([other for k, other in enumerate(enough) if k != number])
         constants.append(fit)
-        predicted.append(guess)
-        paid = item.part(~item.pilot)
-        own.append((paid.predict(item.part(item.pilot).fit()), paid.changes))
-    return Score(
-        tuple(within),
-        tuple(across),
-        _r2(predicted, [item.changes for item in evidence]),
-        _r2([p for p, _ in own], [o for _, o in own]),
-        np.array(constants),
-    )
+        sampled.append((part.predict(fit), part.changes))
+        pilots, paid = part.part(part.pilot), part.part(~part.pilot)
+        if len(pilots.changes) and len(paid.changes):
+            own.append((paid.predict(pilots.fit()), paid.changes))
+    return Score(tuple(within), tuple(across), _r2(everything), _r2(sampled), _r2(own), np.array(constants))

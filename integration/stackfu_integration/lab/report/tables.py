@@ -44,7 +44,7 @@ from stackfu_integration.lab.mechanisms import (
     MECHANISMS,
     UNIFORM,
 )
-from stackfu_integration.lab.report.predictions import MODELS, gather, score
+from stackfu_integration.lab.report.predictions import ENOUGH, MODELS, gather, score
 from stackfu_integration.lab.report.results import RunResult
 
 __all__ = ["TABLES", "Table"]
@@ -681,6 +681,7 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
                             _spread(made.within, 2, sign=True),
                             _spread(made.across, 2, sign=True),
                             made.r2,
+                            made.r2_enough,
                             made.r2_pilots,
                             float(constants[0]),
                             float(constants[1]) if len(constants) > 1 else None,
@@ -696,8 +697,9 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
             "model",
             "ρ within a training",
             "ρ across trainings",
-            "R², constants of other federations",
-            "R², constants of own pilots",
+            "R² (all trainings)",
+            "R² (enough samples)",
+            "R² (own pilots)",
             "C",
             "A",
             "federations",
@@ -705,8 +707,10 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
         tuple(rows),
         "Realised Q of every remaining client in every training with a mechanism's shares and in every pilot, against "
         "predictions with constants from trainings that are not predicted. ρ: Spearman's, over the clients of a training "
-        "and over the trainings for a client, mean ± 95% interval over federations (all β and seeds). Test samples: a "
-        "client's own, or everybody's in its label mixture.",
+        "and over the trainings for a client, mean ± 95% interval over federations (all β and seeds). R²: constants from the "
+        f"other federations; enough samples: {ENOUGH} per class or more, which C and A are shown for; own pilots: the mechanisms' "
+        "trainings alone, with constants of the same federation's pilots. Test samples: a client's own, or everybody's in "
+        "its label mixture.",
     )
 
 

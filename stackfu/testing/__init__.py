@@ -24,6 +24,9 @@ Install with ``pip install 'stackfu[testing]'``. A property of your own mechanis
 ...     utilities = game.client_utilities(payments, x)
 ...     assert np.all(utilities <= payments * x)
 >>> nobody_is_paid_for_nothing()
+
+A failing example is printed as code that rebuilds it (:func:`as_code`). What mechanisms should do is one line:
+:func:`check_mechanism`.
 """
 
 from __future__ import annotations
@@ -33,16 +36,32 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from .embedding import MeanEmbeddings
-from .game import StackelbergGame
-from .model.geometry import Array, frozen
+from ..embedding import MeanEmbeddings
+from ..game import StackelbergGame
+from ..model.geometry import Array, frozen
+from .mechanisms import (
+    PROPERTIES,
+    assert_individually_rational,
+    assert_retains,
+    assert_unmanipulable,
+    assert_within_budget,
+    check_mechanism,
+)
+from .rebuilding import as_code, tell
 
 __all__ = [
+    "PROPERTIES",
     "Play",
     "Report",
+    "as_code",
+    "assert_individually_rational",
     "assert_own_report_does_not_matter",
+    "assert_retains",
+    "assert_unmanipulable",
+    "assert_within_budget",
     "budgets",
     "caps",
+    "check_mechanism",
     "embeddings",
     "games",
     "gram_matrices",
@@ -73,6 +92,7 @@ class Report(NamedTuple):
 
 #: Offsets between clients that are nearly, but not quite, alike.
 _CLOSE = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
+_AWKWARD = ("0", "1", "2", "10", "-1", " ", "a,b", 'say "hi"', "Übung", "ward 2", "ward 10", "nan", "None")
 _SIZES = (1.0, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 1000.0, 1e-2)
 
 
@@ -146,6 +166,7 @@ def games(
     *,
     min_clients: int = 2,
     max_clients: int = 6,
+    min_removed: int = 0,
     max_removed: int = 2,
     max_dimension: int = 3,
     costs: Literal["any", "proportional", "free"] = "any",
@@ -153,8 +174,12 @@ def games(
     twins: bool = True,
     form: Literal["any", "gram", "features"] = "any",
     sampling: Literal["none", "some", "any"] = "none",
+    names: bool = False,
 ) -> StackelbergGame:
-    """Games with ``min_clients`` to ``max_clients`` remaining clients.
+    """Games with ``min_clients`` to ``max_clients`` remaining clients and ``min_removed`` to ``max_removed`` forgotten ones.
+
+    With ``names`` the clients are called something, awkward things among them: numbers that are not their own, empty space,
+    quotes, commas and letters of any script.
 
     ``costs="proportional"`` makes them proportional to data as in the paper (one ``kappa`` for everybody),
     ``"free"`` draws each client's own. Costs are drawn in units of what drift is worth, so that staying
@@ -162,7 +187,7 @@ def games(
     without it all of them may own the same data. ``sampling`` says whether samples matter (A > 0): never, always or sometimes.
     """
     count = draw(st.integers(min_clients, max_clients))
-    gone = draw(st.integers(0, max_removed))
+    gone = draw(st.integers(min_removed, max(min_removed, max_removed)))
     stay = draw(points(count, max_dimension=max_dimension, distinct=distinct, twins=twins))
     left = draw(
         st.lists(
@@ -201,7 +226,13 @@ def games(
         # a in units of the squared diameter: a hair, comparable, dominant
         unit = spread * weights["loss_constant"] * float(sizes[gone:].sum())
         weights["sampling_constant"] = unit * draw(st.sampled_from([1e-6, 1e-2, 0.3, 1.0, 30.0]))
-    return StackelbergGame(emb, sizes, removed=range(gone), costs=cost, **weights)
+    if names:
+        entry = st.one_of(st.sampled_from(_AWKWARD), st.text(min_size=1, max_size=8))
+        everybody = draw(st.lists(entry, min_size=count + gone, max_size=count + gone, unique=True))
+        weights["names"] = everybody
+    game = StackelbergGame(emb, sizes, removed=range(gone), costs=cost, **weights)
+    tell(game=game)
+    return game
 
 
 @st.composite
@@ -214,12 +245,20 @@ def caps(draw: st.DrawFn, game: StackelbergGame) -> Array:
     )
     most = np.array(draw(st.lists(entry, min_size=game.count, max_size=game.count)))
     most[draw(st.integers(0, game.count - 1))] = draw(st.sampled_from([0.25, 1.0]))
+    tell(caps=most)
     return frozen(most)
 
 
 @st.composite
 def participations(draw: st.DrawFn, game: StackelbergGame, *, interior: bool = False) -> Array:
     """Participation profiles with at least one participant; ``interior`` keeps everybody inside (0, 1)."""
+    x = draw(_profiles(game, interior=interior))
+    tell(participation=x)
+    return x
+
+
+@st.composite
+def _profiles(draw: st.DrawFn, game: StackelbergGame, *, interior: bool) -> Array:
     inside = st.one_of(st.integers(1, 7).map(lambda i: i / 8.0), st.floats(0.01, 0.99))
     ends = st.sampled_from([0.0, 1.0, 1e-9, 1.0 - 1e-9])
     entry = inside if interior else st.one_of(inside, ends)
@@ -232,7 +271,7 @@ def participations(draw: st.DrawFn, game: StackelbergGame, *, interior: bool = F
 @st.composite
 def payments(draw: st.DrawFn, game: StackelbergGame, *, below_cost: bool = False) -> Array:
     """Payments, often exactly at a threshold; with ``below_cost`` every client is paid less than its cost."""
-    at = draw(participations(game))
+    at = draw(_profiles(game, interior=False))
     low, high = game.thresholds(at)
     kinds = ["none", "none", "share", "share", "low", "high", "beside"]
     if not below_cost:
@@ -255,7 +294,9 @@ def payments(draw: st.DrawFn, game: StackelbergGame, *, below_cost: bool = False
         elif kind == "more":
             out[k] = cost * (1.0 + draw(st.integers(1, 8)) / 8.0)
     ceiling = game.costs * (1.0 - 2.0**-10) if below_cost else np.inf
-    return frozen(np.clip(out, 0.0, ceiling))
+    out = np.clip(out, 0.0, ceiling)
+    tell(payments=out)
+    return frozen(out)
 
 
 @st.composite

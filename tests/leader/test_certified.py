@@ -136,6 +136,20 @@ def test_the_bound_at_the_optimum_is_sharp(seed, options):
     assert answer.bound * p.unit_loss == pytest.approx(solution.objective, abs=2e-6 * size)
 
 
+def test_a_box_from_zero_has_constant_multipliers():
+    """There is nothing to solve at a total of 0, and the judge accepts no others there."""
+    game, budget = random_game(300, 4)
+    search = Search(game, Objective(budget))
+    nobody = np.zeros(4, dtype=bool)
+    classes = classify(search.problem, 0.05, 0.1, nobody, nobody)
+    box = Box(0.0, 0.1, nobody.astype(np.int8), tuple(search.solve(s, classes) for s in (0.05, 0.1)))
+    search.evaluate(box)
+    assert all(i is j for i, j in box.steps)
+    search.refresh(box)
+    assert box.ends[0] is box.ends[1] or not np.isfinite(box.value)
+    assert all(i is j for i, j in box.steps)
+
+
 def test_error_of_the_bound_falls_faster_than_the_width():
     """Ten times narrower, and the bound at an optimum that the budget binds is typically more than ten times closer.
 

@@ -194,7 +194,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
             "_from_zero",
             "_ball",
             "_largest",
-            "_parabola",
+            "parabola",
         },
         chosen("test_", BOUND_JUDGE),
     ),

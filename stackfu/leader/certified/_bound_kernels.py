@@ -8,7 +8,7 @@ from ...jit import njit
 BLOCK = 4096
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def client_sums(
     start,
     stop,

@@ -29,7 +29,7 @@ BROKEN = 1e-11
 WANTED = 1e-9
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def newton_step(matrix, right, cutoff):
     """A solution of a square system, in place of ``right``; unknowns that rounding leaves open are 0. Elimination with complete
     pivoting, which also changes ``matrix``."""
@@ -75,7 +75,7 @@ def newton_step(matrix, right, cutoff):
         right[columns[k]] = ordered[k]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def inner_products(points, weights, inner):
     """``<mu_k, m>`` into ``inner`` and ``||m||^2`` of ``m = sum_k weights_k mu_k``."""
     N, r = points.shape
@@ -95,7 +95,7 @@ def inner_products(points, weights, inner):
     return square
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def same_guess(seen, count, current):
     """Whether one of the first ``count`` rows is the current guess."""
     for i in range(count):
@@ -109,7 +109,7 @@ def same_guess(seen, count, current):
     return False
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def write_guess(moving, capped, tight, eager, hull, binds, out):
     """All masks in a row."""
     N = len(moving)
@@ -119,7 +119,7 @@ def write_guess(moving, capped, tight, eager, hull, binds, out):
     out[5 * N], out[5 * N + 1] = binds[0], binds[1]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def polish_at(
     points, alpha, theta, diagonal, noise, pull, gram, paid, volunteer, ceiling,
     loss_square, loss_constant, loss_weight, payment_weight, payment_unit, cap, client_sampling, loss_sampling,
@@ -330,7 +330,7 @@ def polish_at(
     return False, 0.0, 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def joint_residual(
     points, alpha, theta, diagonal, noise, pull, volunteer,
     loss_square, loss_constant, loss_weight, payment_weight, payment_unit, cap, client_sampling, loss_sampling,
@@ -411,7 +411,7 @@ def joint_residual(
     return spend - usable, loss
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def polish_jointly(
     points, alpha, theta, diagonal, noise, pull, paid, volunteer,
     loss_square, loss_constant, loss_weight, payment_weight, payment_unit, cap, client_sampling, loss_sampling,

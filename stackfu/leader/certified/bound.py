@@ -418,7 +418,8 @@ def box_margin(
     ]
     apart = min(at_low.weight, at_high.weight) * distance(p, at_low, at_high) ** 2
     late = h * (high * (brought[0] - scattered[0]) - low * (brought[1] - scattered[1])) / (low * high) - curve
-    return parabola_minimum(ends[0], ends[1], apart + drift + min(late / low, late / high) - top_bend)
+    least = parabola_minimum(ends[0], ends[1], apart + drift + min(late / low, late / high) - top_bend)
+    return -np.inf if np.isnan(least) else least  # numbers too large or too small for floats prove nothing
 
 
 def _constant(p: BoundProblem, y: Prices, ell: float, lower: float) -> float:

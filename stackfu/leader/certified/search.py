@@ -286,6 +286,8 @@ class Search:
         own = [*self.companions(box), (low, high)]
         own += [] if low is high else [(low, low), (high, high)]
         own.append((self.least, self.least))
+        if box.low <= 0.0:  # constant multipliers, and no balls
+            own, inherited = [pair for pair in own if pair[0] is pair[1]], []
         proof: tuple[Pair, ...] = (box.ends,)
         value, classes = -np.inf, box.classes
         for attempt in range(len(inherited) + FURTHER_BALLS):
@@ -379,9 +381,10 @@ class Search:
     def refresh(self, box: Box) -> None:
         """Solve both ends again for what is known in this box."""
         assert box.classes is not None
-        answers = [
-            self.solve(s, box.classes, end) for s, end in zip((box.low, box.high), box.ends, strict=True)
-        ]
+        upper = self.solve(box.high, box.classes, box.ends[1])
+        # a box from 0 has constant multipliers
+        lower = self.solve(box.low, box.classes, box.ends[0]) if box.low > 0.0 else upper
+        answers = (lower, upper)
         for answer in answers:
             if answer is not None:
                 self.propose(answer, box.classes)
@@ -397,7 +400,7 @@ class Search:
         p, target = self.problem, self.target
         assert box.classes is not None
         free = ~(box.classes.paid | box.classes.volunteer)
-        wide = box.high - box.low > NARROWEST * box.high
+        wide = box.high - box.low > NARROWEST * box.high and box.high > SMALLEST_TOTAL
         if free.any():
             ends = [
                 target + box_margin(p, s, s, y.multipliers, y.multipliers, box.classes, target)

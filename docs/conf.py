@@ -21,6 +21,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "offline_math",
     "peer_tables",
     "asv_tables",
     "attack_tables",
@@ -42,6 +43,9 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = False
 # the build must work without a network: cross-references to other projects stay plain text
 intersphinx_mapping: dict[str, tuple[str, None]] = {}
+
+# copied into the pages by offline_math; the default would be fetched from a network
+mathjax_path = "mathjax/tex-svg.js"
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

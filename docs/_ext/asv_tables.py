@@ -69,10 +69,10 @@ class AsvTables(SphinxDirective):
             "",
         ]
         for module, names in itertools.groupby(results, key=lambda name: name.split(".")[0]):
-            lines += [f"### {module}", "", "| benchmark | parameters | value |", "|---|---|---:|"]
-            for name in names:
-                lines += rows(name.split(".", 1)[1], results[name], about[name])
-            lines.append("")
+            table = [row for name in names for row in rows(name.split(".", 1)[1], results[name], about[name])]
+            # folded, so that the page is of readable length
+            lines += ["<details>", f"<summary>{module}: {len(table)} values</summary>", ""]
+            lines += ["| benchmark | parameters | value |", "|---|---|---:|", *table, "", "</details>", ""]
         return lines
 
 

@@ -31,7 +31,12 @@ fig, ax = plt.subplots(figsize=(8, 4), layout="constrained")
 width = 0.8 / len(found)
 for i, eq in enumerate(found):
     ax.bar(np.arange(game.count) + i * width, eq.participation, width, label=f"E{i + 1}")
-ax.set(xticks=np.arange(game.count) + 0.4 - width / 2, xticklabels=game.names, xlabel="client", ylabel="takes part with")
+ax.set(
+    xticks=np.arange(game.count) + 0.4 - width / 2,
+    xticklabels=game.names,
+    xlabel="client",
+    ylabel="takes part with",
+)
 ax.legend()
 
 # %%

@@ -21,7 +21,14 @@ from stackfu.explorer import even_budgets, write_explorer
 
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(3)
-centres = {"Leeds": (0, 0), "York": (1, 0), "Hull": (0, 1.5), "Ripon": (2, 1), "Selby": (1, 2), "Goole": (2, -1)}
+centres = {
+    "Leeds": (0, 0),
+    "York": (1, 0),
+    "Hull": (0, 1.5),
+    "Ripon": (2, 1),
+    "Selby": (1, 2),
+    "Goole": (2, -1),
+}
 sizes = {"Leeds": 120, "York": 200, "Hull": 80, "Ripon": 60, "Selby": 150, "Goole": 40}
 with (folder / "patients.csv").open("w", newline="") as file:
     writer = csv.writer(file)

@@ -34,7 +34,9 @@ sf.plot.retention(kept, ax)
 # How much the outside option costs the server:
 
 options = np.linspace(outside - 0.05, outside, 4)
-spends = [game.cheapest(1.2 * solution.server_loss, min_total=0.2, outside=o, gap=0.05).spend for o in options]
+spends = [
+    game.cheapest(1.2 * solution.server_loss, min_total=0.2, outside=o, gap=0.05).spend for o in options
+]
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 ax.plot(options, spends, "o-")
 ax.set(xlabel="utility outside, for everybody", ylabel="least spend that keeps everybody")

@@ -7,8 +7,8 @@ A *plan* is a profile with total S, mixture m and distances d_k. With ``a`` the 
 
 ============  =====================================================================================================
 linear        ``p_k`` per unit, any participation: the paper's offer; only some plans can be induced
-capped        ``p_k`` per unit, at most ``cap_k``: every plan, as the only equilibrium, for ``p_k = (c_k - 2 lam alpha_k D_k
-/ S)_+``
+capped        ``p_k`` per unit, at most ``cap_k``: every plan, as the only equilibrium, for
+              ``p_k = (c_k - 2 lam alpha_k D_k / S)_+``
 contract      ``T_k`` for exactly ``cap_k``, nothing otherwise: cheaper, and acceptance is one equilibrium among others
 ============  =====================================================================================================
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from follower_games import enumerate_supports, game_from, random_batch
 from hypothesis import given
+from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu import testing
@@ -201,6 +202,22 @@ def test_a_plan_is_the_only_equilibrium_of_its_capped_offers(play):
         assert found.uniqueness is sf.Uniqueness.UNIQUE
         assert found.complete
         np.testing.assert_array_equal(found[0].participation, plan)
+
+
+@given(st.data())
+def test_every_equilibrium_below_drawn_caps_is_one(data):
+    """Edges on purpose: caps of nothing, everything and next to either, payments at thresholds, samples that matter or not."""
+    game = data.draw(testing.games(max_clients=4, sampling="any"))
+    payments, caps = data.draw(testing.payments(game)), data.draw(testing.caps(game))
+    assert caps.min() >= 0
+    assert 0 < caps.max() <= 1
+    found = game.equilibria(payments, caps=caps)
+    for equilibrium in found:
+        assert equilibrium.status is sf.Status.CERTIFIED
+        assert np.all(equilibrium.participation <= caps)
+        assert equilibrium.verify()
+    if game.sampling > 0:
+        assert len(found) >= 1
 
 
 # ------------------------------------------------------------------ a sampling constant

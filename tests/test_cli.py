@@ -689,7 +689,7 @@ def test_inner_products_that_contradict_each_other_are_refused(run, tmp_path):
 def test_nobody_to_forget_leaves_out_the_distance(run, tmp_path):
     file = tmp_path / "game.json"
     sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1, 1, 1]).save(file)
-    code, out, _ = run("solve", file, "-b", "0.05", "-m", "haipo")
+    code, out, _ = run("solve", file, "-b", "0.05", "-m", "uniform")
     assert code == 0
     assert "nan" not in out
     assert "distance" not in out

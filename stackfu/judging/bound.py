@@ -31,12 +31,14 @@ from ..results.certificate import Decide, LeaderCertificate, Leaf, Split
 from .numbers import BallArithmetic, IntervalArithmetic
 from .space import Centre, Space
 
-__all__ = ["BoundVerdict", "check_bound"]
+__all__ = ["BoundVerdict", "check_bound", "is_large", "parabola"]
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 #: Up to this many clients ``arithmetic="auto"`` asks balls about leaves that intervals do not close.
 BALLS_UP_TO = 100
+#: From this many clients on feature games are checked in fused passes that copy nothing.
+AT_SCALE = 20_000
 #: Leaves times clients that are looked at together: what fits in a processor's cache.
 TOGETHER = 1 << 15
 
@@ -59,6 +61,11 @@ class BoundVerdict:
         return self.passed
 
 
+def is_large(game: GameModel) -> bool:
+    """Whether a game is one for :mod:`.bound_at_scale`."""
+    return game.embeddings.features is not None and len(game.remaining) >= AT_SCALE
+
+
 def check_bound(
     game: GameModel, goal: Objective, certificate: LeaderCertificate, arithmetic: str = "auto"
 ) -> BoundVerdict:
@@ -69,6 +76,10 @@ def check_bound(
     """
     if arithmetic not in ("auto", "balls", "intervals"):
         raise VerificationError(f"unknown arithmetic {arithmetic!r}")
+    if arithmetic != "balls" and is_large(game):
+        from .bound_at_scale import ScaleChecker
+
+        return ScaleChecker(game, goal).check(certificate)
     try:
         boxes = _boxes(len(game.remaining), goal, certificate)
         if arithmetic == "balls":
@@ -491,7 +502,7 @@ class _Checker:
         late = h * (b * (brought[0] - scattered[0]) - a * (brought[1] - scattered[1])) / (a * b) - curve
         late = -n.maximum(-late / a, -late / b)
         delta = apart + h * n.total((ends[1].rows - ends[0].rows) * theta) + late - top_bend
-        value = _parabola(*(np.asarray(n.low(x)) for x in (*g, delta)))
+        value = parabola(*(np.asarray(n.low(x)) for x in (*g, delta)))
         certain = np.minimum(n.low(ends[0].omega), n.low(ends[1].omega)) > 0.0
         return np.where(helpless, -np.inf, self._less_defect(value, heaviest, size)), np.asarray(certain)
 
@@ -607,7 +618,7 @@ def _largest(values: Any, among: Mask) -> Floats:
     return np.asarray(np.where(among, np.asarray(values), 0.0).max(axis=1, keepdims=True, initial=0.0))
 
 
-def _parabola(left: Floats, right: Floats, bend: Floats) -> Floats:
+def parabola(left: Floats, right: Floats, bend: Floats) -> Floats:
     """Lower bounds of ``(1 - x) left + x right + x (1 - x) bend`` on [0, 1]."""
     least = np.minimum(left, right)
     rise = np.nextafter(np.abs(right - left), 0.0)

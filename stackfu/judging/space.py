@@ -88,7 +88,7 @@ class Space:
             shares.append((mix, target))
         features = game.embeddings.features
         if features is not None:
-            self._from_features(np.asarray(features, dtype=np.float64), keep, shares)
+            self._from_features(features, keep, shares)
         else:
             self._from_gram(-np.asarray(game.embeddings._best, dtype=np.float64), keep, shares)
         self.square_weight = self._sum_of(np.array(self.weights))
@@ -96,7 +96,7 @@ class Space:
         self.noise = numbers.of(np.zeros(self.count))
         if goal.finite_sample:
             if features is not None:
-                norms = self._square_norms(np.asarray(features[keep], dtype=np.float64))
+                norms = self._feature_norms(features, keep)
             else:
                 norms = numbers.of(np.diagonal(game.embeddings.gram)[keep])
             self.noise = self.square_weight * numbers.positive(1.0 - norms) / owned
@@ -138,8 +138,13 @@ class Space:
 
     # ------------------------------------------------------------ features
 
-    def _from_features(self, features: Floats, keep: Any, shares: list[Any]) -> None:
+    def _feature_norms(self, features: Any, keep: Any) -> Any:
+        """``||features_k||^2`` of some rows."""
+        return self._square_norms(np.asarray(features[keep], dtype=np.float64))
+
+    def _from_features(self, features: Any, keep: Any, shares: list[Any]) -> None:
         numbers = self.numbers
+        features = np.asarray(features, dtype=np.float64)
         self.kind, self.defect = "features", 0.0
         self._origin = origin = self._middle(self.alpha) @ features[keep]
         if numbers.name == "balls":

@@ -1,6 +1,7 @@
 """The search for any number of clients: against the small one, against other searches, and its certificates against the judge."""
 
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ from stackfu.leader.certified.large import search_large
 from stackfu.leader.certified.normalised import normalised
 from stackfu.leader.certified.search import search
 from stackfu.model import Objective
+
+#: A limit that only a search which does not end meets, however busy the machine is.
+LONG = 600.0
 
 
 def federation(count, width, seed=0, *, gram=False, share=0.05, cost=3.0):
@@ -39,7 +43,7 @@ def run(game, objective, gap=1e-3, **options):
     unpaid = game.equilibrium()
     reference = unpaid.server_loss
     starts = (unpaid.participation, np.ones(game.count))
-    options = {"time_limit": 60.0, "max_nodes": 100_000, **options}
+    options = {"time_limit": LONG, "max_nodes": 100_000, **options}
     return search_large(game, objective, gap=gap * reference, starts=starts, **options), reference
 
 
@@ -53,25 +57,28 @@ def owes(game, objective, found, reference, gap):
     assert check_bound(game, objective, found.certificate, "intervals")
 
 
-@pytest.mark.parametrize(("count", "seed"), [(n, s) for n in (4, 8, 15, 30, 60) for s in range(6)])
-@pytest.mark.xfail(strict=False, reason="open: one game of thirty stalls")
+#: Hundreds of games where properties are looked at deeply, thirty otherwise.
+SEEDS = 60 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 6
+
+
+@pytest.mark.parametrize(("count", "seed"), [(n, s) for n in (4, 8, 15, 30, 60) for s in range(SEEDS)])
 def test_it_agrees_with_the_search_for_few_clients(count, seed):
     game, budget = random_game(seed, count)
     objective = Objective(budget)
-    large_run, reference = run(game, objective, 1e-3, time_limit=20.0)
+    large_run, reference = run(game, objective, 1e-3)
     small_run = search(
         game,
         objective,
         gap=1e-4 * reference,
-        time_limit=20.0,
+        time_limit=LONG,
         max_nodes=10_000,
         starts=(game.equilibrium().participation,),
     )
+    assert large_run.status is sf.Status.CERTIFIED
     assert large_run.bound <= small_run.best.value * (1 + 1e-12)
     assert small_run.bound <= large_run.best.value * (1 + 1e-12)
     assert check_bound(game, objective, large_run.certificate, "intervals")
-    if large_run.status is sf.Status.CERTIFIED:
-        assert large_run.best.value <= small_run.best.value + 1e-3 * reference
+    assert large_run.best.value <= small_run.best.value + 1e-3 * reference
 
 
 @pytest.mark.parametrize("gram", [False, True])
@@ -102,7 +109,7 @@ def test_every_option(changes):
         changes = {**changes, "max_loss": 0.5 * reference}
     objective = Objective(**{"budget": budget, **changes})
     options = {name: value for name, value in changes.items() if name != "budget"}
-    found = game.solve(None if np.isinf(objective.budget) else budget, gap=1e-3, **options)
+    found = game.solve(None if np.isinf(objective.budget) else budget, gap=1e-3, time_limit=LONG, **options)
     scale = reference if objective.loss_weight else objective.payment_weight * game.full_participation_price
     assert found.status is sf.Status.CERTIFIED, found.message
     assert found.gap <= 1e-3 * scale * (1 + 1e-9)
@@ -133,10 +140,10 @@ def special(name):
 @pytest.mark.parametrize("name", ["all volunteers", "all paid", "one owns 99%", "twins but one"])
 def test_games_at_the_edges(name):
     game, budget = special(name)
-    found, reference = run(game, Objective(budget), 1e-2, time_limit=15.0)
+    found, reference = run(game, Objective(budget), 1e-2)
     assert check_bound(game, Objective(budget), found.certificate, "intervals")
     assert found.bound <= found.best.value <= reference * (1 + 1e-12)
-    other = search(game, Objective(budget), gap=1e-2 * reference, time_limit=15.0, max_nodes=1000,
+    other = search(game, Objective(budget), gap=1e-2 * reference, time_limit=LONG, max_nodes=1000,
                    starts=(game.equilibrium().participation,))  # fmt: skip
     assert found.bound <= other.best.value * (1 + 1e-12)
     assert other.bound <= found.best.value * (1 + 1e-12)

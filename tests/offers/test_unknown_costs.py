@@ -10,6 +10,7 @@ import stackfu as sf
 from stackfu.demo import digits_game
 from stackfu.followers.below_caps import settle
 from stackfu.leader.posted_prices import PostedPrices, regret_curve
+from stackfu.model.revealed import AGREE
 
 SEEDS = st.integers(0, 10**6)
 
@@ -120,7 +121,7 @@ def test_intervals_only_narrow_and_hold_the_truth(seed):
         except (sf.ConvergenceError, sf.NoEquilibriumError):
             return
         now = loop.observe(answer)
-        assert (now.low >= before.low).all()
+        assert (now.low >= before.low * (1 - AGREE)).all()  # two exact answers agree up to that
         assert (now.high <= before.high).all()
         assert (now.low <= game.costs * (1 + 1e-6)).all()
         assert (now.high >= game.costs * (1 - 1e-6)).all()

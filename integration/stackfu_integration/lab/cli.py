@@ -237,13 +237,13 @@ def calibrate(
 
     from stackfu_integration.lab.experiment import Experiment, Settings
     from stackfu_integration.lab.models.extraction import default_cache
-    from stackfu_integration.lab.pilots import calibration_report, proposal
+    from stackfu_integration.lab.pilots import PILOT_SEED, calibration_report, proposal
     from stackfu_integration.lab.presets import preset as preset_by_name
 
     chosen = replace(preset_by_name(preset), pilots=pilots)
     settings = Settings()
     if propose:
-        print(proposal(settings.clients - len(settings.removed), pilots, seed))
+        print(proposal(settings.clients - len(settings.removed), pilots, seed + PILOT_SEED))
         return
 
     def made(item: object) -> Experiment:

@@ -88,7 +88,7 @@ from stackfu_integration.lab.models import load_backbone, write_weights
 from stackfu_integration.lab.models.backbones import Backbone
 from stackfu_integration.lab.models.extraction import extract_timed
 from stackfu_integration.lab.payments import build_game, penultimate_features, plan_payments
-from stackfu_integration.lab.pilots import Pilots, calibrated_game, run_pilots
+from stackfu_integration.lab.pilots import PILOT_SEED, Pilots, calibrated_game, run_pilots
 from stackfu_integration.lab.presets import Preset
 from stackfu_integration.lab.runtime import resolve_device, single_thread
 from stackfu_integration.lab.unlearning import (
@@ -115,7 +115,6 @@ _REPEATS = 4  # of a marked sample in a removed client's data: whoever plants a 
 _MARKED_TESTS = 1000
 _CANARY_SHARE = 0.1  # of a removed client's samples, which get a wrong label
 _REFERENCE_SEED = 2000
-_PILOT_SEED = 3000
 _PRIVACY = (1.0, 1e-4)  # epsilon and delta of certified removal
 _GAME_FILE = "game.json"
 _PILOT_FILE = "pilots.json"
@@ -518,7 +517,7 @@ class _Run:
         path = self.folder / _PILOT_FILE
         if path.is_file():
             return {approach: Pilots.of(item) for approach, item in json.loads(path.read_text()).items()}
-        seed = self.seed + _PILOT_SEED
+        seed = self.seed + PILOT_SEED
         profiles = np.asarray(pilot_profiles(self.views["labels"], self.preset.pilots, seed))
         convex = self._convex(passes=self.preset.passes)
         methods: dict[Approach, tuple[ParticipationMethod, Tensor]] = {

@@ -23,11 +23,20 @@ from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.measures import evaluate, pooled_losses
 from stackfu_integration.lab.unlearning.participation import ParticipationMethod
 
-__all__ = ["LossKind", "Pilots", "calibrated_game", "calibration_report", "proposal", "run_pilots"]
+__all__ = [
+    "PILOT_SEED",
+    "LossKind",
+    "Pilots",
+    "calibrated_game",
+    "calibration_report",
+    "proposal",
+    "run_pilots",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 #: Measured on a client's own test samples, or on all test samples in the client's label mixture.
 LossKind = Literal["own", "pooled"]
+PILOT_SEED = 3000  # added to a run's seed: pilots draw from other streams than training
 _KINDS: tuple[LossKind, ...] = ("own", "pooled")
 
 
@@ -145,8 +154,8 @@ def proposal(clients: int, count: int, seed: int = 0) -> str:
     """Participation of ``count`` pilots, one line each, for whoever trains them elsewhere.
 
     >>> print(proposal(2, 2))
-    pilot 0: 1.00 0.01
-    pilot 1: 0.32 0.00
+    pilot 0: 1.00 0.00
+    pilot 1: 0.34 0.00
     """
     from stackfu.embedding import MeanEmbeddings
 

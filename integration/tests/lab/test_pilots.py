@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -198,6 +199,9 @@ def test_command_line_proposes_pilots_and_fits_their_constants(tmp_path):
         catch_exceptions=False,
     )
     assert ran.exit_code == 0
+    (folder,) = (tmp_path / "runs" / "calibrations").glob("digits-b*")
+    trained = json.loads((folder / "pilots.json").read_text())["convex"]["participation"]
+    assert asked.output.splitlines()[0] == "pilot 0: " + " ".join(f"{x:.2f}" for x in trained[0])
     assert "convex, labels, own test samples: C = " in ran.output
     assert "from 4 pilots; out of sample R2" in ran.output
     assert "on the other federation R2" in ran.output

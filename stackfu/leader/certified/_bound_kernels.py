@@ -1,12 +1,18 @@
-"""The sums over clients of the bound on a box, in one pass. The formulas stand in :mod:`.bound`."""
+"""Passes over the clients of a box: sums of its bound, who can be what, distances in a ball. Formulas stand in :mod:`.bound`."""
 
 import numpy as np
+from numba import prange
 
 from ...jit import njit
+
+BLOCK = 4096
 
 
 @njit(cache=True)
 def client_sums(
+    start,
+    stop,
+    wide,
     alpha,
     theta,
     diagonal,
@@ -15,24 +21,27 @@ def client_sums(
     paid,
     volunteer,
     ceiling,
+    rows_first,
+    rows_second,
+    slope_first,
+    slope_second,
     low,
     high,
+    parts,
     level_low,
-    rows_low,
-    slope_low,
     nu_low,
     ell_low,
     level_high,
-    rows_high,
-    slope_high,
     nu_high,
     ell_high,
 ):
     """``Y`` at both ends, an upper bound of its curvature, ``P.(diag - theta S)`` at both ends, ``h (P_b - P_a).theta``, ``sum P``,
-    and for clients who own more than ``high`` the largest ``(psi_k)_+`` at both ends and the largest curvature.
+    and, if ``wide``, for clients who own more than ``high`` the largest ``(psi_k)_+`` at both ends and the largest curvature.
 
-    The last entry is False if the multipliers prove nothing (a negative one, or a hull without a ceiling).
+    Rows and slopes are those of two knots, ``parts`` their shares at the lower and at the upper end. The last entry is False
+    if the multipliers prove nothing (a negative one, or a hull without a ceiling).
     """
+    one_low, two_low, one_high, two_high = parts
     h = high - low
     bend = max(h * (high * nu_low - low * nu_high) / (low + high) ** 2, 0.0)
     unpaid_low, unpaid_high = (nu_low - bend) / low, (nu_high - bend) / high
@@ -41,9 +50,12 @@ def client_sums(
     nothing = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
     top_low = top_high = top_bend = 0.0
     brought_low = brought_high = curve = held_low = held_high = drift = sum_low = sum_high = 0.0
-    for k in range(len(alpha)):
+    for k in range(start, stop):
         a, th = alpha[k], theta[k]
-        p_low, p_high = rows_low[k], rows_high[k]
+        p_low = one_low * rows_first[k] + two_low * rows_second[k]
+        p_high = one_high * rows_first[k] + two_high * rows_second[k]
+        slope_low = one_low * slope_first[k] + two_low * slope_second[k]
+        slope_high = one_high * slope_first[k] + two_high * slope_second[k]
         if (p_low < 0.0 or p_high < 0.0) and not volunteer[k]:
             return nothing
         x_low = x_high = hull_low = hull_high = 0.0
@@ -57,14 +69,14 @@ def client_sums(
                 hull_low, hull_high = low * (roof - th * low), high * (roof - th * high)
         psi_low = (
             level_low
-            - 2.0 * (slope_low[k] - ell_low * pull[k])
+            - 2.0 * (slope_low - ell_low * pull[k])
             - nu_low * (th * low - diagonal[k])
             - ell_low / low * noise[k]
             + x_low * hull_low / a
         )
         psi_high = (
             level_high
-            - 2.0 * (slope_high[k] - ell_high * pull[k])
+            - 2.0 * (slope_high - ell_high * pull[k])
             - nu_high * (th * high - diagonal[k])
             - ell_high / high * noise[k]
             + x_high * hull_high / a
@@ -78,7 +90,7 @@ def client_sums(
             brought_low += a * psi_low
             brought_high += a * psi_high
             curve += a * bump
-        elif a > high:
+        elif wide and a > high:
             top_low, top_high = max(top_low, psi_low), max(top_high, psi_high)
             if max(psi_low, psi_high) + 0.25 * max(bump, 0.0) > 0.0:
                 top_bend = max(top_bend, bump)
@@ -99,3 +111,72 @@ def client_sums(
     return (
         brought_low, brought_high, curve, held_low, held_high, drift, sum_low, sum_high, top_low, top_high, top_bend, True,
     )  # fmt: skip
+
+
+@njit(cache=True, parallel=True)
+def client_sums_of_many(
+    alpha, theta, diagonal, noise, pull, paid, volunteer, ceiling, rows_first, rows_second, slope_first, slope_second,
+    low, high, parts, level_low, nu_low, ell_low, level_high, nu_high, ell_high,
+):  # fmt: skip
+    """:func:`client_sums` of all clients, block by block on all cores; none of so many owns more than S in boxes that matter."""
+    n = len(alpha)
+    blocks = (n + BLOCK - 1) // BLOCK
+    sums = np.zeros((blocks, 8))
+    fine = np.ones(blocks, dtype=np.bool_)
+    for block in prange(blocks):
+        found = client_sums(
+            block * BLOCK, min((block + 1) * BLOCK, n), False, alpha, theta, diagonal, noise, pull, paid, volunteer, ceiling,
+            rows_first, rows_second, slope_first, slope_second, low, high, parts, level_low, nu_low, ell_low, level_high,
+            nu_high, ell_high,
+        )  # fmt: skip
+        b_low, b_high, curve, h_low, h_high, drift, s_low, s_high, _, _, _, usable = found
+        sums[block, 0], sums[block, 1], sums[block, 2], sums[block, 3] = b_low, b_high, curve, h_low
+        sums[block, 4], sums[block, 5], sums[block, 6], sums[block, 7] = h_high, drift, s_low, s_high
+        fine[block] = usable
+    total = np.zeros(8)
+    for block in range(blocks):
+        total += sums[block]
+    return (
+        total[0], total[1], total[2], total[3], total[4], total[5], total[6], total[7], 0.0, 0.0, 0.0, fine.all(),
+    )  # fmt: skip
+
+
+@njit(cache=True, parallel=True)
+def classify_many(alpha, theta, reach, paid, volunteer, near, far, extra_low, extra_high, low, high, room):
+    """Who is paid, who volunteers, upper bounds of ``D_k``, what the volunteers own, and whether that contradicts itself."""
+    n = len(alpha)
+    blocks = (n + BLOCK - 1) // BLOCK
+    now_paid, now_full = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
+    ceiling = np.empty(n)
+    owned, empty = np.zeros(blocks), np.zeros(blocks, dtype=np.bool_)
+    for block in prange(blocks):
+        brought, impossible = 0.0, False
+        for k in range(block * BLOCK, min((block + 1) * BLOCK, n)):
+            ceiling[k] = min(far[k], reach[k]) + extra_low
+            too_far = near[k] + extra_high > room * theta[k] * high
+            near_enough = ceiling[k] * room <= theta[k] * low
+            large = alpha[k] > room * high
+            impossible |= (too_far and (paid[k] or near_enough or large)) or (volunteer[k] and large)
+            now_full[k] = volunteer[k] or too_far
+            now_paid[k] = (paid[k] or large or near_enough) and not now_full[k]
+            if now_full[k]:
+                brought += alpha[k]
+        owned[block], empty[block] = brought, impossible
+    return now_paid, now_full, ceiling, owned.sum(), empty.any()
+
+
+@njit(cache=True, parallel=True)
+def ball_of_many(diagonal, along_first, along_second, coefficients, squares, apart, radius, near, far):
+    """``near`` and ``far`` narrowed to the squared distances of points within ``radius`` of the segment between two centres.
+
+    ``coefficients`` are what the knots' ``<mu_k, T c>`` are multiplied with to give ``<mu_k, c>`` at either end.
+    """
+    one_low, two_low, one_high, two_high = coefficients
+    least, most = np.empty(len(near)), np.empty(len(near))
+    for k in prange(len(near)):
+        first, second = along_first[k], along_second[k]
+        low = np.sqrt(max(diagonal[k] + squares[0] - 2.0 * (one_low * first + two_low * second), 0.0))
+        high = np.sqrt(max(diagonal[k] + squares[1] - 2.0 * (one_high * first + two_high * second), 0.0))
+        most[k] = min(far[k], (max(low, high) + radius) ** 2)
+        least[k] = max(near[k], max(0.5 * (low + high - apart) - radius, 0.0) ** 2)
+    return least, most

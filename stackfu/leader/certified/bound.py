@@ -42,13 +42,24 @@ import numpy as np
 import numpy.typing as npt
 
 from ...results.certificate import Knot
-from ._bound_kernels import client_sums
+from . import _bound_kernels as kernels
 from .points import ArrayPoints, Points
 
-__all__ = ["BoundProblem", "Classes", "Multipliers", "ball", "box_margin", "classify", "interpolate"]
+__all__ = [
+    "BoundProblem",
+    "Classes",
+    "Multipliers",
+    "Prices",
+    "ball",
+    "box_margin",
+    "classify",
+    "interpolate",
+]
 
 Array = npt.NDArray[np.float64]
 
+#: From this many clients on passes over them run on all cores.
+MANY = 20_000
 #: What is decided about clients must not depend on rounding errors of this relative size.
 ROUNDING = 1e-12
 Mask = npt.NDArray[np.bool_]
@@ -154,6 +165,13 @@ class Multipliers:
         """c."""
         return self.pull / self.weight
 
+    @property
+    def knots(self) -> tuple[Multipliers, Multipliers]:
+        """The multipliers that these lie between: themselves."""
+        return self, self
+
+    share = 0.0
+
     def at_best_level(self, problem: BoundProblem, classes: Classes) -> Multipliers:
         """The same multipliers with the level t that makes the bound at ``total`` largest.
 
@@ -180,30 +198,84 @@ class Multipliers:
         return replace(self, level=float(q[order[last]]))
 
 
-def interpolate(first: Multipliers, second: Multipliers, total: float) -> Multipliers:
-    """Multipliers at ``total`` on the line through two knots, not beyond them; O(N)."""
+@dataclass(frozen=True, eq=False)
+class Between:
+    """Multipliers between two knots, for whoever asks for ``Multipliers``; arrays over clients are only made when asked for."""
+
+    knots: tuple[Multipliers, Multipliers]
+    share: float  # of the second knot
+    total: float
+
+    def _mixed(self, name: str) -> Any:
+        first, second = self.knots
+        return (1.0 - self.share) * getattr(first, name) + self.share * getattr(second, name)
+
+    @cached_property
+    def objective(self) -> float:
+        return float(self._mixed("objective"))
+
+    @cached_property
+    def budget(self) -> float:
+        return float(self._mixed("budget"))
+
+    @cached_property
+    def loss_cap(self) -> float:
+        return float(self._mixed("loss_cap"))
+
+    @cached_property
+    def level(self) -> float:
+        return float(self._mixed("level"))
+
+    @cached_property
+    def weight(self) -> float:
+        return float(self._mixed("weight"))
+
+    @cached_property
+    def rows(self) -> Array:
+        return np.asarray(self._mixed("rows"))
+
+    @cached_property
+    def pull(self) -> Array:
+        return np.asarray(self._mixed("pull"))
+
+    @cached_property
+    def along(self) -> Array:
+        return np.asarray(self._mixed("along"))
+
+    @cached_property
+    def slope(self) -> Array:
+        return np.asarray(self._mixed("slope"))
+
+
+Prices = Multipliers | Between
+
+
+def interpolate(first: Multipliers, second: Multipliers, total: float) -> Prices:
+    """Multipliers at ``total`` on the line through two knots, not beyond them."""
     if first is second or second.total == first.total:
         return first
     share = min(max((total - first.total) / (second.total - first.total), 0.0), 1.0)
     if share in (0.0, 1.0):
         return second if share else first
-    rest = 1.0 - share
+    return Between((first, second), share, total)
 
-    def mix(a: Any, b: Any) -> Any:
-        return rest * a + share * b
 
-    return Multipliers(
-        total,
-        mix(first.objective, second.objective),
-        mix(first.budget, second.budget),
-        mix(first.loss_cap, second.loss_cap),
-        mix(first.level, second.level),
-        mix(first.rows, second.rows),
-        mix(first.weight, second.weight),
-        mix(first.pull, second.pull),
-        mix(first.along, second.along),
-        mix(first.slope, second.slope),
-    )
+def _parts(at_low: Prices, at_high: Prices) -> tuple[Any, Any, tuple[float, float, float, float]]:
+    """Two knots that both ends lie between, and their shares at the lower and at the upper end."""
+    pair: tuple[Prices, Prices] = (at_low, at_high)
+    if isinstance(at_low, Between) or isinstance(at_high, Between):
+        wide = (at_low if isinstance(at_low, Between) else at_high).knots
+        shares = [_share_in(y, wide) for y in (at_low, at_high)]
+        if shares[0] is not None and shares[1] is not None:
+            return *wide, (1.0 - shares[0], shares[0], 1.0 - shares[1], shares[1])
+    return *pair, (1.0, 0.0, 0.0, 1.0)
+
+
+def _share_in(y: Prices, pair: tuple[Prices, Prices]) -> float | None:
+    """What y has of the second of a pair, None if it does not lie between the two."""
+    if isinstance(y, Between):
+        return y.share if y.knots[0] is pair[0] and y.knots[1] is pair[1] else None
+    return 0.0 if y is pair[0] else 1.0 if y is pair[1] else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,6 +299,22 @@ def classify(
     """What is decided, and what follows: who brings more than S cannot be at full; who is near enough is paid; who is too far
     for it is a volunteer. ``near`` and ``far`` are bounds of ``d_k^2``. None: the volunteers own more than S, the box is empty."""
     extra = 0.5 * problem.client_sampling
+    if len(problem.alpha) >= MANY:
+        *known, owned, empty = kernels.classify_many(
+            problem.alpha,
+            problem.theta,
+            problem.reach,
+            paid,
+            volunteer,
+            np.zeros(len(problem.alpha)) if near is None else near,
+            problem.reach if far is None else far,
+            extra / low if low > 0 else (np.inf if extra else 0.0),
+            extra / high,
+            low,
+            high,
+            1.0 + ROUNDING,
+        )
+        return None if empty or owned > (1.0 + ROUNDING) * high else Classes(*known)
     ceiling = (problem.reach if far is None else np.minimum(far, problem.reach)) + (
         extra / low if low > 0 else (np.inf if extra else 0.0)
     )
@@ -244,17 +332,24 @@ def classify(
     return Classes(now_paid, now_volunteer, ceiling)
 
 
-def squared(problem: BoundProblem, y: Multipliers) -> float:
+def squared(problem: BoundProblem, y: Prices) -> float:
     """``||T c||^2``."""
-    return problem.place.dot(y.pull, y.pull, y.along)
+    return problem.place.dot(y.pull, y.pull, _along(problem, y))
 
 
-def distance(problem: BoundProblem, first: Multipliers, second: Multipliers) -> float:
+def _along(problem: BoundProblem, y: Prices) -> Array | None:
+    """``<mu_k, T c>`` where inner products of points need it."""
+    return None if problem.place.has_coordinates else y.along
+
+
+def distance(problem: BoundProblem, first: Prices, second: Prices) -> float:
     """``||c - c'||``."""
     if first is second:
         return 0.0
     difference = first.pull / first.weight - second.pull / second.weight
-    along = first.along / first.weight - second.along / second.weight
+    along = None
+    if not problem.place.has_coordinates:
+        along = first.along / first.weight - second.along / second.weight
     return float(np.sqrt(max(problem.place.dot(difference, difference, along), 0.0)))
 
 
@@ -262,8 +357,8 @@ def box_margin(
     problem: BoundProblem,
     low: float,
     high: float,
-    at_low: Multipliers,
-    at_high: Multipliers,
+    at_low: Prices,
+    at_high: Prices,
     classes: Classes,
     lower: float,
 ) -> float:
@@ -279,7 +374,8 @@ def box_margin(
     ell = [y.objective * p.loss_weight + y.loss_cap for y in at_ends]
     if min(at_low.weight, at_high.weight) <= 0.0:
         return -np.inf
-    *sums, usable = client_sums(
+    first, second, parts = _parts(at_low, at_high)
+    arguments = (
         p.alpha,
         p.theta,
         p.diagonal,
@@ -288,19 +384,24 @@ def box_margin(
         classes.paid,
         classes.volunteer,
         classes.ceiling,
-        low,
-        high,
+        first.rows,
+        second.rows,
+        first.slope,
+        second.slope,
+        float(low),
+        float(high),
+        parts,
         at_low.level,
-        at_low.rows,
-        at_low.slope,
         nu[0],
         ell[0],
         at_high.level,
-        at_high.rows,
-        at_high.slope,
         nu[1],
         ell[1],
     )
+    if len(p.alpha) >= MANY:
+        *sums, usable = kernels.client_sums_of_many(*arguments)
+    else:
+        *sums, usable = kernels.client_sums(0, len(p.alpha), True, *arguments)
     if not usable:
         return -np.inf
     brought, curve, held, drift, rows = sums[0:2], sums[2], sums[3:5], sums[5], sums[6:8]
@@ -320,7 +421,7 @@ def box_margin(
     return parabola_minimum(ends[0], ends[1], apart + drift + min(late / low, late / high) - top_bend)
 
 
-def _constant(p: BoundProblem, y: Multipliers, ell: float, lower: float) -> float:
+def _constant(p: BoundProblem, y: Prices, ell: float, lower: float) -> float:
     total = ell * p.loss_constant - y.objective * lower
     if y.budget:
         total -= y.budget * p.budget
@@ -329,7 +430,7 @@ def _constant(p: BoundProblem, y: Multipliers, ell: float, lower: float) -> floa
     return total
 
 
-def _margin_from_zero(p: BoundProblem, high: float, y: Multipliers, classes: Classes, lower: float) -> float:
+def _margin_from_zero(p: BoundProblem, high: float, y: Prices, classes: Classes, lower: float) -> float:
     """The bound on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
     nu = p.payment_unit * (y.objective * p.payment_weight + y.budget)
     ell = y.objective * p.loss_weight + y.loss_cap
@@ -368,25 +469,43 @@ def parabola_minimum(left: float, right: float, bend: float) -> float:
 
 def ball(
     problem: BoundProblem,
-    at_low: Multipliers,
-    at_high: Multipliers,
+    at_low: Prices,
+    at_high: Prices,
     margin: float,
+    near: Array | None = None,
+    far: Array | None = None,
 ) -> tuple[Array, Array] | None:
     """Bounds of every ``d_k^2`` at points with an objective below ``lower``, given the box's margin; None: no such points.
 
-    ``T ||m - c(S)||^2 < -g`` with c(S) between the centres of both ends.
+    ``T ||m - c(S)||^2 < -g`` with c(S) between the centres of both ends. ``near`` and ``far`` are bounds known already.
     """
     if margin >= 0.0:
         return None
     weight = min(at_low.weight, at_high.weight)
-    radius = np.sqrt(-margin / weight) if weight > 0.0 else np.inf
-    gaps = [
-        np.sqrt(
-            np.maximum(problem.diagonal + (squared(problem, y) / y.weight - 2.0 * y.along) / y.weight, 0.0)
-        )
-        for y in (at_low, at_high)
-    ]
+    radius = float(np.sqrt(-margin / weight)) if weight > 0.0 else np.inf
     apart = distance(problem, at_low, at_high)
-    far = (np.maximum(*gaps) + radius) ** 2
-    near = np.maximum(0.5 * (gaps[0] + gaps[1] - apart) - radius, 0.0) ** 2
-    return near, far
+    squares = [squared(problem, y) / y.weight**2 for y in (at_low, at_high)]
+    if len(problem.alpha) >= MANY:
+        first, second, (a, b, c, d) = _parts(at_low, at_high)
+        least, most = kernels.ball_of_many(
+            problem.diagonal,
+            first.along,
+            second.along,
+            (a / at_low.weight, b / at_low.weight, c / at_high.weight, d / at_high.weight),
+            (squares[0], squares[1]),
+            apart,
+            radius,
+            np.zeros(len(problem.alpha)) if near is None else near,
+            problem.reach if far is None else far,
+        )
+        return np.asarray(least), np.asarray(most)
+    gaps = [
+        np.sqrt(np.maximum(problem.diagonal + square - 2.0 * y.along / y.weight, 0.0))
+        for y, square in zip((at_low, at_high), squares, strict=True)
+    ]
+    most = (np.maximum(*gaps) + radius) ** 2
+    least = np.maximum(0.5 * (gaps[0] + gaps[1] - apart) - radius, 0.0) ** 2
+    return (
+        least if near is None else np.maximum(near, least),
+        most if far is None else np.minimum(far, most),
+    )

@@ -29,6 +29,7 @@ of the simplex, the budget and the cap), and one iteration costs ``O((columns + 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,12 +115,13 @@ def solve_slice(
     *,
     tolerance: float = 1e-9,
     max_iterations: int = 100,
+    stop: Callable[[], bool] | None = None,
 ) -> SlicePoint:
-    """Minimise to a gap of ``tolerance`` times the loss's own size (``||m||^2`` at the start).
+    """Minimise to a gap of ``tolerance`` times the loss's own size (``||m||^2`` at the start), or until ``stop`` says so.
 
     The answer is a point near the central path in any case; ``solved`` says whether the tolerance was reached.
     """
-    return _Newton(columns, rows, constants, goal).run(tolerance, max_iterations)
+    return _Newton(columns, rows, constants, goal).run(tolerance, max_iterations, stop)
 
 
 class _Newton:
@@ -337,19 +339,21 @@ class _Newton:
         # equilibrate: the multipliers' scales differ by many orders
         self.scaling = 1.0 / np.sqrt(np.maximum(np.abs(self.K).max(axis=1), 1e-300))
         balanced = self.K * self.scaling[:, None] * self.scaling[None, :]
-        from scipy.linalg import lu_factor
+        from scipy.linalg.lapack import dgetrf
 
-        self.lu = lu_factor(balanced, check_finite=False)
+        *self.lu, info = dgetrf(balanced, overwrite_a=True)
+        if info != 0:
+            raise np.linalg.LinAlgError("the reduced system is singular")
 
     def _pay_slope(self) -> Array:
         return np.asarray(2.0 * (1.0 + self.constants.square) * self.m - 2.0 * self.constants.pull)
 
     def _solve_reduced(self, rhs: Array) -> Array:
-        from scipy.linalg import lu_solve
+        from scipy.linalg.lapack import dgetrs
 
-        x = self.scaling * lu_solve(self.lu, self.scaling * rhs, check_finite=False)
+        x = self.scaling * dgetrs(*self.lu, self.scaling * rhs)[0]
         for _ in range(2):
-            x += self.scaling * lu_solve(self.lu, self.scaling * (rhs - self.K @ x), check_finite=False)
+            x += self.scaling * dgetrs(*self.lu, self.scaling * (rhs - self.K @ x))[0]
         return np.asarray(x)
 
     def _direction(self, targets: dict[str, Array | float]) -> dict[str, Array | float]:
@@ -445,17 +449,21 @@ class _Newton:
 
     # ---------------------------------------------------------------- the method
 
-    def run(self, tolerance: float, max_iterations: int) -> SlicePoint:
+    def run(
+        self, tolerance: float, max_iterations: int, stop: Callable[[], bool] | None = None
+    ) -> SlicePoint:
         solved = False
-        iteration = 0
+        iterations = 0
         residual = np.inf
-        for _ in range(max_iterations):
+        while iterations < max_iterations:
             self._residuals()
             total, count = self._complementarity()
             mu = total / count
             residual = self._residual()
             if total <= tolerance and residual <= max(_FEASIBLE, 0.1 * tolerance):
                 solved = True
+                break
+            if stop is not None and stop():
                 break
             try:
                 self._factor()
@@ -493,7 +501,8 @@ class _Newton:
             if max(ap, ad) < 1e-10:
                 break
             self._move(d, ap, ad)
-        return self._answer(residual, iteration, solved)
+            iterations += 1
+        return self._answer(residual, iterations, solved)
 
     def _after(self, d: dict[str, Array | float], primal: float, dual: float) -> float:
         """Complementarity after a step."""

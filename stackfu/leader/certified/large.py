@@ -21,7 +21,6 @@ The tree that results is the certificate: every leaf keeps the steps that closed
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,12 +30,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
-from ...judging.bound import check_bound
+from ...jit import clock
+from ...judging.bound import BoundVerdict, check_bound, is_large
+from ...judging.bound_at_scale import ScaleChecker
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, LeaderCertificate, Leaf, Split
 from ...results.certificate import Node as CertificateNode
-from .bound import Classes, Multipliers, ball, box_margin, classify, interpolate
+from .bound import MANY, Between, Classes, Multipliers, ball, box_margin, classify, interpolate
 from .candidates import Candidates
 from .interior_point import Columns, Constants, Goal, Rows, solve_slice
 from .normalised import certificate_knot, normalised
@@ -53,10 +54,14 @@ Mask = npt.NDArray[np.bool_]
 STEPS = 4
 #: Steps that are handed down to the children.
 RECIPE = 8
-#: How often a claim that the judge finds too high is lowered.
-CLAIMS = 8
+#: How often a claim that the judge finds too high is lowered, and how far it stays below what was found: part of the gap.
+CLAIMS, MODESTY = 8, 0.005
+#: What checking is expected to cost, relative to what was measured.
+CAUTION = 1.3
 #: The program is not solved beyond this S: there is no room between the caps and full participation.
 NEARLY_ALL = 1.0 - 1e-7
+#: From this many clients on knots are kept in single precision.
+COMPACT = 200_000
 #: Price of a broken row while there is no incumbent to measure it by.
 PENALTY = 30.0
 
@@ -76,6 +81,10 @@ class _Node:
     solved: list[float] = field(default_factory=list)
     children: list[_Node] = field(default_factory=list)
 
+    def close_up(self) -> None:
+        """A leaf again: children that nobody has looked at prove nothing."""
+        self.cut, self.children = None, []
+
 
 @dataclass(eq=False)
 class _Verdict:
@@ -89,7 +98,7 @@ class _Verdict:
 
 class _Search:
     def __init__(self, game: GameModel, objective: Objective, gap: float, time_limit: float) -> None:
-        self.began = time.perf_counter()
+        self.began = clock()
         self.deadline = self.began + time_limit
         self.game, self.objective = game, objective
         self.problem = normalised(game, objective)
@@ -97,10 +106,17 @@ class _Search:
         self.candidates = Candidates(game, objective, self.problem)
         # a little is left to the judge, whose arithmetic rounds against the claim
         self.gap = 0.98 * gap / self.unit
-        self.knots: list[Multipliers] = [self._without_prices()]
-        self.proposals = Proposals(self.problem, self.candidates, self.unit, self.gap, PENALTY)
+        self.knots: list[Multipliers] = []
+        self.add(self._without_prices())
+        self.proposals = Proposals(
+            self.problem, self.candidates, self.unit, self.gap, PENALTY, self.out_of_time
+        )
         self.solves = 0
         self.sharpest = 0
+        self.patience, self.patient_until = 1, 0
+        self.reserve = 0.0
+        self.leaf_steps = 0
+        self.recent: dict[_Node, tuple[Any, _Verdict]] = {}
         self.origin = np.ones(game.count)
         self.incumbent_total = np.nan
 
@@ -124,6 +140,49 @@ class _Search:
         weight = p.loss_weight + p.payment_weight
         level = 2.0 * weight * float(p.place.inner(centre).min())
         return Multipliers.of(p, 1.0, 1.0, 0.0, 0.0, level, nobody, centre)
+
+    def prepare_check(self) -> bool:
+        """Read the game into the checker, and measure what a knot and a step of a leaf cost to check; False: no time for that."""
+        began = clock()
+        self.problem.place.inner(self.problem.place.combine(self.problem.alpha))
+        if 10.0 * (clock() - began) > self.deadline - clock():
+            self.reserve = np.inf
+            return False
+        began = clock()
+        if is_large(self.game):
+            self.check: Callable[[LeaderCertificate], BoundVerdict] = ScaleChecker(
+                self.game, self.objective
+            ).check
+        else:
+            self.check = lambda claim: check_bound(self.game, self.objective, claim, "intervals")
+        floor = self.objective.min_total
+        middle = 0.5 * (floor + 1.0)
+        leaf = Leaf(((0, 0),))
+        knots = (certificate_knot(self.problem, self.knots[0]),)
+        # any claim will do, as long as it is easily proved
+        claim = -self.worst * self.unit
+        read = clock()
+        self.check(LeaderCertificate(claim, knots, (leaf,)))
+        once = clock()
+        if middle < 1.0:
+            self.check(LeaderCertificate(claim, knots, (Split(middle), leaf, leaf)))
+        again = clock()
+        few = is_large(self.game)  # then the game is read once and for all, and knots are dear
+        self.step_cost = again - once if few else max((again - once) - (once - read), 0.0)
+        self.knot_cost = max((once - read) - 0.5 * (again - once), 0.0) if few else 0.0
+        self.reading_cost = read - began if few else once - read
+        self.keep_reserve()
+        return True
+
+    def keep_reserve(self) -> None:
+        """Time to be left for the checker: every step of a leaf once, every knot once, and something for a second claim."""
+        self.reserve = CAUTION * (
+            self.reading_cost + self.leaf_steps * self.step_cost + len(self.knots) * self.knot_cost
+        )
+
+    def out_of_time(self) -> bool:
+        """Whether what is left of the time is needed to check the certificate."""
+        return clock() > self.deadline - self.reserve
 
     @property
     def target(self) -> float:
@@ -191,26 +250,27 @@ class _Search:
             trial = [ordered[step]] if step < len(ordered) else choice
             if not trial:
                 break
-            margin, chosen = -np.inf, trial[0]
+            tried = []
             for pair in trial:
                 found = box_margin(p, low, high, self.at(pair, low), self.at(pair, high), classes, goal)
-                if found > margin:
-                    margin, chosen = found, pair
+                tried.append((found, pair))
                 if found >= 0:
                     break
+            margin, chosen = max(tried)
+            if step >= len(ordered):  # what was far behind stays behind
+                choice = [pair for _, pair in sorted(tried, reverse=True)[:2]]
             taken.append(chosen)
             if margin > best:
                 best, kept = margin, len(taken)
             if margin >= 0:
                 return _Verdict(goal + margin, tuple(taken), classes, tuple(taken))
-            if step >= len(ordered) and margin <= 0.95 * last:
+            if (step >= len(ordered) and margin <= 0.95 * last) or self.out_of_time():
                 break
             last = best
             if np.isfinite(margin):
-                reach = ball(p, self.at(chosen, low), self.at(chosen, high), margin)
+                reach = ball(p, self.at(chosen, low), self.at(chosen, high), margin, near, far)
                 assert reach is not None
-                near = reach[0] if near is None else np.maximum(near, reach[0])
-                far = reach[1] if far is None else np.minimum(far, reach[1])
+                near, far = reach
         classes = classify(p, low, high, paid, full, near, far)
         if classes is None:
             return _Verdict(np.inf, (*taken, taken[-1]), None, ())
@@ -234,7 +294,7 @@ class _Search:
         margin, pair = max(found)
         return _Verdict(goal + margin, (pair,), classes, (pair,))
 
-    def at(self, pair: tuple[int, int], total: float) -> Multipliers:
+    def at(self, pair: tuple[int, int], total: float) -> Multipliers | Between:
         return interpolate(self.knots[pair[0]], self.knots[pair[1]], total)
 
     @staticmethod
@@ -244,14 +304,20 @@ class _Search:
         return list(dict.fromkeys(pair for pair in both if 0 not in pair))
 
     def examine(self, node: _Node) -> _Verdict:
+        """The verdict on a node, which is not worked out again for those just looked at."""
+        known = self.recent.get(node)
+        if known is not None and known[0] == (self.target, node.first, node.second, node.plan):
+            return known[1]
         verdict = self.judge(node, node.low, node.high, node.plan, self.ends(node))
-        node.bound, node.steps = max(node.bound, verdict.bound), verdict.steps
+        self.recent[node] = (self.target, node.first, node.second, node.plan), verdict
+        if verdict.bound >= node.bound:
+            node.bound, node.steps = verdict.bound, verdict.steps
         return verdict
 
     # ---------------------------------------------------------------- solving
 
     def solve(
-        self, total: float, classes: Classes, guess: Multipliers | None, factor: float = 1.0
+        self, total: float, classes: Classes, guess: Multipliers | Between | None, factor: float = 1.0
     ) -> tuple[int, SliceAnswer]:
         """Solve at S under what is known; the new knot's number and the answer."""
         answer = solve_at(
@@ -264,17 +330,28 @@ class _Search:
             if np.isfinite(self.upper)
             else np.inf,
             penalty=factor * self.penalty,
+            exact=False,
+            stop=self.out_of_time,
         )
         self.solves += 1
         y = answer.prices
-        self.knots.append(_known(self.problem, y))
-        return len(self.knots) - 1, answer
+        return self.add(_known(self.problem, y)), answer
 
-    def _prices(self, y: Multipliers) -> Prices:
-        inner = y.along / y.weight
+    def add(self, y: Multipliers) -> int:
+        """Keep a knot, and its number; with very many clients in single precision, as any multipliers will do."""
+        if self.game.count >= COMPACT:
+            y = replace(
+                y, **{name: getattr(y, name).astype(np.float32) for name in ("rows", "along", "slope")}
+            )
+        self.knots.append(y)
+        return len(self.knots) - 1
+
+    def _prices(self, y: Multipliers | Between) -> Prices:
+        rows, along, slope = (np.asarray(a, dtype=np.float64) for a in (y.rows, y.along, y.slope))
+        inner = along / y.weight
         centre = y.pull / y.weight
         return Prices(
-            y.total, y.budget, y.loss_cap, y.level, y.rows, centre, inner, y.along - y.slope,
+            y.total, y.budget, y.loss_cap, y.level, rows, centre, inner, along - slope,
             self.problem.place.dot(centre, centre, inner),
         )  # fmt: skip
 
@@ -284,7 +361,12 @@ class _Search:
             return False
         before = self.candidates.value
         if self.game.count > 2 * SAMPLE:
+            if self.solves < self.patient_until or answer.bound < 0.5 * self.upper:
+                return False
             self.proposals.around(total, answer.prices)
+            # proposals are dear: each that leads to nothing makes the next one wait twice as long
+            self.patience = 1 if self.candidates.value < before else 2 * self.patience
+            self.patient_until = self.solves + self.patience
         else:
             keen = self.proposals.keen(total, answer.prices)
             for mask in (keen & (answer.z > 0.5 * self.problem.alpha / total), keen):
@@ -300,13 +382,13 @@ class _Search:
         until = self.began + 0.3 * (self.deadline - self.began)
 
         def enough() -> bool:
-            return time.perf_counter() > until
+            return clock() > until
 
         if self.game.count <= 2 * SAMPLE:
             self._remember(*self.proposals.scan(start, guess, enough))
             return
         chosen, few = sample(self.problem)
-        small = Proposals(few, None, 1.0, 1e-2 * min(self.upper, self.worst), self.penalty)
+        small = Proposals(few, None, 1.0, 1e-2 * min(self.upper, self.worst), self.penalty, self.out_of_time)
         few_guess = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
                         centre=self.problem.place.coordinates(guess.centre))  # fmt: skip
         total, found = small.scan(start, few_guess, enough)
@@ -321,8 +403,7 @@ class _Search:
     def _remember(self, total: float, found: Found) -> None:
         """The prices of the best proposal are multipliers like any others, and the sharpest there are where the incumbent is."""
         if found.z is not None and found.prices.priced and found.prices.total == total:
-            self.knots.append(_known(self.problem, found.prices))
-            self.sharpest = len(self.knots) - 1
+            self.sharpest = self.add(_known(self.problem, found.prices))
 
     def unpriced(self, total: float, z: Array) -> Prices:
         """A mixture as the centre of prices that are all 0."""
@@ -365,12 +446,15 @@ class _Search:
         if ends:
             # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
             places = (node.low, middle, node.high)
-            there = [self.judge(node, s, s, recipe, ends, 1).bound for s in places]
+            there = [self.judge(node, s, s, recipe, ends, 0 if recipe else 1).bound for s in places]
             worst = int(np.argmin(there))
-            if there[worst] >= self.target - 0.2 * lacking and not self._tiny(node):
+            # with very many clients a solve costs no more than looking at a box, but far from a proof it tells little
+            near = self.game.count >= MANY and lacking < 0.5 * self.upper
+            good = self.target - (0.0 if near else 0.2 * lacking)
+            if there[worst] >= good and not self._tiny(node):
                 self.split(node, middle, None)
                 return
-            if worst != 1 and there[1] >= self.target - 0.2 * lacking and places[worst] not in node.solved:
+            if worst != 1 and there[1] >= good and places[worst] not in node.solved:
                 at = places[worst]
         known = self.judge(node, at, at, recipe, ends, 1)
         if known.classes is None and node.high not in node.solved:  # the middle holds nothing, the end may
@@ -418,8 +502,7 @@ class _Search:
         brought = p.alpha if total > NEARLY_ALL else np.where(classes.volunteer, p.alpha, 0.0)
         centre = p.place.combine(brought / brought.sum())
         y = Multipliers.of(p, total, 1.0, 0.0, 0.0, 0.0, np.zeros(self.game.count), centre)
-        self.knots.append(y.at_best_level(p, classes))
-        return len(self.knots) - 1
+        return self.add(y.at_best_level(p, classes))
 
     @staticmethod
     def _tiny(node: _Node) -> bool:
@@ -474,8 +557,7 @@ class _Search:
         level = float((2.0 * weight * p.place.inner(mean) - pay * p.diagonal).min())
         missing = goal - p.loss_weight * p.loss_constant - level + weight * p.place.dot(mean, mean)
         price = 2.0 * max(missing, 0.0) / gain + 1e-9
-        self.knots.append(Multipliers.of(p, at, 1.0, 0.0, 0.0, level, price * w, mean))
-        node.second = len(self.knots) - 1
+        node.second = self.add(Multipliers.of(p, at, 1.0, 0.0, 0.0, level, price * w, mean))
         self.split(node, at, node.second)
         node.children[0].first, node.children[1].first = node.second, 0
         node.children[1].second = 0
@@ -498,19 +580,18 @@ class _Search:
 
     def split(self, node: _Node, at: float, knot: int | None) -> None:
         recipe = self._recipe(node.steps)
-        left = _Node(node.low, at, node.first, node.second, recipe, node.paid, node.full, node.bound)
-        right = _Node(at, node.high, node.first, node.second, recipe, node.paid, node.full, node.bound)
+        # what proves the parent's bound proves it on a part of its box
+        known = (node.paid, node.full, node.bound, node.steps)
+        left = _Node(node.low, at, node.first, node.second, recipe, *known)
+        right = _Node(at, node.high, node.first, node.second, recipe, *known)
         if knot is not None:
             left.second, right.first = knot, knot
         node.cut, node.children = Split(at), [left, right]
 
     def decide(self, node: _Node, client: int, recipe: tuple[tuple[int, int], ...]) -> None:
-        no = _Node(
-            node.low, node.high, node.first, node.second, recipe, (*node.paid, client), node.full, node.bound
-        )
-        yes = _Node(
-            node.low, node.high, node.first, node.second, recipe, node.paid, (*node.full, client), node.bound
-        )
+        ends, known = (node.low, node.high, node.first, node.second, recipe), (node.bound, node.steps)
+        no = _Node(*ends, (*node.paid, client), node.full, *known)
+        yes = _Node(*ends, node.paid, (*node.full, client), *known)
         node.cut, node.children = Decide(client), [no, yes]
 
     @staticmethod
@@ -523,10 +604,10 @@ class _Search:
 
     # ---------------------------------------------------------------- the certificate
 
-    def certificate(self, root: _Node, lower: float) -> LeaderCertificate | None:
-        """The tree in preorder with the knots it uses, its claim lowered until the judge accepts it."""
+    def certificate(self, root: _Node, lower: float) -> tuple[LeaderCertificate | None, BoundVerdict | None]:
+        """The tree in preorder with the knots it uses, its claim lowered until the judge accepts it, and the judge's verdict."""
         if not np.isfinite(lower):
-            return None
+            return None, None
         used: dict[int, int] = {}
         tree: list[CertificateNode] = []
         stack = [root]
@@ -543,15 +624,17 @@ class _Search:
                 steps.append((used[pair[0]], used[pair[1]]))
             tree.append(Leaf(tuple(steps)))
         knots = tuple(certificate_knot(self.problem, self.knots[i]) for i in used)
-        claim = LeaderCertificate(lower, knots, tuple(tree))
+        self.knots, self.recent = [], {}  # the search is over, and the checker needs room
+        # sums are rounded differently here and there
+        claim = LeaderCertificate(lower - MODESTY * self.gap * self.unit, knots, tuple(tree))
         for _ in range(CLAIMS):
-            verdict = check_bound(self.game, self.objective, claim, "intervals")
+            verdict = self.check(claim)
             if verdict:
-                return claim
+                return claim, verdict
             if not np.isfinite(verdict.margin):
                 break
             claim = replace(claim, lower=claim.lower + 1.5 * min(verdict.margin, -1e-15 * abs(claim.lower)))
-        return None
+        return None, None
 
 
 def _known(problem: Any, y: Prices) -> Multipliers:
@@ -587,47 +670,61 @@ def search_large(
     status = Status.CERTIFIED
     root = _Node(objective.min_total, 1.0, 0, 0, ())
     heap: list[tuple[float, int, _Node]] = [(-np.inf, 0, root)]
-    current: list[_Node] = []
-    nodes = 0
+    current: list[_Node] = []  # taken off the heap, and not back on it
+    expanding: _Node | None = None
+    closed, nodes = np.inf, 0
 
     def lower() -> float:
-        open_bounds = [heap[0][0] if heap else np.inf, *(n.bound for n in current)]
-        return min(*open_bounds, max(search.target, -np.inf), search.upper)
+        return min(heap[0][0] if heap else np.inf, *(n.bound for n in current), closed, search.upper)
 
     with threadpool_limits(limits=1, user_api="blas"):
         try:
-            search.first_proposals()
+            if search.prepare_check():
+                search.examine(root)  # a bound from the first moment on, however weak
+                heap[0] = (root.bound, 0, root)
+                search.leaf_steps += len(root.steps)
+                search.first_proposals()
             while heap and heap[0][0] < search.target:
-                if time.perf_counter() > search.deadline:
+                if search.out_of_time():
                     status = Status.TIME_LIMIT
                     break
                 if nodes >= max_nodes:
                     status = Status.MAX_ITERATIONS
                     break
-                _, _, node = heapq.heappop(heap)
+                expanding = node = heap[0][2]
                 current = [node]
+                heapq.heappop(heap)
+                before = len(node.steps)
                 search.expand(node)
+                search.recent.clear()
                 nodes += 1
                 children = node.children or [node]
                 for child in children:
                     search.examine(child)
+                current, expanding = children, None
+                search.leaf_steps += sum(len(child.steps) for child in children) - before
+                search.keep_reserve()
                 for child in children:
                     if child.bound < search.target:
                         heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))
+                    else:  # balls were taken for points below the target: no more is proved
+                        closed = min(closed, search.target)
                 current = []
                 record = {
                     "node": nodes,
-                    "interval": (node.low, node.high),
+                    "interval": (float(node.low), float(node.high)),
                     "lower": lower() * unit,
                     "upper": search.candidates.value,
                     "solves": search.solves + search.proposals.solves,
-                    "seconds": time.perf_counter() - search.began,
+                    "seconds": clock() - search.began,
                 }
                 history.append(record)
                 if callback is not None:
                     callback(record)
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
+            if expanding is not None:
+                expanding.close_up()
     best = search.candidates.best
     if best is None:
         if status is Status.CERTIFIED:
@@ -638,7 +735,7 @@ def search_large(
             f"no feasible payments were found, and none were proved impossible ({status.name.lower()})"
         )
     bound = lower()
-    certificate = search.certificate(root, bound * unit)
+    certificate, verdict = search.certificate(root, bound * unit)
     return Run(
         best=best,
         bound=-np.inf if certificate is None else certificate.lower,
@@ -647,4 +744,5 @@ def search_large(
         nodes=nodes,
         pool=tuple(search.candidates.pool),
         certificate=certificate,
+        verdict=verdict,
     )

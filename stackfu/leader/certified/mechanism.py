@@ -34,6 +34,10 @@ from .choice import best_search as search
 
 __all__ = ["certified"]
 
+#: Share of the time that each baseline may take, and the fewest equilibria that it is begun for.
+BASELINES, FEWEST = 0.04, 5
+#: Playing back and judging takes about so many times what the unpaid equilibrium takes.
+AFTERWARDS = 3.0
 #: Up to this many remaining clients all equilibria of the returned payments are enumerated.
 ENUMERATE_UP_TO = 300
 
@@ -110,7 +114,8 @@ def _optimise(
     unpaid = find_equilibrium(game, game.no_payments)
     gap = limits.gap * measured_against(game, goal, unpaid.server_loss)
     starts = [unpaid.participation, np.ones(game.count), *given]
-    later = partial(_baselines, game, sought)
+    affordable = int(BASELINES * limits.time_limit / max(unpaid.seconds, 1e-6))
+    later = partial(_baselines, game, sought, affordable)
     if game.count > SMALL:
         starts += later()
     if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
@@ -119,7 +124,8 @@ def _optimise(
         game,
         sought,
         gap=gap,
-        time_limit=max(limits.time_limit - (clock() - began), 0.0),
+        # what is found is then played back and judged
+        time_limit=max(limits.time_limit - (clock() - began) - AFTERWARDS * unpaid.seconds, 0.0),
         max_nodes=limits.max_nodes,
         starts=tuple(starts),
         later=later,
@@ -185,14 +191,17 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
     return replace(found, objective=0.5 * (low + high), lower_bound=lower, status=status, message=message)
 
 
-def _baselines(game: GameModel, sought: Objective) -> list[Array]:
-    """What the published algorithm and one price for everybody lead to: the search is never worse than they are."""
-    if not np.isfinite(sought.budget) or sought.budget <= 0:
+def _baselines(game: GameModel, sought: Objective, most: int) -> list[Array]:
+    """What the published algorithm and one price for everybody lead to: the search is never worse than they are.
+
+    Each may play at most so many equilibria; where that is too few to mean anything it is left out.
+    """
+    if not np.isfinite(sought.budget) or sought.budget <= 0 or most < FEWEST:
         return []
     found = []
     for baseline in (best_iterate, best_price):
         try:
-            found.append(baseline(game, sought.budget)[1].x)
+            found.append(baseline(game, sought.budget, max_iterations=min(most, 50))[1].x)
         except (ConvergenceError, NoEquilibriumError):
             continue
     return found

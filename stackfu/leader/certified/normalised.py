@@ -114,7 +114,7 @@ def certificate_knot(problem: LeaderProblem, y: Multipliers) -> Knot:
         loss_cap=y.loss_cap,
         level=level * problem.unit_loss,
         clients=clients.astype(np.int64),
-        rows=y.rows[clients] * (problem.unit_loss / problem.unit_square),
+        rows=np.asarray(y.rows[clients], dtype=np.float64) * (problem.unit_loss / problem.unit_square),
         support=support,
         centre=np.asarray(centre, dtype=np.float64),
     )

@@ -44,6 +44,7 @@ class Points(ABC):
 
     count: int
     scale: float  # squared distances are divided by it
+    has_coordinates = True  # points are coordinates: their inner products need no client
 
     @abstractmethod
     def combine(self, weights: Array) -> Array:
@@ -197,6 +198,8 @@ class FeaturePoints(Points):
 
 class GramPoints(Points):
     """Inner products; the basis spans the leading directions of the clients, or of a sample of them."""
+
+    has_coordinates = False
 
     def __init__(self, geometry: Geometry, towards: Array, square: float) -> None:
         """``towards`` is ``<mu_k, o>`` and ``square`` is ``||o||^2``, seen from mu_N."""

@@ -30,6 +30,10 @@ Mask = npt.NDArray[np.bool_]
 SHRINKS = (1e-8, 1e-6, 1e-4)
 #: Radius of the ball around a known mixture in which a better one is sought, relative to the spread of the clients.
 ROUGH, NEARBY = 0.05, 0.015
+#: What is left of the radius once the best mixture of the ball lies well inside.
+SHRINKING = 0.1
+#: Balls tried, and so few clients of whom it is open in a ball whether they volunteer that the point is solved for exactly.
+BALLS, FEW = 8, 1000
 GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 
@@ -45,9 +49,16 @@ class Proposals:
     """Feasible profiles at given totals; the best ones are kept by ``candidates``, if there are any to be kept."""
 
     def __init__(
-        self, problem: BoundProblem, candidates: Candidates | None, unit: float, gap: float, penalty: float
+        self,
+        problem: BoundProblem,
+        candidates: Candidates | None,
+        unit: float,
+        gap: float,
+        penalty: float,
+        stop: Callable[[], bool],
     ) -> None:
         self.problem, self.candidates, self.unit, self.gap = problem, candidates, unit, gap
+        self.stop = stop
         self.penalty = penalty
         self.solves = 0
         self._shrink = SHRINKS[0]
@@ -84,7 +95,7 @@ class Proposals:
                     self._realise(total, volunteers, answer)
             else:
                 break
-            if np.array_equal(after, volunteers):
+            if np.array_equal(after, volunteers) or self.stop():
                 break
             volunteers = after
         return best
@@ -104,6 +115,7 @@ class Proposals:
             enough=0.05 * self.gap,
             penalty=self.penalty,
             held_back=self._shrink,
+            stop=self.stop,
         )
 
     def _realise(self, total: float, volunteers: Mask, answer: SliceAnswer) -> bool:
@@ -111,6 +123,8 @@ class Proposals:
         if self.candidates is None:
             return True
         for shrink in SHRINKS:
+            if self.stop():
+                break
             if shrink > self._shrink:
                 self._shrink = shrink
                 again = self._solve(total, volunteers, answer.prices)
@@ -140,46 +154,49 @@ class Proposals:
         )
 
     def _within(self, total: float, guess: Prices, radius: float) -> Found:
+        """The best at S near a known mixture: who volunteers is what the relaxed program of smaller and smaller balls says."""
         p = self.problem
+        nothing = Found(np.inf, guess, None)
         radius *= float(np.sqrt(np.median(p.diagonal)))
-        last = -np.inf
-        cap = p.alpha / total
-        for _ in range(8):
-            roots = np.sqrt(np.maximum(p.diagonal - 2.0 * guess.inner + guess.square, 0.0))
-            shift = 0.5 * p.client_sampling / total
-            far = (roots + radius) ** 2 + shift
-            full = np.maximum(roots - radius, 0.0) ** 2 + shift > p.theta * total
-            if float(p.alpha[full].sum()) >= total:
-                return Found(np.inf, guess, None)
+        last, final = -np.inf, False
+        for _ in range(BALLS):
+            restriction = self._ball(total, guess, radius)
+            if float(p.alpha[restriction.full].sum()) >= total:
+                return nothing
+            final = final or int((~restriction.paid & ~restriction.full).sum()) <= FEW
             self.solves += 1
             relaxed = solve_at(
                 p,
                 total,
-                Restriction(far <= p.theta * total, full, far),
+                restriction,
                 guess=guess,
                 enough=0.1 * self.gap,
                 penalty=self.penalty,
+                exact=final,
+                stop=self.stop,
             )
+            if relaxed.broken > 1e-6 or self.stop():
+                return nothing
             after = relaxed.prices
-            moved = float(
-                np.sqrt(
-                    max(
-                        after.square
-                        - 2.0 * p.place.dot(guess.centre, after.centre, after.inner)
-                        + guess.square,
-                        0.0,
-                    )
-                )
-            )
-            keen = self.keen(total, after)
-            if relaxed.broken > 1e-6:
-                return Found(np.inf, guess, None)
+            between = p.place.dot(guess.centre, after.centre, after.inner)
+            moved = float(np.sqrt(max(after.square - 2.0 * between + guess.square, 0.0)))
             guess = after
+            if final:
+                break
             if moved <= 0.5 * radius:
-                if not (keen & (relaxed.z < 0.99 * cap)).any() or relaxed.value - last < 0.1 * self.gap:
-                    break
-                radius, last = 0.25 * radius, relaxed.value
-        return self.at(total, keen, guess, 2)
+                unsure = self.keen(total, guess) & (relaxed.z < 0.99 * p.alpha / total)
+                final = not unsure.any() or relaxed.value - last < 0.1 * self.gap
+                radius, last = radius if final else SHRINKING * radius, relaxed.value
+        return self.at(total, self.keen(total, guess), guess, 2)
+
+    def _ball(self, total: float, guess: Prices, radius: float) -> Restriction:
+        """What is known of mixtures within ``radius`` of the guess's centre."""
+        p = self.problem
+        roots = np.sqrt(np.maximum(p.diagonal - 2.0 * guess.inner + guess.square, 0.0))
+        shift = 0.5 * p.client_sampling / total
+        far = (roots + radius) ** 2 + shift
+        full = np.maximum(roots - radius, 0.0) ** 2 + shift > p.theta * total
+        return Restriction(far <= p.theta * total, full, far)
 
     def scan(self, start: float, guess: Prices, enough: Callable[[], bool]) -> tuple[float, Found]:
         """Best S away from ``start``, both ways, then by golden section."""

@@ -9,12 +9,20 @@ else is held where the last multipliers put it, and one pass over all clients pr
 
 The worst violators join the working set (nobody leaves: reselecting oscillates) until the gap between the point and the
 bound that the
-multipliers prove for *all* clients is small enough, or a few rounds are over. Whatever happens here, the multipliers are only ever
-used through the bound, which holds for any.
+multipliers prove for *all* clients is small enough, or a few rounds are over.
+
+With very many clients a good share of them is in doubt at first, far more than a working set holds. Then samples come before
+sifting (:func:`_narrow`): every client is put where the last prices say, and a sample of those in doubt, each standing for many,
+says how all of them would move. Since what the sample brings at the last prices is taken out again, the step vanishes exactly where
+the prices are right for everybody: Newton's method with a second derivative from a sample. Plain sampling would not do, because the
+mixture of n clients drawn at random is ``1 / n`` away from the ideal one, squared, and losses worth reaching are smaller than that.
+
+Whatever happens here, the multipliers are only ever used through the bound, which holds for any.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,8 +42,12 @@ Index = npt.NDArray[np.intp]
 WHOLE, PER_DIRECTION, AT_LEAST = 300, 6, 200
 SAMPLE = 2000
 ROUNDS = 6
-#: Samples of those in doubt before everybody in doubt fits into the working set.
-LEVELS = 4
+#: Samples of those in doubt before sifting, at most; how many times the working set each of them has, and how exactly it is solved.
+LEVELS, BUNDLES, SAMPLED_TOLERANCE = 8, 4, 1e-7
+#: Sifting begins with at most so many times the working set.
+SIFTED = 3
+#: Clients that are asked how far their prices moved.
+PROBES = 2000
 #: Price of breaking a row, in units of the loss per squared distance.
 PENALTY = 30.0
 
@@ -89,8 +101,10 @@ class Slice:
         restriction: Restriction,
         penalty: float = PENALTY,
         held_back: float = 0.0,
+        stop: Callable[[], bool] | None = None,
     ) -> None:
         p = problem
+        self.stop = stop
         self.problem, self.total, self.restriction, self.penalty = p, total, restriction, penalty
         self.cap = p.alpha / total
         self.wanted = p.theta * total  # against D_k
@@ -113,15 +127,22 @@ class Slice:
         return np.asarray(squares - self.wanted + self.shift)
 
     def price(
-        self, budget: float, cap: float, rows: Array, centre: Array, level: float | None = None
+        self,
+        budget: float,
+        cap: float,
+        rows: Array,
+        centre: Array,
+        *,
+        inner: Array | None = None,
+        square: float | None = None,
     ) -> tuple[Prices, Array, float]:
         """Multipliers completed, the advantage ``t - cost_k`` of every client, and the bound at this S."""
         p = self.problem
-        inner = p.place.inner(centre)
-        square = p.place.dot(centre, centre)
+        inner = p.place.inner(centre) if inner is None else inner
+        square = p.place.dot(centre, centre, inner) if square is None else square
         pulled = p.place.inner(p.place.combine(rows)) if rows.any() else np.zeros(len(rows))
         cost = self.cost(budget, cap, rows, inner, pulled)
-        level = self._level(cost) if level is None else level
+        level = self._level(cost)
         prices = Prices(self.total, budget, cap, level, rows, centre, inner, pulled, square)
         advantage = level - cost
         return prices, advantage, self.bound(prices, advantage)
@@ -165,21 +186,19 @@ class Slice:
     # ---------------------------------------------------------------- the restricted program
 
     def solve(
-        self, columns: Index, mass: Array, rows: Index, at_full: Mask, volunteers: Mask, tolerance: float
+        self, columns: Index, mass: Array, rows: Index, held: Array, counted: Array, tolerance: float
     ) -> SlicePoint:
-        """Columns (each for clients of ``mass`` in all) and rows given; of the others, ``at_full`` are held at their cap and
-        ``volunteers`` have their row counted in."""
+        """Columns (each for clients of ``mass`` in all) and rows given; ``held`` is what all clients bring besides, and
+        ``counted`` the weight with which their rows are counted into the payments besides."""
         p, cap, r = self.problem, self.cap, self.restriction
-        held = np.where(at_full, cap, 0.0)
-        counted = np.where(volunteers, cap, 0.0)
         points = p.place
         constants = Constants(
             mass=float(held.sum()),
-            point=points.coordinates(points.combine(held)) if at_full.any() else np.zeros(points.rank),
+            point=points.coordinates(points.combine(held)) if held.any() else np.zeros(points.rank),
             pay=float(held @ self.pay + counted @ self.offset) + self.pay_constant,
             loss=float(held @ self.loss) + self.loss_constant,
             square=float(counted.sum()),
-            pull=points.coordinates(points.combine(counted)) if volunteers.any() else np.zeros(points.rank),
+            pull=points.coordinates(points.combine(counted)) if counted.any() else np.zeros(points.rank),
         )
         place = np.full(len(cap), -1, dtype=np.intp)
         place[columns] = np.arange(len(columns))
@@ -187,7 +206,8 @@ class Slice:
         own = np.where(among >= 0, mass[among], cap[rows])  # what the row's client stands for
         # who is held at 0 has e_k = 0; who is held at full has no upper bound on it
         between = self.hulled[rows] & (among >= 0)
-        relief = np.where(r.full[rows] | (at_full[rows] & ~r.paid[rows]) | between, own, 0.0)
+        alone = (among < 0) & (held[rows] > 0) & ~r.paid[rows]
+        relief = np.where(r.full[rows] | alone | between, own, 0.0)
         hull = np.where(between, self.hull[rows] * cap[rows] / own, np.inf)
         return solve_slice(
             Columns(points.rows(columns), mass, self.pay[columns], self.loss[columns]),
@@ -195,7 +215,13 @@ class Slice:
             constants,
             Goal(p.loss_weight, p.payment_weight, p.budget, p.loss_cap - p.loss_constant, self.penalty),
             tolerance=tolerance,
+            stop=self.stop,
         )
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the answer at hand has to do."""
+        return self.stop is not None and self.stop()
 
 
 def solve_at(
@@ -209,14 +235,17 @@ def solve_at(
     stop_above: float = np.inf,
     penalty: float = PENALTY,
     held_back: float = 0.0,
+    exact: bool = True,
+    stop: Callable[[], bool] | None = None,
 ) -> SliceAnswer:
     """Solve at S to ``tolerance`` relative to the loss; stop sifting once value and bound are within ``enough``.
 
     ``stop_above`` is a bound that would do. ``held_back`` is a relative part of the thresholds ``theta_k S`` that the
     conditions leave unused, so that a profile made of the
-    answer keeps them in spite of rounding. Multipliers are then still valid, a hair less sharp.
+    answer keeps them in spite of rounding. Multipliers are then still valid, a hair less sharp. Once ``stop`` says so, the answer
+    is what there is. Unless the point has to be ``exact``, prices of very many clients may come with one that only samples reach.
     """
-    slice_ = Slice(problem, total, restriction, penalty, held_back)
+    slice_ = Slice(problem, total, restriction, penalty, held_back, stop)
     n = len(problem.alpha)
     working = AT_LEAST + PER_DIRECTION * problem.place.rank
     if n <= max(WHOLE, working):
@@ -224,15 +253,15 @@ def solve_at(
     if (guess is None or not guess.priced) and n <= 2 * SAMPLE:
         guess = _all_columns(slice_, 1e-3).prices
     rough = guess is None or not guess.priced
-    return _sift(
-        slice_,
-        guess if guess is not None and not rough else _sample_prices(slice_),
-        rough,
-        working,
-        tolerance,
-        enough,
-        stop_above,
-    )
+    prices = guess if guess is not None and not rough else _sample_prices(slice_)
+    iterations, doubt = 0, working
+    if n > 10 * working and (rough or slice_.hulled.any()):
+        answer, prices, doubt = _narrow(slice_, prices, rough, working, None if exact else enough, stop_above)
+        if slice_.out_of_time or not exact:
+            return answer
+        iterations = answer.iterations
+    sifted = _sift(slice_, prices, working, doubt, tolerance, enough, stop_above)
+    return replace(sifted, iterations=sifted.iterations + iterations)
 
 
 def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
@@ -249,7 +278,7 @@ def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
         )
         iterations += answer.iterations
         broken = ~in_row & (slice_.distances(answer.prices) > answer.broken + 1e-9)
-        if not broken.any():
+        if not broken.any() or slice_.out_of_time:
             break
         in_row |= broken
     return replace(answer, rounds=rounds, iterations=iterations)
@@ -263,21 +292,15 @@ def _round(
     at_full: Mask,
     volunteers: Mask,
     tolerance: float,
-    spread: bool = False,
 ) -> tuple[SliceAnswer, Array]:
-    """One interior-point solve, priced for all clients; with it what taking part a little more is worth to each of them.
-
-    ``spread``: the columns stand for others too, so the price of a row that its client can be relieved of is left to all of them.
-    """
+    """One interior-point solve, priced for all clients; with it what taking part a little more is worth to each of them."""
     problem, cap = slice_.problem, slice_.cap
-    point = slice_.solve(columns, mass, rows, at_full, volunteers, tolerance)
-    z = np.where(at_full, cap, 0.0)
+    held, counted = np.where(at_full, cap, 0.0), np.where(volunteers, cap, 0.0)
+    point = slice_.solve(columns, mass, rows, held, counted, tolerance)
+    z = held
     z[columns] = point.z
-    pay = problem.payment_weight + point.price
-    prices_rows = np.where(volunteers, pay * cap, 0.0)
+    prices_rows = (problem.payment_weight + point.price) * counted
     prices_rows[rows] = point.row_price
-    if spread:
-        prices_rows = np.where(slice_.hulled, np.minimum(prices_rows, pay * cap), prices_rows)
     centre = problem.place.combine(z / z.sum())  # exactly a mixture, as certificates want it
     prices, advantage, bound = slice_.price(point.price, point.cap_price, prices_rows, centre)
     e = np.zeros(len(cap))
@@ -289,24 +312,19 @@ def _round(
 def _sift(
     slice_: Slice,
     guess: Prices,
-    rough: bool,
     working: int,
+    doubt: int,
     tolerance: float,
     enough: float,
     stop_above: float,
 ) -> SliceAnswer:
-    """First a few of the clients in doubt stand for the others, until few enough are in doubt; then violators join and stay."""
-    n = len(slice_.cap)
-    cost = slice_.cost(guess.budget, guess.cap, guess.rows, guess.inner, guess.pulled)
-    advantage = slice_._level(cost) - cost
-    distances = slice_.distances(guess)
+    """Solve for the ``doubt`` clients most in doubt at the guess, hold the others where it puts them; violators join and stay."""
+    advantage, distances = _at_prices(slice_, guess)
     iterations = 0
-    if rough and n > 10 * working:
-        advantage, distances, iterations = _narrow(slice_, advantage, distances, working)
     restriction, cap = slice_.restriction, slice_.cap
     fixed = restriction.full
     can_bind = slice_.conditional | fixed
-    chosen = _enough_columns(_nearest(advantage, working, ~fixed), advantage, cap, fixed)
+    chosen = _enough_columns(_nearest(advantage, doubt, ~fixed), advantage, cap, fixed)
     at_full = fixed | (~chosen & (advantage > 0))
     in_row = _nearest(distances, working, can_bind)
     answer: SliceAnswer | None = None
@@ -327,6 +345,8 @@ def _sift(
             answer = replace(new, rounds=round_, iterations=iterations)
         if new.value + slice_.penalty * new.broken - new.bound <= enough or new.bound >= stop_above:
             break
+        if slice_.out_of_time:
+            break
         wrong_column = ~chosen & ~fixed & (at_full != (advantage > 0))
         wrong_row = (
             ~in_row
@@ -343,36 +363,77 @@ def _sift(
     return answer
 
 
-def _narrow(slice_: Slice, advantage: Array, distances: Array, working: int) -> tuple[Array, Array, int]:
-    """Prices by samples of those in doubt: what is in doubt shrinks with the prices' error, and the error with what is in doubt."""
-    restriction, cap = slice_.restriction, slice_.cap
-    n, fixed = len(cap), restriction.full
+def _at_prices(slice_: Slice, prices: Prices) -> tuple[Array, Array]:
+    """What taking part a little more is worth to each client, and by how much its distance exceeds its threshold."""
+    cost = slice_.cost(prices.budget, prices.cap, prices.rows, prices.inner, prices.pulled)
+    return slice_._level(cost) - cost, slice_.distances(prices)
+
+
+def _narrow(
+    slice_: Slice, guess: Prices, rough: bool, working: int, enough: float | None, stop_above: float
+) -> tuple[SliceAnswer, Prices, int]:
+    """Prices by samples of those in doubt, and the answer that they give, until its bound is ``enough`` or hardly anybody in doubt.
+
+    Everybody is put where the last prices say, exactly. A sample of those in doubt then stands for how all of them would move: it
+    enters the program, and what it brings at the last prices is taken out again. So a sample's error slows the steps down but is
+    no error of what they lead to, as in Newton's method with a sampled second derivative. What is in doubt shrinks with the steps.
+    """
+    restriction, cap, problem = slice_.restriction, slice_.cap, slice_.problem
+    n, fixed, penalty = len(cap), restriction.full, slice_.penalty
     can_bind = slice_.conditional | fixed
     rng = np.random.default_rng(n)
-    probe = rng.integers(0, n, 2000)
-    doubt_column = doubt_row = n // 10
-    iterations = 0
-    for _ in range(LEVELS):
-        chosen = _nearest(advantage, doubt_column, ~fixed)
-        in_row = _nearest(distances, doubt_row, can_bind & ~fixed)
-        chosen = _enough_columns(chosen | in_row, advantage, cap, fixed)
-        at_full = fixed | (~chosen & (advantage > 0))
-        volunteers = at_full & ~restriction.paid & (distances > 0)
-        columns, mass = _bundles(chosen, cap, 2 * working, rng)
+    probe = rng.integers(0, n, PROBES)
+    advantage, distances = _at_prices(slice_, guess)
+    doubt_column = doubt_row = n // (3 if rough else 10)
+    best: SliceAnswer | None = None
+    prices, iterations, last = guess, 0, -np.inf
+    for level in range(1, LEVELS + 1):
+        chosen = _nearest(advantage, doubt_column, ~fixed) | _nearest(distances, doubt_row, can_bind & ~fixed)
+        chosen = _enough_columns(chosen, advantage, cap, fixed)
+        columns, mass = _bundles(chosen, cap, BUNDLES * working, rng)
         rows = columns[can_bind[columns]]
-        before_a, before_d = advantage[probe], distances[probe]
-        new, advantage = _round(slice_, columns, mass, rows, at_full, volunteers, 1e-5, spread=True)
-        distances = slice_.distances(new.prices)
-        iterations += new.iterations
-        # how far prices and distances still move says who remains in doubt
-        doubt_column, last = (
-            int((np.abs(advantage) < 2.0 * _typical(advantage[probe] - before_a)).sum()),
-            doubt_column,
+        own = mass[can_bind[columns]]
+        at_full = fixed | (advantage > 0)
+        keen = at_full & ~restriction.paid & (distances > 0)
+        held, counted = np.where(at_full, cap, 0.0), np.where(keen, cap, 0.0)
+        held[columns] -= np.where(at_full[columns], mass, 0.0)
+        counted[rows] -= np.where(keen[rows], own, 0.0)
+        point = slice_.solve(columns, mass, rows, held, counted, SAMPLED_TOLERANCE)
+        iterations += point.iterations
+        z = held
+        z[columns] += point.z
+        centre = problem.place.combine(z / z.sum())
+        inner, square = problem.place.inner(centre), problem.place.dot(centre, centre)
+        before = advantage[probe], distances[probe]
+        distances = problem.diagonal - 2.0 * inner + square - slice_.wanted + slice_.shift
+        pay = problem.payment_weight + point.price
+        volunteers = np.where(at_full & ~restriction.paid & (distances > 0), pay * cap, 0.0)
+        prices, advantage, bound = slice_.price(
+            point.price, point.cap_price, volunteers, centre, inner=inner, square=square
         )
-        doubt_row = int((can_bind & (np.abs(distances) < 2.0 * _typical(distances[probe] - before_d))).sum())
-        if max(doubt_column, doubt_row) <= working or doubt_column > 0.7 * last:
+        e = np.where(slice_.hulled | fixed, np.maximum(distances, 0.0), 0.0)
+        value = point.value + problem.loss_weight * problem.loss_constant
+        if best is None or bound > best.bound:
+            best = SliceAnswer(np.clip(z, 0.0, cap), e, prices, value, bound, point.excess, level, iterations)
+        if best.bound >= stop_above or slice_.out_of_time:
             break
-    return advantage, distances, iterations
+        if enough is not None:
+            if value + penalty * point.excess - best.bound <= enough:
+                break
+            if level > 2 and best.bound - last <= 0.1 * enough:
+                break
+        last = max(last, bound)
+        # how far prices and distances still move says who remains in doubt
+        moved = [
+            _typical(after[probe] - old) for after, old in zip((advantage, distances), before, strict=True)
+        ]
+        doubt_column = int((np.abs(advantage) < moved[0]).sum())
+        doubt_row = int((can_bind & (np.abs(distances) < moved[1])).sum())
+        doubt_column, doubt_row = max(doubt_column, working), max(doubt_row, working)
+        if max(doubt_column, doubt_row) <= SIFTED * working:
+            break
+    assert best is not None
+    return replace(best, iterations=iterations), prices, min(doubt_column, SIFTED * working)
 
 
 def _typical(change: Array) -> float:
@@ -448,8 +509,8 @@ def _sample_prices(slice_: Slice) -> Prices:
         everyone[~full],
         few.cap[~full],
         everyone[few.conditional | full],
-        full,
-        np.zeros(len(chosen), dtype=bool),
+        np.where(full, few.cap, 0.0),
+        np.zeros(len(chosen)),
         1e-5,
     )
     z = np.zeros(n)

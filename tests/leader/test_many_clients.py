@@ -1,0 +1,214 @@
+"""What is done differently for very many clients, against what is done for few."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import stackfu as sf
+from stackfu.judging import bound as judge
+from stackfu.judging import bound_at_scale
+from stackfu.judging import rows as judged_rows
+from stackfu.judging.bound import check_bound
+from stackfu.judging.bound_at_scale import ScaleChecker
+from stackfu.judging.numbers import IntervalArithmetic
+from stackfu.judging.space import Space
+from stackfu.leader.certified import bound, large, sifting
+from stackfu.leader.certified.bound import BoundProblem, Multipliers, ball, box_margin, classify, interpolate
+from stackfu.leader.certified.large import search_large
+from stackfu.leader.certified.normalised import certificate_knot, normalised
+from stackfu.model import Objective
+from stackfu.results.certificate import LeaderCertificate, Leaf, Split
+
+
+def small_game(gram=False, dtype=np.float64):
+    rng = np.random.default_rng(3)
+    points = (0.2 * rng.normal(size=(43, 4))).astype(dtype)
+    sizes = rng.uniform(1.0, 3.0, 43)
+    rows = points.astype(float)
+    embeddings = (
+        sf.MeanEmbeddings.from_gram(rows @ rows.T) if gram else sf.MeanEmbeddings.from_features(points)
+    )
+    game = sf.StackelbergGame(embeddings, sizes, range(3), costs=rng.lognormal(-4.0, 1.0, 40))
+    return game, 0.1 * game.full_participation_price
+
+
+def random_problem(rng, count=300, width=4, **changes):
+    return BoundProblem(
+        **{
+            "alpha": rng.dirichlet(np.ones(count)),
+            "theta": rng.uniform(0.1, 3.0, count),
+            "points": rng.normal(size=(count, width)),
+            "loss_square": 1.0,
+            "loss_constant": 0.1,
+            "noise": rng.uniform(0.0, 0.1, count),
+            "loss_weight": 1.0,
+            "payment_weight": 0.2,
+            "payment_unit": 1.0,
+            "budget": 0.3,
+            "loss_cap": np.inf,
+            "client_sampling": 0.01,
+            "loss_sampling": 0.01,
+            **changes,
+        }
+    )
+
+
+def random_multipliers(rng, problem, total):
+    count = len(problem.alpha)
+    rows = rng.exponential(size=count) * (rng.uniform(size=count) < 0.2) * 0.02
+    centre = rng.dirichlet(np.ones(count)) @ problem.points
+    return Multipliers.of(problem, total, 1.0, rng.exponential(), 0.0, rng.normal() * 0.1, rows, centre)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_passes_on_all_cores_say_what_the_plain_ones_say(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng)
+    knots = [random_multipliers(rng, problem, s) for s in (0.2, 0.9)]
+    low, high = np.sort(rng.uniform(0.25, 0.85, 2))
+    ends = [interpolate(*knots, s) for s in (low, high)]
+    paid = rng.uniform(size=300) < 0.1
+    volunteer = ~paid & (rng.uniform(size=300) < 0.1)
+
+    def everything():
+        known = classify(problem, low, high, paid, volunteer)
+        margin = box_margin(problem, low, high, *ends, known, 0.5)
+        alone = box_margin(problem, low, high, knots[0], ends[1], known, 0.5)
+        near, far = ball(problem, *ends, min(margin, -1e-3))
+        again = classify(problem, low, high, paid, volunteer, near, far)
+        closer = ball(problem, knots[1], knots[1], -1e-3, near, far)
+        return known, again, [margin, alone, *near, *far, *closer[0], *closer[1]]
+
+    plain = everything()
+    monkeypatch.setattr(bound, "MANY", 1)
+    fast = everything()
+    assert np.allclose(plain[2], fast[2], rtol=1e-12, atol=1e-14)
+    for before, after in zip(plain[:2], fast[:2], strict=True):
+        assert (before is None) == (after is None)
+        if before is not None:
+            assert np.array_equal(before.paid, after.paid)
+            assert np.array_equal(before.volunteer, after.volunteer)
+            assert np.allclose(before.ceiling, after.ceiling, rtol=1e-14)
+
+
+def random_certificate(game, objective, rng, lower, steps=((0, 1),)):
+    problem = normalised(game, objective)
+    knots = []
+    for total in (0.3, 0.8):
+        rows = rng.exponential(size=game.count) * (rng.uniform(size=game.count) < 0.3) * 0.01
+        centre = problem.place.combine(rng.dirichlet(np.ones(game.count)))
+        knots.append(
+            certificate_knot(problem, Multipliers.of(problem, total, 1.0, 0.1, 0.0, 0.0, rows, centre))
+        )
+    return LeaderCertificate(lower, tuple(knots), (Split(0.35), Leaf(((0, 0),)), Leaf(steps)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("finite_sample", [False, True])
+def test_the_checker_at_scale_says_what_balls_say(dtype, finite_sample):
+    """Margins of random multipliers, of one step and after balls: nearly those of ball arithmetic, and never above them."""
+    game, budget = small_game(dtype=dtype)
+    objective = Objective(budget, finite_sample=finite_sample)
+    rng = np.random.default_rng(0)
+    checker = ScaleChecker(game, objective)
+    assert (checker.space.reach >= Space(game, objective, IntervalArithmetic()).reach).all()
+    checker.space.reach = Space(
+        game, objective, IntervalArithmetic()
+    ).reach  # all pairs are too many at scale
+    for trial in range(8):
+        steps = (((0, 1),), ((0, 0), (1, 1), (0, 1)))[trial % 2]
+        for lower in (-1e3, 1.0):  # what holds easily, and what the last step falls short of
+            certificate = random_certificate(game, objective, rng, lower, steps)
+            exact = check_bound(game, objective, certificate, "balls")
+            fast = checker.check(certificate)
+            assert fast.passed == exact.passed
+            assert fast.margin <= exact.margin
+            assert fast.margin == pytest.approx(exact.margin, rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_checker_reads_features_in_blocks_or_by_kernels_alike(dtype, monkeypatch):
+    game, budget = small_game(dtype=dtype)
+    objective = Objective(budget)
+    blocks = ScaleChecker(game, objective).space
+    monkeypatch.setattr(judged_rows, "LARGE", 1)
+    kernels = ScaleChecker(game, objective).space
+    for name in ("diagonal", "target_pull", "loss_constant"):
+        a, b = getattr(blocks, name), getattr(kernels, name)
+        assert np.all(a.low <= b.high)
+        assert np.all(b.low <= a.high)
+        assert np.allclose(a.low, b.low, atol=1e-13)
+        assert np.allclose(a.high, b.high, atol=1e-13)
+
+
+def test_a_checker_that_keeps_few_knots_proves_the_same(monkeypatch):
+    game, budget = small_game()
+    found = game.solve(budget, gap=1e-2)
+    monkeypatch.setattr(bound_at_scale, "MOST_KEPT", 0)
+    monkeypatch.setattr(bound_at_scale, "FEWEST_KEPT", 2)
+    lower = found.certificate.lower - 0.1 * abs(found.certificate.lower)  # caps are not sharpened at scale
+    assert ScaleChecker(game, Objective(budget)).check(replace(found.certificate, lower=lower))
+
+
+def test_moved_data_break_a_certificate_at_scale():
+    game, budget = small_game()
+    found = game.solve(budget, gap=1e-3)
+    objective = Objective(budget)
+    higher = replace(found.certificate, lower=1.02 * found.objective)
+    assert not ScaleChecker(game, objective).check(higher)
+    broken = replace(found.certificate.knots[0], level=np.nan)
+    assert not ScaleChecker(game, objective).check(replace(found.certificate, knots=(broken,)))
+
+
+def test_samples_of_those_in_doubt_lead_to_the_prices_of_everybody(monkeypatch):
+    """The bound from samples of a few hundred is that of the program with everybody in it."""
+    rng = np.random.default_rng(1)
+    count = 6000
+    points = (0.3 * rng.normal(size=(count + 60, 6))).astype(np.float32)
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points), rng.pareto(2.0, count + 60) + 1.0, range(60),
+        costs=rng.lognormal(0.0, 1.0, count) / count,
+    )  # fmt: skip
+    budget = 0.05 * game.full_participation_price
+    problem = normalised(game, Objective(budget))
+    unpaid = game.equilibrium()
+    total = 1.05 * unpaid.total
+    distances = game.profile(unpaid.participation).to_clients / problem.unit_square
+    near, far = 0.9 * distances, 1.1 * distances
+    restriction = sifting.Restriction(far <= problem.theta * total, near > problem.theta * total, far)
+    monkeypatch.setattr(sifting, "WHOLE", 10_000)
+    whole = sifting.solve_at(problem, total, restriction)
+    monkeypatch.setattr(sifting, "WHOLE", 0)
+    monkeypatch.setattr(sifting, "AT_LEAST", 100)
+    sampled = sifting.solve_at(problem, total, restriction, enough=1e-4 * whole.value, exact=False)
+    assert sampled.bound <= whole.value * (1 + 1e-6)
+    assert sampled.bound == pytest.approx(whole.bound, rel=1e-3)
+
+
+def test_what_is_done_for_very_many_clients_is_right_for_few(monkeypatch):
+    """Passes on all cores, knots in single precision, solves before halving: forced on a small game."""
+    game, budget = small_game(dtype=np.float32)
+    objective = Objective(budget)
+    reference = game.equilibrium().server_loss
+    options = {"gap": 1e-3 * reference, "time_limit": 600.0, "max_nodes": 10_000}
+    starts = (game.equilibrium().participation,)
+    plain = search_large(game, objective, starts=starts, **options)
+    for module, name in ((bound, "MANY"), (large, "MANY"), (large, "COMPACT"), (judge, "AT_SCALE")):
+        monkeypatch.setattr(module, name, 1)
+    many = search_large(game, objective, starts=starts, **options)
+    for found, other in ((plain, many), (many, plain)):
+        assert found.status is sf.Status.CERTIFIED
+        assert found.bound <= other.best.value
+        assert check_bound(game, objective, found.certificate, "balls")
+
+
+def test_no_time_at_all_still_returns_the_unpaid_outcome_or_better():
+    game, budget = small_game()
+    unpaid = game.equilibrium()
+    found = search_large(
+        game, Objective(budget), gap=0.0, time_limit=0.0, max_nodes=10, starts=(unpaid.participation,)
+    )
+    assert found.status is sf.Status.TIME_LIMIT
+    assert found.best.value <= unpaid.server_loss * (1 + 1e-12)
+    assert found.bound <= found.best.value

@@ -35,6 +35,8 @@ __all__ = ["COMPARED", "MOST_CLIENTS", "even_budgets", "explorer_data", "explore
 
 #: Points of the level function t(s) that are drawn.
 CURVE_POINTS = 60
+#: A payment below this share of a client's cost is what rounding left of nothing, and reads as 0.
+NOTHING = 1e-9
 #: Above this many clients people see groups and quantiles, and equilibria are not enumerated for every stop.
 MOST_CLIENTS = 200
 
@@ -98,6 +100,7 @@ def explorer_data(
             "full_participation_price": game.full_participation_price,
             "distance_to": "the forgotten data" if game.removed else "the mean of all data",
             "reluctant": RELUCTANT,
+            "nothing": NOTHING,
         },
         "clients": None
         if groups

@@ -313,6 +313,9 @@
   const four = (v) => digits(v, 4), middle = (q) => `${digits(q[2], 3)} (${digits(q[1], 3)} to ${digits(q[3], 3)})`;
   const middlePercent = (q) => `${percent(q[2])} (${percent(q[1])} to ${percent(q[3])})`;
   const guess = game.calibrated ? "" : " (a guess)";
+  // what rounding left of nothing reads as nothing; saved tables keep every digit
+  const isPaid = (value, k) => value > game.nothing * clients.cost[k];
+  const pay = (value, k) => (isPaid(value, k) ? four(value) : "0");
 
   // [name of the cell, heading, values at a stop, how a value reads]
   const columns = groups ? [
@@ -334,11 +337,11 @@
     ["samples", "samples", () => clients.samples, String],
     ["distance", "distance", () => clients.distance, four],
     ["cost", "cost", () => clients.cost, four],
-    ["payment", "payment", (stop) => stop.payments, four],
+    ["payment", "payment", (stop) => stop.payments, pay],
     ["participation", "takes part", (stop) => stop.participation, percent],
-    ["receives", "receives", (stop) => stop.receives, four],
+    ["receives", "receives", (stop) => stop.receives, pay],
     ["utility", "utility", (stop) => stop.utilities, four],
-    ["change", `predicted change${guess}`, (stop) => stop.change, signed],
+    ["change", `predicted change${guess}`, (stop) => stop.change, (v) => signed(v)],
     ["out_below", "out below", (stop) => stop.out_below, four],
     ["full_above", "full above", (stop) => stop.full_above, four],
   ];
@@ -369,9 +372,9 @@
           cell.className = "bar";
           const bar = document.createElement("span");
           bar.style.setProperty("--share", `${100 * value}%`);
-          bar.textContent = words(value);
+          bar.textContent = words(value, k);
           cell.append(bar);
-        } else cell.textContent = words(value);
+        } else cell.textContent = words(value, k);
         row.append(cell);
       });
       return row;
@@ -490,7 +493,7 @@
       return `Nobody is paid. ${percent(unpaid.total)} of the remaining data takes part of its own accord, ` +
         `and the server's loss, how far the model is from where it should be, is ${digits(unpaid.server_loss)}.`;
     }
-    const paid = clients ? stop.payments.filter((p, k) => p * stop.participation[k] > 0).length : null;
+    const paid = clients ? stop.receives.filter(isPaid).length : null;
     const change = share < 1 ? `${percent(1 - share)} less than without payments`
       : share > 1 ? `${percent(share - 1)} more than without payments` : "as without payments";
     const proof = stop.lower_bound === null ? "Whether other payments do better is not proved."

@@ -105,7 +105,12 @@ def test_the_numbers_are_the_library_s_at_every_stop(opened, frontier):
         assert shown == pytest.approx(solution.server_loss, rel=1e-4)
         certificate = opened.find_element(By.ID, "certificate").get_attribute("textContent")
         assert "no payments within the budget" in certificate
-        assert "It is proved" in opened.find_element(By.ID, "words").text
+        said = opened.find_element(By.ID, "words").text
+        assert "It is proved" in said
+        paid = solution.payouts > 1e-9 * frontier.game.costs  # less than that is rounding, and reads as 0
+        assert f"to {paid.sum()} of {frontier.game.count} clients" in said
+        cells = opened.find_elements(By.CSS_SELECTOR, '#rows [data-name="receives"]')
+        np.testing.assert_array_equal([cell.text != "0" for cell in cells], paid)
 
 
 def test_home_and_end_reach_both_ends(opened, frontier):

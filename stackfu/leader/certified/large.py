@@ -77,7 +77,9 @@ class _Node:
     full: tuple[int, ...] = ()
     bound: float = -np.inf
     steps: tuple[tuple[int, int], ...] = ((0, 0),)  # that prove the bound, perhaps the parent's
-    helped: tuple[tuple[int, int], ...] = ((0, 0),)  # the best ones on this very box, for its children to begin with
+    helped: tuple[tuple[int, int], ...] = (
+        (0, 0),
+    )  # the best ones on this very box, for its children to begin with
     cut: CertificateNode | None = None
     solved: list[float] = field(default_factory=list)
     children: list[_Node] = field(default_factory=list)

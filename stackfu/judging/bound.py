@@ -28,10 +28,11 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel, Objective
 from ..results.certificate import Decide, LeaderCertificate, Leaf, Split
+from .bound_verdict import BoundVerdict, parabola
 from .numbers import BallArithmetic, IntervalArithmetic
 from .space import Centre, Space
 
-__all__ = ["BoundVerdict", "check_bound", "is_large", "parabola"]
+__all__ = ["BoundVerdict", "check_bound", "is_large"]
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -41,24 +42,6 @@ BALLS_UP_TO = 100
 AT_SCALE = 20_000
 #: Leaves times clients that are looked at together: what fits in a processor's cache.
 TOGETHER = 1 << 15
-
-
-@dataclass(frozen=True)
-class BoundVerdict:
-    """What a check found: ``passed``, the bound that is proved, and the first leaf that fails, in words.
-
-    ``margin`` is the least ``g`` over all leaves: how much there is to spare, or what is missing.
-    """
-
-    passed: bool
-    lower: float
-    leaves: int
-    margin: float
-    message: str
-    failing_leaf: int | None = None
-
-    def __bool__(self) -> bool:
-        return self.passed
 
 
 def is_large(game: GameModel) -> bool:
@@ -616,17 +599,3 @@ class _Step:
 def _largest(values: Any, among: Mask) -> Floats:
     """The largest of some entries of each row, at least 0."""
     return np.asarray(np.where(among, np.asarray(values), 0.0).max(axis=1, keepdims=True, initial=0.0))
-
-
-def parabola(left: Floats, right: Floats, bend: Floats) -> Floats:
-    """Lower bounds of ``(1 - x) left + x right + x (1 - x) bend`` on [0, 1]."""
-    least = np.minimum(left, right)
-    rise = np.nextafter(np.abs(right - left), 0.0)
-    falls = (bend < 0.0) & ~(rise >= -bend)
-    down = np.where(falls, bend, -1.0)
-    # the vertex lies (|bend| - rise)^2 / (4 |bend|) below the lower end, never more than |bend| / 4
-    fall = np.nextafter(np.nextafter(-down - rise, np.inf) ** 2, np.inf) / np.nextafter(-4.0 * down, 0.0)
-    drop = np.fmin(np.nextafter(fall, np.inf), np.nextafter(-0.25 * down, np.inf))
-    value = np.where(falls, np.nextafter(least - drop, -np.inf), least)
-    unknown = np.isnan(left) | np.isnan(right) | np.isnan(bend)
-    return np.asarray(np.where(unknown, -np.inf, value))

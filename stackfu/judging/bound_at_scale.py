@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel, Objective
 from ..results.certificate import Decide, LeaderCertificate, Leaf, Split
-from .bound import BoundVerdict, parabola
+from .bound_verdict import BoundVerdict, parabola
 from .large_space import LargeSpace
 from .numbers import IntervalArithmetic
 from .space import Centre

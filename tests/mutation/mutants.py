@@ -194,10 +194,10 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
             "_from_zero",
             "_ball",
             "_largest",
-            "parabola",
         },
         chosen("test_", BOUND_JUDGE),
     ),
+    "stackfu/judging/bound_verdict.py": ({"parabola"}, chosen("test_", BOUND_JUDGE)),
     "stackfu/judging/point.py": (
         {"objective", "_in_balls", "_squares", "_in_floats"},
         chosen("test_", POINT),

@@ -22,7 +22,7 @@ AGREES = 1e-7
 def play(game: GameModel, payments: Array) -> Profile:
     """The profile of ``find_equilibrium(game, payments)``: where there are several, the one with the largest total.
 
-    >>> import stackfu as sf
+    >>> import numpy as np, stackfu as sf
     >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1, 2, 1], costs=[1.0, 1.0, 1.0])
     >>> quick, proved = play(game, np.zeros(3)).x, game.equilibrium().participation
     >>> bool(np.allclose(quick, proved, rtol=1e-9))

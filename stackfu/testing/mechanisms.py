@@ -140,7 +140,7 @@ def check_mechanism(
     from hypothesis import Phase, given, settings
     from hypothesis import strategies as st
 
-    from . import budgets, games
+    from .strategies import budgets, games
 
     for name in properties:
         if name not in PROPERTIES:

@@ -342,6 +342,15 @@ def _work_lines(facts: dict[str, Any]) -> list[str]:
     if not work["judged"]:
         return [*lines, "No work was delivered.", ""]
     count = work["judged"]
+    if terms.get("aggregation") == "secure":
+        return [
+            *lines,
+            f"- {count} updates arrived behind masks: of every round the server saw the sum of the updates, and no single one",
+            "- so nothing was looked at before it was paid. A client that sends the model back as it got it, noise, or flipped "
+            "signs is paid like the others, and can put the model anywhere",
+            "- whoever did not deliver in a round is missing from its sum, and is not paid for it",
+            "",
+        ]
     lines += [
         f"- {count} updates were looked at, {work['refused']} were refused and not paid",
         f"- a client that sends the model back as it got it: seen in {work['echo_seen']} of {count} updates, by their norm",

@@ -39,6 +39,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
+from stackfu.atomic import make_folder
 from stackfu.errors import FileFormatError, StackfuError
 from stackfu_integration.flower.chain import VERSION, Head, first_link, link, sealed
 from stackfu_integration.flower.events import (
@@ -192,7 +193,7 @@ class PaymentLedger:
     def __init__(self, path: Path, *, create: bool = True, key: SigningKey | None = None) -> None:
         if not create and not path.is_file():
             raise FileFormatError(f"{path}: there is no ledger")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self.path = path
         self._key = key
         self._open_transaction = False

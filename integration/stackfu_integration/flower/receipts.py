@@ -18,10 +18,20 @@ from numpy.typing import NDArray
 from stackfu_integration.flower.chain import Head, first_link
 from stackfu_integration.flower.keys import SigningKey, signed_by
 
-__all__ = ["EMBEDDING", "ENROLMENT", "GRADIENT", "PAYMENT", "SHARE", "WORK", "Receipt", "fingerprint_of"]
+__all__ = [
+    "EMBEDDING",
+    "ENROLMENT",
+    "GRADIENT",
+    "PAYMENT",
+    "SHARE",
+    "SUM_KEYS",
+    "WORK",
+    "Receipt",
+    "fingerprint_of",
+]
 
 ENROLMENT, EMBEDDING, SHARE, WORK, PAYMENT = "enrolment", "embedding", "share", "work", "payment"
-GRADIENT = "gradient"
+GRADIENT, SUM_KEYS = "gradient", "keys of a sum"
 
 
 def fingerprint_of(vector: NDArray[Any]) -> str:

@@ -19,8 +19,10 @@ from stackfu_integration.flower.receipts import Receipt
 __all__ = [
     "config",
     "head_in",
+    "masked_record",
     "metric",
     "model_in",
+    "read_masked",
     "read_vector",
     "receipt_in",
     "setting",
@@ -41,6 +43,19 @@ def vectors(**named: NDArray[np.float64]) -> ArrayRecord:
 def read_vector(record: ArrayRecord, name: str) -> NDArray[np.float64]:
     """Unpack a vector."""
     return np.asarray(record[name].numpy(), dtype=np.float64)
+
+
+def masked_record(masked: NDArray[np.uint64]) -> ArrayRecord:
+    """Pack a vector behind masks; Flower's arrays know no unsigned numbers of 64 bits."""
+    return ArrayRecord({"masked": Array(np.ascontiguousarray(masked).view(np.int64))})
+
+
+def read_masked(record: ArrayRecord) -> NDArray[np.uint64]:
+    """Unpack a vector behind masks."""
+    values = record["masked"].numpy()
+    if values.dtype != np.int64 or values.ndim != 1:
+        raise TypeError("a masked vector is one of whole numbers of 64 bits")
+    return np.asarray(values.copy().view(np.uint64))
 
 
 def model_in(content: RecordDict, name: str = "arrays") -> ArrayRecord:

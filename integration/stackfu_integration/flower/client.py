@@ -419,6 +419,8 @@ def _check_order(desk: _Desk, order: TrainingOrder) -> None:
     offer = known.get("offer")
     if offer is None and desk.books.lasting:
         raise InputError("request", "this client agreed to nothing", value=request)
+    if "paid" in known:
+        raise InputError("request", "is settled, and this client does no more work for it", value=request)
     if offer is not None and abs(order.share - offer["share"]) > _SHARE_MOVES:
         raise InputError("share", f"this client agreed to {offer['share']:g}", value=order.share)
     earlier = known.get("orders", {}).get(str(order.number))

@@ -320,6 +320,13 @@ class PaymentLedger:
         found = self._db.execute("SELECT seq, hash, key, signature FROM head").fetchone()
         return None if found is None else Head(*found)
 
+    def hash_at(self, seq: int) -> str | None:
+        """The hash of a row, if there is one of this number."""
+        if not 0 <= seq < 2**63:
+            return None
+        found = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
+        return None if found is None else str(found[0])
+
     def erase(self, request: str, kinds: tuple[type[Event], ...]) -> None:
         """Erase the vectors of events of these classes, and write down which rows they were in.
 

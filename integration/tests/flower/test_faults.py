@@ -256,7 +256,7 @@ def test_joins_twice(scene, sound):
     scene.extra_nodes = (FAULTY,)
     facts = scene.run()
     check_books(scene, facts)
-    assert "joined twice" in problems(facts)
+    assert "claims this number as well" in problems(facts)
     assert scene.books("payment", "work", "commitment") == sound.books("payment", "work", "commitment")
 
 

@@ -87,7 +87,12 @@ class Session:
         if receipt.key != signer or not receipt.is_signed:
             return "signed with another key than it enrolled with"
         difference = receipt.differs_from(what, client=client, **facts)
-        return None if difference is None else f"signed something else than it sent: {difference}"
+        if difference is not None:
+            return f"signed something else than it sent: {difference}"
+        head = receipt.head
+        if head is None or not head.is_signed or self.ledger.hash_at(head.seq) != head.hash:
+            return "signed it beside a head that this server never showed"
+        return None
 
     def removal(self, name: str) -> Removal:
         """Return this session at work on a removal request."""

@@ -95,7 +95,7 @@ def _hear(
     orders = {c: _Order(model, commitments[c], removal, agreed) for c in agreed.members if c in removal.nodes}
     sent: dict[int, NDArray[np.uint64]] = {}
     work: dict[int, WorkDelivered] = {}
-    for client, answer in removal.ask(orders, TrainingAnswer.decode).items():
+    for client, answer in removal.ask(orders, _masked_answer).items():
         problem = answer.problem if isinstance(answer, Refusal) else None
         if isinstance(answer, TrainingAnswer):
             problem = _wrong(removal, client, number, answer, commitments[client], length)
@@ -120,14 +120,18 @@ def _hear(
     return heard
 
 
+def _masked_answer(content: RecordDict) -> TrainingAnswer:
+    """Read an update behind masks; one that is none is refused."""
+    answer = TrainingAnswer.decode(content)
+    read_masked(answer.model)
+    return answer
+
+
 def _wrong(
     removal: Removal, client: int, number: int, answer: TrainingAnswer, agreed: ClientCommitted, length: int
 ) -> str | None:
     """Say what is wrong with an update that cannot be seen, if anything."""
-    try:
-        masked = read_masked(answer.model)
-    except (KeyError, TypeError) as error:
-        return f"the reply is incomplete ({error})"
+    masked = read_masked(answer.model)
     if len(masked) != length or list(answer.model) != ["masked"]:
         return f"sent {len(masked)} numbers for a model of {length}"
     if answer.number != number:

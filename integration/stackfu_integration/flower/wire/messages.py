@@ -25,6 +25,7 @@ answer claims is read as it is; whether it makes sense is for the phase to judge
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -90,6 +91,7 @@ SUMMED = "train.stackfu_summed"
 GRADIENT = "query.stackfu_gradient"
 MEASURE = "evaluate.stackfu_measure"
 
+_PLAIN_NAME, _MEASURES = re.compile(r"[A-Za-z0-9_-]{1,40}"), 20
 _OFFER_NUMBERS = ("price", "cost", "alpha", "lam", "share", "total", "noise", "own_noise", "cap")
 
 
@@ -369,9 +371,11 @@ class TrainingAnswer:
     @classmethod
     def decode(cls, content: RecordDict, *, numbered: bool = True) -> TrainingAnswer:
         """Read model and metrics, with the round's number where it must be there."""
-        samples = metric(content, "num-examples")
+        samples, model = metric(content, "num-examples"), model_in(content)
         number = metric(content, "server-round") if numbered else None
-        return cls(model_in(content), samples, number, receipt_in(content))
+        for array in model.values():
+            array.numpy()  # one that cannot be read is refused here, before anybody computes with it
+        return cls(model, samples, number, receipt_in(content))
 
 
 # ---- measures
@@ -481,10 +485,12 @@ class MeasureAnswer:
 
     @classmethod
     def decode(cls, content: RecordDict) -> MeasureAnswer:
-        """Take finite numbers about the two models and nothing else; nobody has to measure anything."""
+        """Take some finite numbers about the two models, with names that are fit for a table, and nothing else."""
         found: dict[str, float] = {}
         for name, value in content.metric_records.get("metrics", MetricRecord()).items():
             which, _, what = name.partition(".")
-            if which in ("before", "after") and what and not isinstance(value, list) and isfinite(value):
+            if which not in ("before", "after") or not _PLAIN_NAME.fullmatch(what) or len(found) == _MEASURES:
+                continue
+            if not isinstance(value, list) and isfinite(value):
                 found[name] = float(value)
         return cls(found, receipt_in(content))

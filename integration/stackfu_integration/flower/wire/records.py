@@ -32,6 +32,8 @@ __all__ = [
     "vectors",
 ]
 
+_LONGEST_STATEMENT = 10_000  # the ledger keeps them; the longest honest one has about a thousand characters
+
 _T = TypeVar("_T", str, int, float)
 
 
@@ -121,7 +123,10 @@ def receipt_in(content: RecordDict) -> Receipt | None:
     record = content.get("receipt")
     if not isinstance(record, ConfigRecord):
         return None
-    statement = json.loads(setting(record, "statement", str))
+    text = setting(record, "statement", str)
+    if len(text) > _LONGEST_STATEMENT:
+        raise TypeError(f"a receipt of {len(text)} characters")
+    statement = json.loads(text)
     if not isinstance(statement, dict):
         raise TypeError("a receipt is a statement with names")
     return Receipt(statement, setting(record, "key", str), setting(record, "signature", str))

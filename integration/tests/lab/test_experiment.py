@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -211,6 +212,29 @@ def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")}
     tiny(finished).run(0.5, 0)
     assert {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")} == before
+
+
+def test_a_run_from_when_there_were_fewer_views_gets_the_others(finished, tmp_path):
+    """Its cells stay as they are, and the views are those of a run that had them from the start."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "runs" / "digits-b0.5-s0" / "game.json"
+    whole = json.loads(path.read_text())
+    fewer = {view: seen for view, seen in whole["views"].items() if "gradients" not in view}
+    assert len(fewer) == 3
+    path.write_text(json.dumps({**whole, "views": fewer}))
+    (result,) = load_results(path.parent)
+    assert gather(result, CONVEX, "gradients") is None
+    before = {p: p.stat().st_mtime_ns for p in path.parent.glob("*.json") if p != path}
+    tiny(tmp_path).run(0.5, 0)
+    assert {p: p.stat().st_mtime_ns for p in path.parent.glob("*.json") if p != path} == before
+    again = json.loads(path.read_text())
+    for view, seen in whole["views"].items():
+        assert again["views"][view]["squared_distances"] == seen["squared_distances"]
+        for approach, constants in seen["calibration"].items():  # pilots are kept with seven digits
+            found = again["views"][view]["calibration"][approach]
+            assert found["loss_constant"] == pytest.approx(constants["loss_constant"], rel=1e-5)
+            assert found["sampling_constant"] == pytest.approx(constants["sampling_constant"], rel=1e-5)
+    assert {**again, "views": None} == {**whole, "views": None}
 
 
 def test_a_killed_run_keeps_its_cells_and_ends_as_if_never_killed(finished, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ A training with participation x has the mixture m and n_used samples. From the s
 ``d_k^2(m) = sum_j z_j D_jk - 1/2 sum_ij z_i z_j D_ij``, every model's prediction follows:
 
     paper        Q_k = C d_k^2(m)
-    features, labels, joint
+    features, labels, joint, gradients, labels+gradients
                  Q_k = C [d_k^2(m) - d_k^2(mu_O)] + A (1 / n_used - 1 / n_O)
 
 in the view that the model is named by. Constants are least squares with C, A >= 0, from trainings that are not predicted.
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from stackfu_integration.lab.cells import Approach, CellKey, PlanKey
+from stackfu_integration.lab.mechanisms import PAPER_VIEW, VIEWS, View
 from stackfu_integration.lab.report.results import RunResult
 
 __all__ = ["ENOUGH", "MODELS", "Evidence", "Score", "gather", "score"]
@@ -29,7 +30,7 @@ __all__ = ["ENOUGH", "MODELS", "Evidence", "Score", "gather", "score"]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 #: Name of a model and the view that it looks through; the first is the paper's.
-MODELS = {"paper": "features", "features": "features", "labels": "labels", "joint": "joint"}
+MODELS: dict[str, View] = {"paper": PAPER_VIEW} | dict(zip(VIEWS, VIEWS, strict=True))
 
 #: Samples per class from which on a training is not called thin.
 ENOUGH = 5
@@ -90,8 +91,8 @@ def _profiles(run: RunResult, approach: Approach, kind: str) -> Iterator[tuple[F
 
 
 def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") -> Evidence | None:
-    """Everything that one run says about a model; nothing if it has no pilots by this approach."""
-    if approach not in run.game.get("pilots", {}):
+    """Everything that one run says about a model; nothing if it has no pilots by this approach, or no such view."""
+    if approach not in run.game.get("pilots", {}) or MODELS[model] not in run.game["views"]:
         return None
     sizes = np.array(run.run["sizes"], dtype=np.float64)
     remaining = np.array(run.game["remaining"])

@@ -16,6 +16,7 @@ from ..model import Array, GameModel, Limits, Objective, frozen
 from ..results import Equilibrium, Solution, Status, Uniqueness
 from ..results.certificate import Knot, LeaderCertificate, Leaf, Node, Split
 from .certified.claims import accepted
+from .tolerances import LIMIT_ROUNDING, OVERSPENT, ROUNDING
 
 __all__ = ["buy_data", "prove"]
 
@@ -46,7 +47,7 @@ def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
         if left <= 0 or wanted <= 0:
             break
     total = float(game.alpha @ x)
-    if total <= 0 or total < floor * (1.0 - 1e-12):
+    if total <= 0 or total < floor * (1.0 - LIMIT_ROUNDING):
         needed = f"total participation {floor:g}" if floor > 0 else "anybody's participation"
         raise InfeasibleError(
             f"budget {budget:g} does not buy {needed}: the remaining clients' data are all alike, so nobody takes part "
@@ -66,7 +67,7 @@ def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
         residual=residual,
     )
     loss = game.loss_of(equilibrium.profile, goal.finite_sample)
-    if loss > goal.max_loss * (1.0 + 1e-12):
+    if loss > goal.max_loss * (1.0 + LIMIT_ROUNDING):
         raise InfeasibleError(
             f"a loss of at most {goal.max_loss:g} is out of reach: the remaining clients' data are all alike, and the most that "
             f"budget {budget:g} buys has loss {loss:.6g}"
@@ -111,10 +112,10 @@ def prove(game: GameModel, goal: Objective, x: Array, objective: float) -> Leade
         noise = goal.loss_weight * game.loss.weight * game.sampling_noise / float(game.sizes.sum())
 
     def marginal(s: float) -> int:
-        return int(order[min(int(np.searchsorted(ends, s * (1.0 - 1e-12))), game.count - 1)])
+        return int(order[min(int(np.searchsorted(ends, s * (1.0 - ROUNDING))), game.count - 1)])
 
     beta = 0.0
-    if goal.finite_sample and spend > goal.budget * (1.0 - 1e-9) and total < 1.0:
+    if goal.finite_sample and spend > goal.budget * (1.0 - OVERSPENT) and total < 1.0:
         beta = float(noise.mean() / (total**2 * game.kappa[marginal(total)]))
 
     def knot(s: float, price: float) -> Knot:

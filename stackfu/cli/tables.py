@@ -119,7 +119,8 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
         table.add_row(*row)
     if game.count > MOST_ROWS:
         table.add_row("...", f"{game.count - MOST_ROWS} more")
-    table.caption = "cost, payment: for full participation, in proportion for less; change: of its loss, predicted, against the original model"
+    table.caption = "cost, payment: for full participation, in proportion for less; "
+    table.caption += "change: of its loss, predicted, against the original model"
     if thresholds:
         table.caption += "; out below, full above: payments at which it would, the others as they are"
     return table

@@ -20,7 +20,7 @@ from ...followers import enumerate_equilibria, find_equilibrium
 from ...jit import clock
 from ...judging.bound import BoundVerdict, check_bound
 from ...judging.point import enclose_point
-from ...judging.solution import judge_point, measured_against, unseen
+from ...judging.solution import judge_point, judge_robustness, measured_against, proved_bound, unseen
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
@@ -80,7 +80,8 @@ def certified(
         raise InputError("callback", "must be a function of one record", value=repr(callback))
     given = _starting_profiles(game, start)
     if game.is_homogeneous:
-        return buy_data(game, goal, limits)
+        bought = buy_data(game, goal, limits)
+        return judged(replace(bought, robust=bool(robust)), limits.gap * abs(bought.objective))
     with reporting("certified", progress, callback) as report:
         return _optimise(game, goal, limits, bool(robust), given, report)
 
@@ -112,9 +113,12 @@ def _optimise(
     began = clock()
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
-    gap = limits.gap * measured_against(game, goal, unpaid.server_loss)
+    took = (
+        clock() - began
+    )  # unlike the equilibrium's own seconds without those in which functions were compiled
+    gap = limits.gap * measured_against(game, goal, game.loss_of(unpaid.profile, goal.finite_sample))
     starts = [unpaid.participation, np.ones(game.count), *given]
-    affordable = int(BASELINES * limits.time_limit / max(unpaid.seconds, 1e-6))
+    affordable = int(BASELINES * limits.time_limit / max(took, 1e-6))
     later = partial(_baselines, game, sought, affordable)
     if game.count > SMALL:
         starts += later()
@@ -125,7 +129,7 @@ def _optimise(
         sought,
         gap=gap,
         # what is found is then played back and judged
-        time_limit=max(limits.time_limit - (clock() - began) - AFTERWARDS * unpaid.seconds, 0.0),
+        time_limit=max(limits.time_limit - (clock() - began) - AFTERWARDS * took, 0.0),
         max_nodes=limits.max_nodes,
         starts=tuple(starts),
         later=later,
@@ -172,7 +176,7 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
     lower, status, message = -math.inf, found.status, found.message
     if found.certificate is not None:
         verdict = verdict or check_bound(game, goal, found.certificate)
-        lower = verdict.lower
+        lower = proved_bound(verdict)
         if not verdict and status is Status.CERTIFIED:
             status, message = Status.CONVERGED, f"the checker does not accept the bound: {verdict.message}"
     broken = next(judge_point(found, point), None)
@@ -188,6 +192,10 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
         message = f"some client may gain more than {NEGLIGIBLE:g} of its stakes by deviating from the participation that is meant"
     elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + 1e-9) + unseen(found, high):
         status = Status.GAP_OPEN
+    elif status is Status.CERTIFIED and found.robust:
+        fragile = next(judge_robustness(found), None)
+        if fragile is not None:
+            status, message = Status.CONVERGED, f"optimal, but not robust: {fragile}"
     return replace(found, objective=0.5 * (low + high), lower_bound=lower, status=status, message=message)
 
 
@@ -272,18 +280,21 @@ def play_back(game: GameModel, payments: Array, x: Array) -> tuple[Equilibrium, 
         if not near and same and unique is not Uniqueness.CONTINUUM:
             unique = Uniqueness.CONTINUUM
             reason = "up to rounding, a face of equilibria shares this total and this mixture embedding"
+    status = Status.CONVERGED if residual <= 1e-9 else Status.FAILED
+    if check_stakes(game, payments, x).max() <= NEGLIGIBLE:
+        status = Status.CERTIFIED
     itself = Equilibrium(
         game=game,
         payments=frozen(payments),
         participation=frozen(x),
-        status=Status.CERTIFIED if residual <= 1e-9 else Status.FAILED,
+        status=status,
         uniqueness=unique,
         reason=reason,
         method="price",
         regret=game.regret(payments, x),
         residual=residual,
     )
-    return itself, residual <= 1e-9 and (bool(near) or same or unique is Uniqueness.CONTINUUM)
+    return itself, status.success and (bool(near) or same or unique is Uniqueness.CONTINUUM)
 
 
 def _most_robust(

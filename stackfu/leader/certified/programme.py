@@ -85,10 +85,13 @@ class Blocks:
         per_v: npt.ArrayLike = 0.0,
     ) -> None:
         """Values at positions (row, col) within a block and a variable; all arguments are broadcast together."""
-        i, j, c0, c1, c2 = np.broadcast_arrays(row, col, constant, per_s, per_v)
-        values = np.stack([c0.ravel(), c1.ravel(), c2.ravel()]).astype(np.float64)
+        shape = np.broadcast(row, col, constant, per_s, per_v).shape
+        places, values = np.empty((2, *shape), dtype=np.intp), np.empty((3, *shape))
+        places[0], places[1] = row, col
+        values[0], values[1], values[2] = constant, per_s, per_v
+        i, j = places.reshape(2, -1)
         self._parts.append(
-            (i.ravel() + self.rows[block].start, j.ravel() + self.variables[variable].start, values)
+            (i + self.rows[block].start, j + self.variables[variable].start, values.reshape(3, -1))
         )
 
     def right(
@@ -105,9 +108,10 @@ class Blocks:
 
     @staticmethod
     def _table(values: tuple[Any, ...], where: slice) -> Array:
-        return np.stack(
-            [np.broadcast_to(np.asarray(v, dtype=np.float64), where.stop - where.start) for v in values]
-        )
+        table = np.empty((len(values), where.stop - where.start))
+        for row, value in zip(table, values, strict=True):
+            row[:] = value
+        return table
 
     def finish(self) -> None:
         """Sort the entries by column once; afterwards only values change."""

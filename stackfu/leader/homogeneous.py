@@ -24,6 +24,7 @@ from ..model import Array, GameModel, Limits, Objective, frozen
 from ..results import Equilibrium, Solution, Status, Uniqueness
 from ..results.certificate import Knot, LeaderCertificate, Leaf, Node, Split
 from .certified.claims import accepted
+from .tolerances import LIMIT_ROUNDING, OVERSPENT, ROUNDING, SAFETY, SNAP
 
 __all__ = ["buy_data", "prove"]
 
@@ -64,7 +65,7 @@ def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
     if game.sampling:
         equilibrium = _the_one(game, equilibrium)
     loss = game.loss_of(equilibrium.profile, goal.finite_sample)
-    if loss > goal.max_loss * (1.0 + 1e-12):
+    if loss > goal.max_loss * (1.0 + LIMIT_ROUNDING):
         raise InfeasibleError(
             f"a loss of at most {goal.max_loss:g} is out of reach: the remaining clients' data are all alike, and the most that "
             f"budget {goal.budget:g} buys has loss {loss:.6g}"
@@ -98,7 +99,7 @@ def _at_cost(game: GameModel, goal: Objective) -> Array:
         if left <= 0 or wanted <= 0:
             break
     total = float(game.alpha @ x)
-    if total <= 0 or total < goal.min_total * (1.0 - 1e-12):
+    if total <= 0 or total < goal.min_total * (1.0 - LIMIT_ROUNDING):
         raise _too_small(game, goal)
     return x
 
@@ -134,7 +135,7 @@ def _with_sampling(game: GameModel, goal: Objective) -> Array:
         room = goal.max_loss - constant
         least = max(least, falling / room if room > 0 else np.inf)
     # totals that the loss cap asks for are known to the last digits of a difference
-    if least > 1.0 + 1e-9 or spend(min(least, 1.0)) > goal.budget * (1.0 + 1e-12):
+    if least > 1.0 + SAFETY or spend(min(least, 1.0)) > goal.budget * (1.0 + LIMIT_ROUNDING):
         wanted = f"a loss of at most {goal.max_loss:g}" if np.isfinite(goal.max_loss) else ""
         floor = f"total participation {goal.min_total:g}" if goal.min_total > 0 else ""
         raise InfeasibleError(
@@ -163,14 +164,14 @@ def _least(value: Callable[[float], float], low: float, high: float) -> float:
     values = [value(float(s)) for s in grid]
     best = int(np.argmin(values))
     around = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, GRID - 1)]))
-    found = minimize_scalar(value, bounds=around, method="bounded", options={"xatol": 1e-12})
+    found = minimize_scalar(value, bounds=around, method="bounded", options={"xatol": ROUNDING})
     return float(found.x) if found.fun < values[best] else float(grid[best])
 
 
 def _the_one(game: GameModel, meant: Equilibrium) -> Equilibrium:
     """The equilibrium that is meant with what the clients' own solver knows about how many there are."""
     found = find_equilibrium(game, meant.payments)
-    if float(np.abs(found.participation - meant.participation).max()) <= 1e-9:
+    if float(np.abs(found.participation - meant.participation).max()) <= SNAP:
         return found
     return replace(meant, uniqueness=found.uniqueness, reason=found.reason)
 
@@ -193,12 +194,12 @@ def prove(game: GameModel, goal: Objective, x: Array, objective: float) -> Leade
         noise = goal.loss_weight * game.loss.weight * game.sampling_noise / float(game.sizes.sum())
 
     def marginal(s: float) -> int:
-        return int(order[min(int(np.searchsorted(ends, s * (1.0 - 1e-12))), game.count - 1)])
+        return int(order[min(int(np.searchsorted(ends, s * (1.0 - ROUNDING))), game.count - 1)])
 
     beta = 0.0
     thin = game.lam * game.sampling
     falling = float(noise.mean()) + goal.loss_weight * game.loss.weight * game.sampling
-    if falling > 0 and spend > goal.budget * (1.0 - 1e-9) and total < 1.0:
+    if falling > 0 and spend > goal.budget * (1.0 - OVERSPENT) and total < 1.0:
         paid = float((game.alpha * x)[game.kappa > thin / total**2].sum())
         slope = game.kappa[marginal(total)] - thin / total**2 + 2.0 * thin * paid / total**3
         beta = max(falling / (total**2 * float(slope)) - goal.payment_weight, 0.0)

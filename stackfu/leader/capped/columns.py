@@ -22,6 +22,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from ...model import Array
+from ..tolerances import ROUNDING, SNAP
 from .bound import Multipliers, Region, eagerness
 from .problem import PlanProblem
 from .programme import PENALTY, Answer
@@ -126,7 +127,7 @@ def _solve(
             bound -= gamma * p.loss_cap if gamma else 0.0
             if bound > best:
                 best, kept = bound, (np.array(point), nu1, nu2, beta, gamma, level, ell)
-            if upper - best <= TOLERANCE * max(abs(upper), 1e-12) + 1e-12:
+            if upper - best <= TOLERANCE * max(abs(upper), ROUNDING) + ROUNDING:
                 break
         atoms.append(atom)
         weights, point, nu1, nu2, beta, gamma, upper, slack = _master(
@@ -136,7 +137,7 @@ def _solve(
         q_price = ell * p.loss_square + linear.curve * nu1
         # atoms that the mixture does not use make room
         if len(atoms) > 40:
-            used = weights > 1e-9
+            used = weights > SNAP
             atoms = [a for a, u in zip(atoms, used, strict=True) if u]
             weights = weights[used] / weights[used].sum()
     z = _mixture(p, atoms, weights, least, most)

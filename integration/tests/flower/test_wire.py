@@ -70,6 +70,7 @@ MESSAGES = {
         SharesQuestion,
         names,
         group,
+        count,
         st.dictionaries(count, st.dictionaries(text, number | text, max_size=2), max_size=2),
     ),
     SharesAnswer: st.builds(SharesAnswer, sealed),

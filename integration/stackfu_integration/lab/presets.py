@@ -64,7 +64,7 @@ class Preset:
     @property
     def passes(self) -> int:
         """Passes over the data that convex heads may take: a quarter of those of training."""
-        return max(2, int(self.rounds * self.training.epochs / 4))
+        return max(3, int(self.rounds * self.training.epochs / 4))
 
 
 _SGD = LocalTraining(epochs=2, batch=32, learning_rate=0.5)

@@ -263,7 +263,8 @@ class _KroneckerModel:
         scale = values.clamp_min(0.0)[:, None] * self._moment[None, :] + self._l2
 
         def inverse(matrix: Tensor) -> Tensor:
-            return left @ ((left.t() @ matrix @ self._right) / scale) @ self._right.t()
+            solved: Tensor = left @ ((left.t() @ matrix @ self._right) / scale) @ self._right.t()
+            return solved
 
         if last is None or not last.bends:
             return inverse, False

@@ -47,6 +47,7 @@ __all__ = [
     "certify",
     "largest_norm",
     "minimise_softmax",
+    "second_moment",
     "softmax_sums",
 ]
 
@@ -111,7 +112,7 @@ def largest_norm(cohort: Mapping[int, LabelledTensors]) -> float:
     return max(math.sqrt(float((1.0 + data.x.double().square().sum(1)).max())) for data in cohort.values())
 
 
-def _second_moment(data: LabelledTensors, dtype: torch.dtype) -> Tensor:
+def second_moment(data: LabelledTensors, dtype: torch.dtype) -> Tensor:
     """``sum_j z_j z_j'`` of a client, the constant included."""
     size = data.x.shape[1] + 1
     moment = torch.zeros(size, size, dtype=dtype)
@@ -250,7 +251,7 @@ class _KroneckerModel:
     """``(S x A + l2 I)^-1`` on matrices, by the eigenvectors of ``S`` and ``A``; ``S`` mixed with its upper bound."""
 
     def __init__(self, rounds: _Rounds, classes: int, dtype: torch.dtype) -> None:
-        values, self._right = torch.linalg.eigh(rounds.mean_of(lambda data: _second_moment(data, dtype)))
+        values, self._right = torch.linalg.eigh(rounds.mean_of(lambda data: second_moment(data, dtype)))
         self._moment, self._l2 = values.clamp_min(0.0), rounds.l2
         self._bound = 0.5 * (torch.eye(classes, dtype=dtype) - 1.0 / classes)
         self._caution = 1.0  # the share of the bound

@@ -377,6 +377,8 @@ def test_table_one_shows_differences_from_retrain(results):
         "full participation",
         "uniform",
         "FedEraser",
+        "FedRecovery",
+        "projected ascent",
         "MoDe",
         "QuickDrop",
         "HAIPO",

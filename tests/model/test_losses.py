@@ -170,7 +170,8 @@ def test_the_finite_sample_term_is_the_servers_side_of_a_sampling_constant_only_
     assert thin.server_loss(x) == pytest.approx(both, rel=1e-9)
     # the clients' side is another game: thin data ask for more of everybody's
     assert (thin.best_response(None, x) >= game.best_response(None, x) - 1e-12).all()
-    rows[1] *= 0.5  # one client whose samples vary more: no constant fits both of these profiles, equal in samples
+    # one client whose samples vary more: no constant fits both of these profiles, equal in samples
+    rows[1] *= 0.5
     uneven = sf.StackelbergGame(
         sf.MeanEmbeddings.from_features(rows, bandwidth=1.0), [1, 1, 1, 1], removed=[0]
     )

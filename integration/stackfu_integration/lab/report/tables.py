@@ -418,7 +418,11 @@ def target_table(results: Sequence[RunResult]) -> Table:
             stable = [a["s_loss"] < b["s_loss"] for a, b in pairs]
             worst = [a["q_loss_worst"] < b["q_loss_worst"] for a, b in pairs]
             gradients = [a["cost"]["samples"] / b["cost"]["samples"] for a, b in pairs]
-            worked = [a["cost"]["cpu_seconds"] / b["cost"]["cpu_seconds"] for a, b in pairs]
+            worked = [
+                a["cost"]["cpu_seconds"] / b["cost"]["cpu_seconds"]
+                for a, b in pairs
+                if "cpu_seconds" in b["cost"]  # earlier runs did not count it
+            ]
             clock = [
                 (a["cost"]["seconds"] + _game_seconds(run, cell)) / b["cost"]["seconds"]
                 for run, (a, b) in zip(present, pairs, strict=True)
@@ -541,7 +545,8 @@ def cost_table(results: Sequence[RunResult]) -> Table:
 def _game_seconds(run: RunResult, cell: CellKey) -> float:
     if cell.plan is None or cell.plan.mechanism == FULL:
         return 0.0
-    seen = run.game["views"][MECHANISMS[cell.plan.mechanism].view or PAPER_VIEW]
+    view = MECHANISMS[cell.plan.mechanism].view or PAPER_VIEW
+    seen = run.game.get("views", {}).get(view, run.game)  # earlier runs played in the paper's view alone
     return float(seen["embedding_seconds"] + run.plan_of(cell)["seconds"])
 
 

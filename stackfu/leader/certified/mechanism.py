@@ -271,7 +271,7 @@ def _cheapest_admissible(game: GameModel, objective: Objective, time_limit: floa
 
 
 def _least_loss(game: GameModel, objective: Objective, time_limit: float) -> Array:
-    """A profile with as small a loss as the budget buys, where hardly any meets the cap; an error if it is proved that none does."""
+    """A profile of as small a loss as the budget buys, for caps that hardly any meets; an error if it is proved that none does."""
     free = replace(objective, max_loss=np.inf, loss_weight=1.0, payment_weight=0.0)
     unpaid = find_equilibrium(game, game.no_payments).participation
     gap = CLOSE * objective.max_loss

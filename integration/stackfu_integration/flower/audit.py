@@ -393,7 +393,14 @@ def _forgetting_lines(facts: dict[str, Any], name: Any) -> list[str]:
     lines = ["## Measures of forgetting", ""]
     if facts["model_after"] is None:
         return [*lines, "Nothing was unlearned.", ""]
-    if facts["terms"]["unlearning"] == "retrain":
+    if facts["terms"]["unlearning"] == "federaser":
+        lines += [
+            "Rounds of training were replayed from the first weights without the removed clients (FedEraser): updates have the "
+            "directions that they have now and the lengths that they had then, beside the removed clients. So the lengths still "
+            "depend on the removed data.",
+            "",
+        ]
+    elif facts["terms"]["unlearning"] == "retrain":
         lines += [
             "The model was trained again from its first weights, and the removed clients were not asked. A remaining "
             "client that holds a copy of their data can have used it: nobody can see that from outside.",

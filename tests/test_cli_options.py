@@ -215,3 +215,20 @@ def test_others(answer, command):
     assert before[0] in (0, 1), before
     for option, value in telling.items():
         refused_or_used(answer, command, base, option, value, before[::2])
+
+
+def test_kernels_of_labels_alone(answer):
+    base = ["samples.csv", "--labels", "kind", "--kernel", "labels"]
+    before = answer("embed", *base)[::2]
+    for option, value in {"--bandwidth": 0.3, "--features": 64, "--standardise": None, "--drop": "x"}.items():
+        assert refused_or_used(answer, "embed", base, option, value, before) == "refused"
+
+
+def test_departures_from_below_caps(answer, folder):
+    """Caps that an equilibrium file holds are posted again, not forgotten."""
+    open_to_all = answer("cascade", "game.json", "--outside", -10)
+    below = answer("cascade", "below.json", "--outside", -10)
+    assert open_to_all[0] == below[0] == 0
+    assert open_to_all[2] != below[2]
+    stated = sf.load(folder / "below.json")
+    assert below[2][0]["rounds"][0]["participation"] == pytest.approx(stated.participation.tolist())

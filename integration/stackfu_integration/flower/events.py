@@ -69,6 +69,8 @@ __all__ = [
     "Row",
     "RunStarted",
     "ShareAnswered",
+    "SumAgreed",
+    "SumHeard",
     "TermsAmended",
     "WorkDelivered",
     "WorkJudged",
@@ -269,6 +271,29 @@ class GroupSumReceived(Event, kind="group"):
     size: Count
     total: Vector
     deviation: float
+
+
+@dataclass(frozen=True)
+class SumAgreed(Event, kind="sum"):
+    """Clients hide what they send in a sum: the embeddings of those who leave (0), or the updates of a round.
+
+    ``keys`` are what they announced, ``shares`` their sealed shares by receiver and sender: with them a server that was
+    killed goes on, and whoever drops out is made up for (:mod:`.secure_sum`).
+    """
+
+    number: Number
+    threshold: int
+    keys: Mapping[str, str]
+    shares: Content
+
+
+@dataclass(frozen=True)
+class SumHeard(Event, kind="heard"):
+    """These members of a sum delivered; ``total`` is the file of the sum of what they sent, which masks still hide."""
+
+    number: Number
+    clients: ClientNumbers
+    total: str
 
 
 @dataclass(frozen=True)

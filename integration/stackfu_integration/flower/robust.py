@@ -31,7 +31,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-__all__ = ["Judgement", "average", "judge", "robust_average", "update_of"]
+__all__ = ["Judgement", "average", "judge", "of_type", "robust_average", "update_of"]
 
 FloatArray = NDArray[np.float64]
 
@@ -68,11 +68,11 @@ def average(models: Mapping[int, ArrayRecord], samples: Mapping[int, int]) -> Ar
         acc = np.zeros(values.shape, dtype=np.float64)
         for client in sorted(models):
             acc += models[client][name].numpy().astype(np.float64) * (samples[client] / total)
-        mean[name] = Array(_of_type(acc, values.dtype))
+        mean[name] = Array(of_type(acc, values.dtype))
     return ArrayRecord(mean)
 
 
-def _of_type(values: FloatArray, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+def of_type(values: FloatArray, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
     """Counters, as batch normalisation keeps them, are whole numbers, and single numbers stay arrays."""
     rounded = values if np.issubdtype(dtype, np.floating) else np.rint(values)
     return np.asarray(rounded).astype(dtype).reshape(values.shape)
@@ -132,7 +132,7 @@ def _moved(sent: ArrayRecord, step: FloatArray, averaged: ArrayRecord) -> ArrayR
         if np.issubdtype(values.dtype, np.floating):
             part = step[place : place + values.size].reshape(values.shape)
             place += values.size
-            out[name] = Array(_of_type(values.astype(np.float64) + part, values.dtype))
+            out[name] = Array(of_type(values.astype(np.float64) + part, values.dtype))
         else:
             out[name] = averaged[name]
     return ArrayRecord(out)

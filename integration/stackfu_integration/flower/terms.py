@@ -15,7 +15,7 @@ __all__ = ["EPSILON", "LEAST_COSINE", "Terms"]
 
 Unlearning = Literal["retrain", "continue"]
 Offers = Literal["linear", "capped"]
-Aggregation = Literal["mean", "clipped", "trimmed", "krum"]
+Aggregation = Literal["mean", "clipped", "trimmed", "krum", "secure"]
 
 EPSILON = 4.0  # privacy of one embedding, unless the terms say otherwise: docs/howto/private_embeddings.md measures it
 LEAST_COSINE = -0.1  # mean cosine of a client's updates: measured by stackfu_integration.flower.directions
@@ -48,7 +48,8 @@ class Terms:
     method, linear that of the others, which know nothing else. ``tolerance`` is the largest difference in shares that
     counts as not moving. ``method`` is a mechanism registered with stackfu.
 
-    ``aggregation`` is how updates become a model (:mod:`.robust`), ``clip_factor`` and ``trim`` its parameters.
+    ``aggregation`` is how updates become a model (:mod:`.robust`), ``clip_factor`` and ``trim`` its parameters;
+    ``"secure"`` is the mean, of which the server sees the sum alone (:mod:`.secure_sum`) and can therefore check nothing.
     Work passes when its update is at least ``least_norm`` of the median norm, and the client's cosines with the
     reference are at least ``least_cosine`` on average; -1 refuses no direction. The default refuses flipped signs, and
     next to no honest client unless clients hardly share a label (:mod:`.directions` has the rates; -1 is right there).
@@ -169,6 +170,12 @@ class Terms:
             raise InputError("trim", "must be in [0, 0.5)", value=self.trim)
         if not -1 <= self.least_cosine <= 1:
             raise InputError("least_cosine", "must be in [-1, 1]", value=self.least_cosine)
+        if self.aggregation == "secure" and self.spot_checks > 0:
+            raise InputError(
+                "spot_checks",
+                "show single updates; with secure aggregation it must be 0",
+                value=self.spot_checks,
+            )
         if not 0 <= self.spot_checks <= 1:
             raise InputError("spot_checks", "must be in [0, 1]", value=self.spot_checks)
         if self.certify_l2 is not None and not 0 < self.certify_l2 < math.inf:

@@ -20,7 +20,6 @@ What cannot be recomputed from these is said in words (:attr:`Report.open_questi
 from __future__ import annotations
 
 import math
-import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -161,8 +160,8 @@ class _Verifier:
                     checked.append(f"{name}: {what}")
         except _MisfitError as error:
             misfit = str(error)
-        except (StackfuError, sqlite3.Error, KeyError, TypeError, ValueError) as error:
-            misfit = f"{name}: {error}"
+        except Exception as error:  # whatever is in the file, it is said and not thrown
+            misfit = f"{name}: {error or type(error).__name__}"
         return Report(tuple(checked), misfit, tuple(dict.fromkeys([*self.questions, *_ALWAYS])))
 
     def need(self, holds: bool, what: str) -> None:
@@ -196,6 +195,14 @@ class _Verifier:
             signer = self._signers.get(client)
             if signer is not None:
                 self.need(signer == key, f"client {client} enrolled with another key than its own")
+        strange = sorted(
+            c for c, signer in self._signers.items() if signer and c not in self.evidence.client_keys
+        )
+        if strange:
+            self.questions.append(
+                f"whether clients {strange} are who they seem: a server that plays them signs with keys of its own; give the "
+                "public keys that you got from the clients"
+            )
         unsigned = sorted(client for client, signer in self._signers.items() if not signer)
         if unsigned:
             self.questions.append(f"what clients {unsigned} really said: they have no keys and sign nothing")
@@ -269,6 +276,7 @@ class _Verifier:
         self.need(receipt.key == signer and receipt.is_signed, f"{where}: the client did not sign this")
         difference = receipt.differs_from(what, client=client, **facts)
         self.need(difference is None, f"{where}: the receipt {difference}")
+        self.need(receipt.head is not None, f"{where}: the receipt shows no head of the ledger")
         self._on_chain(where, receipt.head)
         return receipt
 

@@ -45,6 +45,7 @@ VALUES = {
     "Content": st.binary(max_size=5),
     "Names": st.lists(st.text(max_size=3), max_size=3).map(tuple),
     "Signed": st.none() | st.dictionaries(st.text(max_size=3), number | st.text(max_size=3), max_size=3),
+    "Mapping[str, str]": st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
     "Mapping[str, float]": st.dictionaries(st.text(max_size=3), number, max_size=3),
 }
 

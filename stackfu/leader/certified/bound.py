@@ -164,6 +164,11 @@ class Multipliers:
         """c."""
         return self.pull / self.weight
 
+    @cached_property
+    def pull_square(self) -> float:
+        """The sum of the squared coordinates of ``T c``, computed once: a knot serves many boxes."""
+        return float(self.pull @ self.pull)
+
     @property
     def knots(self) -> tuple[Multipliers, Multipliers]:
         """The multipliers that these lie between: themselves."""
@@ -236,6 +241,10 @@ class Between:
     @cached_property
     def pull(self) -> Array:
         return np.asarray(self._mixed("pull"))
+
+    @cached_property
+    def pull_square(self) -> float:
+        return float(self.pull @ self.pull)
 
     @cached_property
     def along(self) -> Array:
@@ -333,6 +342,8 @@ def classify(
 
 def squared(problem: BoundProblem, y: Prices) -> float:
     """``||T c||^2``."""
+    if isinstance(problem.place, ArrayPoints):
+        return y.pull_square
     return problem.place.dot(y.pull, y.pull, _along(problem, y))
 
 

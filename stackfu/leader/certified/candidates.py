@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Objective, Profile
 from ...model.price import brackets, cheapest_payments
 from ..tolerances import LIMIT_ROUNDING, ROUNDING, SNAP
@@ -25,7 +26,7 @@ REPAIRABLE = 1e-4
 UNRESOLVED = 1e-16
 #: Up to this many clients all feasible profiles met are kept, for a robust choice among them.
 POOLED = 1000
-#: Largest violation, relative to the largest squared distance, at which an unpaid profile counts as an equilibrium.
+#: Largest violation, relative to a client's own terms, at which an unpaid profile counts as an equilibrium without further proof.
 UNPAID_RESIDUAL = 1e-12
 
 
@@ -100,7 +101,8 @@ class Candidates:
     def offer_unpaid(self, x: Array) -> bool:
         """Keep an equilibrium that needs no payments, also where rounding would charge it some."""
         nothing = np.zeros(self.game.count)
-        if self.game.residual(nothing, x) > UNPAID_RESIDUAL:
+        small = self.game.residual(nothing, x) <= UNPAID_RESIDUAL
+        if not small and not check_stakes(self.game, nothing, x).max() <= NEGLIGIBLE:
             return False
         return self._keep(self._candidate(self.game.profile(x), nothing))
 

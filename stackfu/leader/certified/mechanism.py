@@ -22,7 +22,7 @@ from ...followers.verdict import status_of
 from ...jit import clock
 from ...judging.bound import BoundVerdict, check_bound
 from ...judging.point import enclose_point
-from ...judging.solution import judge_point, measured_against, unseen
+from ...judging.solution import judge_point, judge_robustness, measured_against, proved_bound, unseen
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
@@ -88,7 +88,8 @@ def certified(
         raise InputError("callback", "must be a function of one record", value=repr(callback))
     given = _starting_profiles(game, start)
     if game.is_homogeneous:
-        return buy_data(game, goal, limits)
+        bought = buy_data(game, goal, limits)
+        return judged(replace(bought, robust=bool(robust)), limits.gap * abs(bought.objective))
     with reporting("certified", progress, callback) as report:
         return _optimise(game, goal, limits, bool(robust), given, report)
 
@@ -120,9 +121,10 @@ def _optimise(
     began = clock()
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
-    gap = limits.gap * measured_against(game, goal, unpaid.server_loss)
+    took = clock() - began  # not its own seconds, which count those in which functions were compiled
+    gap = limits.gap * measured_against(game, goal, game.loss_of(unpaid.profile, goal.finite_sample))
     starts = [unpaid.participation, np.ones(game.count), *given]
-    affordable = int(BASELINES * limits.time_limit / max(unpaid.seconds, SHORTEST))
+    affordable = int(BASELINES * limits.time_limit / max(took, SHORTEST))
     later = partial(_baselines, game, sought, affordable)
     if game.count > SMALL:
         starts += later()
@@ -133,7 +135,7 @@ def _optimise(
         sought,
         gap=gap,
         # what is found is then played back and judged
-        time_limit=max(limits.time_limit - (clock() - began) - AFTERWARDS * unpaid.seconds, 0.0),
+        time_limit=max(limits.time_limit - (clock() - began) - AFTERWARDS * took, 0.0),
         max_nodes=limits.max_nodes,
         starts=tuple(starts),
         later=later,
@@ -180,7 +182,7 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
     lower, status, message = -math.inf, found.status, found.message
     if found.certificate is not None:
         verdict = verdict or check_bound(game, goal, found.certificate)
-        lower = verdict.lower
+        lower = proved_bound(verdict)
         if not verdict and status is Status.CERTIFIED:
             status, message = Status.CONVERGED, f"the checker does not accept the bound: {verdict.message}"
     broken = next(judge_point(found, point), None)
@@ -196,6 +198,10 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
         message = f"some client may gain more than {NEGLIGIBLE:g} of its stakes by deviating from the participation that is meant"
     elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + SAFETY) + unseen(found, high):
         status = Status.GAP_OPEN
+    elif status is Status.CERTIFIED and found.robust:
+        fragile = next(judge_robustness(found), None)
+        if fragile is not None:
+            status, message = Status.CONVERGED, f"optimal, but not robust: {fragile}"
     return replace(found, objective=0.5 * (low + high), lower_bound=lower, status=status, message=message)
 
 

@@ -13,7 +13,7 @@ from stackfu_integration.flower.phases.session import Session
 from stackfu_integration.flower.robust import robust_average
 from stackfu_integration.flower.strategy import Inspect, Judge, Member, ParticipationFedAvg, RoundOutcome
 
-__all__ = ["last_model", "rounds_done", "run_rounds"]
+__all__ = ["forget_models", "last_model", "rounds_done", "run_rounds"]
 
 
 def rounds_done(ledger: PaymentLedger, request: str = RUN) -> int:
@@ -57,7 +57,7 @@ def run_rounds(
         name = session.models.put(outcome.arrays)
         with session.ledger.transaction():
             write(outcome, name)
-        _forget_models(session)
+        forget_models(session)
 
     def aggregate(
         models: Mapping[int, ArrayRecord], samples: Mapping[int, int], sent: ArrayRecord
@@ -88,7 +88,7 @@ def run_rounds(
     )
 
 
-def _forget_models(session: Session) -> None:
+def forget_models(session: Session) -> None:
     """Keep the first model, the last of training, and the last of every request."""
     run = session.ledger.last(RUN, RunStarted)
     names = [None if run is None else run.initial]

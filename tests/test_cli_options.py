@@ -116,7 +116,7 @@ def refused_or_used(answer, command, given, option, value, before):
 # -------------------------------------------------------------------- solve: every method, every kind of offer
 
 SOLVE = {
-    "--budget": 0.06, "--payment-weight": 0.7, "--min-total": 0.5, "--finite-sample": None, "--robust": None,
+    "--budget": 0.02, "--payment-weight": 0.7, "--min-total": 0.5, "--finite-sample": None, "--robust": None,
     "--gap": 1e-4, "--time-limit": 1e-9, "--outside": OUTSIDE, "--sampling-constant": 30,
 }  # fmt: skip
 
@@ -125,7 +125,7 @@ SOLVE = {
 @pytest.mark.parametrize("method", ["certified", "haipo", "uniform"])
 def test_solve(answer, method, offers):
     given = ["game.json", "--method", method, "--offers", offers]
-    base = [*given, "--budget", 0.04]
+    base = [*given, "--budget", 0.01]
     if method == "certified":
         # without a floor any mixture costs capped offers nothing; a wide gap is closed at once
         base += ["--min-total", 0.3, "--gap", 0.1]
@@ -157,7 +157,7 @@ def test_solve(answer, method, offers):
 
 
 def test_methods_and_offers_differ(answer):
-    base = ["game.json", "--budget", 0.04]
+    base = ["game.json", "--budget", 0.01]
     answers = [answer("solve", *base, "--method", method)[2] for method in ("certified", "haipo", "uniform")]
     answers += [
         answer("solve", *base, "--min-total", 0.3, "--offers", kind)[2] for kind in ("capped", "contract")

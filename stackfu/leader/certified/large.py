@@ -45,6 +45,7 @@ from .points import FeaturePoints
 from .proposals import Found, Proposals
 from .search import Run
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
+from .threads import as_fast_as_now
 
 __all__ = ["search_large"]
 
@@ -176,6 +177,13 @@ class _Search:
         self.reading_cost = read - began if few else once - read
         self.keep_reserve()
         return True
+
+    def one_pass(self) -> None:
+        """What the search does most: ask where every client stands on a box."""
+        nobody = np.zeros(self.game.count, dtype=bool)
+        known = classify(self.problem, 0.5, 1.0, nobody, nobody)
+        if known is not None:
+            box_margin(self.problem, 0.5, 1.0, self.knots[0], self.knots[0], known, 0.0)
 
     def keep_reserve(self) -> None:
         """Time to be left for the checker: every step of a leaf once, every knot once, and something for a second claim."""
@@ -664,7 +672,20 @@ def search_large(
     from threadpoolctl import threadpool_limits
 
     search = _Search(game, objective, gap, time_limit)
-    unit = search.unit
+    if game.count < MANY:
+        with threadpool_limits(limits=1, user_api="blas"):
+            return _run(search, max_nodes, starts, callback)
+    with threadpool_limits(limits=1, user_api="blas"), as_fast_as_now(search.one_pass):
+        return _run(search, max_nodes, starts, callback)
+
+
+def _run(
+    search: _Search,
+    max_nodes: int,
+    starts: tuple[Array, ...],
+    callback: Callable[[dict[str, Any]], None] | None,
+) -> Run:
+    objective, unit = search.objective, search.unit
     if starts:
         search.origin = starts[0]
     for x in starts:
@@ -681,54 +702,53 @@ def search_large(
     def lower() -> float:
         return min(heap[0][0] if heap else np.inf, *(n.bound for n in current), closed, search.upper)
 
-    with threadpool_limits(limits=1, user_api="blas"):
-        try:
-            if search.prepare_check():
-                search.examine(root)  # a bound from the first moment on, however weak
-                heap[0] = (root.bound, 0, root)
-                search.leaf_steps += len(root.steps)
-                search.first_proposals()
-            while heap and heap[0][0] < search.target:
-                if search.out_of_time():
-                    status = Status.TIME_LIMIT
-                    break
-                if nodes >= max_nodes:
-                    status = Status.MAX_ITERATIONS
-                    break
-                expanding = node = heap[0][2]
-                current = [node]
-                heapq.heappop(heap)
-                before = len(node.steps)
-                search.expand(node)
-                search.recent.clear()
-                nodes += 1
-                children = node.children or [node]
-                for child in children:
-                    search.examine(child)
-                current, expanding = children, None
-                search.leaf_steps += sum(len(child.steps) for child in children) - before
-                search.keep_reserve()
-                for child in children:
-                    if child.bound < search.target:
-                        heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))
-                    else:  # balls were taken for points below the target: no more is proved
-                        closed = min(closed, search.target)
-                current = []
-                record = {
-                    "node": nodes,
-                    "interval": (float(node.low), float(node.high)),
-                    "lower": lower() * unit,
-                    "upper": search.candidates.value,
-                    "solves": search.solves + search.proposals.solves,
-                    "seconds": clock() - search.began,
-                }
-                history.append(record)
-                if callback is not None:
-                    callback(record)
-        except KeyboardInterrupt:
-            status = Status.INTERRUPTED
-            if expanding is not None:
-                expanding.close_up()
+    try:
+        if search.prepare_check():
+            search.examine(root)  # a bound from the first moment on, however weak
+            heap[0] = (root.bound, 0, root)
+            search.leaf_steps += len(root.steps)
+            search.first_proposals()
+        while heap and heap[0][0] < search.target:
+            if search.out_of_time():
+                status = Status.TIME_LIMIT
+                break
+            if nodes >= max_nodes:
+                status = Status.MAX_ITERATIONS
+                break
+            expanding = node = heap[0][2]
+            current = [node]
+            heapq.heappop(heap)
+            before = len(node.steps)
+            search.expand(node)
+            search.recent.clear()
+            nodes += 1
+            children = node.children or [node]
+            for child in children:
+                search.examine(child)
+            current, expanding = children, None
+            search.leaf_steps += sum(len(child.steps) for child in children) - before
+            search.keep_reserve()
+            for child in children:
+                if child.bound < search.target:
+                    heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))
+                else:  # balls were taken for points below the target: no more is proved
+                    closed = min(closed, search.target)
+            current = []
+            record = {
+                "node": nodes,
+                "interval": (float(node.low), float(node.high)),
+                "lower": lower() * unit,
+                "upper": search.candidates.value,
+                "solves": search.solves + search.proposals.solves,
+                "seconds": clock() - search.began,
+            }
+            history.append(record)
+            if callback is not None:
+                callback(record)
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+        if expanding is not None:
+            expanding.close_up()
     best = search.candidates.best
     if best is None:
         if status is Status.CERTIFIED:

@@ -59,7 +59,7 @@ __all__ = [
 
 Array = npt.NDArray[np.float64]
 
-#: From this many clients on passes over them run on all cores.
+#: From this many clients on passes over them are compiled.
 MANY = 20_000
 Mask = npt.NDArray[np.bool_]
 
@@ -411,10 +411,7 @@ def box_margin(
         nu[1],
         ell[1],
     )
-    if len(p.alpha) >= MANY:
-        *sums, usable = kernels.client_sums_of_many(*arguments)
-    else:
-        *sums, usable = kernels.client_sums(0, len(p.alpha), p.tells_large_clients, *arguments)
+    *sums, usable = kernels.client_sums(p.tells_large_clients, *arguments)
     if not usable:
         return -np.inf
     brought, curve, held, drift, rows = sums[0:2], sums[2], sums[3:5], sums[5], sums[6:8]

@@ -46,7 +46,6 @@ from .points import FeaturePoints
 from .proposals import Found, Proposals
 from .search import Run
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
-from .threads import as_fast_as_now
 
 __all__ = ["search_large"]
 
@@ -64,6 +63,8 @@ CAUTION = 1.3
 NEARLY_ALL = 1.0 - 1e-7
 #: From this many clients on knots are kept in single precision.
 COMPACT = 200_000
+#: Solves that wait for the first further proposal once the best total was closed in on.
+CLOSED_IN = 8
 #: Price of a broken row while there is no incumbent to measure it by.
 PENALTY = 30.0
 
@@ -178,13 +179,6 @@ class _Search:
         self.reading_cost = read - began if few else once - read
         self.keep_reserve()
         return True
-
-    def one_pass(self) -> None:
-        """What the search does most: ask where every client stands on a box."""
-        nobody = np.zeros(self.game.count, dtype=bool)
-        known = classify(self.problem, 0.5, 1.0, nobody, nobody)
-        if known is not None:
-            box_margin(self.problem, 0.5, 1.0, self.knots[0], self.knots[0], known, 0.0)
 
     def keep_reserve(self) -> None:
         """Time to be left for the checker: every step of a leaf once, every knot once, and something for a second claim."""
@@ -412,6 +406,8 @@ class _Search:
         self._remember(
             *self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough)
         )
+        if not enough():  # the best total was closed in on: other totals are not where better payments are
+            self.patience = self.patient_until = CLOSED_IN
 
     def _remember(self, total: float, found: Found) -> None:
         """The prices of the best proposal are multipliers like any others, and the sharpest there are where the incumbent is."""
@@ -673,10 +669,7 @@ def search_large(
     from threadpoolctl import threadpool_limits
 
     search = _Search(game, objective, gap, time_limit)
-    if game.count < MANY:
-        with threadpool_limits(limits=1, user_api="blas"):
-            return _run(search, max_nodes, starts, callback)
-    with threadpool_limits(limits=1, user_api="blas"), as_fast_as_now(search.one_pass):
+    with threadpool_limits(limits=1, user_api="blas"):
         return _run(search, max_nodes, starts, callback)
 
 

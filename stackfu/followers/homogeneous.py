@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ..model import Array, GameModel, frozen
 from ..model.data import INDISTINGUISHABLE
+from ..model.geometry import EPS
 from ..results import Face
 
 __all__ = ["COLLAPSE", "all_alike", "homogeneous_equilibrium"]
@@ -27,15 +28,18 @@ COLLAPSE = (
 
 
 def all_alike(game: GameModel, caps: Array | None = None) -> bool:
-    """Whether all clients from whom anything is taken own the same data, as far as stored numbers tell."""
+    """Whether all clients from whom anything is taken own the same data, up to rounding."""
     if caps is None or game.is_homogeneous or caps.min() > 0:
         return game.is_homogeneous
-    who = np.flatnonzero(caps > 0)
-    alone = np.zeros(game.count)
-    alone[who[0]] = 1.0
-    apart = float(game.geometry.mixture(alone).to_clients[who].max())
-    # a game is homogeneous where the rounding of its distances is as large as a fixed part of them
-    return game.rounding * game.geometry.scale >= INDISTINGUISHABLE * apart
+    who = game.remaining[caps > 0]
+    features = game.embeddings.features
+    if features is not None:
+        rows = np.asarray(features[who], dtype=np.float64)
+        rounding, apart = EPS * float(np.abs(rows).max()), float(np.abs(rows - rows[0]).max())
+    else:
+        inner = game.embeddings._best[np.ix_(who, who)]
+        rounding, apart = EPS * float(np.abs(inner).max()), float(np.abs(inner - inner[0, 0]).max())
+    return rounding >= INDISTINGUISHABLE * apart
 
 
 def homogeneous_equilibrium(

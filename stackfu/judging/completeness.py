@@ -41,7 +41,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..model import Array, GameModel
 
-__all__ = ["Completeness", "check_alike", "check_complete", "squared_distances"]
+__all__ = ["RESOLVED", "Completeness", "check_alike", "check_complete", "coincide", "squared_distances"]
 
 #: Unit roundoff.
 U = float(np.finfo(np.float64).eps) / 2
@@ -50,8 +50,12 @@ U = float(np.finfo(np.float64).eps) / 2
 DEPTHS = (12, 24, 42)
 #: Undecided pieces that are kept; more than this is no neighbourhood of a few equilibria.
 MOST_LEAVES = 4000
+#: A bracket wider than this part of its upper end does not say which equilibrium it is about.
+RESOLVED = 1e-4
 #: Up to this many clients :func:`check_alike` is asked: it looks at all pairs.
 LARGEST_ALIKE = 1500
+#: Why a bracket is not settled that is wider than :data:`RESOLVED`.
+WIDE = "an equilibrium is there, but its total is not known better"
 #: Smaller than any product that matters; covers underflow.
 SMALLEST = 1e-290
 
@@ -60,7 +64,9 @@ SMALLEST = 1e-290
 class Completeness:
     """What a chain proves: every equilibrium has its total in one of ``brackets``, and each of them holds at most one.
 
-    ``accepted`` says that the chain was followed to its end and every bracket is settled; ``message`` what was proved or why not.
+    ``accepted`` says that the chain was followed to its end and every bracket is settled: one of those that were found lies in it,
+    and it is no wider than :data:`RESOLVED`, so that this one has the total of the exact one up to that. ``message`` says what
+    was proved or why not.
     """
 
     accepted: bool
@@ -262,8 +268,7 @@ class _Exact:
         brackets = []
         left = sorted(totals)
         for group in groups:
-            sums = [float((self.alpha * x).sum()) for leaf in group for x in leaf.x]
-            low, high = min(sums) * (1.0 - self.rho), max(sums) * (1.0 + self.rho)
+            low, high = self.bracket(group)
             brackets.append((low, high))
             inside = [s for s in left if low <= s <= high]
             if any(low <= last and first <= high for first, last in continua):
@@ -292,19 +297,32 @@ class _Exact:
         message = f"every total was followed; {len(brackets)} {word}, no other is possible"
         return Completeness(True, tuple(brackets), message)
 
+    def unsure(self, group: list[_Leaf]) -> npt.NDArray[np.intp]:
+        """Who is not known to be at one of its bounds in every equilibrium of the group."""
+        places = np.array([leaf.place for leaf in group])
+        return np.flatnonzero((places[0] == 0) | (places != places[0]).any(axis=0))
+
+    def bracket(self, group: list[_Leaf]) -> tuple[float, float]:
+        """Between which totals the equilibria of the group lie."""
+        sums = [float((self.alpha * x).sum()) for leaf in group for x in leaf.x]
+        if len(self.unsure(group)) == 0:
+            sums = [float(self.bound[group[0].place > 0].sum())]
+        return min(sums) * (1.0 - self.rho), max(sums) * (1.0 + self.rho)
+
     def several(self, group: list[_Leaf], shift: float = 0.0) -> str:
         """Why the group may hold several equilibria, with totals up to ``shift`` beyond its own, or nothing."""
-        unsure = np.flatnonzero([len({int(leaf.place[k]) for leaf in group}) > 1 or group[0].place[k] == 0
-                                 for k in range(self.count)])  # fmt: skip
+        unsure = self.unsure(group)
         if len(unsure) == 0:  # everybody is at a bound, so there is one profile
             return ""
         corners = [x for leaf in group for x in leaf.x]
         centre = corners[len(corners) // 2]
         reach = max(leaf.radius for leaf in group) + max(self.apart(centre, x) for x in corners)
-        sums = [float((self.alpha * x).sum()) for x in corners]
-        S_low, S_high = min(sums) * (1.0 - self.rho) - shift, max(sums) * (1.0 + self.rho) + shift
+        S_low, S_high = self.bracket(group)
+        S_low, S_high = S_low - shift, S_high + shift
         if S_low <= 0.0:
             return "equilibria with next to no participation are not excluded"
+        if S_high - S_low > RESOLVED * S_high:
+            return WIDE
         y = self.alpha * centre
         total = float(y.sum())
         spread, size = self.distances @ y, (self.distances + self.slack) @ y
@@ -408,6 +426,22 @@ def _regular(matrix: Array, doubt: Array) -> bool:
     residual = np.abs(np.eye(n) - inverse @ matrix) + 4 * n * U * np.abs(inverse) @ np.abs(matrix)
     total = residual + np.abs(inverse) @ doubt
     return bool(np.isfinite(total).all() and total.sum(axis=1).max() * (1.0 + 8 * n * U) < 1.0)
+
+
+def coincide(game: GameModel, caps: npt.ArrayLike | None = None) -> bool:
+    """Whether the stored embeddings of all clients from whom anything is taken are the same numbers.
+
+    >>> import stackfu as sf
+    >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.array([[0.1], [0.1], [0.3]])), [1, 1, 1], costs=[1, 1, 1])
+    >>> coincide(game), coincide(game, [1.0, 1.0, 0.0])
+    (False, True)
+    """
+    who = game.remaining[game.check_caps(caps) > 0]
+    features = game.embeddings.features
+    if features is not None:
+        return all(bool((features[k] == features[who[0]]).all()) for k in who)
+    inner = game.embeddings._best[np.ix_(who, who)]
+    return bool((inner == inner[0, 0]).all())
 
 
 def squared_distances(game: GameModel) -> tuple[Array, Array, int, float]:

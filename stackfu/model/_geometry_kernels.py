@@ -72,7 +72,7 @@ def positive_root(w, q, a):
 
 
 @njit(cache=True)
-def judge(gram, alpha, caps, w, x, a):
+def judge(gram, alpha, caps, w, prices, x, a):
     """Largest violation of an equilibrium condition relative to the client's own terms, and largest gain divided by lam."""
     N = len(alpha)
     y = alpha * x
@@ -110,7 +110,7 @@ def judge(gram, alpha, caps, w, x, a):
         g = pull - total * w[k]
         wrong = max(g if x[k] < caps[k] else 0.0, -g if x[k] > 0.0 else 0.0)
         if wrong > 0.0:
-            violation = max(violation, wrong / max(pull, abs(total * w[k])))
+            violation = max(violation, wrong / max(pull, total * prices[k]))
         if active == 0 or (active == 1 and y[k] > 0.0):  # facing nobody
             rest, d2 = 0.0, 0.0
         bound = alpha[k] * caps[k]

@@ -5,8 +5,10 @@
 The reference shares no code with the library. For every pattern {out, inside, full}^N the amounts of those inside are
 polynomials in the total s, and the condition that is left is a polynomial of degree four whose roots are isolated and refined;
 every root is tested against the definition. A *confident wrong answer* is a CERTIFIED profile in which some client can gain more
-than it says, a UNIQUE where there are two, a complete list that misses one or holds one that does not exist, or an answer that
-its own ``verify`` refuses. Anything that raises what is no StackfuError is a crash.
+than it says, a UNIQUE where there are two, a complete list that misses one or holds one that does not exist (listed and exact
+ones belong together by their totals, which the list claims to know to a ten-thousandth), or an answer that its own ``verify``
+refuses. Anything that raises what is no StackfuError is a crash. Answers that keep what they claim and still are more than
+1e-5 from the exact participation are counted as *rough*.
 """
 
 from __future__ import annotations
@@ -31,6 +33,13 @@ from follower_games import enumerate_supports, random_batch
 BITS = 400
 #: What no client may gain beyond, relative to its own stakes, where the library says CERTIFIED (it says a billionth).
 GAIN = 1.01e-9
+#: How well a complete list claims to know the totals of its equilibria (and the rounding of a float beside that).
+TOTAL = 1e-4 * (1 + 1e-9)
+#: Further than this from the exact participation an answer is rough.
+ROUGH = 1e-5
+#: What is left of an exact equilibrium's largest gain in 120 digits is about 1e-119; next to one it is the square of the distance,
+#: which rounded data can make as small as 1e-38.
+NOTHING = 1e-80
 METHODS = ("auto", "auto", "path", "sweeps", "qp")
 
 
@@ -231,7 +240,7 @@ class Reference:
         if any(v < -slack or v > cap + slack for v, cap in zip(x, self.caps, strict=True)):
             return False
         inside = [min(max(v, arb(0)), cap).mid() for v, cap in zip(x, self.caps, strict=True)]
-        return max(self.gains(inside)) < 1e-30
+        return max(self.gains(inside)) < NOTHING
 
 
 def _dot(u, v):
@@ -324,10 +333,13 @@ def attack(seed):
         for point in points:
             if not any(_covers(eq, point) for eq in every):
                 return "missed", {**case, "found": [eq.participation.tolist() for eq in every]}
+        alone = [eq for eq in every if eq.face is None]
         if not reference.singular:
-            for eq in every:
-                if not any(np.abs(eq.participation - p).max() < 1e-3 for p in points) and eq.face is None:
+            for eq in alone:
+                if not any(_covers(eq, p) for p in points):
                     return "invented", {**case, "x": eq.participation.tolist()}
+        if any(min(np.abs(eq.participation - p).max() for p in points) > ROUGH for eq in alone if points):
+            words.append("rough")
     if every is not None:
         words.append(every.uniqueness.name.lower())
         words.append("complete" if every.complete else "perhaps not all")
@@ -337,8 +349,10 @@ def attack(seed):
 
 
 def _covers(eq, point):
-    """Whether a listed equilibrium, or its face, is the point."""
-    x = eq.participation
+    """Whether a listed equilibrium stands for the point, or its face contains it."""
+    x, alpha = eq.participation, eq.game.alpha
+    if eq.face is None:
+        return abs(float(alpha @ x) - float(alpha @ point)) <= TOTAL * float(alpha @ point)
     low, high = x.copy(), x.copy()
     if eq.face is not None:
         place = np.searchsorted(eq.game.remaining, eq.face.clients)

@@ -51,7 +51,7 @@ DEPTHS = (12, 24, 42)
 #: Undecided pieces that are kept; more than this is no neighbourhood of a few equilibria.
 MOST_LEAVES = 4000
 #: A bracket wider than this part of its upper end does not say which equilibrium it is about.
-RESOLVED = 1e-4
+RESOLVED = 1e-3
 #: Up to this many clients :func:`check_alike` is asked: it looks at all pairs.
 LARGEST_ALIKE = 1500
 #: Why a bracket is not settled that is wider than :data:`RESOLVED`.

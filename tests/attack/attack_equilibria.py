@@ -6,7 +6,7 @@ The reference shares no code with the library. For every pattern {out, inside, f
 polynomials in the total s, and the condition that is left is a polynomial of degree four whose roots are isolated and refined;
 every root is tested against the definition. A *confident wrong answer* is a CERTIFIED profile in which some client can gain more
 than it says, a UNIQUE where there are two, a complete list that misses one or holds one that does not exist (listed and exact
-ones belong together by their totals, which the list claims to know to a ten-thousandth), or an answer that its own ``verify``
+ones belong together by their totals, which the list claims to know to a thousandth), or an answer that its own ``verify``
 refuses. Anything that raises what is no StackfuError is a crash. Answers that keep what they claim and still are more than
 1e-5 from the exact participation are counted as *rough*.
 """
@@ -34,7 +34,7 @@ BITS = 400
 #: What no client may gain beyond, relative to its own stakes, where the library says CERTIFIED (it says a billionth).
 GAIN = 1.01e-9
 #: How well a complete list claims to know the totals of its equilibria (and the rounding of a float beside that).
-TOTAL = 1e-4 * (1 + 1e-9)
+TOTAL = 1e-3 * (1 + 1e-9)
 #: Further than this from the exact participation an answer is rough.
 ROUGH = 1e-5
 #: What is left of an exact equilibrium's largest gain in 120 digits is about 1e-119; next to one it is the square of the distance,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -29,6 +31,19 @@ LARGEST_PATH = 300
 LARGEST_FALLBACK = 3000
 
 
+@contextmanager
+def _within_floats() -> Iterator[None]:
+    """What overflows is no number, and no judge accepts it; where not even that can be computed, an error says so."""
+    with np.errstate(all="ignore"):
+        try:
+            yield
+        except (ArithmeticError, np.linalg.LinAlgError) as error:
+            raise ConvergenceError(
+                f"costs, payments, sizes and distances are too far apart for float64 ({error})"
+            ) from error
+
+
+@_within_floats()
 def enumerate_equilibria(game: GameModel, payments: Array, caps: Array | None = None) -> Equilibria:
     """Every equilibrium, ordered by total participation; ``caps`` are the most that is taken of each client (None: everything).
 
@@ -59,6 +74,7 @@ def enumerate_equilibria(game: GameModel, payments: Array, caps: Array | None = 
     )
 
 
+@_within_floats()
 def find_equilibrium(
     game: GameModel,
     payments: Array,
@@ -134,7 +150,8 @@ def _found(
     caps: Array | None = None,
 ) -> Equilibrium:
     """The record of a point found without following the path; uniqueness is what theory says about it."""
-    residual, regret = game.judge(payments, profile, caps)
+    # of very many clients one more pass is not worth the last digits of those who are close to the mixture
+    residual, regret = game.judge(payments, profile if game.count > LARGEST_FALLBACK else profile.x, caps)
     bound = float(check_stakes(game, payments, profile.x, caps).max()) if residual < LOOKS_WRONG else np.inf
     status = status_of(residual, bound, tolerance, failure)
     uniqueness, reason, face = Uniqueness.UNKNOWN, "no verified equilibrium", None
@@ -236,8 +253,7 @@ def _from_root(
     began: float,
     caps: Array | None,
 ) -> Equilibrium:
-    x = found.roots[i].participation
-    residual, regret = game.judge_checked(payments, x, caps)
+    x, residual, regret = found.roots[i].participation, found.residuals[i], found.gains[i]
     status = status_of(residual, found.regrets[i], tolerance)
     uniqueness, reason = found.uniqueness, found.reason
     if not status.success:
@@ -279,12 +295,14 @@ def _homogeneous(game: GameModel, payments: Array, began: float, caps: Array | N
         return Equilibria(
             game, payments, (), Uniqueness.UNKNOWN, reason, exact, None, time.perf_counter() - began
         )
-    x, face = answer
+    x, face, sure = answer
     if not exact:
         uniqueness, reason = (
             Uniqueness.UNKNOWN,
             "all clients own the same data up to rounding; what is stored of them differs",
         )
+    elif not sure:
+        exact, uniqueness, reason = False, Uniqueness.UNKNOWN, "whether some can trade is up to rounding"
     elif face is None:
         uniqueness, reason = Uniqueness.UNIQUE, "all clients own the same data; payment and cost alone decide"
     elif game.sampling > 0.0:

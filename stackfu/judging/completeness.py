@@ -41,7 +41,15 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..model import Array, GameModel
 
-__all__ = ["RESOLVED", "Completeness", "check_alike", "check_complete", "coincide", "squared_distances"]
+__all__ = [
+    "RESOLVED",
+    "Completeness",
+    "check_alike",
+    "check_complete",
+    "coincide",
+    "in_range",
+    "squared_distances",
+]
 
 #: Unit roundoff.
 U = float(np.finfo(np.float64).eps) / 2
@@ -54,10 +62,15 @@ MOST_LEAVES = 4000
 RESOLVED = 1e-3
 #: Up to this many clients :func:`check_alike` is asked: it looks at all pairs.
 LARGEST_ALIKE = 1500
+#: Why nothing is proved in floats.
+OUT_OF_RANGE = "the game's numbers are too far apart for floats"
 #: Why a bracket is not settled that is wider than :data:`RESOLVED`.
 WIDE = "an equilibrium is there, but its total is not known better"
-#: Smaller than any product that matters; covers underflow.
-SMALLEST = 1e-290
+#: What distances may be off beside the largest one, in rounding errors, without changing anything: covers underflow.
+UNSEEN = 1e-30
+#: Shares, costs, payments, weights, distances, reluctances and totals between this and one over it can be multiplied in floats,
+#: four at a time, without leaving their range; elsewhere floats prove nothing.
+RANGE = 1e-60
 
 
 @dataclass(frozen=True)
@@ -105,6 +118,8 @@ def check_complete(
     if not np.isfinite(profiles).all() or profiles.min() < 0 or np.any(profiles > most):
         return Completeness(False, (), "the chain leaves what the clients can do")
     exact = _Exact(game, paid, most)
+    if not in_range(game, paid) or not float(game.alpha @ profiles[-1]) >= RANGE:
+        return Completeness(False, (), OUT_OF_RANGE)
     for reason in (exact.open_above(profiles[0]), exact.open_below(profiles[-1])):
         if reason:
             return Completeness(False, (), reason)
@@ -137,6 +152,8 @@ def check_alike(
     paid, most = game.check_payments(payments), game.check_caps(caps)
     x = game.check_participation(found)
     exact = _Exact(game, paid, most)
+    if not in_range(game, paid) or not float(game.alpha @ x) >= RANGE:
+        return Completeness(False, (), OUT_OF_RANGE)
     rho, w = exact.rho, exact.w
     least = float(w.min()) * (1.0 - rho)
     if not least > 0.0:
@@ -159,7 +176,9 @@ def check_alike(
         1.0 + 16.0 * rho
     ) + error
     if exact.a > 0.0:
-        move = move + exact.a * shift / (total * max(total - shift, SMALLEST))
+        if not shift < total:
+            return Completeness(False, (), "equilibria with next to no participation are not excluded")
+        move = move + exact.a * shift / (total * (total - shift))
     place = np.where(g > move, 1, np.where(g < -move, -1, 0)).astype(np.int8)
     bracket = ((total - shift, total + shift),)
     reason = exact.several([_Leaf(np.array([x, x, x]), place, radius)], shift)
@@ -193,7 +212,7 @@ class _Exact:
         # shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products; and the
         # averages of halves
         self.rho = (6 * N + terms + 3 * max(DEPTHS) + 64) * U
-        self.slack = error / self.rho + SMALLEST
+        self.slack = error / self.rho + UNSEEN * float(self.distances.max())
 
     # ------------------------------------------------------------ the ends of the chain
 
@@ -426,6 +445,15 @@ def _regular(matrix: Array, doubt: Array) -> bool:
     residual = np.abs(np.eye(n) - inverse @ matrix) + 4 * n * U * np.abs(inverse) @ np.abs(matrix)
     total = residual + np.abs(inverse) @ doubt
     return bool(np.isfinite(total).all() and total.sum(axis=1).max() * (1.0 + 8 * n * U) < 1.0)
+
+
+def in_range(game: GameModel, payments: Array) -> bool:
+    """Whether products of the game's numbers neither overflow nor lose digits by being too small for floats."""
+    largest = float(squared_distances(game)[0].max()) if game.count <= LARGEST_ALIKE else game.geometry.scale
+    positive = (game.alpha.min(), game.costs.min(), game.costs.max(), payments.max(), game.lam, largest)
+    smallest = min(v for v in (*positive, game.sampling) if v > 0.0)
+    w = np.abs(game.reluctance_under(payments)).max()
+    return bool(smallest >= RANGE and max(*positive, game.sampling, w) <= 1.0 / RANGE)
 
 
 def coincide(game: GameModel, caps: npt.ArrayLike | None = None) -> bool:

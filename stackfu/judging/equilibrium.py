@@ -28,6 +28,8 @@ __all__ = ["verify_equilibrium"]
 
 #: Up to this many clients the equilibria are enumerated again where uniqueness is claimed.
 LARGEST_ENUMERATION = 300
+#: Up to this many products every client's distance to the others is taken from their differences.
+CLOSE_LOOK = 10_000_000
 #: Clients are checked in blocks of this many.
 _BLOCK = 4096
 
@@ -47,14 +49,15 @@ def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Ver
         k = int(np.argmax(x - caps))
         message = f"client {game.who(k)} takes part with {x[k]:.6g}, more than its cap {caps[k]:.6g}"
         return Verification(False, np.inf, np.inf, tolerance, message)
-    residual, regret = game.judge(payments, x, equilibrium.caps)
-    found = _largest_gain(game, payments, x, caps)
-    unit = max(float(np.max(np.maximum(game.costs, payments))), game.lam * game.geometry.scale)
-    problems = [
-        *_gains(equilibrium, residual, found, tolerance),
-        *_numbers(equilibrium, residual, max(regret, found.gain), unit, tolerance),
-        *_word(equilibrium),
-    ]
+    with np.errstate(all="ignore"):  # what overflows is no number, and nothing is derived from it
+        residual, regret = game.judge(payments, x, equilibrium.caps)
+        found = _largest_gain(game, payments, x, caps)
+        unit = max(float(np.max(np.maximum(game.costs, payments))), game.lam * game.geometry.scale)
+        problems = [
+            *_gains(equilibrium, residual, found, tolerance),
+            *_numbers(equilibrium, residual, max(regret, found.gain), unit, tolerance),
+            *_word(equilibrium),
+        ]
     message = "; ".join(problems) or f"no client gains more than {found.gain:.1e} by deviating"
     return Verification(not problems, residual, found.gain, tolerance, message)
 
@@ -171,7 +174,13 @@ def _without(game: GameModel, x: Array, rows: npt.NDArray[np.intp]) -> tuple[Arr
     rest = weights.sum() - weights[rows]  # exactly 0 for a sole participant: the others' weights are 0
     safe = np.where(rest > 0, rest, 1.0)
     geometry = game.geometry
-    if isinstance(geometry, FeatureGeometry):
+    features = game.embeddings.features
+    if features is not None and game.count * features.size <= CLOSE_LOOK:
+        every = np.asarray(features[game.remaining], dtype=np.float64)
+        # from each client to the others, one by one: nothing that all rows share is rounded
+        pull = np.array([weights @ (every - every[k]) for k in rows]) / safe[:, None]
+        apart = np.einsum("ij,ij->i", pull, pull)
+    elif isinstance(geometry, FeatureGeometry):
         own = np.asarray(geometry.features[geometry.remaining[rows]], dtype=np.float64)
         others = (geometry.combine(weights)[None, :] - weights[rows, None] * own) / safe[:, None]
         apart = np.einsum("ij,ij->i", others - own, others - own)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from .data import GameData, vector
-from .geometry import Array, GramGeometry, frozen
+from .geometry import Array, frozen
 from .impacts import Impacts, predicted_impacts
 from .price import cheapest_payments
 from .profile import Profile
@@ -306,13 +306,14 @@ class GameModel(GameData):
     def judge_checked(self, payments: Array, x: Array, caps: Array | None = None) -> tuple[float, float]:
         """:meth:`judge` for payments, a participation and caps that need no checking."""
         most = self.no_caps if caps is None else caps
-        if isinstance(self._geometry, GramGeometry):
-            w, prices = self.reluctance_under(payments), self._prices(payments)
-            violation, gain = _kernels().judge(
-                self._geometry.gram, self._alpha, most, w, prices, x, self.sampling
-            )
-            return violation, self.lam * gain
-        return self.judge(payments, self.profile(x), most)
+        w, prices = self.reluctance_under(payments), self._prices(payments)
+        y = self._alpha * x
+        total = float(y.sum())
+        if not total > 0.0:  # too little for a float
+            return np.inf, np.inf
+        drift = self._geometry.drifts(y / total)
+        violation, gain = _kernels().judge(drift, self._alpha, most, w, prices, x, self.sampling)
+        return violation, self.lam * gain
 
     def _residual(self, payments: Array, profile: Profile, caps: Array) -> float:
         w, prices = self.reluctance_under(payments), self._prices(payments)

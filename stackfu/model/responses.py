@@ -87,10 +87,11 @@ def regrets(bound: Array, w: Array, lam: float, profile: Profile, a: float = 0.0
     step = best_responses(bound, w, profile, a) - profile.y
     after = profile.total + step
     if profile.others.min() > 0:
-        saved = profile.to_clients * (after + profile.total) / after**2
+        saved = profile.to_clients / after * (1.0 + profile.total / after)
     else:  # facing nobody, a client sees no drift, and after may be 0
         d2 = np.where(profile.others > 0, profile.to_clients, 0.0)
-        saved = d2 * (after + profile.total) / np.where(d2 > 0, after, 1.0) ** 2
+        positive = np.where(d2 > 0, after, 1.0)
+        saved = d2 / positive * (1.0 + profile.total / positive)
     if a > 0.0:  # a sole participant never wants to leave: after > 0
-        saved = saved + a / (profile.total * after)
+        saved = saved + a / profile.total / after
     return np.maximum(lam * step * (saved - 2.0 * w), 0.0)

@@ -49,7 +49,7 @@ def all_alike(game: GameModel, caps: Array | None = None) -> bool:
 def homogeneous_equilibrium(
     game: GameModel, payments: Array, caps: Array | None = None
 ) -> tuple[Array, Face | None, bool] | None:
-    """The equilibrium with the largest total, the face it belongs to, and whether rounding leaves no doubt; None if there is none."""
+    """The equilibrium with the largest total, the face it belongs to, and whether rounding leaves no doubt; None: there is none."""
     most = game.no_caps if caps is None else caps
     if game.sampling > 0.0:
         return _with_sampling(game, payments, most)
@@ -102,6 +102,8 @@ def _equally_reluctant(
 
     Quotients that are the same can differ in their last digit as floats, so those that are close are compared as fractions.
     """
+    if len(clients) == 0:
+        return
     order = clients[np.argsort(w[clients], kind="stable")]
     for near in np.split(order, 1 + np.flatnonzero(np.diff(w[order]) > EQUAL * w[order][1:])):
         exact: dict[Fraction, list[int]] = {}

@@ -127,6 +127,8 @@ def judge(drift, alpha, caps, w, prices, x, a):
     for k in range(N):
         total += y[k]
         active += y[k] > 0.0
+    if total * total == 0.0:  # too little to be squared
+        return np.inf, np.inf
     violation, gain = 0.0, 0.0
     for k in range(N):
         d2, rest = drift[k], total - y[k]

@@ -308,10 +308,7 @@ class GameModel(GameData):
         most = self.no_caps if caps is None else caps
         w, prices = self.reluctance_under(payments), self._prices(payments)
         y = self._alpha * x
-        total = float(y.sum())
-        if not total > 0.0:  # too little for a float
-            return np.inf, np.inf
-        drift = self._geometry.drifts(y / total)
+        drift = self._geometry.drifts(y / max(float(y.sum()), 5e-324))
         violation, gain = _kernels().judge(drift, self._alpha, most, w, prices, x, self.sampling)
         return violation, self.lam * gain
 

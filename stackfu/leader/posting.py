@@ -21,6 +21,7 @@ from .capped import capped
 from .capped.mechanism import plan_equilibrium
 from .contract import ACCEPTED, contract
 from .mechanisms import mechanism, read, refuse_unknown
+from .tolerances import OVERSPENT
 
 __all__ = ["solve_by_plan"]
 
@@ -57,7 +58,7 @@ def _posted(linear: Solution, offers: Offers, outside: Any) -> Solution:
     reason = {} if offers.kind == "capped" else {"reason": ACCEPTED}
     equilibrium = plan_equilibrium(game, offers, **reason)
     status, message = linear.status, linear.message
-    if offers.most > linear.budget * (1.0 + 1e-9):
+    if offers.most > linear.budget * (1.0 + OVERSPENT):
         status, message = (
             Status.FAILED,
             f"the offers cost {offers.most:.9g}, more than the budget {linear.budget:.9g}",

@@ -122,9 +122,10 @@ def drifts_of_rows(rows, z):
 def judge(drift, alpha, caps, w, prices, x, a):
     """Largest violation of an equilibrium condition relative to the client's own terms, and largest gain divided by lam."""
     N = len(alpha)
-    y = alpha * x
+    y = np.empty(N)
     total, active = 0.0, 0
     for k in range(N):
+        y[k] = alpha[k] * x[k]
         total += y[k]
         active += y[k] > 0.0
     if total * total == 0.0:  # too little to be squared

@@ -12,8 +12,8 @@ import numpy as np
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Profile
 from ..model.impacts import Impacts, guessed
+from ..pages import MOST_ROWS, bar, card, data_frame, table
 from .facade import facade
-from .pages import MOST_ROWS, bar, card, table
 from .status import Status, Uniqueness
 from .verification import Verification
 
@@ -268,6 +268,14 @@ class Equilibria(Sequence[Equilibrium]):
             "complete": self.complete,
             "equilibria": [eq.summary() for eq in self.items],
         }
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row per remaining client, indexed by name, and its participation in each of them (needs pandas)."""
+        return data_frame({f"E{i + 1}": e.participation for i, e in enumerate(self.items)}, self.game.names)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Where the level function meets zero, see :func:`stackfu.plot.level`."""
+        return facade(self.game).plot(self, ax)
 
     def _repr_html_(self) -> str:
         rows = [

@@ -24,16 +24,16 @@ def check(game, budget, solution):
     assert solution.lower_bound <= solution.server_loss * (1 + 1e-12)
     assert solution.spend <= budget * (1 + 1e-9)
     assert solution.spend == pytest.approx(solution.payments @ solution.participation)
-    # Beside own stakes, not beside own terms max(d_k^2, S |w_k|): a client at the mixture that is paid its cost has neither drift
-    # nor reluctance, and what rounding leaves of both, c_k eps / (2 lam alpha_k), is all of its terms.
     assert check_stakes(game, solution.payments, solution.participation).max() <= 1e-9
     assert solution.server_loss <= reference * (1 + 1e-12)
     assert solution.certificate.lower == solution.lower_bound
     assert check_bound(game, solution.goal, solution.certificate)
 
 
-def check_against_a_grid(seed, count, steps):
+def check_against_a_grid(seed, count, steps, sampling=0.0):
     game, budget = random_game(seed, count)
+    if sampling:  # in units of what drift costs at full participation
+        game = game.replace(sampling_constant=sampling * game.geometry.scale * game.sizes.sum())
     solution = game.solve(budget)
     check(game, budget, solution)
     best = grid_optimum(game, budget, steps)
@@ -49,6 +49,14 @@ def test_two_clients_never_worse_than_a_fine_grid(seed):
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_three_clients_never_worse_than_a_fine_grid(seed):
     check_against_a_grid(seed, 3, 41)
+
+
+@pytest.mark.parametrize("sampling", [1e-3, 0.05, 1.0])
+@pytest.mark.parametrize(
+    ("seed", "count", "steps"), [(s, n, k) for n, k in ((2, 301), (3, 41)) for s in range(5)]
+)
+def test_with_a_sampling_constant_never_worse_than_a_fine_grid(seed, count, steps, sampling):
+    check_against_a_grid(200 + seed, count, steps, sampling)
 
 
 @pytest.mark.parametrize(("seed", "count"), [(s, n) for n in (5, 8, 12) for s in range(300, 308)])
@@ -273,6 +281,38 @@ class TestOptions:
         cheap = self.game.solve(None, loss_weight=0.0, payment_weight=1.0, max_loss=target)
         assert cheap.server_loss <= target * (1 + 1e-9)
         assert self.game.solve(cheap.spend * 0.99).server_loss >= target * (1 - 1e-6)
+
+    @pytest.mark.parametrize("above", [0.03, 1e-3, 1e-6])
+    @pytest.mark.parametrize("seed", range(4))
+    def test_a_cap_just_above_the_least_loss_is_met(self, seed, above):
+        game, budget = random_game(600 + seed, 6)
+        least = game.solve(budget, gap=1e-8)
+        assert least.status is sf.Status.CERTIFIED
+        capped = game.solve(
+            budget, max_loss=least.server_loss * (1 + above), payment_weight=1.0, loss_weight=0.0
+        )
+        assert capped.status in (sf.Status.CERTIFIED, sf.Status.GAP_OPEN, sf.Status.TIME_LIMIT)
+        assert capped.server_loss <= least.server_loss * (1 + above) * (1 + 1e-9)
+        assert capped.spend <= budget * (1 + 1e-9)
+        if above >= 1e-3:
+            assert capped.status is sf.Status.CERTIFIED
+        assert capped.verify()
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_everybody_for_the_full_price(self, seed):
+        """The only feasible profile is everybody: whoever is found again within rounding must not miss the floor."""
+        game, _ = random_game(620 + seed, 5)
+        solution = game.solve(game.full_participation_price, min_total=1.0)
+        assert solution.status is sf.Status.CERTIFIED
+        assert solution.participation.min() >= 1 - 1e-9
+        assert solution.verify()
+
+    @pytest.mark.parametrize("weight", [1e2, 1e4])
+    def test_a_spend_that_counts_much_leaves_the_unpaid_outcome(self, weight):
+        game, _ = random_game(640, 6)
+        solution = game.solve(payment_weight=weight)
+        assert solution.status is sf.Status.CERTIFIED
+        assert solution.spend <= game.equilibrium().server_loss / weight
 
     def test_shadow_price_is_the_slope_of_the_frontier(self):
         for seed in (4, 6, 1):

@@ -336,6 +336,12 @@ def _privacy_lines(facts: dict[str, Any]) -> list[str]:
             ]
     else:
         lines += ["- embeddings were sent without noise: whoever has them can test who is in the data"]
+    there = [c["client"] for c in facts["clients"] if c["role"] == "remaining" and c["samples"] is not None]
+    if len(there) == 2 and facts["offers_made"]:
+        lines += [
+            "- two clients remained: from the sum that is announced to both, each can work out the other's embedding, as noisy "
+            "as it was sent"
+        ]
     if facts["only_as_sum"]:
         lines += [f"- of the embeddings of clients {facts['only_as_sum']} the server saw the sum only"]
     if facts["erased"]:
@@ -393,7 +399,14 @@ def _forgetting_lines(facts: dict[str, Any], name: Any) -> list[str]:
     lines = ["## Measures of forgetting", ""]
     if facts["model_after"] is None:
         return [*lines, "Nothing was unlearned.", ""]
-    if facts["terms"]["unlearning"] == "retrain":
+    if facts["terms"]["unlearning"] == "federaser":
+        lines += [
+            "Rounds of training were replayed from the first weights without the removed clients (FedEraser): updates have the "
+            "directions that they have now and the lengths that they had then, beside the removed clients. So the lengths still "
+            "depend on the removed data.",
+            "",
+        ]
+    elif facts["terms"]["unlearning"] == "retrain":
         lines += [
             "The model was trained again from its first weights, and the removed clients were not asked. A remaining "
             "client that holds a copy of their data can have used it: nobody can see that from outside.",

@@ -13,7 +13,7 @@ from stackfu_integration.lab.mechanisms import CERTIFIED, known_options
 
 __all__ = ["EPSILON", "LEAST_COSINE", "Terms"]
 
-Unlearning = Literal["retrain", "continue"]
+Unlearning = Literal["retrain", "continue", "federaser"]
 Offers = Literal["linear", "capped"]
 Aggregation = Literal["mean", "clipped", "trimmed", "krum", "secure"]
 
@@ -41,8 +41,9 @@ class Terms:
     when the request is settled.
 
     ``unlearning`` is ``"retrain"`` from the first model, which never meets the removed data, or ``"continue"``
-    from the trained one. ``finite_sample`` lets the loss know how many samples take part, so that money left over
-    buys data, and ``min_total`` is a floor on the share of the remaining data that takes part. ``offers`` are
+    from the trained one; ``"federaser"`` replays rounds of training from the first model, each update with the direction that it
+    has now and the length that it had then. ``finite_sample`` lets the loss know how many samples take part, so that money
+    left over buys data, and ``min_total`` is a floor on the share of the remaining data that takes part. ``offers`` are
     ``"linear"``, a price for any share, or ``"capped"``, a price for shares up to a cap: then the plan is the only
     equilibrium, and no behaviour and no lower cost can spend more than planned. Capped is the default of the certified
     method, linear that of the others, which know nothing else. ``tolerance`` is the largest difference in shares that
@@ -170,6 +171,8 @@ class Terms:
             raise InputError("trim", "must be in [0, 0.5)", value=self.trim)
         if not -1 <= self.least_cosine <= 1:
             raise InputError("least_cosine", "must be in [-1, 1]", value=self.least_cosine)
+        if self.aggregation == "secure" and self.unlearning == "federaser":
+            raise InputError("aggregation", "FedEraser needs to see single updates", value=self.aggregation)
         if self.aggregation == "secure" and self.spot_checks > 0:
             raise InputError(
                 "spot_checks",

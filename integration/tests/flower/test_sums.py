@@ -8,8 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flwr.clientapp.mod import LocalDpMod
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
-from flwr.supercore.primitives.asymmetric import generate_key_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from scene import CLIENTS, REMOVED, TERMS, Averager, Scene, client_app, initial
@@ -32,7 +30,7 @@ from stackfu_integration.flower.secure_sum import (
 )
 from stackfu_integration.flower.sum_member import SumMember
 from stackfu_integration.flower.verification import verify
-from stackfu_integration.flower.wire import EMBED, SUMMED, UNLEARN
+from stackfu_integration.flower.wire import EMBED, SUMMED
 from stackfu_integration.flower.wire.records import masked_record
 from stackfu_integration.flower.wire.sums import OPEN, SHARES, OpenQuestion, SharesQuestion
 
@@ -256,6 +254,21 @@ def test_summed_rounds_end_at_the_mean_and_the_server_sees_no_update(scene):
         assert all(not event.shares for event in ledger.events("r1", SumAgreed))  # erased with the embeddings
 
 
+def test_clients_without_folders_hide_their_parts_too(scene):
+    """Their secrets live as long as the run."""
+
+    class Folderless(Averager):
+        def __init__(self, context):
+            super().__init__(context)
+            self.folder = None
+
+    scene.load, scene.terms = Folderless, SECURE
+    facts = scene.run()
+    assert facts["aborted"] is None
+    assert facts["faults"] == []
+    assert facts["only_as_sum"] == list(REMOVED)
+
+
 @pytest.mark.parametrize("kind", [SHARES, SUMMED, OPEN])
 def test_a_drop_out_at_any_step_is_made_up_for(scene, kind):
     """Client 6 falls silent at one step of the first round; the others' sum is what it is without it."""
@@ -452,21 +465,3 @@ def test_a_part_of_another_size_is_left_out_of_the_sum(scene):
     facts = removal_of(scene, (0, 1, 2))
     assert facts["only_as_sum"] == [1, 2]
     assert "claims 1000000 samples" in str(facts["faults"])
-
-
-# ---- why not Flower's own
-
-
-def test_the_masks_of_flowers_secagg_plus_have_28_bits():
-    """Its stream is seeded with the exclusive or of the four-byte words of a text: of base64, below 2^7 in each byte.
-
-    Whoever tries all of 2^28 seeds, less than an hour, reads a client that is masked with one other.
-    """
-    for _ in range(20):
-        (private, _), (_, public) = generate_key_pairs(), generate_key_pairs()
-        seed = generate_shared_key(private, public)
-        folded = 0
-        for at in range(0, len(seed), 4):
-            folded ^= int.from_bytes(seed[at : at + 4], "little")
-        assert folded & 0x80808080 == 0
-    assert UNLEARN != "train"  # the only type of message that its client side touches

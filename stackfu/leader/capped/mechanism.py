@@ -146,7 +146,9 @@ def _optimise(
     plans.begin(tuple(starts))
     plans.deadline = began + limits.time_limit
     if plans.best is None:
-        plans.offer(_cheapest_admissible(game, sought, outside, 0.5 * limits.time_limit))
+        cheap = _cheapest_admissible(game, sought, outside, 0.5 * limits.time_limit)
+        if cheap is not None:
+            plans.offer(cheap)
     run = search(
         problem,
         plans,
@@ -246,8 +248,11 @@ def _linear(game: GameModel, goal: Objective, time_limit: float) -> list[Array]:
     return [found.participation]
 
 
-def _cheapest_admissible(game: GameModel, goal: Objective, outside: Array | None, time_limit: float) -> Array:
-    """A plan that meets floor and loss cap for as little as possible, or an error that says what it takes."""
+def _cheapest_admissible(
+    game: GameModel, goal: Objective, outside: Array | None, time_limit: float
+) -> Array | None:
+    """A plan that meets floor and loss cap for as little as possible, or an error that says what it takes; None if neither is
+    found."""
     bill = replace(goal, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
     problem = PlanProblem.of(game, bill, outside)
     plans = Plans(game, bill, problem, outside)
@@ -263,6 +268,6 @@ def _cheapest_admissible(game: GameModel, goal: Objective, outside: Array | None
         raise InfeasibleError(
             f"budget {goal.budget:g} is too small for {' and '.join(wanted)}: that takes at least {run.bound:.6g}"
         )
-    if plans.best is None:
+    if plans.best is None and run.bound == np.inf:
         raise InfeasibleError(f"no plan has a loss of at most {goal.max_loss:g}, whatever the budget")
-    return plans.best.x
+    return None if plans.best is None else plans.best.x

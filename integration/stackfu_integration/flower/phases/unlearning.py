@@ -50,7 +50,10 @@ def run(removal: Removal, strategy: Strategy | None = None) -> None:
     A round in which nobody delivers is tried again, ``patience`` times in all.
     """
     ledger, terms, request = removal.ledger, removal.terms, removal.request
-    first = ledger.need(RUN, RunStarted).initial if terms.unlearning == "retrain" else request.before
+    anew = terms.unlearning in ("retrain", "federaser")
+    first = ledger.need(RUN, RunStarted).initial if anew else request.before
+    if terms.unlearning == "federaser" and strategy is not None:
+        raise InputError("strategy", "FedEraser is one of its own")
     commitments = ledger.by_client(removal.name, ClientCommitted)
     if terms.aggregation == "secure":
         if strategy is not None:

@@ -77,7 +77,7 @@ def pair(ya, sa, da, za, yb, sb, db, zb, out, size):
 def inclinations(y, s, d, z, w, a, rho, low, high, drift):
     """Bounds of ``s^2 g_k`` along a segment by Bernstein coefficients of degree 6, lower and upper, and of ``s^2 d_k^2`` above.
 
-    ``y, s, d, z`` hold the three control profiles: amounts, totals, ``D y`` and its size.
+    ``y, s, d, z`` hold the three control profiles: amounts, totals, ``D y`` and its size. Whether all of them are numbers.
     """
     N = y.shape[1]
     products, sizes = np.empty((6, N)), np.empty((6, N))
@@ -94,6 +94,7 @@ def inclinations(y, s, d, z, w, a, rho, low, high, drift):
     elevate(line3, line4)
     elevate(line4, line5)
     elevate(line5, line6)
+    sizes_of_all = 0.0
     for k in range(N):
         # order of pairs: aa, ab, ac, bb, bc, cc
         four[0], four[1], four[3], four[4] = products[0, k], products[1, k], products[4, k], products[5, k]
@@ -110,7 +111,9 @@ def inclinations(y, s, d, z, w, a, rho, low, high, drift):
             error = rho * (err6[i] + abs(w[k]) * cube[i] + 0.5 * a * line6[i])
             low[k, i], high[k, i] = value - error, value + error
             most = max(most, six[i] + rho * err6[i])
+            sizes_of_all += abs(value) + error
         drift[k] = max(most, 0.0)
+    return np.isfinite(sizes_of_all)
 
 
 @njit(cache=True)
@@ -165,7 +168,9 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place):
     (verdict, r, whether halving the segment may tell more).
     """
     N = len(bound)
-    inclinations(y, s, d, z, w, a, rho, low, high, drift)
+    if not inclinations(y, s, d, z, w, a, rho, low, high, drift):
+        place[:] = 0
+        return UNDECIDED, np.inf, False
     r, least_r, level = radius(y, s, bound, low, high, rho, defect)
     top = max(s[0], max(s[1], s[2])) * (1.0 + rho)
     bottom = min(s[0], min(s[1], s[2])) * (1.0 - rho)

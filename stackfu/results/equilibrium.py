@@ -69,10 +69,10 @@ class Equilibrium:
     """A Nash equilibrium of the clients under given payments.
 
     ``regret`` (largest gain of a client from deviating) and ``residual`` (largest violation of a client's equilibrium condition
-    relative to its own terms, ``max(d_k^2, S |w_k|)``) are recomputed from the game at ``participation``; they are not what the
-    solver believed. CERTIFIED means that :func:`stackfu.judging.stakes.check_stakes` has proved that no client can gain more
-    than a billionth of what is at stake for it; UNIQUE and MULTIPLE that :mod:`stackfu.judging.completeness` has proved that there
-    are no others than those found.
+    relative to what is added up in it: drift, cost, payment) are recomputed from the game at ``participation``; they are not
+    what the solver believed. CERTIFIED means that :func:`stackfu.judging.stakes.check_stakes` has proved that no client can gain
+    more than a billionth of what is at stake for it; UNIQUE and MULTIPLE that :mod:`stackfu.judging.completeness` has proved
+    that there are no others than those found, whose totals are those of exact equilibria to a thousandth.
     """
 
     game: GameModel

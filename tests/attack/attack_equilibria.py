@@ -245,7 +245,17 @@ class Reference:
             arb_poly([0]),
         )
         condition = square - level * arb_poly([0, 1])
-        for s in _positive_roots(condition):
+        # the sizes of what was added up, power by power: what is left of an exact zero is told apart by them
+        size = [arb_poly([abs(c) for c in p.coeffs()]) for p in y]
+        sizes = sum(
+            (
+                abs(self.gram[i][j]) * (size[i] * size[j])
+                for i in range(self.count)
+                for j in range(self.count)
+            ),
+            arb_poly([abs(c) for c in level.coeffs()]) * arb_poly([0, 1]),
+        )
+        for s in _positive_roots(condition, sizes):
             yield [p(s).mid() for p in y]
 
     def _holds(self, x):
@@ -287,14 +297,13 @@ def _same(x, other):
     return all(abs(a - b) < arb("1e-50") * size for a, b in zip(x, other, strict=True))
 
 
-def _positive_roots(poly):
+def _positive_roots(poly, sizes):
     """Positive real roots, good to the last digits; factors of s are taken out."""
-    coefficients = [c.mid() for c in poly.coeffs()]
-    largest = max((abs(c) for c in coefficients), default=arb(0))
-    if largest == 0:
-        return []
-    # what balls of 120 digits left of an exact zero
-    coefficients = [c if abs(c) > largest * arb("1e-90") else arb(0) for c in coefficients]
+    # what balls of 120 digits left of an exact zero, beside what it was added up from
+    coefficients = [
+        c.mid() if abs(c.mid()) > size * arb("1e-90") else arb(0)
+        for c, size in zip(poly.coeffs(), sizes.coeffs(), strict=False)
+    ]
     while coefficients and coefficients[0] == 0:
         coefficients.pop(0)
     while coefficients and coefficients[-1] == 0:

@@ -92,13 +92,11 @@ def _word(equilibrium: Equilibrium) -> Iterator[str]:
     """Whether the number of equilibria that is stated can be proved again."""
     game, payments = equilibrium.game, equilibrium.payments
     word = equilibrium.uniqueness
-    if word is Uniqueness.UNKNOWN:
+    if word is Uniqueness.UNKNOWN or (word is Uniqueness.UNIQUE and _alone(equilibrium)):
         return
     found = Uniqueness.UNKNOWN
     if game.count <= LARGEST_ENUMERATION:
         found = facade(game).equilibria(payments, caps=equilibrium.caps).uniqueness
-    if found is Uniqueness.UNKNOWN and word is Uniqueness.UNIQUE and _alone(equilibrium):
-        found = word
     if found is Uniqueness.UNKNOWN and word is Uniqueness.CONTINUUM and _many_inside(equilibrium):
         found = word
     if found is not word:

@@ -12,6 +12,8 @@ with proved error bounds come first; where they cannot tell, balls of python-fli
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -71,7 +73,10 @@ def check_at_caps(
     p, most = game.check_payments(payments), game.check_caps(caps)
     slope, doubt, *_ = _slopes(game, p, most)
     asked = most > 0  # who may not take part has no choice
-    if np.all(slope[asked] > doubt[asked]):
+    wants_more = slope > doubt
+    if not np.all(wants_more[asked]) and game.count <= LARGEST_BALLS:
+        wants_more = _wants_more_in_balls(game, p, most)
+    if np.all(wants_more[asked]):
         total = float(game.alpha @ most)
         return Completeness(
             True,
@@ -118,33 +123,54 @@ def _slopes(game: GameModel, p: Array, x: Array) -> tuple[Array, Array, Array, f
     return slope, doubt, np.maximum(squares - error, 0.0), few
 
 
-def _in_balls(game: GameModel, p: Array, x: Array, caps: Array, precision: int = 192) -> Array:
+def _in_balls(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
     """The same bound in ball arithmetic."""
+    from flint import arb
+
+    out = np.empty(game.count)
+    with _digits():
+        for k, (slope, drift) in enumerate(_slopes_in_balls(game, p, x)):
+            share, cap = arb(float(x[k])), arb(float(caps[k]))
+            gain = max(float((slope * (cap - share)).upper()), float((-slope * share).upper()), 0.0)
+            stakes = max(float(game.costs[k]), float(p[k]), float(drift.lower()))
+            out[k] = gain * (1.0 + 4.0 * U) / (stakes * (1.0 - 4.0 * U))
+    return out
+
+
+def _wants_more_in_balls(game: GameModel, p: Array, caps: Array) -> npt.NDArray[np.bool_]:
+    """Who is certain to want to bring more than its cap where everybody is at the cap."""
+    with _digits():
+        return np.array([bool(slope > 0) for slope, _ in _slopes_in_balls(game, p, caps)])
+
+
+@contextmanager
+def _digits(precision: int = 192) -> Iterator[None]:
     import flint
 
     old, flint.ctx.prec = flint.ctx.prec, precision
     try:
-        arb = flint.arb
-        sizes = [arb(float(n)) for n in game.sizes]
-        whole = sum(sizes, arb(0))
-        alpha = [n / whole for n in sizes]
-        y = [a * arb(float(v)) for a, v in zip(alpha, x, strict=True)]
-        total = sum(y, arb(0))
-        z = flint.arb_mat(1, game.count, [v / total for v in y])
-        squares = _squares_in_balls(game, z)
-        lam = arb(game.lambda_q) * arb(game.loss_constant)
-        thin = arb(game.sampling_constant) / (arb(game.loss_constant) * whole)
-        out = np.empty(game.count)
-        for k in range(game.count):
-            pay, cost, share, cap = (arb(float(v[k])) for v in (p, game.costs, x, caps))
-            slope = pay - cost + 2 * lam * alpha[k] * squares[k] / total + lam * alpha[k] * thin / total**2
-            gain = max(float((slope * (cap - share)).upper()), float((-slope * share).upper()), 0.0)
-            drift = float((lam * squares[k]).lower())
-            stakes = max(float(game.costs[k]), float(p[k]), drift)
-            out[k] = gain * (1.0 + 4.0 * U) / (stakes * (1.0 - 4.0 * U))
-        return out
+        yield
     finally:
         flint.ctx.prec = old
+
+
+def _slopes_in_balls(game: GameModel, p: Array, x: Array) -> Iterator[tuple[Any, Any]]:
+    """``dU_k/dx_k`` and ``lam d_k^2`` of every client, enclosed."""
+    import flint
+
+    arb = flint.arb
+    sizes = [arb(float(n)) for n in game.sizes]
+    whole = sum(sizes, arb(0))
+    alpha = [n / whole for n in sizes]
+    y = [a * arb(float(v)) for a, v in zip(alpha, x, strict=True)]
+    total = sum(y, arb(0))
+    squares = _squares_in_balls(game, flint.arb_mat(1, game.count, [v / total for v in y]))
+    lam = arb(game.lambda_q) * arb(game.loss_constant)
+    thin = arb(game.sampling_constant) / (arb(game.loss_constant) * whole)
+    for k in range(game.count):
+        pay, cost = arb(float(p[k])), arb(float(game.costs[k]))
+        slope = pay - cost + 2 * lam * alpha[k] * squares[k] / total + lam * alpha[k] * thin / total**2
+        yield slope, lam * squares[k]
 
 
 def _squares_in_balls(game: GameModel, z: Any) -> list[Any]:

@@ -4,9 +4,8 @@ The price of a plan is exact (:func:`stackfu.model.offers.contract_transfers`), 
 The best plan is
 sought from the best capped ones: larger and larger capped budgets until the contracts of their best plan cost what there
 is, then local
-steps. The lower bound comes from capped offers with a larger lambda (``docs/theory/offers.md``), so a solution is CONVERGED
-with a proved bound,
-not CERTIFIED.
+steps. The lower bound comes from capped offers with a larger lambda (``docs/theory/offers.md``), which leaves a gap: most
+solutions are CONVERGED with a proved bound, and CERTIFIED where the bound comes as near as was asked for.
 """
 
 from __future__ import annotations
@@ -22,8 +21,10 @@ from scipy.optimize import minimize
 
 from ..errors import InputError
 from ..jit import clock
+from ..judging.plan import check_contract_bound, gaps_are_relative_to
 from ..model import Array, GameModel, Objective
 from ..model.offers import (
+    Offers,
     capped_prices,
     check_outside,
     contract_offers,
@@ -31,14 +32,14 @@ from ..model.offers import (
     utilities_of,
 )
 from ..model.responses import best_responses
-from ..results import Solution, Status
+from ..results import Equilibrium, Solution, Status, Uniqueness
 from ..results.contract_certificate import ContractCertificate, ContractPiece
-from .capped.mechanism import capped, plan_equilibrium
+from .capped.mechanism import capped, value_of
 from .capped.plans import Plans
 from .capped.problem import PlanProblem
 from .capped.search import search
 
-__all__ = ["contract", "worst_equilibrium"]
+__all__ = ["accepted", "contract", "worst_equilibrium"]
 
 ACCEPTED = "everybody accepting is an equilibrium of the contracts, perhaps not the only one"
 #: Local steps by sequential quadratic programming up to this many clients.
@@ -87,13 +88,12 @@ def contract(
         callback=callback,
     )
     goal, apart = best.goal, check_outside(game, outside)
+    limits = best.limits
+    assert limits is not None
     x = _improve(game, goal, apart, best.participation, began + 0.7 * time_limit)
     offers = contract_offers(game, game.profile(x), apart)
-    profile = game.profile(offers.caps)
-    value = goal.value(game.loss_of(profile, goal.finite_sample), offers.most)
-    certificate = None
-    if apart is None:
-        certificate = _bound(game, goal, value, began + time_limit)
+    value = value_of(game, goal, offers)
+    certificate = _bound(game, goal, value, began + time_limit)
     worst, loss = worst_equilibrium(game, offers.caps)
     message = "everybody accepting is one equilibrium of the contracts; no other was found"
     if worst is not None:
@@ -102,17 +102,38 @@ def contract(
             "everybody accepting is one equilibrium of the contracts; in the worst one found "
             f"{who} and the loss is {loss:.6g}"
         )
-    return replace(
+    found = replace(
         best,
         payments=offers.prices,
-        equilibrium=plan_equilibrium(game, offers, ACCEPTED),
+        equilibrium=accepted(game, offers),
         posted=offers,
         status=Status.CONVERGED,
         objective=value,
-        lower_bound=-np.inf if certificate is None else min(certificate.lower, value),
-        certificate=certificate,
+        lower_bound=-np.inf,
+        certificate=None,
         message=message,
-        seconds=clock() - began,
+    )
+    if certificate is not None and not check_contract_bound(found, certificate):
+        lower = min(certificate.lower, value)
+        proved = value - lower <= limits.gap * gaps_are_relative_to(game, goal)
+        status = Status.CERTIFIED if proved else Status.CONVERGED
+        found = replace(found, status=status, lower_bound=lower, certificate=certificate)
+    return replace(found, seconds=clock() - began)
+
+
+def accepted(game: GameModel, offers: Offers) -> Equilibrium:
+    """Everybody accepting its contract."""
+    return Equilibrium(
+        game=game,
+        payments=offers.prices,
+        participation=offers.caps,
+        status=Status.CONVERGED,
+        uniqueness=Uniqueness.UNKNOWN,
+        reason=ACCEPTED,
+        method="plan",
+        regret=0.0,
+        residual=0.0,
+        caps=offers.caps,
     )
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from .embedding import MeanEmbeddings
 from .errors import InputError
 from .model import Array, GameModel, ServerLoss
+from .model.impacts import guessed
 
 if TYPE_CHECKING:
     from .calibration import Calibration
@@ -450,6 +451,7 @@ class StackelbergGame(GameModel):
             "participation": x,
             "receives": paid * x,
             "utility": self.client_utilities(paid, x),
+            "predicted_change": self.impacts(x).clients,
         }
         return pandas.DataFrame(columns, index=pandas.Index(self.names, name="client"))
 
@@ -469,7 +471,7 @@ class StackelbergGame(GameModel):
             for k in range(shown)
         ]
         gone = ", ".join(map(self.called, self.removed[:8])) or "nobody"
-        note = f"forgotten: {gone}; full participation costs {self.full_participation_price:.6g}"
+        note = f"forgotten: {gone}; full participation costs {self.full_participation_price:.6g}. {guessed(self)}".strip()
         head = ["client", "samples", "share", "cost"]
         return card(
             f"Game of {self.count} remaining clients", table(head, rows, self.count - shown), note=note

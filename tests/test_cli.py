@@ -686,13 +686,25 @@ def test_inner_products_that_contradict_each_other_are_refused(run, tmp_path):
         assert (code, out) == (2, ""), err
 
 
-def test_nobody_to_forget_leaves_out_the_distance(run, tmp_path):
+def test_clients_are_shown_what_is_predicted_to_happen_to_their_loss(run, files, game):
+    code, out, _ = run("solve", files / "game.json", "-b", "0.05")
+    assert code == 0
+    x = game.solve(0.05).participation
+    assert "change: of its loss, predicted" in " ".join(out.split())
+    assert all(f"{change:+.3g}" in out for change in game.impacts(x).clients)
+    assert "distance" not in out
+    code, out, _ = run("solve", files / "game.json", "-b", "0.05", "--json")
+    np.testing.assert_allclose(
+        json.loads(out)["equilibrium"]["impacts"]["clients"], game.impacts(x).clients, atol=1e-6
+    )
+
+
+def test_nobody_to_forget_is_no_reason_for_strange_numbers(run, tmp_path):
     file = tmp_path / "game.json"
     sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1, 1, 1]).save(file)
     code, out, _ = run("solve", file, "-b", "0.05")
     assert code == 0
     assert "nan" not in out
-    assert "distance" not in out
 
 
 def test_the_bare_command_shows_its_help(run):

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..model.impacts import guessed
+
 if TYPE_CHECKING:
     from ..game import StackelbergGame
     from ..lemmas import LemmaReport
@@ -56,12 +58,7 @@ def number(value: float, rounding: float = 0.0) -> str:
 
 def guess_line(game: StackelbergGame) -> str:
     """A warning where losses are shown that no training has confirmed; empty for a calibrated game."""
-    if game.calibrated:
-        return ""
-    return (
-        f"[yellow]A guess:[/] losses, utilities and payments rest on the constant C = {game.loss_constant:g}, which was not "
-        "fitted to trainings (stackfu calibrate)."
-    )
+    return guessed(game).replace("A guess:", "[yellow]A guess:[/]")
 
 
 def bar(share: float, width: int = 10) -> Text:
@@ -103,28 +100,27 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
     game = eq.game
     low, high = game.thresholds(eq.participation)
     thresholds, roomy = (console().width >= width for width in (112, 90))  # what goes where there is no room
-    distance, receives = ["distance"] if game.removed else [], ["receives"] if roomy else []
-    columns = ["client", "samples", *distance, "cost", "payment", "<takes part", *receives, "utility"]
+    receives, changes = ["receives"] if roomy else [], eq.impacts.clients
+    columns = ["client", "samples", "cost", "payment", "<takes part", *receives, "utility", "change"]
     table = _table(title, *columns, *(["out below", "full above"] if thresholds else []))
     for k in range(min(game.count, MOST_ROWS)):
         row: list[str | Text] = [
             str(game.who(k)),
             f"{game.sizes[k]:g}",
-            *([number(game.heterogeneity[k])] if game.removed else []),
             number(game.costs[k]),
             number(eq.payments[k], NOTHING * game.costs[k]),
             bar(eq.participation[k]),
             *([number(eq.payments[k] * eq.participation[k], NOTHING * game.costs[k])] if roomy else []),
             number(eq.utilities[k]),
+            f"{changes[k]:+.3g}",
         ]
         if thresholds:
             row += [number(max(low[k], 0.0)), number(max(high[k], 0.0))]
         table.add_row(*row)
     if game.count > MOST_ROWS:
         table.add_row("...", f"{game.count - MOST_ROWS} more")
-    table.caption = "cost, payment: for full participation, in proportion for less"
-    if game.removed:
-        table.caption += "; distance: to the forgotten data"
+    table.caption = "cost, payment: for full participation, in proportion for less; "
+    table.caption += "change: of its loss, predicted, against the original model"
     if thresholds:
         table.caption += "; out below, full above: payments at which it would, the others as they are"
     return table

@@ -3,7 +3,8 @@
 *Feasible.* The participation is an equilibrium of the payments for every client beside its own stakes (:mod:`.stakes`), the
 spend is within the budget, loss and total meet what was asked for; all of it enclosed (:mod:`.point`), nothing estimated.
 *Bound.* The certificate proves that no payments have a smaller objective than ``lower_bound`` (:mod:`.bound`).
-*Words.* ``CERTIFIED`` is said only if both hold and the gap is the one that was asked for. How long a search took, how it ended
+*Words.* ``CERTIFIED`` is said only if both hold and the gap is the one that was asked for; where robust payments were asked for,
+only if every equilibrium keeps the budget. How long a search took, how it ended
 short of a proof, and free text are not judged.
 """
 
@@ -18,10 +19,18 @@ from ..errors import StackfuError
 from ..model import GameModel, Objective
 from ..results import Equilibrium, Solution, Status, Verification
 from ..results.facade import facade
-from .bound import check_bound
+from .bound import BoundVerdict, check_bound
 from .point import PointEnclosure, enclose_point
 
-__all__ = ["judge_point", "measured_against", "promised_gap", "unseen", "verify_solution"]
+__all__ = [
+    "judge_point",
+    "judge_robustness",
+    "measured_against",
+    "promised_gap",
+    "proved_bound",
+    "unseen",
+    "verify_solution",
+]
 
 #: Spend and constraints are met if they are to this part of themselves: the last digits of a sum of payments.
 LAST_DIGITS = 1e-12
@@ -62,6 +71,18 @@ def _problems(solution: Solution, check: Verification, tolerance: float) -> Iter
     if not low - tolerance * size <= solution.objective <= high + tolerance * size:
         yield f"the objective is {0.5 * (low + high):.12g}, not {solution.objective:.12g} as stated"
     yield from _bound_problems(solution, low, high)
+    if solution.robust and solution.status is Status.CERTIFIED:
+        yield from judge_robustness(solution)
+
+
+def judge_robustness(solution: Solution) -> Iterator[str]:
+    """Why payments do not keep their budget whichever equilibrium the clients choose; nothing if they do."""
+    every = solution.equilibria
+    most = solution.spend_range[1]
+    if most > solution.goal.budget * (1.0 + LAST_DIGITS):
+        yield f"another equilibrium of the same payments spends {most:.9g}, more than the budget {solution.goal.budget:.9g}"
+    if not every.complete and np.isfinite(solution.goal.budget):
+        yield "whether the payments have further equilibria, which might overspend, is not known"
 
 
 def judge_point(solution: Solution, point: PointEnclosure) -> Iterator[str]:
@@ -89,12 +110,17 @@ def _bound_problems(solution: Solution, low: float, high: float) -> Iterator[str
     verdict = check_bound(solution.game, solution.goal, certificate)
     if not verdict:
         yield f"the certificate does not prove the lower bound: {verdict.message}"
-    if lower > verdict.lower:
+    if lower > proved_bound(verdict):
         yield f"the certificate proves {verdict.lower:.12g}, not the lower bound {lower:.12g} that is stated"
     if solution.status is Status.CERTIFIED:
         promised = promised_gap(solution)
         if high - lower > promised * (1.0 + 1e-9) + unseen(solution, high):
             yield f"the gap {high - lower:.3g} is wider than the {promised:.3g} that CERTIFIED promises"
+
+
+def proved_bound(verdict: BoundVerdict) -> float:
+    """The bound of an accepted certificate, or 0 if that is larger: losses and payments are never negative."""
+    return max(verdict.lower, 0.0) if verdict else -math.inf
 
 
 def unseen(solution: Solution, high: float) -> float:
@@ -112,7 +138,7 @@ def promised_gap(solution: Solution) -> float:
     if game.is_homogeneous:
         return limits.gap * abs(solution.objective)
     unpaid: Equilibrium = facade(game).equilibrium()
-    return limits.gap * measured_against(game, goal, game.loss_of(unpaid.profile))
+    return limits.gap * measured_against(game, goal, game.loss_of(unpaid.profile, goal.finite_sample))
 
 
 def measured_against(game: GameModel, goal: Objective, unpaid_loss: float) -> float:

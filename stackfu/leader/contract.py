@@ -38,6 +38,7 @@ from .capped.mechanism import capped, value_of
 from .capped.plans import Plans
 from .capped.problem import PlanProblem
 from .capped.search import search
+from .tolerances import COARSE_SNAP, FLAT, LIMIT_ROUNDING, ROUNDING, SAFETY, SAME_PROFILE, SNAP, TINY
 
 __all__ = ["accepted", "contract", "worst_equilibrium"]
 
@@ -46,6 +47,10 @@ ACCEPTED = "everybody accepting is an equilibrium of the contracts, perhaps not 
 LOCAL_UP_TO = 40
 #: Intervals of totals on which the bound uses one larger lambda each.
 PIECES = 12
+#: Gap that is asked for unless said otherwise, relative to the unpaid loss: the bound is seldom tighter.
+GAP = 1e-3
+#: Relative change of the objective at which sequential quadratic programming stops.
+PROGRAMME = 1e-10
 #: Best-response runs that look for other equilibria of the contracts.
 RUNS = 32
 
@@ -79,7 +84,7 @@ def contract(
         min_total=min_total,
         min_samples=min_samples,
         finite_sample=finite_sample,
-        gap=1e-3 if gap is None else gap,
+        gap=GAP if gap is None else gap,
         time_limit=0.4 * time_limit,
         max_nodes=max_nodes,
         start=start,
@@ -138,7 +143,7 @@ def accepted(game: GameModel, offers: Offers) -> Equilibrium:
 
 
 def _rejecting(game: GameModel, plan: Array, other: Array) -> str:
-    count = int(np.count_nonzero(other < plan * (1.0 - 1e-9)))
+    count = int(np.count_nonzero(other < plan * (1.0 - SNAP)))
     return f"{count} of {int(np.count_nonzero(plan))} clients reject"
 
 
@@ -157,16 +162,16 @@ def _improve(game: GameModel, goal: Objective, outside: Array | None, start: Arr
     def fits(x: Array) -> bool:
         profile = game.profile(x)
         return bool(
-            price(x) <= goal.budget * (1.0 + 1e-12)
-            and profile.total >= goal.min_total * (1.0 - 1e-12)
-            and game.loss_of(profile, goal.finite_sample) <= goal.max_loss * (1.0 + 1e-12)
+            price(x) <= goal.budget * (1.0 + LIMIT_ROUNDING)
+            and profile.total >= goal.min_total * (1.0 - LIMIT_ROUNDING)
+            and game.loss_of(profile, goal.finite_sample) <= goal.max_loss * (1.0 + LIMIT_ROUNDING)
         )
 
     best = np.array(start)
     if np.isfinite(goal.budget):
         low, high = goal.budget, max(float(game.costs.sum()), goal.budget)
         for _ in range(12):
-            if clock() > deadline or high - low < 1e-3 * high:
+            if clock() > deadline or high - low < FLAT * high:
                 break
             wider = replace(goal, budget=0.5 * (low + high))
             problem = PlanProblem.of(game, wider, outside)
@@ -192,11 +197,10 @@ def _local_steps(
     fits: Callable[[Array], bool],
 ) -> Array:
     """Sequential quadratic programming in the participation, kept only where it stays within the constraints."""
-    unit = max(abs(value(x)), 1e-300)
-    tiny = 1e-9
+    unit = max(abs(value(x)), TINY)
 
     def inside(y: Array) -> Array:
-        return np.clip(y, tiny, 1.0)
+        return np.clip(y, SNAP, 1.0)
 
     constraints = []
     if np.isfinite(goal.budget):
@@ -219,10 +223,10 @@ def _local_steps(
         method="SLSQP",
         bounds=[(0.0, 1.0)] * game.count,
         constraints=constraints,
-        options={"maxiter": 60, "ftol": 1e-10},
+        options={"maxiter": 60, "ftol": PROGRAMME},
     )
     y = np.clip(np.asarray(found.x), 0.0, 1.0)
-    y = np.where(y < 1e-7, 0.0, y)
+    y = np.where(y < COARSE_SNAP, 0.0, y)
     for share in (1.0, 0.999, 0.99, 0.9, 0.5):
         trial = x + share * (y - x)
         if trial.any() and fits(trial) and value(trial) < value(x):
@@ -243,7 +247,7 @@ def _bound(game: GameModel, goal: Objective, value: float, deadline: float) -> C
             limits.append(value / problem.unit_loss / goal.loss_weight)
         room = min(limits) - problem.loss_constant
         if room > 0:
-            least = max(least, problem.least_sampling / room * (1.0 - 1e-9))
+            least = max(least, problem.least_sampling / room * (1.0 - SAFETY))
     if least <= 0.0:
         return None
     edges = np.append(np.geomspace(least, 1.0, PIECES), []) if least < 1.0 else np.array([1.0, 1.0])
@@ -264,12 +268,12 @@ def _piece(
     game: GameModel, goal: Objective, value: float, low: float, high: float, seconds: float
 ) -> ContractPiece:
     """The best bound on one interval over a few choices of how much of its share a client would withhold."""
-    top = float(np.minimum(game.alpha / low, 1.0).max()) * (1.0 + 1e-12)
+    top = float(np.minimum(game.alpha / low, 1.0).max()) * (1.0 + ROUNDING)
     best: ContractPiece | None = None
     for share in (1.0, 0.75, 0.5, 0.25):
         if share * top >= 0.999:
             continue
-        larger = larger_lambda(share * top) * (1.0 + 1e-12)
+        larger = larger_lambda(share * top) * (1.0 + ROUNDING)
         own = {} if game.has_paper_loss else {"server_loss": game.loss}
         eager = game.replace(lambda_q=game.lambda_q * larger, **own)
         wider = replace(goal, budget=goal.budget / share, payment_weight=goal.payment_weight * share)
@@ -335,7 +339,7 @@ def worst_equilibrium(
             rng.uniform(size=game.count) < share, plan, plan * rng.uniform(size=game.count) * (run % 2)
         )
         settled = _settle(game, plan, transfers, x)
-        if settled is None or np.abs(settled - plan).max() <= 1e-7:
+        if settled is None or np.abs(settled - plan).max() <= SAME_PROFILE:
             continue
         reached = game.loss_of(game.profile(settled))
         if worst is None or reached > loss:
@@ -364,6 +368,6 @@ def _settle(game: GameModel, plan: Array, transfers: Array, x: Array) -> Array |
             following = into if accepts >= rejects else away
             moved = max(moved, abs(following[k] - x[k]))
             x = following
-        if moved <= 1e-12:
+        if moved <= ROUNDING:
             return x
     return None

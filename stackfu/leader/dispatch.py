@@ -13,11 +13,9 @@ from ..model import GameModel, Objective
 from ..model.offers import KINDS
 from ..results import Solution, Status
 from .mechanisms import Proposal, mechanism, refuse_unknown
+from .tolerances import OVERSPENT
 
 __all__ = ["solve"]
-
-#: Spend above the budget by no more than this is rounding: the budget is met to the last digits of a sum of payments.
-ROUNDING = 1e-9
 
 
 def solve(game: GameModel, budget: float | None, method: str, options: dict[str, Any]) -> Solution:
@@ -57,7 +55,7 @@ def _solution(
     game: GameModel, budget: float, method: str, options: dict[str, Any], answer: Proposal, seconds: float
 ) -> Solution:
     eq, status, message = answer.equilibrium, answer.status, answer.message
-    if eq.spend > budget * (1.0 + ROUNDING):
+    if eq.spend > budget * (1.0 + OVERSPENT):
         status = Status.FAILED
         message = f"the payments spend {eq.spend:.9g}, more than the budget {budget:.9g}"
     return Solution(

@@ -36,6 +36,7 @@ from ..model.responses import best_responses
 from ..results import Status
 from .mechanisms import Proposal
 from .playing import play, play_with_proofs, same_play
+from .tolerances import TINY
 
 __all__ = ["LevelBisection", "best_iterate", "budget_prices", "haipo", "least_ratio"]
 
@@ -215,7 +216,7 @@ def best_iterate(
             break
         y, level = least_ratio(g, low, high, thin)
         if bisection is not None:
-            scale = max(float(np.ptp(g)), thin, 1e-300)
+            scale = max(float(np.ptp(g)), thin, TINY)
             published, reached, steps = bisection.solve(g, low, high, 1e-9 * scale, thin)
             record |= {"bisection_steps": steps, "cross_check": reached - level}
             if reached <= level + 1e-6 * scale:  # never trust a point that the closed form beats

@@ -1,58 +1,55 @@
 """Remaining clients whose data are all alike: drift is no concern, so participation is bought at cost.
 
-The server's loss is the same whatever the mixture. Without payments everybody waits for somebody else and nobody takes
-part; a client that is paid its cost is indifferent, so any share is an equilibrium. The most data for the money is a
+Without a sampling constant the clients see the same whatever the mixture. Unpaid, everybody waits for somebody else and nobody
+takes part; a client that is paid its cost is indifferent, so any share is an equilibrium. The most data for the money is a
 fractional knapsack: cheapest cost per sample first.
+
+With one (``a > 0``) every client also gains by more data in all. At total S a client that takes part is paid
+``(kappa_k - lam a / S^2)_+`` per unit, and who would take part for nothing must do so fully: those are the cheapest, so filling up
+from the cheapest on is still the cheapest way to any total that is not below that of the unpaid equilibrium.
 """
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from ..errors import InfeasibleError, InputError
+from ..followers import find_equilibrium
+from ..jit import clock
 from ..model import Array, GameModel, Limits, Objective, frozen
 from ..results import Equilibrium, Solution, Status, Uniqueness
 from ..results.certificate import Knot, LeaderCertificate, Leaf, Node, Split
 from .certified.claims import accepted
+from .tolerances import LIMIT_ROUNDING, OVERSPENT, ROUNDING, SAFETY, SNAP
 
 __all__ = ["buy_data", "prove"]
 
 #: Totals at which the knapsack's multipliers are written down on each side of the optimum, and the nearest of them.
 PIECES = 200
 FINEST = 1e-5
-#: Rounding of squared norms: what a loss of distances between clients that coincide may come out as.
-COINCIDING = 1e-14
+#: Totals that are compared where money counts and more data help everybody.
+GRID = 400
 
 
 def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
-    """The largest total participation the budget buys, cheapest clients first; no more than the floor if money counts."""
-    began = time.perf_counter()
-    budget, floor = goal.budget, goal.min_total
-    if goal.payment_weight and (floor == 0 or goal.finite_sample):
+    """The largest total participation the budget buys, cheapest clients first; no more than is asked for if money counts.
+
+    What it says about itself is not judged yet.
+    """
+    began = clock()
+    if goal.payment_weight and not game.sampling and (goal.min_total == 0 or goal.finite_sample):
         raise InputError(
             "payment_weight",
             "the remaining clients' data are all alike, so less data is always the better buy and nobody's is best; "
             "set a floor (min_total) without finite_sample, or a budget without payment_weight",
             value=goal.payment_weight,
         )
-    x = np.zeros(game.count)
-    left, wanted = budget, floor if goal.payment_weight else 1.0
-    for k in np.argsort(game.kappa, kind="stable"):
-        x[k] = min(1.0, left / game.costs[k], wanted / game.alpha[k])
-        left -= x[k] * game.costs[k]
-        wanted -= x[k] * game.alpha[k]
-        if left <= 0 or wanted <= 0:
-            break
-    total = float(game.alpha @ x)
-    if total <= 0 or total < floor * (1.0 - 1e-12):
-        needed = f"total participation {floor:g}" if floor > 0 else "anybody's participation"
-        raise InfeasibleError(
-            f"budget {budget:g} does not buy {needed}: the remaining clients' data are all alike, so nobody takes part "
-            f"below its cost (cheapest {game.costs.min():g} per unit)"
-        )
-    payments = np.where(x > 0, game.costs, 0.0)
+    x = _with_sampling(game, goal) if game.sampling else _at_cost(game, goal)
+    payments = game.payments_for(x) if game.sampling else np.where(x > 0, game.costs, 0.0)
     residual = game.residual(payments, x)
     equilibrium = Equilibrium(
         game=game,
@@ -65,65 +62,159 @@ def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
         regret=game.regret(payments, x),
         residual=residual,
     )
+    if game.sampling:
+        equilibrium = _the_one(game, equilibrium)
     loss = game.loss_of(equilibrium.profile, goal.finite_sample)
-    if loss > goal.max_loss * (1.0 + 1e-12):
+    if loss > goal.max_loss * (1.0 + LIMIT_ROUNDING):
         raise InfeasibleError(
             f"a loss of at most {goal.max_loss:g} is out of reach: the remaining clients' data are all alike, and the most that "
-            f"budget {budget:g} buys has loss {loss:.6g}"
+            f"budget {goal.budget:g} buys has loss {loss:.6g}"
         )
     objective = goal.value(loss, equilibrium.spend)
-    certificate = prove(game, goal, x, objective)
-    status = Status.CONVERGED
-    if certificate is not None:
-        # squared distances of clients that cannot be told apart are rounding errors, and so is a gap of their size
-        within = limits.gap * abs(objective) + game.loss.weight * COINCIDING * float(
-            game.embeddings.squared_norms.max()
-        )
-        status = Status.CERTIFIED if objective - certificate.lower <= within else Status.GAP_OPEN
     return Solution(
         game=game,
-        budget=budget,
+        budget=goal.budget,
         payments=frozen(payments),
         equilibrium=equilibrium,
-        status=status,
+        status=Status.CERTIFIED,
         method="certified",
         objective=objective,
-        lower_bound=-np.inf if certificate is None else certificate.lower,
-        message="all remaining data are alike: the loss does not depend on payments; the budget buys data at cost",
+        lower_bound=-np.inf,
+        message="all remaining data are alike: the budget buys data, cheapest first",
         goal=goal,
         limits=limits,
-        seconds=time.perf_counter() - began,
-        certificate=certificate,
+        seconds=clock() - began,
+        certificate=prove(game, goal, x, objective),
     )
+
+
+def _at_cost(game: GameModel, goal: Objective) -> Array:
+    """The knapsack: whole clients from the cheapest on, and a part of the one at which money or need ends."""
+    x = np.zeros(game.count)
+    left, wanted = goal.budget, goal.min_total if goal.payment_weight else 1.0
+    for k in np.argsort(game.kappa, kind="stable"):
+        x[k] = min(1.0, left / game.costs[k], wanted / game.alpha[k])
+        left -= x[k] * game.costs[k]
+        wanted -= x[k] * game.alpha[k]
+        if left <= 0 or wanted <= 0:
+            break
+    total = float(game.alpha @ x)
+    if total <= 0 or total < goal.min_total * (1.0 - LIMIT_ROUNDING):
+        raise _too_small(game, goal)
+    return x
+
+
+def _too_small(game: GameModel, goal: Objective) -> InfeasibleError:
+    needed = f"total participation {goal.min_total:g}" if goal.min_total > 0 else "anybody's participation"
+    return InfeasibleError(
+        f"budget {goal.budget:g} does not buy {needed}: the remaining clients' data are all alike, so nobody takes part "
+        f"below its cost (cheapest {game.costs.min():g} per unit)"
+    )
+
+
+def _with_sampling(game: GameModel, goal: Objective) -> Array:
+    """The best total between the least that is asked for and the most that the budget buys, filled up from the cheapest on."""
+    order = np.argsort(game.kappa, kind="stable")
+    kappa, alpha = game.kappa[order], game.alpha[order]
+    before = np.cumsum(alpha) - alpha
+    unpaid = find_equilibrium(game, game.no_payments)
+
+    def brought(total: float) -> Array:
+        return np.asarray(np.clip(total - before, 0.0, alpha))
+
+    def spend(total: float) -> float:
+        price = np.maximum(kappa - game.lam * game.sampling / total**2, 0.0)
+        return float(price @ brought(total))
+
+    least = max(unpaid.total, goal.min_total)
+    falling = game.loss.weight * game.sampling  # the loss is a constant and this over the total
+    if goal.finite_sample:
+        falling += game.loss.weight * float(game.sampling_noise.mean()) / float(game.sizes.sum())
+    if np.isfinite(goal.max_loss) and falling > 0:
+        constant = game.loss_of(unpaid.profile, goal.finite_sample) - falling / unpaid.total
+        room = goal.max_loss - constant
+        least = max(least, falling / room if room > 0 else np.inf)
+    # totals that the loss cap asks for are known to the last digits of a difference
+    if least > 1.0 + SAFETY or spend(min(least, 1.0)) > goal.budget * (1.0 + LIMIT_ROUNDING):
+        wanted = f"a loss of at most {goal.max_loss:g}" if np.isfinite(goal.max_loss) else ""
+        floor = f"total participation {goal.min_total:g}" if goal.min_total > 0 else ""
+        raise InfeasibleError(
+            f"budget {goal.budget:g} does not buy {' and '.join(filter(None, (floor, wanted)))}: the remaining clients' data are "
+            f"all alike, and that takes {spend(min(least, 1.0)):.6g}"
+        )
+    low = least = min(least, 1.0)
+    high = 1.0
+    if spend(high) > goal.budget:
+        while (middle := 0.5 * (low + high)) not in (low, high):
+            low, high = (middle, high) if spend(middle) <= goal.budget else (low, middle)
+        high = low
+    total = high
+    if goal.payment_weight and least < high:
+        total = _least(lambda s: goal.value(falling / s, spend(s)), least, high)
+    if total <= unpaid.total:
+        return unpaid.participation
+    x = np.zeros(game.count)
+    x[order] = np.minimum(brought(total) / alpha, 1.0)
+    return x
+
+
+def _least(value: Callable[[float], float], low: float, high: float) -> float:
+    """The argument with the least value: the best of a grid, then golden section around it."""
+    grid = np.linspace(low, high, GRID)
+    values = [value(float(s)) for s in grid]
+    best = int(np.argmin(values))
+    around = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, GRID - 1)]))
+    found = minimize_scalar(value, bounds=around, method="bounded", options={"xatol": ROUNDING})
+    return float(found.x) if found.fun < values[best] else float(grid[best])
+
+
+def _the_one(game: GameModel, meant: Equilibrium) -> Equilibrium:
+    """The equilibrium that is meant with what the clients' own solver knows about how many there are."""
+    found = find_equilibrium(game, meant.payments)
+    if float(np.abs(found.participation - meant.participation).max()) <= SNAP:
+        return found
+    return replace(meant, uniqueness=found.uniqueness, reason=found.reason)
 
 
 def prove(game: GameModel, goal: Objective, x: Array, objective: float) -> LeaderCertificate | None:
     """Multipliers for the knapsack: a price of the budget, and at every total the marginal client's price as the level.
 
-    With the sampling term the loss falls as ``noise / S`` and the spend rises with slope ``kappa`` of the marginal client;
-    they balance at the largest total that the budget buys if the budget is worth ``noise / (S^2 kappa)``.
+    With a sampling term the loss falls as ``noise / S`` and the spend rises with the marginal client's ``kappa``, or with
+    ``kappa - lam a / S^2 + 2 lam a Y / S^3`` if those who are paid bring Y; they balance at the largest total that the budget buys
+    if the budget is worth the ratio of both slopes.
     """
     order = np.argsort(game.kappa, kind="stable")
     ends = np.cumsum(game.alpha[order])
-    total, spend = float(game.alpha @ x), float(game.costs @ x)
+    total, spend = (
+        float(game.alpha @ x),
+        float(game.payments_for(x) @ x) if game.sampling else float(game.costs @ x),
+    )
     noise = np.zeros(game.count)
     if goal.finite_sample:
         noise = goal.loss_weight * game.loss.weight * game.sampling_noise / float(game.sizes.sum())
 
     def marginal(s: float) -> int:
-        return int(order[min(int(np.searchsorted(ends, s * (1.0 - 1e-12))), game.count - 1)])
+        return int(order[min(int(np.searchsorted(ends, s * (1.0 - ROUNDING))), game.count - 1)])
 
     beta = 0.0
-    if goal.finite_sample and spend > goal.budget * (1.0 - 1e-9) and total < 1.0:
-        beta = float(noise.mean() / (total**2 * game.kappa[marginal(total)]))
+    thin = game.lam * game.sampling
+    falling = float(noise.mean()) + goal.loss_weight * game.loss.weight * game.sampling
+    if falling > 0 and spend > goal.budget * (1.0 - OVERSPENT) and total < 1.0:
+        paid = float((game.alpha * x)[game.kappa > thin / total**2].sum())
+        slope = game.kappa[marginal(total)] - thin / total**2 + 2.0 * thin * paid / total**3
+        beta = max(falling / (total**2 * float(slope)) - goal.payment_weight, 0.0)
 
     def knot(s: float, price: float) -> Knot:
         k = marginal(s)
         level = (price + goal.payment_weight) * game.kappa[k] * s + noise[k] / s
-        nobody = np.zeros(0, dtype=np.int64)
-        return Knot(s, 1.0, price, 0.0, float(level), nobody, np.zeros(0), np.arange(game.count), game.alpha)
+        # who takes part unpaid does not pay for the others: its row takes the negative price back
+        free = np.flatnonzero(game.kappa < thin / s**2) if thin else np.zeros(0, dtype=np.int64)
+        rows = 2.0 * game.lam * (price + goal.payment_weight) * game.alpha[free]
+        return Knot(s, 1.0, price, 0.0, float(level), free, rows, np.arange(game.count), game.alpha)
 
-    first = max(goal.min_total, min(float(ends[0]), total))
+    # below this total the cheapest client would take part more for nothing, so that there is nothing to bound
+    least = 0.99 * float(np.sqrt(thin / game.kappa.min())) if thin else np.inf
+    first = max(goal.min_total, min(float(ends[0]), total, least))
     # the bound is of second order in the pieces' widths, so they may grow with the distance from the optimum
     away = np.geomspace(FINEST, 1.0, PIECES)
     inside = [

@@ -21,6 +21,7 @@ from .capped import capped
 from .capped.mechanism import plan_equilibrium, value_of
 from .contract import accepted, contract
 from .mechanisms import mechanism, read, refuse_unknown
+from .tolerances import OVERSPENT
 
 __all__ = ["solve_by_plan"]
 
@@ -61,7 +62,7 @@ def _posted(linear: Solution, offers: Offers, outside: Any) -> Solution:
     game, goal = linear.game, linear.goal
     equilibrium = (plan_equilibrium if offers.kind == "capped" else accepted)(game, offers)
     status, message = linear.status, linear.message
-    if offers.most > linear.budget * (1.0 + 1e-9):
+    if offers.most > linear.budget * (1.0 + OVERSPENT):
         status, message = (
             Status.FAILED,
             f"the offers cost {offers.most:.9g}, more than the budget {linear.budget:.9g}",

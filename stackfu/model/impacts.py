@@ -19,7 +19,7 @@ from .data import GameData
 from .geometry import Array, frozen
 from .profile import Profile
 
-__all__ = ["Impacts", "drift_changes", "predicted_impacts", "thinning"]
+__all__ = ["Impacts", "drift_changes", "guessed", "predicted_impacts", "thinning"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +46,16 @@ class Impacts:
             "worst": self.worst,
             "calibrated": self.calibrated,
         }
+
+
+def guessed(game: GameData) -> str:
+    """What to say beside losses that no training has confirmed; nothing for a calibrated game."""
+    if game.calibrated:
+        return ""
+    return (
+        f"A guess: losses, utilities and payments rest on the constant C = {game.loss_constant:g}, which was not fitted to "
+        "trainings (stackfu calibrate)."
+    )
 
 
 def drift_changes(game: GameData, profile: Profile) -> Array:

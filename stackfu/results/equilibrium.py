@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Profile
+from ..model.impacts import Impacts, guessed
 from .facade import facade
 from .pages import MOST_ROWS, bar, card, table
 from .status import Status, Uniqueness
@@ -128,6 +129,11 @@ class Equilibrium:
         return self.game.client_utilities(self.payments, self.participation)
 
     @cached_property
+    def impacts(self) -> Impacts:
+        """Predicted changes in loss: every client's, against retraining, and against the original model."""
+        return self.game.impacts(self.participation)
+
+    @cached_property
     def diagnostics(self) -> Any:
         """Contraction diagnostics at this point, see :mod:`stackfu.judging.diagnostics`."""
         return facade(self.game).diagnose(self)
@@ -177,6 +183,7 @@ class Equilibrium:
             "thresholds": {"out_below": low, "full_above": high},
             "server_loss": self.server_loss,
             "spend": self.spend,
+            "impacts": self.impacts.summary(),
         }
 
     def to_pandas(self) -> Any:
@@ -191,7 +198,7 @@ class Equilibrium:
         title = f"Equilibrium: {self.status.name.lower()}, {self.uniqueness.value}"
         note = (
             f"{self.total:.1%} of the remaining data takes part; server loss {self.server_loss:.6g}; "
-            f"spend {self.spend:.6g}. {self.reason}."
+            f"spend {self.spend:.6g}. {self.reason}. {guessed(self.game)}".strip()
         )
         return card(title, self.clients_html(), note=note)
 
@@ -207,10 +214,12 @@ class Equilibrium:
                 bar(float(self.participation[k])),
                 float(self.payments[k] * self.participation[k]),
                 float(self.utilities[k]),
+                f"{self.impacts.clients[k]:+.3g}",
             ]
             for k in range(shown)
         ]
         head = ["client", "samples", "cost", "payment", "takes part", "receives", "utility"]
+        head.append("predicted change of its loss")
         return table(head, rows, game.count - shown)
 
     def save(self, path: Any) -> None:
@@ -274,7 +283,8 @@ class Equilibria(Sequence[Equilibrium]):
         ]
         head = ["", "data used", "taking part", "spend", "server loss", "status"]
         found = "all of them" if self.complete else "perhaps not all of them"
-        return card(f"{len(self.items)} equilibria, {found}", table(head, rows), note=self.reason)
+        note = f"{self.reason}. {guessed(self.game)}".strip()
+        return card(f"{len(self.items)} equilibria, {found}", table(head, rows), note=note)
 
     def __len__(self) -> int:
         return len(self.items)

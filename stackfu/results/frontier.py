@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import InfeasibleError, InputError
 from ..model import Array, GameModel
+from ..model.impacts import guessed
 from .facade import facade
 from .pages import card, table
 from .solution import Solution
@@ -167,6 +168,7 @@ class Frontier(Sequence[Solution]):
         return card(
             "What a budget buys",
             table(["budget", "spend", "data used", "server loss", proved, "status"], rows),
+            note=guessed(self.solutions[0].game),
         )
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
+from ..model.impacts import guessed
 from ..model.offers import Offers
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
@@ -218,9 +219,10 @@ class Solution:
             ["server loss", f"{self.server_loss:.6g}"],
             [f"lower bound of the {self.proves}", f"{self.lower_bound:.6g}" if known else "none"],
             ["data used", f"{self.equilibrium.total:.1%}"],
+            ["largest predicted rise of a client's loss", f"{self.equilibrium.impacts.worst:+.3g}"],
         ]
         title = f"Payments by {self.method}: {self.status.name.lower().replace('_', ' ')}"
-        note = f"{self.status.value}. {self.message}".strip()
+        note = " ".join(filter(None, [f"{self.status.value}.", self.message, guessed(self.game)]))
         return card(title, table(["", ""], rows), self.equilibrium.clients_html(), note=note)
 
     def save(self, path: Any) -> None:

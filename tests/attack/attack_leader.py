@@ -2,88 +2,158 @@
 
     python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack/leader.json
 
-The reference shares no code with the library: profiles are drawn and improved step by step, priced by the closed form written out
-here in extended precision, and compared with what the solver claims. A *confident wrong answer* is a CERTIFIED solution whose
-lower bound a feasible profile beats, whose own payments overspend, miss a constraint or leave a client something to gain, or whose
-stated objective is not the value of its profile. A *false infeasible* is an InfeasibleError where the reference finds a profile.
-Anything that raises what is no StackfuError is a crash.
+The reference shares no code with the library: profiles are drawn and improved step by step, priced from the definition written out
+here in extended precision, and compared with what the solver claims. A *confident wrong answer* is a lower bound that a feasible
+profile beats, or a CERTIFIED solution whose own offers overspend, miss a constraint or leave a client something to gain, whose
+stated objective is not the value of its profile, which is worse than the baselines, or, where it calls itself robust, has another
+equilibrium that overspends. A *false infeasible* is an InfeasibleError where the reference finds a profile. Anything that raises
+what is no StackfuError is a crash.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 from campaign import main
 
 import stackfu as sf
 
+sys.path.insert(0, str(Path(__file__).parent))
+import attack_equilibria
+
 LONG = np.longdouble
 #: A feasible value below a stated bound by less than this part of the objective's own size is rounding of the reference.
 CLEAR = 1e-8
+#: Seconds that a solve may take: what is not closed by then must say so.
+SECONDS = 1.0
+KINDS = (
+    "plain", "plain", "outlier", "twins", "near twins", "line", "dependent", "cluster", "dominating", "volunteers", "alike"
+)  # fmt: skip
+REQUESTS = (
+    "plain", "plain", "plain", "floor", "samples", "weight", "cheapest", "cap", "near", "robust", "finite", "finite floor"
+)  # fmt: skip
 
 
-def nasty_game(rng):
+def nasty_game(rng, request="plain"):
     """A game whose distances, sizes and costs live at unusual scales, and the name of its kind."""
     count, gone, width = int(rng.integers(2, 8)), int(rng.integers(0, 3)), int(rng.integers(1, 5))
+    if request == "robust":
+        count = min(count, 4)  # all its equilibria are enumerated
+    elif rng.random() < 0.05:
+        count = int(rng.choice([15, 25, 65]))
     points = rng.normal(size=(count + gone, width))
-    kind = rng.choice(["plain", "outlier", "twins", "near twins", "line", "cluster"])
+    sizes = rng.uniform(0.5, 2.0, len(points))
+    kind = str(rng.choice(KINDS))
+    i, j = rng.choice(len(points), size=2, replace=False)
     if kind == "outlier":
-        points[rng.integers(len(points))] *= 10.0 ** rng.uniform(1, 5)
+        points[i] *= 10.0 ** rng.uniform(1, 6)
     elif kind == "twins":
-        points[rng.integers(len(points))] = points[rng.integers(len(points))]
+        points[i] = points[j]
+        if rng.random() < 0.5:
+            sizes[i] = sizes[j]
     elif kind == "near twins":
-        i, j = rng.integers(len(points), size=2)
         points[i] = points[j] + 10.0 ** rng.uniform(-9, -2) * rng.normal(size=width)
     elif kind == "line":
         points = rng.normal(size=(len(points), 1)) * rng.normal(size=width)
+    elif kind == "dependent":
+        points[i] = np.delete(points, i, axis=0).mean(axis=0)
     elif kind == "cluster":
         points = points[:1] + 10.0 ** rng.uniform(-6, -1) * points
+    elif kind == "dominating":
+        sizes[i] *= 10.0 ** rng.uniform(2, 7)
+    elif kind == "alike":
+        points[gone:] = points[gone]
     points = points * 10.0 ** rng.choice([-3.0, -1.0, 0.0, 0.0, 1.0])
-    sizes = rng.uniform(0.5, 2.0, len(points)) * 10.0 ** (
-        rng.uniform(0, 6, len(points)) if rng.random() < 0.3 else 0
-    )
+    if request.startswith("finite"):  # a kernel with k(a, a) = 1
+        points = points / max(1.0, 1.001 * float(np.sqrt((points**2).sum(axis=1).max())))
+    if rng.random() < 0.3:
+        sizes = sizes * 10.0 ** rng.uniform(0, 6, len(points))
+    if rng.random() < 0.5:
+        sizes = sizes * 10.0 ** rng.uniform(0, 3)
     keep = sizes[gone:]
     alpha = keep / keep.sum()
     rows = points[gone:]
-    centre = alpha @ rows
-    spread = max(float(alpha @ ((rows - centre) ** 2).sum(1)), 1e-12)
+    spread = max(float(alpha @ ((rows - alpha @ rows) ** 2).sum(1)), 1e-12)
     decades = rng.choice([0.5, 2.0, 6.0])
-    costs = spread * alpha * 10.0 ** rng.uniform(-decades, decades, count) * rng.choice([0.1, 1.0, 10.0])
+    level = 0.01 if kind == "volunteers" else rng.choice([0.1, 1.0, 10.0])
+    costs = spread * alpha * 10.0 ** rng.uniform(-decades, decades, count) * level
+    own = None
+    if rng.random() < 0.15:
+        weights = rng.uniform(0.0, 2.0, int(rng.integers(1, 4)))
+        if rng.random() < 0.5:
+            own = sf.ServerLoss.to_points(
+                points[rng.integers(len(points), size=len(weights))] + 0.1 * rng.normal(), weights
+            )
+        else:
+            own = sf.ServerLoss.to_mixtures(rng.dirichlet(np.ones(len(points)), size=len(weights)), weights)
+    paper = {"lambda_v": rng.choice([0.0, 1.0, 1.0]), "lambda_s": rng.choice([0.3, 1.0])}
+    constant = 0.0
+    if rng.random() < 0.2:
+        constant = float(spread * keep.sum() * 10.0 ** rng.uniform(-8, 1))
+    embeddings = sf.MeanEmbeddings.from_features(points)
     game = sf.StackelbergGame(
-        sf.MeanEmbeddings.from_features(points),
+        embeddings,
         sizes,
         range(gone),
         costs=np.maximum(costs, 1e-300),
-        lambda_v=rng.choice([0.0, 1.0, 1.0]),
-        lambda_s=rng.choice([0.3, 1.0]),
         lambda_q=rng.choice([0.1, 1.0, 1.0, 5.0]),
+        loss_constant=rng.choice([1.0, 1.0, 1e-3, 300.0]),
+        sampling_constant=constant,
+        **(paper if own is None else {"server_loss": own}),
     )
     return game, kind
 
 
-def nasty_request(rng, game):
-    """A budget from 1e-9 of the full price to none, and options."""
+def nasty_request(rng, game, kind):
+    """A budget from 1e-9 of the full price to none, options, and a profile known to meet them if there is one."""
     price = game.full_participation_price
     budget = None if rng.random() < 0.08 else float(price * 10.0 ** rng.uniform(-9, 0.3))
-    if rng.random() < 0.05:
-        budget = float(rng.choice([0.0, price]))
-    options = {}
-    kind = rng.choice(["plain", "plain", "plain", "floor", "weight", "cheapest", "cap"])
-    if kind == "floor":
+    if rng.random() < 0.08:
+        budget = float(rng.choice([0.0, price, np.inf, 1e300]))
+    options, known = {}, []
+    if kind in ("floor", "finite floor"):
         options["min_total"] = float(rng.choice([rng.uniform(0.0, 1.0), 1.0]))
+        if rng.random() < 0.3:
+            budget = price
+    elif kind == "samples":
+        options["min_samples"] = float(game.sizes.sum() * rng.uniform(0.0, 1.0))
     elif kind == "weight":
-        options["payment_weight"] = float(10.0 ** rng.uniform(-3, 2))
+        options["payment_weight"] = float(10.0 ** rng.uniform(-3, 4))
     elif kind in ("cheapest", "cap"):
-        unpaid, full = game.equilibrium(), game.server_loss(np.ones(game.count))
-        options["max_loss"] = float(full + (unpaid.server_loss - full) * rng.uniform(-0.2, 1.0))
+        unpaid = None if game.is_homogeneous else game.equilibrium().server_loss
+        full = game.server_loss(np.ones(game.count))
+        unpaid = 2.0 * full if unpaid is None else unpaid
+        options["max_loss"] = float(full + (unpaid - full) * rng.uniform(-0.2, 1.0))
         if not options["max_loss"] > 0:
             options["max_loss"] = max(full, 1e-300)
         if kind == "cheapest":
             options |= {"payment_weight": 1.0, "loss_weight": 0.0}
+    elif kind == "near" and budget is not None:
+        try:
+            best = game.solve(budget, gap=1e-4, time_limit=0.3 * SECONDS, progress=False)
+        except sf.StackfuError:
+            pass
+        else:
+            options["max_loss"] = float(best.server_loss * (1 + rng.choice([1e-6, 1e-3, 0.03])))
+            known.append(best.participation)
+    elif kind == "robust":
+        options["robust"] = True
+    if kind.startswith("finite"):
+        options["finite_sample"] = True
     if budget is None and not {"payment_weight", "max_loss"} & set(options):
         options["payment_weight"] = 1.0
-    return budget, options
+    if "robust" not in options and rng.random() < 0.2:
+        options["offers"] = str(rng.choice(["capped", "capped", "contract"]))
+        if not (game.sampling or "finite_sample" in options or {"min_total", "min_samples"} & set(options)):
+            options["min_total"] = float(rng.uniform(0.01, 0.9))  # less and less data would cost nothing
+        if options["offers"] == "capped" and rng.random() < 0.25:
+            worst = -float(game.lam * game.geometry.scale)
+            options["outside"] = worst * 10.0 ** rng.uniform(-4, 1, game.count)
+    if rng.random() < 0.3:
+        options["gap"] = float(rng.choice([1e-2, 1e-3, 1e-4]))
+    return budget, options, known
 
 
 class Reference:
@@ -96,35 +166,77 @@ class Reference:
         left = sizes[game.remaining]
         self.alpha = left / left.sum()
         self.costs = np.asarray(game.costs, dtype=LONG)
-        self.lam = LONG(game.lambda_q) * LONG(game.loss_constant)
-        self.targets = [self.alpha @ self.rows, (sizes / sizes.sum()) @ rows]
-        self.weights = [
-            LONG(game.lambda_v) * LONG(game.loss_constant),
-            LONG(game.lambda_s) * LONG(game.loss_constant),
-        ]
+        constant = LONG(game.loss_constant)
+        self.lam = LONG(game.lambda_q) * constant
+        if game.has_paper_loss:
+            self.targets = [self.alpha @ self.rows, (sizes / sizes.sum()) @ rows]
+            self.weights = [LONG(game.lambda_v) * constant, LONG(game.lambda_s) * constant]
+        else:
+            values = [np.asarray(t.values, dtype=LONG) for t in game.loss.targets]
+            self.targets = [
+                v if t.kind == "point" else v @ rows for t, v in zip(game.loss.targets, values, strict=True)
+            ]
+            self.weights = [LONG(w) for w in game.loss.weights]
+        self.thin = LONG(game.sampling_constant) / (constant * left.sum())  # a / S on every squared distance
+        self.noise = np.zeros(len(self.alpha), dtype=LONG)
+        if options.get("finite_sample"):
+            self.noise = (1 - (self.rows**2).sum(axis=1)) / left.sum()
+        self.offers = options.get("offers", "linear")
+        self.outside = options.get("outside")
         self.budget = LONG(np.inf) if budget is None else LONG(budget)
-        self.floor = LONG(options.get("min_total", 0.0))
+        self.floor = max(
+            LONG(options.get("min_total", 0.0)), LONG(options.get("min_samples", 0.0)) / left.sum()
+        )
         self.cap = LONG(options.get("max_loss", np.inf))
         self.on_loss, self.on_pay = options.get("loss_weight", 1.0), options.get("payment_weight", 0.0)
 
     def price(self, x):
-        """Value and spend of the rows of x; value is infinite where a profile is not feasible."""
+        """Value, spend and loss of the rows of x; value is infinite where a profile is not feasible."""
         x = np.atleast_2d(np.asarray(x, dtype=LONG))
         y = x * self.alpha
         total = y.sum(axis=1)
         m = (y / total[:, None]) @ self.rows
         d2 = ((m[:, None, :] - self.rows[None]) ** 2).sum(-1)
-        bracket = self.costs - 2 * self.lam * self.alpha * d2 / total[:, None]
-        inducible = ((x >= 1) | (bracket >= 0)).all(axis=1)
-        spend = (np.maximum(bracket, 0) * x).sum(axis=1)
+        s = total[:, None]
+        bracket = self.costs - 2 * self.lam * self.alpha * (d2 + self.thin / (2 * s)) / s
+        payouts = np.maximum(bracket, 0) * x
+        fine = np.ones(len(x), dtype=bool)
+        if self.offers == "linear":
+            fine = ((x >= 1) | (bracket >= 0)).all(axis=1)
+        elif self.offers == "contract":
+            payouts = self._transfers(x, y, s, d2)
+        if self.outside is not None:
+            kept = payouts - self.costs * x - self.lam * (d2 + self.thin / s)
+            payouts = payouts + np.maximum(self.outside - kept, 0)
+        spend = payouts.sum(axis=1)
         loss = sum(w * ((m - t) ** 2).sum(-1) for w, t in zip(self.weights, self.targets, strict=True))
+        loss = loss + sum(self.weights) * (self.thin + (y / s) @ self.noise) / total
         value = self.on_loss * loss + self.on_pay * spend
-        fine = inducible & (spend <= self.budget) & (total >= self.floor) & (loss <= self.cap)
+        fine &= (spend <= self.budget) & (total >= self.floor) & (loss <= self.cap)
         return np.where(fine, value, np.inf), spend, loss
 
-    def gains(self, payments, x):
+    def _transfers(self, x, y, s, d2):
+        """What makes bringing the whole quantity as good as the best other amount, which is not paid; by bisection of its slope."""
+        rest = np.maximum(s - y, 0)
+        alone = rest <= 0
+        q = np.where(alone, 0, s**2 * d2)
+        low, high = np.zeros_like(y), y.copy()
+        tiny = LONG(1e-4000)
+        kappa = self.costs / self.alpha
+        for _ in range(80):
+            middle = (low + high) / 2
+            amount = np.maximum(rest + middle, tiny)
+            rising = 2 * self.lam * q / amount**3 + self.lam * self.thin / amount**2 > kappa
+            low, high = np.where(rising, middle, low), np.where(rising, high, middle)
+        amount = np.maximum(rest + high, tiny)
+        leaving = kappa * high + self.lam * (q / amount**2 + self.thin / amount)
+        staying = kappa * y + self.lam * (q / s**2 + self.thin / s)
+        return np.where(x > 0, np.maximum(staying - leaving, 0), 0)
+
+    def gains(self, offers, x):
         """Largest gain of a client relative to its own stakes, by search over its own participation."""
-        x, payments = np.asarray(x, dtype=LONG), np.asarray(payments, dtype=LONG)
+        x = np.asarray(x, dtype=LONG)
+        prices, caps = np.asarray(offers.prices, dtype=LONG), np.asarray(offers.caps, dtype=LONG)
         y, worst = self.alpha * x, LONG(0)
         for k in range(len(x)):
             others = np.delete(np.arange(len(x)), k)
@@ -133,18 +245,23 @@ class Reference:
             q = pull @ pull
 
             def utility(share, k=k, rest=rest, q=q):
-                amount = rest + self.alpha[k] * share
-                drift = np.where(rest > 0, q / np.maximum(amount, LONG(1e-4000)) ** 2, LONG(0))
-                return (payments[k] - self.costs[k]) * share - self.lam * drift
+                amount = np.maximum(rest + self.alpha[k] * share, LONG(1e-4000))
+                drift = np.where(rest > 0, q / amount**2, LONG(0)) + self.thin / amount
+                paid = prices[k] * share
+                if offers.kind == "contract":
+                    paid = np.where(share >= caps[k], prices[k] * caps[k], LONG(0))
+                return paid - self.costs[k] * share - self.lam * drift
 
-            grid = np.linspace(LONG(0) if rest > 0 else LONG(1e-6), LONG(1), 400)
+            grid = np.linspace(LONG(0) if rest > 0 else LONG(1e-6) * caps[k], caps[k], 400)
+            best = utility(x[k])
             for _ in range(4):
                 values = utility(grid)
-                best = int(np.argmax(values))
-                grid = np.linspace(grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)], 200)
+                place = int(np.argmax(values))
+                best = max(best, values[place])
+                grid = np.linspace(grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)], 200)
             drift = q / max(y.sum(), LONG(1e-4000)) ** 2
-            stakes = max(self.costs[k], payments[k], self.lam * drift)
-            worst = max(worst, (utility(grid).max() - utility(x[k])) / stakes)
+            stakes = max(self.costs[k], prices[k], self.lam * drift)
+            worst = max(worst, (best - utility(x[k])) / stakes)
         return float(worst)
 
     def search(self, rng, starts, rounds=40, pool=300):
@@ -175,71 +292,107 @@ class Reference:
         return float(value), x
 
 
-def attack(seed, time_limit=2.0):
+def attack(seed, time_limit=SECONDS):
     """One game; the verdict in a word, and what is needed to look at it again."""
     rng = np.random.default_rng([2026, seed])
-    game, kind = nasty_game(rng)
-    budget, options = nasty_request(rng, game)
-    case = {"seed": seed, "kind": str(kind), "budget": budget, "options": options}
+    request = str(rng.choice(REQUESTS))
+    game, kind = nasty_game(rng, request)
+    budget, options, known = nasty_request(rng, game, request)
+    shown = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in options.items()
+    }
+    case = {"seed": seed, "kind": f"{kind}, {request}", "budget": budget, "options": shown}
     reference = Reference(game, budget, options)
+    offers = "" if "offers" not in options else f", {options['offers']}"
     try:
         solution = game.solve(budget, time_limit=time_limit, progress=False, **options)
     except sf.InfeasibleError as error:
-        value, x = reference.search(rng, [])
+        value, x = reference.search(rng, known)
         if np.isfinite(value):
-            return "false infeasible", {
-                **case,
-                "value": value,
-                "x": np.asarray(x, float).tolist(),
-                "error": str(error),
-            }
-        return "infeasible", case
+            found = {"value": value, "x": np.asarray(x, float).tolist(), "error": str(error)}
+            return "false infeasible", {**case, **found}
+        return "infeasible" + offers, case
     except sf.InputError as error:
-        return "refused", {**case, "error": str(error)}
+        return "refused" + offers, {**case, "error": str(error)}
     except sf.StackfuError as error:
-        return "no answer", {**case, "error": str(error)}
+        return "no answer" + offers, {**case, "error": str(error)}
     case["status"] = solution.status.name
-    confident = solution.status is sf.Status.CERTIFIED
+    verdict, details = judge(rng, game, budget, options, solution, reference, known)
+    return verdict + ("" if verdict in WRONG else offers), {**case, **details}
+
+
+def judge(rng, game, budget, options, solution, reference, known):
+    """What is wrong with a solution, or its status."""
     # the solver's own profile, a hair inside its constraints, is the best place to look for a better one
-    starts = [solution.participation]
+    starts = [solution.participation, *known]
     if not game.is_homogeneous:
         starts.append(game.equilibrium().participation)
+    baselines = list(simple_answers(rng, game, budget, options))
+    starts += [answer.participation for answer in baselines]
     value, x = reference.search(rng, starts)
     size = max(abs(float(solution.objective)), abs(value) if np.isfinite(value) else 0.0)
     if value < solution.lower_bound - CLEAR * size:
         return "bound beaten", {
-            **case,
             "value": value,
             "bound": solution.lower_bound,
             "x": np.asarray(x, float).tolist(),
         }
-    if not confident:
-        return solution.status.name.lower(), case
+    for answer in baselines:
+        if solution.status is not sf.Status.FAILED and solution.objective > answer.server_loss + max(
+            solution.gap, CLEAR * size
+        ):
+            return "worse than a baseline", {"method": answer.method, "loss": answer.server_loss}
+    if solution.status is not sf.Status.CERTIFIED:
+        return solution.status.name.lower(), {}
     _, _, loss = reference.price(solution.participation)
-    paid = float(np.asarray(solution.payments, LONG) @ np.asarray(solution.participation, LONG))
+    paid = float(np.asarray(solution.payouts, LONG).sum())
     claimed = reference.on_loss * float(loss[0]) + reference.on_pay * paid
     if budget is not None and paid > budget * (1 + 1e-9):
-        return "overspent", {**case, "spend": paid}
-    # a loss is a squared distance, which coordinates rounded to floats leave uncertain by the square of their own rounding
-    rounding = reference.on_loss * float(sum(reference.weights) * (1e-15 * np.abs(reference.rows).max()) ** 2)
+        return "overspent", {"spend": paid}
+    # a loss is a squared distance, which coordinates rounded to floats leave uncertain by the square of their own rounding; what
+    # capped offers state was computed in floats, so that the distance itself is uncertain by that much
+    weight, digits = float(sum(reference.weights)), 4e-15 * float(np.abs(reference.rows).max())
+    rounding = reference.on_loss * weight * digits**2
+    if reference.offers != "linear":
+        rounding += 2.0 * reference.on_loss * digits * float(np.sqrt(weight * loss[0]))
     if abs(claimed - solution.objective) > 1e-7 * abs(claimed) + rounding:
-        return "objective wrong", {**case, "claimed": solution.objective, "value": claimed}
-    gain = reference.gains(solution.payments, solution.participation)
+        return "objective wrong", {"claimed": solution.objective, "value": claimed}
+    gain = reference.gains(solution.offers, solution.participation)
     if gain > 1e-6:
-        return "no equilibrium", {**case, "gain": gain}
+        return "no equilibrium", {"gain": gain}
     if float((reference.alpha * solution.participation).sum()) < float(reference.floor) * (1 - 1e-9):
-        return "floor missed", case
+        return "floor missed", {}
     if float(loss[0]) > float(reference.cap) * (1 + 1e-9):
-        return "loss cap missed", case
+        return "loss cap missed", {}
+    if options.get("robust") and np.isfinite(reference.budget):
+        for other in attack_equilibria.Reference(game, solution.payments, None).equilibria():
+            spend = float(np.asarray(solution.payments) @ [float(v) for v in other])
+            if spend > budget * (1 + 1e-9):
+                return "robust overspends", {"spend": spend, "x": [float(v) for v in other]}
     check = solution.verify()
     if not check:
-        return "verify refuses", {**case, "message": check.message}
-    return "certified", case
+        return "verify refuses", {"message": check.message}
+    return "certified", {}
+
+
+def simple_answers(rng, game, budget, options):
+    """What the baselines answer, for one in five requests that they understand."""
+    if set(options) - {"gap"} or budget is None or not 0 < budget < 1e299 or rng.random() > 0.2:
+        return
+    for method in ("uniform", "haipo"):
+        try:
+            answer = game.solve(budget, method, max_iterations=30)
+        except sf.StackfuError:
+            continue
+        if answer.status is not sf.Status.FAILED and answer.spend <= budget:
+            yield answer
 
 
 WRONG = (
     "bound beaten",
+    "worse than a baseline",
     "overspent",
+    "robust overspends",
     "objective wrong",
     "no equilibrium",
     "floor missed",

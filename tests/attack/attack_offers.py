@@ -32,33 +32,35 @@ LAST_DIGITS = 1e-9
 ENUMERATED = 4
 
 
-def nasty_game(rng):
+def nasty_game(rng, request):
     """A game at unusual scales with a sampling constant from nothing to a thousand times the spread."""
-    game, kind = attack_leader.nasty_game(rng)
-    if rng.random() < 0.6:
+    game, kind = attack_leader.nasty_game(rng, request)
+    if rng.random() < 0.5:
         constant = game.geometry.scale * float(game.sizes.sum()) * 10.0 ** rng.uniform(-12, 3)
-        game = game.replace(sampling_constant=float(constant))
-        kind = f"{kind}, sampling"
-    return game, str(kind)
+        own = {} if game.has_paper_loss else {"server_loss": game.loss}
+        game = game.replace(sampling_constant=float(constant), **own)
+    return game, f"{kind}, sampling" if game.sampling else kind
 
 
-def nasty_request(rng, game):
-    """A budget, the kind of offers, the method and options."""
-    budget, options = attack_leader.nasty_request(rng, game)
-    kind = str(rng.choice(["capped", "capped", "capped", "contract"]))
-    method = "certified"
-    if rng.random() < 0.1 and budget is not None:
-        return budget, {"offers": kind}, str(rng.choice(["haipo", "uniform"]))
-    if "min_total" not in options and (game.sampling == 0 and rng.random() < 0.95):
+def nasty_request(rng, game, request):
+    """A budget, options with the kind of offers, and the method."""
+    budget, options, _ = attack_leader.nasty_request(rng, game, request)
+    for name in ("offers", "outside"):
+        options.pop(name, None)
+    options["offers"] = str(rng.choice(["capped", "capped", "capped", "contract"]))
+    if rng.random() < 0.1 and budget is not None and np.isfinite(budget):
+        return budget, {"offers": options["offers"]}, str(rng.choice(["haipo", "uniform"]))
+    if (
+        not (game.sampling or {"finite_sample", "min_total", "min_samples"} & set(options))
+        and rng.random() < 0.95
+    ):
         options["min_total"] = float(rng.choice([rng.uniform(0, 1), 1.0, 10.0 ** rng.uniform(-9, 0)]))
-    if rng.random() < 0.1 and float(game.embeddings.squared_norms.max()) <= 1:
-        options["finite_sample"] = True
     if rng.random() < 0.15:
         options["outside"] = nasty_outside(rng, game)
-    if rng.random() < 0.15 and kind == "capped":
+    if rng.random() < 0.15 and options["offers"] == "capped":
         high = game.costs * 10.0 ** rng.uniform(0, rng.choice([0.0, 1.0, 4.0]), game.count)
         options["costs_between"] = (high * rng.choice([0.0, 1e-9, 0.5, 1.0]), high)
-    return budget, {**options, "offers": kind}, method
+    return budget, options, "certified"
 
 
 def nasty_outside(rng, game):
@@ -75,15 +77,9 @@ class Plans(attack_leader.Reference):
 
     def __init__(self, game, budget, options):
         super().__init__(game, budget, options)
-        self.kind = options["offers"]
-        left = np.asarray(game.sizes, dtype=LONG).sum()
-        self.thin = LONG(game.sampling_constant) / (LONG(game.loss_constant) * left)  # a
         self.kappa = self.costs / self.alpha
-        self.noise = np.zeros(game.count, dtype=LONG)
-        if options.get("finite_sample"):
-            self.noise = (1 - (self.rows**2).sum(-1)) / left
-        outside = options.get("outside")
-        self.outside = None if outside is None else np.asarray(outside, dtype=LONG)
+        if self.outside is not None:
+            self.outside = np.asarray(self.outside, dtype=LONG)
 
     def parts(self, x):
         """Total, squared distances, loss and payouts of the rows of x."""
@@ -95,7 +91,7 @@ class Plans(attack_leader.Reference):
         d2 = ((m[:, None, :] - self.rows[None]) ** 2).sum(-1)
         loss = sum(w * ((m - t) ** 2).sum(-1) for w, t in zip(self.weights, self.targets, strict=True))
         loss = loss + sum(self.weights) * (self.thin + z @ self.noise) / total
-        paid = self.capped(x, d2, total) if self.kind == "capped" else self.contracts(y, d2, total)
+        paid = self.capped(x, d2, total) if self.offers == "capped" else self.contracts(y, d2, total)
         if self.outside is not None:
             drift = self.lam * (d2 + self.thin / total[:, None])
             paid = np.maximum(paid, self.costs * x + drift + self.outside)
@@ -152,12 +148,19 @@ class Below(attack_equilibria.Reference):
 def attack(seed, time_limit=1.0):
     """One game and one request; the verdict in a word, and what is needed to look at it again."""
     rng = np.random.default_rng([2028, seed])
-    game, kind = nasty_game(rng)
-    budget, options, method = nasty_request(rng, game)
-    case = {"seed": seed, "kind": kind, "budget": budget, "method": method, "options": readable(options)}
+    request = str(rng.choice([r for r in attack_leader.REQUESTS if r != "robust"]))
+    game, kind = nasty_game(rng, request)
+    budget, options, method = nasty_request(rng, game, request)
+    case = {
+        "seed": seed,
+        "kind": f"{kind}, {request}",
+        "budget": budget,
+        "method": method,
+        "options": readable(options),
+    }
     between = options.get("costs_between")
     own = {} if method != "certified" else {"time_limit": time_limit, "progress": False}
-    assumed = game if between is None else game.replace(costs=between[1])
+    assumed = game if between is None else with_costs(game, between[1])
     reference = Plans(assumed, budget, options)
     try:
         solution = game.solve(budget, method, **options, **own)
@@ -258,7 +261,7 @@ def behaviour(rng, game, solution, reference, budget, options):
         return None
     low, high = options["costs_between"]
     for share in (rng.uniform(size=game.count), np.zeros(game.count)):
-        true = game.replace(costs=np.maximum(low + share * (high - low), 1e-300))
+        true = with_costs(game, np.maximum(low + share * (high - low), 1e-300))
         found = _only(true, solution.offers, solution.participation, solution.equilibrium.uniqueness)
         if found is not None:
             return f"below the upper ends: {found[0]}", {**found[1], "costs": as_list(true.costs)}
@@ -274,7 +277,7 @@ def optimality(rng, game, solution, reference, budget, options):
         starts.append(solution.game.equilibrium().participation)
     linear = None
     if "outside" not in options:
-        asked = {k: v for k, v in options.items() if k not in ("offers", "outside", "costs_between")}
+        asked = {k: v for k, v in options.items() if k not in ("offers", "costs_between")}
         try:
             linear = solution.game.solve(budget, **asked, time_limit=0.5, progress=False)
             starts.append(linear.participation)
@@ -289,6 +292,10 @@ def optimality(rng, game, solution, reference, budget, options):
     if certain and solution.objective > linear.objective + 1e-7 * size:
         return "worse than linear", {"objective": solution.objective, "linear": linear.objective}
     return None
+
+
+def with_costs(game, costs):
+    return game.replace(costs=costs, **({} if game.has_paper_loss else {"server_loss": game.loss}))
 
 
 def as_list(x):

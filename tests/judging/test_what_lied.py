@@ -91,6 +91,44 @@ def test_robust_payments_keep_the_budget_at_every_equilibrium():
         assert float(solution.payments @ x[1]) <= 0.1 * (1 + 1e-6)
 
 
+def test_payments_at_cost_of_clients_all_alike_are_not_called_robust():
+    """Everybody is indifferent: all of them taking part is another equilibrium, and spends more than there is."""
+    game = homogeneous()
+    solution = game.solve(0.35, robust=True)
+    assert solution.status is not sf.Status.CERTIFIED
+    assert "not robust" in solution.message
+    assert not replace(solution, status=sf.Status.CERTIFIED).verify()
+    assert solution.verify()
+
+
+def test_clients_all_alike_who_gain_by_more_data_are_not_paid_their_cost():
+    """With a sampling constant nobody is indifferent at its cost: that was called certified, and somebody gained."""
+    rng = np.random.default_rng(1)
+    for _ in range(6):
+        sizes = rng.uniform(50, 500, 5)
+        game = sf.StackelbergGame(
+            sf.MeanEmbeddings.from_features(np.full((5, 2), 0.4)),
+            sizes,
+            (0,),
+            costs=rng.lognormal(0, 1, 4),
+            sampling_constant=float(sizes[1:].sum() * 10 ** rng.uniform(-2, 0.5)),
+        )
+        budget = 0.3 * game.full_participation_price
+        solution = game.solve(budget)
+        assert solution.verify(), solution.verify().message
+        assert game.regret(solution.payments, solution.participation) <= 1e-9
+        assert solution.spend == pytest.approx(budget)
+        # no other profile within the budget leaves more data
+        x = rng.uniform(size=(2000, 4)) ** rng.choice([0.2, 1.0, 5.0], size=(2000, 1))
+        x[rng.random(x.shape) < 0.3] = 1.0
+        total = x @ game.alpha
+        bracket = game.costs - game.lam * game.alpha * game.sampling / total[:, None] ** 2
+        possible = ((x == 1) | (bracket >= 0)).all(axis=1)
+        affordable = possible & ((np.maximum(bracket, 0) * x).sum(axis=1) <= budget)
+        assert affordable.any()
+        assert total[affordable].max() <= solution.equilibrium.total + 1e-9
+
+
 def test_a_face_whose_points_spend_differently_says_so():
     game = game_of([0.0, 0.0, 1.0], [1.0, 1.0, 1.0], costs=[0.3, 0.4, 0.3])
     payments = np.array([0.0, 0.1, 0.0])  # twins, equally reluctant, differently paid

@@ -36,8 +36,8 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def shown():
-    played = game()
+def shown(**options):
+    played = game(**options)
     solution = played.solve(0.05)
     return {
         "game": played,
@@ -62,6 +62,29 @@ def test_every_result_has_a_page_that_is_whole_and_escaped(name):
         assert "&lt;b&gt;Leeds&lt;/b&gt;" in page
     # colours come from the page around it, so that it can be read in light and in dark
     assert not re.search(r"#[0-9a-f]{3}|rgb|white|black", page)
+
+
+@pytest.mark.parametrize("name", ["game", "equilibrium", "equilibria", "solution", "frontier"])
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_constant_that_no_training_confirmed_is_called_a_guess(name, calibrated):
+    page = shown(calibrated=calibrated)[name]._repr_html_()
+    assert ("A guess" in page) is not calibrated
+
+
+def test_predicted_changes_stand_beside_every_client():
+    played = game()
+    solution = played.solve(0.05)
+    changes = played.impacts(solution.participation)
+    for found in (solution, solution.equilibrium):
+        page = found._repr_html_()
+        assert all(f"<td>{change:+.3g}</td>" in page for change in changes.clients)
+        assert "predicted change of its loss" in page
+    assert f"{changes.worst:+.3g}" in solution._repr_html_()
+    kept = solution.summary()["equilibrium"]["impacts"]
+    np.testing.assert_array_equal(kept["clients"], changes.clients)
+    assert kept["calibrated"] is False
+    pytest.importorskip("pandas")
+    np.testing.assert_array_equal(solution.to_pandas()["predicted_change"], changes.clients)
 
 
 def test_long_tables_are_cut_and_say_so():

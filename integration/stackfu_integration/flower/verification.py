@@ -122,7 +122,7 @@ class Report:
         return out
 
 
-def verify(folder: Path, evidence: Evidence = Evidence(), request: str | None = None) -> Report:  # noqa: B008
+def verify(folder: Path, evidence: Evidence = Evidence(), request: str | None = None) -> Report:
     """Recompute a run, or one of its requests; everything that others depend on is part of it."""
     with PaymentLedger(folder / "ledger.sqlite", create=False) as ledger:
         return _Verifier(ledger, ModelStore(folder / "models"), evidence).run(request)

@@ -69,6 +69,7 @@ from stackfu_integration.lab.federation import (
     train_federation,
 )
 from stackfu_integration.lab.federation.convex import Certificate
+from stackfu_integration.lab.gradients import gradient_embeddings
 from stackfu_integration.lab.measures import (
     LikelihoodRatioAttack,
     agreement,
@@ -86,9 +87,10 @@ from stackfu_integration.lab.measures.performance import Performance, logits_on
 from stackfu_integration.lab.mechanisms import BUDGETED, CAPPED_LABELS, MECHANISMS, PAPER_VIEW, VIEWS, View
 from stackfu_integration.lab.models import load_backbone, write_weights
 from stackfu_integration.lab.models.backbones import Backbone
+from stackfu_integration.lab.models.classifier import head_matrix
 from stackfu_integration.lab.models.extraction import extract_timed
 from stackfu_integration.lab.payments import build_game, penultimate_features, plan_payments
-from stackfu_integration.lab.pilots import PILOT_SEED, Pilots, calibrated_game, run_pilots
+from stackfu_integration.lab.pilots import PILOT_SEED, LossKind, Pilots, calibrated_game, run_pilots
 from stackfu_integration.lab.presets import Preset
 from stackfu_integration.lab.runtime import resolve_device, single_thread
 from stackfu_integration.lab.unlearning import (
@@ -497,6 +499,16 @@ class _Run:
         federation = self.trained.federation
         samples = penultimate_features(federation, self.trained.final)
         labels = [client.train.y.numpy() for client in federation.clients]
+        start = time.perf_counter()
+        gradients = gradient_embeddings(
+            [
+                LabelledTensors(torch.from_numpy(x), client.train.y)
+                for x, client in zip(samples, federation.clients, strict=True)
+            ],
+            head_matrix(self.trained.final, federation.model(0)),
+            self.validation["l2"],
+        )
+        common = time.perf_counter() - start
         games = {}
         for view in VIEWS:
             start = time.perf_counter()
@@ -505,10 +517,11 @@ class _Run:
                 self.removed,
                 labels=labels,
                 view=view,
+                gradients=gradients,
                 loss_constant=1.0,
                 cost_scale=self.settings.cost_scale,
             )
-            self._embedding_seconds[view] = time.perf_counter() - start
+            self._embedding_seconds[view] = time.perf_counter() - start + common * view.endswith("gradients")
         return games
 
     @cached_property
@@ -538,7 +551,9 @@ class _Run:
         return made
 
     def _calibrated(self, view: View, approach: Approach) -> tuple[StackelbergGame, Calibration]:
-        return calibrated_game(self.views[view], self.pilots[approach])
+        # everybody's samples say nothing about a client that calls things by other names
+        kind: LossKind = "own" if self.preset.scheme == "concept" else "pooled"
+        return calibrated_game(self.views[view], self.pilots[approach], kind)
 
     @cached_property
     def game(self) -> StackelbergGame:
@@ -553,8 +568,7 @@ class _Run:
         """The game and all payments planned in it, as plain numbers; a file of its own."""
         path = self.folder / _GAME_FILE
         if path.is_file():
-            stored: dict[str, Any] = json.loads(path.read_text())
-            return stored
+            return self._with_every_view(json.loads(path.read_text()))
         game = self.game
         calibrated = {view: self._calibrated(view, CONVEX)[0] for view in VIEWS}
         price = float(game.full_participation_price)
@@ -577,16 +591,7 @@ class _Run:
             "bandwidth": float(game.embeddings.bandwidth or 0.0),
             "loss_constant": game.loss_constant,
             "full_price": price,
-            "views": {
-                view: {
-                    "squared_distances": (np.asarray(item.embeddings.distances()) ** 2).tolist(),
-                    "calibration": {
-                        approach: self._calibrated(view, approach)[1].summary() for approach in self.pilots
-                    },
-                    "embedding_seconds": self._embedding_seconds[view],
-                }
-                for view, item in self.views.items()
-            },
+            "views": {view: self._seen(view) for view in VIEWS},
             "pilots": {approach: item.as_dict() for approach, item in self.pilots.items()},
             "offers": plans,
             "staying": self._staying(calibrated["labels"], plans),
@@ -595,6 +600,24 @@ class _Run:
         }
         write_json(path, _rounded(played))
         return played
+
+    def _seen(self, view: View) -> dict[str, Any]:
+        """What the game sees in a view, and the constants that the pilots fit to it."""
+        return {
+            "squared_distances": (np.asarray(self.views[view].embeddings.distances()) ** 2).tolist(),
+            "calibration": {
+                approach: self._calibrated(view, approach)[1].summary() for approach in self.pilots
+            },
+            "embedding_seconds": self._embedding_seconds[view],
+        }
+
+    def _with_every_view(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """A stored game and the views that it was stored without, from when there were fewer."""
+        missing = [view for view in VIEWS if view not in stored["views"]]
+        if missing:
+            stored["views"] |= {view: _rounded(self._seen(view)) for view in missing}
+            write_json(self.folder / _GAME_FILE, stored)
+        return stored
 
     def _staying(self, game: StackelbergGame, plans: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """Who stays where leaving means a model of one's own, as measured, by what is offered at the main budget.
@@ -712,9 +735,8 @@ class _Run:
     def complete(self) -> None:
         """Compute what is missing, one file per cell, then forget the checkpoints."""
         cells = [(key, compute) for key, compute in self._cells() if not self._path(key).is_file()]
-        if not cells:
-            return
-        self.describe()
+        if cells:
+            self.describe()
         _ = self.played
         for number, (key, compute) in enumerate(cells):
             self.experiment.reporter.begin(f"{self.folder.name}: {key}", len(cells))

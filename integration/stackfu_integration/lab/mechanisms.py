@@ -44,9 +44,10 @@ CAPPED_FEATURES = "capped-features"
 CAPPED_LABELS = "capped-labels"
 _OTHER_COLOUR = "#56b4e9"
 
-#: What a game sees: features by an RBF kernel, class histograms, or features within each class.
-View = Literal["features", "labels", "joint"]
-VIEWS: tuple[View, ...] = ("features", "labels", "joint")
+#: What a game sees: features by an RBF kernel, class histograms, features within each class, gradients of the last
+#: layer, or histograms and gradients, whose kernels are added.
+View = Literal["features", "labels", "joint", "gradients", "labels+gradients"]
+VIEWS: tuple[View, ...] = ("features", "labels", "joint", "gradients", "labels+gradients")
 PAPER_VIEW: View = "features"
 # a plan within a thousandth of the best is as good as the pilots' constants can tell
 _CAPPED = MappingProxyType({"offers": "capped", "gap": 1e-3, "time_limit": 5.0})

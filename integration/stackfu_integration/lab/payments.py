@@ -94,6 +94,7 @@ def build_game(
     *,
     labels: Sequence[np.ndarray[Any, Any]] | None = None,
     view: View = PAPER_VIEW,
+    gradients: MeanEmbeddings | None = None,
     loss_constant: float = 10.0,
     cost_scale: float = 10.0,
     features: int | None = None,
@@ -101,23 +102,41 @@ def build_game(
     """Return the game of clients with these samples in a view: mean embeddings, and costs ``10 n_i / n_O``.
 
     The embedding is exact; ``features`` approximates it with that many random Fourier features instead.
+    ``gradients`` are :func:`~stackfu_integration.lab.gradients.gradient_embeddings`, for the views that have them.
     """
-    if view != "features" and labels is None:
-        raise InputError("labels", f"are what the view {view!r} looks at", value=None)
-    embeddings = MeanEmbeddings.from_samples(
-        None if view == "labels" else samples,
-        bandwidth="median",
-        features=features,
-        seed=0,
-        labels=None if view == "features" else labels,
-        kernel="rbf" if view == "features" else view,
-    )
     return StackelbergGame(
-        embeddings,
+        _seen(samples, labels, view, gradients, features),
         [len(rows) for rows in samples],
         removed=tuple(removed),
         cost_scale=cost_scale,
         loss_constant=loss_constant,
+    )
+
+
+def _seen(
+    samples: Sequence[np.ndarray[Any, Any]],
+    labels: Sequence[np.ndarray[Any, Any]] | None,
+    view: View,
+    gradients: MeanEmbeddings | None,
+    features: int | None,
+) -> MeanEmbeddings:
+    if view in ("labels", "joint", "labels+gradients") and labels is None:
+        raise InputError("labels", f"are what the view {view!r} looks at", value=None)
+    if view == "gradients" or view == "labels+gradients":
+        if gradients is None:
+            raise InputError("gradients", f"are what the view {view!r} looks at", value=None)
+        if view == "gradients":
+            return gradients
+        # Half of either squared distance is the second-order term of the same loss, so that both have weight 1.
+        return MeanEmbeddings.combined([_seen(samples, labels, "labels", None, None), gradients])
+    sees_features, sees_labels = view != "labels", view != "features"
+    return MeanEmbeddings.from_samples(
+        samples if sees_features else None,
+        bandwidth="median",
+        features=features,
+        seed=0,
+        labels=labels if sees_labels else None,
+        kernel="rbf" if view == "features" else view,
     )
 
 

@@ -30,8 +30,9 @@ from stackfu_integration.lab.federation.convex import (
 )
 from stackfu_integration.lab.measures.performance import logits_on
 from stackfu_integration.lab.models import Classifier, HiddenLayer, Identity
+from stackfu_integration.lab.models.classifier import head_matrix
 from stackfu_integration.lab.unlearning import ConvexHead, ParticipationRetraining, Retrain, choose_l2
-from stackfu_integration.lab.unlearning.convex import _joined, largest_feature
+from stackfu_integration.lab.unlearning.convex import largest_feature
 
 
 def samples(seed: int, count: int = 40, features: int = 3, classes: int = 4) -> LabelledTensors:
@@ -214,7 +215,7 @@ def test_shares_choose_the_data(federation, trained):
     whole = sum(len(federation.clients[i].train) for i in remaining)
     alone = minimise_softmax({0: data}, 4, l2=1e-2 * whole / len(data), tolerance=1e-6)
     outcome = method.unlearn(trained, REMOVED, seed=1)
-    found = _joined(outcome.weights, federation.model(0))
+    found = head_matrix(outcome.weights, federation.model(0))
     assert float((found - alone.head).norm()) <= outcome.certificate.distance + alone.certificate.distance
 
 
@@ -254,7 +255,7 @@ def test_certified_removal_adds_the_noise_that_its_theorem_asks_for(federation, 
     for seed in range(40):
         outcome = private.unlearn(trained, REMOVED, seed=seed)
         assert outcome.certificate.gradient_norm <= tolerance
-        head = _joined(outcome.weights, federation.model(0)).double()
+        head = head_matrix(outcome.weights, federation.model(0)).double()
         gradient = certify(cohort, head.float(), l2=1e-2)  # of the objective without noise: minus B, nearly
         drawn.append(gradient.gradient_norm)
     sigma = tolerance * math.sqrt(2 * math.log(1.5e5))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import least_squares
 from typer.testing import CliRunner
 
 from stackfu.errors import FileFormatError, InputError
@@ -40,7 +42,7 @@ from stackfu_integration.lab.report.figures import (
     prediction_figure,
     save,
 )
-from stackfu_integration.lab.report.predictions import ENOUGH, Evidence, gather, score
+from stackfu_integration.lab.report.predictions import ENOUGH, SATURATING, Evidence, fitted, gather, score
 from stackfu_integration.lab.report.tables import game_share, wall_clock
 from stackfu_integration.lab.unlearning import MoDe
 
@@ -161,7 +163,8 @@ def test_a_score_is_perfect_for_what_the_model_made_and_nothing_for_noise():
     wrong = 0.0
 
     exact = score([evidence(lambda columns: columns @ np.array([2.0, 3.0])) for _ in range(3)])
-    assert min(*exact.within, *exact.across, exact.r2, exact.r2_enough, exact.r2_pilots) == pytest.approx(1.0)
+    found = (exact.r2, exact.r2_paid, exact.r2_enough, exact.r2_pilots)
+    assert min(*exact.within, *exact.across, *found) == pytest.approx(1.0)
     np.testing.assert_allclose(exact.constants, [[2.0, 3.0]] * 3)
     wrong = 100.0  # thin trainings count in one R2 and not in the others
     thinned = score([evidence(lambda columns: columns @ np.array([2.0, 3.0])) for _ in range(3)])
@@ -171,6 +174,51 @@ def test_a_score_is_perfect_for_what_the_model_made_and_nothing_for_noise():
     noise = score([evidence(lambda columns: rng.normal(size=(6, 5))) for _ in range(20)])
     assert abs(np.mean(noise.within)) < 0.2
     assert noise.r2 < 0.1
+
+
+@pytest.mark.parametrize("sampling", [0.0, 0.3, 40.0, 4000.0])
+def test_a_saturating_model_finds_the_constants_that_made_the_losses(sampling):
+    """From amounts where the line holds to those where nothing is left of it, and with noise as a solver of its own finds."""
+    rng = np.random.default_rng(3)
+    room = rng.uniform(0.0, 3.0, 5)
+    room[0] = 0.0  # a client that loses as much as it can already
+
+    def evidence(noise):
+        thin = 1.0 / rng.uniform(5, 1000, 12)
+        columns = np.stack([rng.normal(size=(12, 5)), np.broadcast_to(thin[:, None], (12, 5))], axis=-1)
+        blank = Evidence(columns, np.zeros((12, 5)), thin > 0, thin < 0, room)
+        made = np.array(
+            [
+                [
+                    0.7 * d + (sampling * t * r / (sampling * t + r) if r > 0 else 0.0)
+                    for d, r in zip(row, room, strict=True)
+                ]
+                for row, t in zip(columns[..., 0], thin, strict=True)
+            ]
+        )
+        np.testing.assert_allclose(blank.predict(np.array([0.7, sampling])), made, rtol=1e-12, atol=1e-15)
+        return replace(blank, changes=made + noise * rng.normal(size=made.shape))
+
+    np.testing.assert_allclose(fitted([evidence(0.0)]), [0.7, sampling], rtol=1e-4, atol=1e-6)
+    noisy = [evidence(0.05), evidence(0.05)]
+
+    def errors(constants):
+        return np.concatenate([(item.predict(constants) - item.changes).ravel() for item in noisy])
+
+    starts = [least_squares(errors, [0.5, a], bounds=(0, np.inf), x_scale=[1, a]) for a in (0.1, 10.0, 1e3)]
+    best = min(2.0 * found.cost for found in starts)
+    assert (errors(fitted(noisy)) ** 2).sum() <= best * (1 + 1e-6)
+
+
+def test_the_saturating_model_is_the_labels_model_with_a_limit(results):
+    for result in results:
+        line, curve = (gather(result, CONVEX, model) for model in ("labels", SATURATING))
+        np.testing.assert_array_equal(line.columns, curve.columns)
+        before = np.array(result.game["pilots"]["convex"]["before"]["own"])[result.game["remaining"]]
+        np.testing.assert_allclose(curve.room, np.maximum(np.log(10) - before, 0.0))
+        assert (curve.predict(np.array([0.0, 1e12])) <= curve.room + 1e-9).all()
+        constants = np.array([0.4, 1e-3])  # so little that nothing saturates
+        np.testing.assert_allclose(curve.predict(constants), line.predict(constants), atol=1e-6)
 
 
 def test_who_stays_is_written_down(results):
@@ -211,6 +259,29 @@ def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")}
     tiny(finished).run(0.5, 0)
     assert {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")} == before
+
+
+def test_a_run_from_when_there_were_fewer_views_gets_the_others(finished, tmp_path):
+    """Its cells stay as they are, and the views are those of a run that had them from the start."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "runs" / "digits-b0.5-s0" / "game.json"
+    whole = json.loads(path.read_text())
+    fewer = {view: seen for view, seen in whole["views"].items() if "gradients" not in view}
+    assert len(fewer) == 3
+    path.write_text(json.dumps({**whole, "views": fewer}))
+    (result,) = load_results(path.parent)
+    assert gather(result, CONVEX, "gradients") is None
+    before = {p: p.stat().st_mtime_ns for p in path.parent.glob("*.json") if p != path}
+    tiny(tmp_path).run(0.5, 0)
+    assert {p: p.stat().st_mtime_ns for p in path.parent.glob("*.json") if p != path} == before
+    again = json.loads(path.read_text())
+    for view, seen in whole["views"].items():
+        assert again["views"][view]["squared_distances"] == seen["squared_distances"]
+        for approach, constants in seen["calibration"].items():  # pilots are kept with seven digits
+            found = again["views"][view]["calibration"][approach]
+            assert found["loss_constant"] == pytest.approx(constants["loss_constant"], rel=1e-5)
+            assert found["sampling_constant"] == pytest.approx(constants["sampling_constant"], rel=1e-5)
+    assert {**again, "views": None} == {**whole, "views": None}
 
 
 def test_a_killed_run_keeps_its_cells_and_ends_as_if_never_killed(finished, tmp_path, monkeypatch):

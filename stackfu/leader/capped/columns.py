@@ -19,9 +19,10 @@ from dataclasses import dataclass
 import clarabel
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from ...model import Array
+from ..cone import Blocks, quiet_settings
+from ..tolerances import ROUNDING, SNAP
 from .bound import Multipliers, Region, eagerness
 from .problem import PlanProblem
 from .programme import PENALTY, Answer
@@ -30,9 +31,10 @@ __all__ = ["linearised_columns", "relaxed_columns"]
 
 #: Rounds at most, and the gap, relative to the objective's own range, at which they stop.
 ROUNDS, TOLERANCE = 60, 1e-6
-_SETTINGS = clarabel.DefaultSettings()
-_SETTINGS.verbose = False
-_SETTINGS.max_threads = 1
+#: The cone of ``q >= ||m||^2`` is scaled by the size of ``||m||``, whose square is kept above this.
+SMALLEST_SQUARE = 1e-8
+#: Of the cone solver; prices of any accuracy give a bound.
+_SETTINGS = quiet_settings(1e-8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,7 @@ def _solve(
             bound -= gamma * p.loss_cap if gamma else 0.0
             if bound > best:
                 best, kept = bound, (np.array(point), nu1, nu2, beta, gamma, level, ell)
-            if upper - best <= TOLERANCE * max(abs(upper), 1e-12) + 1e-12:
+            if upper - best <= TOLERANCE * max(abs(upper), ROUNDING) + ROUNDING:
                 break
         atoms.append(atom)
         weights, point, nu1, nu2, beta, gamma, upper, slack = _master(
@@ -136,7 +138,7 @@ def _solve(
         q_price = ell * p.loss_square + linear.curve * nu1
         # atoms that the mixture does not use make room
         if len(atoms) > 40:
-            used = weights > 1e-9
+            used = weights > SNAP
             atoms = [a for a, u in zip(atoms, used, strict=True) if u]
             weights = weights[used] / weights[used].sum()
     z = _mixture(p, atoms, weights, least, most)
@@ -219,61 +221,69 @@ def _master(
     """Mix the atoms: weights, embedding, multipliers (nu_1, nu_2, beta, gamma), value, slack."""
     n, r = len(atoms), p.points.shape[1]
     points = np.array([a.point for a in atoms])
-    size = float(np.einsum("ij,ij->i", points, points).min())
     # an orthonormal basis of the atoms keeps the cone small
     basis = np.linalg.qr(points.T)[0] if n < r else np.eye(r)
     coordinates = points @ basis
     rank = coordinates.shape[1]
-    q, s, xi, width = n, n + 1, n + 2, n + 3
-    rows, right = [np.concatenate([np.ones(n), np.zeros(3)])], [1.0]
-
-    def row(values: dict[int, float], mixed: Array | None, bound: float) -> int:
-        line = np.zeros(width)
-        if mixed is not None:
-            line[:n] = mixed
-        for place, value in values.items():
-            line[place] = value
-        rows.append(line)
-        right.append(bound)
-        return len(rows) - 1
-
-    noise = np.array([a.noise for a in atoms])
-    first = row({q: linear.curve, s: -1.0}, np.array([a.first for a in atoms]), -linear.shift)
-    second = row({s: -1.0}, np.array([a.second for a in atoms]), 0.0)
-    at_budget = row({s: 1.0, xi: -1.0}, None, budget) if np.isfinite(budget) else -1
-    at_cap = row({q: p.loss_square, xi: -1.0}, noise, p.loss_cap - at_all) if np.isfinite(p.loss_cap) else -1
-    for j in range(n):
-        row({j: -1.0}, None, 0.0)
-    row({xi: -1.0}, None, 0.0)
-    inequalities = len(rows) - 1
-    scale = np.sqrt(max(size, 1e-8))
-    cone = np.zeros((rank + 2, width))
-    cone[0, q] = cone[1, q] = -1.0 / scale
-    cone[2:, :n] = -2.0 * coordinates.T
-    matrix = sparse.csc_matrix(np.vstack([np.array(rows), cone]))
-    b = np.concatenate([right, [scale, -scale], np.zeros(rank)])
-    cost = np.zeros(width)
-    cost[:n] = w_loss * noise
-    cost[q], cost[s], cost[xi] = w_loss * p.loss_square, w_pay, penalty * (w_loss + w_pay)
-    cones = [
-        clarabel.ZeroConeT(1),
-        clarabel.NonnegativeConeT(inequalities),
-        clarabel.SecondOrderConeT(rank + 2),
-    ]
-    answer = clarabel.DefaultSolver(
-        sparse.csc_matrix((width, width)), cost, matrix, b, cones, _SETTINGS
-    ).solve()
+    every, noise = np.arange(n), np.array([a.noise for a in atoms])
+    blocks = Blocks()
+    blocks.variable("weights", n)
+    blocks.variable("q", 1)  # at least ||m||^2
+    blocks.variable("spend", 1)
+    blocks.variable("xi", 1)  # what limits are broken by
+    blocks.block("sum", 1, clarabel.ZeroConeT)
+    blocks.entries("sum", "weights", 0, every, 1.0)
+    blocks.right("sum", 1.0)
+    blocks.block("first", 1, clarabel.NonnegativeConeT)
+    blocks.entries("first", "weights", 0, every, [a.first for a in atoms])
+    blocks.entries("first", "q", 0, 0, linear.curve)
+    blocks.entries("first", "spend", 0, 0, -1.0)
+    blocks.right("first", -linear.shift)
+    blocks.block("second", 1, clarabel.NonnegativeConeT)
+    blocks.entries("second", "weights", 0, every, [a.second for a in atoms])
+    blocks.entries("second", "spend", 0, 0, -1.0)
+    if np.isfinite(budget):
+        blocks.block("budget", 1, clarabel.NonnegativeConeT)
+        blocks.entries("budget", "spend", 0, 0, 1.0)
+        blocks.entries("budget", "xi", 0, 0, -1.0)
+        blocks.right("budget", budget)
+    if np.isfinite(p.loss_cap):
+        blocks.block("loss", 1, clarabel.NonnegativeConeT)
+        blocks.entries("loss", "weights", 0, every, noise)
+        blocks.entries("loss", "q", 0, 0, p.loss_square)
+        blocks.entries("loss", "xi", 0, 0, -1.0)
+        blocks.right("loss", p.loss_cap - at_all)
+    blocks.block("atoms", n, clarabel.NonnegativeConeT)
+    blocks.entries("atoms", "weights", every, every, -1.0)
+    blocks.block("elastic", 1, clarabel.NonnegativeConeT)
+    blocks.entries("elastic", "xi", 0, 0, -1.0)
+    # ||(2 m, q / scale - scale)|| <= q / scale + scale
+    scale = float(np.sqrt(max(np.einsum("ij,ij->i", points, points).min(), SMALLEST_SQUARE)))
+    blocks.block("square", rank + 2, clarabel.SecondOrderConeT)
+    blocks.entries("square", "q", [0, 1], 0, -1.0 / scale)
+    blocks.entries("square", "weights", 2 + np.arange(rank)[:, None], every[None, :], -2.0 * coordinates.T)
+    blocks.right("square", np.r_[scale, -scale, np.zeros(rank)])
+    blocks.cost("weights", w_loss * noise)
+    blocks.cost("q", w_loss * p.loss_square)
+    blocks.cost("spend", w_pay)
+    blocks.cost("xi", penalty * (w_loss + w_pay))
+    blocks.finish()
+    data, right, cost = blocks.at(1.0)
+    answer = blocks.solver(data, right, cost, _SETTINGS).solve()
     x, dual = np.asarray(answer.x), np.asarray(answer.z)
-    weights = np.maximum(x[:n], 0.0)
+
+    def price(name: str) -> float:
+        return max(float(dual[blocks.rows[name]][0]), 0.0) if name in blocks.rows else 0.0
+
+    weights = np.maximum(x[blocks.variables["weights"]], 0.0)
     weights = weights / weights.sum()
-    value = float(cost @ x) + w_loss * at_all
     return (
         weights,
         np.asarray(weights @ points),
-        max(float(dual[first]), 0.0),
-        max(float(dual[second]), 0.0),
-        max(float(dual[at_budget]), 0.0) if at_budget >= 0 else 0.0,
-        max(float(dual[at_cap]), 0.0) if at_cap >= 0 else 0.0,
-        value,
-        max(float(x[xi]), 0.0),
+        price("first"),
+        price("second"),
+        price("budget"),
+        price("loss"),
+        float(cost @ x) + w_loss * at_all,
+        max(float(x[blocks.variables["xi"]][0]), 0.0),
     )

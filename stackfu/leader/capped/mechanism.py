@@ -21,6 +21,7 @@ from ...model.offers import Offers, check_outside
 from ...model.revealed import check_interval
 from ...results import Equilibrium, Solution, Status, Uniqueness
 from ..progress import reporting
+from ..tolerances import LIMIT_ROUNDING
 from .plans import Plan, Plans
 from .problem import PlanProblem
 from .search import Run, search
@@ -65,7 +66,7 @@ def capped(
     floor = max(
         Objective(min_total=min_total).min_total, Objective(min_total=min_samples).min_total / samples
     )
-    if floor > 1.0 + 1e-12:
+    if floor > 1.0 + LIMIT_ROUNDING:
         name, value = ("min_total", min_total) if min_total > 1 else ("min_samples", min_samples)
         raise InfeasibleError(
             f"{name} = {value:g} is out of reach: the remaining clients own {samples:g} samples"

@@ -9,16 +9,21 @@ import numpy as np
 from ...jit import clock
 from ...model import Array, GameModel, Objective
 from ...model.offers import capped_offers, firmness
+from ..tolerances import COARSE_SNAP, LIMIT_ROUNDING, ROUNDING, SNAP
 from .columns import linearised_columns
 from .problem import PlanProblem
 from .programme import linearised
 
 __all__ = ["Plan", "Plans"]
 
-#: Participation closer than this to 0 or 1 is a cone solver's way of saying 0 or 1.
-SNAP = 1e-9
-#: Budget, floor and cap on the loss may be missed by this, relative to the limit: rounding of sums.
-LIMIT_ROUNDING = 1e-12
+#: Shares that sum to 1 up to this are a mixture that a cone solver left behind; others are no proposal.
+NO_MIXTURE = 1e-6
+#: Cone programmes are scaled by the squared norm of the best mixture, kept above this part of the largest squared distance.
+SMALLEST_SCALE = 1e-6
+#: Least total of a plan that a local search looks at, and of its first looks: below them plans are priced, not improved.
+LEAST_PLAN, FIRST_TOTAL = 1e-6, 1e-3
+#: Shares this near to 0 or 1 are tried there, the widest edge first: a plan that is as good with fewer fractions is the better one.
+EDGES = (1e-3, 1e-5, 1e-7)
 #: Steps of a local search end when no share moves by more than this.
 SETTLED = 1e-8
 
@@ -59,7 +64,7 @@ class Plans:
         if self.best is None:
             return 0.05
         m = self.mixture(self.best)[0] @ self.problem.points
-        return float(np.clip(m @ m, 1e-6, 1.0))
+        return float(np.clip(m @ m, SMALLEST_SCALE, 1.0))
 
     def mixture(self, plan: Plan) -> tuple[Array, float]:
         """A plan's mixture and total."""
@@ -101,9 +106,9 @@ class Plans:
         """Keep a mixture at a total; cheap to call when it is no improvement."""
         p = self.problem
         z = np.minimum(z, p.alpha / total)
-        if not np.isfinite(z).all() or abs(z.sum() - 1.0) > 1e-6:
+        if not np.isfinite(z).all() or abs(z.sum() - 1.0) > NO_MIXTURE:
             return False
-        if p.value(z, total) >= self.target or p.spend(z, total) > p.budget * (1.0 + 1e-7):
+        if p.value(z, total) >= self.target or p.spend(z, total) > p.budget * (1.0 + COARSE_SNAP):
             return False
         return self.offer(total * z / p.alpha)
 
@@ -139,7 +144,7 @@ class Plans:
             return
         p = self.problem
         z, total = self.mixture(self.best)
-        floor = max(p.floor, 1e-6)
+        floor = max(p.floor, LEAST_PLAN)
         width = 0.1 * total
         for _ in range(evaluations // 2):
             if self.late:
@@ -151,9 +156,9 @@ class Plans:
                 self.settle(start / start.sum(), trial, 3)
             assert self.best is not None
             z, total = self.mixture(self.best)
-            if self.target >= before - 1e-12 * abs(before):
+            if self.target >= before - ROUNDING * abs(before):
                 width *= 0.35
-            if width < 1e-7 * total:
+            if width < COARSE_SNAP * total:
                 break
 
     def tidy(self) -> None:
@@ -161,7 +166,7 @@ class Plans:
         if self.best is None:
             return
         x = self.best.x
-        for edge in (1e-3, 1e-5, 1e-7):
+        for edge in EDGES:
             plan = self.price(np.where(x < edge, 0.0, np.where(x > 1.0 - edge, 1.0, x)))
             if plan is not None and plan.value <= self.best.value:
                 self.best = plan
@@ -172,13 +177,13 @@ class Plans:
         p = self.problem
         for x in starts:
             self.offer(x)
-        floor = max(p.floor, 1e-3)
+        floor = max(p.floor, FIRST_TOTAL)
         # the largest totals first: with time for a few only, those that use the data
         for total in np.geomspace(floor, 1.0, 6 if p.large else 10)[::-1]:
             for mixture in (p.ideal, p.alpha):
                 z = np.minimum(mixture, p.alpha / total)
                 z = z / z.sum() if z.sum() < 1.0 else z
-                if (z <= p.alpha / total * (1.0 + 1e-12)).all():
+                if (z <= p.alpha / total * (1.0 + ROUNDING)).all():
                     self.offer_mixture(z, float(total))
             self.settle(p.alpha, float(total), 3)
         self.polish(10 if p.large else 24)

@@ -18,11 +18,9 @@ from scipy.optimize import nnls
 
 from ...model import Array, FeatureGeometry, GameModel, Objective
 from ...model.offers import firmness
+from ..tolerances import EIGENVALUE_ROUNDING, ROUNDING
 
 __all__ = ["PlanProblem"]
-
-#: Directions in which clients differ by less than this part of the largest squared distance are rounding errors.
-EIGENVALUE_ROUNDING = 1e-15
 
 #: Corners that the nearest mixture is sought from, at most.
 MOST_CORNERS = 1000
@@ -157,7 +155,7 @@ class PlanProblem:
             m = weights @ self.points[corners]
             behind = self.points @ m
             k = int(np.argmin(behind))
-            if behind[k] >= float(m @ m) * (1.0 - 1e-12) - 1e-15 or k in corners:
+            if behind[k] >= float(m @ m) * (1.0 - ROUNDING) - EIGENVALUE_ROUNDING or k in corners:
                 break
             corners = np.append(corners, k)
             system = np.vstack([self.points[corners].T, np.ones(len(corners))])

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import clarabel
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from ...model import Array
+from ..cone import Blocks, quiet_settings
 from .bound import Multipliers, Region, eagerness
 from .problem import PlanProblem
 
@@ -33,6 +33,8 @@ Index = npt.NDArray[np.intp]
 TOLERANCE = 1e-9
 #: Price of breaking the budget or the cap on the loss, per unit, beside the objective's own size.
 PENALTY = 1e2
+#: The cone of ``q >= ||m||^2`` is scaled by the size of ``||m||``, whose square is kept above this.
+SMALLEST_SQUARE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,41 +48,6 @@ class Answer:
     products: Array  # plus_k
     prices: Array  # minus_k
     multipliers: Multipliers
-
-
-class _Rows:
-    """Rows of a cone constraint ``A x + s = b``, collected as triplets."""
-
-    def __init__(self) -> None:
-        self.height = 0
-        self._i: list[npt.NDArray[np.intp]] = []
-        self._j: list[npt.NDArray[np.intp]] = []
-        self._x: list[Array] = []
-        self._b: list[Array] = []
-
-    def add(self, right: npt.ArrayLike, *parts: tuple[npt.ArrayLike, npt.ArrayLike]) -> Index:
-        """One row per entry of ``right``; parts are (columns, values), of shape (rows,) or (rows, n)."""
-        b = np.atleast_1d(np.asarray(right, dtype=np.float64))
-        rows = self.height + np.arange(len(b))
-        for columns, values in parts:
-            j = np.asarray(columns)
-            if j.ndim == 2:
-                j = np.broadcast_to(j, (len(b), j.shape[1]))
-            else:
-                j = np.broadcast_to(j, (len(b),))[:, None]
-            x = np.asarray(values, dtype=np.float64)
-            x = np.broadcast_to(x[:, None] if x.ndim == 1 and j.shape[1] == 1 else x, j.shape)
-            self._i.append(np.repeat(rows, j.shape[1]))
-            self._j.append(j.ravel())
-            self._x.append(x.ravel())
-        self._b.append(b)
-        self.height += len(b)
-        return rows
-
-    def matrix(self, width: int) -> tuple[sparse.csc_matrix, Array]:
-        """The matrix and the right side."""
-        i, j, x = (np.concatenate(part) for part in (self._i, self._j, self._x))
-        return sparse.csc_matrix((x, (i, j)), shape=(self.height, width)), np.concatenate(self._b)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +71,23 @@ class _Products:
         return cls(clients, np.zeros(len(clients)), None, ((factor, z, z * factor),))
 
 
-_SETTINGS = clarabel.DefaultSettings()
-_SETTINGS.verbose = False
-_SETTINGS.max_threads = 1
-_SETTINGS.tol_gap_abs = _SETTINGS.tol_gap_rel = _SETTINGS.tol_feas = TOLERANCE
+_SETTINGS = quiet_settings(TOLERANCE)
+
+
+@dataclass(frozen=True, eq=False)
+class _Setting:
+    """What a programme is about: a total, ranges of the shares, what stands for the products, and bounds of the stakes."""
+
+    total: float
+    budget: float
+    least: Array
+    most: Array
+    plus: _Products
+    minus: _Products
+    stakes: Array
+    #: Scale of ``||m||^2``, and the price of broken limits.
+    size: float
+    penalty: float
 
 
 def relaxed(
@@ -122,7 +102,8 @@ def relaxed(
     plus = _Products.mccormick(rides, least, most, np.maximum(low[rides], 0.0), high[rides])
     minus = _Products.mccormick(paid, least, most, np.maximum(-high[paid], 0.0), -low[paid])
     dmin = region.near + 0.5 * problem.client_sampling / region.high
-    return _solve(problem, total, size, penalty, problem.budget, least, most, plus, minus, dmin)
+    setting = _Setting(total, problem.budget, least, most, plus, minus, dmin, size, penalty)
+    return _Programme(problem, setting).solve()
 
 
 def linearised(problem: PlanProblem, z: Array, total: float, size: float, shrink: float = 1e-9) -> Answer:
@@ -133,157 +114,214 @@ def linearised(problem: PlanProblem, z: Array, total: float, size: float, shrink
     minus = _Products.tangent(np.zeros(0, dtype=np.intp), np.zeros(0), np.zeros(0))
     most = np.minimum(problem.alpha / total, 1.0)
     budget = problem.budget * (1.0 - shrink)
-    return _solve(problem, total, size, PENALTY, budget, np.zeros(n), most, plus, minus, stakes)
+    setting = _Setting(total, budget, np.zeros(n), most, plus, minus, stakes, size, PENALTY)
+    return _Programme(problem, setting).solve()
 
 
-def _solve(
-    p: PlanProblem,
-    total: float,
-    size: float,
-    penalty: float,
-    budget: float,
-    least: Array,
-    most: Array,
-    plus: _Products,
-    minus: _Products,
-    dmin: Array,
-) -> Answer:
-    n, r = p.points.shape
-    v, half = 1.0 / total, 0.5 * p.client_sampling / total
-    leavers = np.zeros(0, dtype=np.intp) if p.outside is None else np.flatnonzero(np.isfinite(p.outside))
-    sizes = [
-        n,
-        r,
-        1,
-        1,
-        1,
-        len(plus.clients),
-        len(plus.clients),
-        len(minus.clients),
-        len(minus.clients),
-        len(leavers),
-    ]
-    ends = np.cumsum(sizes)
-    z, m, _, _, _, e, gained, i, owed, ret = (
-        np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)
-    )
-    q, xi, spend = n + r, n + r + 1, n + r + 2
-    width = int(ends[-1])
-    rows = _Rows()
-    level = p.diagonal + half - p.theta * total  # eagerness = q - 2 <m, mu_k> + level_k
-    rows.add(1.0, (z[None, :], 1.0))
-    embedding = rows.add(np.zeros(r), (m, 1.0), (z[None, :], -p.points.T))
-    equalities = rows.height
-    # the spend is at least what the variance says, and at least what is owed client by client
-    rows.add(
-        half,
-        (z[None, :], total * p.theta - p.diagonal),
-        (q, 1.0),
-        (gained[None, :], 1.0),
-        (ret[None, :], 1.0),
-        (spend, -1.0),
-    )
-    direct_row = rows.add(0.0, (owed[None, :], 1.0), (ret[None, :], 1.0), (spend, -1.0))
-    loss_at_all = p.loss_constant + v * p.loss_sampling
-    budget_row = cap_row = None
-    if np.isfinite(budget):
-        budget_row = rows.add(budget, (spend, 1.0), (xi, -1.0))
-    if np.isfinite(p.loss_cap):
-        cap_row = rows.add(
-            p.loss_cap - loss_at_all, (z[None, :], v * p.noise), (q, p.loss_square), (xi, -1.0)
-        )
-    prices = np.zeros(n)
-    eager_rows = []
-    for sign, products, factor, product in ((1.0, plus, e, gained), (-1.0, minus, i, owed)):
-        who = products.clients
-        eager_rows.append(
-            (
-                sign,
-                who,
-                rows.add(
-                    -sign * level[who], (q, sign), (m[None, :], -2.0 * sign * p.points[who]), (factor, -1.0)
-                ),
-            )
-        )
-        for slope_z, slope_e, constant in products.cuts:
-            rows.add(constant, (who, slope_z), (factor, slope_e), (product, -1.0))
-        rows.add(-products.low, (factor, -1.0))
+class _Programme:
+    """The programme of a setting, block by block, and what its answer means."""
+
+    def __init__(self, problem: PlanProblem, setting: _Setting) -> None:
+        self.problem, self.setting = problem, setting
+        p = problem
+        outside = np.zeros(0) if p.outside is None else p.outside
+        self.leavers = np.flatnonzero(np.isfinite(outside))
+        self.half = 0.5 * p.client_sampling / setting.total
+        self.loss_at_all = p.loss_constant + p.loss_sampling / setting.total
+        blocks = self.blocks = Blocks()
+        blocks.variable("z", p.count)  # the mixture
+        blocks.variable("m", p.points.shape[1])  # its embedding
+        blocks.variable("q", 1)  # at least ||m||^2
+        blocks.variable("spend", 1)
+        blocks.variable(
+            "e", len(setting.plus.clients)
+        )  # eagerness of those who may ride free, and its product with z
+        blocks.variable("plus", len(setting.plus.clients))
+        blocks.variable(
+            "i", len(setting.minus.clients)
+        )  # reluctance of those who may be paid, and its product with z
+        blocks.variable("minus", len(setting.minus.clients))
+        blocks.variable("retainer", len(self.leavers))
+        blocks.variable("xi", 1)  # what limits are broken by
+        self._mixture()
+        self._spend()
+        self._limits()
+        self._products(1.0, setting.plus, "e", "plus")
+        self._products(-1.0, setting.minus, "i", "minus")
+        self._retainers()
+        self._objective()
+        blocks.finish()
+
+    def _rows(self, name: str, count: int) -> None:
+        self.blocks.block(name, count, clarabel.NonnegativeConeT)
+
+    def _all(self, name: str) -> Index:
+        where = self.blocks.variables[name]
+        return np.arange(where.stop - where.start)
+
+    def _mixture(self) -> None:
+        """Shares between their bounds that sum to 1, their embedding, and its square."""
+        p, setting, blocks = self.problem, self.setting, self.blocks
+        n, r = p.points.shape
+        every, axes = np.arange(n), np.arange(r)
+        blocks.block("sum", 1, clarabel.ZeroConeT)
+        blocks.entries("sum", "z", 0, every, 1.0)
+        blocks.right("sum", 1.0)
+        blocks.block("embedding", r, clarabel.ZeroConeT)
+        blocks.entries("embedding", "m", axes, axes, 1.0)
+        blocks.entries("embedding", "z", axes[:, None], every[None, :], -p.points.T)
+        self._rows("least", n)
+        blocks.entries("least", "z", every, every, -1.0)
+        blocks.right("least", -setting.least)
+        self._rows("most", n)
+        blocks.entries("most", "z", every, every, 1.0)
+        blocks.right("most", setting.most)
+        # ||(2 m, q / scale - scale)|| <= q / scale + scale
+        scale = float(np.sqrt(max(setting.size, SMALLEST_SQUARE)))
+        blocks.block("square", r + 2, clarabel.SecondOrderConeT)
+        blocks.entries("square", "q", [0, 1], 0, -1.0 / scale)
+        blocks.entries("square", "m", 2 + axes, axes, -2.0)
+        blocks.right("square", np.r_[scale, -scale, np.zeros(r)])
+
+    def _spend(self) -> None:
+        """The spend is at least what the variance says, and at least what is owed client by client."""
+        p, blocks = self.problem, self.blocks
+        self._rows("variance", 1)
+        blocks.entries("variance", "z", 0, self._all("z"), self.setting.total * p.theta - p.diagonal)
+        blocks.entries("variance", "q", 0, 0, 1.0)
+        blocks.entries("variance", "plus", 0, self._all("plus"), 1.0)
+        blocks.right("variance", self.half)
+        self._rows("direct", 1)
+        blocks.entries("direct", "minus", 0, self._all("minus"), 1.0)
+        for row in ("variance", "direct"):
+            blocks.entries(row, "retainer", 0, self._all("retainer"), 1.0)
+            blocks.entries(row, "spend", 0, 0, -1.0)
+
+    def _limits(self) -> None:
+        """Budget and cap on the loss, elastic."""
+        p, blocks = self.problem, self.blocks
+        self._rows("elastic", 1)
+        blocks.entries("elastic", "xi", 0, 0, -1.0)
+        if np.isfinite(self.setting.budget):
+            self._rows("budget", 1)
+            blocks.entries("budget", "spend", 0, 0, 1.0)
+            blocks.entries("budget", "xi", 0, 0, -1.0)
+            blocks.right("budget", self.setting.budget)
+        if np.isfinite(p.loss_cap):
+            self._rows("loss", 1)
+            blocks.entries("loss", "z", 0, self._all("z"), p.noise / self.setting.total)
+            blocks.entries("loss", "q", 0, 0, p.loss_square)
+            blocks.entries("loss", "xi", 0, 0, -1.0)
+            blocks.right("loss", p.loss_cap - self.loss_at_all)
+
+    def _products(self, sign: float, products: _Products, factor: str, product: str) -> None:
+        """``factor >= sign * eagerness`` with ``eagerness = q - 2 <m, mu_k> + level_k``, and what bounds its product with z."""
+        p, blocks, who = self.problem, self.blocks, products.clients
+        at, axes = np.arange(len(who)), self._all("m")
+        level = p.diagonal[who] + self.half - p.theta[who] * self.setting.total
+        self._rows(f"{factor} above", len(who))
+        blocks.entries(f"{factor} above", "q", at, 0, sign)
+        blocks.entries(f"{factor} above", "m", at[:, None], axes[None, :], -2.0 * sign * p.points[who])
+        blocks.entries(f"{factor} above", factor, at, at, -1.0)
+        blocks.right(f"{factor} above", -sign * level)
+        for number, (slope_z, slope_e, constant) in enumerate(products.cuts):
+            name = f"{product} above cut {number}"
+            self._rows(name, len(who))
+            blocks.entries(name, "z", at, who, slope_z)
+            blocks.entries(name, factor, at, at, slope_e)
+            blocks.entries(name, product, at, at, -1.0)
+            blocks.right(name, constant)
+        self._rows(f"least {factor}", len(who))
+        blocks.entries(f"least {factor}", factor, at, at, -1.0)
+        blocks.right(f"least {factor}", -products.low)
         if products.high is not None:
-            rows.add(products.high, (factor, 1.0))
-        rows.add(np.zeros(len(who)), (product, -1.0))
-    keep_rows = None
-    if len(leavers):
+            self._rows(f"most {factor}", len(who))
+            blocks.entries(f"most {factor}", factor, at, at, 1.0)
+            blocks.right(f"most {factor}", products.high)
+        self._rows(f"least {product}", len(who))
+        blocks.entries(f"least {product}", product, at, at, -1.0)
+
+    def _retainers(self) -> None:
+        """What keeps those who could leave: at least 0, and at least what they lose by staying."""
+        p, blocks, who = self.problem, self.blocks, self.leavers
+        if not len(who):
+            return
         assert p.outside is not None
-        keep_rows = rows.add(
-            -(0.5 * p.diagonal[leavers] + half + p.outside[leavers]),
-            (q, 0.5),
-            (m[None, :], -p.points[leavers]),
-            (leavers, np.minimum(dmin[leavers], p.theta[leavers] * total)),
-            (ret, -1.0),
+        at = np.arange(len(who))
+        self._rows("keep", len(who))
+        blocks.entries("keep", "q", at, 0, 0.5)
+        blocks.entries("keep", "m", at[:, None], self._all("m")[None, :], -p.points[who])
+        blocks.entries(
+            "keep", "z", at, who, np.minimum(self.setting.stakes, p.theta * self.setting.total)[who]
         )
-        rows.add(np.zeros(len(leavers)), (ret, -1.0))
-    rows.add(-least, (z, -1.0))
-    rows.add(most, (z, 1.0))
-    rows.add(0.0, (xi, -1.0))
-    inequalities = rows.height - equalities
-    # ||(2 m, q / scale - scale)|| <= q / scale + scale
-    scale = np.sqrt(max(size, 1e-10))
-    rows.add(scale, (q, -1.0 / scale))
-    rows.add(-scale, (q, -1.0 / scale))
-    rows.add(np.zeros(r), (m, -2.0))
-    matrix, right = rows.matrix(width)
-    cost = np.zeros(width)
-    cost[z] = p.loss_weight * v * p.noise
-    cost[q] = p.loss_weight * p.loss_square
-    cost[spend] = p.payment_weight
-    cost[xi] = penalty * (p.loss_weight + p.payment_weight)
-    cones = [
-        clarabel.ZeroConeT(equalities),
-        clarabel.NonnegativeConeT(inequalities),
-        clarabel.SecondOrderConeT(r + 2),
-    ]
-    empty = sparse.csc_matrix((width, width))
-    answer = clarabel.DefaultSolver(empty, cost, matrix, right, cones, _SETTINGS).solve()
-    x, dual = np.asarray(answer.x), np.asarray(answer.z)
-    if not (np.isfinite(x).all() and np.isfinite(dual).all()):
-        x, dual = np.zeros(width), np.zeros(rows.height)
-    mixture = np.maximum(x[:n], 0.0)
-    mixture = mixture / mixture.sum() if mixture.sum() > 0 else p.alpha / p.alpha.sum()
-    for sign, who, places in eager_rows:
-        prices[who] += sign * dual[places]
-    keep = None
-    if keep_rows is not None:
-        keep = np.zeros(n)
-        keep[leavers] = dual[keep_rows]
-    budget_price = 0.0 if budget_row is None else max(float(dual[budget_row[0]]), 0.0)
-    cap_price = 0.0 if cap_row is None else max(float(dual[cap_row[0]]), 0.0)
-    direct = min(max(float(dual[direct_row[0]]), 0.0), p.payment_weight + budget_price)
-    # z_k meets the multipliers of m = sum z_k mu_k, not m itself: the centre that reproduces them is exact to first order
-    pulls = prices if keep is None else prices + 0.5 * keep
-    weight = (p.loss_weight + cap_price) * p.loss_square + p.payment_weight + budget_price - direct
-    weight += float(pulls.sum())
-    centre = mixture
-    if weight > 0.0:
-        wanted = (pulls @ p.points - 0.5 * dual[embedding]) / weight
-        centre = mixture + p.weights_of(wanted - mixture @ p.points)
-    gains, owes = np.zeros(n), np.zeros(n)
-    gains[plus.clients], owes[minus.clients] = x[gained], x[owed]
-    return Answer(
-        z=mixture,
-        total=total,
-        value=p.loss_weight * loss_at_all + float(cost[:xi] @ x[:xi]) + p.payment_weight * float(x[spend]),
-        slack=float(x[xi]),
-        products=gains,
-        prices=owes,
-        multipliers=Multipliers(
-            total=total,
+        blocks.entries("keep", "retainer", at, at, -1.0)
+        blocks.right("keep", -(0.5 * p.diagonal[who] + self.half + p.outside[who]))
+        self._rows("least retainer", len(who))
+        blocks.entries("least retainer", "retainer", at, at, -1.0)
+
+    def _objective(self) -> None:
+        p, blocks = self.problem, self.blocks
+        blocks.cost("z", p.loss_weight * p.noise / self.setting.total)
+        blocks.cost("q", p.loss_weight * p.loss_square)
+        blocks.cost("spend", p.payment_weight)
+        blocks.cost("xi", self.setting.penalty * (p.loss_weight + p.payment_weight))
+
+    def solve(self) -> Answer:
+        """The answer, or where the solver has none the clients' own mixture with multipliers that prove nothing."""
+        data, right, cost = self.blocks.at(1.0)
+        found = self.blocks.solver(data, right, cost, _SETTINGS).solve()
+        x, dual = np.asarray(found.x), np.asarray(found.z)
+        if not (np.isfinite(x).all() and np.isfinite(dual).all()):
+            x, dual = np.zeros(self.blocks.width), np.zeros(self.blocks.height)
+        p, setting = self.problem, self.setting
+        part = {name: x[where] for name, where in self.blocks.variables.items()}
+        mixture = np.maximum(part["z"], 0.0)
+        mixture = mixture / mixture.sum() if mixture.sum() > 0 else p.alpha / p.alpha.sum()
+        gains, owes = np.zeros(p.count), np.zeros(p.count)
+        gains[setting.plus.clients], owes[setting.minus.clients] = part["plus"], part["minus"]
+        broken = float(part["xi"][0])
+        penalty = float(cost[self.blocks.variables["xi"]][0]) * broken
+        return Answer(
+            z=mixture,
+            total=setting.total,
+            value=p.loss_weight * self.loss_at_all + float(cost @ x) - penalty,
+            slack=broken,
+            products=gains,
+            prices=owes,
+            multipliers=self._multipliers(mixture, dual),
+        )
+
+    def _multipliers(self, mixture: Array, dual: Array) -> Multipliers:
+        p, setting, rows = self.problem, self.setting, self.blocks.rows
+
+        def price(name: str) -> float:
+            return max(float(dual[rows[name]][0]), 0.0) if name in rows else 0.0
+
+        prices = np.zeros(p.count)
+        prices[setting.plus.clients] += dual[rows["e above"]]
+        prices[setting.minus.clients] -= dual[rows["i above"]]
+        keep = None
+        if len(self.leavers):
+            keep = np.zeros(p.count)
+            keep[self.leavers] = dual[rows["keep"]]
+        budget, cap = price("budget"), price("loss")
+        direct = min(price("direct"), p.payment_weight + budget)
+        # z_k meets the multipliers of m = sum z_k mu_k, not m itself: the centre that reproduces them is exact to first order
+        pulls = prices if keep is None else prices + 0.5 * keep
+        weight = (p.loss_weight + cap) * p.loss_square + p.payment_weight + budget - direct
+        weight += float(pulls.sum())
+        centre = mixture
+        if weight > 0.0:
+            wanted = (pulls @ p.points - 0.5 * dual[rows["embedding"]]) / weight
+            centre = mixture + p.weights_of(wanted - mixture @ p.points)
+        return Multipliers(
+            total=setting.total,
             objective=1.0,
-            budget=budget_price,
-            loss_cap=cap_price,
-            level=-float(dual[0]),
+            budget=budget,
+            loss_cap=cap,
+            level=-float(dual[rows["sum"]][0]),
             direct=direct,
             rows=prices,
             keep=keep,
             mixture=centre,
-        ),
-    )
+        )

@@ -21,6 +21,7 @@ from ...jit import clock
 from ...model import Array
 from ...results import Status
 from ...results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode
+from ..tolerances import EIGENVALUE_ROUNDING, ONE_TOTAL, SAFETY, SMALLEST_TOTAL
 from .bound import Multipliers, Region, at_best_level, ball, eagerness, is_empty, margin, root_region
 from .columns import relaxed_columns
 from .plans import Plans
@@ -194,8 +195,8 @@ class _Search:
         errors += direct * (z * np.maximum(-raw, 0.0) - answer.prices)
         k = int(np.argmax(errors))
         error = float(errors[k])
-        wide = region.high - region.low > 1e-9 * region.high
-        if wide and (node.loose >= error or error <= 1e-15):
+        wide = region.high - region.low > ONE_TOTAL * region.high
+        if wide and (node.loose >= error or error <= EIGENVALUE_ROUNDING):
             return halves
         most = min(region.most[k], p.alpha[k] / region.low)
         share_width = (most - region.least[k]) / min(p.alpha[k] / region.low, 1.0)
@@ -303,8 +304,8 @@ def _least_total(problem: PlanProblem, target: float) -> float:
             limits.append(target / problem.loss_weight)
         room = min(limits) - problem.loss_constant
         if np.isfinite(room) and room > 0.0:
-            least = max(least, problem.least_sampling / room * (1.0 - 1e-9))
-    return float(min(max(least, 1e-12), 1.0))
+            least = max(least, problem.least_sampling / room * (1.0 - SAFETY))
+    return float(min(max(least, SMALLEST_TOTAL), 1.0))
 
 
 def _nearest(problem: PlanProblem) -> list[Multipliers]:

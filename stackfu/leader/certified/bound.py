@@ -42,6 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...results.certificate import Knot
+from ..tolerances import ROUNDING
 from . import _bound_kernels as kernels
 from .points import ArrayPoints, Points
 
@@ -60,8 +61,6 @@ Array = npt.NDArray[np.float64]
 
 #: From this many clients on passes over them run on all cores.
 MANY = 20_000
-#: What is decided about clients must not depend on rounding errors of this relative size.
-ROUNDING = 1e-12
 Mask = npt.NDArray[np.bool_]
 
 
@@ -165,6 +164,11 @@ class Multipliers:
         """c."""
         return self.pull / self.weight
 
+    @cached_property
+    def pull_square(self) -> float:
+        """The sum of the squared coordinates of ``T c``, computed once: a knot serves many boxes."""
+        return float(self.pull @ self.pull)
+
     @property
     def knots(self) -> tuple[Multipliers, Multipliers]:
         """The multipliers that these lie between: themselves."""
@@ -194,7 +198,7 @@ class Multipliers:
             return replace(self, level=float(q.max()))
         order = others[np.argsort(q[others])]
         filled = np.cumsum(p.alpha[order])
-        last = min(int(np.searchsorted(filled, left * (1.0 - 1e-12))), len(order) - 1)
+        last = min(int(np.searchsorted(filled, left * (1.0 - ROUNDING))), len(order) - 1)
         return replace(self, level=float(q[order[last]]))
 
 
@@ -237,6 +241,10 @@ class Between:
     @cached_property
     def pull(self) -> Array:
         return np.asarray(self._mixed("pull"))
+
+    @cached_property
+    def pull_square(self) -> float:
+        return float(self.pull @ self.pull)
 
     @cached_property
     def along(self) -> Array:
@@ -334,6 +342,8 @@ def classify(
 
 def squared(problem: BoundProblem, y: Prices) -> float:
     """``||T c||^2``."""
+    if isinstance(problem.place, ArrayPoints):
+        return y.pull_square
     return problem.place.dot(y.pull, y.pull, _along(problem, y))
 
 

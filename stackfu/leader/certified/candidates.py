@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Objective, Profile
 from ...model.price import brackets, cheapest_payments
+from ..tolerances import LIMIT_ROUNDING, ROUNDING, SNAP
 from .problem import LeaderProblem
 
 __all__ = ["Candidate", "Candidates"]
@@ -16,19 +18,15 @@ __all__ = ["Candidate", "Candidates"]
 FIRMNESS = 1e-10
 #: All such extra payments together stay below this part of the budget.
 FIRMNESS_OF_BUDGET = 1e-9
-#: Participation closer than this to 0 or 1 is a cone solver's way of saying 0 or 1.
-SNAP = 1e-9
 #: A bracket may be this far below zero, relative to the client's cost, for a client that is not at full: rounding.
 INDUCIBLE = 1e-12
 #: A larger violation than this is not a cone solver's inaccuracy, and not repaired.
 REPAIRABLE = 1e-4
-#: Spend, loss and floor may be missed by this, relative to the limit: rounding of sums (judges use the same number).
-LIMIT_ROUNDING = 1e-12
 #: Values that differ by less than this part of the largest squared distance's are the same, and the cheaper profile is the better.
 UNRESOLVED = 1e-16
 #: Up to this many clients all feasible profiles met are kept, for a robust choice among them.
 POOLED = 1000
-#: Largest violation, relative to the largest squared distance, at which an unpaid profile counts as an equilibrium.
+#: Largest violation, relative to a client's own terms, at which an unpaid profile counts as an equilibrium without further proof.
 UNPAID_RESIDUAL = 1e-12
 
 
@@ -103,7 +101,8 @@ class Candidates:
     def offer_unpaid(self, x: Array) -> bool:
         """Keep an equilibrium that needs no payments, also where rounding would charge it some."""
         nothing = np.zeros(self.game.count)
-        if self.game.residual(nothing, x) > UNPAID_RESIDUAL:
+        small = self.game.residual(nothing, x) <= UNPAID_RESIDUAL
+        if not small and not check_stakes(self.game, nothing, x).max() <= NEGLIGIBLE:
             return False
         return self._keep(self._candidate(self.game.profile(x), nothing))
 
@@ -130,14 +129,14 @@ class Candidates:
         p = self.problem
         low, high = 0.0, 1.0
         origin = self.game.profile(start).mixture
-        ideal = np.where(p.ideal > 1e-12, p.ideal, 0.0)
+        ideal = np.where(p.ideal > ROUNDING, p.ideal, 0.0)
         for step in range(30):
             share = 1.0 if step == 0 else 0.5 * (low + high)
             z = (1.0 - share) * origin + share * ideal
             # the least S with d_k^2 + a / (2 S) <= theta_k S for everyone
             d2, a = p.squared_distances(z), p.client_sampling
             least = float(((d2 + np.sqrt(d2 * d2 + 2.0 * a * p.theta)) / (2.0 * p.theta)).max())
-            total = max(least * (1 + 1e-12), self.objective.min_total)
+            total = max(least * (1 + ROUNDING), self.objective.min_total)
             fits = total * float((z / p.alpha).max()) <= 1.0 and self.offer(total * z / p.alpha)
             if fits and step == 0:
                 return

@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...model import Array
+from ..tolerances import TINY
 
 __all__ = ["Columns", "Constants", "Goal", "Rows", "SlicePoint", "solve_slice"]
 
@@ -257,8 +258,8 @@ class _Newton:
         dual = max(
             float(np.abs(self.rz * self.u).sum()),
             float(np.abs(self.re * self.relief).sum())
-            / max(float(self.relief.sum()), 1e-300)
-            / max(float(self.relief.max(initial=0.0)), 1e-300),
+            / max(float(self.relief.sum()), TINY)
+            / max(float(self.relief.max(initial=0.0)), TINY),
             float(np.abs(self.rm).max()),
             abs(self.rxi) / self.penalty * prices,
         )
@@ -337,7 +338,7 @@ class _Newton:
         upper = np.triu(K, 1)
         self.K = upper + upper.T + np.diag(np.diag(K))
         # equilibrate: the multipliers' scales differ by many orders
-        self.scaling = 1.0 / np.sqrt(np.maximum(np.abs(self.K).max(axis=1), 1e-300))
+        self.scaling = 1.0 / np.sqrt(np.maximum(np.abs(self.K).max(axis=1), TINY))
         balanced = self.K * self.scaling[:, None] * self.scaling[None, :]
         from scipy.linalg.lapack import dgetrf
 

@@ -37,6 +37,7 @@ from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, LeaderCertificate, Leaf, Split
 from ...results.certificate import Node as CertificateNode
+from ..tolerances import BROKEN, GENEROUS, ONE_TOTAL, ROUNDING, SAFETY, SMALLEST_TOTAL
 from .bound import MANY, Between, Classes, Multipliers, ball, box_margin, classify, interpolate
 from .candidates import Candidates
 from .interior_point import Columns, Constants, Goal, Rows, solve_slice
@@ -198,9 +199,9 @@ class _Search:
         p = self.problem
         loss = float(p.diagonal.max()) + p.loss_constant
         if p.noise.any() or p.loss_sampling:
-            loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, 1e-12)
+            loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, SMALLEST_TOTAL)
         spend = min(p.budget, float(p.theta @ p.alpha))
-        return (p.loss_weight * min(loss, p.loss_cap) + p.payment_weight * spend) * (1.0 + 1e-6)
+        return (p.loss_weight * min(loss, p.loss_cap) + p.payment_weight * spend) * (1.0 + GENEROUS)
 
     @property
     def penalty(self) -> float:
@@ -476,7 +477,7 @@ class _Search:
                 self.split(node, at, knot)
             return
         knot, answer = self.solve(at, known.classes, self.at(ends[0], at) if ends else None)
-        if answer.broken > 1e-7 and answer.bound < self.target:
+        if answer.broken > BROKEN and answer.bound < self.target:
             knot, answer = self.solve(at, known.classes, self.knots[knot], 100.0)
         self.propose(at, answer)
         recipe = self._recipe((*known.trail, (knot, knot)))
@@ -510,7 +511,7 @@ class _Search:
 
     @staticmethod
     def _tiny(node: _Node) -> bool:
-        return node.high - node.low <= 1e-9 * node.high
+        return node.high - node.low <= ONE_TOTAL * node.high
 
     def _doubtful(self, total: float, answer: SliceAnswer, classes: Classes | None) -> int | None:
         """The client whose hull is most abused."""
@@ -539,7 +540,7 @@ class _Search:
             w[some] = 1.0 / len(some)
             mean = p.place.combine(w)
             spread = float(w @ p.diagonal) - p.place.dot(mean, mean)
-            if spread > 1e-12:
+            if spread > ROUNDING:
                 best = max(
                     best,
                     (
@@ -560,7 +561,7 @@ class _Search:
         pay = p.payment_weight
         level = float((2.0 * weight * p.place.inner(mean) - pay * p.diagonal).min())
         missing = goal - p.loss_weight * p.loss_constant - level + weight * p.place.dot(mean, mean)
-        price = 2.0 * max(missing, 0.0) / gain + 1e-9
+        price = 2.0 * max(missing, 0.0) / gain + SAFETY
         node.second = self.add(Multipliers.of(p, at, 1.0, 0.0, 0.0, level, price * w, mean))
         self.split(node, at, node.second)
         node.children[0].first, node.children[1].first = node.second, 0

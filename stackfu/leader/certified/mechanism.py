@@ -17,16 +17,19 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
 from ...followers import enumerate_equilibria, find_equilibrium
+from ...followers.tolerances import RESIDUAL
+from ...followers.verdict import status_of
 from ...jit import clock
 from ...judging.bound import BoundVerdict, check_bound
 from ...judging.point import enclose_point
-from ...judging.solution import judge_point, measured_against, unseen
+from ...judging.solution import judge_point, judge_robustness, measured_against, proved_bound, unseen
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...results import Equilibrium, Solution, Status, Uniqueness
 from ..haipo import best_iterate
 from ..homogeneous import buy_data
 from ..progress import reporting
+from ..tolerances import LIMIT_ROUNDING, SAFETY, SAME_FACE, SAME_PROFILE, SAME_SPEND
 from ..uniform import best_price
 from .candidates import Candidate
 from .choice import SMALL
@@ -38,6 +41,11 @@ __all__ = ["certified"]
 BASELINES, FEWEST = 0.04, 5
 #: Playing back and judging takes about so many times what the unpaid equilibrium takes.
 AFTERWARDS = 3.0
+#: An equilibrium that took less time than the clock resolves is taken to have needed this many seconds.
+SHORTEST = 1e-6
+#: Gaps to which the cheapest profile within the limits is searched, relative to all costs: first to know one, then to tell a budget
+#: that is too small from one that just suffices.
+ROUGH_BILL, FINE_BILL = 1e-3, 1e-7
 #: Up to this many remaining clients all equilibria of the returned payments are enumerated.
 ENUMERATE_UP_TO = 300
 
@@ -80,7 +88,8 @@ def certified(
         raise InputError("callback", "must be a function of one record", value=repr(callback))
     given = _starting_profiles(game, start)
     if game.is_homogeneous:
-        return buy_data(game, goal, limits)
+        bought = buy_data(game, goal, limits)
+        return judged(replace(bought, robust=bool(robust)), limits.gap * abs(bought.objective))
     with reporting("certified", progress, callback) as report:
         return _optimise(game, goal, limits, bool(robust), given, report)
 
@@ -91,7 +100,7 @@ def _floor(game: GameModel, min_total: float, min_samples: float) -> float:
     floor = max(
         Objective(min_total=min_total).min_total, Objective(min_total=min_samples).min_total / samples
     )
-    if floor > 1.0 + 1e-12:
+    if floor > 1.0 + LIMIT_ROUNDING:
         name, value = ("min_total", min_total) if min_total > 1 else ("min_samples", min_samples)
         raise InfeasibleError(
             f"{name} = {value:g} is out of reach whatever the budget: the remaining clients own "
@@ -112,9 +121,10 @@ def _optimise(
     began = clock()
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
-    gap = limits.gap * measured_against(game, goal, unpaid.server_loss)
+    took = clock() - began  # not its own seconds, which count those in which functions were compiled
+    gap = limits.gap * measured_against(game, goal, game.loss_of(unpaid.profile, goal.finite_sample))
     starts = [unpaid.participation, np.ones(game.count), *given]
-    affordable = int(BASELINES * limits.time_limit / max(unpaid.seconds, 1e-6))
+    affordable = int(BASELINES * limits.time_limit / max(took, SHORTEST))
     later = partial(_baselines, game, sought, affordable)
     if game.count > SMALL:
         starts += later()
@@ -125,7 +135,7 @@ def _optimise(
         sought,
         gap=gap,
         # what is found is then played back and judged
-        time_limit=max(limits.time_limit - (clock() - began) - AFTERWARDS * unpaid.seconds, 0.0),
+        time_limit=max(limits.time_limit - (clock() - began) - AFTERWARDS * took, 0.0),
         max_nodes=limits.max_nodes,
         starts=tuple(starts),
         later=later,
@@ -172,7 +182,7 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
     lower, status, message = -math.inf, found.status, found.message
     if found.certificate is not None:
         verdict = verdict or check_bound(game, goal, found.certificate)
-        lower = verdict.lower
+        lower = proved_bound(verdict)
         if not verdict and status is Status.CERTIFIED:
             status, message = Status.CONVERGED, f"the checker does not accept the bound: {verdict.message}"
     broken = next(judge_point(found, point), None)
@@ -186,8 +196,12 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
     ):
         status = Status.CONVERGED
         message = f"some client may gain more than {NEGLIGIBLE:g} of its stakes by deviating from the participation that is meant"
-    elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + 1e-9) + unseen(found, high):
+    elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + SAFETY) + unseen(found, high):
         status = Status.GAP_OPEN
+    elif status is Status.CERTIFIED and found.robust:
+        fragile = next(judge_robustness(found), None)
+        if fragile is not None:
+            status, message = Status.CONVERGED, f"optimal, but not robust: {fragile}"
     return replace(found, objective=0.5 * (low + high), lower_bound=lower, status=status, message=message)
 
 
@@ -231,10 +245,17 @@ def _cheapest_admissible(game: GameModel, objective: Objective, time_limit: floa
     everything = float(game.costs.sum())
     half, most = 0.5 * time_limit, 10_000
     run = search(
-        game, bill, gap=1e-3 * everything, time_limit=half, max_nodes=most, starts=(np.ones(game.count),)
+        game,
+        bill,
+        gap=ROUGH_BILL * everything,
+        time_limit=half,
+        max_nodes=most,
+        starts=(np.ones(game.count),),
     )
     if run.best.spend > objective.budget:
-        run = search(game, bill, gap=1e-7 * everything, time_limit=half, max_nodes=most, starts=(run.best.x,))
+        run = search(
+            game, bill, gap=FINE_BILL * everything, time_limit=half, max_nodes=most, starts=(run.best.x,)
+        )
     if run.bound > objective.budget:
         wanted = (
             [f"total participation of at least {objective.min_total:g}"] if objective.min_total > 0 else []
@@ -255,35 +276,39 @@ def play_back(game: GameModel, payments: Array, x: Array) -> tuple[Equilibrium, 
         played = list(verdict) if verdict is not None else [find_equilibrium(game, payments, start=x)]
     except NoEquilibriumError:
         played = []
-    near = [eq for eq in played if np.abs(eq.profile.y - meant.y).max() <= 1e-7 * meant.total]
+    near = [eq for eq in played if np.abs(eq.profile.y - meant.y).max() <= SAME_PROFILE * meant.total]
     if near:
         eq = min(near, key=lambda e: float(np.abs(e.participation - x).max()))
-        if eq.spend <= float(payments @ x) * (1.0 + 1e-10):
+        if eq.spend <= float(payments @ x) * (1.0 + SAME_SPEND):
             return eq, True
     # On a face of equilibria the solver lands on some point of it; x is another one, as its own residual shows.
     loss = game.server_loss(x)
     same = any(
-        abs(eq.total - meant.total) <= 1e-6 * meant.total and abs(eq.server_loss - loss) <= 1e-6 * abs(loss)
+        abs(eq.total - meant.total) <= SAME_FACE * meant.total
+        and abs(eq.server_loss - loss) <= SAME_FACE * abs(loss)
         for eq in played
     )
     unique, reason = Uniqueness.UNKNOWN, "too many clients to enumerate all equilibria"
     if verdict is not None:
         unique, reason = verdict.uniqueness, verdict.reason
         if not near and same and unique is not Uniqueness.CONTINUUM:
-            unique = Uniqueness.CONTINUUM
+            # what was proved is about profiles that this one is none of
+            unique = Uniqueness.UNKNOWN
             reason = "up to rounding, a face of equilibria shares this total and this mixture embedding"
+    proved = float(check_stakes(game, payments, x).max())
     itself = Equilibrium(
         game=game,
         payments=frozen(payments),
         participation=frozen(x),
-        status=Status.CERTIFIED if residual <= 1e-9 else Status.FAILED,
+        status=status_of(residual, proved, RESIDUAL),
         uniqueness=unique,
         reason=reason,
         method="price",
         regret=game.regret(payments, x),
         residual=residual,
     )
-    return itself, residual <= 1e-9 and (bool(near) or same or unique is Uniqueness.CONTINUUM)
+    settled = itself.status is not Status.FAILED
+    return itself, settled and (bool(near) or same or unique is Uniqueness.CONTINUUM)
 
 
 def _most_robust(
@@ -297,7 +322,7 @@ def _most_robust(
         verdict = enumerate_equilibria(game, candidate.payments)
         values = [goal.value(game.loss_of(e.profile, goal.finite_sample), e.spend) for e in verdict]
         spends = [candidate.spend, *(e.spend_range[1] for e in verdict)]
-        over = max(spends) > goal.budget * (1.0 + 1e-12)
+        over = max(spends) > goal.budget * (1.0 + LIMIT_ROUNDING)
         ranked.append(
             (over, max([candidate.value, *values]), verdict.uniqueness is not Uniqueness.UNIQUE, candidate)
         )

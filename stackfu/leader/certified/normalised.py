@@ -10,6 +10,7 @@ import numpy as np
 
 from ...model import Array, FeatureGeometry, GameModel, Objective
 from ...results.certificate import Knot
+from ..tolerances import TINY
 from .bound import Multipliers
 from .points import FeaturePoints, GramPoints, Points
 from .problem import LeaderProblem
@@ -87,7 +88,7 @@ def _ideal_square(game: GameModel) -> float:
             shares += part * np.array(target.values)
         else:  # feature rows: the origin only has to be near the ideal, and the mean of the others is
             return (
-                float(geometry.mixture_of_original(shares / max(shares.sum(), 1e-300))[1])
+                float(geometry.mixture_of_original(shares / max(shares.sum(), TINY))[1])
                 if shares.any()
                 else 0.0
             )

@@ -15,13 +15,10 @@ from scipy.optimize import nnls
 
 from ...model import Array, GameModel, Objective
 from ...results.certificate import Knot
+from ..tolerances import EIGENVALUE_ROUNDING
 from .bound import BoundProblem, Multipliers
 
 __all__ = ["LeaderProblem"]
-
-#: Directions in which the clients differ by less than this part of the largest squared distance are rounding errors of
-#: their inner products and are left out of the solver's coordinates (checkers use the game's own numbers).
-EIGENVALUE_ROUNDING = 1e-15
 
 #: An ideal point this near to a mixture (squared, in units of the largest squared distance) can be mixed.
 REACHED = 1e-20

@@ -18,16 +18,15 @@ from typing import Any
 
 import clarabel
 import numpy as np
-import numpy.typing as npt
-from scipy import sparse
 
 from ...jit import clock
 from ...model import Array
+from ..cone import Blocks, quiet_settings
 from .bound import Classes, Multipliers, box_margin
 from .polish import ActiveSet, polish, polish_with_total
 from .problem import HELD_BACK_AT_MOST, LeaderProblem
 
-__all__ = ["Blocks", "PointAnswer", "PointProgramme"]
+__all__ = ["PointAnswer", "PointProgramme"]
 
 #: Tolerance asked of the cone solver. What it really reached does not matter: any multipliers give a valid bound.
 SOLVER_TOLERANCE = 1e-9
@@ -45,94 +44,6 @@ SMALLEST_BUDGET = 1e-4
 SMALLEST_ROOM = 1e-8
 #: What the hull gets wrong by less than this is rounding.
 NO_SPLIT = 1e-12
-
-
-class Blocks:
-    """A cone programme ``min q.x, b - A x in K`` put together from named variables and named blocks of rows.
-
-    Each call of :meth:`entries` says everything about one part of the matrix: which block and variable it belongs to,
-    where its entries are, and their values as ``(constant, per S, per 1/S)``."""
-
-    def __init__(self) -> None:
-        self.variables: dict[str, slice] = {}
-        self.rows: dict[str, slice] = {}
-        self.cones: list[Any] = []
-        self._parts: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Array]] = []
-        self._right: list[tuple[slice, Array]] = []
-        self._cost: list[tuple[slice, Array]] = []
-        self.width = self.height = 0
-
-    def variable(self, name: str, count: int) -> None:
-        """Declare ``count`` columns."""
-        self.variables[name] = slice(self.width, self.width + count)
-        self.width += count
-
-    def block(self, name: str, count: int, cone: Any) -> None:
-        """Declare ``count`` rows, to lie in a cone of that size."""
-        self.rows[name] = slice(self.height, self.height + count)
-        self.height += count
-        if count:
-            self.cones.append(cone(count))
-
-    def entries(
-        self,
-        block: str,
-        variable: str,
-        row: npt.ArrayLike,
-        col: npt.ArrayLike,
-        constant: npt.ArrayLike = 0.0,
-        per_s: npt.ArrayLike = 0.0,
-        per_v: npt.ArrayLike = 0.0,
-    ) -> None:
-        """Values at positions (row, col) within a block and a variable; all arguments are broadcast together."""
-        i, j, c0, c1, c2 = np.broadcast_arrays(row, col, constant, per_s, per_v)
-        values = np.stack([c0.ravel(), c1.ravel(), c2.ravel()]).astype(np.float64)
-        self._parts.append(
-            (i.ravel() + self.rows[block].start, j.ravel() + self.variables[variable].start, values)
-        )
-
-    def right(
-        self, block: str, constant: Any = 0.0, per_s: Any = 0.0, per_v: Any = 0.0, per_v2: Any = 0.0
-    ) -> None:
-        """Right-hand side of a block."""
-        where = self.rows[block]
-        self._right.append((where, self._table((constant, per_s, per_v, per_v2), where)))
-
-    def cost(self, variable: str, constant: Any = 0.0, per_s: Any = 0.0, per_v: Any = 0.0) -> None:
-        """Adds to the cost of a variable."""
-        where = self.variables[variable]
-        self._cost.append((where, self._table((constant, per_s, per_v), where)))
-
-    @staticmethod
-    def _table(values: tuple[Any, ...], where: slice) -> Array:
-        return np.stack(
-            [np.broadcast_to(np.asarray(v, dtype=np.float64), where.stop - where.start) for v in values]
-        )
-
-    def finish(self) -> None:
-        """Sort the entries by column once; afterwards only values change."""
-        row = np.concatenate([p[0] for p in self._parts])
-        col = np.concatenate([p[1] for p in self._parts])
-        order = np.lexsort((row, col))
-        self.values = np.concatenate([p[2] for p in self._parts], axis=1)[:, order]
-        self.indices = row[order]
-        self.indptr = np.zeros(self.width + 1, dtype=np.int64)
-        np.cumsum(np.bincount(col, minlength=self.width), out=self.indptr[1:])
-        self.b, self.q = np.zeros((4, self.height)), np.zeros((3, self.width))
-        for where, table in self._right:
-            self.b[:, where] += table
-        for where, table in self._cost:
-            self.q[:, where] += table
-
-    def at(self, total: float) -> tuple[Array, Array, Array]:
-        """Matrix values (by column), right-hand side and cost at one S."""
-        v = 1.0 / total
-        powers = np.array([1.0, total, v, v * v])
-        return powers[:3] @ self.values, powers @ self.b, powers[:3] @ self.q
-
-    def matrix(self, data: Array) -> Any:
-        """The matrix with these values."""
-        return sparse.csc_matrix((data, self.indices, self.indptr), shape=(self.height, self.width))
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,16 +242,10 @@ class PointProgramme:
         blocks.finish()
 
     def _start(self, data: Array, b: Array, q: Array) -> None:
-        settings = clarabel.DefaultSettings()
-        settings.verbose = False
-        settings.presolve_enable = False
+        settings = quiet_settings(SOLVER_TOLERANCE)
+        settings.presolve_enable = False  # the solver is moved from S to S: its rows must stay
         settings.chordal_decomposition_enable = False
-        settings.max_threads = 1
-        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = SOLVER_TOLERANCE
-        nothing = sparse.csc_matrix((self.blocks.width, self.blocks.width))
-        self._solver = clarabel.DefaultSolver(
-            nothing, q, self.blocks.matrix(data), b, self.blocks.cones, settings
-        )
+        self._solver = self.blocks.solver(data, b, q, settings)
         if np.isfinite(self._deadline):
             self._solver.set_termination_callback(lambda _: clock() > self._deadline)
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...model import Array
+from ..tolerances import BROKEN, COARSE_SNAP, FLAT, SAFETY
 from .bound import BoundProblem
 from .candidates import Candidates
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, solve_at
@@ -87,7 +88,7 @@ class Proposals:
             keen = self.keen(total, guess)
             capped = answer.z >= cap * (1.0 - 1e-6)
             after = keen & (volunteers | capped) | (capped & (guess.rows > 0) & ~volunteers)
-            if answer.broken > 1e-7:
+            if answer.broken > BROKEN:
                 after = keen | after
             elif answer.value < best.value - 1e-2 * self.gap:
                 best = Found(answer.value, guess, answer.z)
@@ -102,7 +103,7 @@ class Proposals:
 
     def _solve(self, total: float, volunteers: Mask, guess: Prices) -> SliceAnswer | None:
         p = self.problem
-        if float(p.alpha[volunteers].sum()) >= total * (1.0 - 1e-9):
+        if float(p.alpha[volunteers].sum()) >= total * (1.0 - SAFETY):
             return None
         assert p.reach is not None
         tight = replace(p, budget=p.budget * (1.0 - self._shrink), loss_cap=p.loss_cap * (1.0 - self._shrink))
@@ -241,7 +242,7 @@ class Proposals:
             best = min(totals, key=lambda s: found[s].value)
             i = totals.index(best)
             left, right = totals[max(i - 1, 0)], totals[min(i + 1, len(totals) - 1)]
-            if enough() or right - left < 1e-3 * best:
+            if enough() or right - left < FLAT * best:
                 break
             further = right - best >= best - left
             self._attempt(
@@ -254,4 +255,4 @@ class Proposals:
 
 def _snapped(x: Array) -> Array:
     """Shares that an interior-point method left a hair inside are at 0 or at full."""
-    return np.where(x < 1e-7, 0.0, np.where(x > 1.0 - 1e-7, 1.0, x))
+    return np.where(x < COARSE_SNAP, 0.0, np.where(x > 1.0 - COARSE_SNAP, 1.0, x))

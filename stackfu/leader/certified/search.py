@@ -26,6 +26,7 @@ from ...judging.bound import BoundVerdict
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, Split
+from ..tolerances import GENEROUS, ROUNDING, SAFETY, SMALLEST_TOTAL
 from .bound import Classes, ball, box_margin, classify, interpolate
 from .candidates import Candidate, Candidates
 from .claims import accepted
@@ -50,8 +51,6 @@ MOST_BALLS = 2
 #: Steps of the ball argument that a box tries on its own, and the part of the gap that makes another one worth it.
 FURTHER_BALLS = 3
 WORTHWHILE = 1e-3
-#: Where S has no floor, intervals are halved towards 0 until the rest is proved empty, at most down to here.
-SMALLEST_TOTAL = 1e-12
 #: Boxes within this factor of the settled optimum's total try its prices.
 NEARBY = 1.5
 #: Totals this close to the best one, relative to it, are not worth a box of their own.
@@ -171,7 +170,7 @@ class Search:
         if p.noise.any() or p.loss_sampling:
             loss += (float(p.noise.max()) + p.loss_sampling) / max(p.floor, SMALLEST_TOTAL)
         spend = min(p.budget, p.payment_unit * float(p.theta @ p.alpha))
-        return (p.loss_weight * min(loss, p.loss_cap) + p.payment_weight * spend) * (1.0 + 1e-6)
+        return (p.loss_weight * min(loss, p.loss_cap) + p.payment_weight * spend) * (1.0 + GENEROUS)
 
     @cached_property
     def least(self) -> PointAnswer:
@@ -235,7 +234,7 @@ class Search:
             return -2
         m = self.game.profile(best.x).mixture @ self.problem.points
         tau = float(m @ m)
-        return min(max(round(math.log(max(tau, 1e-12)) / math.log(16.0)), -5), 0)
+        return min(max(round(math.log(max(tau, ROUNDING)) / math.log(16.0)), -5), 0)
 
     def propose(self, answer: PointAnswer, classes: Classes) -> None:
         """Turn a relaxed point into feasible profiles: as it is, and with its volunteers guessed."""
@@ -245,7 +244,7 @@ class Search:
         if self.found.offer(total * z / p.alpha) or not answer.split.any():
             return
         keen = ~classes.paid & (
-            p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - 1e-9)
+            p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - SAFETY)
         )
         tried: set[bytes] = set()
         for share in (1.0 - 1e-5, 0.5, 0.0):  # how full a keen client must be to be taken for a volunteer
@@ -408,7 +407,7 @@ class Search:
             ]
             score = np.where(free, np.maximum(box.ends[0].split, box.ends[1].split), 0.0)
             k = int(np.argmax(score))
-            if score[k] > 1e-12 and (not wide or target - min(ends) > min(ends) - box.value):
+            if score[k] > ROUNDING and (not wide or target - min(ends) > min(ends) - box.value):
                 return self.decide(box, k)
         return self.split_total(box) if wide else ()
 

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...model import Array
+from ..tolerances import SAFETY
 from .bound import BoundProblem
 from .interior_point import Columns, Constants, Goal, Rows, SlicePoint, solve_slice
 from .points import ArrayPoints
@@ -277,7 +278,7 @@ def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
             slice_, columns, slice_.cap[columns], np.flatnonzero(in_row), restriction.full, nobody, tolerance
         )
         iterations += answer.iterations
-        broken = ~in_row & (slice_.distances(answer.prices) > answer.broken + 1e-9)
+        broken = ~in_row & (slice_.distances(answer.prices) > answer.broken + SAFETY)
         if not broken.any() or slice_.out_of_time:
             break
         in_row |= broken

@@ -43,6 +43,7 @@ __all__ = [
     "SoftmaxSums",
     "certify",
     "minimise_softmax",
+    "second_moment",
     "softmax_sums",
 ]
 
@@ -99,7 +100,7 @@ def softmax_hessian(data: LabelledTensors, head: Tensor) -> Tensor:
     return hessian.view(classes * width, classes * width)
 
 
-def _second_moment(data: LabelledTensors, dtype: torch.dtype) -> Tensor:
+def second_moment(data: LabelledTensors, dtype: torch.dtype) -> Tensor:
     """``sum_j z_j z_j'`` of a client, the constant included."""
     size = data.x.shape[1] + 1
     moment = torch.zeros(size, size, dtype=dtype)
@@ -222,7 +223,7 @@ class _KroneckerModel:
     """``(S x A + l2 I)^-1`` on matrices, by the eigenvectors of ``S`` and ``A``."""
 
     def __init__(self, rounds: _Rounds, dtype: torch.dtype) -> None:
-        values, self._right = torch.linalg.eigh(rounds.mean_of(lambda data: _second_moment(data, dtype)))
+        values, self._right = torch.linalg.eigh(rounds.mean_of(lambda data: second_moment(data, dtype)))
         self._moment, self._l2 = values.clamp_min(0.0), rounds.l2
 
     def at(self, head: Tensor, covariance: Tensor, shrunk: float) -> tuple[_Inverse, bool]:

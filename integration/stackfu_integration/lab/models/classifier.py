@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from stackfu_integration.lab.models.backbones import Backbone
 
-__all__ = ["Classifier", "layer_slices", "read_weights", "write_weights"]
+__all__ = ["Classifier", "head_matrix", "layer_slices", "read_weights", "write_weights"]
 
 
 class Classifier(nn.Module):
@@ -40,6 +40,14 @@ class Classifier(nn.Module):
         """Class scores (logits)."""
         scores: Tensor = self.head(self.tail(x))
         return scores
+
+
+def head_matrix(weights: Tensor, model: Classifier) -> Tensor:
+    """Return the head at the end of a flat weight vector as a matrix with the biases in its last column."""
+    classes, features = model.head.weight.shape
+    size = classes * features
+    head = weights[-size - classes :]
+    return torch.cat([head[:size].view(classes, features), head[size:, None]], 1)
 
 
 def read_weights(model: nn.Module) -> Tensor:

@@ -4,13 +4,20 @@ A training with participation x has the mixture m and n_used samples. From the s
 ``d_k^2(m) = sum_j z_j D_jk - 1/2 sum_ij z_i z_j D_ij``, every model's prediction follows:
 
     paper        Q_k = C d_k^2(m)
-    features, labels, joint
+    features, labels, joint, gradients, labels+gradients
                  Q_k = C [d_k^2(m) - d_k^2(mu_O)] + A (1 / n_used - 1 / n_O)
 
 in the view that the model is named by. Constants are least squares with C, A >= 0, from trainings that are not predicted.
 
-``1 / n_used`` is the first term of a law for many samples. With hardly one sample per class a model knows nothing, its loss
-stays near the logarithm of the number of classes, and ``A / n`` runs away from it: so R2 is also taken without such trainings.
+``1 / n_used`` is the first term of a law for many samples. With hardly one sample per class a model knows nothing, and
+what it loses by that cannot exceed ``r_k = log K - f_k(original)``, the room up to the loss of a model that calls all K
+classes equally likely; ``A / n`` runs away from it. R2 is therefore also taken without such trainings, and one model more says
+
+    labels, saturating
+                 Q_k = C [d_k^2(m) - d_k^2(mu_O)] + t r_k / (t + r_k),        t = A (1 / n_used - 1 / n_O)
+
+which has the same slope where samples are many, ends at ``r_k`` where there are none, and needs no third constant. It is a way to
+read a prediction, not a game: the theory is that of ``A / n``.
 """
 
 from __future__ import annotations
@@ -22,14 +29,22 @@ from typing import Any
 import numpy as np
 
 from stackfu_integration.lab.cells import Approach, CellKey, PlanKey
+from stackfu_integration.lab.mechanisms import PAPER_VIEW, VIEWS, View
 from stackfu_integration.lab.report.results import RunResult
 
-__all__ = ["ENOUGH", "MODELS", "Evidence", "Score", "gather", "score"]
+__all__ = ["ENOUGH", "MODELS", "SATURATING", "Evidence", "Score", "fitted", "gather", "score"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
+#: A model whose sampling term ends at what knowing nothing costs.
+SATURATING = "labels, saturating"
+
 #: Name of a model and the view that it looks through; the first is the paper's.
-MODELS = {"paper": "features", "features": "features", "labels": "labels", "joint": "joint"}
+MODELS: dict[str, View] = {
+    "paper": PAPER_VIEW,
+    **dict(zip(VIEWS, VIEWS, strict=True)),
+    SATURATING: "labels",
+}
 
 #: Samples per class from which on a training is not called thin.
 ENOUGH = 5
@@ -45,6 +60,7 @@ class Evidence:
     thin: np.ndarray[
         Any, np.dtype[np.bool_]
     ]  # (profiles,): which of them had fewer than ENOUGH samples per class
+    room: FloatArray | None = None  # (clients,): where the sampling term ends, if it does
 
     def fit(self) -> FloatArray:
         """Constants that explain these trainings best."""
@@ -52,15 +68,54 @@ class Evidence:
 
     def predict(self, constants: FloatArray) -> FloatArray:
         """Predicted changes."""
-        return np.asarray(self.columns @ constants)
+        if self.room is None:
+            return np.asarray(self.columns @ constants)
+        thinned = constants[1] * self.columns[..., 1]
+        return np.asarray(constants[0] * self.columns[..., 0] + _limited(thinned, self.room))
 
     def part(self, which: np.ndarray[Any, np.dtype[np.bool_]]) -> Evidence:
         """Some of the profiles."""
-        return Evidence(self.columns[which], self.changes[which], self.pilot[which], self.thin[which])
+        return Evidence(
+            self.columns[which], self.changes[which], self.pilot[which], self.thin[which], self.room
+        )
+
+
+def _limited(thinned: FloatArray, room: FloatArray) -> FloatArray:
+    """``t r / (t + r)``; nothing where there is no room or no need of it."""
+    both = thinned + room
+    return np.asarray(np.divide(thinned * room, both, out=np.zeros_like(both), where=both > 0))
 
 
 def fitted(evidence: Sequence[Evidence]) -> FloatArray:
     """Non-negative least squares over several runs, scaled so that no constant's unit matters."""
+    linear = _linear(evidence)
+    return linear if evidence[0].room is None else _saturating(evidence, linear)
+
+
+def _saturating(evidence: Sequence[Evidence], linear: FloatArray) -> FloatArray:
+    """Least squares in C, at every A the best one, and A: the line's A is too small wherever the term saturates."""
+    from scipy.optimize import minimize_scalar
+
+    drift = np.concatenate([item.columns[..., 0].ravel() for item in evidence])
+    observed = np.concatenate([item.changes.ravel() for item in evidence])
+    size = float(drift @ drift)
+
+    def at(sampling: float) -> tuple[float, FloatArray]:
+        thinned = [item.predict(np.array([0.0, sampling])).ravel() for item in evidence]
+        rest = observed - np.concatenate(thinned)
+        constant = max(float(drift @ rest) / size, 0.0) if size > 0 else 0.0
+        return float(((rest - constant * drift) ** 2).sum()), np.array([constant, sampling])
+
+    # the error need not have one valley: the best of a grid over six decades, then within its neighbours
+    middle = float(linear[1]) or 1.0 / max(float(np.max(item.columns[..., 1])) for item in evidence)
+    grid = middle * np.geomspace(1e-2, 1e4, 61)
+    best = int(np.argmin([at(value)[0] for value in grid]))
+    ends = np.log(grid[[max(best - 1, 0), min(best + 1, len(grid) - 1)]])
+    found = minimize_scalar(lambda power: at(float(np.exp(power)))[0], bounds=tuple(ends), method="bounded")
+    return min(at(0.0), at(float(np.exp(found.x))), key=lambda pair: pair[0])[1]
+
+
+def _linear(evidence: Sequence[Evidence]) -> FloatArray:
     from scipy.optimize import nnls
 
     design = np.concatenate([item.columns.reshape(-1, item.columns.shape[-1]) for item in evidence])
@@ -90,8 +145,8 @@ def _profiles(run: RunResult, approach: Approach, kind: str) -> Iterator[tuple[F
 
 
 def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") -> Evidence | None:
-    """Everything that one run says about a model; nothing if it has no pilots by this approach."""
-    if approach not in run.game.get("pilots", {}):
+    """Everything that one run says about a model; nothing if it has no pilots by this approach, or no such view."""
+    if approach not in run.game.get("pilots", {}) or MODELS[model] not in run.game["views"]:
         return None
     sizes = np.array(run.run["sizes"], dtype=np.float64)
     remaining = np.array(run.game["remaining"])
@@ -115,7 +170,8 @@ def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") ->
         changes.append((losses - before)[remaining])
         pilot.append(is_pilot)
         thinned.append(amounts.sum() < ENOUGH * run.run["classes"])
-    return Evidence(np.array(rows), np.array(changes), np.array(pilot), np.array(thinned))
+    room = np.maximum(np.log(run.run["classes"]) - before[remaining], 0.0) if model == SATURATING else None
+    return Evidence(np.array(rows), np.array(changes), np.array(pilot), np.array(thinned), room)
 
 
 def _spearman(a: FloatArray, b: FloatArray) -> float:
@@ -147,13 +203,15 @@ class Score:
     """What a model is worth on a set of runs.
 
     ``within``: rank correlation over the clients of one training; ``across``: over the trainings for one client; one
-    number per run. ``r2`` predicts every run with constants of the others, ``r2_enough`` the same where samples are enough,
-    ``r2_pilots`` a run's mechanisms with constants of its own pilots, where samples are enough.
+    number per run. ``r2`` predicts every run with constants of the others, ``r2_paid`` the same for mechanisms' trainings
+    alone, ``r2_enough`` where samples are enough, ``r2_pilots`` a run's mechanisms with constants of its own pilots, where
+    samples are enough.
     """
 
     within: tuple[float, ...]
     across: tuple[float, ...]
     r2: float
+    r2_paid: float
     r2_enough: float
     r2_pilots: float
     constants: FloatArray  # (runs, constants), each run's from the others, where samples are enough
@@ -164,22 +222,37 @@ class Score:
         return len(self.within)
 
 
+def _elsewhere(evidence: Sequence[Evidence]) -> list[FloatArray]:
+    """For every run the constants that the others fit."""
+    return [
+        fitted([other for k, other in enumerate(evidence) if k != number]) for number in range(len(evidence))
+    ]
+
+
+def _predicted(
+    evidence: Sequence[Evidence], constants: Sequence[FloatArray]
+) -> list[tuple[FloatArray, FloatArray]]:
+    return [(item.predict(fit), item.changes) for item, fit in zip(evidence, constants, strict=True)]
+
+
 def score(evidence: Sequence[Evidence]) -> Score:
     """Score a model on several runs; two at least, since constants come from the others."""
+    everything = _predicted(evidence, _elsewhere(evidence))
+    paid = [item.part(~item.pilot) for item in evidence]
+    paid = [item for item in paid if len(item.changes)]
     enough = [item.part(~item.thin) for item in evidence]
-    within, across, constants = [], [], []
-    everything: list[tuple[FloatArray, FloatArray]] = []
-    sampled: list[tuple[FloatArray, FloatArray]] = []
-    own: list[tuple[FloatArray, FloatArray]] = []
-    for number, (item, part) in enumerate(zip(evidence, enough, strict=True)):
-        guess = item.predict(fitted([other for k, other in enumerate(evidence) if k != number]))
-        within.append(_ranks(guess, item.changes))
-        across.append(_ranks(guess.T, item.changes.T))
-        everything.append((guess, item.changes))
-        fit = fitted([other for k, other in enumerate(enough) if k != number])
-        constants.append(fit)
-        sampled.append((part.predict(fit), part.changes))
-        pilots, paid = part.part(part.pilot), part.part(~part.pilot)
-        if len(pilots.changes) and len(paid.changes):
-            own.append((paid.predict(pilots.fit()), paid.changes))
-    return Score(tuple(within), tuple(across), _r2(everything), _r2(sampled), _r2(own), np.array(constants))
+    constants = _elsewhere(enough)
+    own = [
+        (part.part(~part.pilot), part.part(part.pilot))
+        for part in enough
+        if part.pilot.any() and not part.pilot.all()
+    ]
+    return Score(
+        within=tuple(_ranks(guess, seen) for guess, seen in everything),
+        across=tuple(_ranks(guess.T, seen.T) for guess, seen in everything),
+        r2=_r2(everything),
+        r2_paid=_r2(_predicted(paid, _elsewhere(paid))) if len(paid) > 1 else float("nan"),
+        r2_enough=_r2(_predicted(enough, constants)),
+        r2_pilots=_r2([(rest.predict(pilots.fit()), rest.changes) for rest, pilots in own]),
+        constants=np.array(constants),
+    )

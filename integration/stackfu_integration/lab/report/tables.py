@@ -681,6 +681,7 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
                             _spread(made.within, 2, sign=True),
                             _spread(made.across, 2, sign=True),
                             made.r2,
+                            made.r2_paid,
                             made.r2_enough,
                             made.r2_pilots,
                             float(constants[0]),
@@ -698,6 +699,7 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
             "ρ within a training",
             "ρ across trainings",
             "R² (all trainings)",
+            "R² (mechanisms)",
             "R² (enough samples)",
             "R² (own pilots)",
             "C",
@@ -708,8 +710,10 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
         "Realised Q of every remaining client in every training with a mechanism's shares and in every pilot, against "
         "predictions with constants from trainings that are not predicted. ρ: Spearman's, over the clients of a training "
         "and over the trainings for a client, mean ± 95% interval over federations (all β and seeds). R²: constants from the "
-        f"other federations; enough samples: {ENOUGH} per class or more, which C and A are shown for; own pilots: the mechanisms' "
-        "trainings alone, with constants of the same federation's pilots. Test samples: a client's own, or everybody's in "
+        "other federations; mechanisms: fitted and scored on their trainings alone, without pilots; enough samples: "
+        f"{ENOUGH} per class or more, which C and A are shown for; own pilots: the mechanisms' trainings with enough samples, with "
+        "constants of the same federation's pilots. Saturating: the sampling term ends at what a model that knows nothing would "
+        "lose. Test samples: a client's own, or everybody's in "
         "its label mixture.",
     )
 

@@ -34,7 +34,7 @@ from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.fedavg import fedavg
 from stackfu_integration.lab.federation.local import client_seed
 from stackfu_integration.lab.federation.trained import Trained
-from stackfu_integration.lab.models.classifier import Classifier, read_weights, write_weights
+from stackfu_integration.lab.models.classifier import Classifier, head_matrix, read_weights, write_weights
 from stackfu_integration.lab.unlearning.base import CertifiedWeights, Guarantee
 from stackfu_integration.lab.unlearning.participation import ParticipationMethod, with_features
 
@@ -48,14 +48,6 @@ _NOISE, _HELD_OUT, _ROUNDS = 41, 42, 43  # seed streams
 def largest_feature(cohort: Mapping[int, LabelledTensors]) -> float:
     """Largest norm of a sample's features, the constant counted: each client sends one number."""
     return max(math.sqrt(float((1.0 + data.x.double().square().sum(1)).max())) for data in cohort.values())
-
-
-def _joined(weights: Tensor, model: Classifier) -> Tensor:
-    """The head at the end of a flat weight vector, as a matrix with the biases in its last column."""
-    classes, features = model.head.weight.shape
-    size = classes * features
-    head = weights[-size - classes :]
-    return torch.cat([head[:size].view(classes, features), head[size:, None]], 1)
 
 
 @dataclass(frozen=True)
@@ -135,7 +127,7 @@ class ConvexHead(ParticipationMethod):
             model.head.out_features,
             l2=l2,
             tolerance=tolerance,
-            start=_joined(trained.final, model) if self.warm else None,
+            start=head_matrix(trained.final, model) if self.warm else None,
             linear=self._noise(tolerance, model, seed),
             curvature=self.curvature,
             passes=self.passes,

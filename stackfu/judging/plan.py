@@ -105,6 +105,10 @@ def _rejections(solution: Solution, tolerance: float) -> Iterator[str]:
         yield "not everybody brings what its contract says"
     if eq.uniqueness is not Uniqueness.UNKNOWN:
         yield "how many equilibria contracts have is not proved"
+    if eq.status.proved:
+        yield "that everybody accepts is found by search, not proved"
+    if not (0.0 <= eq.regret <= tolerance * float(game.costs.max()) and 0.0 <= eq.residual <= tolerance):
+        yield f"the reported regret {eq.regret:.3e} or residual {eq.residual:.3e} is not that of contracts that are accepted"
     regrets = contract_regrets(solution)
     k = int(np.argmax(regrets))
     if not regrets[k] <= tolerance:

@@ -192,9 +192,10 @@ def capped_offers(game: GameData, plan: Profile, outside: Array | None = None) -
 
 
 def contract_offers(game: GameData, plan: Profile, outside: Array | None = None) -> Offers:
-    """The cheapest contracts for a plan, given that everybody else accepts."""
-    transfers = np.array(contract_transfers(game, plan))
+    """The cheapest contracts for a plan that leave nobody indifferent, given that everybody else accepts."""
     takes_part = plan.x > 0
+    least = contract_transfers(game, plan)
+    transfers = least + np.where(least > 0, firmness(game.count) * game.costs * plan.x, 0.0)
     retainers = np.zeros(game.count)
     if outside is not None:
         short = np.where(np.isfinite(outside), outside - utilities_of(game, transfers, plan), 0.0)

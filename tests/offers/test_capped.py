@@ -221,8 +221,11 @@ def test_what_no_budget_can_do_is_said_with_what_it_takes():
     game, budget = game_with_budget(0, 5, False)
     with pytest.raises(sf.InfeasibleError, match="takes at least"):
         game.solve(1e-3 * budget, offers="capped", min_total=0.9, progress=False)
-    with pytest.raises(sf.InfeasibleError, match="keeping everybody"):
-        game.solve(1e-3 * budget, offers="capped", min_total=0.1, outside=1e3, progress=False)
+    outside = np.full(5, -np.inf)
+    outside[3] = 1e3
+    with pytest.raises(sf.InfeasibleError, match="keeping everybody") as error:
+        game.solve(1e-3 * budget, offers="capped", min_total=0.1, outside=outside, progress=False)
+    assert f"client {game.who(3)}, whose outside utility is 1000" in str(error.value)
 
 
 def test_outside_options_are_met_and_certified():

@@ -17,7 +17,7 @@ from ...judging.plan_bound import check_plan_bound
 from ...judging.point import enclose_point
 from ...judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
-from ...model.offers import Offers, check_outside
+from ...model.offers import Offers, capped_offers, check_outside
 from ...model.revealed import check_interval
 from ...results import Equilibrium, Solution, Status, Uniqueness
 from ..progress import reporting
@@ -260,6 +260,20 @@ def _linear(game: GameModel, goal: Objective, time_limit: float) -> list[Array]:
     return [found.participation]
 
 
+def _dearest(game: GameModel, outside: Array | None, plan: Plan | None) -> str:
+    """Whose outside utility costs most to meet, in words."""
+    if outside is None or plan is None:
+        return ""
+    bare = capped_offers(game, game.profile(plan.x))
+    extra = plan.prices * plan.x + plan.retainers - bare.prices * bare.caps
+    k = int(np.argmax(extra))
+    return (
+        f" ({extra[k]:.6g} of it to keep client {game.who(k)}, whose outside utility is {outside[k]:.6g})"
+        if extra[k] > 0
+        else ""
+    )
+
+
 def _cheapest_admissible(game: GameModel, goal: Objective, outside: Array | None, time_limit: float) -> Array:
     """A plan that meets floor and loss cap for as little as possible, or an error that says what it takes."""
     bill = replace(goal, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
@@ -276,6 +290,7 @@ def _cheapest_admissible(game: GameModel, goal: Objective, outside: Array | None
         wanted += ["keeping everybody"] if outside is not None else []
         raise InfeasibleError(
             f"budget {goal.budget:g} is too small for {' and '.join(wanted)}: that takes at least {run.bound:.6g}"
+            + _dearest(game, outside, plans.best)
         )
     if plans.best is None:
         raise InfeasibleError(f"no plan has a loss of at most {goal.max_loss:g}, whatever the budget")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["replace_atomically", "write_atomically"]
+__all__ = ["make_folder", "replace_atomically", "sync_folder", "write_atomically"]
 
 
 def write_atomically(target: Path, content: bytes) -> None:
@@ -25,14 +25,22 @@ def replace_atomically(target: Path, write: Callable[[IO[bytes]], Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
 
 
-def _sync_folder(folder: Path) -> None:
-    """Bring the new name to the disk as well; systems that cannot do that for a folder do it by themselves."""
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, and bring their names to the disk: what is in a folder is lost with its name."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk; systems that cannot do that for a folder do it by themselves."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

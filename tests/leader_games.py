@@ -42,7 +42,10 @@ def grid_optimum(game, budget, steps):
     inner = weights @ gram
     square = (inner * weights).sum(axis=1)
     d2 = np.diag(gram)[keep] - 2 * inner[:, keep] + square[:, None]
-    bracket = game.costs - 2 * game.lam * game.alpha * d2 / total[:, None]
+    thin = game.sampling_constant / (
+        game.loss_constant * game.sizes.sum() * total
+    )  # a / S on every squared distance
+    bracket = game.costs - 2 * game.lam * game.alpha * (d2 + 0.5 * thin[:, None]) / total[:, None]
     inducible = ((x == 1) | (bracket >= -1e-12 * game.costs)).all(axis=1)
     spend = (np.maximum(bracket, 0) * x).sum(axis=1)
     remaining = np.zeros(len(gram))
@@ -50,6 +53,6 @@ def grid_optimum(game, budget, steps):
     original = game.all_sizes / game.all_sizes.sum()
     loss = np.zeros(len(z))
     for weight, target in ((game.lam_v, remaining), (game.lam_s, original)):
-        loss += weight * (square - 2 * inner @ target + target @ gram @ target)
+        loss += weight * (square - 2 * inner @ target + target @ gram @ target + thin)
     feasible = inducible & (spend <= budget)
     return float(loss[feasible].min()) if feasible.any() else np.inf

@@ -9,14 +9,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from stackfu.atomic import replace_atomically
+from stackfu.atomic import make_folder, replace_atomically
 
 __all__ = ["write_atomically", "write_checkpoint", "write_json", "write_npy", "write_text"]
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``, whose folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     replace_atomically(path, write)
     return path
 

@@ -70,7 +70,10 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
         (f"{FLOWER}.ledger", [f"{FLOWER}.events", f"{FLOWER}.chain", f"{FLOWER}.keys"]),
         (
             f"{FLOWER}.wire",
-            [f"{FLOWER}.wire", *(f"{FLOWER}.{name}" for name in ("offer", "chain", "receipts"))],
+            [
+                f"{FLOWER}.wire",
+                *(f"{FLOWER}.{name}" for name in ("offer", "chain", "receipts", "secure_sum")),
+            ],
         ),
         (f"{FLOWER}.audit", [f"{FLOWER}.events", f"{FLOWER}.ledger", f"{PACKAGE}.storage"]),
         (
@@ -78,7 +81,7 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
             [
                 f"{FLOWER}.wire",
                 *(f"{FLOWER}.{name}" for name in ("offer", "privacy", "model_store", "books", "chain")),
-                *(f"{FLOWER}.{name}" for name in ("policy", "receipts", "secure_sum")),
+                *(f"{FLOWER}.{name}" for name in ("policy", "receipts", "secure_sum", "sum_member", "keys")),
             ],
         ),
     ],

@@ -519,7 +519,10 @@ class _Checker:
         bad = (knots.rows < 0.0).any(axis=1, keepdims=True) | (np.asarray(n.low(end.weight)) <= 0.0)
         if space.has_sampling:
             bad |= np.asarray(n.low(scattered)) < 0.0
-        excess = n.where(known.paid, n.of(0.0), n.positive(end.rows - space.alpha * (nu / b)))
+        # nu >= 0, so that nothing is charged where a multiplier is exactly 0; rounding must not say otherwise, since D_k has no
+        # bound near 0 where samples matter
+        free = known.paid | (knots.rows == 0.0)
+        excess = n.where(free, n.of(0.0), n.positive(end.rows - space.alpha * (nu / b)))
         charged = np.asarray(n.high(excess)) > 0.0
         bad |= (charged & ~np.isfinite(known.ceiling)).any(axis=1, keepdims=True)
         roof = n.maximum(

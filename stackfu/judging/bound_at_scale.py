@@ -442,7 +442,9 @@ class ScaleChecker:
             return -math.inf, False
         if self.space.has_sampling and float(n.low(scattered)) < 0.0:
             return -math.inf, False
-        excess = n.where(paid, n.of(0.0), n.positive(rows - space.alpha * (nu / b)))
+        # nu >= 0, so that nothing is charged where a multiplier is exactly 0, whatever rounding says
+        free = paid | (rows_low == 0.0)
+        excess = n.where(free, n.of(0.0), n.positive(rows - space.alpha * (nu / b)))
         charged = np.asarray(n.high(excess)) > 0.0
         if not np.isfinite(ceiling[charged]).all():
             return -math.inf, False

@@ -32,8 +32,10 @@ def check(game, budget, solution):
     assert check_bound(game, solution.goal, solution.certificate)
 
 
-def check_against_a_grid(seed, count, steps):
+def check_against_a_grid(seed, count, steps, sampling=0.0):
     game, budget = random_game(seed, count)
+    if sampling:  # in units of what drift costs at full participation
+        game = game.replace(sampling_constant=sampling * game.geometry.scale * game.sizes.sum())
     solution = game.solve(budget)
     check(game, budget, solution)
     best = grid_optimum(game, budget, steps)
@@ -49,6 +51,14 @@ def test_two_clients_never_worse_than_a_fine_grid(seed):
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_three_clients_never_worse_than_a_fine_grid(seed):
     check_against_a_grid(seed, 3, 41)
+
+
+@pytest.mark.parametrize("sampling", [1e-3, 0.05, 1.0])
+@pytest.mark.parametrize(
+    ("seed", "count", "steps"), [(s, n, k) for n, k in ((2, 301), (3, 41)) for s in range(5)]
+)
+def test_with_a_sampling_constant_never_worse_than_a_fine_grid(seed, count, steps, sampling):
+    check_against_a_grid(200 + seed, count, steps, sampling)
 
 
 @pytest.mark.parametrize(("seed", "count"), [(s, n) for n in (5, 8, 12) for s in range(300, 308)])

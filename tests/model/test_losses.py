@@ -149,3 +149,31 @@ def test_own_objective_survives_files_and_editing(tmp_path):
 def test_losses_that_make_no_sense_are_refused(make, message):
     with pytest.raises(sf.InputError, match=message):
         make()
+
+
+@given(seed=st.integers(0, 10**6), constant=st.floats(0.1, 10.0))
+def test_the_finite_sample_term_is_the_servers_side_of_a_sampling_constant_only_where_norms_are_equal(
+    seed, constant
+):
+    rng = np.random.default_rng(seed)
+    angles, radius = rng.uniform(0, 2 * np.pi, 4), rng.uniform(0.1, 1.0)
+    rows = radius * np.column_stack([np.cos(angles), np.sin(angles)])
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(rows, bandwidth=1.0),
+        rng.integers(1, 9, 4),
+        removed=[0],
+        loss_constant=constant,
+    )
+    x = rng.uniform(0.1, 1.0, 3)
+    thin = game.replace(sampling_constant=constant * (1 - radius**2))
+    both = game.server_loss(x) + game.finite_sample_penalty(x)
+    assert thin.server_loss(x) == pytest.approx(both, rel=1e-9)
+    # the clients' side is another game: thin data ask for more of everybody's
+    assert (thin.best_response(None, x) >= game.best_response(None, x) - 1e-12).all()
+    # one client whose samples vary more: no constant fits both of these profiles, equal in samples
+    rows[1] *= 0.5
+    uneven = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(rows, bandwidth=1.0), [1, 1, 1, 1], removed=[0]
+    )
+    first, second = uneven.finite_sample_penalty([1, 0, 0]), uneven.finite_sample_penalty([0, 1, 0])
+    assert first > second

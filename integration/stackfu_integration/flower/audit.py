@@ -110,8 +110,19 @@ def _work(ledger: PaymentLedger, request: str) -> dict[str, int]:
         "echo_seen": sum("of the median norm" in work.measured for work in judged),
         "flip_seen": sum(work.measured.get("flip refused", 0.0) == 1.0 for work in judged),
         "repeated": len(repeated),
+        "sent_again": _sent_again(ledger, request),
         "repeated_otherwise": sum(not work.same for work in repeated),
     }
+
+
+def _sent_again(ledger: PaymentLedger, request: str) -> int:
+    """How many updates are models that the same client had delivered before."""
+    seen: set[tuple[int, str]] = set()
+    again = 0
+    for work in ledger.events(request, WorkDelivered):
+        again += (work.client, work.model) in seen
+        seen.add((work.client, work.model))
+    return again
 
 
 def _clients(ledger: PaymentLedger, request: str, removed: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -342,6 +353,15 @@ def _work_lines(facts: dict[str, Any]) -> list[str]:
     if not work["judged"]:
         return [*lines, "No work was delivered.", ""]
     count = work["judged"]
+    if terms.get("aggregation") == "secure":
+        return [
+            *lines,
+            f"- {count} updates arrived behind masks: of every round the server saw the sum of the updates, and no single one",
+            "- so nothing was looked at before it was paid. A client that sends the model back as it got it, noise, or flipped "
+            "signs is paid like the others, and can put the model anywhere",
+            "- whoever did not deliver in a round is missing from its sum, and is not paid for it",
+            "",
+        ]
     lines += [
         f"- {count} updates were looked at, {work['refused']} were refused and not paid",
         f"- a client that sends the model back as it got it: seen in {work['echo_seen']} of {count} updates, by their norm",
@@ -352,7 +372,10 @@ def _work_lines(facts: dict[str, Any]) -> list[str]:
             else f" (least cosine {terms['least_cosine']:g})"
         ),
         f"- work that was asked for again: {work['repeated']} times; {work['repeated_otherwise']} gave another model. "
-        "Noise that is not repeatable shows by this, a lie that is told the same way twice does not",
+        "Noise that is not repeatable shows by this, a lie that is told the same way twice does not; where nothing is asked for "
+        "again, noise is paid like work",
+        f"- {work['sent_again']} updates are models that the same client had delivered in an earlier round, which is what sending "
+        "one again looks like, and training that ends at the same place",
         f"- updates were combined by the rule `{terms.get('aggregation', 'mean')}`"
         + (
             f": no update counts for more than {terms['clip_factor']:g} times the median norm"
@@ -370,7 +393,14 @@ def _forgetting_lines(facts: dict[str, Any], name: Any) -> list[str]:
     lines = ["## Measures of forgetting", ""]
     if facts["model_after"] is None:
         return [*lines, "Nothing was unlearned.", ""]
-    if facts["terms"]["unlearning"] == "retrain":
+    if facts["terms"]["unlearning"] == "federaser":
+        lines += [
+            "Rounds of training were replayed from the first weights without the removed clients (FedEraser): updates have the "
+            "directions that they have now and the lengths that they had then, beside the removed clients. So the lengths still "
+            "depend on the removed data.",
+            "",
+        ]
+    elif facts["terms"]["unlearning"] == "retrain":
         lines += [
             "The model was trained again from its first weights, and the removed clients were not asked. A remaining "
             "client that holds a copy of their data can have used it: nobody can see that from outside.",

@@ -23,6 +23,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
+from stackfu.atomic import make_folder, sync_folder
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.keys import SigningKey
@@ -142,8 +143,9 @@ class ClientBooks:
         if self.key is None or self.folder is None:
             return None
         receipt = Receipt.sign(self.key, what, head, **facts)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         path = self.folder / "receipts.jsonl"
+        new = not path.exists()
         line = json.dumps(receipt.plain(), sort_keys=True).encode() + b"\n"
         with path.open("ab") as stream:
             if stream.tell() and path.read_bytes()[-1:] != b"\n":
@@ -151,6 +153,8 @@ class ClientBooks:
             stream.write(line)
             stream.flush()
             os.fsync(stream.fileno())
+        if new:
+            sync_folder(self.folder)
         return receipt
 
 

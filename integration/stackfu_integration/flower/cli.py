@@ -194,13 +194,27 @@ def scale(
 def load(
     clients: Annotated[int, typer.Option(help="how many clients, a fifth of them faulty")] = 1000,
     kills: Annotated[int, typer.Option(help="how often the server is killed")] = 50,
+    pairs: Annotated[int, typer.Option(help="how many pairs of servers work at once")] = 3,
+    cuts: Annotated[int | None, typer.Option(help="power cuts to try; all of them by default")] = None,
     out: Annotated[Path | None, typer.Option(help="write the counts as JSON")] = None,
 ) -> None:
-    """Count what becomes of the books under load: faulty clients, a killed server, two servers at once."""
-    from stackfu_integration.flower.load import count_faults_and_kills, count_two_servers
+    """Count what becomes of the books: faulty clients, a killed server, two servers at once, the power cut at every write."""
+    from stackfu_integration.flower.load import (
+        count_faults_and_kills,
+        count_two_servers,
+        terms_of_the_load,
+    )
+    from stackfu_integration.flower.power_cuts import count_power_cuts
     from stackfu_integration.storage import write_json
 
-    counts = {"faults_and_kills": count_faults_and_kills(clients, kills), "two_servers": count_two_servers()}
+    counts = {
+        "faults_and_kills": count_faults_and_kills(clients, kills),
+        "two_servers": count_two_servers(pairs=pairs),
+        "power_cuts": {
+            rule: count_power_cuts(terms_of_the_load(aggregation=rule), most=cuts)
+            for rule in ("clipped", "secure")
+        },
+    }
     if out is not None:
         write_json(out, counts)
     Console().print_json(data=counts)

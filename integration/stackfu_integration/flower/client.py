@@ -27,29 +27,29 @@ import stackfu as sf
 from stackfu.errors import InputError
 from stackfu_integration.flower.books import ClientBooks
 from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.keys import fingerprint
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.offer import Offer
 from stackfu_integration.flower.policy import Policy, PolicyError, Release
 from stackfu_integration.flower.privacy import add_noise, gaussian_deviation, noise_generator, private_median
 from stackfu_integration.flower.receipts import EMBEDDING, ENROLMENT, PAYMENT, SHARE, WORK, fingerprint_of
 from stackfu_integration.flower.receipts import GRADIENT as GRADIENT_RECEIPT
-from stackfu_integration.flower.secure_sum import mask_key, masked
+from stackfu_integration.flower.secure_sum import EMBEDDING_BITS, MODEL_BITS, SumName
+from stackfu_integration.flower.sum_member import SumMember
 from stackfu_integration.flower.wire.messages import (
     EMBED,
     GRADIENT,
-    MASK,
     MEASURE,
     REPEAT,
     RESPOND,
     ROLL,
     SPREAD,
+    SUMMED,
     UNLEARN,
     EmbeddingAnswer,
     EmbeddingQuestion,
     GradientAnswer,
     GradientQuestion,
-    MaskAnswer,
-    MaskQuestion,
     MeasureAnswer,
     MeasureQuestion,
     OfferQuestion,
@@ -61,7 +61,16 @@ from stackfu_integration.flower.wire.messages import (
     TrainingAnswer,
     TrainingOrder,
 )
-from stackfu_integration.flower.wire.records import head_in, setting, settings_in, signed
+from stackfu_integration.flower.wire.records import head_in, masked_record, setting, settings_in, signed
+from stackfu_integration.flower.wire.sums import (
+    KEYS,
+    OPEN,
+    SHARES,
+    KeysQuestion,
+    OpenQuestion,
+    SharesQuestion,
+    group_in,
+)
 
 __all__ = ["Participant", "add_mechanism"]
 
@@ -139,6 +148,7 @@ class _Desk:
         self.head: Head | None = head_in(message.content)
         self.books.see(self.head)
         self.secret = self.participant.noise_key or self.books.noise_key()
+        self.sums = SumMember(self.participant.client, self.secret, self.books)
 
 
 def add_mechanism(
@@ -179,12 +189,20 @@ def add_mechanism(
             value = private_median(points, asked.epsilon, random) if len(points) > 1 else 0.0
         return Message(SpreadAnswer(value**2, desk.participant.size).encode(), reply_to=message)
 
-    @app.query(action(MASK))
-    def mask(message: Message, context: Context) -> Message:
-        desk, asked = _Desk(message, context, load), _question(message, MaskQuestion.decode)
-        secret = desk.secret
-        key = "" if secret is None else mask_key(secret, asked.request, asked.attempt)
-        return Message(MaskAnswer(key).encode(), reply_to=message)
+    @app.query(action(KEYS))
+    def keys(message: Message, context: Context) -> Message:
+        desk, asked = _Desk(message, context, load), _question(message, KeysQuestion.decode)
+        return Message(desk.sums.keys(asked.name, desk.head).encode(), reply_to=message)
+
+    @app.query(action(SHARES))
+    def shares(message: Message, context: Context) -> Message:
+        desk, asked = _Desk(message, context, load), _question(message, SharesQuestion.decode)
+        return Message(desk.sums.shares(asked).encode(), reply_to=message)
+
+    @app.query(action(OPEN))
+    def opened(message: Message, context: Context) -> Message:
+        desk, asked = _Desk(message, context, load), _question(message, OpenQuestion.decode)
+        return Message(desk.sums.opened(asked).encode(), reply_to=message)
 
     @app.query(action(EMBED))
     def embed(message: Message, context: Context) -> Message:
@@ -198,19 +216,28 @@ def add_mechanism(
         answer = _response(desk, _question(message, OfferQuestion.decode))
         return Message(answer.encode(), reply_to=message)
 
-    def sign_work(message: Message, context: Context, call_next: Any) -> Message:
-        """Sign what leaves, after all other modifiers."""
+    def hand_over(message: Message, context: Context, call_next: Any) -> Message:
+        """Hide what leaves where only a sum is to be seen, and sign it, after all other modifiers."""
         desk, order = _Desk(message, context, load), _question(message, TrainingOrder.decode)
+        summed = message.metadata.message_type == SUMMED
+        if desk.books.policy.only_sums and not summed:
+            raise PolicyError("this client shows its updates in sums only")
         _check_order(desk, order)
         reply: Message = call_next(message, context)
         if reply.has_error() or "arrays" not in reply.content:
             return reply
-        model = digest(reply.content["arrays"])
         request = setting(order.settings, "request", str)
-        delivered = desk.books.about(request).setdefault("delivered", {})
-        delivered[str(order.number)] = model
-        desk.books.save()
         samples = reply.content["metrics"]["num-examples"]
+        if summed:
+            name, members = SumName(request, "round", order.number), group_in(order.settings)
+            vector = samples * as_vector(reply.content["arrays"])
+            hidden = desk.sums.masked(name, vector, MODEL_BITS, members)
+            reply.content["arrays"] = masked_record(hidden)
+        model = digest(reply.content["arrays"])
+        known = desk.books.about(request)
+        known.setdefault("delivered", {})[str(order.number)] = model
+        known.setdefault("orders", {})[str(order.number)] = _order_mark(order)
+        desk.books.save()
         receipt = desk.books.sign(
             WORK,
             desk.head,
@@ -224,17 +251,26 @@ def add_mechanism(
         signed(reply.content, receipt)
         return reply
 
-    @app.train(action(UNLEARN), mods=[sign_work, *mods])
-    def unlearn(message: Message, context: Context) -> Message:
+    def work(message: Message, context: Context) -> Message:
         order = _question(message, TrainingOrder.decode)
         model, used = load(context).train(order.model, order.share, order.settings)
         return Message(TrainingAnswer(model, used, order.number).encode(), reply_to=message)
 
-    @app.train(action(REPEAT), mods=list(mods))
-    def repeat(message: Message, context: Context) -> Message:
-        order = _question(message, TrainingOrder.decode)
-        model, used = load(context).train(order.model, order.share, order.settings)
-        return Message(TrainingAnswer(model, used, order.number).encode(), reply_to=message)
+    def only_once_more(message: Message, context: Context, call_next: Any) -> Message:
+        """Repeat what was delivered, and nothing else: work that nobody agreed to is not done under this name."""
+        desk, order = _Desk(message, context, load), _question(message, TrainingOrder.decode)
+        request = setting(order.settings, "request", str)
+        known = desk.books.about(request).get("orders", {})
+        if known.get(str(order.number)) != _order_mark(order):
+            raise InputError("order", "this client has not delivered this round", value=order.number)
+        if desk.books.policy.only_sums:
+            raise PolicyError("this client shows its updates in sums only")
+        reply: Message = call_next(message, context)
+        return reply
+
+    app.train(action(UNLEARN), mods=[hand_over, *mods])(work)
+    app.train(action(SUMMED), mods=[hand_over, *mods])(work)
+    app.train(action(REPEAT), mods=[only_once_more, *mods])(work)
 
     @app.query(action(GRADIENT))
     def gradient(message: Message, context: Context) -> Message:
@@ -242,6 +278,9 @@ def add_mechanism(
         known = desk.books.about(asked.request)
         if known.get("share") != asked.share and desk.books.lasting:
             raise InputError("share", "this client worked with another one", value=asked.share)
+        if known.setdefault("gradient of", digest(asked.model)) != digest(asked.model):
+            raise InputError("model", "this client has told its gradient at another one", value=asked.request)
+        desk.books.save()
         vector, used = desk.participant.gradient(asked.model, asked.share, settings_in(message.content))
         receipt = desk.books.sign(
             GRADIENT_RECEIPT,
@@ -304,10 +343,9 @@ def _embedding(desk: _Desk, asked: EmbeddingQuestion) -> EmbeddingAnswer:
         books.account(f"embedding {what!r}", Release(mu=math.inf))
     hidden = None
     if asked.group:
-        if desk.secret is None:
-            raise InputError("group", "a client without a key cannot hide its part of a sum")
-        context = (asked.request, asked.attempt)
-        hidden = masked(size * mean, desk.secret, participant.client, asked.group, *context)
+        hidden = desk.sums.masked(
+            SumName(asked.request, "embeddings"), size * mean, EMBEDDING_BITS, asked.group
+        )
     sent = fingerprint_of(mean if hidden is None else hidden)
     books.about(asked.request).update(embedding=sent, size=size)
     books.save()
@@ -381,13 +419,28 @@ def _check_order(desk: _Desk, order: TrainingOrder) -> None:
     offer = known.get("offer")
     if offer is None and desk.books.lasting:
         raise InputError("request", "this client agreed to nothing", value=request)
+    if "paid" in known:
+        raise InputError("request", "is settled, and this client does no more work for it", value=request)
     if offer is not None and abs(order.share - offer["share"]) > _SHARE_MOVES:
         raise InputError("share", f"this client agreed to {offer['share']:g}", value=order.share)
+    earlier = known.get("orders", {}).get(str(order.number))
+    if earlier is not None and earlier != _order_mark(order):
+        raise InputError("order", "this client has done this round, from another model", value=order.number)
     if order.number > desk.books.policy.train_rounds:
         raise PolicyError(f"this client works {desk.books.policy.train_rounds} rounds and no more")
     if known.get("share") != order.share:
         known["share"] = order.share
         desk.books.save()
+
+
+def _order_mark(order: TrainingOrder) -> str:
+    """What makes two orders the same: the model that they start from, the share, the seed."""
+    return fingerprint([digest(order.model), order.share, setting(order.settings, "seed", int)])
+
+
+def as_vector(model: ArrayRecord) -> NDArray[np.float64]:
+    """All numbers of a model, one array after the other, in double precision."""
+    return np.concatenate([np.asarray(a.numpy(), dtype=np.float64).ravel() for a in model.values()])
 
 
 def _acknowledgement(desk: _Desk, told: MeasureQuestion) -> Any:
@@ -400,7 +453,8 @@ def _acknowledgement(desk: _Desk, told: MeasureQuestion) -> Any:
         if told.decimals >= 0:
             coin = Decimal(1).scaleb(-told.decimals)
             owed = float(Decimal(repr(owed)).quantize(coin, rounding=ROUND_DOWN))
-    agreed = told.passed == delivered and math.isclose(told.amount, owed, rel_tol=1e-9, abs_tol=1e-12)
+    # whoever stood ready and was not asked in a round is paid for it all the same
+    agreed = told.passed >= delivered and math.isclose(told.amount, owed, rel_tol=1e-9, abs_tol=1e-12)
     known["paid"] = {"amount": told.amount, "owed": owed, "passed": told.passed, "delivered": delivered}
     desk.books.save()
     return desk.books.sign(

@@ -69,6 +69,8 @@ __all__ = [
     "Row",
     "RunStarted",
     "ShareAnswered",
+    "SumAgreed",
+    "SumHeard",
     "TermsAmended",
     "WorkDelivered",
     "WorkJudged",
@@ -111,11 +113,11 @@ class _Stored:
     read: Callable[[Any], Any] = _same
 
 
-def _with_text_keys(by_client: Mapping[int, float]) -> dict[str, float]:
+def _with_text_keys(by_client: Mapping[int, Any]) -> dict[str, Any]:
     return {str(client): value for client, value in by_client.items()}
 
 
-def _by_client_number(stored: Mapping[str, float]) -> dict[int, float]:
+def _by_client_number(stored: Mapping[str, Any]) -> dict[int, Any]:
     return {client: stored[str(client)] for client in sorted(int(text) for text in stored)}
 
 
@@ -137,6 +139,9 @@ Vector = Annotated[NDArray[np.float64], _Stored("payload", _to_bytes, _from_byte
 ClientNumbers = Annotated[tuple[int, ...], _Stored(write=list, read=tuple)]
 Names = Annotated[tuple[str, ...], _Stored(write=list, read=tuple)]
 Signed = Mapping[str, Any] | None
+Lengths = Annotated[
+    Mapping[int, Mapping[str, float]] | None, _Stored(write=_with_text_keys, read=_by_client_number)
+]
 NumberPerClient = Annotated[Mapping[int, float], _Stored(write=_with_text_keys, read=_by_client_number)]
 CountPerClient = Annotated[Mapping[int, int] | None, _Stored(write=_with_text_keys, read=_by_client_number)]
 
@@ -194,11 +199,15 @@ class ClientEnrolled(ClientEvent, kind="enrolled"):
 
 @dataclass(frozen=True)
 class RoundFinished(Event, kind="round"):
-    """A round gave this model; in training, from so many samples per client."""
+    """A round gave this model; in training, from so many samples per client.
+
+    ``lengths`` are the norms of every client's update in training, array by array: what FedEraser needs of them.
+    """
 
     number: Number
     model: str
     samples: CountPerClient = None
+    lengths: Lengths = None
 
 
 @dataclass(frozen=True)
@@ -269,6 +278,29 @@ class GroupSumReceived(Event, kind="group"):
     size: Count
     total: Vector
     deviation: float
+
+
+@dataclass(frozen=True)
+class SumAgreed(Event, kind="sum"):
+    """Clients hide what they send in a sum: the embeddings of those who leave (0), or the updates of a round.
+
+    ``keys`` are what they announced, ``shares`` their sealed shares by receiver and sender: with them a server that was
+    killed goes on, and whoever drops out is made up for (:mod:`.secure_sum`).
+    """
+
+    number: Number
+    threshold: int
+    keys: Mapping[str, str]
+    shares: Content
+
+
+@dataclass(frozen=True)
+class SumHeard(Event, kind="heard"):
+    """These members of a sum delivered; ``total`` is the file of the sum of what they sent, which masks still hide."""
+
+    number: Number
+    clients: ClientNumbers
+    total: str
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from stackfu.atomic import make_folder, sync_folder
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.storage import write_text
 
@@ -67,7 +68,7 @@ class SigningKey:
         both read it.
         """
         if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             pem = cls.generate()._private.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.PKCS8,
@@ -86,6 +87,9 @@ class SigningKey:
                 pass
             finally:
                 part.unlink()
+            sync_folder(
+                path.parent
+            )  # a key that signs, and is gone after a power cut, signs nothing any more
         key = cls.load(path)
         public = path.with_suffix(".pub")
         if not public.is_file():

@@ -39,6 +39,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
+from stackfu.atomic import make_folder
 from stackfu.errors import FileFormatError, StackfuError
 from stackfu_integration.flower.chain import VERSION, Head, first_link, link, sealed
 from stackfu_integration.flower.events import (
@@ -192,7 +193,7 @@ class PaymentLedger:
     def __init__(self, path: Path, *, create: bool = True, key: SigningKey | None = None) -> None:
         if not create and not path.is_file():
             raise FileFormatError(f"{path}: there is no ledger")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self.path = path
         self._key = key
         self._open_transaction = False
@@ -318,6 +319,13 @@ class PaymentLedger:
         """The last row that the server signed; ``None`` while there are no rows."""
         found = self._db.execute("SELECT seq, hash, key, signature FROM head").fetchone()
         return None if found is None else Head(*found)
+
+    def hash_at(self, seq: int) -> str | None:
+        """The hash of a row, if there is one of this number."""
+        if not 0 <= seq < 2**63:
+            return None
+        found = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
+        return None if found is None else str(found[0])
 
     def erase(self, request: str, kinds: tuple[type[Event], ...]) -> None:
         """Erase the vectors of events of these classes, and write down which rows they were in.

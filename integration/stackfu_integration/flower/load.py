@@ -41,7 +41,7 @@ from stackfu_integration.flower.verification import verify
 from stackfu_integration.flower.wire import EMBED, MEASURE, RESPOND, ROLL, TRAIN, UNLEARN
 from stackfu_integration.lab.mechanisms import UNIFORM
 
-__all__ = ["FAULTS", "count_faults_and_kills", "count_two_servers"]
+__all__ = ["FAULTS", "SigningTiny", "count_faults_and_kills", "count_two_servers", "terms_of_the_load"]
 
 Answer = Callable[[Message], Message]
 Fault = Callable[[Message, Answer], Message | None]
@@ -191,7 +191,8 @@ def _watched(reaper: _Reaper) -> Iterator[None]:
         PaymentLedger.transaction = transaction  # type: ignore[method-assign]
 
 
-def _terms(**changes: Any) -> Terms:
+def terms_of_the_load(**changes: Any) -> Terms:
+    """Terms under which a thousand clients are done with in a minute."""
     stated = {
         "rounds": 2,
         "epsilon": None,
@@ -229,7 +230,9 @@ def count_faults_and_kills(clients: int = 1000, kills: int = 50, seed: int = 0) 
             mechanism = None
             try:
                 with _watched(reaper):
-                    mechanism = UnlearningMechanism(base / "run", clients, _terms(), wait=0.0, timeout=1.0)
+                    mechanism = UnlearningMechanism(
+                        base / "run", clients, terms_of_the_load(), wait=0.0, timeout=1.0
+                    )
                     initial = ArrayRecord({"model": Array(np.zeros(9, dtype=np.float32))})
                     mechanism.train(grid, initial, 1)
                     for name, leaving in list(requests):
@@ -303,7 +306,9 @@ def _serve(folder: str, clients: int, start: float) -> None:
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     time.sleep(max(0.0, start - time.time()))
     for attempt in range(50):
-        mechanism = UnlearningMechanism(Path(folder) / "run", clients, _terms(), wait=0.0, timeout=1.0)
+        mechanism = UnlearningMechanism(
+            Path(folder) / "run", clients, terms_of_the_load(), wait=0.0, timeout=1.0
+        )
         grid = InProcessGrid(tiny_client_app(SigningTiny), [{"partition-id": i} for i in range(clients)])
         try:
             mechanism.train(grid, ArrayRecord({"model": Array(np.zeros(9, dtype=np.float32))}), 2)

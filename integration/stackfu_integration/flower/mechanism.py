@@ -53,7 +53,7 @@ from stackfu_integration.flower.phases import (
     unlearning,
 )
 from stackfu_integration.flower.phases import request as opening
-from stackfu_integration.flower.phases.rounds import last_model, rounds_done
+from stackfu_integration.flower.phases.rounds import last_model, lengths_in_training, rounds_done
 from stackfu_integration.flower.phases.session import Session, StuckError, terms_of
 from stackfu_integration.flower.terms import Terms
 
@@ -157,8 +157,14 @@ class UnlearningMechanism:
         if opening.open_request(self.ledger, request, leaving, self.terms, self.count):
             self.after(opening.PHASE)
         run = self.ledger.need(RUN, RunStarted)
-        if run.adopted and self.terms.unlearning == "retrain" and run.initial == last_model(self.ledger):
+        anew = self.terms.unlearning in ("retrain", "federaser")
+        if run.adopted and anew and run.initial == last_model(self.ledger):
             raise InputError("unlearning", "an adopted model without its first weights cannot be retrained")
+        if self.terms.unlearning == "federaser":
+            stored = sum(bool(lengths_in_training(self.ledger, n + 1)) for n in range(self.terms.rounds))
+            if stored < self.terms.rounds:
+                said = f"FedEraser replays rounds of training, and the ledger has the lengths of {stored}"
+                raise InputError("rounds", said, value=self.terms.rounds)
         if not self.ledger.has(request, RequestClosed):
             if self.ledger.has(request, RequestAborted):
                 return self._wind_up(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import OrderedDict
 from pathlib import Path
 
@@ -15,10 +16,15 @@ from stackfu_integration.storage import write_atomically
 __all__ = ["ModelStore", "digest"]
 
 
+_LIKE_A_HEADER = re.compile(r"/[<>=|]\w+/\(")  # a name like this could hold an array of another model
+
+
 def digest(arrays: ArrayRecord) -> str:
     """SHA-256 over names, types, shapes and values."""
     sha = hashlib.sha256()
     for name, array in arrays.items():
+        if _LIKE_A_HEADER.search(name):
+            raise ValueError(f"an array of a model cannot have the name {name[:60]!r}")
         values = array.numpy()
         sha.update(f"{name}/{values.dtype.str}/{values.shape}/".encode())
         sha.update(np.ascontiguousarray(values).tobytes())

@@ -82,7 +82,9 @@ class Policy:
     cost together, for ever. ``noiseless`` allows embeddings without noise, which reveal who is in the data.
     ``most_features``, ``least_bandwidth`` and ``most_bandwidth`` bound what is computed, ``kernels`` of which kind.
     ``erase`` demands that the server erases embeddings after settlement. ``server_key`` is the server's public key;
-    without it the first one that is seen is kept. ``train_rounds`` bounds the rounds of unlearning.
+    without it the first one that is seen is kept. ``train_rounds`` bounds the rounds of unlearning. ``only_sums`` refuses
+    rounds of which the server would see this client's update by itself. ``peers`` are other clients' public keys: with them,
+    nobody else is a member of a sum in which this client hides something.
     """
 
     epsilon: float = 4.0
@@ -96,9 +98,12 @@ class Policy:
     erase: bool = True
     server_key: str = ""
     train_rounds: int = 10_000
+    only_sums: bool = False
+    peers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernels", tuple(self.kernels))
+        object.__setattr__(self, "peers", tuple(self.peers))
         for name in ("epsilon", "total_epsilon", "least_bandwidth", "most_bandwidth"):
             if not getattr(self, name) > 0:
                 raise InputError(name, "must be positive", value=getattr(self, name))

@@ -18,10 +18,20 @@ from numpy.typing import NDArray
 from stackfu_integration.flower.chain import Head, first_link
 from stackfu_integration.flower.keys import SigningKey, signed_by
 
-__all__ = ["EMBEDDING", "ENROLMENT", "GRADIENT", "PAYMENT", "SHARE", "WORK", "Receipt", "fingerprint_of"]
+__all__ = [
+    "EMBEDDING",
+    "ENROLMENT",
+    "GRADIENT",
+    "PAYMENT",
+    "SHARE",
+    "SUM_KEYS",
+    "WORK",
+    "Receipt",
+    "fingerprint_of",
+]
 
 ENROLMENT, EMBEDDING, SHARE, WORK, PAYMENT = "enrolment", "embedding", "share", "work", "payment"
-GRADIENT = "gradient"
+GRADIENT, SUM_KEYS = "gradient", "keys of a sum"
 
 
 def fingerprint_of(vector: NDArray[Any]) -> str:
@@ -55,7 +65,9 @@ class Receipt:
     def head(self) -> Head | None:
         """The head that the server showed, if it showed one."""
         shown = self.statement.get("head")
-        return None if shown is None else Head(int(shown[1]), str(shown[2]), str(shown[3]), str(shown[4]))
+        if not isinstance(shown, list) or len(shown) != 5 or not isinstance(shown[1], int):
+            return None
+        return Head(shown[1], str(shown[2]), str(shown[3]), str(shown[4]))
 
     def plain(self) -> dict[str, Any]:
         """The receipt as plain values."""

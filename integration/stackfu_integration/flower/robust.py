@@ -31,7 +31,16 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-__all__ = ["Judgement", "average", "judge", "robust_average", "update_of"]
+__all__ = [
+    "Judgement",
+    "average",
+    "judge",
+    "lengths_of",
+    "of_type",
+    "recalibrated",
+    "robust_average",
+    "update_of",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -58,6 +67,33 @@ def update_of(model: ArrayRecord, sent: ArrayRecord) -> FloatArray:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
+def lengths_of(model: ArrayRecord, sent: ArrayRecord) -> dict[str, float]:
+    """Return ``|w_k - w|`` for every array that is trained."""
+    return {
+        name: float(np.linalg.norm(array.numpy().astype(np.float64) - sent[name].numpy().astype(np.float64)))
+        for name, array in model.items()
+        if np.issubdtype(array.numpy().dtype, np.floating)
+    }
+
+
+def recalibrated(model: ArrayRecord, sent: ArrayRecord, lengths: Mapping[str, float]) -> ArrayRecord:
+    """Give the update of every array the norm that it had in training, and keep its direction (FedEraser).
+
+    An array that was not trained then, or does not move now, keeps its update.
+    """
+    out: OrderedDict[str, Array] = OrderedDict()
+    now = lengths_of(model, sent)
+    for name, array in model.items():
+        values = array.numpy()
+        if now.get(name, 0.0) == 0.0 or name not in lengths:
+            out[name] = array
+            continue
+        before = sent[name].numpy().astype(np.float64)
+        step = (values.astype(np.float64) - before) * (lengths[name] / now[name])
+        out[name] = Array(of_type(before + step, values.dtype))
+    return ArrayRecord(out)
+
+
 def average(models: Mapping[int, ArrayRecord], samples: Mapping[int, int]) -> ArrayRecord:
     """Average models by samples, in ascending client number and in double precision."""
     total = float(sum(samples[client] for client in sorted(models)))
@@ -68,11 +104,11 @@ def average(models: Mapping[int, ArrayRecord], samples: Mapping[int, int]) -> Ar
         acc = np.zeros(values.shape, dtype=np.float64)
         for client in sorted(models):
             acc += models[client][name].numpy().astype(np.float64) * (samples[client] / total)
-        mean[name] = Array(_of_type(acc, values.dtype))
+        mean[name] = Array(of_type(acc, values.dtype))
     return ArrayRecord(mean)
 
 
-def _of_type(values: FloatArray, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+def of_type(values: FloatArray, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
     """Counters, as batch normalisation keeps them, are whole numbers, and single numbers stay arrays."""
     rounded = values if np.issubdtype(dtype, np.floating) else np.rint(values)
     return np.asarray(rounded).astype(dtype).reshape(values.shape)
@@ -132,7 +168,7 @@ def _moved(sent: ArrayRecord, step: FloatArray, averaged: ArrayRecord) -> ArrayR
         if np.issubdtype(values.dtype, np.floating):
             part = step[place : place + values.size].reshape(values.shape)
             place += values.size
-            out[name] = Array(_of_type(values.astype(np.float64) + part, values.dtype))
+            out[name] = Array(of_type(values.astype(np.float64) + part, values.dtype))
         else:
             out[name] = averaged[name]
     return ArrayRecord(out)

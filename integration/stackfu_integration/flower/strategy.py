@@ -29,7 +29,7 @@ from stackfu.errors import StackfuError
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.receipts import Receipt
-from stackfu_integration.flower.robust import Judgement, average
+from stackfu_integration.flower.robust import Judgement, average, lengths_of
 from stackfu_integration.flower.wire import (
     TRAIN,
     UNLEARN,
@@ -70,7 +70,8 @@ class Delivery:
 class RoundOutcome:
     """A round: the new model, what was delivered by whom, problems by client that did not, and how it was judged.
 
-    ``excused`` were not asked in this round, because the strategy did not choose them.
+    ``excused`` were not asked in this round, because the strategy did not choose them. ``lengths`` are the norms of the
+    updates, array by array.
     """
 
     number: int
@@ -79,6 +80,7 @@ class RoundOutcome:
     problems: dict[int, str] = field(default_factory=dict)
     judgements: dict[int, Judgement] = field(default_factory=dict)
     excused: tuple[int, ...] = ()
+    lengths: dict[int, dict[str, float]] = field(default_factory=dict)
 
     @property
     def samples(self) -> dict[int, int]:
@@ -216,7 +218,8 @@ class ParticipationFedAvg(Strategy):
         arrays, metrics = self._model_of(server_round, sound, samples, contents, replies)
         told = {*self._asked, *problems}
         excused = tuple(c for c in sorted(self.cohort) if c not in told and self._missed[c] < self.patience)
-        outcome = RoundOutcome(number, arrays, delivered, problems, judgements, excused)
+        lengths = {client: lengths_of(model, self._sent) for client, model in models.items()}
+        outcome = RoundOutcome(number, arrays, delivered, problems, judgements, excused, lengths)
         self._finished(outcome)
         return arrays, metrics
 

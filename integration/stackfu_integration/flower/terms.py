@@ -13,9 +13,9 @@ from stackfu_integration.lab.mechanisms import CERTIFIED, known_options
 
 __all__ = ["EPSILON", "LEAST_COSINE", "Terms"]
 
-Unlearning = Literal["retrain", "continue"]
+Unlearning = Literal["retrain", "continue", "federaser"]
 Offers = Literal["linear", "capped"]
-Aggregation = Literal["mean", "clipped", "trimmed", "krum"]
+Aggregation = Literal["mean", "clipped", "trimmed", "krum", "secure"]
 
 EPSILON = 4.0  # privacy of one embedding, unless the terms say otherwise: docs/howto/private_embeddings.md measures it
 LEAST_COSINE = -0.1  # mean cosine of a client's updates: measured by stackfu_integration.flower.directions
@@ -41,14 +41,16 @@ class Terms:
     when the request is settled.
 
     ``unlearning`` is ``"retrain"`` from the first model, which never meets the removed data, or ``"continue"``
-    from the trained one. ``finite_sample`` lets the loss know how many samples take part, so that money left over
-    buys data, and ``min_total`` is a floor on the share of the remaining data that takes part. ``offers`` are
+    from the trained one; ``"federaser"`` replays rounds of training from the first model, each update with the direction that it
+    has now and the length that it had then. ``finite_sample`` lets the loss know how many samples take part, so that money
+    left over buys data, and ``min_total`` is a floor on the share of the remaining data that takes part. ``offers`` are
     ``"linear"``, a price for any share, or ``"capped"``, a price for shares up to a cap: then the plan is the only
     equilibrium, and no behaviour and no lower cost can spend more than planned. Capped is the default of the certified
     method, linear that of the others, which know nothing else. ``tolerance`` is the largest difference in shares that
     counts as not moving. ``method`` is a mechanism registered with stackfu.
 
-    ``aggregation`` is how updates become a model (:mod:`.robust`), ``clip_factor`` and ``trim`` its parameters.
+    ``aggregation`` is how updates become a model (:mod:`.robust`), ``clip_factor`` and ``trim`` its parameters;
+    ``"secure"`` is the mean, of which the server sees the sum alone (:mod:`.secure_sum`) and can therefore check nothing.
     Work passes when its update is at least ``least_norm`` of the median norm, and the client's cosines with the
     reference are at least ``least_cosine`` on average; -1 refuses no direction. The default refuses flipped signs, and
     next to no honest client unless clients hardly share a label (:mod:`.directions` has the rates; -1 is right there).
@@ -169,6 +171,14 @@ class Terms:
             raise InputError("trim", "must be in [0, 0.5)", value=self.trim)
         if not -1 <= self.least_cosine <= 1:
             raise InputError("least_cosine", "must be in [-1, 1]", value=self.least_cosine)
+        if self.aggregation == "secure" and self.unlearning == "federaser":
+            raise InputError("aggregation", "FedEraser needs to see single updates", value=self.aggregation)
+        if self.aggregation == "secure" and self.spot_checks > 0:
+            raise InputError(
+                "spot_checks",
+                "show single updates; with secure aggregation it must be 0",
+                value=self.spot_checks,
+            )
         if not 0 <= self.spot_checks <= 1:
             raise InputError("spot_checks", "must be in [0, 1]", value=self.spot_checks)
         if self.certify_l2 is not None and not 0 < self.certify_l2 < math.inf:

@@ -62,6 +62,7 @@ class Campaign:
     out: Path
     cache: Path
     data_root: Path | None = None
+    first_seed: int = 0
 
     def __post_init__(self) -> None:
         if not self.presets or not self.betas or min(self.seeds, self.few_seeds) < 1:
@@ -90,7 +91,7 @@ class Campaign:
             for chosen in self.presets:
                 for beta in self.betas:
                     if seed < self.seeds_of(chosen):
-                        yield Task(chosen.name, beta, seed)
+                        yield Task(chosen.name, beta, self.first_seed + seed)
 
     def prepare(self, reporter: Reporter) -> None:
         """Extract the features of all presets."""

@@ -16,9 +16,11 @@ from stackfu_integration.lab.mechanisms import FULL
 __all__ = [
     "AGAIN",
     "ANSWERED",
+    "ASCENT",
     "COLD",
     "CONVEX",
     "FEDERASER",
+    "FEDRECOVERY",
     "HEAD",
     "MODE",
     "ORIGINAL",
@@ -144,6 +146,8 @@ ORIGINAL = CellKey("original")  # the trained model, before anybody is removed
 RETRAIN, FEDERASER, MODE, QUICKDROP = (
     CellKey(name) for name in ("retrain", "federaser", "mode", "quickdrop")
 )
+FEDRECOVERY = CellKey("fedrecovery")  # the removed clients' part of every stored round taken off
+ASCENT = CellKey("ascent")  # the removed clients undo their own training, then a few rounds of the others
 AGAIN = CellKey("again")  # retrained with another seed: how far apart two models are that never saw the data
 COLD = CellKey("cold")  # the convex head from zero to its optimum, everybody with everything
 WARM = CellKey("warm")  # the same from the trained head, with a certificate

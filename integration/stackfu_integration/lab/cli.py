@@ -157,6 +157,10 @@ def campaign(
     data_root: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     cache: Annotated[Path | None, typer.Option(help="folder of extracted features and checkpoints")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 2,
+    first_seed: Annotated[int, typer.Option(min=0, help="seeds are counted from here")] = 0,
+    budget: Annotated[
+        list[float] | None, typer.Option(help="fractions of the full price; the first is the main one")
+    ] = None,
     answers: Annotated[
         bool,
         typer.Option("--answers", help="also let clients answer as measured losses say; for small heads"),
@@ -180,7 +184,8 @@ def campaign(
         betas=betas,
         seeds=seeds,
         few_seeds=few_seeds,
-        settings=Settings(),
+        first_seed=first_seed,
+        settings=Settings(budgets=tuple(budget)) if budget else Settings(),
         out=out,
         cache=cache or default_cache(),
         data_root=data_root,

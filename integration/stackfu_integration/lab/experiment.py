@@ -29,9 +29,11 @@ from stackfu_integration.lab.answers import measured_answer
 from stackfu_integration.lab.cells import (
     AGAIN,
     ANSWERED,
+    ASCENT,
     COLD,
     CONVEX,
     FEDERASER,
+    FEDRECOVERY,
     HEAD,
     MODE,
     ORIGINAL,
@@ -97,6 +99,8 @@ from stackfu_integration.lab.unlearning import (
     ConvexHead,
     DistilledSets,
     FedEraser,
+    FedRecovery,
+    GradientAscent,
     HeadFineTuning,
     MoDe,
     ParticipationRetraining,
@@ -700,6 +704,8 @@ class _Run:
         """Methods that need no mechanism, besides Retrain."""
         if self.preset.history:
             yield FEDERASER, FedEraser()
+            yield FEDRECOVERY, FedRecovery()
+            yield ASCENT, GradientAscent()
         yield MODE, MoDe()
         if self.preset.distil_interval:
             yield QUICKDROP, QuickDrop()

@@ -40,7 +40,7 @@ def passes_per_run(preset: Preset, budgets: int) -> tuple[float, float]:
     main = 1 + len(BUDGETED)
     whole = training * (twice + preset.references)  # the model itself and the attack's references
     whole += training * (twice + 1)  # Retrain, and again
-    whole += training * 0.5 * twice if preset.history else 0.0  # FedEraser
+    whole += (0.75 * training + 5) * twice if preset.history else 0.0  # FedEraser, and ascent with its repair
     whole += training * (1.5 * preset.pilots / 4 + 1)  # pilots, and every client alone
     whole += 16.0 * twice  # MoDe: 6 rounds of a fresh model, 10 of guidance
     whole += training * main if preset.retraining else 0.0

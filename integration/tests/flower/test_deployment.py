@@ -10,8 +10,11 @@ import time
 import psutil
 import pytest
 from cryptography import x509
+from typer.testing import CliRunner
 
+from stackfu_integration.cli import app
 from stackfu_integration.flower import PaymentLedger
+from stackfu_integration.flower.books import read_receipts
 from stackfu_integration.flower.deployment import (
     Deployment,
     DeploymentError,
@@ -19,7 +22,9 @@ from stackfu_integration.flower.deployment import (
     make_node_key,
 )
 from stackfu_integration.flower.events import ClientEnrolled, EmbeddingReceived
+from stackfu_integration.flower.keys import read_public_key
 from stackfu_integration.flower.ledger import RUN
+from stackfu_integration.flower.verification import Evidence, verify
 
 LOST = 2
 CONFIG = {
@@ -111,6 +116,28 @@ def test_a_deployment_survives_the_death_of_its_server_app_and_names_a_dead_node
         keys = {enrolled.key for enrolled in ledger.events(RUN, ClientEnrolled)}
         assert len(keys) == 3
         assert all(len(key) == 64 for key in keys)
+
+
+@pytest.mark.skipif(
+    os.environ.get("STACKFU_DEPLOYMENT") != "1",
+    reason="starts processes and takes minutes: make test-deployment runs it",
+)
+def test_the_documented_command_with_updates_that_nobody_sees(tmp_path, monkeypatch):
+    """Four nodes hide their updates in sums; every step is a message between processes."""
+    monkeypatch.chdir(tmp_path)
+    settings = "folder=runs/deployed clients=4 removed=0 rounds=1 training-rounds=1 aggregation=secure"
+    done = CliRunner().invoke(app, ["flower", "deploy", "-c", settings])
+    assert done.exit_code == 0, (done.output, done.exception)
+    run = tmp_path / "runs" / "deployed"
+    facts = json.loads((run / "audit-r1.json").read_text())
+    assert facts["aborted"] is None
+    assert facts["faults"] == []
+    assert facts["paid"] > 0
+    assert "the server saw the sum of the updates, and no single one" in (run / "audit-r1.md").read_text()
+    keys = {k: read_public_key(tmp_path / "deployment" / "clients" / str(k) / "client.pub") for k in range(4)}
+    receipts = [read_receipts(p) for p in sorted(tmp_path.glob("deployment/clients/*/receipts.jsonl"))]
+    kept = tuple(receipt for of_one in receipts for receipt in of_one)
+    assert verify(run, Evidence(client_keys=keys, receipts=kept)).misfit is None
 
 
 def _of(process: psutil.Process, folder) -> bool:

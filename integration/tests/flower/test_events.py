@@ -43,8 +43,13 @@ VALUES = {
     "Mapping[str, Any]": st.dictionaries(st.text(max_size=3), number | st.text(max_size=3), max_size=3),
     "Verdict": st.booleans(),
     "Content": st.binary(max_size=5),
+    "Lengths": st.none()
+    | st.dictionaries(
+        count, st.dictionaries(st.text(max_size=3), number, max_size=2), min_size=1, max_size=3
+    ),
     "Names": st.lists(st.text(max_size=3), max_size=3).map(tuple),
     "Signed": st.none() | st.dictionaries(st.text(max_size=3), number | st.text(max_size=3), max_size=3),
+    "Mapping[str, str]": st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
     "Mapping[str, float]": st.dictionaries(st.text(max_size=3), number, max_size=3),
 }
 

@@ -256,7 +256,7 @@ def test_joins_twice(scene, sound):
     scene.extra_nodes = (FAULTY,)
     facts = scene.run()
     check_books(scene, facts)
-    assert "joined twice" in problems(facts)
+    assert "claims this number as well" in problems(facts)
     assert scene.books("payment", "work", "commitment") == sound.books("payment", "work", "commitment")
 
 
@@ -268,7 +268,7 @@ def test_a_second_node_cannot_take_over_from_the_first(scene):
     intruder = grid.join({"partition-id": FAULTY})
     grid.contexts = dict(sorted(grid.contexts.items(), key=lambda item: item[0] != intruder))
     facts = scene.run(grid)
-    assert f"node {intruder} beside node {first}" in problems(facts)
+    assert f"node {intruder} claims this number as well; it stays with node {first}" in problems(facts)
 
 
 @pytest.mark.parametrize("played", [1.0, 0.0])

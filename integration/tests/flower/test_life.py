@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
-from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from scene import CLIENTS, REMOVED, SIZES, TERMS, TRAINING_ROUNDS, Averager, Scene, initial
 
-from stackfu import atomic
 from stackfu.errors import InputError
-from stackfu_integration.flower import PaymentLedger, Terms, UnlearningMechanism
+from stackfu_integration.flower import Terms, UnlearningMechanism
 from stackfu_integration.flower.events import (
     ClientCommitted,
     ClientEnrolled,
@@ -492,70 +488,6 @@ def test_the_bound_is_stated_of_what_it_bounds(scene):
     text = (scene.folder / "audit-r1.md").read_text()
     assert f"objective {proof['objective']:.8g}; no payments within the budget have one below" in text
     assert f"server loss {proof['server_loss']:.8g}; no payments" not in text
-
-
-# ---- power cuts
-
-
-class PowerCut(BaseException):
-    pass
-
-
-@contextmanager
-def power_fails_at(count: int, monkeypatch, *, torn: bool):
-    """The ``count``-th write to the disk does not happen; ``torn``: half of a file does. Yields how many there were."""
-    seen = {"writes": 0}
-
-    def strike():
-        seen["writes"] += 1
-        if seen["writes"] == count:
-            raise PowerCut
-
-    commit, replaced, synced = PaymentLedger._sign, os.replace, os.fsync
-
-    def dying_commit(self):
-        strike()
-        commit(self)
-
-    def dying_replace(source, target):
-        strike()
-        replaced(source, target)
-
-    def dying_sync(descriptor):
-        if torn and seen["writes"] + 1 == count and stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
-        strike()
-        synced(descriptor)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PaymentLedger, "_sign", dying_commit)
-        patch.setattr(atomic.os, "replace", dying_replace)
-        patch.setattr(os, "fsync", dying_sync)
-        yield seen
-
-
-@pytest.mark.parametrize("torn", [False, True])
-def test_a_power_cut_between_any_two_writes_loses_nothing_and_pays_nobody_twice(
-    tmp_path, monkeypatch, sound, torn
-):
-    """Server and clients write to the same disk here; every write of either is a place where the power may fail.
-
-    All places are counted, and a sample of them is tried: a whole sweep is what `make load` does.
-    """
-    with power_fails_at(0, monkeypatch, torn=torn) as seen:
-        Scene(tmp_path / "counted").run()
-    writes = seen["writes"]
-    assert writes > 100
-    once = ("payment", "settled", "commitment", "embedding", "round", "judged")
-    places = np.linspace(2, writes - 1, 6, dtype=int)
-    for count in places:
-        scene = Scene(tmp_path / f"cut-{count}")
-        with power_fails_at(int(count), monkeypatch, torn=torn), pytest.raises(PowerCut):
-            scene.run()
-        scene.run()
-        assert scene.books(*once) == sound.books(*once), count
-        assert scene.final_model() == sound.final_model()
-        assert verify(scene.folder).misfit is None
 
 
 def test_training_rounds_are_known_to_the_tests():

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stackfu_integration.cli import app
+from stackfu_integration.flower.deployment import Deployment
 from stackfu_integration.flower.model_store import ModelStore
 from stackfu_integration.flower.simulation import APP_FOLDER, run_in_process
 from stackfu_integration.flower.verification import verify
@@ -40,31 +46,47 @@ def test_the_template_trains_and_unlearns_a_network_with_counters(tmp_path):
     assert counter > 0
 
 
-def documented_commands() -> list[str]:
-    """Every ``stackfu-lab`` command that the pages about Flower show."""
+def documented(programs: str) -> list[str]:
+    """Every command of these programs that the pages about Flower show."""
     pages = [*sorted(HOWTO.glob("flower*.md")), HOWTO / "private_embeddings.md", APP_FOLDER / "README.md"]
     found = []
     for page in pages:
         text = page.read_text().replace("\\\n", " ")
-        found += re.findall(r"^\$ (stackfu-lab .*)$", text, flags=re.MULTILINE)
+        found += re.findall(rf"^\$ ((?:{programs})\b.*)$", text, flags=re.MULTILINE)
     return sorted({re.sub(r"\s+#.*", "", command) for command in found})
 
 
 SMALL = " clients=4 removed=0 training-rounds=1 rounds=1"
-SLOW = ("flower deploy", "flower load", "flower privacy", "flower scale")
 
 
-@pytest.mark.parametrize("command", documented_commands())
-def test_every_documented_command_is_understood(command, tmp_path, monkeypatch, sound):
-    """Those that take minutes are parsed; the others run, in a small federation."""
+def made_small(words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The same command, of a size that is done with in seconds."""
+    from stackfu_integration.flower import directions, reconstruction
+
+    if words[:2] == ["flower", "load"]:
+        return [*words, "--clients", "30", "--kills", "2", "--pairs", "0", "--cuts", "1"]
+    if words[:2] == ["flower", "scale"]:
+        return [*words[:2], "--clients", "4"]
+    if words[:2] == ["flower", "privacy"]:
+        whole = reconstruction.measure_privacy
+        monkeypatch.setattr(
+            reconstruction, "measure_privacy", lambda epsilons, features, draws: whole([4.0], [16], draws=1)
+        )
+    if words[:2] == ["flower", "directions"]:
+        few = directions.measure_directions
+        monkeypatch.setattr(
+            directions, "measure_directions", lambda seeds: few((0.5,), (0,), (-0.1,), rounds=1)
+        )
+    return words
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in documented("stackfu-lab") if not c.startswith("stackfu-lab flower deploy")]
+)
+def test_every_documented_command_runs(command, tmp_path, monkeypatch, sound):
+    """In a small federation; the deployment has a test of its own."""
     monkeypatch.chdir(tmp_path)
-    words = shlex.split(command)[1:]
-    if " ".join(words[:2]) in SLOW:
-        shown = CliRunner().invoke(app, [*words[:2], "--help"]).output
-        options = [word for word in words if word.startswith("--")]
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
-        assert all(option in plain for option in options), plain
-        return
+    words = made_small(shlex.split(command)[1:], monkeypatch)
     if words[:2] == ["flower", "simulate"]:
         at = words.index("-c") + 1
         words[at] = re.sub(r"(clients|removed|rounds)=\S+", "", words[at]) + SMALL
@@ -72,7 +94,7 @@ def test_every_documented_command_is_understood(command, tmp_path, monkeypatch, 
             words += ["--engine", "none"]
         if "--app" in words:
             words[words.index("--app") + 1] = str(HOWTO.parents[1] / words[words.index("--app") + 1])
-    else:  # of a run that is there
+    elif words[0] != "flower":  # of a run that is there
         place = next(k for k, word in enumerate(words) if word.startswith("runs/"))
         words[place] = str(sound.folder)
         for option, value in (
@@ -85,3 +107,32 @@ def test_every_documented_command_is_understood(command, tmp_path, monkeypatch, 
                 words[words.index(option) + 1] = str(value)
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, (result.output, result.exception)
+
+
+@pytest.mark.parametrize("command", documented("flwr"))
+def test_every_documented_command_of_flowers_is_one(command):
+    """Flower's own help knows the command and its options."""
+    words = shlex.split(command)[1:]
+    names = list(itertools.takewhile(lambda word: re.fullmatch("[a-z-]+", word), words))[:2]
+    names = names[:1] if names[0] == "run" else names
+    shown = subprocess.run(
+        [str(Path(sys.executable).parent / "flwr"), *names, "--help"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200", "FLWR_TELEMETRY_ENABLED": "0"},
+        check=True,
+    )
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.stdout)
+    assert all(word in plain for word in words if word.startswith("--")), plain
+
+
+@pytest.mark.parametrize(
+    "command", documented("flower-superexec|flower-supernode|python -m stackfu_integration.flower.doors")
+)
+def test_what_is_typed_by_hand_is_what_the_deployment_types(command):
+    """Whose test runs every night: the options are the same, and none of a door is left out."""
+    typed = set(re.findall(r'"(--[a-z-]+)"', inspect.getsource(Deployment)))
+    options = {word for word in shlex.split(command) if word.startswith("--")}
+    assert options <= typed
+    if "doors" in command:
+        assert {"--enable-supernode-auth", "--superexec-auth-secret-file", "--operators"} <= options

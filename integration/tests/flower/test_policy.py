@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import replace
 
@@ -19,7 +18,6 @@ from stackfu_integration.flower.events import EmbeddingReceived, GroupSumReceive
 from stackfu_integration.flower.policy import PolicyError, Release, spent_epsilon
 from stackfu_integration.flower.privacy import DISTANCES, gaussian_deviation, private_median
 from stackfu_integration.flower.reconstruction import measure_privacy
-from stackfu_integration.flower.secure_sum import mask_key, masked, unmasked_sum
 from stackfu_integration.flower.wire import EMBED
 
 STRICT = 3
@@ -192,48 +190,12 @@ def test_replacing_a_sample_changes_no_probability_of_a_bandwidth_by_more_than_e
 # ---- those who leave
 
 
-@given(
-    seed=st.integers(0, 10**6),
-    members=st.lists(st.integers(0, 50), min_size=2, max_size=6, unique=True),
-    length=st.integers(1, 20),
-)
-def test_the_secure_sum_is_the_sum_and_its_parts_are_not_the_parts(seed, members, length):
-    rng = np.random.default_rng(seed)
-    vectors = {k: rng.normal(size=length) * 100 for k in members}
-    keys = {k: mask_key(b"%d" % k, "r1", 0) for k in members}
-    sent = {k: masked(v, b"%d" % k, k, keys, "r1", 0) for k, v in vectors.items()}
-    assert unmasked_sum(sent.values()) == pytest.approx(sum(vectors.values()), abs=1e-8)
-    for k, v in vectors.items():
-        assert not np.array_equal(sent[k], np.rint(v * 2.0**32).astype(np.int64).view(np.uint64))
-    spoilt = list(sent.values())[:-1]
-    assert (
-        np.abs(unmasked_sum(spoilt)).max() > 1e3
-    )  # without one of them it is noise, but for a chance of 2^-20
-
-
 def test_of_clients_that_leave_the_server_sees_the_sum(sound):
     with sound.ledger() as ledger:
         group = ledger.need("r1", GroupSumReceived)
         received = ledger.by_client("r1", EmbeddingReceived)
     assert group.clients == REMOVED
     assert group.size == sum(received[c].size for c in REMOVED)
-
-
-def test_whoever_spoils_the_sum_is_left_out_and_the_others_are_asked_again(scene, sound):
-    """Three leave; one falls silent after the keys were exchanged."""
-    turns = itertools.count()
-
-    def silent(message, answer):
-        return None if message.metadata.message_type == EMBED and next(turns) == 0 else answer(message)
-
-    scene.behaviours[0] = silent
-    mechanism, grid = scene.mechanism(), scene.grid()
-    from scene import initial
-
-    mechanism.train(grid, initial(), 1)
-    facts = mechanism.remove(grid, (0, 1, 2))
-    assert facts["only_as_sum"] == [1, 2]
-    assert facts["aborted"] is None
 
 
 def test_a_sum_gives_the_same_game_as_its_parts(scene, sound):

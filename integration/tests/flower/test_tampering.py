@@ -109,7 +109,10 @@ def test_replacing_a_row_is_refused(sound):
             "UPDATE head SET seq = 60, hash = (SELECT hash FROM events WHERE seq = 60)",
             "signature of the head",
         ),
-        ("INSERT OR REPLACE INTO payloads VALUES (13, x'00', x'00')", "(embedding of client"),
+        (
+            "INSERT OR REPLACE INTO payloads SELECT seq, x'00', x'00' FROM events WHERE kind = 'embedding' AND payload IS NOT NULL",
+            "(embedding of client",
+        ),
         ("DELETE FROM payloads WHERE seq IN (SELECT seq FROM events WHERE kind = 'solution')", "no erasure"),
     ],
     ids=[
@@ -250,7 +253,7 @@ def test_embeddings_are_gone_from_the_file_and_the_chain_says_so(tmp_path):
     with scene.ledger() as ledger:
         erased = ledger.need("r1", PayloadsErased)
         kept = ledger.by_client("r1", EmbeddingReceived)
-    assert len(erased.rows) == 9  # eight clients, and the sum of the two that left
+    assert len(erased.rows) == 10  # eight clients, the sum of the two that left, and their sealed shares
     assert all(len(event.mean) == 0 for event in kept.values())
     vectors = [event.mean.tobytes() for event in sent.values() if len(event.mean)]
     assert len(vectors) == 6  # of those who leave, only the sum was ever seen

@@ -14,18 +14,23 @@ from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.receipts import SHARE, Receipt
+from stackfu_integration.flower.secure_sum import Keys, SumName
 from stackfu_integration.flower.wire import (
     EmbeddingAnswer,
     EmbeddingQuestion,
-    MaskAnswer,
-    MaskQuestion,
+    KeysAnswer,
+    KeysQuestion,
     MeasureAnswer,
     MeasureQuestion,
     OfferQuestion,
+    OpenAnswer,
+    OpenQuestion,
     Refusal,
     RollAnswer,
     RollQuestion,
     ShareAnswer,
+    SharesAnswer,
+    SharesQuestion,
     SpreadAnswer,
     SpreadQuestion,
     TrainingAnswer,
@@ -50,13 +55,27 @@ KEY = SigningKey.generate()
 receipts = st.none() | st.builds(
     lambda share, seq: Receipt.sign(KEY, SHARE, Head.signed(seq, "ab", KEY), share=share), number, count
 )
-group = st.dictionaries(count, st.text("0123456789abcdef", min_size=64, max_size=64), max_size=3)
+digits = st.binary(min_size=32, max_size=32).map(bytes.hex)
+keys = st.builds(Keys, digits, digits, digits)
+group = st.dictionaries(count, keys, max_size=3)
+names = st.builds(SumName, text, text, count)
+sealed = st.dictionaries(count, st.binary(max_size=9).map(bytes.hex), max_size=3)
 MESSAGES = {
     RollQuestion: st.builds(RollQuestion, text),
     RollAnswer: st.builds(RollAnswer, count | number, receipts),
     SpreadQuestion: st.builds(SpreadQuestion, model, text, st.none() | number),
-    MaskQuestion: st.builds(MaskQuestion, text, count),
-    MaskAnswer: st.builds(MaskAnswer, text),
+    KeysQuestion: st.builds(KeysQuestion, names),
+    KeysAnswer: st.builds(KeysAnswer, st.none() | keys, receipts),
+    SharesQuestion: st.builds(
+        SharesQuestion,
+        names,
+        group,
+        count,
+        st.dictionaries(count, st.dictionaries(text, number | text, max_size=2), max_size=2),
+    ),
+    SharesAnswer: st.builds(SharesAnswer, sealed),
+    OpenQuestion: st.builds(OpenQuestion, names, st.lists(count, max_size=4).map(tuple), sealed),
+    OpenAnswer: st.builds(OpenAnswer, st.dictionaries(count, count.map("{:x}".format), max_size=3)),
     SpreadAnswer: st.builds(SpreadAnswer, number, count | number),
     EmbeddingQuestion: st.builds(EmbeddingQuestion, model, text, number, count, count)
     | st.builds(EmbeddingQuestion, model, text, number, count, count, number, number)
@@ -72,7 +91,6 @@ MESSAGES = {
         text,
         st.booleans(),
         group,
-        count,
     ),
     EmbeddingAnswer: st.builds(EmbeddingAnswer, vector, count | number, number, receipts),
     OfferQuestion: st.builds(OfferQuestion, text, offers, count, count, st.none() | number),

@@ -24,6 +24,7 @@ from stackfu_integration.lab.federation import (
 )
 from stackfu_integration.lab.federation.convex import (
     certify,
+    largest_norm,
     minimise_softmax,
     softmax_hessian,
     softmax_sums,
@@ -32,7 +33,6 @@ from stackfu_integration.lab.measures.performance import logits_on
 from stackfu_integration.lab.models import Classifier, HiddenLayer, Identity
 from stackfu_integration.lab.models.classifier import head_matrix
 from stackfu_integration.lab.unlearning import ConvexHead, ParticipationRetraining, Retrain, choose_l2
-from stackfu_integration.lab.unlearning.convex import largest_feature
 
 
 def samples(seed: int, count: int = 40, features: int = 3, classes: int = 4) -> LabelledTensors:
@@ -242,7 +242,7 @@ def test_layers_that_saw_the_data_are_reset(deep):
         with pytest.raises(InputError, match="rounds"):
             ConvexHead(warm=True, **changes)
     with pytest.raises(InputError, match="passes"):
-        ConvexHead(passes=1)
+        ConvexHead(passes=2)
 
 
 def test_certified_removal_adds_the_noise_that_its_theorem_asks_for(federation, trained):
@@ -250,7 +250,7 @@ def test_certified_removal_adds_the_noise_that_its_theorem_asks_for(federation, 
     private = ConvexHead(l2=1e-2, score_gap=0.5, warm=True, privacy=(1.0, 1e-5))
     plain = replace(private, privacy=None, score_gap=1e-4).unlearn(trained, REMOVED, seed=1)
     cohort = federation.cohort(federation.remaining(REMOVED))
-    tolerance = private.score_gap * private.l2 / largest_feature(cohort)
+    tolerance = private.score_gap * private.l2 / largest_norm(cohort)
     drawn = []
     for seed in range(40):
         outcome = private.unlearn(trained, REMOVED, seed=seed)
@@ -267,7 +267,7 @@ def test_certified_removal_adds_the_noise_that_its_theorem_asks_for(federation, 
             ConvexHead(privacy=privacy)
 
 
-@pytest.mark.parametrize("passes", [2, 3, 5, 8])
+@pytest.mark.parametrize("passes", [3, 5, 8])
 def test_limited_passes_are_kept_to(passes):
     cohort = {0: samples(1), 1: samples(2)}
     effort = Effort()
@@ -300,3 +300,37 @@ def test_validation_takes_the_largest_weight_within_a_standard_error(federation)
     assert choose_l2(noise, 4, seed=0).l2 > chosen.l2
     with pytest.raises(InputError, match="grid"):
         choose_l2(cohort, 4, seed=0, grid=())
+
+
+def rare_classes(classes: int = 40, features: int = 12, count: int = 1500) -> LabelledTensors:
+    """Classes of very different size, some of them with no sample at all, as in a federation without some clients."""
+    rng = np.random.default_rng(3)
+    shares = rng.dirichlet(np.full(classes, 0.2))
+    y = rng.choice(classes, count, p=shares)
+    x = rng.normal(size=(classes, features))[y] + rng.normal(size=(count, features))
+    return LabelledTensors(torch.from_numpy(x).float(), torch.from_numpy(y))
+
+
+def test_few_passes_come_close_where_classes_are_rare():
+    data, l2 = rare_classes(), 1e-4
+    best = minimise_softmax({0: data}, 40, l2=l2, tolerance=1e-6, max_passes=2000).objective
+    few = minimise_softmax({0: data}, 40, l2=l2, tolerance=1e-6, passes=15)
+    assert (few.objective - best) / (math.log(40) - best) < 0.02  # zero scores cost log 40
+
+
+def test_single_precision_passes_end_at_the_same_optimum(monkeypatch):
+    data, l2 = rare_classes(classes=6), 1e-2
+    found = minimise_softmax({0: data}, 6, l2=l2, tolerance=1e-7)
+    monkeypatch.setattr("stackfu_integration.lab.federation.convex._VISIBLE", math.inf)
+    exact = minimise_softmax({0: data}, 6, l2=l2, tolerance=1e-7)
+    apart = (found.head - exact.head).double().norm()
+    assert apart <= found.certificate.distance + exact.certificate.distance
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda p: sum(p) > 0.1))
+def test_the_first_steps_curvature_lies_above_every_hessian(weights):
+    p = torch.tensor(weights, dtype=torch.float64)
+    p = p / p.sum()
+    bound = 0.5 * (torch.eye(len(p), dtype=torch.float64) - 1.0 / len(p))
+    excess = bound - (torch.diag(p) - torch.outer(p, p))
+    assert torch.linalg.eigvalsh(excess).min() > -1e-15 * len(p) * 4

@@ -73,7 +73,8 @@ def results(finished):
 def test_every_method_mechanism_and_budget_has_its_cell(results):
     paper = ("uniform", "haipo", "certified", "certified-finite")
     mechanisms = (*paper, "capped-features", "capped-labels")
-    alone = {"original", "retrain", "federaser", "mode", "quickdrop", "cold", "warm", "private", "shards"}
+    alone = {"original", "retrain", "federaser", "fedrecovery", "ascent", "mode", "quickdrop"}
+    alone |= {"cold", "warm", "private", "shards"}
     expected = alone | {"again", "head.full", "convex.full", "scratch.full"}
     expected |= {f"convex.{m}.{b:g}" for m in mechanisms for b in (0.5, 0.1)}
     expected |= {f"head.{m}.{b:g}" for m in paper for b in (0.5, 0.1)}
@@ -376,6 +377,8 @@ def test_table_one_shows_differences_from_retrain(results):
         "full participation",
         "uniform",
         "FedEraser",
+        "FedRecovery",
+        "projected ascent",
         "MoDe",
         "QuickDrop",
         "HAIPO",

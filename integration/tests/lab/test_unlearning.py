@@ -15,10 +15,13 @@ from stackfu_integration.lab.federation import Client, LabelledTensors, LabFeder
 from stackfu_integration.lab.measures import agreement, backdoor_success, evaluate
 from stackfu_integration.lab.measures.forgetting import _confidence
 from stackfu_integration.lab.measures.performance import logits_on
+from stackfu_integration.lab.models.classifier import read_weights, write_weights
 from stackfu_integration.lab.unlearning import (
     ConvexHead,
     DistilledSets,
     FedEraser,
+    FedRecovery,
+    GradientAscent,
     HeadFineTuning,
     MoDe,
     ParticipationRetraining,
@@ -35,6 +38,7 @@ ASCENT = QuickDrop(ascent_rate=10.0)
 METHODS = [
     Retrain(),
     FedEraser(),
+    GradientAscent(),
     MoDe(),
     ASCENT,
     ParticipationRetraining(),
@@ -300,6 +304,55 @@ def test_mode_takes_plain_steps_whatever_the_federation_trained_with(trained):
     with_momentum = replace(trained, settings=replace(trained.settings, momentum=0.9, weight_decay=0.1))
     a, b = (MoDe(rounds=2).unlearn(t, (0,), seed=1).weights for t in (trained, with_momentum))
     assert torch.equal(a, b)
+
+
+# ---- FedRecovery and projected ascent
+
+
+def test_residuals_of_all_rounds_leave_the_stored_way_of_the_others(trained, federation):
+    """Without weights and noise FedRecovery is the sum of the remaining clients' stored average updates."""
+    outcome = FedRecovery(noise=0.0, weighted=False).unlearn(trained, REMOVED, seed=1)
+    sizes = {i: len(federation.clients[i].train) for i in federation.remaining(REMOVED)}
+    total = sum(sizes.values())
+    expected = trained.initial.double()
+    for kept in trained.observers["history"].updates.values():
+        expected = expected + sum(kept[i].double() * n / total for i, n in sizes.items())
+    torch.testing.assert_close(outcome.weights.double(), expected, rtol=1e-4, atol=1e-5)
+    assert outcome.effort.samples == 0
+    assert outcome.effort.stored_bytes == trained.observers["history"].nbytes
+
+
+def test_fedrecovery_takes_a_part_of_the_residuals_and_adds_its_noise(trained):
+    plain, same = (FedRecovery(noise=0.0).unlearn(trained, REMOVED, seed=s).weights for s in (1, 2))
+    assert torch.equal(plain, same)
+    whole = FedRecovery(noise=0.0, weighted=False).unlearn(trained, REMOVED, seed=1).weights
+    assert 0 < (plain - trained.final).norm() < (whole - trained.final).norm()
+    noisy = FedRecovery(noise=0.5).unlearn(trained, REMOVED, seed=1).weights
+    assert (noisy - plain).std() == pytest.approx(0.5, rel=0.3)
+    with pytest.raises(InputError, match="noise"):
+        FedRecovery(noise=-1.0)
+
+
+def test_ascent_stays_in_its_ball_and_raises_the_loss(trained, federation):
+    method = GradientAscent(rate=0.5, stop_below=-1.0)
+    model, data = federation.model(0), federation.clients[0].train
+    reference, radius = trained.final + 0.1, 1.0
+    before = float(torch.nn.functional.cross_entropy(logits_on(federation, trained.final, data.x), data.y))
+    write_weights(model, trained.final)
+    processed = method._ascend(model, data, reference, radius, 0, 16)
+    assert processed == 5 * len(data)
+    moved = read_weights(model)
+    assert (moved - reference).norm() <= radius * (1 + 1e-5)
+    assert float(torch.nn.functional.cross_entropy(logits_on(federation, moved, data.x), data.y)) > before
+    write_weights(model, trained.final)
+    assert GradientAscent(stop_below=1.0)._ascend(model, data, reference, radius, 0, 16) == 16  # at once
+
+
+@pytest.mark.parametrize("method", [FedRecovery(), GradientAscent()], ids=lambda m: m.name)
+def test_methods_that_replay_need_what_was_stored(federation, method):
+    bare = train_federation(federation, SETTINGS, 1, seed=0)
+    with pytest.raises(InputError, match="UpdateHistory"):
+        method.unlearn(bare, REMOVED, seed=0)
 
 
 # ---- shards

@@ -5,6 +5,8 @@ Of removed clients only the sum is needed, and where several leave and can hide 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from flwr.app import ArrayRecord
 
@@ -14,18 +16,18 @@ from stackfu_integration.flower.events import (
     GameFounded,
     GroupSumReceived,
     RoundFinished,
+    SumHeard,
     TermsAmended,
 )
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
-from stackfu_integration.flower.phases.session import NO_NODE, Removal, StuckError
+from stackfu_integration.flower.phases.session import NO_NODE, NO_SUM, Removal, StuckError
+from stackfu_integration.flower.phases.sums import NO_SECRET, Agreed, agree, keep, open_sum
 from stackfu_integration.flower.privacy import gaussian_deviation, largest_norm
 from stackfu_integration.flower.receipts import EMBEDDING, fingerprint_of
-from stackfu_integration.flower.secure_sum import unmasked_sum
+from stackfu_integration.flower.secure_sum import EMBEDDING_BITS, SumError, SumName
 from stackfu_integration.flower.wire import (
     EmbeddingAnswer,
     EmbeddingQuestion,
-    MaskAnswer,
-    MaskQuestion,
     Refusal,
     SpreadAnswer,
     SpreadQuestion,
@@ -110,40 +112,54 @@ def _bandwidth(removal: Removal, model: ArrayRecord, present: list[int]) -> floa
 
 
 def _hear_group(removal: Removal, model: ArrayRecord, bandwidth: float) -> None:
-    """Ask removed clients for the sum of their embeddings; whoever spoils it is left out, and the rest asked again."""
-    ledger, terms = removal.ledger, removal.terms
-    if not terms.secure_sum or ledger.has(removal.name, GroupSumReceived):
+    """Ask removed clients for the sum of their embeddings; it is that of those who deliver something sound."""
+    ledger = removal.ledger
+    if not removal.terms.secure_sum or ledger.has(removal.name, GroupSumReceived):
         return
-    attempt = 0
-    while True:
-        done = {*ledger.by_client(removal.name, EmbeddingReceived), *removal.excluded}
-        members = [c for c in removal.request.removed if c in removal.nodes and c not in done]
-        if len(members) < 2:
-            return  # one client's sum is its embedding: it is asked like the others
-        keys: dict[int, str] = {}
-        mask = MaskQuestion(removal.name, attempt)
-        for client, told in removal.ask(dict.fromkeys(members, mask), MaskAnswer.decode).items():
-            if isinstance(told, Refusal):
-                removal.leave_out(client, PHASE, told.problem)
-            elif told.key:
-                keys[client] = told.key
-        if len(keys) < 2:
+    heard = ledger.last(removal.name, SumHeard)
+    if heard is not None and set(heard.clients) <= removal.excluded:
+        return  # it could not be had
+    done = {*ledger.by_client(removal.name, EmbeddingReceived), *removal.excluded}
+    members = [c for c in removal.request.removed if c in removal.nodes and c not in done]
+    if len(members) < 2 and heard is None:
+        return  # one client's sum is its embedding: it is asked like the others
+    agreed, problems = agree(removal, SumName(removal.name, "embeddings"), members)
+    for client, problem in problems.items():
+        if problem != NO_SECRET:  # whoever has none is asked like the others
+            removal.leave_out(client, PHASE, problem)
+    if agreed is None:
+        return
+    if heard is None:
+        sent = _hear_parts(removal, model, bandwidth, agreed)
+        if len(sent) < agreed.threshold:
+            # nothing of them was seen, and a client takes part in a sum once
+            for client in agreed.members:
+                removal.leave_out(client, PHASE, NO_SUM)
             return
-        base = vars(_question(removal, model, bandwidth))
-        question = EmbeddingQuestion(**{**base, "group": keys, "attempt": attempt})
-        sent: dict[int, EmbeddingAnswer] = {}
-        spoilt = False
-        for client, answer in removal.ask(dict.fromkeys(keys, question), EmbeddingAnswer.decode).items():
-            problem = answer.problem if isinstance(answer, Refusal) else _check_part(removal, client, answer)
-            if problem is not None:
-                removal.leave_out(client, PHASE, problem)
-                spoilt = True
-            else:
-                assert isinstance(answer, EmbeddingAnswer)
-                sent[client] = answer
-        if not spoilt and _take_sum(removal, sent):
-            return
-        attempt += 1
+        heard = keep(removal, agreed, {c: a.masked for c, a in sent.items() if a.masked is not None})
+        with ledger.transaction():
+            for client, answer in sent.items():
+                receipt = None if answer.receipt is None else answer.receipt.plain()
+                received = EmbeddingReceived(client, int(answer.size), np.empty(0), answer.deviation, receipt)
+                ledger.add(removal.name, received)
+            ledger.add(removal.name, heard)
+    _take_sum(removal, agreed, heard)
+
+
+def _hear_parts(
+    removal: Removal, model: ArrayRecord, bandwidth: float, agreed: Agreed
+) -> dict[int, EmbeddingAnswer]:
+    """Return the masked parts that are sound as far as can be seen; leave out whoever sent another."""
+    question = replace(_question(removal, model, bandwidth), group=agreed.members)
+    asked = {client: question for client in agreed.members if client in removal.nodes}
+    sent: dict[int, EmbeddingAnswer] = {}
+    for client, answer in removal.ask(asked, EmbeddingAnswer.decode).items():
+        problem = answer.problem if isinstance(answer, Refusal) else _check_part(removal, client, answer)
+        if problem is not None:
+            removal.leave_out(client, PHASE, problem)
+        elif isinstance(answer, EmbeddingAnswer):
+            sent[client] = answer
+    return sent
 
 
 def _check_part(removal: Removal, client: int, answer: EmbeddingAnswer) -> str | None:
@@ -153,23 +169,22 @@ def _check_part(removal: Removal, client: int, answer: EmbeddingAnswer) -> str |
     return _check_claims(removal, client, answer, fingerprint_of(answer.masked))
 
 
-def _take_sum(removal: Removal, sent: dict[int, EmbeddingAnswer]) -> bool:
+def _take_sum(removal: Removal, agreed: Agreed, heard: SumHeard) -> None:
     """Write the sum down; one that cannot be a sum of embeddings is refused, and nobody can tell whose fault it is."""
-    total = unmasked_sum(answer.masked for answer in sent.values() if answer.masked is not None)
-    size = sum(int(answer.size) for answer in sent.values())
-    deviation = float(np.sqrt(sum((int(a.size) * a.deviation) ** 2 for a in sent.values())))
-    mean = total / size
-    if np.linalg.norm(mean) > largest_norm(deviation / size, len(total)):
-        for client in sent:
+    parts = removal.ledger.by_client(removal.name, EmbeddingReceived)
+    size = sum(parts[client].size for client in heard.clients)
+    deviation = float(np.sqrt(sum((parts[c].size * parts[c].deviation) ** 2 for c in heard.clients)))
+    try:
+        total = open_sum(removal, agreed, heard, EMBEDDING_BITS)
+    except SumError as error:
+        for client in heard.clients:
+            removal.leave_out(client, PHASE, f"took part in a sum that cannot be had: {error}")
+        return
+    if np.linalg.norm(total / size) > largest_norm(deviation / size, len(total)):
+        for client in heard.clients:
             removal.leave_out(client, PHASE, "took part in a sum that no embeddings can have")
-        return False
-    with removal.ledger.transaction():
-        for client, answer in sent.items():
-            receipt = None if answer.receipt is None else answer.receipt.plain()
-            received = EmbeddingReceived(client, int(answer.size), np.empty(0), answer.deviation, receipt)
-            removal.ledger.add(removal.name, received)
-        removal.ledger.add(removal.name, GroupSumReceived(tuple(sorted(sent)), size, total, deviation))
-    return True
+        return
+    removal.ledger.add(removal.name, GroupSumReceived(heard.clients, size, total, deviation))
 
 
 # ---- checks

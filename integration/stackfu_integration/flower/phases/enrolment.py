@@ -149,7 +149,12 @@ def _admit(
         ledger.add_fault(RUN, client, PHASE, f"node {chosen.node} claims this number with another key")
         return None
     for claim in others:
-        ledger.add_fault(RUN, client, PHASE, f"joined twice: node {claim.node} beside node {chosen.node}")
+        ledger.add_fault(
+            RUN,
+            client,
+            PHASE,
+            f"node {claim.node} claims this number as well; it stays with node {chosen.node}",
+        )
     return chosen.node
 
 

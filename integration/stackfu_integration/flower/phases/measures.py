@@ -71,11 +71,13 @@ def run(removal: Removal) -> None:
             amount, receipt = questions[client].amount, answer.receipt
             if receipt is None:
                 continue
-            problem = removal.refused_receipt(client, receipt, PAYMENT, request=removal.name, amount=amount)
+            agreed = receipt.statement.get("agreed")
+            facts = {"request": removal.name, "amount": amount, "agreed": agreed is True}
+            problem = removal.refused_receipt(client, receipt, PAYMENT, **facts)
             if problem is not None:
                 ledger.add_fault(removal.name, client, PHASE, problem)
             else:
-                agreed = bool(receipt.statement.get("agreed"))
+                assert isinstance(agreed, bool)
                 ledger.add(removal.name, PaymentAcknowledged(client, amount, agreed, receipt.plain()))
     evidence.gather(removal)
     ledger.add(removal.name, MeasuresClosed(distance(before, after)))

@@ -8,6 +8,7 @@ from stackfu_integration.flower.events import (
     GroupSumReceived,
     PayloadsErased,
     RequestClosed,
+    SumAgreed,
 )
 from stackfu_integration.flower.ledger import PaymentLedger
 from stackfu_integration.flower.phases.session import Removal
@@ -27,5 +28,5 @@ def run(removal: Removal) -> None:
 def close(ledger: PaymentLedger, request: str, terms: Terms) -> None:
     """Erase what is not needed any more, and close the request."""
     if terms.erase and not ledger.has(request, PayloadsErased):
-        ledger.erase(request, (EmbeddingReceived, GroupSumReceived))
+        ledger.erase(request, (EmbeddingReceived, GroupSumReceived, SumAgreed))
     ledger.add(request, RequestClosed())

@@ -10,10 +10,10 @@ from flwr.serverapp.strategy import Strategy
 from stackfu_integration.flower.events import RequestAborted, RoundFinished, RunStarted
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.phases.session import Session
-from stackfu_integration.flower.robust import robust_average
+from stackfu_integration.flower.robust import recalibrated, robust_average
 from stackfu_integration.flower.strategy import Inspect, Judge, Member, ParticipationFedAvg, RoundOutcome
 
-__all__ = ["last_model", "rounds_done", "run_rounds"]
+__all__ = ["forget_models", "last_model", "lengths_in_training", "rounds_done", "run_rounds"]
 
 
 def rounds_done(ledger: PaymentLedger, request: str = RUN) -> int:
@@ -26,6 +26,12 @@ def last_model(ledger: PaymentLedger, request: str = RUN) -> str | None:
     """Return the name of the model after the last round of training, or of a request."""
     last = ledger.last(request, RoundFinished)
     return None if last is None else last.model
+
+
+def lengths_in_training(ledger: PaymentLedger, number: int) -> Mapping[int, Mapping[str, float]]:
+    """Return the norms of the clients' updates in a round of training, array by array."""
+    found = next((e for e in ledger.events(RUN, RoundFinished) if e.number == number), None)
+    return {} if found is None or found.lengths is None else found.lengths
 
 
 def run_rounds(
@@ -57,11 +63,14 @@ def run_rounds(
         name = session.models.put(outcome.arrays)
         with session.ledger.transaction():
             write(outcome, name)
-        _forget_models(session)
+        forget_models(session)
 
     def aggregate(
         models: Mapping[int, ArrayRecord], samples: Mapping[int, int], sent: ArrayRecord
     ) -> ArrayRecord:
+        if session.terms.unlearning == "federaser" and request != RUN:
+            stored = lengths_in_training(session.ledger, rounds_done(session.ledger, request) + 1)
+            models = {c: recalibrated(m, sent, stored[c]) if c in stored else m for c, m in models.items()}
         factors = {"clip_factor": terms.clip_factor, "trim": terms.trim}
         return robust_average(models, samples, sent, terms.aggregation, **factors)
 
@@ -88,7 +97,7 @@ def run_rounds(
     )
 
 
-def _forget_models(session: Session) -> None:
+def forget_models(session: Session) -> None:
     """Keep the first model, the last of training, and the last of every request."""
     run = session.ledger.last(RUN, RunStarted)
     names = [None if run is None else run.initial]

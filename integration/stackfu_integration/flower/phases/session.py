@@ -23,9 +23,10 @@ from stackfu_integration.flower.terms import Terms
 from stackfu_integration.flower.wire import Refusal, ask
 from stackfu_integration.flower.wire.exchange import NO_ANSWER, Question
 
-__all__ = ["NO_NODE", "Removal", "Session", "StuckError", "terms_of"]
+__all__ = ["NO_NODE", "NO_SUM", "Removal", "Session", "StuckError", "terms_of"]
 
 NO_NODE = "has no node"
+NO_SUM = "too few of those who leave delivered their part of the sum"  # which is nobody's fault who did
 
 _Answer = TypeVar("_Answer")
 
@@ -86,7 +87,12 @@ class Session:
         if receipt.key != signer or not receipt.is_signed:
             return "signed with another key than it enrolled with"
         difference = receipt.differs_from(what, client=client, **facts)
-        return None if difference is None else f"signed something else than it sent: {difference}"
+        if difference is not None:
+            return f"signed something else than it sent: {difference}"
+        head = receipt.head
+        if head is None or not head.is_signed or self.ledger.hash_at(head.seq) != head.hash:
+            return "signed it beside a head that this server never showed"
+        return None
 
     def removal(self, name: str) -> Removal:
         """Return this session at work on a removal request."""
@@ -135,7 +141,7 @@ class Removal(Session):
         """Name a client and leave it out of the game, once; a removed client owes nobody an answer."""
         if self.ledger.of_client(self.name, ClientExcluded, client) is not None:
             return
-        has_left = client in self.request.removed and problem in (NO_ANSWER, NO_NODE)
+        has_left = client in self.request.removed and problem in (NO_ANSWER, NO_NODE, NO_SUM)
         with self.ledger.transaction():
             if not has_left:
                 self.ledger.add_fault(self.name, client, phase, problem)

@@ -63,7 +63,7 @@ def run(
     def write(outcome: RoundOutcome, model: str) -> None:
         for client, problem in outcome.problems.items():
             session.ledger.add_fault(RUN, client, f"{PHASE} {outcome.number}", problem)
-        session.ledger.add(RUN, RoundFinished(outcome.number, model, outcome.samples))
+        session.ledger.add(RUN, RoundFinished(outcome.number, model, outcome.samples, outcome.lengths))
 
     run_rounds(
         session,

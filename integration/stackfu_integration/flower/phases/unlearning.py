@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
+from stackfu.errors import InputError
 from stackfu_integration.flower.events import (
     ClientCommitted,
     ModelUnlearned,
@@ -26,6 +27,7 @@ from stackfu_integration.flower.ledger import RUN
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.phases.rounds import run_rounds
 from stackfu_integration.flower.phases.session import Removal, StuckError
+from stackfu_integration.flower.phases.summed_rounds import run_summed_rounds
 from stackfu_integration.flower.receipts import WORK
 from stackfu_integration.flower.robust import Judgement, judge, update_of
 from stackfu_integration.flower.strategy import Delivery, Member, NobodyAnsweredError, RoundOutcome
@@ -48,8 +50,17 @@ def run(removal: Removal, strategy: Strategy | None = None) -> None:
     A round in which nobody delivers is tried again, ``patience`` times in all.
     """
     ledger, terms, request = removal.ledger, removal.terms, removal.request
-    first = ledger.need(RUN, RunStarted).initial if terms.unlearning == "retrain" else request.before
+    anew = terms.unlearning in ("retrain", "federaser")
+    first = ledger.need(RUN, RunStarted).initial if anew else request.before
+    if terms.unlearning == "federaser" and strategy is not None:
+        raise InputError("strategy", "FedEraser is one of its own")
     commitments = ledger.by_client(removal.name, ClientCommitted)
+    if terms.aggregation == "secure":
+        if strategy is not None:
+            raise InputError("strategy", "sees single updates, and with secure aggregation nobody does")
+        run_summed_rounds(removal, removal.models.get(first), commitments)
+        ledger.add(removal.name, ModelUnlearned(ledger.need(removal.name, RoundFinished).model))
+        return
     for attempt in range(removal.patience):
         try:
             run_rounds(

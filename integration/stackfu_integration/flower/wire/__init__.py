@@ -2,6 +2,7 @@
 
 - :mod:`~stackfu_integration.flower.wire.messages`: what server and clients say to each other, one class per
   question and per answer, each with its way into Flower's records and back
+- :mod:`~stackfu_integration.flower.wire.sums`: what is said around a secure sum
 - :mod:`~stackfu_integration.flower.wire.exchange`: sending questions, and knowing whose answer is whose
 - :mod:`~stackfu_integration.flower.wire.records`: vectors, settings and metrics in Flower's records
 """
@@ -10,20 +11,18 @@ from stackfu_integration.flower.wire.exchange import Refusal, ask, decoded, mess
 from stackfu_integration.flower.wire.messages import (
     EMBED,
     GRADIENT,
-    MASK,
     MEASURE,
     REPEAT,
     RESPOND,
     ROLL,
     SPREAD,
+    SUMMED,
     TRAIN,
     UNLEARN,
     EmbeddingAnswer,
     EmbeddingQuestion,
     GradientAnswer,
     GradientQuestion,
-    MaskAnswer,
-    MaskQuestion,
     MeasureAnswer,
     MeasureQuestion,
     OfferQuestion,
@@ -36,31 +35,43 @@ from stackfu_integration.flower.wire.messages import (
     TrainingOrder,
 )
 from stackfu_integration.flower.wire.records import setting
+from stackfu_integration.flower.wire.sums import (
+    KeysAnswer,
+    KeysQuestion,
+    OpenAnswer,
+    OpenQuestion,
+    SharesAnswer,
+    SharesQuestion,
+)
 
 __all__ = [
     "EMBED",
     "GRADIENT",
-    "MASK",
     "MEASURE",
     "REPEAT",
     "RESPOND",
     "ROLL",
     "SPREAD",
+    "SUMMED",
     "TRAIN",
     "UNLEARN",
     "EmbeddingAnswer",
     "EmbeddingQuestion",
     "GradientAnswer",
     "GradientQuestion",
-    "MaskAnswer",
-    "MaskQuestion",
+    "KeysAnswer",
+    "KeysQuestion",
     "MeasureAnswer",
     "MeasureQuestion",
     "OfferQuestion",
+    "OpenAnswer",
+    "OpenQuestion",
     "Refusal",
     "RollAnswer",
     "RollQuestion",
     "ShareAnswer",
+    "SharesAnswer",
+    "SharesQuestion",
     "SpreadAnswer",
     "SpreadQuestion",
     "TrainingAnswer",

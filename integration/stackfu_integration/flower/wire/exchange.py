@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -68,22 +69,30 @@ def sort_replies(
         if reply.has_error():
             answers[client] = Refusal(f"failed: {_last_line(reply.error.reason)}")
         else:
-            problem = check(client, reply.content)
+            try:
+                problem = check(client, reply.content)
+            except Exception as error:
+                problem = _unreadable(error)
             answers[client] = reply.content if problem is None else Refusal(problem)
     return answers
 
 
 def _last_line(reason: str | None) -> str:
     lines = [line.strip() for line in (reason or "").splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "no reason given"
+    # it becomes a line of the audit, in which a client has no headings and no tables to make
+    return re.sub(r"[^\w .,:;/()='-]+", " ", lines[-1])[:200] if lines else "no reason given"
+
+
+def _unreadable(error: Exception) -> str:
+    return f"the reply is incomplete ({_last_line(str(error))})"
 
 
 def decoded(content: RecordDict, decode: Callable[[RecordDict], _Answer]) -> _Answer | Refusal:
-    """Read an answer; one that lacks something is refused."""
+    """Read an answer; one that cannot be read is refused, for whatever reason: no client stops the server."""
     try:
         return decode(content)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        return Refusal(f"the reply is incomplete ({error})")
+    except Exception as error:
+        return Refusal(_unreadable(error))
 
 
 def ask(

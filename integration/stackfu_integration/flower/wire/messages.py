@@ -5,19 +5,19 @@ message                       server sends                                 clien
 ============================  ===========================================  =====================================
 ``query.stackfu_roll``        a number drawn for the occasion              its client number, signed
 ``query.stackfu_spread``      the model, privacy                           median distance, with noise
-``query.stackfu_mask``        the request                                  a public key for the secure sum
 ``query.stackfu_embed``       the model, bandwidth, D, seed, privacy       D numbers, its size, the noise's
                                                                            deviation; signed
 ``query.stackfu_respond``     price, public sum, its own embedding         the share it would bring; signed
 ``train.stackfu_unlearn``     the model, its share                         trained model, samples; signed
 ``train.stackfu_repeat``      the same once more                           the same
+``train.stackfu_summed``      the model, its share, members of a sum       trained model behind masks, samples; signed
 ``query.stackfu_gradient``    the model, its share                         gradient of its loss, samples; signed
 ``evaluate.stackfu_measure``  model before and after, its payment          measures; the payment acknowledged or
                                                                            disputed, signed
 ============================  ===========================================  =====================================
 
-Every question shows the signed head of the ledger among its settings. Ordinary training uses Flower's own ``train``
-message with ``arrays`` and ``config``.
+What is said around a secure sum is in :mod:`.sums`. Every question shows the signed head of the ledger among its
+settings. Ordinary training uses Flower's own ``train`` message with ``arrays`` and ``config``.
 
 Every class is one side of one message: ``encode`` makes Flower's records of it, ``decode`` reads them. What an
 answer claims is read as it is; whether it makes sense is for the phase to judge that asked.
@@ -25,21 +25,25 @@ answer claims is read as it is; whether it makes sense is for the phase to judge
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import ClassVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from stackfu_integration.flower.offer import Offer
 from stackfu_integration.flower.receipts import Receipt
+from stackfu_integration.flower.secure_sum import Keys
 from stackfu_integration.flower.wire.records import (
     config,
+    masked_record,
     metric,
     model_in,
+    read_masked,
     read_vector,
     receipt_in,
     setting,
@@ -47,24 +51,23 @@ from stackfu_integration.flower.wire.records import (
     signed,
     vectors,
 )
+from stackfu_integration.flower.wire.sums import group_in, group_text
 
 __all__ = [
     "EMBED",
     "GRADIENT",
-    "MASK",
     "MEASURE",
     "REPEAT",
     "RESPOND",
     "ROLL",
     "SPREAD",
+    "SUMMED",
     "TRAIN",
     "UNLEARN",
     "EmbeddingAnswer",
     "EmbeddingQuestion",
     "GradientAnswer",
     "GradientQuestion",
-    "MaskAnswer",
-    "MaskQuestion",
     "MeasureAnswer",
     "MeasureQuestion",
     "OfferQuestion",
@@ -79,15 +82,16 @@ __all__ = [
 
 ROLL = "query.stackfu_roll"
 SPREAD = "query.stackfu_spread"
-MASK = "query.stackfu_mask"
 EMBED = "query.stackfu_embed"
 RESPOND = "query.stackfu_respond"
 TRAIN = "train"
 UNLEARN = "train.stackfu_unlearn"
 REPEAT = "train.stackfu_repeat"
+SUMMED = "train.stackfu_summed"
 GRADIENT = "query.stackfu_gradient"
 MEASURE = "evaluate.stackfu_measure"
 
+_PLAIN_NAME, _MEASURES = re.compile(r"[A-Za-z0-9_-]{1,40}"), 20
 _OFFER_NUMBERS = ("price", "cost", "alpha", "lam", "share", "total", "noise", "own_noise", "cap")
 
 
@@ -178,47 +182,11 @@ class SpreadAnswer:
 
 
 @dataclass(frozen=True)
-class MaskQuestion:
-    """Which public key do you use in the secure sum of this request?"""
-
-    message_type: ClassVar[str] = MASK
-
-    request: str
-    attempt: int
-
-    def encode(self) -> RecordDict:
-        """Two settings."""
-        return RecordDict({"config": config(request=self.request, attempt=self.attempt)})
-
-    @classmethod
-    def decode(cls, content: RecordDict) -> MaskQuestion:
-        """Read the settings."""
-        settings = settings_in(content)
-        return cls(setting(settings, "request", str), setting(settings, "attempt", int))
-
-
-@dataclass(frozen=True)
-class MaskAnswer:
-    """An X25519 public key in hexadecimal digits; empty from a client that keeps no secrets."""
-
-    key: str
-
-    def encode(self) -> RecordDict:
-        """One setting."""
-        return RecordDict({"config": config(key=self.key)})
-
-    @classmethod
-    def decode(cls, content: RecordDict) -> MaskAnswer:
-        """Read the setting."""
-        return cls(setting(settings_in(content), "key", str))
-
-
-@dataclass(frozen=True)
 class EmbeddingQuestion:
     """Send the mean of D random features; ``epsilon`` and ``delta`` ask for privacy noise.
 
-    ``erase`` promises that the embedding is erased after settlement. With a ``group``, clients and their public keys,
-    the embedding times the client's size is sent, masked (:mod:`.secure_sum`), for the ``attempt``-th time from 0.
+    ``erase`` promises that the embedding is erased after settlement. With a ``group``, the members of a secure sum that made
+    shares, the embedding times the client's size is sent, masked (:mod:`.secure_sum`).
     """
 
     message_type: ClassVar[str] = EMBED
@@ -232,8 +200,7 @@ class EmbeddingQuestion:
     delta: float | None = None
     kernel: str = "rbf"
     erase: bool = False
-    group: Mapping[int, str] = field(default_factory=dict)
-    attempt: int = 0
+    group: Mapping[int, Keys] = field(default_factory=dict)
 
     def encode(self) -> RecordDict:
         """The model and the settings; without noise, nothing about noise."""
@@ -246,10 +213,9 @@ class EmbeddingQuestion:
             delta=None if self.epsilon is None else self.delta,
             kernel=self.kernel,
             erase=self.erase,
-            attempt=self.attempt,
         )
         if self.group:
-            settings["group"] = [f"{client}:{key}" for client, key in sorted(self.group.items())]
+            settings["group"] = group_text(self.group)
         return RecordDict({"arrays": self.model, "config": settings})
 
     @classmethod
@@ -257,10 +223,6 @@ class EmbeddingQuestion:
         """Read model and settings."""
         settings = settings_in(content)
         private = "epsilon" in settings
-        members = settings.get("group", [])
-        if not isinstance(members, list):
-            raise TypeError("group must be a list")
-        pairs = (str(member).partition(":") for member in members)
         return cls(
             model_in(content),
             request=setting(settings, "request", str),
@@ -271,8 +233,7 @@ class EmbeddingQuestion:
             delta=setting(settings, "delta", float) if private else None,
             kernel=setting(settings, "kernel", str),
             erase=bool(setting(settings, "erase", int)),
-            group={int(client): key for client, _, key in pairs},
-            attempt=setting(settings, "attempt", int),
+            group=group_in(settings) if "group" in settings else {},
         )
 
 
@@ -289,12 +250,7 @@ class EmbeddingAnswer:
     def encode(self) -> RecordDict:
         """A vector and two metrics."""
         content = _metrics(size=self.size, deviation=self.deviation)
-        if self.masked is None:
-            content["arrays"] = vectors(mean=self.mean)
-        else:
-            content["arrays"] = ArrayRecord(
-                {"masked": Array(np.ascontiguousarray(self.masked).view(np.int64))}
-            )
+        content["arrays"] = vectors(mean=self.mean) if self.masked is None else masked_record(self.masked)
         return signed(content, self.receipt)
 
     @classmethod
@@ -302,10 +258,7 @@ class EmbeddingAnswer:
         """Read vector and metrics."""
         arrays, masked = model_in(content), None
         if "masked" in arrays:
-            values = arrays["masked"].numpy()
-            if values.dtype != np.int64 or values.ndim != 1:
-                raise TypeError("a masked vector is one of whole numbers of 64 bits")
-            mean, masked = np.empty(0), values.copy().view(np.uint64)
+            mean, masked = np.empty(0), read_masked(arrays)
         else:
             mean = read_vector(arrays, "mean")
         size, deviation = metric(content, "size"), float(metric(content, "deviation"))
@@ -418,9 +371,11 @@ class TrainingAnswer:
     @classmethod
     def decode(cls, content: RecordDict, *, numbered: bool = True) -> TrainingAnswer:
         """Read model and metrics, with the round's number where it must be there."""
-        samples = metric(content, "num-examples")
+        samples, model = metric(content, "num-examples"), model_in(content)
         number = metric(content, "server-round") if numbered else None
-        return cls(model_in(content), samples, number, receipt_in(content))
+        for array in model.values():
+            array.numpy()  # one that cannot be read is refused here, before anybody computes with it
+        return cls(model, samples, number, receipt_in(content))
 
 
 # ---- measures
@@ -530,10 +485,12 @@ class MeasureAnswer:
 
     @classmethod
     def decode(cls, content: RecordDict) -> MeasureAnswer:
-        """Take finite numbers about the two models and nothing else; nobody has to measure anything."""
+        """Take some finite numbers about the two models, with names that are fit for a table, and nothing else."""
         found: dict[str, float] = {}
         for name, value in content.metric_records.get("metrics", MetricRecord()).items():
             which, _, what = name.partition(".")
-            if which in ("before", "after") and what and not isinstance(value, list) and isfinite(value):
+            if which not in ("before", "after") or not _PLAIN_NAME.fullmatch(what) or len(found) == _MEASURES:
+                continue
+            if not isinstance(value, list) and isfinite(value):
                 found[name] = float(value)
         return cls(found, receipt_in(content))

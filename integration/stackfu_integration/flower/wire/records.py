@@ -19,8 +19,10 @@ from stackfu_integration.flower.receipts import Receipt
 __all__ = [
     "config",
     "head_in",
+    "masked_record",
     "metric",
     "model_in",
+    "read_masked",
     "read_vector",
     "receipt_in",
     "setting",
@@ -29,6 +31,8 @@ __all__ = [
     "signed",
     "vectors",
 ]
+
+_LONGEST_STATEMENT = 10_000  # the ledger keeps them; the longest honest one has about a thousand characters
 
 _T = TypeVar("_T", str, int, float)
 
@@ -41,6 +45,19 @@ def vectors(**named: NDArray[np.float64]) -> ArrayRecord:
 def read_vector(record: ArrayRecord, name: str) -> NDArray[np.float64]:
     """Unpack a vector."""
     return np.asarray(record[name].numpy(), dtype=np.float64)
+
+
+def masked_record(masked: NDArray[np.uint64]) -> ArrayRecord:
+    """Pack a vector behind masks; Flower's arrays know no unsigned numbers of 64 bits."""
+    return ArrayRecord({"masked": Array(np.ascontiguousarray(masked).view(np.int64))})
+
+
+def read_masked(record: ArrayRecord) -> NDArray[np.uint64]:
+    """Unpack a vector behind masks."""
+    values = record["masked"].numpy()
+    if values.dtype != np.int64 or values.ndim != 1:
+        raise TypeError("a masked vector is one of whole numbers of 64 bits")
+    return np.asarray(values.copy().view(np.uint64))
 
 
 def model_in(content: RecordDict, name: str = "arrays") -> ArrayRecord:
@@ -106,7 +123,10 @@ def receipt_in(content: RecordDict) -> Receipt | None:
     record = content.get("receipt")
     if not isinstance(record, ConfigRecord):
         return None
-    statement = json.loads(setting(record, "statement", str))
+    text = setting(record, "statement", str)
+    if len(text) > _LONGEST_STATEMENT:
+        raise TypeError(f"a receipt of {len(text)} characters")
+    statement = json.loads(text)
     if not isinstance(statement, dict):
         raise TypeError("a receipt is a statement with names")
     return Receipt(statement, setting(record, "key", str), setting(record, "signature", str))

@@ -14,7 +14,10 @@ its step is limited-memory BFGS around the Kronecker model of the Hessian
 
     H ~ S x A + l2 I,    S = 1/n sum_j (diag(p_j) - p_j p_j'),    A = 1/n sum_j z_j z_j',
 
-which is inverted in the eigenbases of ``S`` and ``A``; ``A`` is sent once. ``F`` is ``l2``-strongly convex, so
+which is inverted in the eigenbases of ``S`` and ``A``; ``A`` is sent once. The model leaves out that classes and features go
+together, and from zero its steps are far too long where classes are rare. So the first steps are taken around
+``1/2 (I - 1 1'/K) x A + l2 I``, which lies above every Hessian (Böhning 1992): such a step cannot fail. A mixture of the two
+then moves towards ``S`` while full steps succeed, and back when one has to be shortened. ``F`` is ``l2``-strongly convex, so
 
     ||W - W*|| <= ||grad F(W)|| / l2
 
@@ -42,6 +45,7 @@ __all__ = [
     "Optimum",
     "SoftmaxSums",
     "certify",
+    "largest_norm",
     "minimise_softmax",
     "second_moment",
     "softmax_sums",
@@ -51,6 +55,9 @@ Curvature = Literal["hessian", "kronecker"]
 
 _CHUNK = 4096  # samples at a time: the class scores of a large client need not fit into memory at once
 _UNIT = 2.0**-53  # of rounding in double precision
+_SINGLE = 2.0**-24  # and in single
+# Passes are made in single precision, at half the price, while the gradient is so many times what that may hide of it
+_VISIBLE = 1e4
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class SoftmaxSums:
 
 
 def softmax_sums(data: LabelledTensors, head: Tensor) -> SoftmaxSums:
-    """Sum losses, gradients and class covariances of a client's samples, in double precision.
+    """Sum losses, gradients and class covariances of a client's samples, in the precision of ``head``.
 
     >>> sums = softmax_sums(LabelledTensors(torch.zeros(3, 2), torch.tensor([0, 1, 1])), torch.zeros(2, 3))
     >>> sums.count, round(sums.loss, 4), sums.gradient[:, -1].tolist()
@@ -76,7 +83,7 @@ def softmax_sums(data: LabelledTensors, head: Tensor) -> SoftmaxSums:
         features = x.to(head.dtype)
         scores = torch.addmm(head[:, -1], features, head[:, :-1].t()).log_softmax(1)
         rows = torch.arange(len(y))
-        loss -= float(scores[rows, y].sum())
+        loss -= float(scores[rows, y].double().sum())
         chances = scores.exp_()
         covariance -= chances.t() @ chances
         covariance.diagonal().add_(chances.sum(0))
@@ -98,6 +105,11 @@ def softmax_hessian(data: LabelledTensors, head: Tensor) -> Tensor:
         for k in range(classes):
             hessian[k, :, k] += features.t() @ (features * chances[:, k, None])
     return hessian.view(classes * width, classes * width)
+
+
+def largest_norm(cohort: Mapping[int, LabelledTensors]) -> float:
+    """Largest norm of a sample's features, the constant counted: each client sends one number."""
+    return max(math.sqrt(float((1.0 + data.x.double().square().sum(1)).max())) for data in cohort.values())
 
 
 def second_moment(data: LabelledTensors, dtype: torch.dtype) -> Tensor:
@@ -181,6 +193,7 @@ class _Rounds:
         self.cohort, self.l2, self.linear, self.effort = cohort, l2, linear, effort
         self.count = sum(len(data) for data in cohort.values())
         self.passes = 0
+        self.coarse = False  # whether the clients may compute in single precision
 
     def __call__(self, head: Tensor) -> tuple[float, Tensor, Tensor]:
         """Objective, gradient and mean class covariance at ``head``."""
@@ -188,7 +201,7 @@ class _Rounds:
         covariance = torch.zeros(len(head), len(head), dtype=head.dtype)
         for client in sorted(self.cohort):  # in one order, so that one seed gives one result
             with self.effort.client_work():
-                sums = softmax_sums(self.cohort[client], head)
+                sums = softmax_sums(self.cohort[client], head.float() if self.coarse else head)
             self.effort.samples += sums.count
             self.effort.exchange(head.numel(), gradient.numel() + covariance.numel() + 1)
             loss, gradient, covariance = (
@@ -219,18 +232,46 @@ class _Rounds:
 _Inverse = Callable[[Tensor], Tensor]
 
 
-class _KroneckerModel:
-    """``(S x A + l2 I)^-1`` on matrices, by the eigenvectors of ``S`` and ``A``."""
+@dataclass(frozen=True)
+class _Step:
+    """What the last step did: its share of the full step, the gradient's change along it, and how much of it is left."""
 
-    def __init__(self, rounds: _Rounds, dtype: torch.dtype) -> None:
+    length: float
+    moved: Tensor
+    change: Tensor
+    shrunk: float
+
+    @property
+    def bends(self) -> float:
+        """``<moved, change>``, positive for a convex objective unless rounding drowns it."""
+        return max(0.0, float((self.moved * self.change).sum()))
+
+
+class _KroneckerModel:
+    """``(S x A + l2 I)^-1`` on matrices, by the eigenvectors of ``S`` and ``A``; ``S`` mixed with its upper bound."""
+
+    def __init__(self, rounds: _Rounds, classes: int, dtype: torch.dtype) -> None:
         values, self._right = torch.linalg.eigh(rounds.mean_of(lambda data: second_moment(data, dtype)))
         self._moment, self._l2 = values.clamp_min(0.0), rounds.l2
+        self._bound = 0.5 * (torch.eye(classes, dtype=dtype) - 1.0 / classes)
+        self._caution = 1.0  # the share of the bound
 
-    def at(self, head: Tensor, covariance: Tensor, shrunk: float) -> tuple[_Inverse, bool]:
+    def at(self, head: Tensor, covariance: Tensor, last: _Step | None) -> tuple[_Inverse, bool]:
         """Return the inverse at the current class covariance; steps made under an earlier one stay useful."""
-        values, left = torch.linalg.eigh(covariance)
+        if last is not None:
+            self._caution = 0.5 * self._caution if last.length == 1.0 else min(1.0, 2.0 * self._caution)
+        values, left = torch.linalg.eigh(torch.lerp(covariance, self._bound, self._caution))
         scale = values.clamp_min(0.0)[:, None] * self._moment[None, :] + self._l2
-        return lambda matrix: left @ ((left.t() @ matrix @ self._right) / scale) @ self._right.t(), False
+
+        def inverse(matrix: Tensor) -> Tensor:
+            solved: Tensor = left @ ((left.t() @ matrix @ self._right) / scale) @ self._right.t()
+            return solved
+
+        if last is None or not last.bends:
+            return inverse, False
+        # the length that the last step's change of the gradient asks for, as in every limited-memory BFGS
+        size = last.bends / float((last.change * inverse(last.change)).sum())
+        return lambda matrix: size * inverse(matrix), False
 
 
 class _HessianModel:
@@ -240,9 +281,9 @@ class _HessianModel:
         self._rounds = rounds
         self._inverse: _Inverse | None = None
 
-    def at(self, head: Tensor, covariance: Tensor, shrunk: float) -> tuple[_Inverse, bool]:
+    def at(self, head: Tensor, covariance: Tensor, last: _Step | None) -> tuple[_Inverse, bool]:
         """Return the inverse, and whether it is new (then earlier steps have nothing to add to it)."""
-        if self._inverse is not None and shrunk < 0.1:
+        if self._inverse is not None and last is not None and last.shrunk < 0.1:
             return self._inverse, False
         hessian = self._rounds.mean_of(lambda data: softmax_hessian(data, head))
         hessian.diagonal().add_(self._rounds.l2)
@@ -251,16 +292,16 @@ class _HessianModel:
         return self._inverse, True
 
 
-def _direction(gradient: Tensor, pairs: deque[tuple[Tensor, Tensor]], inverse: _Inverse) -> Tensor:
+def _direction(gradient: Tensor, steps: deque[_Step], inverse: _Inverse) -> Tensor:
     """Two-loop recursion of limited-memory BFGS with ``inverse`` as the first guess of the inverse Hessian."""
     wanted, kept = gradient.clone(), []
-    for step, change in reversed(pairs):
-        weight = float((step * wanted).sum() / (step * change).sum())
-        wanted -= weight * change
+    for step in reversed(steps):
+        weight = float((step.moved * wanted).sum()) / step.bends
+        wanted -= weight * step.change
         kept.append(weight)
     wanted = inverse(wanted)
-    for (step, change), weight in zip(pairs, reversed(kept), strict=True):
-        wanted += step * (weight - float((change * wanted).sum() / (step * change).sum()))
+    for step, weight in zip(steps, reversed(kept), strict=True):
+        wanted += step.moved * (weight - float((step.change * wanted).sum()) / step.bends)
     return -wanted
 
 
@@ -283,8 +324,8 @@ def minimise_softmax(
     ``start`` of ``None`` is the zero head, which has seen nobody; any other start gives the same optimum and may
     save passes. ``curvature`` is what the server knows of the second derivative: the Kronecker model, or the clients'
     summed Hessians, which take fewer passes and suit small heads only. The certificate is evaluated at the
-    single-precision head that is returned. ``passes`` stops earlier, wherever the head is then; its certificate says
-    how far that is from the optimum.
+    single-precision head that is returned, by a pass of its own. ``passes``, that one included, stop earlier, wherever the
+    head is then; its certificate says how far that is from the optimum.
 
     >>> x, y = torch.tensor([[0.0], [1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1, 1])
     >>> found = minimise_softmax({0: LabelledTensors(x, y)}, 2, l2=0.1)
@@ -300,59 +341,72 @@ def minimise_softmax(
         raise InputError(
             "start", f"must be a finite {classes} x {features + 1} matrix", value=tuple(head.shape)
         )
-    model = _HessianModel(rounds) if curvature == "hessian" else _KroneckerModel(rounds, head.dtype)
-    shrunk = 1.0
-    pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=memory)
+    model = _HessianModel(rounds) if curvature == "hessian" else _KroneckerModel(rounds, classes, head.dtype)
+    visible = _VISIBLE * _SINGLE * largest_norm(cohort)
+    steps: deque[_Step] = deque(maxlen=memory)
+    last: _Step | None = None
     objective, gradient, covariance = rounds(head)
     # the head is returned in single precision, which moves it by up to 2^-24 of every weight: leave room for that
-    while float(gradient.norm()) > 0.9 * tolerance and (passes is None or rounds.passes < passes):
+    while float(gradient.norm()) > 0.9 * tolerance and (passes is None or rounds.passes < passes - 1):
         if rounds.passes >= max_passes:
             raise ConvergenceError(
                 f"the gradient's norm is {float(gradient.norm()):.1e} after {rounds.passes} passes, "
                 f"above the tolerance {tolerance:.1e}"
             )
-        inverse, fresh = model.at(head, covariance, shrunk)
+        # what single precision, of this round or of the one before, may add to a difference of two objectives
+        before, rounds.coarse = rounds.coarse, float(gradient.norm()) > visible
+        blur = 4.0 * _SINGLE * abs(objective) if before or rounds.coarse else 0.0
+        inverse, fresh = model.at(head, covariance, last)
         if fresh:
-            pairs.clear()
-        direction = _direction(gradient, pairs, inverse)
+            steps.clear()
+        direction = _direction(gradient, steps, inverse)
         slope = float((direction * gradient).sum())
-        step = 1.0
+        length = 1.0
         while True:
-            moved = head + step * direction
+            moved = head + length * direction
             value, new_gradient, covariance = rounds(moved)
             # near the optimum a decrease drowns in rounding; there a smaller gradient shows progress
-            enough = value <= objective + 1e-4 * step * slope
+            enough = value <= objective + 1e-4 * length * slope + blur
             if enough or float(new_gradient.norm()) < float(gradient.norm()) <= 1e3 * tolerance:
                 break
-            if passes is not None and rounds.passes >= passes:
+            if passes is not None and rounds.passes >= passes - 1:
                 moved, value, new_gradient = (
                     head,
                     objective,
                     gradient,
                 )  # no pass is left to look for a shorter step
                 break
-            step *= max(0.1, min(0.5, -0.5 * step * slope / max(value - objective - step * slope, _UNIT)))
-            if step < 1e-10 or rounds.passes >= max_passes:
+            length *= max(
+                0.1, min(0.5, -0.5 * length * slope / max(value - objective - length * slope, _UNIT))
+            )
+            if length < 1e-10 or rounds.passes >= max_passes:
                 raise ConvergenceError(
                     f"no step lowers the objective; the gradient's norm is {float(gradient.norm()):.1e}, "
                     f"the tolerance {tolerance:.1e} is below what double precision resolves"
                 )
-        if moved is not head:
-            pairs.append((moved - head, new_gradient - gradient))
-        shrunk = float(new_gradient.norm() / gradient.norm())
+        last = _Step(
+            length, moved - head, new_gradient - gradient, float(new_gradient.norm() / gradient.norm())
+        )
+        if last.bends:
+            steps.append(last)
         head, objective, gradient = moved, value, new_gradient
     stored = head.float()
-    certificate = certify(cohort, stored, l2=l2, linear=linear)
+    certificate = certify(cohort, stored, l2=l2, linear=linear, effort=effort)
     if passes is None and certificate.gradient_norm > tolerance:
         raise ConvergenceError(
             f"single precision moves the gradient's norm to {certificate.gradient_norm:.1e}, "
             f"above the tolerance {tolerance:.1e}"
         )
-    return Optimum(stored, objective, certificate, rounds.passes)
+    return Optimum(stored, objective, certificate, rounds.passes + 1)
 
 
 def certify(
-    cohort: Mapping[int, LabelledTensors], head: Tensor, *, l2: float, linear: Tensor | None = None
+    cohort: Mapping[int, LabelledTensors],
+    head: Tensor,
+    *,
+    l2: float,
+    linear: Tensor | None = None,
+    effort: Effort | None = None,
 ) -> Certificate:
     """Evaluate the gradient at a stored head, by one pass that needs no trust in how the head was found.
 
@@ -362,10 +416,9 @@ def certify(
     """
     _checked(cohort, len(head), l2, 1.0)
     exact = head.double()
-    _, gradient, _ = _Rounds(cohort, l2, linear, Effort())(exact)
+    _, gradient, _ = _Rounds(cohort, l2, linear, Effort() if effort is None else effort)(exact)
     count = sum(len(data) for data in cohort.values())
-    norms = torch.cat([(1.0 + d.x.double().square().sum(1)).sqrt() for d in cohort.values()])
-    largest, size = float(norms.max()), float(exact.norm())
+    largest, size = largest_norm(cohort), float(exact.norm())
     classes, width = exact.shape
     scores = math.sqrt(classes) * (width + 2) * size * largest
     rounding = _UNIT * (largest * (scores + math.sqrt(2.0) * (count + classes + 8)) + 4 * l2 * size)

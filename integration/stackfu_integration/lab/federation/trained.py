@@ -19,7 +19,7 @@ from stackfu_integration.lab.federation.local import LocalTraining
 from stackfu_integration.lab.models.classifier import read_weights
 from stackfu_integration.storage import write_checkpoint
 
-__all__ = ["Trained", "UpdateHistory", "train_federation"]
+__all__ = ["Trained", "UpdateHistory", "stored_updates", "train_federation"]
 
 
 class UpdateHistory:
@@ -71,6 +71,14 @@ class Trained:
     observers: dict[str, Observer]
     effort: Effort
     seconds: float
+
+
+def stored_updates(trained: Trained, method: str) -> dict[int, dict[int, Tensor]]:
+    """Every kept round's update of every client; a training that kept none is refused."""
+    history = trained.observers.get("history")
+    if not isinstance(history, UpdateHistory) or not history.updates:
+        raise InputError("trained", f"{method} needs a federation trained with an UpdateHistory")
+    return history.updates
 
 
 def train_federation(

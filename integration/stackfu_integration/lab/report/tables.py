@@ -15,9 +15,11 @@ import numpy as np
 from stackfu_integration.lab.cells import (
     AGAIN,
     ANSWERED,
+    ASCENT,
     COLD,
     CONVEX,
     FEDERASER,
+    FEDRECOVERY,
     HEAD,
     MODE,
     ORIGINAL,
@@ -42,6 +44,7 @@ from stackfu_integration.lab.mechanisms import (
     FULL,
     HAIPO,
     MECHANISMS,
+    PAPER_VIEW,
     UNIFORM,
 )
 from stackfu_integration.lab.report.predictions import ENOUGH, MODELS, gather, score
@@ -120,6 +123,8 @@ def _methods(run: RunResult, approach: Approach = HEAD) -> dict[str, CellKey]:
         MECHANISMS[FULL].label: CellKey(approach, PlanKey.full()),
         **paid(UNIFORM),
         "FedEraser": FEDERASER,
+        "FedRecovery": FEDRECOVERY,
+        "projected ascent": ASCENT,
         "MoDe": MODE,
         "QuickDrop": QUICKDROP,
         **paid(HAIPO, CERTIFIED, CERTIFIED_FINITE, CAPPED_FEATURES, CAPPED_LABELS),
@@ -137,6 +142,8 @@ def _everything(run: RunResult) -> dict[str, CellKey]:
         "optimal head, from the trained one": WARM,
         "optimal head, certified removal": PRIVATE,
         "FedEraser": FEDERASER,
+        "FedRecovery": FEDRECOVERY,
+        "projected ascent": ASCENT,
         "MoDe": MODE,
         "QuickDrop": QUICKDROP,
     }
@@ -411,6 +418,11 @@ def target_table(results: Sequence[RunResult]) -> Table:
             stable = [a["s_loss"] < b["s_loss"] for a, b in pairs]
             worst = [a["q_loss_worst"] < b["q_loss_worst"] for a, b in pairs]
             gradients = [a["cost"]["samples"] / b["cost"]["samples"] for a, b in pairs]
+            worked = [
+                a["cost"]["cpu_seconds"] / b["cost"]["cpu_seconds"]
+                for a, b in pairs
+                if "cpu_seconds" in b["cost"]  # earlier runs did not count it
+            ]
             clock = [
                 (a["cost"]["seconds"] + _game_seconds(run, cell)) / b["cost"]["seconds"]
                 for run, (a, b) in zip(present, pairs, strict=True)
@@ -423,7 +435,8 @@ def target_table(results: Sequence[RunResult]) -> Table:
             met = (
                 np.mean(stable) >= 0.8 and np.mean(worst) >= 0.8,
                 np.mean(value) >= -1.0,
-                min(np.mean(gradients), np.mean(clock)) <= 0.61,
+                np.mean(gradients) <= 0.61,
+                np.mean(clock) <= 0.61,
                 bool(infected) and np.mean(infected) <= 1.0,
             )
             rows.append(
@@ -436,11 +449,14 @@ def target_table(results: Sequence[RunResult]) -> Table:
                     _spread([a["q_loss_worst"] - b["q_loss_worst"] for a, b in pairs], 3, sign=True),
                     _spread(value, 1, sign=True),
                     _spread(gradients, 2),
+                    _spread(worked, 2),
                     _spread(clock, 2),
                     _spread(infected, 1, sign=True),
                     _spread(spend, 2),
                     " ".join(
-                        name for name, there in zip(("SQ", "V", "cost", "forgets"), met, strict=True) if there
+                        name
+                        for name, there in zip(("SQ", "V", "cost", "time", "forgets"), met, strict=True)
+                        if there
                     )
                     or "–",
                 )
@@ -456,20 +472,22 @@ def target_table(results: Sequence[RunResult]) -> Table:
             "difference in worst Q",
             "difference in V (points)",
             "sample gradients / Retrain",
+            "CPU / Retrain",
             "wall clock / Retrain",
             "backdoor (points)",
             "spend / full price",
             "reached",
         ),
         tuple(rows),
-        "Paired with Retrain over all β and seeds; S and Q in loss, smaller is better; wall clock includes the game. "
-        "SQ: both better in 80% of the runs. V: not more than a point lower. cost: at most 61% of Retrain's gradients "
-        "or time. forgets: backdoor at most a point above Retrain's.",
+        "Paired with Retrain over all β and seeds; S and Q in loss, smaller is better; CPU is that of unlearning, "
+        "wall clock includes the game. SQ: both better in 80% of the runs. V: not more than a point lower. cost: at most 61% of "
+        "Retrain's gradients. time: at most 61% of its wall clock. forgets: backdoor at most a point above Retrain's.",
     )
 
 
 _COOPERATION = {
     "MoDe": "train every round",
+    "projected ascent": "undo their training",
     "QuickDrop": "distilled while training",
     "shards": "none; trained in shards",
 }
@@ -527,7 +545,9 @@ def cost_table(results: Sequence[RunResult]) -> Table:
 def _game_seconds(run: RunResult, cell: CellKey) -> float:
     if cell.plan is None or cell.plan.mechanism == FULL:
         return 0.0
-    return float(run.game["embedding_seconds"] + run.plan_of(cell)["seconds"])
+    view = MECHANISMS[cell.plan.mechanism].view or PAPER_VIEW
+    seen = run.game.get("views", {}).get(view, run.game)  # earlier runs played in the paper's view alone
+    return float(seen["embedding_seconds"] + run.plan_of(cell)["seconds"])
 
 
 def budget_table(results: Sequence[RunResult]) -> Table:

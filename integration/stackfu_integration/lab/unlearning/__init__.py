@@ -1,5 +1,6 @@
 """Unlearning methods behind one interface; all start from one trained federation."""
 
+from stackfu_integration.lab.unlearning.ascent import GradientAscent
 from stackfu_integration.lab.unlearning.base import Guarantee, Outcome, UnlearningMethod
 from stackfu_integration.lab.unlearning.convex import ConvexHead, Validation, choose_l2
 from stackfu_integration.lab.unlearning.federaser import FedEraser
@@ -10,6 +11,7 @@ from stackfu_integration.lab.unlearning.participation import (
     participants,
 )
 from stackfu_integration.lab.unlearning.quickdrop import DistilledSets, QuickDrop
+from stackfu_integration.lab.unlearning.recovery import FedRecovery
 from stackfu_integration.lab.unlearning.retrain import Retrain
 from stackfu_integration.lab.unlearning.shards import Shards
 
@@ -17,6 +19,8 @@ __all__ = [
     "ConvexHead",
     "DistilledSets",
     "FedEraser",
+    "FedRecovery",
+    "GradientAscent",
     "Guarantee",
     "HeadFineTuning",
     "MoDe",

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from stackfu.errors import InputError
 from stackfu_integration.lab.federation.clients import LabelledTensors
-from stackfu_integration.lab.federation.convex import Curvature, minimise_softmax
+from stackfu_integration.lab.federation.convex import Curvature, largest_norm, minimise_softmax
 from stackfu_integration.lab.federation.effort import Effort
 from stackfu_integration.lab.federation.fedavg import fedavg
 from stackfu_integration.lab.federation.local import client_seed
@@ -38,16 +38,11 @@ from stackfu_integration.lab.models.classifier import Classifier, head_matrix, r
 from stackfu_integration.lab.unlearning.base import CertifiedWeights, Guarantee
 from stackfu_integration.lab.unlearning.participation import ParticipationMethod, with_features
 
-__all__ = ["GRID", "ConvexHead", "Validation", "choose_l2", "largest_feature"]
+__all__ = ["GRID", "ConvexHead", "Validation", "choose_l2"]
 
 #: Weights of the penalty that validation chooses from, in units of the mean squared norm of the features.
 GRID = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 _NOISE, _HELD_OUT, _ROUNDS = 41, 42, 43  # seed streams
-
-
-def largest_feature(cohort: Mapping[int, LabelledTensors]) -> float:
-    """Largest norm of a sample's features, the constant counted: each client sends one number."""
-    return max(math.sqrt(float((1.0 + data.x.double().square().sum(1)).max())) for data in cohort.values())
 
 
 @dataclass(frozen=True)
@@ -83,8 +78,10 @@ class ConvexHead(ParticipationMethod):
                 "rounds",
                 "and limited passes need a cold start and no noise: no certificate would survive them",
             )
-        if self.passes is not None and self.passes < 2:
-            raise InputError("passes", "must be at least 2: one step needs two", value=self.passes)
+        if self.passes is not None and self.passes < 3:
+            raise InputError(
+                "passes", "must be at least 3: a start, a step, a certificate", value=self.passes
+            )
         if self.privacy is not None:
             epsilon, delta = self.privacy
             if not (epsilon > 0 and 0 < delta < 1):
@@ -121,7 +118,7 @@ class ConvexHead(ParticipationMethod):
         cohort = with_features(model, drawn, federation.device, effort)
         whole = sum(len(federation.clients[i].train) for i in federation.remaining(removed))
         l2 = self.l2 * whole / sum(len(data) for data in cohort.values())
-        tolerance = self.score_gap * l2 / largest_feature(cohort)
+        tolerance = self.score_gap * l2 / largest_norm(cohort)
         found = minimise_softmax(
             cohort,
             model.head.out_features,
@@ -208,7 +205,7 @@ def choose_l2(
     y = torch.cat([data.y for data in held])
     if not len(y):
         raise InputError("held_out", "leaves nothing to validate on", value=held_out)
-    reach = largest_feature(train)
+    reach = largest_norm(train)
     count = sum(len(data) for data in train.values())
     scale = sum(float((1.0 + data.x.double().square().sum(1)).sum()) for data in train.values()) / count
     start, losses, accuracies, errors = None, [], [], []

@@ -65,7 +65,7 @@ def _problems(solution: Solution, check: Verification, tolerance: float) -> Iter
     if not check:
         yield check.message
     point = enclose_point(game, goal, solution.payments, eq.participation)
-    yield from judge_point(solution, point)
+    yield from judge_point(goal, point)
     low, high = point.objective(goal)
     size = max(abs(low), abs(high))
     if not low - tolerance * size <= solution.objective <= high + tolerance * size:
@@ -85,9 +85,8 @@ def judge_robustness(solution: Solution) -> Iterator[str]:
         yield "whether the payments have further equilibria, which might overspend, is not known"
 
 
-def judge_point(solution: Solution, point: PointEnclosure) -> Iterator[str]:
+def judge_point(goal: Objective, point: PointEnclosure) -> Iterator[str]:
     """What the profile breaks of what was asked for."""
-    goal = solution.goal
     if point.spend[1] > goal.budget * (1.0 + LAST_DIGITS):
         yield f"the payments spend {point.spend[1]:.12g}, more than the budget {goal.budget:.12g}"
     if point.loss[0] > goal.max_loss * (1.0 + LAST_DIGITS):

@@ -284,6 +284,38 @@ class TestOptions:
         assert cheap.server_loss <= target * (1 + 1e-9)
         assert self.game.solve(cheap.spend * 0.99).server_loss >= target * (1 - 1e-6)
 
+    @pytest.mark.parametrize("above", [0.03, 1e-3, 1e-6])
+    @pytest.mark.parametrize("seed", range(4))
+    def test_a_cap_just_above_the_least_loss_is_met(self, seed, above):
+        game, budget = random_game(600 + seed, 6)
+        least = game.solve(budget, gap=1e-8)
+        assert least.status is sf.Status.CERTIFIED
+        capped = game.solve(
+            budget, max_loss=least.server_loss * (1 + above), payment_weight=1.0, loss_weight=0.0
+        )
+        assert capped.status in (sf.Status.CERTIFIED, sf.Status.GAP_OPEN, sf.Status.TIME_LIMIT)
+        assert capped.server_loss <= least.server_loss * (1 + above) * (1 + 1e-9)
+        assert capped.spend <= budget * (1 + 1e-9)
+        if above >= 1e-3:
+            assert capped.status is sf.Status.CERTIFIED
+        assert capped.verify()
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_everybody_for_the_full_price(self, seed):
+        """The only feasible profile is everybody: whoever is found again within rounding must not miss the floor."""
+        game, _ = random_game(620 + seed, 5)
+        solution = game.solve(game.full_participation_price, min_total=1.0)
+        assert solution.status is sf.Status.CERTIFIED
+        assert solution.participation.min() >= 1 - 1e-9
+        assert solution.verify()
+
+    @pytest.mark.parametrize("weight", [1e2, 1e4])
+    def test_a_spend_that_counts_much_leaves_the_unpaid_outcome(self, weight):
+        game, _ = random_game(640, 6)
+        solution = game.solve(payment_weight=weight)
+        assert solution.status is sf.Status.CERTIFIED
+        assert solution.spend <= game.equilibrium().server_loss / weight
+
     def test_shadow_price_is_the_slope_of_the_frontier(self):
         for seed in (4, 6, 1):
             game, budget = random_game(seed, 5)

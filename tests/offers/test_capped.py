@@ -313,3 +313,11 @@ def test_bad_requests_are_refused(options, words):
     game, budget = game_with_budget(0, 5, True)
     with pytest.raises(sf.InputError, match=words):
         game.solve(budget, **options)
+
+
+def test_a_loss_that_no_data_reaches_is_refused_at_once():
+    game, budget = game_with_budget(0, 5, True)
+    least = game.solve(None, offers="capped", progress=False, gap=1e-2).lower_bound
+    for money in (budget, None):
+        with pytest.raises(sf.InfeasibleError, match="whatever the budget"):
+            game.solve(money, offers="capped", max_loss=0.1 * least, payment_weight=1.0, progress=False)

@@ -336,6 +336,12 @@ def _privacy_lines(facts: dict[str, Any]) -> list[str]:
             ]
     else:
         lines += ["- embeddings were sent without noise: whoever has them can test who is in the data"]
+    there = [c["client"] for c in facts["clients"] if c["role"] == "remaining" and c["samples"] is not None]
+    if len(there) == 2 and facts["offers_made"]:
+        lines += [
+            "- two clients remained: from the sum that is announced to both, each can work out the other's embedding, as noisy "
+            "as it was sent"
+        ]
     if facts["only_as_sum"]:
         lines += [f"- of the embeddings of clients {facts['only_as_sum']} the server saw the sum only"]
     if facts["erased"]:

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scene import CLIENTS, Averager, Scene
+from scene import CLIENTS, TERMS, Averager, Scene, initial
 from scipy.stats import norm
 
+import stackfu as sf
 from stackfu.errors import InputError
 from stackfu_integration.flower import Terms, gaussian_deviation, unbiased_gram
 from stackfu_integration.flower.events import EmbeddingReceived
 from stackfu_integration.flower.privacy import add_noise, largest_norm, nearest_gram
+from stackfu_integration.flower.wire import RESPOND, OfferQuestion
 
 privacy = {"epsilon": st.floats(0.01, 20.0), "delta": st.floats(1e-10, 0.1), "size": st.integers(1, 10**6)}
 
@@ -130,3 +134,27 @@ def test_the_correction_brings_the_game_closer_to_the_noiseless_one():
         errors.append((np.abs(raw - true).mean(), np.abs(mended - true).mean()))
     raw_error, mended_error = np.mean(errors, axis=0)
     assert mended_error < raw_error / 2
+
+
+def test_of_two_clients_that_remain_each_can_work_out_the_other_and_the_audit_says_so(tmp_path):
+    """The announced sum minus one's own part is the other's."""
+    scene, told = Scene(tmp_path / "run", terms=replace(TERMS, budget_share=0.9)), {}
+
+    def look(message, answer):
+        if message.metadata.message_type == RESPOND:
+            told.setdefault("first", message)
+        return answer(message)
+
+    scene.behaviours[3] = look
+    mechanism, grid = scene.mechanism(), scene.grid()
+    mechanism.train(grid, initial(), 1)
+    mechanism.remove(grid, tuple(c for c in range(8) if c not in (3, 5)))
+    mechanism.ledger.close()
+    text = (scene.folder / "audit-r1.md").read_text()
+    assert "each can work out the other's embedding" in text
+    asked = OfferQuestion.decode(told["first"].content).offer
+    others = asked.aggregate - asked.alpha * asked.share * asked.own
+    weight = asked.total - asked.alpha * asked.share
+    truth = sf.client_features(Averager.data_of(5), TERMS.bandwidth, TERMS.features, TERMS.seed)
+    assert weight > 0
+    assert others / weight == pytest.approx(truth, abs=1e-9)

@@ -149,7 +149,9 @@ def _optimise(
     plans.begin(tuple(starts))
     plans.deadline = began + limits.time_limit
     if plans.best is None:
-        plans.offer(_cheapest_admissible(game, sought, outside, 0.5 * limits.time_limit))
+        cheap = _cheapest_admissible(game, sought, outside, 0.5 * limits.time_limit)
+        if cheap is not None:
+            plans.offer(cheap)
     run = search(
         problem,
         plans,
@@ -274,8 +276,11 @@ def _dearest(game: GameModel, outside: Array | None, plan: Plan | None) -> str:
     )
 
 
-def _cheapest_admissible(game: GameModel, goal: Objective, outside: Array | None, time_limit: float) -> Array:
-    """A plan that meets floor and loss cap for as little as possible, or an error that says what it takes."""
+def _cheapest_admissible(
+    game: GameModel, goal: Objective, outside: Array | None, time_limit: float
+) -> Array | None:
+    """A plan that meets floor and loss cap for as little as possible, or an error that says what it takes; None if neither is
+    found."""
     bill = replace(goal, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
     problem = PlanProblem.of(game, bill, outside)
     plans = Plans(game, bill, problem, outside)
@@ -284,7 +289,10 @@ def _cheapest_admissible(game: GameModel, goal: Objective, outside: Array | None
     run = search(
         problem, plans, gap=1e-6 * reference, reference=reference, time_limit=time_limit, max_nodes=10_000
     )
-    if run.bound > goal.budget:
+    if run.bound == np.inf and plans.best is None:
+        raise InfeasibleError(f"no plan has a loss of at most {goal.max_loss:g}, whatever the budget")
+    # an error is a claim too: what it rests on is checked
+    if run.bound > goal.budget and check_plan_bound(game, bill, run.certificate, outside):
         wanted = [f"total participation of at least {goal.min_total:g}"] if goal.min_total > 0 else []
         wanted += [f"a loss of at most {goal.max_loss:g}"] if np.isfinite(goal.max_loss) else []
         wanted += ["keeping everybody"] if outside is not None else []
@@ -292,6 +300,4 @@ def _cheapest_admissible(game: GameModel, goal: Objective, outside: Array | None
             f"budget {goal.budget:g} is too small for {' and '.join(wanted)}: that takes at least {run.bound:.6g}"
             + _dearest(game, outside, plans.best)
         )
-    if plans.best is None:
-        raise InfeasibleError(f"no plan has a loss of at most {goal.max_loss:g}, whatever the budget")
-    return plans.best.x
+    return None if plans.best is None else plans.best.x

@@ -303,8 +303,8 @@ def _least_total(problem: PlanProblem, target: float) -> float:
         if problem.loss_weight > 0.0:
             limits.append(target / problem.loss_weight)
         room = min(limits) - problem.loss_constant
-        if np.isfinite(room) and room > 0.0:
-            least = max(least, problem.least_sampling / room * (1.0 - SAFETY))
+        if np.isfinite(room):  # none at all: not even all of the data would do
+            least = max(least, problem.least_sampling / room * (1.0 - SAFETY)) if room > 0.0 else 1.0
     return float(min(max(least, SMALLEST_TOTAL), 1.0))
 
 

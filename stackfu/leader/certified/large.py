@@ -206,7 +206,7 @@ class _Search:
     @property
     def penalty(self) -> float:
         """Price of a broken row: far above what a unit of squared distance is worth, not so far that it spoils the multipliers."""
-        return 100.0 * self.upper if np.isfinite(self.upper) else PENALTY
+        return 100.0 * self.upper if 0.0 < self.upper < np.inf else PENALTY
 
     @property
     def upper(self) -> float:
@@ -457,6 +457,7 @@ class _Search:
             near = self.game.count >= MANY and lacking < 0.5 * self.upper
             good = self.target - (0.0 if near else 0.2 * lacking)
             if there[worst] >= good and not self._tiny(node):
+                node.helped = verdict.trail  # with these steps they were found good
                 self.split(node, middle, None)
                 return
             if worst != 1 and there[1] >= good and places[worst] not in node.solved:
@@ -465,6 +466,7 @@ class _Search:
         if known.classes is None and node.high not in node.solved:  # the middle holds nothing, the end may
             at, known = node.high, self.judge(node, node.high, node.high, recipe, ends, 1)
         if known.classes is None:
+            node.helped = known.steps  # what refutes the middle refutes what is near enough to it
             self.split(node, middle, None)
             return
         if at > NEARLY_ALL or self._forced(at, known.classes):
@@ -496,6 +498,17 @@ class _Search:
             node.second, node.plan = knot, recipe
         else:
             self.split(node, at if node.low < at < node.high else middle, knot)
+            if missing <= 0.0 and self.game.count < MANY:
+                self._try_on_halves(node, recipe)
+
+    def _try_on_halves(self, node: _Node, recipe: tuple[tuple[int, int], ...]) -> None:
+        """Steps that refuted the point between two halves refute what is near enough to it: theirs, where they prove more."""
+        for half in node.children:
+            before, plan = self.examine(half).bound, half.plan
+            if before < self.target:
+                half.plan = recipe
+                if self.examine(half).bound <= before:
+                    half.plan = plan
 
     def _forced(self, total: float, classes: Classes) -> bool:
         """Whether those who are at full already bring all of S."""

@@ -34,6 +34,7 @@ from ..uniform import best_price
 from .candidates import Candidate
 from .choice import SMALL
 from .choice import best_search as search
+from .search import Run
 
 __all__ = ["certified"]
 
@@ -46,6 +47,8 @@ SHORTEST = 1e-6
 #: Gaps to which the cheapest profile within the limits is searched, relative to all costs: first to know one, then to tell a budget
 #: that is too small from one that just suffices.
 ROUGH_BILL, FINE_BILL = 1e-3, 1e-7
+#: Part of a cap on the loss that is left open where the least loss is looked for to meet it.
+CLOSE = 1e-7
 #: Up to this many remaining clients all equilibria of the returned payments are enumerated.
 ENUMERATE_UP_TO = 300
 
@@ -144,7 +147,7 @@ def _optimise(
     best, message = run.best, ""
     if robust:
         best, message = _most_robust(game, goal, run.pool, best)
-    equilibrium, reproduced = play_back(game, best.payments, best.x)
+    equilibrium, reproduced = play_back(game, best.payments, best.x, goal)
     found = Solution(
         game=game,
         budget=goal.budget,
@@ -185,7 +188,7 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
         lower = proved_bound(verdict)
         if not verdict and status is Status.CERTIFIED:
             status, message = Status.CONVERGED, f"the checker does not accept the bound: {verdict.message}"
-    broken = next(judge_point(found, point), None)
+    broken = next(judge_point(goal, point), None)
     if broken is not None:
         status, message = Status.FAILED, broken
     elif lower > high:
@@ -244,18 +247,18 @@ def _cheapest_admissible(game: GameModel, objective: Objective, time_limit: floa
     bill = replace(objective, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
     everything = float(game.costs.sum())
     half, most = 0.5 * time_limit, 10_000
-    run = search(
-        game,
-        bill,
-        gap=ROUGH_BILL * everything,
-        time_limit=half,
-        max_nodes=most,
-        starts=(np.ones(game.count),),
-    )
+
+    def cheapest(gap: float, start: Array) -> Run:
+        return search(game, bill, gap=gap * everything, time_limit=half, max_nodes=most, starts=(start,))
+
+    try:
+        run = cheapest(ROUGH_BILL, np.ones(game.count))
+    except ConvergenceError:
+        if not np.isfinite(objective.max_loss):
+            raise
+        return _least_loss(game, objective, half)
     if run.best.spend > objective.budget:
-        run = search(
-            game, bill, gap=FINE_BILL * everything, time_limit=half, max_nodes=most, starts=(run.best.x,)
-        )
+        run = cheapest(FINE_BILL, run.best.x)
     if run.bound > objective.budget:
         wanted = (
             [f"total participation of at least {objective.min_total:g}"] if objective.min_total > 0 else []
@@ -267,8 +270,29 @@ def _cheapest_admissible(game: GameModel, objective: Objective, time_limit: floa
     return run.best.x
 
 
-def play_back(game: GameModel, payments: Array, x: Array) -> tuple[Equilibrium, bool]:
-    """The clients' equilibrium under the payments that is meant, and whether it reproduces x, its spend and its loss."""
+def _least_loss(game: GameModel, objective: Objective, time_limit: float) -> Array:
+    """A profile of as small a loss as the budget buys, for caps that hardly any meets; an error if it is proved that none does."""
+    free = replace(objective, max_loss=np.inf, loss_weight=1.0, payment_weight=0.0)
+    unpaid = find_equilibrium(game, game.no_payments).participation
+    gap = CLOSE * objective.max_loss
+    run = search(
+        game, free, gap=gap, time_limit=time_limit, max_nodes=10_000, starts=(unpaid, np.ones(game.count))
+    )
+    if run.bound > objective.max_loss:
+        raise InfeasibleError(
+            f"a loss of at most {objective.max_loss:g} is out of reach for budget {objective.budget:g}: it is at least "
+            f"{run.bound:.6g}"
+        )
+    return run.best.x
+
+
+def play_back(
+    game: GameModel, payments: Array, x: Array, goal: Objective | None = None
+) -> tuple[Equilibrium, bool]:
+    """The clients' equilibrium under the payments that is meant, and whether it reproduces x, its spend and its loss.
+
+    What is found again within rounding stands for x, unless it is rounding that makes it miss the goal's constraints.
+    """
     meant = game.profile(x)
     residual = game.residual(payments, x)
     verdict = enumerate_equilibria(game, payments) if game.count <= ENUMERATE_UP_TO else None
@@ -279,7 +303,10 @@ def play_back(game: GameModel, payments: Array, x: Array) -> tuple[Equilibrium, 
     near = [eq for eq in played if np.abs(eq.profile.y - meant.y).max() <= SAME_PROFILE * meant.total]
     if near:
         eq = min(near, key=lambda e: float(np.abs(e.participation - x).max()))
-        if eq.spend <= float(payments @ x) * (1.0 + SAME_SPEND):
+        kept = goal is None or not any(
+            judge_point(goal, enclose_point(game, goal, payments, eq.participation))
+        )
+        if kept and eq.spend <= float(payments @ x) * (1.0 + SAME_SPEND):
             return eq, True
     # On a face of equilibria the solver lands on some point of it; x is another one, as its own residual shows.
     loss = game.server_loss(x)

@@ -191,6 +191,7 @@ class StackelbergGame(GameModel):
         offers: Literal["linear", "capped", "contract"] = "linear",
         costs_between: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         outside: npt.ArrayLike | None = None,
+        groups: Sequence[Any] | npt.ArrayLike | None = None,
         others: Literal["equilibrium", "full"] | None = None,
         solver: Literal["closed", "cvxpy"] | None = None,
         tolerance: float | None = None,
@@ -208,7 +209,7 @@ class StackelbergGame(GameModel):
         budget
             Largest total payment ``p . x``; None for no limit (sensible with ``payment_weight``).
         method
-            "certified" (global optimum with a lower bound), "haipo", "uniform", or a registered mechanism.
+            "certified" (global optimum with a lower bound), "haipo", "uniform", "grouped", or a registered mechanism.
         payment_weight
             certified: minimise ``loss_weight * loss + payment_weight * spend`` (default 0).
         loss_weight
@@ -222,9 +223,9 @@ class StackelbergGame(GameModel):
         finite_sample
             certified: count the variance of the used samples' embedding, so that leftover budget buys data.
         gap
-            certified: gap to close, relative to the loss without payments (default by size: 1e-6, 1e-5, 1e-3).
+            certified, grouped: gap to close, relative to the loss without payments (default by size: 1e-6, 1e-5, 1e-3).
         time_limit
-            certified: seconds (default 60).
+            certified, grouped: seconds (default 60).
         max_nodes
             certified: boxes (default 100,000).
         robust
@@ -239,6 +240,8 @@ class StackelbergGame(GameModel):
             capped: lower and upper ends of the costs, if they are not known; the plan is then safe for every cost in between.
         outside
             capped, contract: the utility each client has outside the federation; offers are then such that nobody gains by leaving.
+        groups
+            grouped: a label for every remaining client; clients with one label are offered one price per sample.
         others
             haipo: what its bisection holds fixed, "equilibrium" (default) or "full".
         solver
@@ -270,6 +273,7 @@ class StackelbergGame(GameModel):
             "start": start,
             "costs_between": costs_between,
             "outside": outside,
+            "groups": groups,
             "others": others,
             "solver": solver,
             "tolerance": tolerance,
@@ -439,10 +443,8 @@ class StackelbergGame(GameModel):
 
     def clients_frame(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Any:
         """A DataFrame with one row per remaining client: what it owns, is paid, does and gets (needs pandas)."""
-        try:
-            import pandas
-        except ImportError:
-            raise InputError("pandas", "is not installed; pip install pandas") from None
+        from .pages import data_frame
+
         paid, x = self.check_payments(payments), self.check_participation(participation)
         columns = {
             "samples": self.sizes,
@@ -453,17 +455,36 @@ class StackelbergGame(GameModel):
             "utility": self.client_utilities(paid, x),
             "predicted_change": self.impacts(x).clients,
         }
-        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="client"))
+        return data_frame(columns, self.names)
 
-    def plot(self, result: Equilibrium | Solution | Frontier, ax: Any = None) -> Any:
-        """Draw a result of this game; see :mod:`stackfu.plot`."""
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row per remaining client: what it owns, what taking part costs it, how far it is (needs pandas)."""
+        from .pages import data_frame
+
+        return data_frame(
+            {"samples": self.sizes, "share": self.alpha, "cost": self.costs, "distance": self.heterogeneity},
+            self.names,
+        )
+
+    def plot(
+        self, result: Equilibrium | Equilibria | Solution | Frontier | Cascade | None = None, ax: Any = None
+    ) -> Any:
+        """Draw a result of this game, by default the clients as their distances lay them out; see :mod:`stackfu.plot`."""
         from . import plot
-        from .results import Frontier
+        from .results import Cascade, Equilibria, Frontier
 
-        return plot.frontier(result, ax) if isinstance(result, Frontier) else plot.participation(result, ax)
+        if result is None:
+            return plot.distance_map(self, ax)
+        if isinstance(result, Frontier):
+            return plot.frontier(result, ax)
+        if isinstance(result, Equilibria):
+            return plot.level(result, ax)
+        if isinstance(result, Cascade):
+            return plot.cascade(result, ax)
+        return plot.participation(result, ax)
 
     def _repr_html_(self) -> str:
-        from .results.pages import MOST_ROWS, card, table
+        from .pages import MOST_ROWS, card, table
 
         shown = min(self.count, MOST_ROWS)
         rows = [

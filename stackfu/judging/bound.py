@@ -39,7 +39,7 @@ Floats = npt.NDArray[np.float64]
 #: Up to this many clients ``arithmetic="auto"`` asks balls about leaves that intervals do not close.
 BALLS_UP_TO = 100
 #: From this many clients on feature games are checked in fused passes that copy nothing.
-AT_SCALE = 20_000
+AT_SCALE = 2_000
 #: Leaves times clients that are looked at together: what fits in a processor's cache.
 TOGETHER = 1 << 15
 

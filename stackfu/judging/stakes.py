@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..model import Array, FeatureGeometry, GameModel
-from .completeness import Completeness, U, squared_distances
+from .completeness import OUT_OF_RANGE, RANGE, Completeness, U, in_range, squared_distances
 
 __all__ = ["NEGLIGIBLE", "check_at_caps", "check_stakes"]
 
@@ -51,9 +51,11 @@ def check_stakes(
     p, x, most = game.check_payments(payments), game.check_participation(participation), game.check_caps(caps)
     if np.any(x > most) or not x.any():
         return np.full(game.count, np.inf)
-    bounds = _in_floats(game, p, x, most)
+    bounds = np.full(game.count, np.inf)
+    if in_range(game, p) and float((game.alpha * x).sum()) >= RANGE:
+        bounds = _in_floats(game, p, x, most)
     if not bounds.max() <= enough and game.count <= LARGEST_BALLS:
-        bounds = np.minimum(bounds, _in_balls(game, p, x, most))
+        bounds = np.fmin(bounds, _in_balls(game, p, x, most))
     return bounds
 
 
@@ -71,8 +73,10 @@ def check_at_caps(
     (True, False)
     """
     p, most = game.check_payments(payments), game.check_caps(caps)
-    slope, doubt, *_ = _slopes(game, p, most)
     asked = most > 0  # who may not take part has no choice
+    if not in_range(game, p) or not float((game.alpha * most).sum()) >= RANGE:
+        return Completeness(False, (), OUT_OF_RANGE)
+    slope, doubt, *_ = _slopes(game, p, most)
     wants_more = slope > doubt
     if not np.all(wants_more[asked]) and game.count <= LARGEST_BALLS:
         wants_more = _wants_more_in_balls(game, p, most)
@@ -130,10 +134,10 @@ def _in_balls(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
     out = np.empty(game.count)
     with _digits():
         for k, (slope, drift) in enumerate(_slopes_in_balls(game, p, x)):
-            share, cap = arb(float(x[k])), arb(float(caps[k]))
-            gain = max(float((slope * (cap - share)).upper()), float((-slope * share).upper()), 0.0)
-            stakes = max(float(game.costs[k]), float(p[k]), float(drift.lower()))
-            out[k] = gain * (1.0 + 4.0 * U) / (stakes * (1.0 - 4.0 * U))
+            pay, cost, share, cap = (arb(float(v[k])) for v in (p, game.costs, x, caps))
+            gain = (slope * (cap - share)).upper().max((-slope * share).upper()).max(arb(0))
+            stakes = pay.max(cost).max(drift.lower())
+            out[k] = float((gain / stakes).upper()) * (1.0 + 4.0 * U) if slope.is_finite() else np.inf
     return out
 
 

@@ -4,6 +4,7 @@
 certified    global optimum with a lower bound, by branch and bound (:mod:`stackfu.leader.certified`)
 haipo        the published algorithm, as a baseline (:mod:`stackfu.leader.haipo`)
 uniform      one price for everybody (:mod:`stackfu.leader.uniform`)
+grouped      one price per sample for each group of clients (:mod:`stackfu.leader.grouped`)
 posted       prices that do not depend on a client's own report (:mod:`stackfu.leader.truthful`)
 ===========  ==========================================================================================
 
@@ -19,4 +20,5 @@ __all__ = ["Mechanism", "Proposal", "mechanism_names", "register_mechanism", "so
 announce("certified", "stackfu.leader.certified:certified", needs_budget=False)
 announce("haipo", "stackfu.leader.haipo:haipo")
 announce("uniform", "stackfu.leader.uniform:uniform")
+announce("grouped", "stackfu.leader.grouped:grouped")
 announce("posted", "stackfu.leader.truthful:posted")

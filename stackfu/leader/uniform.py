@@ -46,13 +46,18 @@ def best_price(
     tolerance: float = 1e-12,
     max_iterations: int = 200,
     player: Callable[[GameModel, Array], Profile] = play,
+    shape: Array | None = None,
 ) -> tuple[float, Profile, str, tuple[dict[str, Any], ...]]:
-    """The price, the profile it leads to, what is to be said about it, and the prices tried."""
+    """The price, the profile it leads to, what is to be said about it, and the prices tried.
+
+    With a ``shape`` client k is offered ``price * shape_k``; without one, everybody the price itself.
+    """
+    rates = np.ones(game.count) if shape is None else shape
     history: list[dict[str, Any]] = []
 
     def attempt(price: float) -> tuple[float, float, Profile] | None:
         """The price, what it spends and the profile."""
-        payments = np.full(game.count, price)
+        payments = price * rates
         try:
             profile = player(game, payments)
         except NoEquilibriumError:
@@ -64,7 +69,8 @@ def best_price(
         return price, spend, profile
 
     # nobody needs more than this to take part fully, so a higher price buys nothing
-    enough = float(game.payments_for(np.ones(game.count)).max())
+    needed = game.payments_for(np.ones(game.count))
+    enough = float((needed[rates > 0] / rates[rates > 0]).max(initial=0.0))
     top = attempt(enough)
     if top is not None and top[1] <= budget:
         return enough, top[2], "everybody takes part fully within the budget", tuple(history)

@@ -14,6 +14,7 @@ SECTIONS = {
     "embedding": "stackfu_bench.peers.embedding",
     "followers": "stackfu_bench.peers.followers",
     "leader": "stackfu_bench.peers.leader",
+    "scale": "stackfu_bench.peers.scale",
 }
 
 __all__ = ["SECTIONS", "Row", "fitted_exponent", "interleaved"]

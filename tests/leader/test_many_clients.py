@@ -212,3 +212,20 @@ def test_no_time_at_all_still_returns_the_unpaid_outcome_or_better():
     assert found.status is sf.Status.TIME_LIMIT
     assert found.best.value <= unpaid.server_loss * (1 + 1e-12)
     assert found.bound <= found.best.value
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_weighted_quantile_of_very_many_values_is_that_of_sorting_all(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=120_000) ** 3
+    if seed % 2:
+        values = values.round(1)  # many ties
+    weights = rng.pareto(1.5, size=len(values))
+    weights /= weights.sum()
+    for wanted in (-0.1, 1e-4, 0.3, 0.5, 0.999, 1.0, 2.0):
+        order = np.argsort(values, kind="stable")
+        at = min(int(np.searchsorted(np.cumsum(weights[order]), wanted)), len(values) - 1)
+        found = sifting.filled_at(values, weights, wanted)
+        # sums in another order may stop at a neighbour
+        near = values[order[[max(at - 1, 0), min(at + 1, len(values) - 1)]]]
+        assert near[0] <= found <= near[1]

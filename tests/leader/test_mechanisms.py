@@ -76,7 +76,7 @@ def test_what_is_not_known_is_refused_by_name(call, message):
 def test_every_option_of_the_library_is_a_named_argument_of_solve():
     named = set(inspect.signature(sf.StackelbergGame.solve).parameters)
     documented = sf.StackelbergGame.solve.__doc__
-    for name in ("certified", "haipo", "uniform"):
+    for name in ("certified", "haipo", "uniform", "grouped"):
         for option in mechanisms.mechanism(name).options:
             assert option in named
             assert f"\n        {option}\n" in inspect.cleandoc(documented).replace("\n", "\n        ")

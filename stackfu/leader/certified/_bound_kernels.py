@@ -1,17 +1,16 @@
-"""Passes over the clients of a box: sums of its bound, who can be what, distances in a ball. Formulas stand in :mod:`.bound`."""
+"""Passes over the clients of a box: sums of its bound, who can be what, distances in a ball. Formulas stand in :mod:`.bound`.
+
+One thread: a pass takes milliseconds even over a million clients, and on a busy machine threads of so short a pass wait for each
+other ten times as long as they work.
+"""
 
 import numpy as np
-from numba import prange
 
 from ...jit import njit
-
-BLOCK = 4096
 
 
 @njit(cache=True, error_model="numpy")
 def client_sums(
-    start,
-    stop,
     wide,
     alpha,
     theta,
@@ -50,7 +49,7 @@ def client_sums(
     nothing = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
     top_low = top_high = top_bend = 0.0
     brought_low = brought_high = curve = held_low = held_high = drift = sum_low = sum_high = 0.0
-    for k in range(start, stop):
+    for k in range(len(alpha)):
         a, th = alpha[k], theta[k]
         p_low = one_low * rows_first[k] + two_low * rows_second[k]
         p_high = one_high * rows_first[k] + two_high * rows_second[k]
@@ -113,59 +112,27 @@ def client_sums(
     )  # fmt: skip
 
 
-@njit(cache=True, parallel=True)
-def client_sums_of_many(
-    alpha, theta, diagonal, noise, pull, paid, volunteer, ceiling, rows_first, rows_second, slope_first, slope_second,
-    low, high, parts, level_low, nu_low, ell_low, level_high, nu_high, ell_high,
-):  # fmt: skip
-    """:func:`client_sums` of all clients, block by block on all cores; none of so many owns more than S in boxes that matter."""
-    n = len(alpha)
-    blocks = (n + BLOCK - 1) // BLOCK
-    sums = np.zeros((blocks, 8))
-    fine = np.ones(blocks, dtype=np.bool_)
-    for block in prange(blocks):
-        found = client_sums(
-            block * BLOCK, min((block + 1) * BLOCK, n), False, alpha, theta, diagonal, noise, pull, paid, volunteer, ceiling,
-            rows_first, rows_second, slope_first, slope_second, low, high, parts, level_low, nu_low, ell_low, level_high,
-            nu_high, ell_high,
-        )  # fmt: skip
-        b_low, b_high, curve, h_low, h_high, drift, s_low, s_high, _, _, _, usable = found
-        sums[block, 0], sums[block, 1], sums[block, 2], sums[block, 3] = b_low, b_high, curve, h_low
-        sums[block, 4], sums[block, 5], sums[block, 6], sums[block, 7] = h_high, drift, s_low, s_high
-        fine[block] = usable
-    total = np.zeros(8)
-    for block in range(blocks):
-        total += sums[block]
-    return (
-        total[0], total[1], total[2], total[3], total[4], total[5], total[6], total[7], 0.0, 0.0, 0.0, fine.all(),
-    )  # fmt: skip
-
-
-@njit(cache=True, parallel=True)
+@njit(cache=True)
 def classify_many(alpha, theta, reach, paid, volunteer, near, far, extra_low, extra_high, low, high, room):
     """Who is paid, who volunteers, upper bounds of ``D_k``, what the volunteers own, and whether that contradicts itself."""
     n = len(alpha)
-    blocks = (n + BLOCK - 1) // BLOCK
     now_paid, now_full = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
     ceiling = np.empty(n)
-    owned, empty = np.zeros(blocks), np.zeros(blocks, dtype=np.bool_)
-    for block in prange(blocks):
-        brought, impossible = 0.0, False
-        for k in range(block * BLOCK, min((block + 1) * BLOCK, n)):
-            ceiling[k] = min(far[k], reach[k]) + extra_low
-            too_far = near[k] + extra_high > room * theta[k] * high
-            near_enough = ceiling[k] * room <= theta[k] * low
-            large = alpha[k] > room * high
-            impossible |= (too_far and (paid[k] or near_enough or large)) or (volunteer[k] and large)
-            now_full[k] = volunteer[k] or too_far
-            now_paid[k] = (paid[k] or large or near_enough) and not now_full[k]
-            if now_full[k]:
-                brought += alpha[k]
-        owned[block], empty[block] = brought, impossible
-    return now_paid, now_full, ceiling, owned.sum(), empty.any()
+    owned, empty = 0.0, False
+    for k in range(n):
+        ceiling[k] = min(far[k], reach[k]) + extra_low
+        too_far = near[k] + extra_high > room * theta[k] * high
+        near_enough = ceiling[k] * room <= theta[k] * low
+        large = alpha[k] > room * high
+        empty |= (too_far and (paid[k] or near_enough or large)) or (volunteer[k] and large)
+        now_full[k] = volunteer[k] or too_far
+        now_paid[k] = (paid[k] or large or near_enough) and not now_full[k]
+        if now_full[k]:
+            owned += alpha[k]
+    return now_paid, now_full, ceiling, owned, empty
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True)
 def ball_of_many(diagonal, along_first, along_second, coefficients, squares, apart, radius, near, far):
     """``near`` and ``far`` narrowed to the squared distances of points within ``radius`` of the segment between two centres.
 
@@ -173,7 +140,7 @@ def ball_of_many(diagonal, along_first, along_second, coefficients, squares, apa
     """
     one_low, two_low, one_high, two_high = coefficients
     least, most = np.empty(len(near)), np.empty(len(near))
-    for k in prange(len(near)):
+    for k in range(len(near)):
         first, second = along_first[k], along_second[k]
         low = np.sqrt(max(diagonal[k] + squares[0] - 2.0 * (one_low * first + two_low * second), 0.0))
         high = np.sqrt(max(diagonal[k] + squares[1] - 2.0 * (one_high * first + two_high * second), 0.0))

@@ -63,6 +63,8 @@ CAUTION = 1.3
 NEARLY_ALL = 1.0 - 1e-7
 #: From this many clients on knots are kept in single precision.
 COMPACT = 200_000
+#: Solves that wait for the first further proposal once the best total was closed in on.
+CLOSED_IN = 8
 #: Price of a broken row while there is no incumbent to measure it by.
 PENALTY = 30.0
 
@@ -404,6 +406,8 @@ class _Search:
         self._remember(
             *self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough)
         )
+        if not enough():  # the best total was closed in on: other totals are not where better payments are
+            self.patience = self.patient_until = CLOSED_IN
 
     def _remember(self, total: float, found: Found) -> None:
         """The prices of the best proposal are multipliers like any others, and the sharpest there are where the incumbent is."""
@@ -678,7 +682,17 @@ def search_large(
     from threadpoolctl import threadpool_limits
 
     search = _Search(game, objective, gap, time_limit)
-    unit = search.unit
+    with threadpool_limits(limits=1, user_api="blas"):
+        return _run(search, max_nodes, starts, callback)
+
+
+def _run(
+    search: _Search,
+    max_nodes: int,
+    starts: tuple[Array, ...],
+    callback: Callable[[dict[str, Any]], None] | None,
+) -> Run:
+    objective, unit = search.objective, search.unit
     if starts:
         search.origin = starts[0]
     for x in starts:
@@ -695,54 +709,53 @@ def search_large(
     def lower() -> float:
         return min(heap[0][0] if heap else np.inf, *(n.bound for n in current), closed, search.upper)
 
-    with threadpool_limits(limits=1, user_api="blas"):
-        try:
-            if search.prepare_check():
-                search.examine(root)  # a bound from the first moment on, however weak
-                heap[0] = (root.bound, 0, root)
-                search.leaf_steps += len(root.steps)
-                search.first_proposals()
-            while heap and heap[0][0] < search.target:
-                if search.out_of_time():
-                    status = Status.TIME_LIMIT
-                    break
-                if nodes >= max_nodes:
-                    status = Status.MAX_ITERATIONS
-                    break
-                expanding = node = heap[0][2]
-                current = [node]
-                heapq.heappop(heap)
-                before = len(node.steps)
-                search.expand(node)
-                search.recent.clear()
-                nodes += 1
-                children = node.children or [node]
-                for child in children:
-                    search.examine(child)
-                current, expanding = children, None
-                search.leaf_steps += sum(len(child.steps) for child in children) - before
-                search.keep_reserve()
-                for child in children:
-                    if child.bound < search.target:
-                        heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))
-                    else:  # balls were taken for points below the target: no more is proved
-                        closed = min(closed, search.target)
-                current = []
-                record = {
-                    "node": nodes,
-                    "interval": (float(node.low), float(node.high)),
-                    "lower": lower() * unit,
-                    "upper": search.candidates.value,
-                    "solves": search.solves + search.proposals.solves,
-                    "seconds": clock() - search.began,
-                }
-                history.append(record)
-                if callback is not None:
-                    callback(record)
-        except KeyboardInterrupt:
-            status = Status.INTERRUPTED
-            if expanding is not None:
-                expanding.close_up()
+    try:
+        if search.prepare_check():
+            search.examine(root)  # a bound from the first moment on, however weak
+            heap[0] = (root.bound, 0, root)
+            search.leaf_steps += len(root.steps)
+            search.first_proposals()
+        while heap and heap[0][0] < search.target:
+            if search.out_of_time():
+                status = Status.TIME_LIMIT
+                break
+            if nodes >= max_nodes:
+                status = Status.MAX_ITERATIONS
+                break
+            expanding = node = heap[0][2]
+            current = [node]
+            heapq.heappop(heap)
+            before = len(node.steps)
+            search.expand(node)
+            search.recent.clear()
+            nodes += 1
+            children = node.children or [node]
+            for child in children:
+                search.examine(child)
+            current, expanding = children, None
+            search.leaf_steps += sum(len(child.steps) for child in children) - before
+            search.keep_reserve()
+            for child in children:
+                if child.bound < search.target:
+                    heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))
+                else:  # balls were taken for points below the target: no more is proved
+                    closed = min(closed, search.target)
+            current = []
+            record = {
+                "node": nodes,
+                "interval": (float(node.low), float(node.high)),
+                "lower": lower() * unit,
+                "upper": search.candidates.value,
+                "solves": search.solves + search.proposals.solves,
+                "seconds": clock() - search.began,
+            }
+            history.append(record)
+            if callback is not None:
+                callback(record)
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+        if expanding is not None:
+            expanding.close_up()
     best = search.candidates.best
     if best is None:
         if status is Status.CERTIFIED:

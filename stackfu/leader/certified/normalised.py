@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...judging.bound import is_large
 from ...model import Array, FeatureGeometry, GameModel, Objective
 from ...results.certificate import Knot
 from ..tolerances import TINY
@@ -52,6 +53,7 @@ def normalised(game: GameModel, objective: Objective) -> LeaderProblem:
         unit_square=scale,
         unit_loss=unit_loss,
         unit_spend=unit_spend,
+        tells_large_clients=not is_large(game),
     )
 
 

@@ -35,6 +35,8 @@ ROUGH, NEARBY = 0.05, 0.015
 SHRINKING = 0.1
 #: Balls tried, and so few clients of whom it is open in a ball whether they volunteer that the point is solved for exactly.
 BALLS, FEW = 8, 1000
+#: A best total is settled if a parabola through its neighbours, this near relative to it, promises less than this part of the gap.
+NARROW, SETTLED = 0.05, 0.05
 GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 
@@ -237,7 +239,8 @@ class Proposals:
     def _golden(
         self, found: dict[float, Found], attempts: int, enough: Callable[[], bool]
     ) -> tuple[float, Found]:
-        for _ in range(attempts):
+        """Parabolas and golden sections in turn, until a parabola promises nothing that counts."""
+        for attempt in range(attempts):
             totals = sorted(found)
             best = min(totals, key=lambda s: found[s].value)
             i = totals.index(best)
@@ -245,12 +248,32 @@ class Proposals:
             if enough() or right - left < FLAT * best:
                 break
             further = right - best >= best - left
-            self._attempt(
-                found,
-                best + (1.0 - GOLDEN) * (right - best) if further else best - (1.0 - GOLDEN) * (best - left),
-            )
+            at = best + (1.0 - GOLDEN) * (right - best) if further else best - (1.0 - GOLDEN) * (best - left)
+            vertex, gain = _vertex([(s, found[s].value) for s in (left, best, right)])
+            if gain < SETTLED * self.gap and right - left < NARROW * best:
+                break
+            self._attempt(found, vertex if attempt % 2 == 0 and np.isfinite(gain) else at)
         best = min(found, key=lambda s: found[s].value)
         return best, found[best]
+
+
+def _vertex(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """Where the parabola through three points, the middle one lowest, is lowest, and by how much; infinite if there is none.
+
+    >>> _vertex([(0.0, 1.0), (1.0, 0.5), (2.0, 1.0)])
+    (1.0, 0.0)
+    >>> _vertex([(0.0, 1.0), (0.0, 1.0), (2.0, 3.0)])
+    (0.0, inf)
+    """
+    (left, at_left), (middle, at_middle), (right, at_right) = points
+    if not left < middle < right or not np.isfinite([at_left, at_right]).all():
+        return middle, np.inf
+    before, after = (at_middle - at_left) / (middle - left), (at_right - at_middle) / (right - middle)
+    curve = (after - before) / (right - left)
+    if curve <= 0.0:
+        return middle, np.inf
+    vertex = 0.5 * (left + middle) - 0.5 * before / curve
+    return vertex, curve * (vertex - middle) ** 2
 
 
 def _snapped(x: Array) -> Array:

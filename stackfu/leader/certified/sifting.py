@@ -49,6 +49,8 @@ LEVELS, BUNDLES, SAMPLED_TOLERANCE = 8, 4, 1e-7
 SIFTED = 3
 #: Clients that are asked how far their prices moved.
 PROBES = 2000
+#: More values than this are not all sorted to find a quantile: those within so much of it in a sample are.
+SORTED, WITHIN = 50_000, 0.05
 #: Price of breaking a row, in units of the loss per squared distance.
 PENALTY = 30.0
 
@@ -161,13 +163,8 @@ class Slice:
 
     def _level(self, cost: Array) -> float:
         """``t`` that maximises ``t - sum_k u_k (t - cost_k)_+``: the weighted quantile of the costs at 1."""
-        full = self.restriction.full
-        left = 1.0 - float(self.cap[full].sum())
-        free = np.flatnonzero(~full)
-        order = free[np.argsort(cost[free], kind="stable")]
-        filled = np.cumsum(self.cap[order])
-        at = int(np.searchsorted(filled, left))
-        return float(cost[order[min(at, len(order) - 1)]])
+        free = ~self.restriction.full
+        return filled_at(cost[free], self.cap[free], 1.0 - float(self.cap[~free].sum()))
 
     def bound(self, prices: Prices, advantage: Array) -> float:
         """The Lagrangian bound at this S."""
@@ -435,6 +432,30 @@ def _narrow(
             break
     assert best is not None
     return replace(best, iterations=iterations), prices, min(doubt_column, SIFTED * working)
+
+
+def filled_at(values: Array, weights: Array, wanted: float) -> float:
+    """The value at which weights, added up in the order of the values, reach ``wanted``; the last one if they never do.
+
+    >>> filled_at(np.array([3.0, 1.0, 2.0]), np.array([0.5, 0.25, 0.25]), 0.4)
+    2.0
+    """
+    below = 0.0
+    if len(values) > SORTED:
+        # a sample tells between which values it lies; if that is right, only those between have to be sorted
+        few = slice(None, None, len(values) // PROBES)
+        order = np.argsort(values[few])
+        filled = np.cumsum(weights[few][order])
+        place = wanted / float(weights.sum()) * filled[-1]
+        ends = np.searchsorted(filled, [place - WITHIN * filled[-1], place + WITHIN * filled[-1]])
+        low, high = values[few][order[np.minimum(ends, len(order) - 1)]]
+        under, inside = values < low, (values >= low) & (values <= high)
+        before = float(weights[under].sum())
+        if before < wanted <= before + float(weights[inside].sum()) and inside.any():
+            values, weights, below = values[inside], weights[inside], before
+    order = np.argsort(values, kind="stable")
+    at = int(np.searchsorted(below + np.cumsum(weights[order]), wanted))
+    return float(values[order[min(at, len(order) - 1)]])
 
 
 def _typical(change: Array) -> float:

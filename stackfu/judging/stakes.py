@@ -13,7 +13,6 @@ with proved error bounds come first; where they cannot tell, balls of python-fli
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,8 @@ __all__ = ["NEGLIGIBLE", "check_at_caps", "check_stakes"]
 
 #: A profile is an equilibrium for all purposes if nobody can gain this part of its own stakes.
 NEGLIGIBLE = 1e-9
+#: Binary digits of the balls.
+PRECISION = 192
 #: Up to this many clients balls decide where floats cannot.
 LARGEST_BALLS = 300
 #: Up to this many clients distances are taken pair by pair, which resolves clients beside much larger ones.
@@ -131,8 +132,10 @@ def _in_balls(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
     """The same bound in ball arithmetic."""
     from flint import arb
 
+    from .numbers import BallArithmetic
+
     out = np.empty(game.count)
-    with _digits():
+    with BallArithmetic(PRECISION).context():
         for k, (slope, drift) in enumerate(_slopes_in_balls(game, p, x)):
             pay, cost, share, cap = (arb(float(v[k])) for v in (p, game.costs, x, caps))
             gain = (slope * (cap - share)).upper().max((-slope * share).upper()).max(arb(0))
@@ -143,19 +146,10 @@ def _in_balls(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
 
 def _wants_more_in_balls(game: GameModel, p: Array, caps: Array) -> npt.NDArray[np.bool_]:
     """Who is certain to want to bring more than its cap where everybody is at the cap."""
-    with _digits():
+    from .numbers import BallArithmetic
+
+    with BallArithmetic(PRECISION).context():
         return np.array([bool(slope > 0) for slope, _ in _slopes_in_balls(game, p, caps)])
-
-
-@contextmanager
-def _digits(precision: int = 192) -> Iterator[None]:
-    import flint
-
-    old, flint.ctx.prec = flint.ctx.prec, precision
-    try:
-        yield
-    finally:
-        flint.ctx.prec = old
 
 
 def _slopes_in_balls(game: GameModel, p: Array, x: Array) -> Iterator[tuple[Any, Any]]:

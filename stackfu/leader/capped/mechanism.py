@@ -19,8 +19,8 @@ from ...judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...model.offers import Offers, capped_offers, check_outside
 from ...model.revealed import check_interval
+from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..progress import reporting
 from ..tolerances import LIMIT_ROUNDING
 from .plans import Plan, Plans
 from .problem import PlanProblem

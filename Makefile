@@ -134,8 +134,8 @@ bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 
 experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder into integration/results; says how long, resumes
 	OMP_NUM_THREADS=1 $(BIN)/stackfu-lab campaign $(QUICK) --answers --seeds $(SEEDS) --jobs $(JOBS) --out $(RUNS)
-	OMP_NUM_THREADS=1 $(BIN)/stackfu-lab campaign $(PRESETS) --seeds $(SEEDS) --few-seeds $(FEW_SEEDS) --jobs $(JOBS) \
-	  --data-root $(DATA_ROOT) --out $(RUNS)
+	OMP_NUM_THREADS=1 $(BIN)/stackfu-lab campaign $(PRESETS) --budget 0.5 --seeds $(SEEDS) --few-seeds $(FEW_SEEDS) \
+	  --jobs $(JOBS) --data-root $(DATA_ROOT) --out $(RUNS)
 	$(BIN)/stackfu-lab collect $(RUNS) integration/results
 
 dist: $(STAMP)-venv  ## wheel and source distribution

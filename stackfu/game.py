@@ -443,10 +443,8 @@ class StackelbergGame(GameModel):
 
     def clients_frame(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Any:
         """A DataFrame with one row per remaining client: what it owns, is paid, does and gets (needs pandas)."""
-        try:
-            import pandas
-        except ImportError:
-            raise InputError("pandas", "is not installed; pip install pandas") from None
+        from .pages import data_frame
+
         paid, x = self.check_payments(payments), self.check_participation(participation)
         columns = {
             "samples": self.sizes,
@@ -457,17 +455,36 @@ class StackelbergGame(GameModel):
             "utility": self.client_utilities(paid, x),
             "predicted_change": self.impacts(x).clients,
         }
-        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="client"))
+        return data_frame(columns, self.names)
 
-    def plot(self, result: Equilibrium | Solution | Frontier, ax: Any = None) -> Any:
-        """Draw a result of this game; see :mod:`stackfu.plot`."""
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row per remaining client: what it owns, what taking part costs it, how far it is (needs pandas)."""
+        from .pages import data_frame
+
+        return data_frame(
+            {"samples": self.sizes, "share": self.alpha, "cost": self.costs, "distance": self.heterogeneity},
+            self.names,
+        )
+
+    def plot(
+        self, result: Equilibrium | Equilibria | Solution | Frontier | Cascade | None = None, ax: Any = None
+    ) -> Any:
+        """Draw a result of this game, by default the clients as their distances lay them out; see :mod:`stackfu.plot`."""
         from . import plot
-        from .results import Frontier
+        from .results import Cascade, Equilibria, Frontier
 
-        return plot.frontier(result, ax) if isinstance(result, Frontier) else plot.participation(result, ax)
+        if result is None:
+            return plot.distance_map(self, ax)
+        if isinstance(result, Frontier):
+            return plot.frontier(result, ax)
+        if isinstance(result, Equilibria):
+            return plot.level(result, ax)
+        if isinstance(result, Cascade):
+            return plot.cascade(result, ax)
+        return plot.participation(result, ax)
 
     def _repr_html_(self) -> str:
-        from .results.pages import MOST_ROWS, card, table
+        from .pages import MOST_ROWS, card, table
 
         shown = min(self.count, MOST_ROWS)
         rows = [

@@ -6,12 +6,15 @@ could not even be imported. Here such a function is compiled anew in every proce
 function of the library comes from this :func:`njit`.
 
 A process that meets a function for the first time compiles it, or reads its machine code, in the middle of the work. Limits on
-time are meant for the work: :func:`clock` stands still meanwhile.
+time are meant for the work: :func:`clock` stands still meanwhile. The compiler makes millions of objects that live as long as
+it works; the garbage collector, which would walk over all of them again and again, waits until it has finished.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +59,8 @@ def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]]
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        compiled = numba.njit(**options)(function)
+        # nothing here is called from C: the wrappers for that would be compiled and never used
+        compiled = numba.njit(no_cfunc_wrapper=True, **options)(function)
         if cache and not numba.config.DISABLE_JIT:
             try:
                 compiled._cache = _ForgivingCache(function)  # what cache=True does, with a cache of our own
@@ -68,21 +72,30 @@ def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]]
 
 
 class _Compiling(event.Listener):  # type: ignore[misc]
-    """Adds up how long the compiler was at work; its lock is held inside itself, so only the outermost one counts."""
+    """Adds up how long the compiler was at work, and has the garbage collector wait for it.
+
+    Its lock is held inside itself, so only the outermost one counts; threads that wait for it are inside as well.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._depth, self._since = 0, 0.0
+        self._depth, self._since, self._collecting = 0, 0.0, False
+        self._counting = threading.RLock()
 
     def on_start(self, event: Any) -> None:
-        if self._depth == 0:
-            self._since = time.perf_counter()
-        self._depth += 1
+        with self._counting:
+            if self._depth == 0:
+                self._since, self._collecting = time.perf_counter(), gc.isenabled()
+                gc.disable()
+            self._depth += 1
 
     def on_end(self, event: Any) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self.seconds += time.perf_counter() - self._since
+        with self._counting:
+            self._depth -= 1
+            if self._depth == 0:
+                self.seconds += time.perf_counter() - self._since
+                if self._collecting:
+                    gc.enable()
 
 
 _compiling = _Compiling()

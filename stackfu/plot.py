@@ -252,8 +252,9 @@ def distance_map(
     if gone.any():
         ax.legend(frameon=False, markerscale=0.6)
     if len(place) <= _LABELLED:
-        for number, (a, b) in enumerate(place):
-            ax.annotate(str(number), (a, b), (7, 5), textcoords="offset points", fontsize="small")
+        called = game.all_names if game is not None else embeddings.names or range(len(place))
+        for client, (a, b) in zip(called, place, strict=True):
+            ax.annotate(str(client), (a, b), (7, 5), textcoords="offset points", fontsize="small")
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.15)
     ax.set_xlabel(f"first direction, {shown[0]:.0%} of all squared distance")

@@ -1,10 +1,12 @@
 """Compiled code is kept on disk where that is possible, and its absence costs nothing but time."""
 
 import ast
+import gc
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -114,3 +116,56 @@ def test_the_clock_stands_still_while_a_function_is_compiled():
     assert after > compiling
     assert thrice(14) == 42  # compiled already
     assert time.perf_counter() - clock() == pytest.approx(after, abs=1e-4 * after + 1e-6)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_garbage_collector_waits_for_the_compiler_and_no_longer(wanted):
+    from numba.core import event
+
+    seen = []
+
+    class Watch(event.Listener):
+        def on_start(self, event):
+            seen.append(gc.isenabled())
+
+        def on_end(self, event):
+            seen.append(gc.isenabled())
+
+    @njit(cache=False)
+    def fourfold(x):
+        return 4 * x
+
+    before = gc.isenabled()
+    (gc.enable if wanted else gc.disable)()
+    try:
+        with event.install_listener("numba:compile", Watch()):
+            assert fourfold(3) == 12
+        assert seen
+        assert not any(seen)
+        assert gc.isenabled() == wanted
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_threads_that_compile_at_once_leave_the_collector_as_it_was():
+    functions = []
+    for _ in range(4):
+
+        @njit(cache=False)
+        def sum_up(n):
+            total = 0
+            for i in range(n):
+                total += i
+            return total
+
+        functions.append(sum_up)
+    threads = [threading.Thread(target=f, args=(10,)) for f in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert gc.isenabled()
+    assert all(f(4) == 6 for f in functions)
+    before = clock()
+    time.sleep(0.01)
+    assert clock() > before  # and the clock runs again

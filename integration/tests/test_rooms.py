@@ -65,7 +65,8 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
                 f"{PACKAGE}.storage",
             ],
         ),
-        (f"{FLOWER}.events", []),
+        (f"{FLOWER}.events", [f"{FLOWER}.rows"]),
+        (f"{FLOWER}.rows", []),
         (f"{FLOWER}.keys", [f"{PACKAGE}.storage"]),
         (f"{FLOWER}.ledger", [f"{FLOWER}.events", f"{FLOWER}.chain", f"{FLOWER}.keys"]),
         (

@@ -297,8 +297,9 @@ def embed(
     width: float | str = bandwidth if bandwidth == "median" else _number(bandwidth, "bandwidth")
     chosen: Any = kernel or ("rbf" if labels is None else "joint")
     table = read_samples(samples, client, _words(drop), labels, labels_only=chosen == "labels")
-    if standardise and chosen == "labels":
-        raise InputError("--standardise", "labels alone have no scale", value=chosen)
+    for option, typed in (("--standardise", standardise), ("--drop", drop)):
+        if typed and chosen == "labels":
+            raise InputError(option, "is about coordinates; the kernel looks at labels alone", value=chosen)
     table = standardised(table) if standardise else table
     note = scale_note(table)
     embeddings = MeanEmbeddings.from_samples(
@@ -508,7 +509,7 @@ def cascade(
         posted = {"payments": offers.prices, "retainers": offers.retainers}
         posted |= {} if offers.kind == "linear" else {"caps": offers.caps}
     elif hasattr(thing, "payments"):
-        posted = {"payments": thing.payments}
+        posted = {"payments": thing.payments, "caps": thing.caps}
     found = game.cascade(outside=_outside(outside), order=order, **posted)  # type: ignore[arg-type]
     if as_json:
         from .records import dump
@@ -629,7 +630,7 @@ def frontier(
     values = (
         [_number(word, "budgets") for word in _words(budgets)]
         if budgets is not None
-        else _grid(game, to, points or 11, min_total=min_total)
+        else _grid(game, to, points or 11, min_total=min_total, gap=gap, time_limit=time_limit)
     )
     traced = _frontier(
         game, values, _progress(quiet, as_json), min_total=min_total, gap=gap, time_limit=time_limit

@@ -31,6 +31,7 @@ from stackfu.embedding.samples import (
     positive_number,
 )
 from stackfu.errors import InputError
+from stackfu.pages import MOST_ROWS, card, data_frame, table
 
 # A gram of this many clients takes 3.2 GB.
 LARGEST_GRAM = 20_000
@@ -602,6 +603,32 @@ class MeanEmbeddings:
         known = self._features if self._features is not None else self._gram
         assert known is not None
         return hash((self._bandwidth, self._names, known.shape, *known[0, :4].tolist()))
+
+    # ------------------------------------------------------------------ to look at
+
+    def summary(self) -> dict[str, Any]:
+        """What is known about them as plain values, without the numbers themselves."""
+        return {
+            "clients": len(self),
+            "names": None if self._names is None else list(self._names),
+            "kernel": self._kernel,
+            "bandwidth": None if self._bandwidth is None else float(self._bandwidth),
+            "features": None if self._features is None else int(self._features.shape[1]),
+        }
+
+    def to_pandas(self) -> Any:
+        """The distances between all clients as a DataFrame with their names on both sides (needs pandas)."""
+        called = list(self._names or range(len(self)))
+        return data_frame(dict(zip(called, self.distances().T, strict=True)), called)
+
+    def _repr_html_(self) -> str:
+        title, called = repr(self), [str(name) for name in self._names or range(len(self))]
+        if len(self) > MOST_ROWS:
+            return card(title, note=f"distances of {len(self)} clients are not shown; see distance(i, j)")
+        rows = [
+            [name, *map(float, row)] for name, row in zip(called, np.round(self.distances(), 12), strict=True)
+        ]
+        return card(title, table(["distance", *called], rows))
 
     def __repr__(self) -> str:
         parts = [f"{len(self)} clients" if len(self) != 1 else "1 client"]

@@ -23,6 +23,9 @@
   const percent = (value) =>
     value > 0 && value < 5e-5 ? "<0.01%" : value === 0 ? "0%" : (100 * value).toFixed(value < 0.0995 ? 2 : 1) + "%";
 
+  // samples are counted, unless they are weights
+  const amount = (value) => (Number.isInteger(value) ? String(value) : digits(value, 6));
+
   // every shown number carries its exact value, for people who inspect it and for tests
   const put = (id, value, text) => {
     const element = $(id);
@@ -122,17 +125,25 @@
 
   const largestPayment = clients ? Math.max(1e-300, ...stops.flatMap((stop) => stop.payments)) : 0;
 
+  // names lie above all circles, on the side where there is room; the mark itself tells them to those who cannot see
+  const name = (axes, cx, cy, r, words, style) => {
+    const room = axes.right + 10 - (cx + r + 4) > 7.5 * words.length;
+    axes.root.append(svg("text", {
+      class: "name", x: room ? cx + r + 4 : cx - r - 4, y: cy + 4, "text-anchor": room ? "start" : "end", style, "aria-hidden": "true",
+    }, words));
+  };
+
   const drawForgotten = (axes) => {
     for (const gone of forgotten) {
       const cx = axes.X(gone.distance), cy = axes.Y(gone.share);
       const group = mark(
-        `Client ${gone.name}: to be forgotten\n${gone.samples} samples`,
+        `Client ${gone.name}: to be forgotten\n${amount(gone.samples)} samples`,
         svg("circle", { class: "halo", cx, cy, r: 8, fill: "none", stroke: "var(--soft)", "stroke-dasharray": "3 2", "stroke-width": 1.5 }),
         svg("path", { d: `M${cx - 4} ${cy - 4}l8 8m0 -8l-8 8`, stroke: "var(--soft)", "stroke-width": 1.5 }),
-        svg("text", { x: cx + 12, y: cy + 4, style: "font-style: italic" }, String(gone.name)),
       );
       group.dataset.forgotten = gone.name;
       axes.root.append(group);
+      name(axes, cx, cy, 8, String(gone.name), "font-style: italic");
     }
   };
 
@@ -146,11 +157,12 @@
       yFormat: (v) => `${Math.round(100 * v)}%`, label: "Clients by distance and share of data",
     });
     const order = clients.name.map((_, k) => k).sort((a, b) => stop.payments[b] - stop.payments[a]);
+    const labels = [];
     for (const k of order) {
       const cx = axes.X(clients.distance[k]), cy = axes.Y(clients.share[k]);
       const r = 6 + 20 * Math.sqrt(stop.payments[k] / largestPayment), share = stop.participation[k];
       const words =
-        `Client ${clients.name[k]}: ${clients.samples[k]} samples\n` +
+        `Client ${clients.name[k]}: ${amount(clients.samples[k])} samples\n` +
         `takes part with ${percent(share)}\npayment ${digits(stop.payments[k], 4)} at cost ${digits(clients.cost[k], 4)}` +
         `, receives ${digits(stop.receives[k], 4)}\n` +
         `utility ${digits(stop.utilities[k], 4)}${leaving && leaving[k] ? ": would leave" : ""}\n` +
@@ -160,8 +172,8 @@
         words,
         svg("circle", { class: "halo", cx, cy, r, fill: "var(--accent-soft)", "fill-opacity": 0.75, stroke: "var(--line)" }),
         svg("path", { d: share > 0 ? arc(cx, cy, r, share) : "", fill: "none", stroke: "var(--accent)", "stroke-width": 4 }),
-        svg("text", { x: cx + r + 4, y: cy + 4, style: "fill: var(--ink)" }, String(clients.name[k])),
       );
+      labels.push(() => name(axes, cx, cy, leaving && leaving[k] ? r + 6 : r, String(clients.name[k]), "fill: var(--ink)"));
       if (leaving && leaving[k]) {
         group.append(svg("circle", {
           class: "leaves", cx, cy, r: r + 5, fill: "none", stroke: "var(--bound)", "stroke-width": 2, "stroke-dasharray": "4 3",
@@ -170,6 +182,7 @@
       group.dataset.client = clients.name[k];
       axes.root.append(group);
     }
+    labels.forEach((write) => write());
     drawForgotten(axes);
   };
 
@@ -184,7 +197,7 @@
       const now = stop.groups[i], [, low, middle, high] = now.participation;
       const left = axes.X(group.distance[0]), right = Math.max(axes.X(group.distance[4]), left + 3);
       const box = mark(
-        `Group ${group.name}: ${group.clients} clients, ${group.samples} samples\n` +
+        `Group ${group.name}: ${group.clients} clients, ${amount(group.samples)} samples\n` +
         `half of them take part with ${percent(middle)} or more, four in five with ${percent(low)} to ${percent(high)}\n` +
         `${now.out} stay out, ${now.full} take part fully\ntogether they receive ${digits(now.receives, 4)}` +
         (now.leaving === null ? "" : `\n${now.leaving} would leave`),
@@ -217,7 +230,7 @@
     const axes = frame(place, {
       x: [0, 1.03 * Math.max(...stops.map((stop) => stop.budget), 1e-12)],
       y: lossAxis(),
-      xLabel: "budget", yLabel: data.proves, label: `${data.proves} against budget`, above: 18 * Math.ceil(entries.length / 2),
+      xLabel: "budget", yLabel: data.proves, label: `${data.proves} against budget`, above: 18 * Math.ceil(entries.length / beside(place)),
     });
     const losses = stops.map((stop) => [stop.budget, stop.objective]);
     if (bounds.length) {
@@ -263,12 +276,13 @@
       dot.dataset.stop = i;
       axes.root.append(dot);
     });
-    legend(axes, entries);
+    legend(axes, entries, beside(place));
   };
 
-  // two columns above the drawing, so that no line runs through the words
-  const legend = (axes, entries) => entries.forEach(([words, stroke, width, opacity, dash], i) => {
-    const y = 31 + 18 * Math.floor(i / 2), x = i % 2 ? (axes.left + axes.right) / 2 - 12 : 2;
+  // above the drawing, so that no line runs through the words; two columns, on a phone one
+  const beside = (place) => (place.clientWidth < 340 ? 1 : 2);
+  const legend = (axes, entries, columns) => entries.forEach(([words, stroke, width, opacity, dash], i) => {
+    const y = 31 + 18 * Math.floor(i / columns), x = i % columns ? (axes.left + axes.right) / 2 - 12 : 2;
     axes.root.append(svg("line", {
       x1: x, x2: x + 22, y1: y - 4, y2: y - 4, stroke, "stroke-width": width, "stroke-opacity": opacity, "stroke-dasharray": dash,
     }));
@@ -321,7 +335,7 @@
   const columns = groups ? [
     ["group", "group", () => groups.map((g) => g.name), String],
     ["clients", "clients", () => groups.map((g) => g.clients), String],
-    ["samples", "samples", () => groups.map((g) => g.samples), String],
+    ["samples", "samples", () => groups.map((g) => g.samples), amount],
     ["distance", "distance", () => groups.map((g) => g.distance), middle],
     ["cost", "cost", () => groups.map((g) => g.cost), middle],
     ["payment", "payment", (stop) => stop.groups.map((g) => g.payments), middle],
@@ -334,7 +348,7 @@
     ...(stops[0].groups[0].leaving === null ? [] : [["leaves", "would leave", (stop) => stop.groups.map((g) => g.leaving), String]]),
   ] : [
     ["client", "client", () => clients.name, String],
-    ["samples", "samples", () => clients.samples, String],
+    ["samples", "samples", () => clients.samples, amount],
     ["distance", "distance", () => clients.distance, four],
     ["cost", "cost", () => clients.cost, four],
     ["payment", "payment", (stop) => stop.payments, pay],
@@ -539,8 +553,8 @@
   const removed = game.removed.length === 0 ? "nobody is to be forgotten"
     : `client${game.removed.length > 1 ? "s" : ""} ${few(game.removed)} ${game.removed.length > 1 ? "are" : "is"} to be forgotten`;
   $("story").textContent =
-    `${game.clients} clients with ${game.samples} samples; ${removed}. The ${game.remaining} that remain own ` +
-    `${game.remaining_samples} samples; to have them all take part fully costs ${digits(game.full_participation_price)}.`;
+    `${game.clients} clients with ${amount(game.samples)} samples; ${removed}. The ${game.remaining} that remain own ` +
+    `${amount(game.remaining_samples)} samples; to have them all take part fully costs ${digits(game.full_participation_price)}.`;
   $("guess").hidden = game.calibrated;
   $("guess").textContent = `How much loss a unit of drift makes (the constant C = ${digits(game.loss_constant)}) was not fitted to ` +
     "trainings: losses, utilities and predicted changes are guesses up to this factor. stackfu calibrate fits it.";

@@ -150,7 +150,8 @@ class _Polytope:
         while known.shape[1] < directions.shape[1]:
             axis = np.linalg.qr(known, mode="complete")[0][:, known.shape[1]]
             move = self.furthest(directions @ axis) - self.furthest(-(directions @ axis))
-            moves = bool(np.any(np.abs(move) > STILL * alpha))
+            # along the axis itself: two ends that are equally far along it may differ elsewhere
+            moves = float((directions @ axis) @ move) > STILL * self.unit
             dimension += moves
             known = np.column_stack([known, directions.T @ move / np.abs(move).max() if moves else axis])
         return lower, upper, dimension
@@ -161,8 +162,8 @@ class _Polytope:
         From a point away from all bounds each client moves both ways along the projection of its own axis.
         """
         centre = self.interior()
-        if centre is None:  # some bound holds everywhere: the slow way
-            return self.ranges()
+        if centre is None:  # some bound holds everywhere: the slow way, for those who trade with each other
+            return self.ranges_of_groups()
         low, high = centre.copy(), centre.copy()
         for i in np.flatnonzero(self.movable):
             ray = self.directions @ self.directions[i]
@@ -176,6 +177,41 @@ class _Polytope:
         lower = np.clip(np.minimum(low / self.alpha, here), 0.0, 1.0)
         upper = np.clip(np.maximum(high / self.alpha, here), 0.0, 1.0)
         return lower, upper, self.directions.shape[1]
+
+    def ranges_of_groups(self) -> tuple[Array, Array, int]:
+        """:meth:`ranges`, from those of groups that trade among themselves only: twins with their twins, say."""
+        from scipy.sparse.csgraph import connected_components
+
+        onto = self.directions @ self.directions.T
+        count, group = connected_components(np.abs(onto) > PINNED, directed=False)
+        if count == 1:
+            return self.ranges()
+        lower, upper, dimension = self.y / self.alpha, self.y / self.alpha, 0
+        for i in range(count):
+            members = np.flatnonzero(group == i)
+            values, vectors = np.linalg.eigh(onto[np.ix_(members, members)])  # a projection: 0 or 1
+            along = vectors[:, values > 0.5]
+            if along.shape[1] == 0:
+                continue
+            some = _Polytope(self.alpha[members], self.y[members], along)
+            lower[members], upper[members], of_some = (
+                some.ranges() if along.shape[1] > 1 else some.range_of_line()
+            )
+            dimension += of_some
+        return lower, upper, dimension
+
+    def range_of_line(self) -> tuple[Array, Array, int]:
+        """:meth:`ranges` along a single direction: as far as the first bound, either way."""
+        v, x = np.where(self.movable, self.directions[:, 0], 0.0), self.y / self.alpha
+        room, left = np.maximum(self.alpha - self.y, 0.0), np.maximum(self.y, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            up, down = np.where(v > 0, room, left) / np.abs(v), np.where(v > 0, left, room) / np.abs(v)
+        ends = [
+            x + float(up[self.movable].min()) * v / self.alpha,
+            x - float(down[self.movable].min()) * v / self.alpha,
+        ]
+        lower, upper = (np.clip(end, 0.0, 1.0) for end in (np.minimum(*ends), np.maximum(*ends)))
+        return lower, upper, int(np.any(upper - lower > STILL))
 
     def interior(self) -> Array | None:
         """A point of the polytope at which nobody that can move is at a bound, by projections to and fro; None if none is found."""

@@ -11,12 +11,17 @@ With a sampling term they read ``a / (2 S) - S w_k <= 0, = 0, >= 0``: the least 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from fractions import Fraction
+
 import numpy as np
 import numpy.typing as npt
 
 from ..model import Array, GameModel, frozen
 from ..model.data import INDISTINGUISHABLE
+from ..model.geometry import EPS
 from ..results import Face
+from .tolerances import EQUAL
 
 __all__ = ["COLLAPSE", "all_alike", "homogeneous_equilibrium"]
 
@@ -27,21 +32,24 @@ COLLAPSE = (
 
 
 def all_alike(game: GameModel, caps: Array | None = None) -> bool:
-    """Whether all clients from whom anything is taken own the same data, as far as stored numbers tell."""
+    """Whether all clients from whom anything is taken own the same data, up to rounding."""
     if caps is None or game.is_homogeneous or caps.min() > 0:
         return game.is_homogeneous
-    who = np.flatnonzero(caps > 0)
-    alone = np.zeros(game.count)
-    alone[who[0]] = 1.0
-    apart = float(game.geometry.mixture(alone).to_clients[who].max())
-    # a game is homogeneous where the rounding of its distances is as large as a fixed part of them
-    return game.rounding * game.geometry.scale >= INDISTINGUISHABLE * apart
+    who = game.remaining[caps > 0]
+    features = game.embeddings.features
+    if features is not None:
+        rows = np.asarray(features[who], dtype=np.float64)
+        rounding, apart = EPS * float(np.abs(rows).max()), float(np.abs(rows - rows[0]).max())
+    else:
+        inner = game.embeddings._best[np.ix_(who, who)]
+        rounding, apart = EPS * float(np.abs(inner).max()), float(np.abs(inner - inner[0, 0]).max())
+    return rounding >= INDISTINGUISHABLE * apart
 
 
 def homogeneous_equilibrium(
     game: GameModel, payments: Array, caps: Array | None = None
-) -> tuple[Array, Face | None] | None:
-    """The equilibrium with the largest total and the face it belongs to; None if there is none."""
+) -> tuple[Array, Face | None, bool] | None:
+    """The equilibrium with the largest total, the face it belongs to, and whether rounding leaves no doubt; None: there is none."""
     most = game.no_caps if caps is None else caps
     if game.sampling > 0.0:
         return _with_sampling(game, payments, most)
@@ -51,7 +59,7 @@ def homogeneous_equilibrium(
     free = net == 0
     x = np.where(net >= 0, most, 0.0)
     if not free.any():
-        return frozen(x), None
+        return frozen(x), None, True
     count = int(free.sum())
     # the free clients may all stay out, unless nobody else is there: then one of them takes part, ever so little
     without = np.where(free, 0.0, x)
@@ -63,27 +71,46 @@ def homogeneous_equilibrium(
         (float(payments @ without), float(payments @ x)),
         tuple(frozen(v) for v in (without if without.any() else 1e-3 * x, x)),
     )
-    return frozen(x), face
+    return frozen(x), face, True
 
 
-def _with_sampling(game: GameModel, payments: Array, caps: Array) -> tuple[Array, Face | None]:
+def _with_sampling(game: GameModel, payments: Array, caps: Array) -> tuple[Array, Face | None, bool]:
     """Fill up from the least reluctant on."""
     w, bound = game.reluctance_under(payments), game.alpha * caps
-    x = np.where(w <= 0, caps, 0.0)
+    x, sure = np.where(w <= 0, caps, 0.0), True
     total = float((game.alpha * x).sum())
-    for level in np.unique(w[(w > 0) & (bound > 0)]):
-        group = np.flatnonzero((w == level) & (bound > 0))
-        room = float(np.sqrt(game.sampling / (2.0 * level))) - total
+    for group in _equally_reluctant(game, payments, w, np.flatnonzero((w > 0) & (bound > 0))):
+        room = float(np.sqrt(game.sampling / (2.0 * w[group[0]]))) - total
+        owned = float(bound[group].sum())
+        close = min(abs(room), abs(owned - room)) <= EQUAL * (total + owned)
+        sure = sure and not (close and len(group) > 1)
         if room <= 0.0:
             break
-        owned = float(bound[group].sum())
         if owned <= room:
             x[group] = caps[group]
             total += owned
             continue
         x[group] = caps[group] * (room / owned)
-        return frozen(x), None if len(group) == 1 else _shared(game, payments, caps, x, group, room)
-    return frozen(x), None
+        return frozen(x), None if len(group) == 1 else _shared(game, payments, caps, x, group, room), sure
+    return frozen(x), None, sure
+
+
+def _equally_reluctant(
+    game: GameModel, payments: Array, w: Array, clients: npt.NDArray[np.intp]
+) -> Iterator[npt.NDArray[np.intp]]:
+    """The clients in groups of exactly the same ``(c_k - p_k) / n_k``, the least reluctant first.
+
+    Quotients that are the same can differ in their last digit as floats, so those that are close are compared as fractions.
+    """
+    if len(clients) == 0:
+        return
+    order = clients[np.argsort(w[clients], kind="stable")]
+    for near in np.split(order, 1 + np.flatnonzero(np.diff(w[order]) > EQUAL * w[order][1:])):
+        exact: dict[Fraction, list[int]] = {}
+        for k in near if len(near) > 1 else ():
+            net = Fraction(float(game.costs[k])) - Fraction(float(payments[k]))
+            exact.setdefault(net / Fraction(float(game.sizes[k])), []).append(int(k))
+        yield from (np.array(exact[level]) for level in sorted(exact)) if exact else [near]
 
 
 def _shared(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConvergenceError, NoEquilibriumError
-from ..judging.completeness import LARGEST_ALIKE, check_alike
+from ..judging.completeness import LARGEST_ALIKE, check_alike, coincide
 from ..judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ..model import Array, GameModel, Profile
 from ..results import Equilibria, Equilibrium, Face, Status, Uniqueness
@@ -29,6 +31,19 @@ LARGEST_PATH = 300
 LARGEST_FALLBACK = 3000
 
 
+@contextmanager
+def _within_floats() -> Iterator[None]:
+    """What overflows is no number, and no judge accepts it; where not even that can be computed, an error says so."""
+    with np.errstate(all="ignore"):
+        try:
+            yield
+        except (ArithmeticError, np.linalg.LinAlgError) as error:
+            raise ConvergenceError(
+                f"costs, payments, sizes and distances are too far apart for float64 ({error})"
+            ) from error
+
+
+@_within_floats()
 def enumerate_equilibria(game: GameModel, payments: Array, caps: Array | None = None) -> Equilibria:
     """Every equilibrium, ordered by total participation; ``caps`` are the most that is taken of each client (None: everything).
 
@@ -37,10 +52,13 @@ def enumerate_equilibria(game: GameModel, payments: Array, caps: Array | None = 
     """
     began = time.perf_counter()
     caps = _binding(caps)
-    if all_alike(game, caps):
-        return _homogeneous(game, payments, began, caps)
     tolerance = RESIDUAL
-    found = examine(game, payments, tolerance, caps)
+    alike = all_alike(game, caps)
+    found = (
+        None if alike and not _worth_telling_apart(game, caps) else examine(game, payments, tolerance, caps)
+    )
+    if found is None or (alike and not found.settled):
+        return _homogeneous(game, payments, began, caps)
     items = tuple(
         _from_root(game, payments, found, i, tolerance, began, caps) for i in range(len(found.roots))
     )
@@ -56,6 +74,7 @@ def enumerate_equilibria(game: GameModel, payments: Array, caps: Array | None = 
     )
 
 
+@_within_floats()
 def find_equilibrium(
     game: GameModel,
     payments: Array,
@@ -74,9 +93,9 @@ def find_equilibrium(
     began = time.perf_counter()
     caps = _binding(caps)
     if all_alike(game, caps):
-        all_of_them = _homogeneous(game, payments, began, caps)
+        all_of_them = enumerate_equilibria(game, payments, caps)
         if not all_of_them:
-            raise NoEquilibriumError(COLLAPSE)
+            raise NoEquilibriumError(all_of_them.reason)
         return all_of_them[-1]
     tolerance, method = options.tolerance_for(game.count), options.method
     if method == "auto":
@@ -131,7 +150,8 @@ def _found(
     caps: Array | None = None,
 ) -> Equilibrium:
     """The record of a point found without following the path; uniqueness is what theory says about it."""
-    residual, regret = game.judge(payments, profile, caps)
+    # of very many clients one more pass is not worth the last digits of those who are close to the mixture
+    residual, regret = game.judge(payments, profile if game.count > LARGEST_FALLBACK else profile.x, caps)
     bound = float(check_stakes(game, payments, profile.x, caps).max()) if residual < LOOKS_WRONG else np.inf
     status = status_of(residual, bound, tolerance, failure)
     uniqueness, reason, face = Uniqueness.UNKNOWN, "no verified equilibrium", None
@@ -233,8 +253,7 @@ def _from_root(
     began: float,
     caps: Array | None,
 ) -> Equilibrium:
-    x = found.roots[i].participation
-    residual, regret = game.judge_checked(game.reluctance_under(payments), x, caps)
+    x, residual, regret = found.roots[i].participation, found.residuals[i], found.gains[i]
     status = status_of(residual, found.regrets[i], tolerance)
     uniqueness, reason = found.uniqueness, found.reason
     if not status.success:
@@ -261,14 +280,30 @@ def _binding(caps: Array | None) -> Array | None:
     return None if caps is None or caps.min() >= 1.0 else caps
 
 
+def _worth_telling_apart(game: GameModel, caps: Array | None) -> bool:
+    """Whether clients that are alike up to rounding differ in what is stored, and are few enough to be followed precisely."""
+    from .path import precise
+
+    return precise.possible(game) and not coincide(game, caps)
+
+
 def _homogeneous(game: GameModel, payments: Array, began: float, caps: Array | None) -> Equilibria:
     answer = homogeneous_equilibrium(game, payments, caps)
+    exact = coincide(game, caps)
     if answer is None:
+        reason = COLLAPSE if exact else f"up to rounding, {COLLAPSE}"
         return Equilibria(
-            game, payments, (), Uniqueness.UNKNOWN, COLLAPSE, True, None, time.perf_counter() - began
+            game, payments, (), Uniqueness.UNKNOWN, reason, exact, None, time.perf_counter() - began
         )
-    x, face = answer
-    if face is None:
+    x, face, sure = answer
+    if not exact:
+        uniqueness, reason = (
+            Uniqueness.UNKNOWN,
+            "all clients own the same data up to rounding; what is stored of them differs",
+        )
+    elif not sure:
+        exact, uniqueness, reason = False, Uniqueness.UNKNOWN, "whether some can trade is up to rounding"
+    elif face is None:
         uniqueness, reason = Uniqueness.UNIQUE, "all clients own the same data; payment and cost alone decide"
     elif game.sampling > 0.0:
         uniqueness, reason = (
@@ -280,22 +315,20 @@ def _homogeneous(game: GameModel, payments: Array, began: float, caps: Array | N
             Uniqueness.CONTINUUM,
             f"all clients own the same data and some are paid just their cost: {face}",
         )
-    status = Status.CERTIFIED
-    if game.sampling > 0.0:
-        bound = float(check_stakes(game, payments, x, caps).max())
-        status = status_of(game.residual(payments, x, caps), bound, RESIDUAL)
+    residual, regret = game.judge(payments, x, caps)
+    bound = float(check_stakes(game, payments, x, caps).max())
     item = Equilibrium(
         game=game,
         payments=payments,
         participation=x,
-        status=status,
+        status=status_of(residual, bound, RESIDUAL),
         uniqueness=uniqueness,
         reason=reason,
         method="homogeneous",
-        regret=game.regret(payments, x, caps),
-        residual=game.residual(payments, x, caps),
+        regret=regret,
+        residual=residual,
         seconds=time.perf_counter() - began,
         face=face,
         caps=caps,
     )
-    return Equilibria(game, payments, (item,), uniqueness, reason, True, None, time.perf_counter() - began)
+    return Equilibria(game, payments, (item,), uniqueness, reason, exact, None, time.perf_counter() - began)

@@ -18,7 +18,7 @@ from ..model import Array, GameModel, frozen
 from ..results import Face, Status, Uniqueness
 from .faces import equilibrium_face, span_of
 from .path import Path, Root, follow_path
-from .tolerances import STILL
+from .tolerances import LOOKS_WRONG, RESIDUAL, STILL
 
 __all__ = ["TRADE", "Findings", "examine", "status_of"]
 
@@ -32,12 +32,15 @@ BETWEEN = 8
 class Findings:
     """All equilibria that a path found, the faces they lie on, and what was accepted about them.
 
-    ``regrets`` are proved bounds on the largest gain of a client relative to its own stakes, one per equilibrium.
+    ``regrets`` are proved bounds on the largest gain of a client relative to its own stakes, one per equilibrium; ``residuals`` and
+    ``gains`` what :meth:`~stackfu.model.GameModel.judge` finds there.
     """
 
     path: Path
     faces: tuple[Face | None, ...]
     regrets: tuple[float, ...]
+    residuals: tuple[float, ...]
+    gains: tuple[float, ...]
     uniqueness: Uniqueness
     reason: str
     complete: bool
@@ -49,11 +52,12 @@ class Findings:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left open."""
+        """Whether nothing is left open, and everybody is where it wants to be up to rounding."""
         return (
             self.complete
             and self.uniqueness is not Uniqueness.UNKNOWN
             and max(self.regrets, default=np.inf) <= NEGLIGIBLE
+            and max(self.residuals, default=np.inf) <= RESIDUAL
         )
 
 
@@ -69,8 +73,11 @@ def examine(
     if verdict:  # nothing else is possible, whatever rounding did to the path
         everybody = Root(most, np.where(most > 0, 1, -1).astype(np.int8), "crossing", 0)
         regret = float(check_stakes(game, payments, most, caps, enough).max())
+        residual, gain = game.judge_checked(payments, most, caps)
         path = replace(found.path, roots=(everybody,))
-        return Findings(path, (None,), (regret,), Uniqueness.UNIQUE, verdict.message, True)
+        return Findings(
+            path, (None,), (regret,), (residual,), (gain,), Uniqueness.UNIQUE, verdict.message, True
+        )
     from .path import precise
 
     if not precise.possible(game):
@@ -85,12 +92,18 @@ def examine(
 
 
 def _accepted(found: Findings) -> bool:
-    return max(found.regrets, default=np.inf) <= NEGLIGIBLE
+    """Whether all that were found are equilibria."""
+    proved = max(found.regrets, default=np.inf) <= NEGLIGIBLE
+    return proved and max(found.residuals, default=np.inf) <= LOOKS_WRONG
 
 
 def status_of(residual: float, regret: float, tolerance: float, failure: Status = Status.FAILED) -> Status:
-    """CERTIFIED where the regret is proved to be negligible, CONVERGED where only the residual is small."""
-    if not (residual <= tolerance or regret <= tolerance):
+    """CERTIFIED where the regret is proved to be negligible, CONVERGED where only the residual is small.
+
+    A visible residual beside a proved regret is that of a client who may move very little, or whose share is a billionth of what it
+    has at stake: nothing is proved about what it should do, so nothing is said.
+    """
+    if not (residual <= tolerance or regret <= tolerance) or not residual <= LOOKS_WRONG:
         return failure
     return Status.CERTIFIED if regret <= NEGLIGIBLE else Status.CONVERGED
 
@@ -100,16 +113,18 @@ def _judged(game: GameModel, payments: Array, path: Path, enough: float, caps: A
     regrets = tuple(
         float(check_stakes(game, payments, root.participation, caps, enough).max()) for root in roots
     )
+    judged = [game.judge_checked(payments, root.participation, caps) for root in roots]
+    residuals, gains = tuple(r for r, _ in judged), tuple(g for _, g in judged)
     faces = _faces(game, payments, path, caps)
     uniqueness, reason = _claim(game, payments, path, faces)
-    found = Findings(path, faces, regrets, uniqueness, reason, False)
+    found = Findings(path, faces, regrets, residuals, gains, uniqueness, reason, False)
     if uniqueness is Uniqueness.UNKNOWN:
         return found
     if not _accepted(found):
-        k = int(np.argmax(regrets))
         return _open(
             found,
-            f"an equilibrium that the path found may give a client {regrets[k]:.1e} of its stakes to gain",
+            f"an equilibrium that the path found may give a client {max(regrets, default=np.inf):.1e} of its stakes to gain, "
+            f"or leaves its condition open by {max(residuals, default=np.inf):.1e}",
         )
     if any(face is not None and not _holds(game, payments, face, caps) for face in faces):
         return _open(

@@ -12,20 +12,24 @@ UNDECIDED, ABOVE, BELOW = 0, 1, 2
 
 
 @njit(cache=True)
-def weigh(distances, slack, alpha, x):
-    """Amounts, total, ``D y`` and its size of a profile; ``slack`` is what distances may be off beyond rounding, over rho."""
+def weigh(distances, slack, alpha, x, out, j):
+    """A profile, its amounts, ``D y`` and the size of that into ``out[:, j]``; returns the total.
+
+    ``slack`` is what distances may be off beyond rounding, over rho.
+    """
     N = len(alpha)
-    y = alpha * x
     total = 0.0
     for k in range(N):
-        total += y[k]
-    spread, size = np.zeros(N), np.zeros(N)
+        out[0, j, k], out[1, j, k] = x[k], alpha[k] * x[k]
+        out[2, j, k] = out[3, j, k] = 0.0
+        total += out[1, j, k]
     for i in range(N):
-        if y[i] > 0.0:
+        y = out[1, j, i]
+        if y > 0.0:
             for k in range(N):
-                spread[k] += y[i] * distances[i, k]
-                size[k] += y[i] * (distances[i, k] + slack[i, k])
-    return y, total, spread, size
+                out[2, j, k] += y * distances[i, k]
+                out[3, j, k] += y * (distances[i, k] + slack[i, k])
+    return total
 
 
 @njit(cache=True)
@@ -38,8 +42,9 @@ def dot(a, b):
 
 
 @njit(cache=True)
-def elevate(c, degree, out):
+def elevate(c, out):
     """Bernstein coefficients of the same polynomial, one degree higher."""
+    degree = len(c) - 1
     out[0], out[degree + 1] = c[0], c[degree]
     for i in range(1, degree + 1):
         share = i / (degree + 1.0)
@@ -72,7 +77,7 @@ def pair(ya, sa, da, za, yb, sb, db, zb, out, size):
 def inclinations(y, s, d, z, w, a, rho, low, high, drift):
     """Bounds of ``s^2 g_k`` along a segment by Bernstein coefficients of degree 6, lower and upper, and of ``s^2 d_k^2`` above.
 
-    ``y, s, d, z`` hold the three control profiles: amounts, totals, ``D y`` and its size.
+    ``y, s, d, z`` hold the three control profiles: amounts, totals, ``D y`` and its size. Whether all of them are numbers.
     """
     N = y.shape[1]
     products, sizes = np.empty((6, N)), np.empty((6, N))
@@ -85,27 +90,30 @@ def inclinations(y, s, d, z, w, a, rho, low, high, drift):
     err4, err5, err6 = np.empty(5), np.empty(6), np.empty(7)
     line3, line4, line5, line6 = np.empty(4), np.empty(5), np.empty(6), np.empty(7)
     cubed(s, cube)
-    elevate(s, 2, line3)
-    elevate(line3, 3, line4)
-    elevate(line4, 4, line5)
-    elevate(line5, 5, line6)
+    elevate(s, line3)
+    elevate(line3, line4)
+    elevate(line4, line5)
+    elevate(line5, line6)
+    sizes_of_all = 0.0
     for k in range(N):
         # order of pairs: aa, ab, ac, bb, bc, cc
         four[0], four[1], four[3], four[4] = products[0, k], products[1, k], products[4, k], products[5, k]
         four[2] = (products[2, k] + 2.0 * products[3, k]) / 3.0
         err4[0], err4[1], err4[3], err4[4] = sizes[0, k], sizes[1, k], sizes[4, k], sizes[5, k]
         err4[2] = (sizes[2, k] + 2.0 * sizes[3, k]) / 3.0
-        elevate(four, 4, five)
-        elevate(five, 5, six)
-        elevate(err4, 4, err5)
-        elevate(err5, 5, err6)
+        elevate(four, five)
+        elevate(five, six)
+        elevate(err4, err5)
+        elevate(err5, err6)
         most = 0.0
         for i in range(7):
             value = six[i] - w[k] * cube[i] + 0.5 * a * line6[i]
             error = rho * (err6[i] + abs(w[k]) * cube[i] + 0.5 * a * line6[i])
             low[k, i], high[k, i] = value - error, value + error
             most = max(most, six[i] + rho * err6[i])
+            sizes_of_all += abs(value) + error
         drift[k] = max(most, 0.0)
+    return np.isfinite(sizes_of_all)
 
 
 @njit(cache=True)
@@ -160,7 +168,9 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place):
     (verdict, r, whether halving the segment may tell more).
     """
     N = len(bound)
-    inclinations(y, s, d, z, w, a, rho, low, high, drift)
+    if not inclinations(y, s, d, z, w, a, rho, low, high, drift):
+        place[:] = 0
+        return UNDECIDED, np.inf, False
     r, least_r, level = radius(y, s, bound, low, high, rho, defect)
     top = max(s[0], max(s[1], s[2])) * (1.0 + rho)
     bottom = min(s[0], min(s[1], s[2])) * (1.0 - rho)
@@ -203,6 +213,22 @@ def halve(a, b, c, first, middle, last):
 
 
 @njit(cache=True)
+def copy(row, target):
+    """Number by number: assigning arrays has numba compile the words of its complaint about shapes, which takes seconds."""
+    for k in range(len(row)):
+        target[k] = row[k]
+
+
+@njit(cache=True)
+def copy_segment(segment, sums, target, target_sums):
+    """All of a segment: participation, amounts, ``D y``, its size, and the totals of the three control profiles."""
+    for i in range(4):
+        for j in range(3):
+            copy(segment[i, j], target[i, j])
+    copy(sums, target_sums)
+
+
+@njit(cache=True)
 def walk(chain, distances, slack, alpha, caps, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius):
     """Follow the chain, halving segments that decide nothing; how many leaves stay undecided, -1 if they are too many.
 
@@ -210,8 +236,9 @@ def walk(chain, distances, slack, alpha, caps, w, a, rho, defect, depth, leaves,
     ``D y`` and its size are linear in the profile, so those of the halves are averages too.
     """
     N = len(alpha)
-    bound = alpha * caps
-    low, high, drift = np.empty((N, 7)), np.empty((N, 7)), np.empty(N)
+    low, high, drift, bound = np.empty((N, 7)), np.empty((N, 7)), np.empty(N), np.empty(N)
+    for k in range(N):
+        bound[k] = alpha[k] * caps[k]
     place = np.empty(N, dtype=np.int8)
     # per segment on the stack: participation, amounts, D y, size of D y; three control profiles each
     stack = np.empty((depth + 3, 4, 3, N))
@@ -219,23 +246,22 @@ def walk(chain, distances, slack, alpha, caps, w, a, rho, defect, depth, leaves,
     levels = np.empty(depth + 3, dtype=np.int64)
     here, sums = np.empty((4, 3, N)), np.empty(3)
     found = 0
-    ends = np.empty((4, N))
-    ends[0] = chain[0]
-    ends[1], end_total, ends[2], ends[3] = weigh(distances, slack, alpha, chain[0])
+    # the control profiles of the chain's segment; its last one is the next segment's first
+    given, given_sums = np.empty((4, 3, N)), np.empty(3)
+    given_sums[2] = weigh(distances, slack, alpha, chain[0], given, np.int64(2))
     for segment in range((len(chain) - 1) // 2):
-        stack[0, :, 0] = ends
-        totals[0, 0] = end_total
-        for j in (1, 2):
-            x = chain[2 * segment + j]
-            stack[0, 0, j] = x
-            stack[0, 1, j], totals[0, j], stack[0, 2, j], stack[0, 3, j] = weigh(distances, slack, alpha, x)
-        ends[:] = stack[0, :, 2]
-        end_total = totals[0, 2]
+        given_sums[0] = given_sums[2]
+        for i in range(4):
+            copy(given[i, 2], given[i, 0])
+        for j in range(1, 3):
+            given_sums[j] = weigh(distances, slack, alpha, chain[2 * segment + j], given, j)
+        copy_segment(given, given_sums, stack[0], totals[0])
         levels[0] = 0
         height = 1
         while height > 0:
             height -= 1
-            here[:], sums[:], level = stack[height], totals[height], levels[height]
+            copy_segment(stack[height], totals[height], here, sums)
+            level = levels[height]
             if min(sums[0], min(sums[1], sums[2])) <= 0.0:
                 return -1
             verdict, r, useful = decide(
@@ -246,15 +272,20 @@ def walk(chain, distances, slack, alpha, caps, w, a, rho, defect, depth, leaves,
             if level >= depth or not useful:
                 if found >= len(leaves):
                     return -1
-                leaves[found], leaf_place[found], leaf_radius[found] = here[0], place, r
+                for k in range(N):
+                    leaf_place[found, k] = place[k]
+                    for j in range(3):
+                        leaves[found, j, k] = here[0, j, k]
+                leaf_radius[found] = r
                 found += 1
                 continue
             # the second half is looked at after the first, so that leaves come in order
             left, right = stack[height + 1], stack[height]
             for i in range(4):
-                left[i, 0], right[i, 2] = here[i, 0], here[i, 2]
+                copy(here[i, 0], left[i, 0])
+                copy(here[i, 2], right[i, 2])
                 halve(here[i, 0], here[i, 1], here[i, 2], left[i, 1], left[i, 2], right[i, 1])
-                right[i, 0] = left[i, 2]
+                copy(left[i, 2], right[i, 0])
             first, last = 0.5 * (sums[0] + sums[1]), 0.5 * (sums[1] + sums[2])
             middle = 0.5 * (first + last)
             totals[height + 1, 0], totals[height + 1, 1], totals[height + 1, 2] = sums[0], first, middle

@@ -27,8 +27,9 @@ import numpy.typing as npt
 
 from ..errors import VerificationError
 from ..model import GameModel, Objective
-from ..results.certificate import Decide, LeaderCertificate, Leaf, Split
+from ..results.certificate import LeaderCertificate
 from .bound_verdict import BoundVerdict, parabola
+from .cover import Box, boxes_of
 from .numbers import BallArithmetic, IntervalArithmetic
 from .space import Centre, Space
 
@@ -64,7 +65,7 @@ def check_bound(
 
         return ScaleChecker(game, goal).check(certificate)
     try:
-        boxes = _boxes(len(game.remaining), goal, certificate)
+        boxes = list(boxes_of(len(game.remaining), goal.min_total, certificate))
         if arithmetic == "balls":
             results = _results(game, goal, certificate, boxes, BallArithmetic())
         else:
@@ -88,49 +89,8 @@ def check_bound(
     return BoundVerdict(True, lower, leaves, margin, message)
 
 
-@dataclass(frozen=True, eq=False)
-class _Box:
-    """A leaf with the interval and the decisions that the tree hands it."""
-
-    leaf: Leaf
-    low: float
-    high: float
-    paid: Mask
-    volunteer: Mask
-
-
-def _boxes(clients: int, goal: Objective, certificate: LeaderCertificate) -> list[_Box]:
-    """Walk the tree; it covers ``(floor, 1]`` and all decisions because every inner node hands its whole box on."""
-    if not math.isfinite(certificate.lower):
-        raise VerificationError("the claimed lower bound is not a finite number")
-    nodes = iter(certificate.tree)
-    nobody = np.zeros(clients, dtype=bool)
-    stack = [(float(goal.min_total), 1.0, nobody, nobody)]
-    boxes = []
-    while stack:
-        low, high, paid, volunteer = stack.pop()
-        node = next(nodes, None)
-        if node is None:
-            raise VerificationError("the tree ends before everything is covered")
-        if isinstance(node, Split):
-            if not low < node.at < high:
-                raise VerificationError(f"a split at {node.at!r} lies outside ({low!r}, {high!r})")
-            stack += [(node.at, high, paid, volunteer), (low, node.at, paid, volunteer)]
-        elif isinstance(node, Decide):
-            if not 0 <= node.client < clients:
-                raise VerificationError(f"the tree decides about client {node.client}, who does not exist")
-            both = paid.copy(), volunteer.copy()
-            both[0][node.client] = both[1][node.client] = True
-            stack += [(low, high, paid, both[1]), (low, high, both[0], volunteer)]
-        else:
-            boxes.append(_Box(node, low, high, paid, volunteer))
-    if next(nodes, None) is not None:
-        raise VerificationError("the tree goes on after everything is covered")
-    return boxes
-
-
 def _results(
-    game: GameModel, goal: Objective, certificate: LeaderCertificate, boxes: list[_Box], numbers: Any
+    game: GameModel, goal: Objective, certificate: LeaderCertificate, boxes: list[Box], numbers: Any
 ) -> list[tuple[float, str]]:
     """Margin of every box, and what is wrong with it in words (nothing: it is closed)."""
     with numbers.context():
@@ -205,7 +165,7 @@ class _Checker:
 
     # ------------------------------------------------------------ leaves, step by step
 
-    def judge(self, boxes: list[_Box]) -> list[tuple[float, str]]:
+    def judge(self, boxes: list[Box]) -> list[tuple[float, str]]:
         """Every leaf's steps in order: a step closes the leaf, or its ball helps the next one."""
         count = len(boxes)
         low, high = (np.array([[getattr(box, name)] for box in boxes]) for name in ("low", "high"))

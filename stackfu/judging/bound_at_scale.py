@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from ..errors import VerificationError
 from ..model import GameModel, Objective
-from ..results.certificate import Decide, LeaderCertificate, Leaf, Split
+from ..results.certificate import LeaderCertificate
 from .bound_verdict import BoundVerdict, parabola
+from .cover import Box, boxes_of
 from .large_space import LargeSpace
 from .numbers import IntervalArithmetic
 from .space import Centre
@@ -97,10 +98,6 @@ class ScaleChecker:
         """Check every leaf: ``lower`` is ``certificate.lower`` if everything holds, else ``-inf``."""
         if self.unreadable:
             return BoundVerdict(False, -math.inf, 0, -math.inf, self.unreadable)
-        if not math.isfinite(certificate.lower):
-            return BoundVerdict(
-                False, -math.inf, 0, -math.inf, "the claimed lower bound is not a finite number"
-            )
         before = getattr(self, "certificate", None)
         if before is None or before.knots is not certificate.knots:
             self._products.clear()
@@ -115,51 +112,23 @@ class ScaleChecker:
     # ------------------------------------------------------------ the tree
 
     def _check(self) -> BoundVerdict:
-        """Walk the tree; it covers ``(floor, 1]`` and all decisions because every inner node hands its whole box on."""
-        nodes = iter(self.certificate.tree)
-        nobody = np.zeros(self.clients, dtype=bool)
-        stack = [(float(self.goal.min_total), 1.0, nobody, nobody)]
+        """Leaf by leaf, up to the first that fails."""
         leaves, least = 0, math.inf
-        while stack:
-            low, high, paid, volunteer = stack.pop()
-            node = next(nodes, None)
-            if node is None:
-                raise VerificationError("the tree ends before everything is covered")
-            if isinstance(node, Split):
-                if not low < node.at < high:
-                    raise VerificationError(f"a split at {node.at!r} lies outside ({low!r}, {high!r})")
-                stack += [(node.at, high, paid, volunteer), (low, node.at, paid, volunteer)]
-            elif isinstance(node, Decide):
-                if not 0 <= node.client < self.clients:
-                    raise VerificationError(
-                        f"the tree decides about client {node.client}, who does not exist"
-                    )
-                both = paid.copy(), volunteer.copy()
-                both[0][node.client] = both[1][node.client] = True
-                stack += [(low, high, paid, both[1]), (low, high, both[0], volunteer)]
-            else:
-                margin, why = self._leaf(node, low, high, paid, volunteer)
-                least = min(least, margin)
-                if why:
-                    return BoundVerdict(
-                        False,
-                        -math.inf,
-                        leaves,
-                        margin,
-                        f"leaf {leaves} on [{low:.9g}, {high:.9g}]: {why}",
-                        leaves,
-                    )
-                leaves += 1
-        if next(nodes, None) is not None:
-            raise VerificationError("the tree goes on after everything is covered")
+        for box in boxes_of(self.clients, self.goal.min_total, self.certificate):
+            margin, why = self._leaf(box)
+            least = min(least, margin)
+            if why:
+                message = f"leaf {leaves} on [{box.low:.9g}, {box.high:.9g}]: {why}"
+                return BoundVerdict(False, -math.inf, leaves, margin, message, leaves)
+            leaves += 1
         lower = self.certificate.lower
-        return BoundVerdict(
-            True, lower, leaves, least, f"no payments have an objective below {lower:.12g} ({leaves} leaves)"
-        )
+        message = f"no payments have an objective below {lower:.12g} ({leaves} leaves)"
+        return BoundVerdict(True, lower, leaves, least, message)
 
     # ------------------------------------------------------------ one leaf
 
-    def _leaf(self, leaf: Leaf, low: float, high: float, paid: Mask, volunteer: Mask) -> tuple[float, str]:
+    def _leaf(self, box: Box) -> tuple[float, str]:
+        leaf, low, high, paid, volunteer = box.leaf, box.low, box.high, box.paid, box.volunteer
         near, far = np.zeros(self.clients), np.asarray(self.space.reach)
         margin = -math.inf
         for number, (i, j) in enumerate(leaf.steps):

@@ -41,7 +41,15 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..model import Array, GameModel
 
-__all__ = ["Completeness", "check_alike", "check_complete", "squared_distances"]
+__all__ = [
+    "RESOLVED",
+    "Completeness",
+    "check_alike",
+    "check_complete",
+    "coincide",
+    "in_range",
+    "squared_distances",
+]
 
 #: Unit roundoff.
 U = float(np.finfo(np.float64).eps) / 2
@@ -50,17 +58,28 @@ U = float(np.finfo(np.float64).eps) / 2
 DEPTHS = (12, 24, 42)
 #: Undecided pieces that are kept; more than this is no neighbourhood of a few equilibria.
 MOST_LEAVES = 4000
+#: A bracket wider than this part of its upper end does not say which equilibrium it is about.
+RESOLVED = 1e-3
 #: Up to this many clients :func:`check_alike` is asked: it looks at all pairs.
 LARGEST_ALIKE = 1500
-#: Smaller than any product that matters; covers underflow.
-SMALLEST = 1e-290
+#: Why nothing is proved in floats.
+OUT_OF_RANGE = "the game's numbers are too far apart for floats"
+#: Why a bracket is not settled that is wider than :data:`RESOLVED`.
+WIDE = "an equilibrium is there, but its total is not known better"
+#: What distances may be off beside the largest one, in rounding errors, without changing anything: covers underflow.
+UNSEEN = 1e-30
+#: Shares, costs, payments, weights, distances, reluctances and totals between this and one over it can be multiplied in floats,
+#: four at a time, without leaving their range; elsewhere floats prove nothing.
+RANGE = 1e-60
 
 
 @dataclass(frozen=True)
 class Completeness:
     """What a chain proves: every equilibrium has its total in one of ``brackets``, and each of them holds at most one.
 
-    ``accepted`` says that the chain was followed to its end and every bracket is settled; ``message`` what was proved or why not.
+    ``accepted`` says that the chain was followed to its end and every bracket is settled: one of those that were found lies in it,
+    and it is no wider than :data:`RESOLVED`, so that this one has the total of the exact one up to that. ``message`` says what
+    was proved or why not.
     """
 
     accepted: bool
@@ -99,6 +118,8 @@ def check_complete(
     if not np.isfinite(profiles).all() or profiles.min() < 0 or np.any(profiles > most):
         return Completeness(False, (), "the chain leaves what the clients can do")
     exact = _Exact(game, paid, most)
+    if not in_range(game, paid) or not float(game.alpha @ profiles[-1]) >= RANGE:
+        return Completeness(False, (), OUT_OF_RANGE)
     for reason in (exact.open_above(profiles[0]), exact.open_below(profiles[-1])):
         if reason:
             return Completeness(False, (), reason)
@@ -131,6 +152,8 @@ def check_alike(
     paid, most = game.check_payments(payments), game.check_caps(caps)
     x = game.check_participation(found)
     exact = _Exact(game, paid, most)
+    if not in_range(game, paid) or not float(game.alpha @ x) >= RANGE:
+        return Completeness(False, (), OUT_OF_RANGE)
     rho, w = exact.rho, exact.w
     least = float(w.min()) * (1.0 - rho)
     if not least > 0.0:
@@ -153,7 +176,9 @@ def check_alike(
         1.0 + 16.0 * rho
     ) + error
     if exact.a > 0.0:
-        move = move + exact.a * shift / (total * max(total - shift, SMALLEST))
+        if not shift < total:
+            return Completeness(False, (), "equilibria with next to no participation are not excluded")
+        move = move + exact.a * shift / (total * (total - shift))
     place = np.where(g > move, 1, np.where(g < -move, -1, 0)).astype(np.int8)
     bracket = ((total - shift, total + shift),)
     reason = exact.several([_Leaf(np.array([x, x, x]), place, radius)], shift)
@@ -187,7 +212,7 @@ class _Exact:
         # shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products; and the
         # averages of halves
         self.rho = (6 * N + terms + 3 * max(DEPTHS) + 64) * U
-        self.slack = error / self.rho + SMALLEST
+        self.slack = error / self.rho + UNSEEN * float(self.distances.max())
 
     # ------------------------------------------------------------ the ends of the chain
 
@@ -262,8 +287,7 @@ class _Exact:
         brackets = []
         left = sorted(totals)
         for group in groups:
-            sums = [float((self.alpha * x).sum()) for leaf in group for x in leaf.x]
-            low, high = min(sums) * (1.0 - self.rho), max(sums) * (1.0 + self.rho)
+            low, high = self.bracket(group)
             brackets.append((low, high))
             inside = [s for s in left if low <= s <= high]
             if any(low <= last and first <= high for first, last in continua):
@@ -292,19 +316,32 @@ class _Exact:
         message = f"every total was followed; {len(brackets)} {word}, no other is possible"
         return Completeness(True, tuple(brackets), message)
 
+    def unsure(self, group: list[_Leaf]) -> npt.NDArray[np.intp]:
+        """Who is not known to be at one of its bounds in every equilibrium of the group."""
+        places = np.array([leaf.place for leaf in group])
+        return np.flatnonzero((places[0] == 0) | (places != places[0]).any(axis=0))
+
+    def bracket(self, group: list[_Leaf]) -> tuple[float, float]:
+        """Between which totals the equilibria of the group lie."""
+        sums = [float((self.alpha * x).sum()) for leaf in group for x in leaf.x]
+        if len(self.unsure(group)) == 0:
+            sums = [float(self.bound[group[0].place > 0].sum())]
+        return min(sums) * (1.0 - self.rho), max(sums) * (1.0 + self.rho)
+
     def several(self, group: list[_Leaf], shift: float = 0.0) -> str:
         """Why the group may hold several equilibria, with totals up to ``shift`` beyond its own, or nothing."""
-        unsure = np.flatnonzero([len({int(leaf.place[k]) for leaf in group}) > 1 or group[0].place[k] == 0
-                                 for k in range(self.count)])  # fmt: skip
+        unsure = self.unsure(group)
         if len(unsure) == 0:  # everybody is at a bound, so there is one profile
             return ""
         corners = [x for leaf in group for x in leaf.x]
         centre = corners[len(corners) // 2]
         reach = max(leaf.radius for leaf in group) + max(self.apart(centre, x) for x in corners)
-        sums = [float((self.alpha * x).sum()) for x in corners]
-        S_low, S_high = min(sums) * (1.0 - self.rho) - shift, max(sums) * (1.0 + self.rho) + shift
+        S_low, S_high = self.bracket(group)
+        S_low, S_high = S_low - shift, S_high + shift
         if S_low <= 0.0:
             return "equilibria with next to no participation are not excluded"
+        if S_high - S_low > RESOLVED * S_high:
+            return WIDE
         y = self.alpha * centre
         total = float(y.sum())
         spread, size = self.distances @ y, (self.distances + self.slack) @ y
@@ -408,6 +445,31 @@ def _regular(matrix: Array, doubt: Array) -> bool:
     residual = np.abs(np.eye(n) - inverse @ matrix) + 4 * n * U * np.abs(inverse) @ np.abs(matrix)
     total = residual + np.abs(inverse) @ doubt
     return bool(np.isfinite(total).all() and total.sum(axis=1).max() * (1.0 + 8 * n * U) < 1.0)
+
+
+def in_range(game: GameModel, payments: Array) -> bool:
+    """Whether products of the game's numbers neither overflow nor lose digits by being too small for floats."""
+    largest = float(squared_distances(game)[0].max()) if game.count <= LARGEST_ALIKE else game.geometry.scale
+    positive = (game.alpha.min(), game.costs.min(), game.costs.max(), payments.max(), game.lam, largest)
+    smallest = min(v for v in (*positive, game.sampling) if v > 0.0)
+    w = np.abs(game.reluctance_under(payments)).max()
+    return bool(smallest >= RANGE and max(*positive, game.sampling, w) <= 1.0 / RANGE)
+
+
+def coincide(game: GameModel, caps: npt.ArrayLike | None = None) -> bool:
+    """Whether the stored embeddings of all clients from whom anything is taken are the same numbers.
+
+    >>> import stackfu as sf
+    >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.array([[0.1], [0.1], [0.3]])), [1, 1, 1], costs=[1, 1, 1])
+    >>> coincide(game), coincide(game, [1.0, 1.0, 0.0])
+    (False, True)
+    """
+    who = game.remaining[game.check_caps(caps) > 0]
+    features = game.embeddings.features
+    if features is not None:
+        return all(bool((features[k] == features[who[0]]).all()) for k in who)
+    inner = game.embeddings._best[np.ix_(who, who)]
+    return bool((inner == inner[0, 0]).all())
 
 
 def squared_distances(game: GameModel) -> tuple[Array, Array, int, float]:

@@ -17,7 +17,7 @@ import flint
 import numpy as np
 
 from ..model import Array, GameModel
-from .completeness import Completeness
+from .completeness import RESOLVED, WIDE, Completeness
 
 __all__ = ["LARGEST", "check_complete_in_balls"]
 
@@ -308,8 +308,7 @@ class _Balls:
                 groups.append([leaf])
         brackets, left = [], list(totals)
         for group in groups:
-            sums = [p.s for leaf in group for p in leaf.points]
-            low, high = _smallest(sums), _largest(sums)
+            low, high = self.bracket(group)
             bracket = (float(low), float(high))
             brackets.append(bracket)
             # totals of floats are next to the bracket, not in it: it may be narrower than their rounding
@@ -338,21 +337,31 @@ class _Balls:
             True, tuple(brackets), f"every total was followed; {len(brackets)} {word}, no other is possible"
         )
 
+    def unsure(self, group: list[_Leaf]) -> list[int]:
+        """Who is not known to be at one of its bounds in every equilibrium of the group."""
+        first = group[0].place
+        return [k for k in range(self.N) if first[k] == 0 or any(leaf.place[k] != first[k] for leaf in group)]
+
+    def bracket(self, group: list[_Leaf]) -> tuple[Ball, Ball]:
+        """Between which totals the equilibria of the group lie."""
+        sums = [p.s for leaf in group for p in leaf.points]
+        if not self.unsure(group):
+            sums = [self.total([b for b, place in zip(self.bound, group[0].place, strict=True) if place > 0])]
+        return _smallest(sums), _largest(sums)
+
     def several(self, group: list[_Leaf]) -> str:
         """Why the group may hold several equilibria, or nothing."""
         arb = flint.arb
-        unsure = [
-            k
-            for k in range(self.N)
-            if group[0].place[k] == 0 or any(leaf.place[k] != group[0].place[k] for leaf in group)
-        ]
+        unsure = self.unsure(group)
         if not unsure:
             return ""
+        low, high = self.bracket(group)
+        if high - low > RESOLVED * high:
+            return WIDE
         corners = [p for leaf in group for p in leaf.points]
         centre = corners[len(corners) // 2]
         reach = _largest([leaf.radius for leaf in group]) + _largest([self.apart(centre, p) for p in corners])
-        sums = [p.s for p in corners]
-        inverse = _around(1 / _smallest(sums), 1 / _largest(sums))
+        inverse = _around(1 / low, 1 / high)
         z = [v / centre.s for v in centre.y]
         spread = [v / centre.s for v in centre.d]
         joint = self.total([u * v for u, v in zip(z, spread, strict=True)])

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..model import Array, FeatureGeometry, GameModel
-from ..results import Equilibrium, Uniqueness, Verification
+from ..results import Equilibria, Equilibrium, Face, Uniqueness, Verification
 from ..results.facade import facade
 from .completeness import LARGEST_ALIKE, check_alike
 from .stakes import NEGLIGIBLE, check_at_caps, check_stakes
@@ -28,6 +28,10 @@ __all__ = ["verify_equilibrium"]
 
 #: Up to this many clients the equilibria are enumerated again where uniqueness is claimed.
 LARGEST_ENUMERATION = 300
+#: Faces that are found again agree with the stated ones to this, in participation: what a linear programme leaves.
+FACE = 1e-7
+#: Up to this many products every client's distance to the others is taken from their differences.
+CLOSE_LOOK = 10_000_000
 #: Clients are checked in blocks of this many.
 _BLOCK = 4096
 
@@ -47,14 +51,15 @@ def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Ver
         k = int(np.argmax(x - caps))
         message = f"client {game.who(k)} takes part with {x[k]:.6g}, more than its cap {caps[k]:.6g}"
         return Verification(False, np.inf, np.inf, tolerance, message)
-    residual, regret = game.judge(payments, x, equilibrium.caps)
-    found = _largest_gain(game, payments, x, caps)
-    unit = max(float(np.max(np.maximum(game.costs, payments))), game.lam * game.geometry.scale)
-    problems = [
-        *_gains(equilibrium, residual, found, tolerance),
-        *_numbers(equilibrium, residual, max(regret, found.gain), unit, tolerance),
-        *_word(equilibrium),
-    ]
+    with np.errstate(all="ignore"):  # what overflows is no number, and nothing is derived from it
+        residual, regret = game.judge(payments, x, equilibrium.caps)
+        found = _largest_gain(game, payments, x, caps)
+        unit = max(float(np.max(np.maximum(game.costs, payments))), game.lam * game.geometry.scale)
+        problems = [
+            *_gains(equilibrium, residual, found, tolerance),
+            *_numbers(equilibrium, residual, max(regret, found.gain), unit, tolerance),
+            *_others(equilibrium),
+        ]
     message = "; ".join(problems) or f"no client gains more than {found.gain:.1e} by deviating"
     return Verification(not problems, residual, found.gain, tolerance, message)
 
@@ -88,15 +93,61 @@ def _numbers(
         yield f"the reported residual {stated:.3e} is not what is found again, {residual:.3e}"
 
 
-def _word(equilibrium: Equilibrium) -> Iterator[str]:
-    """Whether the number of equilibria that is stated can be proved again."""
-    game, payments = equilibrium.game, equilibrium.payments
-    word = equilibrium.uniqueness
-    if word is Uniqueness.UNKNOWN:
+def _others(equilibrium: Equilibrium) -> Iterator[str]:
+    """Whether what is stated about other equilibria can be derived again: how many there are, and the face of this one."""
+    word, face = equilibrium.uniqueness, equilibrium.face
+    if word is Uniqueness.UNKNOWN and face is None:
         return
-    found = Uniqueness.UNKNOWN
-    if game.count <= LARGEST_ENUMERATION:
-        found = facade(game).equilibria(payments, caps=equilibrium.caps).uniqueness
+    again: Equilibria | None = None
+    if equilibrium.game.count <= LARGEST_ENUMERATION:
+        again = facade(equilibrium.game).equilibria(equilibrium.payments, caps=equilibrium.caps)
+    if word is not Uniqueness.UNKNOWN:
+        yield from _word(equilibrium, Uniqueness.UNKNOWN if again is None else again.uniqueness)
+    if face is not None:
+        yield from _face(equilibrium, face, again)
+
+
+def _face(equilibrium: Equilibrium, face: Face, again: Equilibria | None) -> Iterator[str]:
+    """Whether the face is that of an equilibrium with this total, as far as it is found again, and its points are equilibria."""
+    game, payments, x = equilibrium.game, equilibrium.payments, equilibrium.participation
+    total = float(game.alpha @ x)
+    shapes = len(face.clients) == len(face.lower) == len(face.upper) and all(
+        len(p) == game.count for p in face.points
+    )
+    if not shapes or not set(face.clients) <= set(game.remaining.tolist()):
+        yield "the stated face is none of these clients"
+        return
+    for point in face.points:
+        possible = bool(np.all((point >= 0) & (point <= game.check_caps(equilibrium.caps))) and point.any())
+        if not possible or not check_stakes(game, payments, point, equilibrium.caps).max() <= NEGLIGIBLE:
+            yield "a point of the stated face is no equilibrium"
+            return
+    if face.spend is not None:
+        spends = [float(payments @ point) for point in (*face.points, x)]
+        # where all may stay out one after another, the least spend is that of nobody, which no profile has
+        ends = face.spend_range(game, payments, x)
+        for said, known in zip(face.spend, ((min(spends), ends[0]), (max(spends), ends[1])), strict=True):
+            if not any(abs(said - v) <= FACE * abs(v) for v in known):
+                yield f"the stated face is said to cost {said:.9g}, where it costs {known[0]:.9g}"
+    if again is None:
+        return
+    same = [
+        eq.face
+        for eq in again
+        if eq.face is not None and abs(eq.total - total) <= FACE * total and eq.face.clients == face.clients
+    ]
+    if not any(
+        other.dimension == face.dimension
+        and np.allclose(other.lower, face.lower, rtol=0.0, atol=FACE)
+        and np.allclose(other.upper, face.upper, rtol=0.0, atol=FACE)
+        for other in same
+    ):
+        yield "the stated face is not the one that is found again"
+
+
+def _word(equilibrium: Equilibrium, found: Uniqueness) -> Iterator[str]:
+    """Whether the number of equilibria that is stated was found again, or can be proved otherwise."""
+    word = equilibrium.uniqueness
     if found is Uniqueness.UNKNOWN and word is Uniqueness.UNIQUE and _alone(equilibrium):
         found = word
     if found is Uniqueness.UNKNOWN and word is Uniqueness.CONTINUUM and _many_inside(equilibrium):
@@ -171,7 +222,13 @@ def _without(game: GameModel, x: Array, rows: npt.NDArray[np.intp]) -> tuple[Arr
     rest = weights.sum() - weights[rows]  # exactly 0 for a sole participant: the others' weights are 0
     safe = np.where(rest > 0, rest, 1.0)
     geometry = game.geometry
-    if isinstance(geometry, FeatureGeometry):
+    features = game.embeddings.features
+    if features is not None and game.count * features.size <= CLOSE_LOOK:
+        every = np.asarray(features[game.remaining], dtype=np.float64)
+        # from each client to the others, one by one: nothing that all rows share is rounded
+        pull = np.array([weights @ (every - every[k]) for k in rows]) / safe[:, None]
+        apart = np.einsum("ij,ij->i", pull, pull)
+    elif isinstance(geometry, FeatureGeometry):
         own = np.asarray(geometry.features[geometry.remaining[rows]], dtype=np.float64)
         others = (geometry.combine(weights)[None, :] - weights[rows, None] * own) / safe[:, None]
         apart = np.einsum("ij,ij->i", others - own, others - own)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..model import Array, FeatureGeometry, GameModel
-from .completeness import Completeness, U, squared_distances
+from .completeness import OUT_OF_RANGE, RANGE, Completeness, U, in_range, squared_distances
 
 __all__ = ["NEGLIGIBLE", "check_at_caps", "check_stakes"]
 
@@ -49,9 +49,11 @@ def check_stakes(
     p, x, most = game.check_payments(payments), game.check_participation(participation), game.check_caps(caps)
     if np.any(x > most) or not x.any():
         return np.full(game.count, np.inf)
-    bounds = _in_floats(game, p, x, most)
+    bounds = np.full(game.count, np.inf)
+    if in_range(game, p) and float((game.alpha * x).sum()) >= RANGE:
+        bounds = _in_floats(game, p, x, most)
     if not bounds.max() <= enough and game.count <= LARGEST_BALLS:
-        bounds = np.minimum(bounds, _in_balls(game, p, x, most))
+        bounds = np.fmin(bounds, _in_balls(game, p, x, most))
     return bounds
 
 
@@ -69,8 +71,10 @@ def check_at_caps(
     (True, False)
     """
     p, most = game.check_payments(payments), game.check_caps(caps)
-    slope, doubt, *_ = _slopes(game, p, most)
     asked = most > 0  # who may not take part has no choice
+    if not in_range(game, p) or not float((game.alpha * most).sum()) >= RANGE:
+        return Completeness(False, (), OUT_OF_RANGE)
+    slope, doubt, *_ = _slopes(game, p, most)
     if np.all(slope[asked] > doubt[asked]):
         total = float(game.alpha @ most)
         return Completeness(
@@ -138,10 +142,9 @@ def _in_balls(game: GameModel, p: Array, x: Array, caps: Array, precision: int =
         for k in range(game.count):
             pay, cost, share, cap = (arb(float(v[k])) for v in (p, game.costs, x, caps))
             slope = pay - cost + 2 * lam * alpha[k] * squares[k] / total + lam * alpha[k] * thin / total**2
-            gain = max(float((slope * (cap - share)).upper()), float((-slope * share).upper()), 0.0)
-            drift = float((lam * squares[k]).lower())
-            stakes = max(float(game.costs[k]), float(p[k]), drift)
-            out[k] = gain * (1.0 + 4.0 * U) / (stakes * (1.0 - 4.0 * U))
+            gain = (slope * (cap - share)).upper().max((-slope * share).upper()).max(arb(0))
+            stakes = pay.max(cost).max((lam * squares[k]).lower())
+            out[k] = float((gain / stakes).upper()) * (1.0 + 4.0 * U) if slope.is_finite() else np.inf
         return out
     finally:
         flint.ctx.prec = old

@@ -72,45 +72,77 @@ def positive_root(w, q, a):
 
 
 @njit(cache=True)
-def judge(gram, alpha, caps, w, x, a):
+def drifts(gram, z):
+    """Squared distances of every client to the mixture z, from inner products."""
+    N = len(z)
+    inner, out = np.zeros(N), np.empty(N)
+    for i in range(N):
+        if z[i] > 0.0:
+            for k in range(N):
+                inner[k] += z[i] * gram[i, k]
+    square = 0.0
+    for k in range(N):
+        square += inner[k] * z[k]
+    for k in range(N):
+        d2 = gram[k, k] - 2.0 * inner[k] + square
+        if z[k] > 0.5:  # hardly different from its own embedding: from what the others bring
+            d2 = 0.0
+            for i in range(N):
+                if i != k and z[i] > 0.0:
+                    for j in range(N):
+                        if j != k and z[j] > 0.0:
+                            d2 += z[i] * z[j] * (gram[i, j] - gram[i, k] - gram[j, k] + gram[k, k])
+        out[k] = max(d2, 0.0)
+    return out
+
+
+@njit(cache=True)
+def drifts_of_rows(rows, z):
+    """The same from feature rows, by differences: what a client far from the others has is not rounded away beside them."""
+    N, D = rows.shape
+    out, m = np.empty(N), np.zeros(D)
+    for i in range(N):
+        if z[i] > 0.0:
+            for d in range(D):
+                m[d] += z[i] * rows[i, d]
+    for k in range(N):
+        acc = 0.0
+        for d in range(D):
+            gap = m[d] - rows[k, d]
+            if z[k] > 0.5:
+                gap = 0.0
+                for i in range(N):
+                    gap += z[i] * (rows[i, d] - rows[k, d])
+            acc += gap * gap
+        out[k] = acc
+    return out
+
+
+@njit(cache=True)
+def judge(drift, alpha, caps, w, prices, x, a):
     """Largest violation of an equilibrium condition relative to the client's own terms, and largest gain divided by lam."""
     N = len(alpha)
-    y = alpha * x
+    y = np.empty(N)
     total, active = 0.0, 0
     for k in range(N):
+        y[k] = alpha[k] * x[k]
         total += y[k]
         active += y[k] > 0.0
     if total * total == 0.0:  # too little to be squared
         return np.inf, np.inf
-    inner = np.zeros(N)
-    for i in range(N):
-        if y[i] > 0.0:
-            share = y[i] / total
-            for k in range(N):
-                inner[k] += share * gram[i, k]
-    square = 0.0
-    for k in range(N):
-        square += inner[k] * y[k] / total
     violation, gain = 0.0, 0.0
     for k in range(N):
-        d2 = max(gram[k, k] - 2.0 * inner[k] + square, 0.0)
-        rest = total - y[k]
-        if y[k] > 0.5 * total:  # hardly different from its own embedding: from what the others bring
-            rest, d2 = 0.0, 0.0
+        d2, rest = drift[k], total - y[k]
+        if y[k] > 0.5 * total:  # nearly all of it: the others are added up, not left over
+            rest = 0.0
             for i in range(N):
                 if i != k:
                     rest += y[i]
-            for i in range(N):
-                if i != k and y[i] > 0.0:
-                    for j in range(N):
-                        if j != k and y[j] > 0.0:
-                            d2 += y[i] * y[j] * (gram[i, j] - gram[i, k] - gram[j, k] + gram[k, k])
-            d2 = max(d2, 0.0) / (total * total)
         pull = d2 + a / (2.0 * total) if a > 0.0 else d2
         g = pull - total * w[k]
         wrong = max(g if x[k] < caps[k] else 0.0, -g if x[k] > 0.0 else 0.0)
         if wrong > 0.0:
-            violation = max(violation, wrong / max(pull, abs(total * w[k])))
+            violation = max(violation, wrong / max(pull, total * prices[k]))
         if active == 0 or (active == 1 and y[k] > 0.0):  # facing nobody
             rest, d2 = 0.0, 0.0
         bound = alpha[k] * caps[k]
@@ -120,12 +152,10 @@ def judge(gram, alpha, caps, w, x, a):
             response = bound if w[k] < 0.0 or d2 > 0.0 or a > 0.0 else y[k]
         step = response - y[k]
         after = total + step
-        if d2 > 0.0 and after * after == 0.0:
+        if after <= 0.0 and (d2 > 0.0 or a > 0.0):
             return np.inf, np.inf
-        saved = d2 * (after + total) / (after * after) if d2 > 0.0 else 0.0
+        saved = d2 / after * (1.0 + total / after) if d2 > 0.0 else 0.0
         if a > 0.0:
-            if after <= 0.0:
-                return np.inf, np.inf
-            saved += a / (total * after)
+            saved += a / total / after
         gain = max(gain, step * (saved - 2.0 * w[k]))
     return violation, gain

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from .data import GameData, vector
-from .geometry import Array, GramGeometry, frozen
+from .geometry import Array, frozen
 from .impacts import Impacts, predicted_impacts
 from .price import cheapest_payments
 from .profile import Profile
@@ -108,6 +108,10 @@ class GameModel(GameData):
     def reluctance_under(self, checked: Array) -> Array:
         """:meth:`reluctance` for payments that :meth:`check_payments` has seen."""
         return (self._costs - checked) / self._drift_weight
+
+    def _prices(self, checked: Array) -> Array:
+        """The larger of cost and payment, in the units of :meth:`reluctance`."""
+        return np.asarray(np.maximum(self._costs, checked) / self._drift_weight)
 
     @cached_property
     def _drift_weight(self) -> Array:
@@ -257,8 +261,13 @@ class GameModel(GameData):
         participation: npt.ArrayLike,
         caps: npt.ArrayLike | None = None,
     ) -> float:
-        """Largest violation of an equilibrium condition, relative to the client's own terms ``max(d_k^2, S |w_k|)``."""
-        return self._residual(self.reluctance(payments), self.profile(participation), self.check_caps(caps))
+        """Largest violation of an equilibrium condition, relative to what is added up in it.
+
+        ``g_k`` beside the largest of ``d_k^2``, ``S c_k / (2 lam alpha_k)`` and ``S p_k / (2 lam alpha_k)``.
+        """
+        return self._residual(
+            self.check_payments(payments), self.profile(participation), self.check_caps(caps)
+        )
 
     def regrets(
         self,
@@ -285,25 +294,27 @@ class GameModel(GameData):
         caps: npt.ArrayLike | None = None,
     ) -> tuple[float, float]:
         """Residual and regret of a profile, with one pass over the clients."""
-        w, most = self.reluctance(payments), self.check_caps(caps)
+        p, most = self.check_payments(payments), self.check_caps(caps)
         if isinstance(participation, Profile):
-            return self._residual(w, participation, most), float(self._regrets(w, participation, most).max())
+            regret = self._regrets(self.reluctance_under(p), participation, most).max()
+            return self._residual(p, participation, most), float(regret)
         x = self.check_participation(participation)
         if not x.any():
             raise InputError("participation", "nobody takes part", value="0")
-        return self.judge_checked(w, x, most)
+        return self.judge_checked(p, x, most)
 
-    def judge_checked(self, w: Array, x: Array, caps: Array | None = None) -> tuple[float, float]:
-        """:meth:`judge` for a reluctance, a participation and caps that need no checking."""
+    def judge_checked(self, payments: Array, x: Array, caps: Array | None = None) -> tuple[float, float]:
+        """:meth:`judge` for payments, a participation and caps that need no checking."""
         most = self.no_caps if caps is None else caps
-        if isinstance(self._geometry, GramGeometry):
-            violation, gain = _kernels().judge(self._geometry.gram, self._alpha, most, w, x, self.sampling)
-            return violation, self.lam * gain
-        profile = self.profile(x)
-        return self._residual(w, profile, most), float(self._regrets(w, profile, most).max())
+        w, prices = self.reluctance_under(payments), self._prices(payments)
+        y = self._alpha * x
+        drift = self._geometry.drifts(y / max(float(y.sum()), 5e-324))
+        violation, gain = _kernels().judge(drift, self._alpha, most, w, prices, x, self.sampling)
+        return violation, self.lam * gain
 
-    def _residual(self, w: Array, profile: Profile, caps: Array) -> float:
-        return float(violations(w, profile, self.sampling, caps).max())
+    def _residual(self, payments: Array, profile: Profile, caps: Array) -> float:
+        w, prices = self.reluctance_under(payments), self._prices(payments)
+        return float(violations(w, prices, profile, self.sampling, caps).max())
 
     def _regrets(self, w: Array, profile: Profile, caps: Array) -> Array:
         return regrets(self._alpha * caps, w, self.lam, profile, self.sampling)

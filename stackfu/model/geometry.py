@@ -35,6 +35,8 @@ EPS = float(np.finfo(np.float64).eps)
 LARGEST_GRAM = 20_000
 #: From this many numbers on, passes over feature rows run in jitted kernels on all cores.
 LARGE_PASS = 10_000_000
+#: Up to this many numbers feature rows are copied to look at their differences.
+CLOSE_LOOK = 1_000_000
 
 
 def frozen(array: npt.ArrayLike) -> Array:
@@ -69,6 +71,13 @@ class Geometry(ABC):
     @abstractmethod
     def mixture(self, z: Array) -> MixtureDistances:
         """Squared distances from ``m = sum z_k mu_k``, ``z`` in the simplex."""
+
+    @abstractmethod
+    def drifts(self, z: Array) -> Array:
+        """``to_clients`` of a mixture from differences of feature rows, where there are any and they are not too many.
+
+        That is slower, and no client's own distance is rounded away beside those of others.
+        """
 
     @property
     @abstractmethod
@@ -264,6 +273,13 @@ class GramGeometry(Geometry):
             return _rounding_of_differences(self._rows, self.scale)
         return EPS * self._largest / self.scale if self.scale > 0 else float("inf")
 
+    def drifts(self, z: Array) -> Array:
+        from . import _geometry_kernels as kernels
+
+        if self._centred is None:
+            return np.asarray(kernels.drifts(self._gram, z))
+        return np.asarray(kernels.drifts_of_rows(self._centred[self._remaining], z))
+
     def mixture(self, z: Array) -> MixtureDistances:
         inner = self._gram @ z
         square = float(z @ inner)
@@ -347,6 +363,14 @@ class FeatureGeometry(Geometry):
     def _large(self) -> bool:
         """Whether a pass over the rows is worth the jitted kernels."""
         return bool(self.count * self.features.shape[1] >= LARGE_PASS)
+
+    def drifts(self, z: Array) -> Array:
+        from . import _geometry_kernels as kernels
+
+        if self.count * self.features.shape[1] > CLOSE_LOOK:
+            return self.mixture(z).to_clients
+        rows = np.asarray(self.features[self.remaining], dtype=np.float64)
+        return np.asarray(kernels.drifts_of_rows(rows - rows[0], z))
 
     def combine(self, weights: Array) -> Array:
         """``sum_k weights_k mu_k`` over the remaining clients, (D,), float64."""

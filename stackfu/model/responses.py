@@ -65,17 +65,21 @@ def best_responses(bound: Array, w: Array, profile: Profile, a: float = 0.0) -> 
     return np.where((w == 0) & (q == 0) & (a == 0), profile.y, response)
 
 
-def violations(w: Array, profile: Profile, a: float = 0.0, caps: Array | float = 1.0) -> Array:
-    """How far every client is from its equilibrium condition, relative to its own terms ``max(d_k^2 + a / (2 S), S |w_k|)``.
+def violations(w: Array, prices: Array, profile: Profile, a: float = 0.0, caps: Array | float = 1.0) -> Array:
+    """How far every client is from its equilibrium condition, relative to its own terms.
 
-    ``g_k > 0`` is a violation unless the client takes part as much as it may, ``g_k < 0`` unless it stays out. So a client that is
-    a million times smaller or closer than others counts as much as they do.
+    ``g_k > 0`` is a violation unless the client takes part as much as it may, ``g_k < 0`` unless it stays out. What is added up is
+    ``d_k^2 + a / (2 S)`` and ``S`` times cost and payment, each over ``2 lam alpha_k``; ``prices`` are the larger of those two. So
+    a client that is a million times smaller or closer than others counts as much as they do, and one that is paid its cost is
+    not asked for digits that neither cost nor payment has.
     """
     own = profile.total * w
     pull = profile.to_clients if a == 0.0 else profile.to_clients + a / (2.0 * profile.total)
     g = pull - own
     wrong = np.maximum(np.where(profile.x < caps, g, 0.0), np.where(profile.x > 0, -g, 0.0))
-    return np.asarray(np.where(wrong > 0, wrong / np.maximum(np.maximum(pull, np.abs(own)), 5e-324), 0.0))
+    return np.asarray(
+        np.where(wrong > 0, wrong / np.maximum(np.maximum(pull, profile.total * prices), 5e-324), 0.0)
+    )
 
 
 def regrets(bound: Array, w: Array, lam: float, profile: Profile, a: float = 0.0) -> Array:
@@ -83,10 +87,11 @@ def regrets(bound: Array, w: Array, lam: float, profile: Profile, a: float = 0.0
     step = best_responses(bound, w, profile, a) - profile.y
     after = profile.total + step
     if profile.others.min() > 0:
-        saved = profile.to_clients * (after + profile.total) / after**2
+        saved = profile.to_clients / after * (1.0 + profile.total / after)
     else:  # facing nobody, a client sees no drift, and after may be 0
         d2 = np.where(profile.others > 0, profile.to_clients, 0.0)
-        saved = d2 * (after + profile.total) / np.where(d2 > 0, after, 1.0) ** 2
+        positive = np.where(d2 > 0, after, 1.0)
+        saved = d2 / positive * (1.0 + profile.total / positive)
     if a > 0.0:  # a sole participant never wants to leave: after > 0
-        saved = saved + a / (profile.total * after)
+        saved = saved + a / profile.total / after
     return np.maximum(lam * step * (saved - 2.0 * w), 0.0)

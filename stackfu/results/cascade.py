@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..model import Array, GameModel
+from ..model.impacts import guessed
+from ..pages import MOST_ROWS, card, data_frame, table
+from .facade import facade
 
 __all__ = ["Cascade", "Departure"]
 
@@ -73,20 +76,40 @@ class Cascade(Sequence[Departure]):
 
     def to_pandas(self) -> Any:
         """One row per client: the round in which it left (NaN: it stayed) and its utility when it decided."""
-        import pandas
-
         when = {k: i for i, r in enumerate(self.rounds) for k in r.leaving}
         last: dict[int, float] = {}
         for r in self.rounds:
             last.update(zip(r.clients, r.utilities, strict=True))
         index = [int(k) for k in self.game.remaining]
-        return pandas.DataFrame(
-            {
-                "left_in_round": [float(when.get(k, np.nan)) for k in index],
-                "utility": [last[k] for k in index],
-                "outside": self.outside,
-            },
-            index=pandas.Index(self.game.names, name="client"),
+        columns = {
+            "left_in_round": [float(when.get(k, np.nan)) for k in index],
+            "utility": [last[k] for k in index],
+            "outside": self.outside,
+        }
+        return data_frame(columns, self.game.names)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Round by round, see :func:`stackfu.plot.cascade`."""
+        return facade(self.game).plot(self, ax)
+
+    def _repr_html_(self) -> str:
+        called = self.game.called
+        rows = [
+            [
+                i + 1,
+                len(r.clients),
+                f"{r.total:.1%}",
+                float(r.server_loss),
+                ", ".join(called(k) for k in r.leaving[:8]) + (", ..." if len(r.leaving) > 8 else "")
+                or "nobody",
+            ]
+            for i, r in enumerate(self.rounds[:MOST_ROWS])
+        ]
+        head = ["round", "clients", "data used", "server loss", "leaving"]
+        return card(
+            f"{len(self.stayed)} of {self.game.count} clients stay",
+            table(head, rows, len(self.rounds) - len(rows)),
+            note=guessed(self.game),
         )
 
     def __len__(self) -> int:

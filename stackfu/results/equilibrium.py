@@ -12,8 +12,8 @@ import numpy as np
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Profile
 from ..model.impacts import Impacts, guessed
+from ..pages import MOST_ROWS, bar, card, data_frame, table
 from .facade import facade
-from .pages import MOST_ROWS, bar, card, table
 from .status import Status, Uniqueness
 from .verification import Verification
 
@@ -69,10 +69,10 @@ class Equilibrium:
     """A Nash equilibrium of the clients under given payments.
 
     ``regret`` (largest gain of a client from deviating) and ``residual`` (largest violation of a client's equilibrium condition
-    relative to its own terms, ``max(d_k^2, S |w_k|)``) are recomputed from the game at ``participation``; they are not what the
-    solver believed. CERTIFIED means that :func:`stackfu.judging.stakes.check_stakes` has proved that no client can gain more
-    than a billionth of what is at stake for it; UNIQUE and MULTIPLE that :mod:`stackfu.judging.completeness` has proved that there
-    are no others than those found.
+    relative to what is added up in it: drift, cost, payment) are recomputed from the game at ``participation``; they are not
+    what the solver believed. CERTIFIED means that :func:`stackfu.judging.stakes.check_stakes` has proved that no client can gain
+    more than a billionth of what is at stake for it; UNIQUE and MULTIPLE that :mod:`stackfu.judging.completeness` has proved
+    that there are no others than those found, whose totals are those of exact equilibria to a thousandth.
     """
 
     game: GameModel
@@ -268,6 +268,14 @@ class Equilibria(Sequence[Equilibrium]):
             "complete": self.complete,
             "equilibria": [eq.summary() for eq in self.items],
         }
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row per remaining client, indexed by name, and its participation in each of them (needs pandas)."""
+        return data_frame({f"E{i + 1}": e.participation for i, e in enumerate(self.items)}, self.game.names)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Where the level function meets zero, see :func:`stackfu.plot.level`."""
+        return facade(self.game).plot(self, ax)
 
     def _repr_html_(self) -> str:
         rows = [

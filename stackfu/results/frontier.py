@@ -17,8 +17,8 @@ import numpy as np
 from ..errors import InfeasibleError, InputError
 from ..model import Array, GameModel
 from ..model.impacts import guessed
+from ..pages import card, data_frame, table
 from .facade import facade
-from .pages import card, table
 from .solution import Solution
 
 __all__ = ["Frontier"]
@@ -140,13 +140,10 @@ class Frontier(Sequence[Solution]):
 
     def to_pandas(self) -> Any:
         """A DataFrame with one row per budget (needs pandas)."""
-        import pandas
-
         points = self.summary()["points"]
-        scalars = ("budget", "spend", "server_loss", "objective", "lower_bound", "total", "status")
-        return pandas.DataFrame([{name: point[name] for name in scalars} for point in points]).set_index(
-            "budget"
-        )
+        scalars = ("spend", "server_loss", "objective", "lower_bound", "total", "status")
+        columns = {name: [point[name] for point in points] for name in scalars}
+        return data_frame(columns, [point["budget"] for point in points], "budget")
 
     def plot(self, ax: Any = None) -> Any:
         """What a budget buys, see :func:`stackfu.plot.frontier`."""

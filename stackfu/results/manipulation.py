@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..model import Array, GameModel
-from .pages import card, table
+from ..pages import card, data_frame, table
 
 __all__ = ["Manipulation", "Manipulations", "Misreport"]
 
@@ -60,9 +60,11 @@ class Manipulation:
 
     def to_pandas(self) -> Any:
         """One row per client and kind."""
-        import pandas
-
-        return pandas.DataFrame(self.summary()["misreports"]).assign(mechanism=self.mechanism)
+        rows = self.summary()["misreports"]
+        columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+        return data_frame(
+            {**columns, "mechanism": [self.mechanism] * len(rows)}, range(len(rows)), "misreport"
+        )
 
     def __repr__(self) -> str:
         gaining = sum(m.gain > 0 for m in self.misreports)
@@ -101,9 +103,11 @@ class Manipulations:
 
     def to_pandas(self) -> Any:
         """One row per mechanism."""
-        import pandas
-
-        return pandas.DataFrame(self.summary()).set_index("mechanism")
+        rows = self.summary()
+        columns = {
+            name: [row[name] for row in rows] for name in (rows[0] if rows else ()) if name != "mechanism"
+        }
+        return data_frame(columns, [row["mechanism"] for row in rows], "mechanism")
 
     def _repr_html_(self) -> str:
         rows = self.summary()

@@ -12,9 +12,9 @@ from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
 from ..model.impacts import guessed
 from ..model.offers import Offers
+from ..pages import card, number, table
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
-from .pages import card, number, table
 from .status import Status
 from .verification import Verification
 

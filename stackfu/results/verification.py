@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .pages import card
+from ..pages import card
 
 __all__ = ["Verification"]
 

@@ -291,6 +291,12 @@ def test_fits_every_screen_in_light_and_dark_and_is_accessible(
                 "return Math.min(...texts.map((text) => text.getBoundingClientRect().height))"
             )
             assert smallest >= 11  # text stays legible on a phone
+            cut = browser.execute_script(
+                "return [...document.querySelectorAll('svg text')].filter((text) => {"
+                "  const here = text.getBoundingClientRect(), all = text.ownerSVGElement.getBoundingClientRect();"
+                "  return here.left < all.left - 1 || here.right > all.right + 1; }).map((text) => text.textContent)"
+            )
+            assert cut == []
             hidden = browser.find_element(By.ID, "scroll").get_property("scrollWidth") > (
                 browser.find_element(By.ID, "scroll").get_property("clientWidth")
             )

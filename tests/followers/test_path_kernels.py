@@ -31,7 +31,7 @@ def test_factor_grows_shrinks_and_solves(seed):
     np.testing.assert_allclose(np.tril(L[:5, :5]), np.linalg.cholesky(matrix), atol=1e-12)
     b = rng.normal(size=(3, 5))
     x = b.copy()
-    _factor.solve(L, 5, x)
+    _factor.solve(L, 5, x, len(x))
     np.testing.assert_allclose(x, np.linalg.solve(matrix, b.T).T, rtol=1e-7)
     for gone in range(5):
         shrunk, order = L.copy(), np.arange(5)

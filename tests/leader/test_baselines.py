@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leader_games import random_game
+from scipy.optimize import brentq, minimize_scalar
 
 import stackfu as sf
 from stackfu.judging.stakes import check_stakes
@@ -240,3 +241,85 @@ def test_payments_that_are_tried_lead_where_the_proofs_say(seed, count, share):
     tried, proved = play(game, payments), game.equilibrium(payments)
     assert same_play(game, payments, tried, proved.profile)
     assert check_stakes(game, payments, tried.x).max() <= 1e-9
+
+
+def haipo_from_the_paper(points, alpha, costs, targets, weights, budget, rounds):
+    """The published iteration written out with general-purpose tools: payments of every round, nothing shared with the library."""
+    count = len(alpha)
+
+    def utility(k, y, paid, own):
+        y = np.array(y)
+        y[k] = own
+        drift = points[k] - y @ points / y.sum()
+        return (paid - costs[k]) * own / alpha[k] - drift @ drift
+
+    def answer(k, y, paid):
+        if y.sum() - y[k] <= 0:
+            return y[k]
+        found = minimize_scalar(
+            lambda own: -utility(k, y, paid, own),
+            bounds=(0.0, alpha[k]),
+            method="bounded",
+            options={"xatol": 1e-12},
+        )
+        ends = [0.0, alpha[k], float(found.x)]
+        return max(ends, key=lambda own: utility(k, y, paid, own))
+
+    def equilibrium(payments):
+        y = np.array(alpha)
+        for _ in range(400):
+            before = y.copy()
+            for k in range(count):
+                y[k] = answer(k, y, payments[k])
+            if np.abs(y - before).max() < 1e-12:
+                break
+        return y
+
+    unpaid = equilibrium(np.zeros(count))
+    caps = np.empty(count)
+    for k in range(count):
+        share = budget * alpha[k]
+        caps[k] = brentq(
+            lambda p, k=k, share=share: p * answer(k, unpaid, p) / alpha[k] - share,
+            0.0,
+            max(share, costs[k]) * 1.001,
+        )
+    seen = [0.5 * caps]
+    for _ in range(rounds):
+        y = equilibrium(seen[-1])
+        m = y @ points / y.sum()
+        slope = 2.0 * sum(w * (m - t) for w, t in zip(weights, targets, strict=True))
+        low = np.array([answer(k, y, 0.0) for k in range(count)])
+        high = np.array([answer(k, y, caps[k]) for k in range(count)])
+        corners = np.array(list(product([False, True], repeat=count)))
+        choices = np.where(corners, high, low)  # a ratio of linear functions is least at a corner of the box
+        totals = choices.sum(axis=1)
+        values = np.where(
+            totals > 0, (choices @ (points @ slope)) / np.where(totals > 0, totals, 1.0), np.inf
+        )
+        best = corners[int(np.argmin(values))]
+        seen.append(np.where(best & (high > low), caps, 0.0))
+    return seen
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_a_cycle_is_the_published_algorithms_own(symmetric):
+    """Its inner problem pays each client all or nothing, so that symmetric clients are paid in turn for ever."""
+    turns = 2.0 * np.pi * np.arange(3) / 3.0
+    points = np.vstack([[0.3, 0.2], np.column_stack([np.cos(turns), np.sin(turns)])])
+    sizes, costs = np.ones(4), np.ones(3)
+    if not symmetric:
+        points = points + 0.1 * np.random.default_rng(0).normal(size=points.shape)
+        sizes, costs = np.array([1.0, 1.3, 0.8, 1.1]), np.array([1.0, 1.2, 0.9])
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), sizes, (0,), costs=costs)
+    budget = 0.4 * game.full_participation_price
+    told = game.solve(budget, method="haipo")
+    alpha = sizes[1:] / sizes[1:].sum()
+    targets = [alpha @ points[1:], sizes / sizes.sum() @ points]
+    rounds = len(told.history)
+    paper = haipo_from_the_paper(points[1:], alpha, costs, targets, (1.0, 1.0), budget, rounds)
+    for ours, theirs in zip(told.history, paper, strict=False):
+        assert ours["payments"] == pytest.approx(theirs, abs=1e-5)
+    assert told.status is sf.Status.CYCLED
+    again = [i for i, old in enumerate(paper[1:rounds]) if np.abs(old - paper[rounds]).max() < 1e-5]
+    assert again  # the paper's own iteration is back where it was

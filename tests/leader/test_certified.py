@@ -24,8 +24,6 @@ def check(game, budget, solution):
     assert solution.lower_bound <= solution.server_loss * (1 + 1e-12)
     assert solution.spend <= budget * (1 + 1e-9)
     assert solution.spend == pytest.approx(solution.payments @ solution.participation)
-    # Beside own stakes, not beside own terms max(d_k^2, S |w_k|): a client at the mixture that is paid its cost has neither drift
-    # nor reluctance, and what rounding leaves of both, c_k eps / (2 lam alpha_k), is all of its terms.
     assert check_stakes(game, solution.payments, solution.participation).max() <= 1e-9
     assert solution.server_loss <= reference * (1 + 1e-12)
     assert solution.certificate.lower == solution.lower_bound

@@ -182,15 +182,15 @@ def test_residual_is_the_largest_violation(play):
     game, p, x = play
     rows, _, _ = coordinates(game)
     drift = np.sum((mixture(game, x) - rows) ** 2, axis=1)
-    own = np.sum(game.alpha * x) * (game.costs - p) / (2 * game.lam * game.alpha)
-    g = drift - own
+    unit = np.sum(game.alpha * x) / (2 * game.lam * game.alpha)
+    g = drift - unit * (game.costs - p)
     wrong = np.where(x == 0, np.maximum(g, 0), np.where(x == 1, np.maximum(-g, 0), np.abs(g)))
-    terms = np.maximum(drift, np.abs(own))
+    terms = np.maximum(drift, unit * np.maximum(game.costs, p))
     # coordinates are known to rounding of the largest norm, and so is what follows from them: the doubt beside own terms
     doubt = 1e-12 * max(float(np.max(np.sum(rows**2, axis=1))), 1.0)
     safe = terms > 1e3 * doubt
     expected = wrong[safe] / terms[safe]
-    found = violations(game.reluctance(p), game.profile(x))
+    found = violations(game.reluctance(p), game._prices(p), game.profile(x))
     assert np.all(np.abs(found[safe] - expected) <= 4 * doubt / terms[safe])
     assert game.residual(p, x) == found.max()
 
@@ -200,16 +200,15 @@ def test_no_residual_iff_no_regret(play):
     """The three conditions on g_k are the Nash equilibrium.
 
     The price that holds a client where it is differs from its cost by ``2 lam alpha d^2 / S``, and as a float it is known to a
-    rounding of the cost: that, beside the client's own term ``d^2``, is what the residual can be.
+    rounding of the cost: that, beside what is added up, is what the residual can be.
     """
     game, _, x = play
     profile = game.profile(x)
     prices = game.costs - 2 * game.lam * game.alpha * profile.to_clients / profile.total
     assume((prices >= 0).all())
     blur = 8 * np.finfo(float).eps * (profile.to_clients + profile.total * game.kappa / (2 * game.lam))
-    found = violations(game.reluctance(prices), profile)
-    assert np.all(found * profile.to_clients <= 2 * blur)
-    assert game.residual(prices, x) == found.max()
+    terms = np.maximum(profile.to_clients, profile.total * game.kappa / (2 * game.lam))
+    assert game.residual(prices, x) <= 2 * float(np.max(blur / terms))
     assert np.all(game.regrets(prices, x) <= 64 * np.finfo(float).eps * (game.lam + game.costs))
     bumped = prices + 0.25 * game.costs
     assert game.residual(bumped, x) > 0

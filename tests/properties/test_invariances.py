@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 import stackfu as sf
 from stackfu import testing
 from stackfu.judging.stakes import check_stakes
-from stackfu.model.responses import violations
 
 TOLERANCE = 1e-7
 
@@ -36,18 +35,10 @@ def rebuilt(game, features=None, sizes=None, costs=None, **weights):
     )
 
 
-def strain(game, payments, x):
-    """The largest violation of a condition beside all that a client has at stake: a number without a unit, and known as such."""
-    profile, w = game.profile(x), game.reluctance(payments)
-    terms = np.maximum(profile.to_clients, profile.total * np.abs(w))
-    most = np.maximum(game.costs, payments) / (2 * game.lam * game.alpha)
-    return float((violations(w, profile) * terms / np.maximum(terms, profile.total * most)).max())
-
-
 def same_play(first, p, second, q, x, y, money=1.0, loss=1.0):
     """Conditions, best responses, thresholds and losses agree up to the change of units."""
     np.testing.assert_allclose(second.best_response(q, y), first.best_response(p, x), atol=TOLERANCE)
-    assert strain(second, q, y) == pytest.approx(strain(first, p, x), rel=1e-7, abs=1e-9)
+    assert second.residual(q, y) == pytest.approx(first.residual(p, x), rel=1e-7, abs=1e-9)
     assert second.regret(q, y) == pytest.approx(money * first.regret(p, x), rel=1e-6, abs=1e-9 * money)
     assert second.server_loss(y) == pytest.approx(loss * first.server_loss(x), rel=1e-7, abs=1e-12 * loss)
     for a, b in zip(first.thresholds(x), second.thresholds(y), strict=True):

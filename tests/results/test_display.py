@@ -8,18 +8,16 @@ import numpy as np
 import pytest
 
 import stackfu as sf
-from stackfu.results.pages import MOST_ROWS
+from stackfu.pages import MOST_ROWS
 
-HOSTILE = ["<b>Leeds</b>", "York & Co", "Hull", '"Bath"', "Ely"]
+HOSTILE = ["<b>Leeds</b>", "York & Co", "<span onclick=x>Hull", '"Bath"', "Ely"]
 
 
 def game(count=5, **options):
     rng = np.random.default_rng(0)
     names = HOSTILE if count == 5 else None
-    emb = sf.MeanEmbeddings.from_features(rng.normal(size=(count, 3)))
-    return sf.StackelbergGame(
-        emb, rng.integers(1, 9, count), removed=[4], names=names, cost_scale=1.0, **options
-    )
+    emb = sf.MeanEmbeddings.from_features(rng.normal(size=(count, 3)), names=names)
+    return sf.StackelbergGame(emb, rng.integers(1, 9, count), removed=[4], cost_scale=1.0, **options)
 
 
 class Balance(HTMLParser):
@@ -40,17 +38,20 @@ def shown(**options):
     played = game(**options)
     solution = played.solve(0.05)
     return {
+        "embeddings": played.embeddings,
         "game": played,
         "equilibrium": played.equilibrium(),
         "equilibria": played.equilibria(),
         "solution": solution,
         "frontier": played.frontier([0.01, 0.05]),
         "verification": solution.verify(),
+        "cascade": played.cascade(outside=-0.2),
     }
 
 
 @pytest.mark.parametrize(
-    "name", ["game", "equilibrium", "equilibria", "solution", "frontier", "verification"]
+    "name",
+    ["embeddings", "game", "equilibrium", "equilibria", "solution", "frontier", "verification", "cascade"],
 )
 def test_every_result_has_a_page_that_is_whole_and_escaped(name):
     page = shown()[name]._repr_html_()
@@ -58,7 +59,8 @@ def test_every_result_has_a_page_that_is_whole_and_escaped(name):
     parser.feed(page)
     assert not parser.open
     assert "<b>Leeds</b>" not in page
-    if name in ("game", "equilibrium", "solution"):
+    assert "<span onclick" not in page  # a name that looks like a piece of the page is none
+    if name in ("embeddings", "game", "equilibrium", "solution"):
         assert "&lt;b&gt;Leeds&lt;/b&gt;" in page
     # colours come from the page around it, so that it can be read in light and in dark
     assert not re.search(r"#[0-9a-f]{3}|rgb|white|black", page)
@@ -107,10 +109,25 @@ def test_frames_hold_the_numbers():
     assert {"spend", "server_loss", "lower_bound"} <= set(traced.columns)
 
 
+def test_frames_of_embeddings_games_and_sets_of_equilibria():
+    pytest.importorskip("pandas")
+    played = game()
+    apart = played.embeddings.to_pandas()
+    assert list(apart.index) == list(apart.columns) == HOSTILE
+    np.testing.assert_array_equal(apart.to_numpy(), played.embeddings.distances())
+    np.testing.assert_array_equal(played.to_pandas()["cost"], played.costs)
+    found = played.equilibria()
+    np.testing.assert_array_equal(found.to_pandas()["E1"], found[0].participation)
+    assert list(found.to_pandas().index) == list(played.names)
+
+
 def test_without_pandas_the_error_says_what_to_install(monkeypatch):
+    results = shown()
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(sf.InputError, match="pip install pandas"):
-        game().equilibrium().to_pandas()
+    for name, result in results.items():
+        if name != "verification":
+            with pytest.raises(sf.InputError, match="pip install pandas"):
+                result.to_pandas()
 
 
 def test_results_draw_themselves():
@@ -118,7 +135,12 @@ def test_results_draw_themselves():
     from matplotlib import pyplot
 
     played = game()
-    for result in (played.equilibrium(), played.solve(0.05), played.frontier([0.01, 0.05])):
+    for name, result in shown().items():
+        if name in ("embeddings", "verification"):
+            continue
         axes = pyplot.subplots()[1]
-        assert result.plot(axes) is axes
+        assert (result.plot(ax=axes)) is axes
         pyplot.close(axes.figure)
+    axes = sf.plot.distance_map(played)
+    assert {text.get_text() for text in axes.texts} == set(HOSTILE)  # names, not numbers
+    pyplot.close(axes.figure)

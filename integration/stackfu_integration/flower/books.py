@@ -17,6 +17,7 @@ import hmac
 import json
 import math
 import os
+import secrets
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from stackfu_integration.storage import write_json
 
 __all__ = ["ClientBooks", "read_receipts"]
 
-_MEMORY = "stackfu-books"
+_MEMORY, _SECRET = "stackfu-books", "stackfu-secret"
 
 
 class ClientBooks:
@@ -59,10 +60,16 @@ class ClientBooks:
         """The client's key; without a folder there is none."""
         return None if self.folder is None else SigningKey.load_or_create(self.folder / "client.key")
 
-    def noise_key(self) -> bytes | None:
-        """A secret of which noise and masks are made, so that the same question gets the same answer."""
+    def noise_key(self) -> bytes:
+        """A secret of which noise and masks are made, so that the same question gets the same answer.
+
+        Without a folder it lives as long as a run of Flower does.
+        """
         if self.key is None:
-            return None
+            kept = self._memory.get(_SECRET)
+            if not isinstance(kept, ConfigRecord):
+                kept = self._memory[_SECRET] = ConfigRecord({"secret": secrets.token_bytes(32)})
+            return bytes(kept["secret"])
         return hmac.new(bytes.fromhex(self.key.sign("noise")), b"stackfu", hashlib.sha256).digest()
 
     # ---------------------------------------------------------------- state

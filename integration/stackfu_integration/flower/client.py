@@ -185,7 +185,7 @@ def add_mechanism(
             if asked.epsilon > desk.books.policy.epsilon:
                 raise PolicyError(f"this client spends epsilon up to {desk.books.policy.epsilon:g} at once")
             desk.books.account(name, Release(epsilon=asked.epsilon))
-            random = np.random.default_rng() if desk.secret is None else noise_generator(desk.secret, name)
+            random = noise_generator(desk.secret, name)
             value = private_median(points, asked.epsilon, random) if len(points) > 1 else 0.0
         return Message(SpreadAnswer(value**2, desk.participant.size).encode(), reply_to=message)
 

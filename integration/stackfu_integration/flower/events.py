@@ -1,21 +1,23 @@
-"""What the ledger can say: one class per event, and its way into a row and back.
+"""What the ledger can say: one class per event.
 
 A row of the ledger has the columns
 
     request | kind | client | round | amount | detail (JSON) | payload (bytes)
 
 and every class below says which of its fields go where: a field marked with a column lives there, every other
-one is an entry of ``detail`` under its own name. :func:`to_row` and :func:`from_row` are the only places that
-translate. A new event is a new class with a new ``kind``; the ledger, its command line and the audit read it
+one is an entry of ``detail`` under its own name. :mod:`.rows` translates. A new
+event is a new class with a new ``kind``; the ledger, its command line and the audit read it
 without further ado.
 
 ==============  ==========================================================================================
 in a run        RunStarted, ClientEnrolled, RoundFinished, ClientFault
 request         RemovalRequested; TermsAmended and RequestAborted may follow at any time before it is closed
-embeddings      BandwidthAgreed, EmbeddingReceived, GroupSumReceived, ClientExcluded; closed by GameFounded
+embeddings      BandwidthAgreed, EmbeddingReceived, ClientExcluded; of those who leave SumAgreed, SumHeard,
+                GroupSumReceived; closed by GameFounded
 offers          PriceOffered; closed by GameSolved
 responses       ParticipationAnnounced, ShareAnswered, ClientCommitted; closed by CommitmentsClosed
-unlearning      WorkDelivered, WorkJudged, WorkRepeated, RoundFinished; closed by ModelUnlearned
+unlearning      WorkDelivered, WorkJudged, WorkRepeated, RoundFinished; in sums SumAgreed, SumHeard; closed by
+                ModelUnlearned
 settlement      ClientPaid; closed by RequestSettled
 measures        ClientMeasured, PaymentAcknowledged, GradientReported, DistanceBounded; closed by MeasuresClosed
 report          PayloadsErased; closed by RequestClosed
@@ -26,15 +28,31 @@ A ``receipt`` is what a client signed (:mod:`.receipts`): the statement and its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from functools import cache
-from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stackfu.errors import FileFormatError
+from stackfu_integration.flower.rows import (
+    EVENTS,
+    NOBODY,
+    Amount,
+    ClientEvent,
+    ClientNumbers,
+    Content,
+    Count,
+    CountPerClient,
+    Event,
+    Lengths,
+    Names,
+    Number,
+    NumberPerClient,
+    Row,
+    Signed,
+    Vector,
+    Verdict,
+    from_row,
+    to_row,
+)
 
 __all__ = [
     "EVENTS",
@@ -78,97 +96,6 @@ __all__ = [
     "from_row",
     "to_row",
 ]
-
-NOBODY = -1  # in the columns client and round: an event of the server, or one that belongs to no round
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row as the database has it; ``seq`` and ``at`` are given when it is written."""
-
-    request: str
-    kind: str
-    client: int = NOBODY
-    round: int = NOBODY
-    amount: float | None = None
-    detail: Mapping[str, Any] = field(default_factory=dict)
-    payload: bytes | None = field(default=None, repr=False)
-    seq: int = 0
-    at: str = ""
-
-
-# ---- how a field is stored
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """The column of a field, and the translation into what the column holds and back."""
-
-    column: str = "detail"
-    write: Callable[[Any], Any] = _same
-    read: Callable[[Any], Any] = _same
-
-
-def _with_text_keys(by_client: Mapping[int, Any]) -> dict[str, Any]:
-    return {str(client): value for client, value in by_client.items()}
-
-
-def _by_client_number(stored: Mapping[str, Any]) -> dict[int, Any]:
-    return {client: stored[str(client)] for client in sorted(int(text) for text in stored)}
-
-
-def _to_bytes(vector: NDArray[np.float64]) -> bytes:
-    return np.ascontiguousarray(vector, dtype=np.float64).tobytes()
-
-
-def _from_bytes(stored: bytes | None) -> NDArray[np.float64]:
-    return np.frombuffer(stored or b"", dtype=np.float64)  # nothing is left of a vector that was erased
-
-
-Client = Annotated[int, _Stored("client")]
-Number = Annotated[int, _Stored("round")]
-Amount = Annotated[float, _Stored("amount", float, float)]
-Count = Annotated[int, _Stored("amount", float, int)]
-Verdict = Annotated[bool, _Stored("amount", float, bool)]
-Content = Annotated[bytes, _Stored("payload", bytes, lambda stored: stored or b"")]
-Vector = Annotated[NDArray[np.float64], _Stored("payload", _to_bytes, _from_bytes)]
-ClientNumbers = Annotated[tuple[int, ...], _Stored(write=list, read=tuple)]
-Names = Annotated[tuple[str, ...], _Stored(write=list, read=tuple)]
-Signed = Mapping[str, Any] | None
-Lengths = Annotated[
-    Mapping[int, Mapping[str, float]] | None, _Stored(write=_with_text_keys, read=_by_client_number)
-]
-NumberPerClient = Annotated[Mapping[int, float], _Stored(write=_with_text_keys, read=_by_client_number)]
-CountPerClient = Annotated[Mapping[int, int] | None, _Stored(write=_with_text_keys, read=_by_client_number)]
-
-
-# ---- events
-
-EVENTS: dict[str, type[Event]] = {}  # by kind
-
-
-class Event:
-    """Something that happened; ``kind`` is its name in the ledger."""
-
-    kind: ClassVar[str] = ""
-
-    def __init_subclass__(cls, kind: str = "") -> None:
-        cls.kind = kind
-        if kind:
-            if kind in EVENTS:
-                raise TypeError(f"two events of kind {kind!r}: {EVENTS[kind].__name__} and {cls.__name__}")
-            EVENTS[kind] = cls
-
-
-@dataclass(frozen=True)
-class ClientEvent(Event):
-    """Something that concerns one client."""
-
-    client: Client
 
 
 @dataclass(frozen=True)
@@ -524,67 +451,3 @@ class PayloadsErased(Event, kind="erased"):
 @dataclass(frozen=True)
 class RequestClosed(Event, kind="closed"):
     """The request is carried out."""
-
-
-# ---- to and from rows
-
-
-class _Slot(NamedTuple):
-    name: str
-    stored: _Stored
-    default: Any
-    given: bool  # to the constructor; other fields follow from those
-
-
-@cache
-def _slots(kind: str) -> tuple[_Slot, ...]:
-    event = EVENTS[kind]
-    hints = get_type_hints(event, include_extras=True)
-
-    def stored(name: str) -> _Stored:
-        marks = getattr(hints[name], "__metadata__", ())
-        return next((mark for mark in marks if isinstance(mark, _Stored)), _Stored())
-
-    return tuple(
-        _Slot(f.name, stored(f.name), f.default, f.init)
-        for f in fields(event)  # type: ignore[arg-type]
-    )
-
-
-def to_row(request: str, event: Event) -> Row:
-    """Return the row of an event; a field that has its default is not written.
-
-    >>> to_row("r1", WorkDelivered(client=3, number=2, samples=40))
-    Row(request='r1', kind='work', client=3, round=2, amount=40.0, detail={}, seq=0, at='')
-    """
-    columns: dict[str, Any] = {}
-    detail: dict[str, Any] = {}
-    for slot in _slots(event.kind):
-        value = getattr(event, slot.name)
-        if slot.default is not MISSING and value is slot.default:
-            continue
-        target, key = (detail, slot.name) if slot.stored.column == "detail" else (columns, slot.stored.column)
-        target[key] = slot.stored.write(value)
-    return Row(request=request, kind=event.kind, detail=detail, **columns)
-
-
-def from_row(row: Row) -> Event:
-    """Return the event that a row describes; a row that describes none is refused.
-
-    >>> from_row(to_row("r1", ClientPaid(client=3, amount=1.5, delivered=2, agreed=3)))
-    ClientPaid(client=3, amount=1.5, delivered=2, agreed=3)
-    """
-    event = EVENTS.get(row.kind)
-    if event is None:
-        raise FileFormatError(f"row {row.seq} of the ledger: unknown event {row.kind!r}")
-    values = {}
-    try:
-        for slot in _slots(row.kind):
-            inside = slot.stored.column == "detail"
-            if not slot.given or (inside and slot.default is not MISSING and slot.name not in row.detail):
-                continue
-            raw = row.detail[slot.name] if inside else getattr(row, slot.stored.column)
-            values[slot.name] = slot.stored.read(raw)
-        return event(**values)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"row {row.seq} of the ledger: not a whole {row.kind!r} ({error!r})") from error

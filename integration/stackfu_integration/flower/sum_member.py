@@ -32,15 +32,13 @@ __all__ = ["SumMember"]
 
 @dataclass(frozen=True)
 class SumMember:
-    """One client in the sums of all requests; without a ``secret`` it takes part in none."""
+    """One client in the sums of all requests."""
 
     client: int
-    secret: bytes | None
+    secret: bytes
     books: ClientBooks
 
     def _member(self, name: SumName) -> Member:
-        if self.secret is None:
-            raise InputError("group", "a client without a key cannot hide its part of a sum")
         return Member(self.secret, self.client, name)
 
     def _known(self, name: SumName) -> dict[str, Any]:
@@ -59,8 +57,6 @@ class SumMember:
 
     def keys(self, name: SumName, head: Head | None) -> KeysAnswer:
         """The keys for a sum, signed."""
-        if self.secret is None:
-            return KeysAnswer(None)
         keys = self._member(name).keys
         facts = {"request": name.request, "sum": name.what, "number": name.number, "keys": str(keys)}
         return KeysAnswer(keys, self.books.sign(SUM_KEYS, head, client=self.client, **facts))

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stackfu_integration.flower.client import Participant, add_mechanism
+from stackfu_integration.flower.policy import Policy
 from stackfu_integration.flower.wire.records import setting
 
 __all__ = ["TorchParticipant", "client_app", "model_arrays"]
@@ -52,6 +53,8 @@ class TorchParticipant(Participant):
         self._number = int(context.node_config["partition-id"])
         folder = context.node_config.get("client-folder")
         self.folder = Path(str(folder)) if folder else None
+        if context.node_config.get("policy") == "open":  # the client's own word, as simulations say it
+            self.policy = Policy.open()
         self._loaded: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
     @abstractmethod

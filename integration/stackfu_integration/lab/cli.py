@@ -198,7 +198,7 @@ def campaign(
         console.print(seen.text(), highlight=False, soft_wrap=True)
         extraction, training = (
             extraction + seen.extraction_seconds,
-            training + seen.runs * seen.training_seconds,
+            training + seen.runs * seen.run_seconds,
         )
     hours = (extraction + training / jobs) / 3600
     console.print(f"together about {hours:.1f} hours with {jobs} runs at a time, if nothing is there yet")

@@ -2,7 +2,8 @@
 
 A few inputs go through the frozen part and a few batches through the trained part; everything else is counting. Gradients of
 single samples are counted method by method as the experiment will run them, so that a forecast and a finished run speak of
-the same quantity. Time is that of this machine as busy as it is now; solving games and evaluating models is not in it.
+the same quantity. Time is that of this machine as busy as it is now. Games and measures are counted too, at what they took on
+two ordinary cores.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from stackfu_integration.lab.presets import Preset
 from stackfu_integration.lab.runtime import single_thread
 
 __all__ = ["Forecast", "forecast", "passes_per_run"]
+
+_GAME_SECONDS = 0.3  # of one plan; capped offers take most of it
+_MEASURE_SECONDS = 0.03  # of one cell beside its training: test losses, distances, attacks
+_LOOKS = 50  # trainings that clients look at before they settle on an answer
 
 
 def passes_per_run(preset: Preset, budgets: int) -> tuple[float, float]:
@@ -50,6 +55,7 @@ def passes_per_run(preset: Preset, budgets: int) -> tuple[float, float]:
     head = (
         cells * (training * preset.fine_tuning + preset.passes) + 3 * twice * 4 * preset.passes
     )  # three heads to their optimum
+    head += preset.answers * len(BUDGETED) * _LOOKS * preset.passes
     if preset.train == "head":
         return whole + head, head
     return whole, head
@@ -68,6 +74,7 @@ class Forecast:
     history_bytes: int
     extraction_seconds: float
     training_seconds: float
+    other_seconds: float  # games and measures of one run
     device: str
 
     @property
@@ -78,7 +85,12 @@ class Forecast:
     @property
     def seconds(self) -> float:
         """Extraction once, then every run."""
-        return self.extraction_seconds + self.runs * self.training_seconds
+        return self.extraction_seconds + self.runs * self.run_seconds
+
+    @property
+    def run_seconds(self) -> float:
+        """One run on features that are there."""
+        return self.training_seconds + self.other_seconds
 
     def text(self) -> str:
         """One line for people."""
@@ -86,7 +98,7 @@ class Forecast:
             f"{self.preset}: {self.runs} runs on {self.samples:,} samples, {self.trained_parameters:,} trained "
             f"parameters on {self.device}; memory {self.memory / 1e9:.2f} GB (features {self.feature_bytes / 1e9:.2f}, "
             f"stored updates {self.history_bytes / 1e9:.2f}); about {self.seconds / 60:.0f} minutes "
-            f"(features {self.extraction_seconds / 60:.1f}, a run {self.training_seconds / 60:.1f})"
+            f"(features {self.extraction_seconds / 60:.1f}, a run {self.run_seconds / 60:.1f})"
         )
 
     def as_dict(self) -> dict[str, float | int | str]:
@@ -131,7 +143,9 @@ def forecast(experiment: Experiment, runs: int) -> Forecast:
     per_sample = few.x[0].numel() * few.x.element_size()
     parameters = sum(p.numel() for p in model.parameters())
     slots = 4 if preset.training.optimizer == "adam" else 2  # weights, gradients, and Adam's two moments
-    whole, alone = passes_per_run(preset, len(experiment.settings.budgets))
+    budgets = len(experiment.settings.budgets)
+    plans = 1 + budgets * len(BUDGETED)
+    whole, alone = passes_per_run(preset, budgets)
     if preset.train == "head":
         whole -= alone
     return Forecast(
@@ -144,5 +158,6 @@ def forecast(experiment: Experiment, runs: int) -> Forecast:
         history_bytes=4 * parameters * preset.rounds * experiment.settings.clients if preset.history else 0,
         extraction_seconds=float(inputs * prefix),
         training_seconds=len(data.train) * (whole * gradient + alone * head_gradient),
+        other_seconds=_GAME_SECONDS * plans + _MEASURE_SECONDS * plans * 3 * (1 + preset.backdoor),
         device=str(experiment.device),
     )

@@ -46,6 +46,21 @@ def test_the_template_trains_and_unlearns_a_network_with_counters(tmp_path):
     assert counter > 0
 
 
+def test_sums_of_updates_have_counters_as_well(tmp_path):
+    """The average of a batch normalisation's buffers, seen as a sum alone."""
+    given = {"training_rounds": 1, "rounds": 1, "clients": 5, "removed": "0", "aggregation": "secure"}
+    run_in_process(TEMPLATE, folder=str(tmp_path / "run"), **given)
+    facts = json.loads((tmp_path / "run" / "audit-r1.json").read_text())
+    assert facts["aborted"] is None
+    assert facts["faults"] == []
+    assert verify(tmp_path / "run").misfit is None
+    model = ModelStore(tmp_path / "run" / "models").get(facts["model_after"])
+    counter = model["1.num_batches_tracked"].numpy()
+    assert (counter.shape, counter.dtype) == ((), np.int64)
+    assert counter > 0
+    assert 0.0 < model["1.running_var"].numpy().min() < 100.0
+
+
 def documented(programs: str) -> list[str]:
     """Every command of these programs that the pages about Flower show."""
     pages = [*sorted(HOWTO.glob("flower*.md")), HOWTO / "private_embeddings.md", APP_FOLDER / "README.md"]

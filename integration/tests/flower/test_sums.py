@@ -254,6 +254,21 @@ def test_summed_rounds_end_at_the_mean_and_the_server_sees_no_update(scene):
         assert all(not event.shares for event in ledger.events("r1", SumAgreed))  # erased with the embeddings
 
 
+def test_clients_without_folders_hide_their_parts_too(scene):
+    """Their secrets live as long as the run."""
+
+    class Folderless(Averager):
+        def __init__(self, context):
+            super().__init__(context)
+            self.folder = None
+
+    scene.load, scene.terms = Folderless, SECURE
+    facts = scene.run()
+    assert facts["aborted"] is None
+    assert facts["faults"] == []
+    assert facts["only_as_sum"] == list(REMOVED)
+
+
 @pytest.mark.parametrize("kind", [SHARES, SUMMED, OPEN])
 def test_a_drop_out_at_any_step_is_made_up_for(scene, kind):
     """Client 6 falls silent at one step of the first round; the others' sum is what it is without it."""

@@ -65,7 +65,7 @@ MESSAGES = {
     RollAnswer: st.builds(RollAnswer, count | number, receipts),
     SpreadQuestion: st.builds(SpreadQuestion, model, text, st.none() | number),
     KeysQuestion: st.builds(KeysQuestion, names),
-    KeysAnswer: st.builds(KeysAnswer, st.none() | keys, receipts),
+    KeysAnswer: st.builds(KeysAnswer, keys, receipts),
     SharesQuestion: st.builds(
         SharesQuestion,
         names,

@@ -100,7 +100,8 @@ def test_a_forecast_counts_what_it_will_keep(tmp_path):
     assert seen.trained_parameters == 650
     assert seen.history_bytes == 4 * 650 * 20 * 10
     assert seen.memory == seen.feature_bytes + seen.model_bytes + seen.history_bytes
-    assert seen.seconds == seen.extraction_seconds + 3 * seen.training_seconds > 0
+    assert seen.seconds == seen.extraction_seconds + 3 * seen.run_seconds > 0
+    assert seen.run_seconds > seen.training_seconds > 0
     assert "3 runs" in seen.text()
     assert not list(tmp_path.iterdir())
 
@@ -113,6 +114,7 @@ def test_more_work_is_forecast_to_take_more_passes(name):
     assert head > 0
     assert passes_per_run(replace(chosen, references=chosen.references + 2), 3)[0] > whole
     assert passes_per_run(chosen, 4)[1] > head
+    assert passes_per_run(replace(chosen, answers=True), 3)[1] > head
 
 
 def test_a_forecast_is_no_smaller_than_what_a_run_takes(finished):

@@ -50,9 +50,9 @@ def drop(L, order, n, i):
 
 
 @njit(cache=True)
-def solve(L, n, b):
-    """Solve ``L L' x = b`` in place, ``b`` of shape (m, n): every row is a right-hand side."""
-    for r in range(b.shape[0]):
+def solve(L, n, b, rows):
+    """Solve ``L L' x = b`` in place: the first n numbers of every one of the first rows of ``b`` are a right-hand side."""
+    for r in range(rows):
         x = b[r]
         for i in range(n):
             acc = x[i]

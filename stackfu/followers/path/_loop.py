@@ -97,13 +97,14 @@ def follow(
     Returns (code, number of pieces, number of zeros, number of profiles, worst violation or jump of any piece).
     """
     N = len(alpha)
-    status, order, n, L = np.ones(N, dtype=np.int8), np.empty(N, dtype=np.int64), 0, np.zeros((N + 1, N + 1))
+    status, order, L = np.ones(N, dtype=np.int8), np.empty(N, dtype=np.int64), np.zeros((N + 1, N + 1))
     z, rho, eta, level = np.empty((3, N)), np.empty((3, N)), np.empty(3), np.empty(5)
     b, col, work = np.empty((4, N + 1)), np.empty(N + 1), np.empty((3, 6))
     state, zone_s, zone_status = np.array([-1.0, np.inf, 0.0]), np.empty(3), np.empty((3, N), dtype=np.int8)
     random = np.full(1, 88172645463325252, dtype=np.uint64)
-    s0, t_before, rows, code, links = 1.0, -np.inf, 0, DONE, 0
-    idle = 0  # changes since s last moved
+    s0, t_before, code = 1.0, -np.inf, DONE
+    # inside, pieces, profiles, changes since s last moved; a plain 0 would have every function below compiled for it as well
+    n = rows = links = idle = np.int64(0)
     while True:
         if rows + 1 >= len(pieces) or state[FOUND] + ZEROS_AT_ONCE > len(root_s):
             code = NO_ROOM
@@ -117,7 +118,7 @@ def follow(
             pick = least_willing(status, rho)
             top = rho[0, pick] + level[0]
             size = max(1.0, abs(s0 * w[pick]), 0.5 * a / s0)
-            write(pieces[rows], s0, s0, t_before, top, 0, full, 0.0, max(t_before - top, 0.0) / size)
+            write(pieces[rows], s0, s0, t_before, top, n, full, 0.0, max(t_before - top, 0.0) / size)
             note(top, TINY * size, s0, status, s0, state, zone_s, zone_status, root_s, root_status, root_kind)
             rows, t_before = rows + 1, top
             n = enter(G, pick, status, order, n, L, -np.inf, col)

@@ -82,7 +82,7 @@ def expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b, a=0.0):
         for j in range(n):
             b[3, j] = 1.0
             largest = max(largest, abs(s0 * w[order[j]]))
-        solve(L, n, b[:, :n])
+        solve(L, n, b, len(b))
         ones = 0.0
         for j in range(n):
             ones += b[3, j]
@@ -265,12 +265,12 @@ def exchange(G, alpha, k, s0, status, order, n, L, z, b, col):
     """
     for j in range(n):
         b[0, j] = -col[j]
-    solve(L, n, b[:1, :n])
+    solve(L, n, b, np.int64(1))
     direction = 1.0 if status[k] == OUT else -1.0
     limit = alpha[k] / s0
     for j in range(n):
         limit = min(limit, room(direction * b[0, j], z[0, order[j]], alpha[order[j]] / s0))
-    leaver, strongest = -1, 0.0
+    leaver, strongest = np.int64(-1), 0.0
     for j in range(n):
         rate = direction * b[0, j]
         if room(rate, z[0, order[j]], alpha[order[j]] / s0) <= limit + TOGETHER and abs(rate) > strongest:
@@ -300,7 +300,7 @@ def change(G, alpha, event, s0, status, order, n, L, z, b, col, floor):
 def polish(G, alpha, w, s, status, order, L, z, rho, eta, level, b, y, a=0.0):
     """Newton steps on t(s) = 0 with the sets fixed; fills y and returns s."""
     N = len(alpha)
-    n = 0
+    n = np.int64(0)
     for k in range(N):
         if status[k] == INSIDE:
             order[n] = k
@@ -342,8 +342,9 @@ def polish(G, alpha, w, s, status, order, L, z, rho, eta, level, b, y, a=0.0):
 def tight_bounds(G, w, y, status, a=0.0):
     """Number of clients at a bound with g_k = 0 within rounding."""
     N = len(y)
-    total = y.sum()
-    inner = np.zeros(N)
+    total, inner = 0.0, np.zeros(N)
+    for k in range(N):
+        total += y[k]
     for k in range(N):
         if y[k] > 0.0:
             for j in range(N):

@@ -6,8 +6,9 @@ from ...jit import njit
 from ..tolerances import TINY, WIDE_ZONE
 from ._polynomials import bracketed_root, evaluate, keeps_sign, roots_between
 
-CROSSING, TOUCHING, FLAT = 0, 1, 2
-TOP, CLOSEST, BOTTOM = 0, 1, 2
+# numbers of a type, not literals: those would have functions compiled for each of them
+CROSSING, TOUCHING, FLAT = np.int64(0), np.int64(1), np.int64(2)
+TOP, CLOSEST, BOTTOM = np.int64(0), np.int64(1), np.int64(2)
 
 #: What ``state`` holds: the sign of t at the last stop where it had one, the smallest |t| of the open zone (infinite if there is
 #: none), and the number of zeros found.

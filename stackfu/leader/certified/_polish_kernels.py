@@ -34,7 +34,9 @@ def newton_step(matrix, right, cutoff):
     """A solution of a square system, in place of ``right``; unknowns that rounding leaves open are 0. Elimination with complete
     pivoting, which also changes ``matrix``."""
     n = len(right)
-    columns = np.arange(n)
+    columns, ordered = np.empty(n, dtype=np.int64), np.empty(n)
+    for k in range(n):
+        columns[k] = k
     first = 0.0
     rank = n
     for k in range(n):
@@ -70,9 +72,10 @@ def newton_step(matrix, right, cutoff):
         for j in range(k + 1, rank):
             value -= matrix[k, j] * right[j]
         right[k] = value / matrix[k, k]
-    ordered = right.copy()
     for k in range(n):
-        right[columns[k]] = ordered[k]
+        ordered[columns[k]] = right[k]
+    for k in range(n):
+        right[k] = ordered[k]
 
 
 @njit(cache=True, error_model="numpy")
@@ -143,12 +146,15 @@ def polish_at(
         np.empty(N, dtype=np.int64),
     )
     seen = np.zeros((CORRECTIONS, 5 * N + 2), dtype=np.bool_)
+    z_before, rows_before = np.empty(N), np.empty(N)
     level = 0.0
     for correction in range(CORRECTIONS):
         write_guess(moving, capped, tight, eager, hull, binds, seen[correction])
         if same_guess(seen, correction, seen[correction]):
             return False, 0.0, 0.0
-        z_before, rows_before, budget_before, cap_before = z.copy(), rows.copy(), budget, loss_cap
+        budget_before, cap_before = budget, loss_cap
+        for k in range(N):
+            z_before[k], rows_before[k] = z[k], rows[k]
         nm = nt = nh = 0
         nu = payment_unit * (payment_weight + (budget if binds[0] else 0.0))
         weight_follow = 0.0
@@ -279,7 +285,9 @@ def polish_at(
                 if abs(rows_before[at_tight[j]]) < least:
                     weakest, least = at_tight[j], abs(rows_before[at_tight[j]])
             tight[weakest] = False
-            z[:], rows[:], budget, loss_cap = z_before, rows_before, budget_before, cap_before
+            budget, loss_cap = budget_before, cap_before
+            for k in range(N):
+                z[k], rows[k] = z_before[k], rows_before[k]
             continue
         # what contradicts the guess
         nu = payment_unit * (payment_weight + budget)

@@ -21,7 +21,7 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.phases.session import NO_NODE, NO_SUM, Removal, StuckError
-from stackfu_integration.flower.phases.sums import NO_SECRET, Agreed, agree, keep, open_sum
+from stackfu_integration.flower.phases.sums import Agreed, agree, keep, open_sum
 from stackfu_integration.flower.privacy import gaussian_deviation, largest_norm
 from stackfu_integration.flower.receipts import EMBEDDING, fingerprint_of
 from stackfu_integration.flower.secure_sum import EMBEDDING_BITS, SumError, SumName
@@ -125,8 +125,7 @@ def _hear_group(removal: Removal, model: ArrayRecord, bandwidth: float) -> None:
         return  # one client's sum is its embedding: it is asked like the others
     agreed, problems = agree(removal, SumName(removal.name, "embeddings"), members)
     for client, problem in problems.items():
-        if problem != NO_SECRET:  # whoever has none is asked like the others
-            removal.leave_out(client, PHASE, problem)
+        removal.leave_out(client, PHASE, problem)
     if agreed is None:
         return
     if heard is None:

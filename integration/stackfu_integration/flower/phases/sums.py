@@ -36,9 +36,7 @@ from stackfu_integration.flower.wire import (
 )
 from stackfu_integration.flower.wire.records import masked_record, read_masked
 
-__all__ = ["NO_SECRET", "Agreed", "agree", "keep", "open_sum"]
-
-NO_SECRET = "keeps no secret to hide its part of a sum with"
+__all__ = ["Agreed", "agree", "keep", "open_sum"]
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,6 @@ def agree(removal: Removal, name: SumName, clients: list[int]) -> tuple[Agreed |
     for client, answer in told.items():
         if isinstance(answer, Refusal):
             problems[client] = answer.problem
-        elif answer.keys is None:
-            problems[client] = NO_SECRET
         else:
             facts = {
                 "request": name.request,

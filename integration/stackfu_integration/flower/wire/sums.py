@@ -88,21 +88,20 @@ class KeysQuestion:
 
 @dataclass(frozen=True)
 class KeysAnswer:
-    """The keys; ``None`` from a client that keeps no secrets."""
+    """The keys."""
 
-    keys: Keys | None
+    keys: Keys
     receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
         """One setting, signed."""
-        content = RecordDict({"config": config(keys="" if self.keys is None else str(self.keys))})
+        content = RecordDict({"config": config(keys=str(self.keys))})
         return signed(content, self.receipt)
 
     @classmethod
     def decode(cls, content: RecordDict) -> KeysAnswer:
         """Read the setting."""
-        text = setting(settings_in(content), "keys", str)
-        return cls(Keys.read(text) if text else None, receipt_in(content))
+        return cls(Keys.read(setting(settings_in(content), "keys", str)), receipt_in(content))
 
 
 @dataclass(frozen=True)

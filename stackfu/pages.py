@@ -1,4 +1,4 @@
-"""Results as small HTML tables for notebooks, readable in light and in dark: colours come from the page around them."""
+"""Small HTML tables for notebooks, readable in light and in dark (colours come from the page around them), and frames."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["bar", "card", "number", "table"]
+from .errors import InputError
+
+__all__ = ["Html", "bar", "card", "data_frame", "number", "table"]
 
 #: Rows beyond this many are counted, not shown.
 MOST_ROWS = 20
@@ -24,6 +26,12 @@ _STYLE = (
 )
 
 
+class Html(str):
+    """Text that is HTML already; whatever is not of this type is escaped, also a client's name that looks like it."""
+
+    __slots__ = ()
+
+
 def number(value: float) -> str:
     """Four digits; what is not a number is a dash."""
     if not np.isfinite(value):
@@ -31,17 +39,18 @@ def number(value: float) -> str:
     return "0" if value == 0 else f"{value:.4g}"
 
 
-def bar(share: float) -> str:
+def bar(share: float) -> Html:
     """A share of 1 as a bar with its percentage, as HTML."""
-    return f'<span class="bar" style="width:{4.0 * share:.2f}em"></span>{share:.0%}'
+    return Html(f'<span class="bar" style="width:{4.0 * share:.2f}em"></span>{share:.0%}')
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], more: int = 0) -> str:
-    """A table; cells that start with ``<span`` are HTML already, everything else is escaped."""
+    """A table; cells are escaped unless they are :class:`Html`."""
 
     def cell(value: Any) -> str:
-        text = number(value) if isinstance(value, float) else str(value)
-        return text if text.startswith("<span") else escape(text)
+        if isinstance(value, Html):
+            return value
+        return escape(number(value) if isinstance(value, float) else str(value))
 
     body = "".join("<tr>" + "".join(f"<td>{cell(v)}</td>" for v in row) + "</tr>" for row in rows)
     if more > 0:
@@ -54,3 +63,12 @@ def card(title: str, *parts: str, note: str = "") -> str:
     """A heading, tables, and a quiet note below."""
     small = f'<div class="quiet">{escape(note)}</div>' if note else ""
     return f'<div class="stackfu">{_STYLE}<strong>{escape(title)}</strong>{"".join(parts)}{small}</div>'
+
+
+def data_frame(columns: Any, index: Sequence[Any], name: str = "client") -> Any:
+    """A pandas DataFrame; an error that says what to install where there is no pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise InputError("pandas", "is not installed; pip install pandas") from None
+    return pandas.DataFrame(columns, index=pandas.Index(index, name=name))

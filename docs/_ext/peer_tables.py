@@ -1,4 +1,4 @@
-"""``{peer-tables}``: the committed results of ``python -m stackfu_bench.peers`` as tables."""
+"""``{peer-tables}``: the committed results of ``python -m stackfu_bench.peers`` as tables, of all peers or of those named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def parsed(directive: SphinxDirective, lines: list[str]) -> list[nodes.Node]:
 
 
 class PeerTables(SphinxDirective):
-    """One section per results file, with its date, machine and versions."""
+    """One section per results file, with its date, machine and versions; words behind the name choose the peers."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
         files = sorted(RESULTS.glob("*.json"))
@@ -37,6 +40,10 @@ class PeerTables(SphinxDirective):
     def _section(self, file: Path) -> list[str]:
         self.env.note_dependency(str(file))
         record = json.loads(file.read_text())
+        wanted = self.arguments[0].split() if self.arguments else [""]
+        rows = [row for row in record["rows"] if any(word in row["peer"] for word in wanted)]
+        if not rows:
+            return []
         machine, versions = record["machine"], record["versions"]
         quick = ", a quick run with small sizes" if record.get("quick") else ""
         lines = [
@@ -49,15 +56,15 @@ class PeerTables(SphinxDirective):
             "| task | peer | stackfu | peer's | ratio | wanted | note |",
             "|---|---|---:|---:|---:|---:|---|",
         ]
-        for row in record["rows"]:
-            wanted = "" if row["target"] is None else f"{row['target']:.3g}"
+        for row in rows:
+            target = "" if row["target"] is None else f"{row['target']:.3g}"
             cells = [
                 row["task"],
                 row["peer"],
                 f"{row['stackfu']:.4g}\u00a0{row['unit']}",
                 f"{row['theirs']:.4g}\u00a0{row['unit']}",
                 f"**{row['ratio']:.3g}**",
-                wanted,
+                target,
                 row["note"],
             ]
             lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")

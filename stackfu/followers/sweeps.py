@@ -13,15 +13,14 @@ respond to. That is no equilibrium; the sweeps then start again with damping. Wi
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..model import Array, GameModel, Profile
+from ..progress import reporting
 from .newton import newton_polish
 from .options import SearchOptions
 from .running import Centre, Clients, running_mixture
@@ -32,6 +31,8 @@ __all__ = ["Sweeps", "sweep_to_equilibrium"]
 #: From this many clients on, a sample of them is settled first.
 LARGE = 100_000
 SAMPLE = 10_000
+#: From this many clients on, sweeps take long enough for a progress line.
+MANY = 1_000_000
 #: Damping of the first attempt and of the ones after a fall to the origin.
 DAMPINGS = (1.0, 0.5, 0.2, 0.05)
 #: Sweeps in a row over everybody, and over those who may still think differently.
@@ -54,7 +55,11 @@ def sweep_to_equilibrium(
 ) -> Sweeps:
     """Sweep until the equilibrium conditions hold within half the tolerance at every client."""
     search = _Search(game, payments, options, tolerance, caps)
-    with _progress_bar(options.max_iterations, options.progress, game) as report:
+    wanted = options.progress
+    if wanted is None and game.count < MANY:
+        wanted = False
+    with reporting("best responses", wanted, lambda record: None) as report:
+        assert report is not None
         try:
             while search.goes_on and not search.result.settled:
                 search.one_round(report)
@@ -243,22 +248,3 @@ class _Search:
 def _places(y: Array, alpha: Array) -> bytes:
     """Who is out, inside and full, in a form that compares fast."""
     return np.packbits(y > 0).tobytes() + np.packbits(y >= alpha).tobytes()
-
-
-@contextmanager
-def _progress_bar(
-    total: int, wanted: bool | None, game: GameModel
-) -> Iterator[Callable[[dict[str, Any]], None]]:
-    if wanted is None:
-        wanted = sys.stderr.isatty() and game.count >= 1_000_000
-    if not wanted:
-        yield lambda record: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("best responses", total=total)
-        yield lambda record: bar.update(
-            task, advance=1, description=f"best responses, violation {record['violation']:.1e}"
-        )

@@ -18,17 +18,18 @@ def weigh(distances, slack, alpha, x, out, j):
     ``slack`` is what distances may be off beyond rounding, over rho.
     """
     N = len(alpha)
+    profile, amounts, spread, size = out[0, j], out[1, j], out[2, j], out[3, j]
     total = 0.0
     for k in range(N):
-        out[0, j, k], out[1, j, k] = x[k], alpha[k] * x[k]
-        out[2, j, k] = out[3, j, k] = 0.0
-        total += out[1, j, k]
+        profile[k], amounts[k] = x[k], alpha[k] * x[k]
+        spread[k] = size[k] = 0.0
+        total += amounts[k]
     for i in range(N):
-        y = out[1, j, i]
+        y = amounts[i]
         if y > 0.0:
             for k in range(N):
-                out[2, j, k] += y * distances[i, k]
-                out[3, j, k] += y * (distances[i, k] + slack[i, k])
+                spread[k] += y * distances[i, k]
+                size[k] += y * (distances[i, k] + slack[i, k])
     return total
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,6 +55,7 @@ __all__ = [
     "threshold_of",
     "unmasked_sum",
     "unmasked_total",
+    "usable",
 ]
 
 UIntArray = NDArray[np.uint64]
@@ -65,6 +67,7 @@ _LARGEST = (
     2.0**54
 )  # of a scaled entry: 256 of them stay below 2^62, and random numbers of 64 bits are mostly above it
 _PRIME = 2**521 - 1
+_HEXADECIMAL = re.compile("[0-9a-f]{1,132}")
 _TRIES = 1000  # sets of shares that are tried when some of them are wrong
 
 
@@ -99,6 +102,17 @@ class Keys:
         if len(parts) != 3 or any(len(bytes.fromhex(part)) != 32 for part in parts):
             raise ValueError("keys of a sum are three times 64 hexadecimal digits")
         return cls(*parts)
+
+
+def usable(keys: Keys) -> bool:
+    """Whether others can agree on anything with these keys: some numbers are no keys, and would stop them."""
+    mine = X25519PrivateKey.generate()
+    try:
+        for public in (keys.seal, keys.mask):
+            mine.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public)))
+    except ValueError:
+        return False
+    return True
 
 
 def threshold_of(members: int) -> int:
@@ -279,7 +293,9 @@ class Member:
                 seed, key = json.loads(box.decrypt(b"\0" * 12, bytes.fromhex(sealed[other]), None))
             except (InvalidTag, KeyError, TypeError, ValueError):
                 continue  # whoever sealed nonsense is not helped; the others' shares may do
-            found[other] = str(seed if other in alive else key)
+            share = str(seed if other in alive else key)
+            if _HEXADECIMAL.fullmatch(share):
+                found[other] = share
         return found
 
 

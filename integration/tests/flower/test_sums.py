@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from flwr.clientapp.mod import LocalDpMod
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from stackfu_integration.flower.policy import PolicyError
 from stackfu_integration.flower.receipts import SUM_KEYS, Receipt
 from stackfu_integration.flower.secure_sum import (
     MODEL_BITS,
+    Keys,
     Member,
     SumError,
     SumName,
@@ -32,7 +34,7 @@ from stackfu_integration.flower.sum_member import SumMember
 from stackfu_integration.flower.verification import verify
 from stackfu_integration.flower.wire import EMBED, SUMMED
 from stackfu_integration.flower.wire.records import masked_record
-from stackfu_integration.flower.wire.sums import OPEN, SHARES, OpenQuestion, SharesQuestion
+from stackfu_integration.flower.wire.sums import KEYS, OPEN, SHARES, OpenQuestion, SharesQuestion
 
 NAME = SumName("r1", "round", 1)
 SECURE = replace(TERMS, aggregation="secure")
@@ -124,6 +126,19 @@ def test_a_member_that_sends_something_else_than_its_vector_is_noticed_and_not_f
     there.sent[1] = np.random.default_rng(0).integers(0, 2**64, 20, dtype=np.uint64)
     with pytest.raises(SumError, match="none that vectors can have"):
         there.total()
+
+
+def test_nonsense_that_a_member_sealed_is_not_passed_on():
+    """Otherwise the answers of honest members would be refused for it."""
+    there = Sum(range(4), {k: np.full(2, float(k)) for k in range(4)})
+    liar = there.members[2]
+    for text in ('["zz", "qq"]', "[1]", "nonsense", '["-5", "1 2"]'):
+        box = ChaCha20Poly1305(liar._sealing(2, 0, there.group))
+        there.sealed[2][0] = box.encrypt(b"\0" * 12, text.encode(), None).hex()
+        opened = there.opened(0)
+        assert set(opened) == {0, 1, 3}
+        assert all(int(share, 16) >= 0 for share in opened.values())
+    assert np.array_equal(there.total(), [6.0, 6.0])  # three others have a share of every secret
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 2.0**31])
@@ -295,6 +310,30 @@ def test_a_drop_out_at_any_step_is_made_up_for(scene, kind):
             first = {w.client: w.samples for w in ledger.events("r1", WorkDelivered) if w.number == 1}
             agreed = next(e for e in ledger.events("r1", SumAgreed) if e.number == 1)
         assert set(agreed.keys) == {str(c) for c in first} | {"6"}
+
+
+def test_keys_that_are_none_are_refused_before_anybody_else_stumbles_over_them(scene):
+    """A key of zeros makes everybody's agreement fail; whoever announces it is named, and nobody else."""
+
+    class Stumbling(Averager):
+        def __init__(self, context):
+            super().__init__(context)
+            if self.client == 4:
+                self.folder, self.noise_key = None, b"x" * 32
+
+    def zeros(message, answer):
+        reply = answer(message)
+        if message.metadata.message_type == KEYS:
+            told = Keys.read(reply.content["config"]["keys"])
+            reply.content["config"]["keys"] = str(replace(told, mask="00" * 32))
+        return reply
+
+    scene.load, scene.terms, scene.behaviours = Stumbling, SECURE, {4: zeros}
+    facts = scene.run()
+    assert facts["aborted"] is None
+    assert {f["client"] for f in facts["faults"]} == {4}
+    assert "announced keys that nobody can use" in str(facts["faults"])
+    assert all(c["rounds_passed"] == 3 for c in facts["clients"] if c["share"] > 0 and c["client"] != 4)
 
 
 def test_more_than_half_gone_in_one_round_ends_the_request(scene):

@@ -17,8 +17,8 @@ from ...judging.point import enclose_point
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...model.offers import Offers, check_outside
 from ...model.revealed import check_interval
+from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..progress import reporting
 from ..tolerances import GENEROUS, LIMIT_ROUNDING
 from .plans import Plan, Plans
 from .problem import PlanProblem

@@ -25,10 +25,10 @@ from ...judging.point import enclose_point
 from ...judging.solution import judge_point, judge_robustness, measured_against, proved_bound, unseen
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
+from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
 from ..haipo import best_iterate
 from ..homogeneous import buy_data
-from ..progress import reporting
 from ..tolerances import LIMIT_ROUNDING, SAFETY, SAME_FACE, SAME_PROFILE, SAME_SPEND
 from ..uniform import best_price
 from .candidates import Candidate

@@ -24,6 +24,7 @@ from stackfu_integration.flower.secure_sum import (
     SumName,
     threshold_of,
     unmasked_total,
+    usable,
 )
 from stackfu_integration.flower.wire import (
     KeysAnswer,
@@ -76,6 +77,11 @@ def agree(removal: Removal, name: SumName, clients: list[int]) -> tuple[Agreed |
                 "keys": str(answer.keys),
             }
             problem = removal.refused_receipt(client, answer.receipt, SUM_KEYS, **facts)
+            known_keys = {key for others in keys.values() for key in (others.seal, others.mask)}
+            if problem is None and (
+                not usable(answer.keys) or known_keys & {answer.keys.seal, answer.keys.mask}
+            ):
+                problem = "announced keys that nobody can use"
             if problem is not None:
                 problems[client] = problem
                 continue

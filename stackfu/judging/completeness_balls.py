@@ -8,8 +8,7 @@ exactly, in rational numbers (:func:`_defect`), and added to what the argument l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from ..model import Array, GameModel
 from .completeness import RESOLVED, WIDE, Completeness
+from .numbers import BallArithmetic
 
 __all__ = ["LARGEST", "check_complete_in_balls"]
 
@@ -41,16 +41,6 @@ Vector = list[Any]
 UNDECIDED, DECIDED = 0, 1
 
 
-@contextmanager
-def _precision(bits: int) -> Iterator[None]:
-    before = flint.ctx.prec
-    flint.ctx.prec = bits
-    try:
-        yield
-    finally:
-        flint.ctx.prec = before
-
-
 def check_complete_in_balls(
     game: GameModel,
     payments: Array,
@@ -68,7 +58,7 @@ def check_complete_in_balls(
     True
     """
     most = game.no_caps if caps is None else caps
-    with _precision(PRECISION):
+    with BallArithmetic(PRECISION).context():
         balls = _Balls(game, payments, most)
         profiles = [[flint.arb(v) if not isinstance(v, flint.arb) else v.mid() for v in x] for x in chain]
         if len(profiles) < 3 or len(profiles) % 2 == 0:

@@ -35,8 +35,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +47,7 @@ import numpy.typing as npt
 from ..atomic import write_atomically
 from ..errors import FileFormatError, InputError, StackfuError, VerificationError
 from ..results import Equilibrium
+from .numbers import BallArithmetic
 
 __all__ = ["LIMIT", "Certificate", "check_certificate", "prove_equilibrium"]
 
@@ -175,7 +175,7 @@ def prove_equilibrium(equilibrium: Equilibrium, precision: int = 256) -> Certifi
     if not isinstance(precision, (int, np.integer)) or not 64 <= precision <= 100_000:
         raise InputError("precision", "must be a number of bits between 64 and 100000", value=precision)
     bare = _bare_certificate(equilibrium, int(precision))
-    with _arithmetic(int(precision)):
+    with BallArithmetic(int(precision)).context():
         game = _ExactGame(bare)
         reasons = []
         for places in _readings(bare.places, equilibrium):
@@ -198,7 +198,7 @@ def check_certificate(certificate: Certificate | str | os.PathLike[str]) -> Cert
     held = certificate if isinstance(certificate, Certificate) else Certificate.load(certificate)
     if not isinstance(held.precision, int) or not 64 <= held.precision <= 100_000:
         raise VerificationError(f"the stated precision {held.precision!r} is not usable")
-    with _arithmetic(held.precision):
+    with BallArithmetic(held.precision).context():
         try:
             game = _ExactGame(held)
             regret, distance = game.regret_and_distance(game.point)
@@ -229,17 +229,6 @@ def check_certificate(certificate: Certificate | str | os.PathLike[str]) -> Cert
 
 
 # -------------------------------------------------------------------- the exact game
-
-
-@contextmanager
-def _arithmetic(precision: int) -> Iterator[None]:
-    """Work with midpoints of this many bits."""
-    before = flint.ctx.prec
-    flint.ctx.prec = precision
-    try:
-        yield
-    finally:
-        flint.ctx.prec = before
 
 
 def _demand(condition: bool, message: str) -> None:

@@ -126,8 +126,9 @@ def _in_balls(game: GameModel, p: Array, x: Array, caps: Array, precision: int =
     """The same bound in ball arithmetic."""
     import flint
 
-    old, flint.ctx.prec = flint.ctx.prec, precision
-    try:
+    from .numbers import BallArithmetic
+
+    with BallArithmetic(precision).context():
         arb = flint.arb
         sizes = [arb(float(n)) for n in game.sizes]
         whole = sum(sizes, arb(0))
@@ -146,8 +147,6 @@ def _in_balls(game: GameModel, p: Array, x: Array, caps: Array, precision: int =
             stakes = pay.max(cost).max((lam * squares[k]).lower())
             out[k] = float((gain / stakes).upper()) * (1.0 + 4.0 * U) if slope.is_finite() else np.inf
         return out
-    finally:
-        flint.ctx.prec = old
 
 
 def _squares_in_balls(game: GameModel, z: Any) -> list[Any]:

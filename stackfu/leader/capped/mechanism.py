@@ -13,6 +13,7 @@ from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibri
 from ...followers import find_equilibrium
 from ...jit import clock
 from ...judging.plan_bound import check_plan_bound
+from ...judging.point import enclose_point
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...model.offers import Offers, check_outside
 from ...model.revealed import check_interval
@@ -176,12 +177,15 @@ def _solution(
     began: float,
 ) -> Solution:
     offers = Offers("capped", plan.prices, frozen(plan.x), plan.retainers)
-    status, message, lower = run.status, "", min(run.bound, plan.value)
+    # floats know a loss to the rounding of the coordinates only, which may be more than there is of it
+    loss = 0.5 * sum(enclose_point(game, goal, plan.prices, plan.x).loss)
+    value = goal.value(loss, float(offers.payouts(plan.x).sum()))
+    status, message, lower = run.status, "", min(run.bound, value)
     verdict = check_plan_bound(game, sought, run.certificate, outside)
     if not verdict:
         # the plan and its guarantees stand; what the search believed about its optimality does not
         status, message, lower = Status.CONVERGED, f"the bound was not accepted: {verdict.message}", -np.inf
-    elif status is Status.CERTIFIED and plan.value - lower > limits.gap * reference * (1.0 + GENEROUS):
+    elif status is Status.CERTIFIED and value - lower > limits.gap * reference * (1.0 + GENEROUS):
         status = Status.GAP_OPEN
     return Solution(
         game=game,
@@ -190,7 +194,7 @@ def _solution(
         equilibrium=plan_equilibrium(game, offers),
         status=status,
         method="certified",
-        objective=plan.value,
+        objective=value,
         lower_bound=lower,
         goal=sought if np.isinf(goal.budget) else goal,
         limits=limits,

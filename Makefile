@@ -104,6 +104,7 @@ properties: $(STAMP)-test  ## thousands of examples per statement
 attack: $(STAMP)-test  ## games at nasty scales against references that share no code
 	$(BIN)/python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack/equilibria.json
 	$(BIN)/python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack/leader.json
+	$(BIN)/python tests/attack/attack_offers.py --games 2000 --out stackfu_bench/results/attack/offers.json
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
 	$(BIN)/python tests/mutation/mutants.py

@@ -180,7 +180,10 @@ def _decode_offers(record: dict[str, Any] | None) -> Any:
         return None
     if record["kind"] not in KINDS:
         raise ValueError(f"unknown kind of offers {record['kind']!r}")
-    return Offers(record["kind"], *(frozen(record[name]) for name in ("prices", "caps", "retainers")))
+    offers = Offers(record["kind"], *(frozen(record[name]) for name in ("prices", "caps", "retainers")))
+    if not math.isclose(float(record["most"]), offers.most, rel_tol=1e-12):
+        raise ValueError(f"the offers can cost {offers.most!r}, not {record['most']!r}")
+    return offers
 
 
 def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:

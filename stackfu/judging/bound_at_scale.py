@@ -30,7 +30,7 @@ __all__ = ["ScaleChecker"]
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 #: Knots whose products are kept: as many as have this many clients in all, and at least a few (a leaf needs two at a time).
-MOST_KEPT, FEWEST_KEPT = 6_000_000, 4
+MOST_KEPT, FEWEST_KEPT = 4_000_000, 4
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,7 +96,7 @@ def _numbers(
 def _others(equilibrium: Equilibrium) -> Iterator[str]:
     """Whether what is stated about other equilibria can be derived again: how many there are, and the face of this one."""
     word, face = equilibrium.uniqueness, equilibrium.face
-    if word is Uniqueness.UNKNOWN and face is None:
+    if face is None and (word is Uniqueness.UNKNOWN or (word is Uniqueness.UNIQUE and _alone(equilibrium))):
         return
     again: Equilibria | None = None
     if equilibrium.game.count <= LARGEST_ENUMERATION:

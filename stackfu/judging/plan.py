@@ -1,176 +1,232 @@
 """Checking plans from scratch: is the plan what every client wants, is it the only equilibrium, and is the bound proved?
 
-Capped offers and contracts are judged from the definition of the clients' utility, by search over what each could bring,
+*Capped offers.* Nobody can gain beside its own stakes (:mod:`.stakes`). Uniqueness rests on Theorem 1 of
+``docs/theory/offers.md``: everybody would rather bring more than is taken, with all rounding accounted for. *Contracts.* What
+each client could gain by bringing less, unpaid, is searched for from the definition of its utility,
 
     U_k(y) = payout_k(y) - kappa_k y - lam (q_k / (S0_k + y)^2 + a / (S0_k + y)),
 
-not by the closed forms that priced the plan. Uniqueness under capped offers rests on Theorem 1 of
-``docs/theory/offers.md``, whose hypothesis,
-``p_k >= c_k - 2 lam alpha_k D_k / S``, is recomputed here from the embeddings; budgets and retention are sums.
+not by the closed form that priced the plan. Spend, loss and total are enclosed (:mod:`.point`), the lower bound is proved by its
+certificate (:mod:`.plan_bound`), and CERTIFIED is said only if the gap is the one that was asked for.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from ..model import Array, GameModel
+from ..errors import StackfuError
+from ..model import Array, GameModel, Objective
 from ..model.profile import Profile
 from ..results import Solution, Status, Uniqueness, Verification
 from ..results.contract_certificate import ContractCertificate
+from ..results.facade import facade
 from ..results.plan_certificate import PlanCertificate
 from .plan_bound import check_plan_bound
+from .point import enclose_point
+from .solution import LAST_DIGITS, SMALLEST_LOSS, unseen
 
-__all__ = ["check_contract_bound", "plan_regrets", "verify_plan"]
+__all__ = ["check_contract_bound", "contract_regrets", "gaps_are_relative_to", "verify_plan"]
 
-#: Prices may fall short of the bracket by this share of the cost: rounding. The plan is then exact for costs lower by as much.
-ROUNDING = 1e-11
+
+def gaps_are_relative_to(game: GameModel, goal: Objective) -> float:
+    """The objective without payments, or the sum of all costs where the loss does not count."""
+    weight = goal.loss_weight * game.loss.weight
+    if weight == 0.0:
+        return float(goal.payment_weight * game.costs.sum())
+    try:
+        unpaid = facade(game).equilibrium().participation
+    except StackfuError:
+        unpaid = np.ones(game.count)
+    loss = game.loss_of(game.profile(unpaid), goal.finite_sample)
+    return float(goal.loss_weight * max(loss, SMALLEST_LOSS * game.loss.weight * game.geometry.scale))
 
 
 def verify_plan(solution: Solution, tolerance: float = 1e-9) -> Verification:
     """Whether plan, offers, spend, objective and lower bound are what the solution says."""
-    game, goal, offers = solution.game, solution.goal, solution.offers
-    x = solution.participation
-    if np.any((x < 0) | (x > offers.caps)) or not np.any(x > 0) or len(x) != game.count:
-        return Verification(False, np.inf, np.inf, tolerance, "the participation does not respect the caps")
-    profile = game.profile(x)
-    unit = game.lam * (game.geometry.scale + game.sampling / profile.total) or float(game.costs.max())
-    problems = [
-        f"the {name} is not a number"
-        for name in ("budget", "objective", "lower_bound")
-        if np.isnan(getattr(solution, name))
-    ]
-    regrets = plan_regrets(solution, profile)
-    worst = int(np.argmax(regrets))
-    if regrets[worst] > tolerance * unit:
-        problems.append(f"client {game.who(worst)} gains {regrets[worst]:.3e} by deviating")
-    problems += _promises(solution, profile)
-    spend = float(offers.payouts(x).sum())
-    if offers.most > goal.budget * (1.0 + tolerance):
-        problems.append(f"the offers can cost {offers.most:.9g}, more than the budget {goal.budget:.9g}")
-    loss = _loss(game, profile, goal.finite_sample)
-    objective = goal.value(loss, spend)
-    scale = max(abs(objective), 1e-6 * unit)
-    if abs(objective - solution.objective) > tolerance * scale:
-        problems.append(f"the objective is {objective:.12g}, not {solution.objective:.12g} as stated")
-    if loss > goal.max_loss * (1.0 + tolerance):
-        problems.append(f"the loss {loss:.9g} is above the largest one allowed, {goal.max_loss:.9g}")
-    if profile.total < goal.min_total * (1.0 - tolerance):
-        problems.append(f"total participation {profile.total:.6g} is below the floor {goal.min_total:.6g}")
-    problems += _bound(solution, objective, tolerance * scale)
-    known = "plan, offers, spend and objective recomputed from the game"
-    proved = "; the lower bound is proved by its certificate" if np.isfinite(solution.lower_bound) else ""
-    message = "; ".join(problems) or f"{known}, nothing disagrees{proved}"
-    return Verification(not problems, 0.0, float(regrets[worst]), tolerance, message)
+    residual = regret = math.inf
+    try:
+        problem = next(_nonsense(solution), None)
+        if problem is None:
+            if solution.offers.kind == "capped":
+                check = solution.equilibrium.verify(tolerance)
+                residual, regret = check.residual, check.regret
+                problem = None if check else check.message
+            else:
+                residual, regret = 0.0, 0.0
+                problem = next(_rejections(solution, tolerance), None)
+        if problem is None:
+            problem = next(_problems(solution, tolerance), None)
+    except StackfuError as error:
+        problem = str(error)
+    known = "plan, offers, spend and objective derived again from the game, nothing disagrees"
+    proved = "; the lower bound is proved by its certificate" if math.isfinite(solution.lower_bound) else ""
+    message = f"{known}{proved}" if problem is None else problem
+    return Verification(problem is None, residual, regret, tolerance, message)
 
 
-def plan_regrets(solution: Solution, profile: Profile) -> Array:
-    """What each client could gain by bringing another amount up to its cap, by search over a grid that is refined."""
-    game, offers = solution.game, solution.offers
-    a, lam = game.sampling, game.lam
-    y, top = profile.y, game.alpha * offers.caps
-    rest = profile.others
-    q = np.where(rest > 0, profile.total**2 * profile.to_clients, 0.0)
+def _nonsense(solution: Solution) -> Iterator[str]:
+    """What contradicts itself before anything is computed."""
+    game, offers, eq = solution.game, solution.offers, solution.equilibrium
+    for name in ("budget", "objective", "lower_bound"):
+        if math.isnan(getattr(solution, name)):
+            yield f"the {name} is not a number"
+    if solution.goal.budget != solution.budget:
+        yield f"the budget {solution.budget:.9g} is not the one asked for, {solution.goal.budget:.9g}"
+    if eq.game is not game:
+        yield "the equilibrium belongs to another game"
+    for name in ("prices", "caps", "retainers"):
+        values = getattr(offers, name)
+        if values.shape != (game.count,) or not np.all((values >= 0) & np.isfinite(values)):
+            yield f"the {name} of the offers are not one number per client, none below 0"
+    if np.any(offers.caps > 1):
+        yield "somebody is asked for more than it has"
+    if not np.array_equal(eq.payments, solution.payments) or not np.array_equal(eq.payments, offers.prices):
+        yield "the payments are not the prices that are offered"
+    if not np.array_equal(game.check_caps(eq.caps), offers.caps):
+        yield "the caps are not those that are offered"
+    x = eq.participation
+    if x.shape != (game.count,) or not np.all((x >= 0) & (x <= offers.caps)) or not np.any(x > 0):
+        yield "the participation does not respect the caps"
+    if solution.outside is not None and (
+        solution.outside.shape != (game.count,)
+        or np.any(np.isnan(solution.outside) | (solution.outside == np.inf))
+    ):
+        yield "there is not one outside utility per client"
 
-    def cost(at: Array) -> Array:
-        after = rest[:, None] + at
-        with np.errstate(divide="ignore", invalid="ignore"):
-            drift = np.where(after > 0, q[:, None] / after**2 + a / after, np.inf)
-        return np.asarray(game.kappa[:, None] * at + lam * np.where(np.isnan(drift), np.inf, drift))
 
-    def utility(at: Array) -> Array:
-        share = np.where(top[:, None] > 0, at / np.where(top > 0, top, 1.0)[:, None], 1.0)
-        if offers.kind == "contract":
-            paid = np.where(share >= 1.0 - 1e-12, (offers.prices * offers.caps)[:, None], 0.0)
-        else:
-            paid = (offers.prices * offers.caps)[:, None] * share
-        return np.asarray(paid - cost(at))
+def _rejections(solution: Solution, tolerance: float) -> Iterator[str]:
+    """Whether somebody would rather not accept its contract."""
+    game, eq = solution.game, solution.equilibrium
+    if not np.array_equal(eq.participation, solution.offers.caps):
+        yield "not everybody brings what its contract says"
+    if eq.uniqueness is not Uniqueness.UNKNOWN:
+        yield "how many equilibria contracts have is not proved"
+    if eq.status.proved:
+        yield "that everybody accepts is found by search, not proved"
+    if not (0.0 <= eq.regret <= tolerance * float(game.costs.max()) and 0.0 <= eq.residual <= tolerance):
+        yield f"the reported regret {eq.regret:.3e} or residual {eq.residual:.3e} is not that of contracts that are accepted"
+    regrets = contract_regrets(solution)
+    k = int(np.argmax(regrets))
+    if not regrets[k] <= tolerance:
+        yield f"client {game.who(k)} gains {regrets[k]:.3e} of its stakes by not accepting"
 
-    here = utility(y[:, None])[:, 0]
-    low, high, best = np.zeros(game.count), np.array(top), np.array(here)
+
+def contract_regrets(solution: Solution) -> Array:
+    """What each client gains by bringing less, unpaid, relative to its own stakes; by search over a grid that is refined."""
+    game, offers, profile = solution.game, solution.offers, solution.equilibrium.profile
+    here, y, rest = profile.total, profile.y, profile.others
+    q = np.where(rest > 0, here**2 * profile.to_clients, 0.0)
+    payout = offers.prices * offers.caps
+
+    def gains(share: Array) -> Array:
+        less = (1.0 - share) * y[:, None]
+        away = rest[:, None] + share * y[:, None]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # q / away^2 + a / away beside q / here^2 + a / here, without subtracting numbers of one size
+            more = q[:, None] * (here + away) / (here * away) ** 2 + game.sampling / (here * away)
+            drift = np.where(less > 0, less * np.where(away > 0, more, np.inf), 0.0)
+            if (
+                game.sampling == 0.0
+            ):  # who is alone sees no drift however little it brings, unless it brings nothing
+                drift = np.where((rest[:, None] > 0) | (share <= 0), drift, 0.0)
+            found = game.kappa[:, None] * less - game.lam * drift - payout[:, None]
+        return np.where(np.isnan(found) | (less <= 0), -np.inf, found)
+
+    low, high, best = np.zeros(game.count), np.ones(game.count), np.zeros(game.count)
     for _ in range(6):
         grid = low[:, None] + np.linspace(0.0, 1.0, 33) * (high - low)[:, None]
-        values = np.where(np.isnan(utility(grid)), -np.inf, utility(grid))
+        values = gains(grid)
         place = np.argmax(values, axis=1)
         best = np.maximum(best, values[np.arange(game.count), place])
         width = (high - low) / 32.0
         centre = grid[np.arange(game.count), place]
-        low, high = np.maximum(centre - width, 0.0), np.minimum(centre + width, top)
-    return np.asarray(np.maximum(best - here, 0.0))
+        low, high = np.maximum(centre - width, 0.0), np.minimum(centre + width, 1.0)
+    stakes = np.maximum(np.maximum(game.costs, payout), game.lam * profile.to_clients)
+    return np.asarray(np.where(y > 0, best / stakes, 0.0))
 
 
-def _promises(solution: Solution, profile: Profile) -> list[str]:
-    """The hypothesis of uniqueness, and that nobody prefers to leave."""
-    game, offers, problems = solution.game, solution.offers, []
-    if solution.equilibrium.uniqueness is Uniqueness.UNIQUE:
-        if offers.kind != "capped" or not np.array_equal(profile.x, offers.caps):
-            problems.append(
-                "said to be the only equilibrium, but the participation is not at the caps of capped offers"
-            )
-        needed = (
-            game.costs
-            - 2.0
-            * game.lam
-            * game.alpha
-            * (profile.to_clients + 0.5 * game.sampling / profile.total)
-            / profile.total
-        )
-        short = np.where(profile.x > 0, needed - offers.prices, 0.0) / game.costs
-        k = int(np.argmax(short))
-        if short[k] > ROUNDING:
-            problems.append(
-                f"client {game.who(k)} is paid too little for the plan to be the only equilibrium"
-            )
-    if solution.outside is not None:
-        utilities = offers.payouts(profile.x) - game.costs * profile.x
-        utilities = utilities - game.lam * (profile.to_clients + game.sampling / profile.total)
-        missing = np.where(np.isfinite(solution.outside), solution.outside - utilities, -np.inf)
-        k = int(np.argmax(missing))
-        if missing[k] > ROUNDING * (game.costs[k] + abs(solution.outside[k])):
-            problems.append(f"client {game.who(k)} is better off outside by {missing[k]:.3e}")
-    return problems
+def _problems(solution: Solution, tolerance: float) -> Iterator[str]:
+    game, goal, offers = solution.game, solution.goal, solution.offers
+    profile = solution.equilibrium.profile
+    yield from _leavers(solution, profile)
+    retained = math.fsum(offers.retainers.tolist())
+    most = math.fsum((offers.prices * offers.caps).tolist()) + retained
+    if most > goal.budget * (1.0 + LAST_DIGITS):
+        yield f"the offers can cost {most:.12g}, more than the budget {goal.budget:.12g}"
+    point = enclose_point(game, goal, offers.prices, profile.x)
+    if point.loss[0] > goal.max_loss * (1.0 + LAST_DIGITS):
+        yield f"the loss {point.loss[0]:.12g} is above the largest one allowed, {goal.max_loss:.12g}"
+    if point.total[1] < goal.min_total * (1.0 - LAST_DIGITS):
+        yield f"total participation {point.total[1]:.9g} is below the floor {goal.min_total:.9g}"
+    low, high = replace(point, spend=(point.spend[0] + retained, point.spend[1] + retained)).objective(goal)
+    slack = tolerance * max(abs(low), abs(high)) + unseen(solution, high)
+    if not low - slack <= solution.objective <= high + slack:
+        yield f"the objective is {0.5 * (low + high):.12g}, not {solution.objective:.12g} as stated"
+    yield from _bound_problems(solution, high)
 
 
-def _loss(game: GameModel, profile: Profile, finite_sample: bool) -> float:
-    """The server's loss with its sampling term, from the targets."""
-    return float(game.loss_of(profile, finite_sample))
+def _leavers(solution: Solution, profile: Profile) -> Iterator[str]:
+    """Who would rather leave, beside what it has at stake."""
+    if solution.outside is None:
+        return
+    game, outside = solution.game, solution.outside
+    bill = game.costs * profile.x
+    drift = game.lam * (profile.to_clients + game.sampling / profile.total)
+    missing = outside - (solution.offers.payouts(profile.x) - bill - drift)
+    stakes = np.maximum(game.costs, np.maximum(drift, np.where(np.isfinite(outside), np.abs(outside), 0.0)))
+    k = int(np.argmax(missing / stakes))
+    if missing[k] > LAST_DIGITS * stakes[k]:
+        yield f"client {game.who(k)} is better off outside by {missing[k]:.3e}"
 
 
-def _bound(solution: Solution, objective: float, slack: float) -> list[str]:
-    """The lower bound is what the certificate says, and the checker accepts it."""
-    claimed = solution.lower_bound
-    if claimed == -np.inf:
-        return ["certified without a lower bound"] if solution.status is Status.CERTIFIED else []
-    if claimed > objective + slack:
-        return ["the lower bound lies above the objective"]
-    certificate = solution.certificate
-    if isinstance(certificate, ContractCertificate) and solution.offers.kind == "contract":
-        if claimed > certificate.lower + slack:
-            return ["the lower bound is not the certificate's"]
+def _bound_problems(solution: Solution, high: float) -> Iterator[str]:
+    """The lower bound is what the certificate says, the checker accepts it, and CERTIFIED promises no more."""
+    lower, certificate, kind = solution.lower_bound, solution.certificate, solution.offers.kind
+    if lower == -math.inf:
+        if solution.status is Status.CERTIFIED:
+            yield "it says CERTIFIED without a lower bound"
+        return
+    if lower > high:
+        yield f"the lower bound {lower:.12g} lies above the objective"
+    if kind == "contract" and isinstance(certificate, ContractCertificate):
         problem = check_contract_bound(solution, certificate)
-        return [f"the certificate proves nothing: {problem}"] if problem else []
-    if not isinstance(certificate, PlanCertificate) or solution.offers.kind != "capped":
-        return ["a lower bound is stated without a certificate"]
-    if claimed > certificate.lower + slack:
-        return [
-            f"the lower bound is {claimed:.12g}, but the certificate only claims {certificate.lower:.12g}"
-        ]
-    verdict = check_plan_bound(solution.game, solution.goal, certificate, solution.outside)
-    return [] if verdict else [f"the certificate proves nothing: {verdict.message}"]
+    elif kind == "capped" and isinstance(certificate, PlanCertificate):
+        verdict = check_plan_bound(solution.game, solution.goal, certificate, solution.outside)
+        problem = "" if verdict else verdict.message
+    else:
+        yield "the lower bound comes without a certificate"
+        return
+    if problem:
+        yield f"the certificate does not prove the lower bound: {problem}"
+    if lower > certificate.lower:
+        yield f"the certificate proves {certificate.lower:.12g}, not the lower bound {lower:.12g} that is stated"
+    if solution.status is Status.CERTIFIED:
+        gap = 0.0 if solution.limits is None else solution.limits.gap
+        promised = gap * gaps_are_relative_to(solution.game, solution.goal)
+        if high - lower > promised * (1.0 + 1e-9) + unseen(solution, high):
+            yield f"the gap {high - lower:.3g} is wider than the {promised:.3g} that CERTIFIED promises"
 
 
 def check_contract_bound(solution: Solution, certificate: ContractCertificate) -> str:
     """What is wrong with a certificate for contracts, in words; empty if it proves its bound."""
     game, goal = solution.game, solution.goal
     reached = 0.0
-    if solution.outside is not None:
-        return "contracts with outside options have no certificate"
+    if not math.isfinite(certificate.lower):
+        return "the claimed lower bound is not a finite number"
+    # what keeps clients from leaving only adds to the price, so it plays no part here
     for number, piece in enumerate(certificate.pieces):
         if number and piece.low > reached:
             return f"totals between {reached:.9g} and {piece.low:.9g} are not covered"
         reached = piece.high
-        top = float(np.minimum(game.alpha / piece.low, 1.0).max()) * (1.0 + 1e-14)
+        # the first piece begins where its certificate does
+        least = piece.low if number else min(piece.low, piece.certificate.least)
+        if not 0.0 < least <= 1.0:
+            return f"a piece begins at a total of {least!r}"
+        top = float(np.minimum(game.alpha / least, 1.0).max()) * (1.0 + 1e-14)
         withheld = piece.share * top
         if not (0.0 < piece.share <= 1.0 and withheld < 1.0):
             return "a client cannot withhold more than its share"

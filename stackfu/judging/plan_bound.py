@@ -197,14 +197,7 @@ class _Checker:
         if not self.certificate.knots:
             return self.numbers.of(0.0)
         knot = self.certificate.knots[0]
-        if (
-            knot.budget
-            or knot.loss_cap
-            or knot.direct
-            or len(knot.rows[0])
-            or len(knot.keep[0])
-            or not knot.objective > 0
-        ):
+        if knot.budget or knot.loss_cap or len(knot.rows[0]) or len(knot.keep[0]) or not knot.objective > 0:
             return self.numbers.of(0.0)
         p, numbers, space = self._knot(0), self.numbers, self.space
         # loss >= W (2 <m, c> - ||c||^2) - 2 <m, pull> + const over the simplex
@@ -292,7 +285,7 @@ class _Checker:
         of = numbers.of
         ell = of(knot.objective) * of(goal.loss_weight) + of(knot.loss_cap)
         price = space.unit * (of(knot.objective) * of(goal.payment_weight) + of(knot.budget))
-        direct = of(min(knot.direct, float(numbers.low(price))))
+        direct = of(max(min(knot.direct, float(numbers.low(price))), 0.0))
         nu = numbers.positive(price - direct)
         # a retention multiplier may not exceed the price of the spend, nor count for who cannot leave
         allowed = np.zeros(self.count) if self.outside is None else np.isfinite(self.outside).astype(float)
@@ -303,7 +296,9 @@ class _Checker:
         keep = 2.0 * (pulls - rows)
         keep = np.where(keep > 0.0, keep, 0.0)
         pulls_exact = of(rows) + 0.5 * of(keep)
-        weight = ell * space.square_weight + nu + numbers.total(pulls_exact)
+        weight = numbers.positive(ell * space.square_weight + nu)  # a weight of exactly 0 is allowed
+        if pulls.any():
+            weight = weight + numbers.total(pulls_exact)
         centre = space.centre(_as_knot(knot.centre, space))
         places = np.flatnonzero((rows != 0.0) | (keep != 0.0))
         mixed = space.mixed(places, rows[places])
@@ -341,17 +336,22 @@ class _Checker:
     def _margin(self, region: _Region, p: _Products) -> float:
         """A lower bound of g on the region."""
         numbers, space = self.numbers, self.space
-        if not float(numbers.low(p.weight)) > 0.0:
+        if not float(numbers.low(p.weight)) >= 0.0:
             return -math.inf
         low, high = self._eagerness(region)
         high = np.maximum(low, high)
         places = (low, np.clip(0.0, low, high), high)
         capped = numbers.low(space.alpha / numbers.of(region.high)) < region.most
-        ends = [self._at(region, p, s, places, capped) for s in (region.low, region.high)]
-        dev = self._deviation(region, p, low, high, capped)
+        ends, corners = zip(
+            *(self._at(region, p, s, places, capped) for s in (region.low, region.high)), strict=True
+        )
+        # what is nowhere the least corner may fall below its chord as far as it lies above the least one
+        spare = np.minimum(*(np.maximum(_down(all_ - all_.min(axis=(0, 1))), 0.0) for all_ in corners))
+        dev = self._deviation(region, p, places, capped, spare)
         return float(_down(min(ends) - dev))
 
-    def _at(self, region: _Region, p: _Products, s: float, places: Any, capped: Any) -> float:
+    def _at(self, region: _Region, p: _Products, s: float, places: Any, capped: Any) -> tuple[float, Floats]:
+        """g at a total, and lower bounds of the corners: either end of every share, three places of every eagerness."""
         numbers, space, of = self.numbers, self.space, self.numbers.of
         total = of(s)
         half = 0.5 * self.client_sampling / total
@@ -366,7 +366,7 @@ class _Checker:
         )
         f = of(np.stack(places)[None])
         per_share = numbers.where(f.low > 0.0, p.nu * f, -(p.direct * f)) - psi
-        corners = numbers.low(z * per_share - p.rows * f).min(axis=(0, 1))
+        corners = numbers.low(z * per_share - p.rows * f)
         constant = p.ell * (space.loss_constant + self.loss_sampling / total) - p.nu * half
         constant = constant + numbers.total(of(p.rows) * (space.diagonal + half - space.theta * total))
         if p.keep.any() and self.outside is not None:
@@ -380,7 +380,7 @@ class _Checker:
         # inner products of a Gram matrix are those of vectors up to a defect: ||m - c||^2 >= -defect (1 + |weights|)^2
         size = _up(_up(1.0 + p.centre.size) ** 2)
         constant = constant + p.level - p.weight * (p.square + of(space.defect) * size)
-        return float(numbers.low(constant + numbers.total(of(corners))))
+        return float(numbers.low(constant + numbers.total(of(corners.min(axis=(0, 1)))))), corners
 
     def _drawn(self, region: _Region, total: Intervals) -> Intervals:
         """``min(D_k^-, theta_k S)``."""
@@ -389,8 +389,8 @@ class _Checker:
         here = self.space.theta * total
         return Intervals(np.minimum(least.low, here.low), np.minimum(least.high, here.high))
 
-    def _deviation(self, region: _Region, p: _Products, low: Floats, high: Floats, capped: Any) -> float:
-        """An upper bound of how far g lies below its chord."""
+    def _deviation(self, region: _Region, p: _Products, places: Any, capped: Any, spare: Floats) -> float:
+        """An upper bound of how far g lies below its chord; ``spare``: how far corners lie above the least one at both ends."""
         numbers, space, of = self.numbers, self.space, self.numbers.of
         if region.high <= region.low:
             return 0.0
@@ -398,13 +398,19 @@ class _Checker:
         gap = 1.0 / numbers.root(a0) - 1.0 / numbers.root(b0)
         of_v = gap * gap
         of_v2 = 0.75 * (b0 - a0) * (b0 - a0) / (a0 * a0 * a0 * a0)
-        still = p.ell * space.noise * numbers.where(capped, of(region.least), of(region.most)) * of_v
-        eager = numbers.maximum(p.nu * of(np.maximum(high, 0.0)), p.direct * of(np.maximum(-low, 0.0)))
+        at_least = p.ell * space.noise * of(region.least) * of_v
+        at_most = p.ell * space.noise * of(region.most) * of_v
+        f = np.stack(places)
+        eager = p.nu * of(np.maximum(f, 0.0)) + p.direct * of(np.maximum(-f, 0.0))
         per_v = 2.0 * p.slope - 2.0 * (p.ell * space.target_pull) - p.level - p.nu * space.diagonal + eager
         if p.keep.any():
             per_v = per_v + of(p.keep) * (of(region.near) + 0.5 * self.client_sampling / b0)
         moving = numbers.positive(space.alpha * per_v) * of_v + p.ell * space.alpha * space.noise * of_v2
-        clients = numbers.where(capped, numbers.maximum(still, moving), still)
+        falls = numbers.maximum(
+            numbers.positive(at_least - of(spare[0])),
+            numbers.positive(numbers.where(capped, moving, at_most) - of(spare[1])),
+        )
+        clients = of(numbers.high(falls).max(axis=0))
         common = p.ell * self.loss_sampling + 0.5 * self.client_sampling * (
             numbers.total(of(p.rows)) + numbers.total(of(p.keep)) - p.nu
         )
@@ -413,7 +419,7 @@ class _Checker:
     def _ball(self, region: _Region, p: _Products, reached: float) -> _Region:
         """Bounds of ``d_k^2`` from ``T ||m - c||^2 < -g``."""
         numbers, space, of = self.numbers, self.space, self.numbers.of
-        if not math.isfinite(reached):
+        if not (math.isfinite(reached) and float(numbers.low(p.weight)) > 0.0):
             return region
         size = _up(_up(1.0 + p.centre.size) ** 2)
         room = of(-reached) / p.weight + 2.0 * of(space.defect) * size

@@ -12,6 +12,7 @@ with proved error bounds come first; where they cannot tell, balls of python-fli
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ __all__ = ["NEGLIGIBLE", "check_at_caps", "check_stakes"]
 
 #: A profile is an equilibrium for all purposes if nobody can gain this part of its own stakes.
 NEGLIGIBLE = 1e-9
+#: Binary digits of the balls.
+PRECISION = 192
 #: Up to this many clients balls decide where floats cannot.
 LARGEST_BALLS = 300
 #: Up to this many clients distances are taken pair by pair, which resolves clients beside much larger ones.
@@ -75,7 +78,10 @@ def check_at_caps(
     if not in_range(game, p) or not float((game.alpha * most).sum()) >= RANGE:
         return Completeness(False, (), OUT_OF_RANGE)
     slope, doubt, *_ = _slopes(game, p, most)
-    if np.all(slope[asked] > doubt[asked]):
+    wants_more = slope > doubt
+    if not np.all(wants_more[asked]) and game.count <= LARGEST_BALLS:
+        wants_more = _wants_more_in_balls(game, p, most)
+    if np.all(wants_more[asked]):
         total = float(game.alpha @ most)
         return Completeness(
             True,
@@ -122,31 +128,47 @@ def _slopes(game: GameModel, p: Array, x: Array) -> tuple[Array, Array, Array, f
     return slope, doubt, np.maximum(squares - error, 0.0), few
 
 
-def _in_balls(game: GameModel, p: Array, x: Array, caps: Array, precision: int = 192) -> Array:
+def _in_balls(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
     """The same bound in ball arithmetic."""
-    import flint
+    from flint import arb
 
     from .numbers import BallArithmetic
 
-    with BallArithmetic(precision).context():
-        arb = flint.arb
-        sizes = [arb(float(n)) for n in game.sizes]
-        whole = sum(sizes, arb(0))
-        alpha = [n / whole for n in sizes]
-        y = [a * arb(float(v)) for a, v in zip(alpha, x, strict=True)]
-        total = sum(y, arb(0))
-        z = flint.arb_mat(1, game.count, [v / total for v in y])
-        squares = _squares_in_balls(game, z)
-        lam = arb(game.lambda_q) * arb(game.loss_constant)
-        thin = arb(game.sampling_constant) / (arb(game.loss_constant) * whole)
-        out = np.empty(game.count)
-        for k in range(game.count):
+    out = np.empty(game.count)
+    with BallArithmetic(PRECISION).context():
+        for k, (slope, drift) in enumerate(_slopes_in_balls(game, p, x)):
             pay, cost, share, cap = (arb(float(v[k])) for v in (p, game.costs, x, caps))
-            slope = pay - cost + 2 * lam * alpha[k] * squares[k] / total + lam * alpha[k] * thin / total**2
             gain = (slope * (cap - share)).upper().max((-slope * share).upper()).max(arb(0))
-            stakes = pay.max(cost).max((lam * squares[k]).lower())
+            stakes = pay.max(cost).max(drift.lower())
             out[k] = float((gain / stakes).upper()) * (1.0 + 4.0 * U) if slope.is_finite() else np.inf
-        return out
+    return out
+
+
+def _wants_more_in_balls(game: GameModel, p: Array, caps: Array) -> npt.NDArray[np.bool_]:
+    """Who is certain to want to bring more than its cap where everybody is at the cap."""
+    from .numbers import BallArithmetic
+
+    with BallArithmetic(PRECISION).context():
+        return np.array([bool(slope > 0) for slope, _ in _slopes_in_balls(game, p, caps)])
+
+
+def _slopes_in_balls(game: GameModel, p: Array, x: Array) -> Iterator[tuple[Any, Any]]:
+    """``dU_k/dx_k`` and ``lam d_k^2`` of every client, enclosed."""
+    import flint
+
+    arb = flint.arb
+    sizes = [arb(float(n)) for n in game.sizes]
+    whole = sum(sizes, arb(0))
+    alpha = [n / whole for n in sizes]
+    y = [a * arb(float(v)) for a, v in zip(alpha, x, strict=True)]
+    total = sum(y, arb(0))
+    squares = _squares_in_balls(game, flint.arb_mat(1, game.count, [v / total for v in y]))
+    lam = arb(game.lambda_q) * arb(game.loss_constant)
+    thin = arb(game.sampling_constant) / (arb(game.loss_constant) * whole)
+    for k in range(game.count):
+        pay, cost = arb(float(p[k])), arb(float(game.costs[k]))
+        slope = pay - cost + 2 * lam * alpha[k] * squares[k] / total + lam * alpha[k] * thin / total**2
+        yield slope, lam * squares[k]
 
 
 def _squares_in_balls(game: GameModel, z: Any) -> list[Any]:

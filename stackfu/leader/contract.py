@@ -4,9 +4,8 @@ The price of a plan is exact (:func:`stackfu.model.offers.contract_transfers`), 
 The best plan is
 sought from the best capped ones: larger and larger capped budgets until the contracts of their best plan cost what there
 is, then local
-steps. The lower bound comes from capped offers with a larger lambda (``docs/theory/offers.md``), so a solution is CONVERGED
-with a proved bound,
-not CERTIFIED.
+steps. The lower bound comes from capped offers with a larger lambda (``docs/theory/offers.md``), which leaves a gap: most
+solutions are CONVERGED with a proved bound, and CERTIFIED where the bound comes as near as was asked for.
 """
 
 from __future__ import annotations
@@ -20,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-from ..errors import InputError
+from ..errors import ConvergenceError, InfeasibleError, InputError
 from ..jit import clock
+from ..judging.plan import check_contract_bound, gaps_are_relative_to
 from ..model import Array, GameModel, Objective
 from ..model.offers import (
+    Offers,
     capped_prices,
     check_outside,
     contract_offers,
@@ -31,15 +32,16 @@ from ..model.offers import (
     utilities_of,
 )
 from ..model.responses import best_responses
-from ..results import Solution, Status
+from ..results import Equilibrium, Solution, Status, Uniqueness
 from ..results.contract_certificate import ContractCertificate, ContractPiece
-from .capped.mechanism import capped, plan_equilibrium
+from .acceptance import TIE, acceptance
+from .capped.mechanism import capped, value_of
 from .capped.plans import Plans
 from .capped.problem import PlanProblem
 from .capped.search import search
 from .tolerances import COARSE_SNAP, FLAT, LIMIT_ROUNDING, ROUNDING, SAFETY, SAME_PROFILE, SNAP, TINY
 
-__all__ = ["contract", "worst_equilibrium"]
+__all__ = ["accepted", "contract", "worst_equilibrium"]
 
 ACCEPTED = "everybody accepting is an equilibrium of the contracts, perhaps not the only one"
 #: Local steps by sequential quadratic programming up to this many clients.
@@ -52,6 +54,8 @@ GAP = 1e-3
 PROGRAMME = 1e-10
 #: Best-response runs that look for other equilibria of the contracts.
 RUNS = 32
+#: Up to this many contracts every set of clients that might reject is tried.
+ALL_SETS = 6
 
 
 def contract(
@@ -74,56 +78,94 @@ def contract(
 ) -> Solution:
     """The best contracts found within the budget, with a lower bound; at least as good as capped offers."""
     began = clock()
-    best = capped(
-        game,
-        budget,
-        payment_weight=payment_weight,
-        loss_weight=loss_weight,
-        max_loss=max_loss,
-        min_total=min_total,
-        min_samples=min_samples,
-        finite_sample=finite_sample,
-        gap=GAP if gap is None else gap,
-        time_limit=0.4 * time_limit,
-        max_nodes=max_nodes,
-        start=start,
-        outside=outside,
-        progress=progress,
-        callback=callback,
-    )
-    goal, apart = best.goal, check_outside(game, outside)
+    asked: dict[str, Any] = {
+        "max_loss": max_loss,
+        "min_total": min_total,
+        "min_samples": min_samples,
+        "finite_sample": finite_sample,
+        "gap": GAP if gap is None else gap,
+        "time_limit": 0.4 * time_limit,
+        "max_nodes": max_nodes,
+        "start": start,
+        "outside": outside,
+        "progress": progress,
+        "callback": callback,
+    }
+    apart = check_outside(game, outside)
+    try:
+        best = capped(game, budget, payment_weight=payment_weight, loss_weight=loss_weight, **asked)
+    except (InfeasibleError, ConvergenceError):
+        # contracts are cheaper: from the plan for which capped offers cost least
+        cheapest = capped(game, np.inf, payment_weight=1.0, loss_weight=0.0, **asked)
+        goal = replace(cheapest.goal, budget=budget, payment_weight=payment_weight, loss_weight=loss_weight)
+        best = replace(cheapest, goal=goal, budget=budget)
+    goal, limits = best.goal, best.limits
+    assert limits is not None
     x = _improve(game, goal, apart, best.participation, began + 0.7 * time_limit)
     offers = contract_offers(game, game.profile(x), apart)
-    profile = game.profile(offers.caps)
-    value = goal.value(game.loss_of(profile, goal.finite_sample), offers.most)
-    certificate = None
-    if apart is None:
-        certificate = _bound(game, goal, value, began + time_limit)
-    worst, loss = worst_equilibrium(game, offers.caps)
-    message = "everybody accepting is one equilibrium of the contracts; no other was found"
-    if worst is not None:
-        who = _rejecting(game, offers.caps, worst)
-        message = (
-            "everybody accepting is one equilibrium of the contracts; in the worst one found "
-            f"{who} and the loss is {loss:.6g}"
+    if offers.most > budget * (1.0 + LIMIT_ROUNDING):
+        raise ConvergenceError(
+            f"no contracts within a budget of {budget:g} were found; the cheapest ones met cost {offers.most:.6g}"
         )
-    return replace(
+    value = value_of(game, goal, offers)
+    certificate = _bound(game, goal, value, began + time_limit, max_nodes)
+    found = replace(
         best,
         payments=offers.prices,
-        equilibrium=plan_equilibrium(game, offers, ACCEPTED),
+        equilibrium=accepted(game, offers),
         posted=offers,
         status=Status.CONVERGED,
         objective=value,
-        lower_bound=-np.inf if certificate is None else min(certificate.lower, value),
-        certificate=certificate,
-        message=message,
-        seconds=clock() - began,
+        lower_bound=-np.inf,
+        certificate=None,
+        message=_others(game, offers.caps),
+    )
+    if certificate is not None and not check_contract_bound(found, certificate):
+        lower = min(certificate.lower, value)
+        proved = value - lower <= limits.gap * gaps_are_relative_to(game, goal)
+        status = Status.CERTIFIED if proved else Status.CONVERGED
+        found = replace(found, status=status, lower_bound=lower, certificate=certificate)
+    return replace(found, seconds=clock() - began)
+
+
+def accepted(game: GameModel, offers: Offers) -> Equilibrium:
+    """Everybody accepting its contract."""
+    return Equilibrium(
+        game=game,
+        payments=offers.prices,
+        participation=offers.caps,
+        status=Status.CONVERGED,
+        uniqueness=Uniqueness.UNKNOWN,
+        reason=ACCEPTED,
+        method="plan",
+        regret=0.0,
+        residual=0.0,
+        caps=offers.caps,
     )
 
 
-def _rejecting(game: GameModel, plan: Array, other: Array) -> str:
-    count = int(np.count_nonzero(other < plan * (1.0 - SNAP)))
-    return f"{count} of {int(np.count_nonzero(plan))} clients reject"
+def _others(game: GameModel, plan: Array) -> str:
+    """What else may happen, in words: by trying every set of clients where they are few, else by best responses."""
+    asked = int(np.count_nonzero(plan))
+    if asked > ALL_SETS:
+        worst, loss = worst_equilibrium(game, plan)
+        if worst is None:
+            return "everybody accepting is one equilibrium of the contracts; best responses found no other"
+        count = int(np.count_nonzero(worst < plan * (1.0 - SNAP)))
+        return (
+            "everybody accepting is one equilibrium of the contracts; in the worst one that best responses found "
+            f"{count} of {asked} clients reject and the loss is {loss:.6g}"
+        )
+    found = acceptance(game, plan)
+    sure = "" if found.complete else ", as far as rounding allows to tell"
+    if not found.at():
+        return f"everybody accepting is the only equilibrium of the contracts{sure}: every set that might reject was tried"
+    other = found.at()[0]
+    return (
+        f"everybody accepting is one of {1 + len(found.at())} equilibria of the contracts{sure}; in the worst one "
+        f"{len(other.clients)} of {asked} clients reject and the loss is {other.server_loss:.6g}; transfers more than "
+        f"{found.premium:.3g} of the way to the capped payouts leave acceptance only"
+    )
 
 
 # -------------------------------------------------------------------- the best plan
@@ -160,7 +202,7 @@ def _improve(game: GameModel, goal: Objective, outside: Array | None, start: Arr
                 high = wider.budget
                 continue
             low = wider.budget
-            if value(plans.best.x) < value(best):
+            if value(plans.best.x) < value(best) or not fits(best):
                 best = np.array(plans.best.x)
     if game.count <= LOCAL_UP_TO and clock() < deadline:
         best = _local_steps(game, goal, best, price, value, fits)
@@ -208,7 +250,7 @@ def _local_steps(
     y = np.where(y < COARSE_SNAP, 0.0, y)
     for share in (1.0, 0.999, 0.99, 0.9, 0.5):
         trial = x + share * (y - x)
-        if trial.any() and fits(trial) and value(trial) < value(x):
+        if trial.any() and fits(trial) and (value(trial) < value(x) or not fits(x)):
             return np.asarray(trial)
     return x
 
@@ -216,7 +258,9 @@ def _local_steps(
 # -------------------------------------------------------------------- the bound
 
 
-def _bound(game: GameModel, goal: Objective, value: float, deadline: float) -> ContractCertificate | None:
+def _bound(
+    game: GameModel, goal: Objective, value: float, deadline: float, max_nodes: int
+) -> ContractCertificate | None:
     """A lower bound from capped offers with a larger lambda, interval by interval of S; None if there is none."""
     problem = PlanProblem.of(game, goal)
     least = goal.min_total
@@ -234,7 +278,7 @@ def _bound(game: GameModel, goal: Objective, value: float, deadline: float) -> C
     pieces = []
     for low, high in pairwise(edges):
         left = max(deadline - clock(), 0.05)
-        pieces.append(_piece(game, goal, value, float(low), float(high), left / (2 * PIECES)))
+        pieces.append(_piece(game, goal, value, float(low), float(high), left / (2 * PIECES), max_nodes))
     return ContractCertificate(min(p.certificate.lower for p in pieces), tuple(pieces))
 
 
@@ -244,7 +288,7 @@ def larger_lambda(reach: float) -> float:
 
 
 def _piece(
-    game: GameModel, goal: Objective, value: float, low: float, high: float, seconds: float
+    game: GameModel, goal: Objective, value: float, low: float, high: float, seconds: float, max_nodes: int
 ) -> ContractPiece:
     """The best bound on one interval over a few choices of how much of its share a client would withhold."""
     top = float(np.minimum(game.alpha / low, 1.0).max()) * (1.0 + ROUNDING)
@@ -264,7 +308,7 @@ def _piece(
             gap=0.0,
             reference=abs(value) / problem.unit_loss,
             time_limit=seconds,
-            max_nodes=60,
+            max_nodes=min(max_nodes, 60),
             totals=(low, high),
         )
         piece = ContractPiece(low, high, larger, share, run.certificate)
@@ -344,7 +388,8 @@ def _settle(game: GameModel, plan: Array, transfers: Array, x: Array) -> Array |
             rejects = (
                 utilities_of(game, np.zeros(game.count), game.profile(away))[k] if away.any() else -np.inf
             )
-            following = into if accepts >= rejects else away
+            stakes = game.costs[k] + transfers[k] + game.lam * profile.to_clients[k]
+            following = into if accepts >= rejects - TIE * stakes else away
             moved = max(moved, abs(following[k] - x[k]))
             x = following
         if moved <= ROUNDING:

@@ -15,11 +15,11 @@ import numpy as np
 
 from ..errors import InputError
 from ..model import GameModel
-from ..model.offers import Kind, Offers, capped_offers, check_outside, contract_offers
+from ..model.offers import Kind, Offers, capped_offers, check_outside, contract_offers, firmness
 from ..results import Solution, Status
 from .capped import capped
-from .capped.mechanism import plan_equilibrium
-from .contract import ACCEPTED, contract
+from .capped.mechanism import plan_equilibrium, value_of
+from .contract import accepted, contract
 from .mechanisms import mechanism, read, refuse_unknown
 from .tolerances import OVERSPENT
 
@@ -50,13 +50,17 @@ def solve_by_plan(
         )
     make = capped_offers if kind == "capped" else contract_offers
     offers = make(game, game.profile(linear.participation), outside)
+    if (
+        offers.most > linear.budget
+    ):  # by the hair that leaves nobody indifferent: a hair less data costs less by more
+        x = (1.0 - 2.0 * firmness(game.count)) * linear.participation
+        offers = make(game, game.profile(x), outside)
     return _posted(linear, offers, outside)
 
 
 def _posted(linear: Solution, offers: Offers, outside: Any) -> Solution:
     game, goal = linear.game, linear.goal
-    reason = {} if offers.kind == "capped" else {"reason": ACCEPTED}
-    equilibrium = plan_equilibrium(game, offers, **reason)
+    equilibrium = (plan_equilibrium if offers.kind == "capped" else accepted)(game, offers)
     status, message = linear.status, linear.message
     if offers.most > linear.budget * (1.0 + OVERSPENT):
         status, message = (
@@ -73,5 +77,5 @@ def _posted(linear: Solution, offers: Offers, outside: Any) -> Solution:
         message=message,
         lower_bound=-np.inf,
         certificate=None,
-        objective=goal.value(game.loss_of(equilibrium.profile, goal.finite_sample), offers.most),
+        objective=value_of(game, goal, offers),
     )

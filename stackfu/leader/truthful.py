@@ -63,6 +63,7 @@ def posted(game: GameModel, budget: float) -> Solution:
         raise NoEquilibriumError(f"a budget of {budget:g} posts nothing to anybody")
     x = settle(game, offers.prices, offers.caps)
     goal = Objective(budget=budget)
+    residual, regret = game.judge(offers.prices, x, offers.caps)
     equilibrium = Equilibrium(
         game=game,
         payments=offers.prices,
@@ -71,8 +72,8 @@ def posted(game: GameModel, budget: float) -> Solution:
         uniqueness=Uniqueness.UNKNOWN,
         reason="reached by best responses from the caps",
         method="best responses",
-        regret=0.0,
-        residual=0.0,
+        regret=regret,
+        residual=residual,
         caps=offers.caps,
     )
     return Solution(

@@ -39,6 +39,7 @@ __all__ = [
     "check_outside",
     "contract_offers",
     "contract_transfers",
+    "firmness",
     "plan_price",
     "stakes",
     "utilities_of",
@@ -49,6 +50,8 @@ KINDS: tuple[Kind, ...] = ("linear", "capped", "contract")
 
 #: Prices below this share of the cost are rounding errors of 0.
 ROUNDING = 1e-13
+#: Roundings that a proof that nobody is indifferent allows for: per client in sums over clients, and in everything else.
+PER_CLIENT, APART = 200, 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,14 +126,20 @@ def capped_prices(game: GameData, profile: Profile, outside: Array | None = None
     """
     bracket = brackets(game, profile)
     prices = np.where((profile.x > 0) & (bracket > ROUNDING * game.costs), bracket, 0.0)
-    retainers = np.zeros(game.count)
-    if outside is not None:
-        needed = -utilities_of(game, prices * profile.x, profile) + outside  # beyond the payout so far
-        missing = np.where(np.isfinite(outside), np.maximum(needed, 0.0), 0.0)
-        takes_part = profile.x > 0
-        prices = prices + np.where(takes_part, missing / np.where(takes_part, profile.x, 1.0), 0.0)
-        retainers = np.where(takes_part, 0.0, missing)
+    prices, retainers = _kept(game, profile, prices, outside)
     return frozen(prices), frozen(retainers)
+
+
+def _kept(game: GameData, plan: Profile, prices: Array, outside: Array | None) -> tuple[Array, Array]:
+    """Prices and retainers under which nobody is better off outside."""
+    retainers = np.zeros(game.count)
+    if outside is None:
+        return prices, retainers
+    needed = -utilities_of(game, prices * plan.x, plan) + outside  # beyond the payout so far
+    missing = np.where(np.isfinite(outside), np.maximum(needed, 0.0), 0.0)
+    takes_part = plan.x > 0
+    prices = prices + np.where(takes_part, missing / np.where(takes_part, plan.x, 1.0), 0.0)
+    return prices, np.where(takes_part, 0.0, missing)
 
 
 def plan_price(game: GameData, profile: Profile, outside: Array | None = None) -> float:
@@ -165,16 +174,28 @@ def contract_transfers(game: GameData, profile: Profile) -> Array:
     return frozen(np.where((profile.x > 0) & (transfer > ROUNDING * game.costs), transfer, 0.0))
 
 
+def firmness(count: int) -> float:
+    """The part of its cost that a client is paid beyond the least price, so that it is not indifferent.
+
+    At the least price a client at its cap is indifferent, one that sits at the mixture even about everything: the plan is
+    then the only equilibrium only up to rounding, or not at all (Theorem 1). A hair above the rounding of a sum settles it.
+    """
+    return (PER_CLIENT * count + APART) * 2.0**-53
+
+
 def capped_offers(game: GameData, plan: Profile, outside: Array | None = None) -> Offers:
-    """The cheapest capped offers for a plan."""
-    prices, retainers = capped_prices(game, plan, outside)
-    return Offers("capped", prices, frozen(plan.x), retainers)
+    """The cheapest capped offers for a plan that leave nobody indifferent."""
+    hair = firmness(game.count) * game.costs
+    prices = np.where(plan.x > 0, np.maximum(brackets(game, plan) + hair, 0.0), 0.0)
+    prices, retainers = _kept(game, plan, prices, outside)
+    return Offers("capped", frozen(prices), frozen(plan.x), frozen(retainers))
 
 
 def contract_offers(game: GameData, plan: Profile, outside: Array | None = None) -> Offers:
-    """The cheapest contracts for a plan, given that everybody else accepts."""
-    transfers = np.array(contract_transfers(game, plan))
+    """The cheapest contracts for a plan that leave nobody indifferent, given that everybody else accepts."""
     takes_part = plan.x > 0
+    least = contract_transfers(game, plan)
+    transfers = least + np.where(least > 0, firmness(game.count) * game.costs * plan.x, 0.0)
     retainers = np.zeros(game.count)
     if outside is not None:
         short = np.where(np.isfinite(outside), outside - utilities_of(game, transfers, plan), 0.0)

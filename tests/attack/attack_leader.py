@@ -349,12 +349,9 @@ def judge(rng, game, budget, options, solution, reference, known):
     claimed = reference.on_loss * float(loss[0]) + reference.on_pay * paid
     if budget is not None and paid > budget * (1 + 1e-9):
         return "overspent", {"spend": paid}
-    # a loss is a squared distance, which coordinates rounded to floats leave uncertain by the square of their own rounding; what
-    # capped offers state was computed in floats, so that the distance itself is uncertain by that much
-    weight, digits = float(sum(reference.weights)), 4e-15 * float(np.abs(reference.rows).max())
-    rounding = reference.on_loss * weight * digits**2
-    if reference.offers != "linear":
-        rounding += 2.0 * reference.on_loss * digits * float(np.sqrt(weight * loss[0]))
+    # a loss is a squared distance, which coordinates rounded to floats leave uncertain by the square of their own rounding
+    digits = 4e-15 * float(np.abs(reference.rows).max())
+    rounding = reference.on_loss * float(sum(reference.weights)) * digits**2
     if abs(claimed - solution.objective) > 1e-7 * abs(claimed) + rounding:
         return "objective wrong", {"claimed": solution.objective, "value": claimed}
     gain = reference.gains(solution.offers, solution.participation)

@@ -40,6 +40,11 @@ STILL_TRUE = (
     (r"uniqueness$", "UNKNOWN claims nothing", lambda value, forged: forged == "UNKNOWN"),
     (r"status$", "a status that claims less than what is proved; one that claims more is refused, see below"),
     (
+        r"^outside$",
+        "the same offers keep who has less outside, and those that have enough to spare",
+        lambda value, forged: not isinstance(forged, dict),
+    ),
+    (
         r"goal\.(max_loss|min_total|budget|payment_weight|loss_weight)",
         "a request that the same payments meet as well",
     ),
@@ -102,6 +107,28 @@ def still_true(name, value, forged):
     )
 
 
+def plan(kind):
+    """Capped offers that keep everybody, or contracts."""
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(5, 2)) * 0.4
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points),
+        [10, 20, 30, 40, 25],
+        (1,),
+        costs=[0.05, 0.2, 0.1, 0.15],
+        sampling_constant=0.5,
+    )
+    kept = {"outside": [-np.inf, -0.55, -2.0, -1.0]} if kind == "capped" else {"max_nodes": 2}
+    return game.solve(0.1, offers=kind, gap=1e-2, progress=False, **kept)
+
+
+@pytest.fixture(scope="module", params=["capped", "contract"])
+def saved_plan(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    plan(request.param).save(folder / "true.json")
+    return folder, json.loads((folder / "true.json").read_text())
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("forgery")
@@ -125,7 +152,21 @@ def test_the_true_file_is_accepted(saved):
 
 
 def test_every_field_that_is_moved_is_caught_or_still_true(saved):
-    folder, record = saved
+    caught, wrong = walk(*saved)
+    assert not wrong, wrong[:20]
+    assert caught > 60
+
+
+def test_every_field_of_a_plan_that_is_moved_is_caught_or_still_true(saved_plan):
+    folder, record = saved_plan
+    assert verdict(folder, record) == "accepted"
+    caught, wrong = walk(folder, record)
+    assert not wrong, wrong[:20]
+    assert caught > 60
+
+
+def walk(folder, record):
+    """How many forgeries are caught, and those that are not and say something untrue."""
     caught, true, wrong = 0, 0, []
     for path, value in leaves(
         {k: v for k, v in record.items() if k not in ("format", "kind", "certificate")}
@@ -140,13 +181,20 @@ def test_every_field_that_is_moved_is_caught_or_still_true(saved):
                 true += 1
             else:
                 wrong.append((name, value, forged))
-    assert not wrong, wrong[:20]
-    assert caught > 60
+    return caught, wrong
 
 
 @pytest.mark.parametrize("field", ["objective", "lower_bound", "budget"])
 def test_claims_cannot_be_improved(saved, field):
-    folder, record = saved
+    improve(*saved, field)
+
+
+@pytest.mark.parametrize("field", ["objective", "lower_bound", "budget"])
+def test_claims_of_a_plan_cannot_be_improved(saved_plan, field):
+    improve(*saved_plan, field)
+
+
+def improve(folder, record, field):
     better = {"objective": 0.999, "lower_bound": 1.001, "budget": 0.5}[field]
     assert verdict(folder, changed(record, (field,), record[field] * better)) != "accepted"
 

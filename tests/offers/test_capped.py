@@ -221,8 +221,11 @@ def test_what_no_budget_can_do_is_said_with_what_it_takes():
     game, budget = game_with_budget(0, 5, False)
     with pytest.raises(sf.InfeasibleError, match="takes at least"):
         game.solve(1e-3 * budget, offers="capped", min_total=0.9, progress=False)
-    with pytest.raises(sf.InfeasibleError, match="keeping everybody"):
-        game.solve(1e-3 * budget, offers="capped", min_total=0.1, outside=1e3, progress=False)
+    outside = np.full(5, -np.inf)
+    outside[3] = 1e3
+    with pytest.raises(sf.InfeasibleError, match="keeping everybody") as error:
+        game.solve(1e-3 * budget, offers="capped", min_total=0.1, outside=outside, progress=False)
+    assert f"client {game.who(3)}, whose outside utility is 1000" in str(error.value)
 
 
 def test_outside_options_are_met_and_certified():
@@ -310,3 +313,11 @@ def test_bad_requests_are_refused(options, words):
     game, budget = game_with_budget(0, 5, True)
     with pytest.raises(sf.InputError, match=words):
         game.solve(budget, **options)
+
+
+def test_a_loss_that_no_data_reaches_is_refused_at_once():
+    game, budget = game_with_budget(0, 5, True)
+    least = game.solve(None, offers="capped", progress=False, gap=1e-2).lower_bound
+    for money in (budget, None):
+        with pytest.raises(sf.InfeasibleError, match="whatever the budget"):
+            game.solve(money, offers="capped", max_loss=0.1 * least, payment_weight=1.0, progress=False)

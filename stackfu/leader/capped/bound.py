@@ -24,6 +24,8 @@ __all__ = ["Multipliers", "Region", "at_best_level", "ball", "eagerness", "is_em
 
 #: Regions that are empty by less than this are not called empty: that is rounding.
 EMPTY = 1e-9
+#: T is called positive if it is more than this part of what it is summed up from: what is less, the checker may see as negative.
+CANCELLED = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,44 +122,45 @@ def _products(p: PlanProblem, y: Multipliers) -> _Products:
     return _Products(ell, nu, direct, keep, weight, centre, slope)
 
 
-def _eager_part(u: _Products, rows: Array, z: Array, places: tuple[Array, Array, Array]) -> Array:
-    """The least ``z (nu_1 f_+ + nu_2 (-f)_+) - P f`` over the eagerness f of a region: at its ends or at 0."""
-    low, zero, high = places
-    at_low = z * np.where(low > 0.0, u.nu * low, -u.direct * low) - rows * low
-    at_high = z * np.where(high > 0.0, u.nu * high, -u.direct * high) - rows * high
-    at_zero = z * np.where(zero > 0.0, u.nu * zero, -u.direct * zero) - rows * zero
-    return np.asarray(np.minimum(np.minimum(at_low, at_high), at_zero))
+def _eager_part(u: _Products, rows: Array, z: Array, places: Array) -> Array:
+    """``z (nu_1 f_+ + nu_2 (-f)_+) - P f`` at the places f where it can be least."""
+    return np.asarray(z * np.where(places > 0.0, u.nu * places, -u.direct * places) - rows * places)
 
 
-def _places(problem: PlanProblem, region: Region) -> tuple[Array, Array, Array]:
+def _places(problem: PlanProblem, region: Region) -> Array:
+    """The ends of every eagerness on a region, and 0 where it lies between them."""
     low, high = eagerness(problem, region)
     high = np.maximum(low, high)
-    return low, np.clip(0.0, low, high), high
+    return np.stack([low, np.clip(0.0, low, high), high])
 
 
 def margin(problem: PlanProblem, region: Region, y: Multipliers, lower: float) -> tuple[float, float, Array]:
-    """The least ``g`` on the region, ``T``, and the centre; ``-inf`` where T is not positive."""
+    """The least ``g`` on the region, ``T``, and the centre; ``-inf`` where T is negative."""
     p = problem
     u = _products(p, y)
-    if not u.weight > 0.0:
+    if not u.weight >= CANCELLED * float(np.abs(y.rows).sum()):
         return -np.inf, u.weight, u.centre
     places = _places(p, region)
     a0, b0 = region.low, region.high
     capped = p.alpha / b0 < region.most  # the cap alpha_k / S is the tighter one somewhere
     dmin = region.near + 0.5 * p.client_sampling / b0
-    values = []
+    values, corners = [], []
     for s in (a0, b0):
         v = 1.0 / s
         psi = y.level - 2.0 * u.slope - u.nu * (p.theta * s - p.diagonal) - u.ell * v * p.noise
         if u.keep.any():
             psi = psi - u.keep * np.minimum(dmin, p.theta * s)
         upper = np.where(capped, p.alpha * v, region.most)
-        corner = np.minimum(
-            _eager_part(u, y.rows, region.least, places) - psi * region.least,
-            _eager_part(u, y.rows, upper, places) - psi * upper,
+        both = np.stack(
+            [
+                _eager_part(u, y.rows, region.least, places) - psi * region.least,
+                _eager_part(u, y.rows, upper, places) - psi * upper,
+            ]
         )
-        values.append(_constant(p, y, u, v, s, lower) + float(corner.sum()))
-    return min(values) - _deviation(p, region, y, u, places, capped), u.weight, u.centre
+        least = both.min(axis=(0, 1))
+        corners.append(both - least)
+        values.append(_constant(p, y, u, v, s, lower) + float(least.sum()))
+    return min(values) - _deviation(p, region, y, u, places, capped, np.minimum(*corners)), u.weight, u.centre
 
 
 def at_best_level(problem: PlanProblem, region: Region, y: Multipliers) -> Multipliers:
@@ -176,8 +179,8 @@ def at_best_level(problem: PlanProblem, region: Region, y: Multipliers) -> Multi
     free = width > 0.0
     if not free.any():
         return y
-    rise = _eager_part(u, y.rows, most, places) - base * most
-    rise = rise - (_eager_part(u, y.rows, region.least, places) - base * region.least)
+    rise = _eager_part(u, y.rows, most, places).min(axis=0) - base * most
+    rise = rise - (_eager_part(u, y.rows, region.least, places).min(axis=0) - base * region.least)
     breaks = rise[free] / width[free]
     order = np.argsort(breaks, kind="stable")
     filled = region.least.sum() + np.cumsum(width[free][order])
@@ -204,27 +207,31 @@ def _deviation(
     region: Region,
     y: Multipliers,
     u: _Products,
-    places: tuple[Array, Array, Array],
+    places: Array,
     capped: np.ndarray,
+    spare: Array,
 ) -> float:
-    """How far ``g`` can lie below its chord on [low, high]; second order in the width."""
+    """How far ``g`` can lie below its chord on [low, high]; second order in the width.
+
+    ``spare`` is how far the corners of every client lie above the least one at both ends: so far they may fall for free.
+    """
     a0, b0 = region.low, region.high
     width = b0 - a0
     if width <= 0.0:
         return 0.0
     of_v = (a0**-0.5 - b0**-0.5) ** 2  # of 1 / S
     of_v2 = 0.75 * width**2 / a0**4  # of 1 / S^2, at most
-    still = u.ell * p.noise * np.where(capped, region.least, region.most) * of_v
+    at_least, at_most = u.ell * p.noise * region.least * of_v, u.ell * p.noise * region.most * of_v
     # z = alpha v: -psi z has the terms -alpha v (level - 2 slope + nu_1 diag) and ell alpha noise v^2; the spend per
-    # share is at most that at
-    # an end of the eagerness; the part of retention, keep alpha v min(dmin, theta S), is at most keep alpha v dmin
+    # share is eager; the part of retention, keep alpha v min(dmin, theta S), is at most keep alpha v dmin
     # beyond what is concave
-    eager = np.maximum(u.nu * np.maximum(places[2], 0.0), u.direct * np.maximum(-places[0], 0.0))
+    eager = u.nu * np.maximum(places, 0.0) + u.direct * np.maximum(-places, 0.0)
     per_v = p.alpha * (2.0 * u.slope - y.level - u.nu * p.diagonal + eager)
     if u.keep.any():
         per_v = per_v + p.alpha * u.keep * (region.near + 0.5 * p.client_sampling / b0)
     moving = np.maximum(per_v, 0.0) * of_v + u.ell * p.alpha * p.noise * of_v2
-    clients = np.where(capped, np.maximum(still, moving), still)
+    at_most = np.where(capped, moving, at_most)
+    clients = np.maximum(np.maximum(at_least - spare[0], at_most - spare[1]), 0.0).max(axis=0)
     common = u.ell * p.loss_sampling + 0.5 * p.client_sampling * (
         float(y.rows.sum()) + float(u.keep.sum()) - u.nu
     )

@@ -12,18 +12,21 @@ import numpy.typing as npt
 from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError, StackfuError
 from ...followers import find_equilibrium
 from ...jit import clock
+from ...judging.plan import gaps_are_relative_to
 from ...judging.plan_bound import check_plan_bound
+from ...judging.point import enclose_point
+from ...judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
-from ...model.offers import Offers, check_outside
+from ...model.offers import Offers, capped_offers, check_outside
 from ...model.revealed import check_interval
 from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..tolerances import GENEROUS, LIMIT_ROUNDING
+from ..tolerances import LIMIT_ROUNDING
 from .plans import Plan, Plans
 from .problem import PlanProblem
 from .search import Run, search
 
-__all__ = ["capped", "plan_equilibrium"]
+__all__ = ["capped", "plan_equilibrium", "value_of"]
 
 #: Share of the time that the linear problem may take, whose solution is where the search starts.
 LINEAR_SHARE = 0.25
@@ -32,6 +35,7 @@ SEARCHED = 0.99
 #: Share of the time after which local search makes way for the bound.
 LOCAL_SHARE = 0.4
 UNIQUE = "any plan is the only equilibrium of its capped offers (Theorem 1 of the theory of offers)"
+INDIFFERENT = "the plan is an equilibrium; rounding leaves open whether everybody would rather bring more, and it is the only one"
 
 
 def capped(
@@ -139,8 +143,7 @@ def _optimise(
     problem = PlanProblem.of(game, sought, outside)
     plans = Plans(game, sought, problem, outside)
     unpaid = _unpaid(game)
-    reference = goal.loss_weight * game.loss_of(game.profile(unpaid), goal.finite_sample)
-    reference = reference or goal.payment_weight * float(game.costs.sum())
+    reference = gaps_are_relative_to(game, goal)
     starts = [unpaid, np.ones(game.count), *given, *_linear(game, goal, LINEAR_SHARE * limits.time_limit)]
     plans.deadline = began + LOCAL_SHARE * limits.time_limit
     plans.begin(tuple(starts))
@@ -176,12 +179,13 @@ def _solution(
     began: float,
 ) -> Solution:
     offers = Offers("capped", plan.prices, frozen(plan.x), plan.retainers)
-    status, message, lower = run.status, "", min(run.bound, plan.value)
+    value = value_of(game, goal, offers)
+    status, message, lower = run.status, "", min(run.bound, value)
     verdict = check_plan_bound(game, sought, run.certificate, outside)
     if not verdict:
         # the plan and its guarantees stand; what the search believed about its optimality does not
         status, message, lower = Status.CONVERGED, f"the bound was not accepted: {verdict.message}", -np.inf
-    elif status is Status.CERTIFIED and plan.value - lower > limits.gap * reference * (1.0 + GENEROUS):
+    elif status is Status.CERTIFIED and value - lower > limits.gap * reference:
         status = Status.GAP_OPEN
     return Solution(
         game=game,
@@ -190,7 +194,7 @@ def _solution(
         equilibrium=plan_equilibrium(game, offers),
         status=status,
         method="certified",
-        objective=plan.value,
+        objective=value,
         lower_bound=lower,
         goal=sought if np.isinf(goal.budget) else goal,
         limits=limits,
@@ -204,18 +208,28 @@ def _solution(
     )
 
 
-def plan_equilibrium(game: GameModel, offers: Offers, reason: str = UNIQUE) -> Equilibrium:
-    """The plan as the equilibrium of its offers."""
+def value_of(game: GameModel, goal: Objective, offers: Offers) -> float:
+    """The objective of a plan, to the last digit: losses next to nothing are lost in the rounding of a search."""
+    point = enclose_point(game, goal, offers.prices, offers.caps)
+    loss, total = 0.5 * (point.loss[0] + point.loss[1]), 0.5 * (point.spend[0] + point.spend[1])
+    return goal.value(loss, total + float(offers.retainers.sum()))
+
+
+def plan_equilibrium(game: GameModel, offers: Offers) -> Equilibrium:
+    """The plan as the equilibrium of its capped offers, as far as that is proved."""
+    only = bool(check_at_caps(game, offers.prices, offers.caps))
+    firm = only or check_stakes(game, offers.prices, offers.caps, offers.caps).max() <= NEGLIGIBLE
+    residual, regret = game.judge(offers.prices, offers.caps, offers.caps)
     return Equilibrium(
         game=game,
         payments=offers.prices,
         participation=offers.caps,
-        status=Status.CERTIFIED,
-        uniqueness=Uniqueness.UNIQUE if offers.kind == "capped" else Uniqueness.UNKNOWN,
-        reason=reason,
+        status=Status.CERTIFIED if firm else Status.CONVERGED,
+        uniqueness=Uniqueness.UNIQUE if only else Uniqueness.UNKNOWN,
+        reason=UNIQUE if only else INDIFFERENT,
         method="plan",
-        regret=0.0,
-        residual=0.0,
+        regret=regret,
+        residual=residual,
         caps=offers.caps,
     )
 
@@ -248,6 +262,20 @@ def _linear(game: GameModel, goal: Objective, time_limit: float) -> list[Array]:
     return [found.participation]
 
 
+def _dearest(game: GameModel, outside: Array | None, plan: Plan | None) -> str:
+    """Whose outside utility costs most to meet, in words."""
+    if outside is None or plan is None:
+        return ""
+    bare = capped_offers(game, game.profile(plan.x))
+    extra = plan.prices * plan.x + plan.retainers - bare.prices * bare.caps
+    k = int(np.argmax(extra))
+    return (
+        f" ({extra[k]:.6g} of it to keep client {game.who(k)}, whose outside utility is {outside[k]:.6g})"
+        if extra[k] > 0
+        else ""
+    )
+
+
 def _cheapest_admissible(
     game: GameModel, goal: Objective, outside: Array | None, time_limit: float
 ) -> Array | None:
@@ -261,13 +289,15 @@ def _cheapest_admissible(
     run = search(
         problem, plans, gap=1e-6 * reference, reference=reference, time_limit=time_limit, max_nodes=10_000
     )
-    if run.bound > goal.budget:
+    if run.bound == np.inf and plans.best is None:
+        raise InfeasibleError(f"no plan has a loss of at most {goal.max_loss:g}, whatever the budget")
+    # an error is a claim too: what it rests on is checked
+    if run.bound > goal.budget and check_plan_bound(game, bill, run.certificate, outside):
         wanted = [f"total participation of at least {goal.min_total:g}"] if goal.min_total > 0 else []
         wanted += [f"a loss of at most {goal.max_loss:g}"] if np.isfinite(goal.max_loss) else []
         wanted += ["keeping everybody"] if outside is not None else []
         raise InfeasibleError(
             f"budget {goal.budget:g} is too small for {' and '.join(wanted)}: that takes at least {run.bound:.6g}"
+            + _dearest(game, outside, plans.best)
         )
-    if plans.best is None and run.bound == np.inf:
-        raise InfeasibleError(f"no plan has a loss of at most {goal.max_loss:g}, whatever the budget")
     return None if plans.best is None else plans.best.x

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from ...model import Array, FeatureGeometry, GameModel, Objective
+from ...model.offers import firmness
 from ..tolerances import EIGENVALUE_ROUNDING, ROUNDING
 
 __all__ = ["PlanProblem"]
@@ -122,9 +123,9 @@ class PlanProblem:
         return spread + (float(self.noise @ z) + self.loss_sampling) / total
 
     def spend(self, z: Array, total: float) -> float:
-        """The price of the plan."""
+        """The price of the plan, as it is posted."""
         stakes = self.stakes(z, total)
-        paid = z * np.maximum(self.theta * total - stakes, 0.0)
+        paid = z * np.maximum((1.0 + firmness(self.count)) * self.theta * total - stakes, 0.0)
         if self.outside is not None:
             keep = self.theta * total * z + 0.5 * stakes + 0.25 * self.client_sampling / total + self.outside
             paid = np.maximum(paid, keep)

@@ -303,19 +303,24 @@ def _least_total(problem: PlanProblem, target: float) -> float:
         if problem.loss_weight > 0.0:
             limits.append(target / problem.loss_weight)
         room = min(limits) - problem.loss_constant
-        if np.isfinite(room) and room > 0.0:
-            least = max(least, problem.least_sampling / room * (1.0 - SAFETY))
+        if np.isfinite(room):  # none at all: not even all of the data would do
+            least = max(least, problem.least_sampling / room * (1.0 - SAFETY)) if room > 0.0 else 1.0
     return float(min(max(least, SMALLEST_TOTAL), 1.0))
 
 
 def _nearest(problem: PlanProblem) -> list[Multipliers]:
-    """Multipliers that say: the mixture lies near the one that is best whatever it costs, by the objective and by the loss cap."""
+    """Multipliers that say: nobody pays the server, and the mixture lies near the one that is best whatever it costs, by the
+    objective and by the loss cap."""
     p = problem
     level = 2.0 * p.loss_square * float((p.points @ (p.ideal @ p.points)).min())
-    plain = Multipliers(1.0, 1.0, 0.0, 0.0, p.loss_weight * level, 0.0, np.zeros(p.count), None, p.ideal)
+    nobody, all_of_it = (
+        np.zeros(p.count),
+        2.0 * p.payment_weight,
+    )  # the price of the spend at most counts, however units round
+    plain = Multipliers(1.0, 1.0, 0.0, 0.0, p.loss_weight * level, all_of_it, nobody, None, p.ideal)
     if not np.isfinite(p.loss_cap):
         return [plain]
-    return [plain, replace(plain, objective=0.0, loss_cap=1.0, level=level)]
+    return [plain, replace(plain, objective=0.0, loss_cap=1.0, level=level, direct=0.0)]
 
 
 def _least_bound(node: _Node) -> float:
@@ -368,7 +373,7 @@ def _level_from_mean(p: PlanProblem, y: Multipliers) -> float:
     t = t' + 2 <o, T c - M> - (2 ell W + nu_1) ||o||^2
     """
     ell = y.objective * p.loss_weight + y.loss_cap
-    nu = y.objective * p.payment_weight + y.budget - y.direct
+    nu = max(y.objective * p.payment_weight + y.budget - y.direct, 0.0)
     pulls = y.rows if y.keep is None else y.rows + 0.5 * y.keep
     weight = ell * p.loss_square + nu + float(pulls.sum())
     centre = y.centre if y.mixture is None else y.mixture @ p.points

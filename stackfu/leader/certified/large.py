@@ -63,6 +63,8 @@ CAUTION = 1.3
 NEARLY_ALL = 1.0 - 1e-7
 #: From this many clients on knots are kept in single precision.
 COMPACT = 200_000
+#: Steps of a leaf that are tried instead of all of its steps.
+SHORT = 4
 #: Solves that wait for the first further proposal once the best total was closed in on.
 CLOSED_IN = 8
 #: Price of a broken row while there is no incumbent to measure it by.
@@ -185,6 +187,10 @@ class _Search:
         self.reserve = CAUTION * (
             self.reading_cost + self.leaf_steps * self.step_cost + len(self.knots) * self.knot_cost
         )
+
+    def to_check(self, node: _Node) -> int:
+        """How many steps of a leaf the judge is expected to look at; few are left of many, see :meth:`_fewest_steps`."""
+        return min(len(node.steps), SHORT) if is_large(self.game) else len(node.steps)
 
     def out_of_time(self) -> bool:
         """Whether what is left of the time is needed to check the certificate."""
@@ -626,6 +632,34 @@ class _Search:
 
     # ---------------------------------------------------------------- the certificate
 
+    def _fewest_steps(self, node: _Node, lower: float) -> tuple[tuple[int, int], ...]:
+        """The last few of a leaf's steps if they prove as much as all: each costs the judge ten times what it costs here."""
+        if not is_large(self.game) or node.low <= 0.0:
+            return node.steps
+        for count in range(1, min(len(node.steps), SHORT + 1)):
+            if self._prove(node, node.steps[-count:], lower):
+                return node.steps[-count:]
+        return node.steps
+
+    def _prove(self, node: _Node, steps: Sequence[tuple[int, int]], lower: float) -> bool:
+        """Whether these steps, one after the other, refute everything below ``lower``."""
+        p, (paid, full) = self.problem, self.masks(node)
+        near: Array | None = None
+        far: Array | None = None
+        for pair in steps:
+            classes = classify(p, node.low, node.high, paid, full, near, far)
+            if classes is None:
+                return True
+            ends = self.at(pair, node.low), self.at(pair, node.high)
+            margin = box_margin(p, node.low, node.high, *ends, classes, lower)
+            if margin >= 0:
+                return True
+            reach = ball(p, *ends, margin, near, far) if np.isfinite(margin) else None
+            if reach is None:
+                return False
+            near, far = reach
+        return False
+
     def certificate(self, root: _Node, lower: float) -> tuple[LeaderCertificate | None, BoundVerdict | None]:
         """The tree in preorder with the knots it uses, its claim lowered until the judge accepts it, and the judge's verdict."""
         if not np.isfinite(lower):
@@ -640,7 +674,7 @@ class _Search:
                 stack.extend(reversed(node.children))
                 continue
             steps = []
-            for pair in node.steps:
+            for pair in self._fewest_steps(node, lower / self.unit):
                 for knot in pair:
                     used.setdefault(knot, len(used))
                 steps.append((used[pair[0]], used[pair[1]]))
@@ -713,7 +747,7 @@ def _run(
         if search.prepare_check():
             search.examine(root)  # a bound from the first moment on, however weak
             heap[0] = (root.bound, 0, root)
-            search.leaf_steps += len(root.steps)
+            search.leaf_steps += search.to_check(root)
             search.first_proposals()
         while heap and heap[0][0] < search.target:
             if search.out_of_time():
@@ -725,7 +759,7 @@ def _run(
             expanding = node = heap[0][2]
             current = [node]
             heapq.heappop(heap)
-            before = len(node.steps)
+            before = search.to_check(node)
             search.expand(node)
             search.recent.clear()
             nodes += 1
@@ -733,7 +767,7 @@ def _run(
             for child in children:
                 search.examine(child)
             current, expanding = children, None
-            search.leaf_steps += sum(len(child.steps) for child in children) - before
+            search.leaf_steps += sum(map(search.to_check, children)) - before
             search.keep_reserve()
             for child in children:
                 if child.bound < search.target:

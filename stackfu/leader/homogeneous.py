@@ -93,7 +93,7 @@ def _at_cost(game: GameModel, goal: Objective) -> Array:
     x = np.zeros(game.count)
     left, wanted = goal.budget, goal.min_total if goal.payment_weight else 1.0
     for k in np.argsort(game.kappa, kind="stable"):
-        x[k] = min(1.0, left / game.costs[k], wanted / game.alpha[k])
+        x[k] = min(_part(left, game.costs[k]), _part(wanted, game.alpha[k]))
         left -= x[k] * game.costs[k]
         wanted -= x[k] * game.alpha[k]
         if left <= 0 or wanted <= 0:
@@ -102,6 +102,11 @@ def _at_cost(game: GameModel, goal: Objective) -> Array:
     if total <= 0 or total < goal.min_total * (1.0 - LIMIT_ROUNDING):
         raise _too_small(game, goal)
     return x
+
+
+def _part(there: float, needed: float) -> float:
+    """How much of what is needed is there, at most all of it; a budget of 1e300 is no reason to overflow."""
+    return 1.0 if there >= needed else float(there / needed)
 
 
 def _too_small(game: GameModel, goal: Objective) -> InfeasibleError:

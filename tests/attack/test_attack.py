@@ -2,6 +2,7 @@
 
 import attack_equilibria
 import attack_leader
+import attack_offers
 import pytest
 from campaign import campaign
 
@@ -57,3 +58,10 @@ def test_an_attack_notices_a_lie(monkeypatch):
     monkeypatch.setattr(sf.StackelbergGame, "solve", boastful)
     counts, _ = campaign(attack_leader.attack, attack_leader.WRONG, range(6))
     assert counts["bound beaten"] >= 1
+
+
+@pytest.mark.parametrize("first", range(10**6, 10**6 + 6, 2))
+def test_no_offer_is_confidently_wrong(first):
+    counts, wrong = campaign(attack_offers.attack, attack_offers.WRONG, range(first, first + 2))
+    assert not wrong, wrong
+    assert sum(counts.values()) == 2

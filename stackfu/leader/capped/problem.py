@@ -86,8 +86,8 @@ class PlanProblem:
             client_sampling=game.sampling / scale,
             loss_weight=goal.loss_weight if server > 0 else 0.0,
             payment_weight=goal.payment_weight * unit_spend / unit_loss,
-            budget=goal.budget / unit_spend,
-            loss_cap=goal.max_loss / unit_loss,
+            budget=goal.budget / float(unit_spend),  # of plain floats: 1e300 may become infinite in silence
+            loss_cap=goal.max_loss / float(unit_loss),
             floor=goal.min_total,
             outside=None if outside is None else outside / unit_spend,
             unit_square=scale,

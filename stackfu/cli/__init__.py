@@ -19,7 +19,7 @@ class ExitCode(enum.IntEnum):
     """What the exit code of ``stackfu`` means."""
 
     OK = 0  #: done; what was to be proved is proved
-    NOT_PROVED = 1  #: an answer was printed, but a check failed or the solver does not stand behind it
+    NOT_PROVED = 1  #: a check failed, the solver does not stand behind its answer, or it found none where there may be one
     BAD_INPUT = 2  #: usage, file or argument; nothing was computed
     INFEASIBLE = 3  #: no payments or no equilibrium can do what was asked
     INTERNAL = 70  #: a defect of stackfu itself
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     import typer
 
-    from ..errors import InfeasibleError, NoEquilibriumError, StackfuError
+    from ..errors import ConvergenceError, InfeasibleError, NoEquilibriumError, StackfuError
     from .commands import app
 
     # older versions of typer build on click, newer ones carry a copy: its errors are found through typer
@@ -58,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.OK
     except (InfeasibleError, NoEquilibriumError) as error:
         return _complain(str(error), ExitCode.INFEASIBLE)
+    except ConvergenceError as error:  # looked for, not found, and not proved to be impossible
+        return _complain(str(error), ExitCode.NOT_PROVED)
     except (StackfuError, OSError) as error:
         return _complain(str(error), ExitCode.BAD_INPUT)
     except Exception as error:

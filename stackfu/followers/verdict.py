@@ -115,8 +115,12 @@ def _judged(game: GameModel, payments: Array, path: Path, enough: float, caps: A
     )
     judged = [game.judge_checked(payments, root.participation, caps) for root in roots]
     residuals, gains = tuple(r for r, _ in judged), tuple(g for _, g in judged)
-    faces = _faces(game, payments, path, caps)
-    uniqueness, reason = _claim(game, payments, path, faces)
+    proposed = _faces(game, payments, path, caps)
+    uniqueness, reason = _claim(game, payments, path, proposed)
+    # a face is stated only if its points are equilibria, whatever else is left open
+    faces = tuple(
+        face if face is not None and _holds(game, payments, face, caps) else None for face in proposed
+    )
     found = Findings(path, faces, regrets, residuals, gains, uniqueness, reason, False)
     if uniqueness is Uniqueness.UNKNOWN:
         return found
@@ -126,7 +130,7 @@ def _judged(game: GameModel, payments: Array, path: Path, enough: float, caps: A
             f"an equilibrium that the path found may give a client {max(regrets, default=np.inf):.1e} of its stakes to gain, "
             f"or leaves its condition open by {max(residuals, default=np.inf):.1e}",
         )
-    if any(face is not None and not _holds(game, payments, face, caps) for face in faces):
+    if any(face is None and one is not None for face, one in zip(faces, proposed, strict=True)):
         return _open(
             found,
             "t(s) comes within rounding of zero on a whole interval of totals s; whether it is zero there cannot be told"

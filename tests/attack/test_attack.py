@@ -26,6 +26,15 @@ def test_no_payments_are_confidently_wrong(first):
 FOUND = (237, 256, 287, 327, 356, 603, 614, 701, 1039, 1442)
 
 
+#: The same of equilibria: faces below tiny caps were stated although their points were refused.
+FOUND_OF_EQUILIBRIA = (6119, 11563)
+
+
+def test_what_was_found_of_equilibria_stays_mended():
+    _, wrong = campaign(attack_equilibria.attack, attack_equilibria.WRONG, FOUND_OF_EQUILIBRIA)
+    assert not wrong, wrong
+
+
 def test_what_was_found_stays_mended():
     counts, wrong = campaign(attack_leader.attack, attack_leader.WRONG, FOUND)
     assert not wrong, wrong

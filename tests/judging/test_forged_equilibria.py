@@ -5,11 +5,11 @@ not load or that ``verify`` refuses it. What passes must be effort or free text,
 have left every claim true: that is shown by an independent search for gains and by enumerating the equilibria again.
 """
 
-import copy
 import json
 
 import numpy as np
 import pytest
+from forging import changed, forgeries, leaves, name_of
 
 import stackfu as sf
 
@@ -66,22 +66,6 @@ def twins():
     return game.equilibrium([0.0, 0.1, 0.0])
 
 
-def leaves(value, path=()):
-    """Every number and word of a record with the way to it."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from leaves(item, (*path, key))
-    elif isinstance(value, list):
-        for i, item in enumerate(value):
-            yield from leaves(item, (*path, i))
-    else:
-        yield path, value
-
-
-def name_of(path):
-    return ".".join(str(p) for p in path if not isinstance(p, int) and p != "array")
-
-
 def family(name):
     """What kind of field it is; None if nobody has thought about it."""
     last = name.rsplit(".", 1)[-1]
@@ -91,30 +75,6 @@ def family(name):
         if name in names:
             return kind
     return None
-
-
-def forgeries(value):
-    if isinstance(value, bool) or value is None:
-        return
-    if isinstance(value, str):
-        for words in (sf.Status, sf.Uniqueness):
-            if value in words.__members__:
-                yield from (w for w in words.__members__ if w != value)
-        return
-    yield value * (1 + 1e-6) if value else 1e-6
-    yield value + 1
-    yield {"number": "nan"}
-    if value:
-        yield -value
-
-
-def changed(record, path, value):
-    forged = copy.deepcopy(record)
-    place = forged
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    return forged
 
 
 def claims_less(name, forged):

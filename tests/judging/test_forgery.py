@@ -12,6 +12,7 @@ import re
 
 import numpy as np
 import pytest
+from forging import changed, forgeries, leaves, name_of
 
 import stackfu as sf
 
@@ -58,46 +59,6 @@ def solution():
         sf.MeanEmbeddings.from_features(points), [10, 20, 30, 40, 25], (1,), costs=[0.05, 0.2, 0.1, 0.15]
     )
     return game.solve(0.05)
-
-
-def leaves(value, path=()):
-    """Every number and word of a record with the way to it."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from leaves(item, (*path, key))
-    elif isinstance(value, list):
-        for i, item in enumerate(value):
-            yield from leaves(item, (*path, i))
-    elif isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        yield path, value
-
-
-def forgeries(value):
-    if isinstance(value, str):
-        swaps = (
-            [s.name for s in sf.Status] if value in sf.Status.__members__ else [u.name for u in sf.Uniqueness]
-        )
-        if value in sf.Status.__members__ or value in sf.Uniqueness.__members__:
-            yield from (name for name in swaps if name != value)
-        return
-    yield value * (1 + 1e-6) if value else 1e-6
-    yield value + 1
-    yield {"number": "nan"}
-    if value:
-        yield -value
-
-
-def changed(record, path, value):
-    forged = copy.deepcopy(record)
-    place = forged
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    return forged
-
-
-def name_of(path):
-    return ".".join(str(p) for p in path if not isinstance(p, int) and p not in ("array",))
 
 
 def still_true(name, value, forged):

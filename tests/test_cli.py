@@ -707,6 +707,22 @@ def test_nobody_to_forget_is_no_reason_for_strange_numbers(run, tmp_path):
     assert "nan" not in out
 
 
+def test_thousands_of_clients_are_told_what_to_do_instead_of_waiting(run, tmp_path):
+    rng = np.random.default_rng(0)
+    file = tmp_path / "game.npz"
+    embeddings = sf.MeanEmbeddings.from_features(rng.normal(size=(2002, 3)))
+    sf.StackelbergGame(embeddings, np.ones(2002), [0], cost_scale=5.0).save(file)
+    code, out, err = run("equilibria", file)
+    assert (code, out) == (2, "")
+    assert "2001" in err
+    assert "--one" in err
+    code, out, _ = run("equilibria", file, "--one", "--json")
+    record = json.loads(out)
+    assert len(record["equilibria"]) == 1
+    assert record["complete"] == (record["uniqueness"] == "UNIQUE")
+    assert code == (0 if record["complete"] else 1)
+
+
 def test_the_bare_command_shows_its_help(run):
     code, out, err = run()
     assert (code, err) == (2, "")

@@ -183,7 +183,7 @@ OTHERS = {
     ),
     "cascade": (["game.json", "--outside", OUTSIDE], {"--outside": -10, "--order": "simultaneous"}),
     "equilibria": (
-        ["game.json"], {"--payments": "0.1,0,0,0.2", "--caps": "0.1,1,1,1", "--sampling-constant": 30, "--prove": None},
+        ["several.json"], {"--payments": "0.1,0,0", "--caps": "0.1,1,1", "--sampling-constant": 30, "--one": None, "--prove": None},
     ),
     "frontier": (
         ["game.json", "--to", 0.1, "--points", 2],

@@ -18,7 +18,7 @@ from ..errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
-    from ..results import Equilibrium, Frontier, Solution, Status
+    from ..results import Equilibria, Equilibrium, Frontier, Solution, Status
 
 __all__ = ["app"]
 
@@ -35,6 +35,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+#: Up to so many remaining clients the whole curve of equilibria is followed within seconds (2 s at 1,000, growing with the cube).
+WHOLE_CURVE = 2000
 
 GameFile = Annotated[
     Path,
@@ -527,6 +529,14 @@ def cascade(
     return 0
 
 
+def _only(eq: Equilibrium) -> Equilibria:
+    """One equilibrium as a list, complete if there is proved to be no other."""
+    from ..results import Equilibria, Uniqueness
+
+    unique = eq.uniqueness is Uniqueness.UNIQUE
+    return Equilibria(eq.game, eq.payments, (eq,), eq.uniqueness, eq.reason, unique, seconds=eq.seconds)
+
+
 @app.command(
     epilog="Examples: stackfu equilibria game.json | stackfu equilibria game.json --payments 0.1,0,0 --caps 1,0.5,1 | "
     "stackfu equilibria solution.json --prove"
@@ -551,6 +561,12 @@ def equilibria(
         ),
     ] = None,
     sampling_constant: Sampling = None,
+    one: Annotated[
+        bool,
+        typer.Option(
+            "--one", help="One equilibrium instead of all: seconds, however many clients there are."
+        ),
+    ] = False,
     prove: Annotated[bool, typer.Option("--prove", help="Prove each one in ball arithmetic.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -566,7 +582,14 @@ def equilibria(
         paid = [_number(word, "payments") for word in _words(payments)]
     if caps is not None:
         taken = [_number(word, "caps") for word in _words(caps)]
-    found = game.equilibria(paid, caps=taken)
+    if not one and game.count > WHOLE_CURVE:
+        raise InputError(
+            "GAME",
+            f"has more than {WHOLE_CURVE} remaining clients, and following the whole curve of equilibria would take minutes; "
+            "--one finds one of them in seconds",
+            value=game.count,
+        )
+    found = _only(game.equilibrium(paid, caps=taken)) if one else game.equilibria(paid, caps=taken)
     proofs = [eq.prove() for eq in found] if prove else []
     if as_json:
         from .records import dump

@@ -156,3 +156,10 @@ def test_mutants_break_functions_that_exist():
         files = [name for name in tests if name.startswith("tests/")]
         assert files, file
         assert all((ROOT / name).exists() for name in files), file
+
+
+@pytest.mark.parametrize("folder", ["tests", "integration/tests"])
+def test_no_two_test_files_have_one_name(folder):
+    """pytest would import one of them for both, and stop."""
+    names = [path.name for path in (ROOT / folder).rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)

@@ -72,6 +72,22 @@ class Blocks:
         where = self.variables[variable]
         self._cost.append((where, self._table((constant, per_s, per_v), where)))
 
+    def square(self, above: str, of: str, coordinates: Array | None = None, scale: float = 1.0) -> None:
+        """Rows ``above >= ||coordinates of||^2`` (None: of the variable itself).
+
+        As ``||(2 c, above / scale - scale)|| <= above / scale + scale``, well conditioned where ``scale`` is the size of c.
+        """
+        width = self.variables[of].stop - self.variables[of].start
+        rank = width if coordinates is None else len(coordinates)
+        self.block("square", rank + 2, clarabel.SecondOrderConeT)
+        self.entries("square", above, [0, 1], 0, -1.0 / scale)
+        axes = np.arange(rank)
+        if coordinates is None:
+            self.entries("square", of, 2 + axes, axes, -2.0)
+        else:
+            self.entries("square", of, 2 + axes[:, None], np.arange(width)[None, :], -2.0 * coordinates)
+        self.right("square", np.r_[scale, -scale, np.zeros(rank)])
+
     @staticmethod
     def _table(values: tuple[Any, ...], where: slice) -> Array:
         table = np.empty((len(values), where.stop - where.start))

@@ -224,7 +224,6 @@ def _master(
     # an orthonormal basis of the atoms keeps the cone small
     basis = np.linalg.qr(points.T)[0] if n < r else np.eye(r)
     coordinates = points @ basis
-    rank = coordinates.shape[1]
     every, noise = np.arange(n), np.array([a.noise for a in atoms])
     blocks = Blocks()
     blocks.variable("weights", n)
@@ -257,12 +256,8 @@ def _master(
     blocks.entries("atoms", "weights", every, every, -1.0)
     blocks.block("elastic", 1, clarabel.NonnegativeConeT)
     blocks.entries("elastic", "xi", 0, 0, -1.0)
-    # ||(2 m, q / scale - scale)|| <= q / scale + scale
     scale = float(np.sqrt(max(np.einsum("ij,ij->i", points, points).min(), SMALLEST_SQUARE)))
-    blocks.block("square", rank + 2, clarabel.SecondOrderConeT)
-    blocks.entries("square", "q", [0, 1], 0, -1.0 / scale)
-    blocks.entries("square", "weights", 2 + np.arange(rank)[:, None], every[None, :], -2.0 * coordinates.T)
-    blocks.right("square", np.r_[scale, -scale, np.zeros(rank)])
+    blocks.square("q", "weights", coordinates.T, scale)
     blocks.cost("weights", w_loss * noise)
     blocks.cost("q", w_loss * p.loss_square)
     blocks.cost("spend", w_pay)

@@ -176,12 +176,7 @@ class _Programme:
         self._rows("most", n)
         blocks.entries("most", "z", every, every, 1.0)
         blocks.right("most", setting.most)
-        # ||(2 m, q / scale - scale)|| <= q / scale + scale
-        scale = float(np.sqrt(max(setting.size, SMALLEST_SQUARE)))
-        blocks.block("square", r + 2, clarabel.SecondOrderConeT)
-        blocks.entries("square", "q", [0, 1], 0, -1.0 / scale)
-        blocks.entries("square", "m", 2 + axes, axes, -2.0)
-        blocks.right("square", np.r_[scale, -scale, np.zeros(r)])
+        blocks.square("q", "m", scale=float(np.sqrt(max(setting.size, SMALLEST_SQUARE))))
 
     def _spend(self) -> None:
         """The spend is at least what the variance says, and at least what is owed client by client."""

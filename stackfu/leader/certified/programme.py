@@ -227,10 +227,7 @@ class PointProgramme:
                 narrow * (p.loss_cap * (1.0 - shrink) - p.loss_constant),
                 per_v=-narrow * p.loss_sampling,
             )
-        blocks.block("square", r + 2, clarabel.SecondOrderConeT)  # tau >= ||c||^2
-        blocks.entries("square", "tau", [0, 1], 0, -1.0)
-        blocks.entries("square", "c", 2 + np.arange(r), np.arange(r), -2.0)
-        blocks.right("square", np.r_[1.0, -1.0, np.zeros(r)])
+        blocks.square("tau", "c")
 
         blocks.cost("tau", p.loss_weight * p.loss_square * u2)
         blocks.cost("z", -2.0 * p.loss_weight * p.loss_pull, per_v=p.loss_weight * p.noise)

@@ -288,13 +288,21 @@ class StackelbergGame(GameModel):
         self,
         max_loss: float,
         *,
-        offers: Literal["linear", "capped", "contract"] = "capped",
+        offers: Literal["linear", "capped", "contract"] = "linear",
         outside: npt.ArrayLike | None = None,
         **options: Any,
     ) -> Solution:
         """The least spend for a server loss of at most ``max_loss``, certified; options are those of :meth:`solve`.
 
         ``objective`` is the spend, ``lower_bound`` a bound that no offers of this kind can undercut.
+
+        >>> import numpy as np, stackfu as sf
+        >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1, 2, 1], removed=[0], costs=[1.0, 1.0])
+        >>> f"{game.equilibrium().server_loss:.3f}"
+        '0.110'
+        >>> least = game.cheapest(max_loss=0.1, progress=False)
+        >>> least.status.name, least.server_loss <= 0.1, 0 < least.lower_bound <= least.spend
+        ('CERTIFIED', True, True)
         """
         return self.solve(
             None,

@@ -177,7 +177,7 @@ OTHERS = {
          "--lambda-v": 2, "--lambda-s": 2, "--lambda-q": 2},
     ),
     "cheapest": (
-        ["game.json", "--max-loss", 0.01, "--min-total", 0.3, "--gap", 0.1],
+        ["game.json", "--max-loss", 0.01, "--offers", "capped", "--min-total", 0.3, "--gap", 0.1],
         {"--max-loss": 0.007, "--offers": "linear", "--outside": OUTSIDE, "--sampling-constant": 30, "--min-total": 0.6,
          "--gap": 0.001, "--time-limit": 1e-9},
     ),

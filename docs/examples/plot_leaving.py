@@ -25,7 +25,7 @@ sf.plot.cascade(found)
 # %%
 # Capped offers with the same outside options in mind: what each client has inside, and what it would have outside.
 
-kept = game.cheapest(1.2 * solution.server_loss, min_total=0.2, outside=outside, gap=0.05)
+kept = game.cheapest(1.2 * solution.server_loss, offers="capped", min_total=0.2, outside=outside, gap=0.05)
 print(kept)
 fig, ax = plt.subplots(figsize=(8, 4), layout="constrained")
 sf.plot.retention(kept, ax)
@@ -35,7 +35,7 @@ sf.plot.retention(kept, ax)
 
 options = np.linspace(outside - 0.05, outside, 4)
 spends = [
-    game.cheapest(1.2 * solution.server_loss, min_total=0.2, outside=o, gap=0.05).spend for o in options
+    game.cheapest(1.2 * solution.server_loss, offers="capped", min_total=0.2, outside=o, gap=0.05).spend for o in options
 ]
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 ax.plot(options, spends, "o-")

@@ -442,7 +442,7 @@ def solve(
 def cheapest(
     game_file: GameFile,
     max_loss: Annotated[float, typer.Option("--max-loss", help="Largest server loss allowed.")],
-    offers: Kind = "capped",
+    offers: Kind = "linear",
     outside: Annotated[
         str | None,
         typer.Option(

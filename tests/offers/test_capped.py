@@ -213,7 +213,7 @@ def test_asks_for_a_sampling_term_or_a_floor():
     with pytest.raises(sf.InputError, match="sampling term or a floor"):
         game.solve(budget, offers="capped")
     with pytest.raises(sf.InputError, match="use no data at all"):
-        game.cheapest(max_loss=1.0)
+        game.cheapest(max_loss=1.0, offers="capped")
     assert game.solve(None, offers="capped", min_total=0.1, progress=False).status is sf.Status.CERTIFIED
 
 
@@ -253,7 +253,7 @@ def test_outside_options_are_met_and_certified():
 def test_least_spend_for_a_loss():
     game, budget = game_with_budget(3, 5, True)
     best = game.solve(budget, offers="capped", progress=False, gap=1e-4)
-    cheap = game.cheapest(best.objective, progress=False, gap=1e-3)
+    cheap = game.cheapest(best.objective, offers="capped", progress=False, gap=1e-3)
     assert cheap.objective == pytest.approx(cheap.spend, rel=1e-12)
     assert cheap.spend <= best.spend * (1 + 1e-6)
     assert cheap.lower_bound <= cheap.spend

@@ -1,14 +1,20 @@
-"""``summary()`` of a game or a result as JSON text: numbers, text, lists and dicts; what is not finite becomes null."""
+"""``summary()`` of a game or a result as text: JSON in which what is not finite becomes null, and a frontier as a table."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-__all__ = ["dump"]
+from ..atomic import write_atomically
+
+if TYPE_CHECKING:
+    from ..results import Frontier
+
+__all__ = ["dump", "write_frontier"]
 
 
 def dump(record: dict[str, Any]) -> str:
@@ -29,3 +35,21 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def write_frontier(frontier: Frontier, path: Path) -> None:
+    """As .json, or as .csv with one row per budget; payments and participation have one column per client."""
+    record = frontier.summary()
+    if path.suffix == ".json":
+        write_atomically(path, dump(record).encode())
+        return
+    strict = plain(record)
+    names = ["budget", "spend", "server_loss", "lower_bound", "total", "status"]
+    who = strict["names"]
+    lines = [",".join([*names, *(f"payment_{k}" for k in who), *(f"participation_{k}" for k in who)])]
+    for point in strict["points"]:
+        cells = [point[name] for name in names] + point["payments"] + point["participation"]
+        lines.append(
+            ",".join("" if cell is None else cell if isinstance(cell, str) else repr(cell) for cell in cells)
+        )
+    write_atomically(path, ("\n".join(lines) + "\n").encode())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..results import Cascade, Equilibria, Equilibrium, Frontier, Solution
 
 __all__ = [
+    "best_in_words",
     "cascade_table",
     "clients_table",
     "comparison_table",
@@ -26,9 +27,9 @@ __all__ = [
     "equilibria_table",
     "frontier_table",
     "game_line",
-    "guess_line",
     "lemmas_table",
     "offers_table",
+    "say_guess",
 ]
 
 #: Longer tables are cut: a terminal is no place for a thousand clients.
@@ -56,9 +57,31 @@ def number(value: float, rounding: float = 0.0) -> str:
     return "0" if abs(value) <= rounding else f"{value:.4g}"
 
 
-def guess_line(game: StackelbergGame) -> str:
-    """A warning where losses are shown that no training has confirmed; empty for a calibrated game."""
-    return guessed(game).replace("A guess:", "[yellow]A guess:[/]")
+def say_guess(out: Console, game: StackelbergGame) -> None:
+    """A warning where losses are shown that no training has confirmed; nothing for a calibrated game."""
+    if line := guessed(game):
+        out.print(line.replace("A guess:", "[yellow]A guess:[/]"))
+
+
+def best_in_words(solution: Solution) -> str:
+    """What is proved about a solution, in a sentence."""
+    if solution.lower_bound == -float("inf"):
+        return f"{solution.method} proves nothing about how good its payments are."
+    limit = f"a budget of {solution.budget:g}" if solution.budget < float("inf") else "any budget"
+    posted = "payments" if solution.offers.kind == "linear" else f"{solution.offers.kind} offers"
+    text = (
+        f"No {posted} within {limit} bring the {solution.proves} below {solution.lower_bound:.6g}; "
+        f"these bring it to {solution.objective:.6g} (gap {solution.gap:.1e})."
+    )
+    several = solution.equilibrium.uniqueness.name
+    if several == "UNIQUE":
+        return text + " They have exactly one equilibrium."
+    if solution.offers.kind != "linear":
+        return f"{text} {solution.message[:1].upper()}{solution.message[1:]}."
+    return text + (
+        f" Their equilibrium is {solution.equilibrium.uniqueness.value}: the server loss lies between "
+        f"{solution.optimistic:.6g} and {solution.pessimistic:.6g}."
+    )
 
 
 def bar(share: float, width: int = 10) -> Text:

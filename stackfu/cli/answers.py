@@ -1,0 +1,51 @@
+"""How a command answers: JSON on standard output, notes and progress on standard error, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from ..results import Status
+
+__all__ = ["progress", "proved", "say_json", "say_note", "status"]
+
+
+def say_json(record: dict[str, Any]) -> None:
+    """The one document that ``--json`` prints."""
+    import typer
+
+    from .records import dump
+
+    typer.echo(dump(record))
+
+
+def say_note(text: str) -> None:
+    """Something worth knowing, on standard error."""
+    print(f"stackfu: note: {text}", file=sys.stderr)
+
+
+def proved(status: Status) -> Literal[0, 1, 130]:
+    """The exit code that a solver's status deserves."""
+    if status.name == "INTERRUPTED":
+        return 130
+    return 0 if status.success else 1
+
+
+def progress(quiet: bool, as_json: bool) -> bool:
+    """Whether somebody is there to watch a progress line."""
+    return sys.stderr.isatty() and not quiet and not as_json
+
+
+@contextmanager
+def status(text: str, silent: bool) -> Iterator[None]:
+    """A line that says what is being done, as long as it takes."""
+    if silent or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield

@@ -1,0 +1,146 @@
+"""Commands that say what the clients do: ``equilibria`` under given payments, and the ``cascade`` of those who leave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from ...errors import InputError
+from ..answers import say_json
+from ..app import app
+from ..arguments import AsJson, GameFile, Sampling, number, utilities, words
+from ..game_files import game_of, load_file, sampled
+
+if TYPE_CHECKING:
+    from ...results import Equilibria, Equilibrium
+
+#: Up to so many remaining clients the whole curve of equilibria is followed within seconds (2 s at 1,000, growing with the cube).
+WHOLE_CURVE = 2000
+
+
+@app.command(
+    epilog="Examples: stackfu equilibria game.json | stackfu equilibria game.json --payments 0.1,0,0 --caps 1,0.5,1 | "
+    "stackfu equilibria solution.json --prove"
+)
+def equilibria(
+    game_file: GameFile,
+    payments: Annotated[
+        str | None,
+        typer.Option(
+            "--payments",
+            "-p",
+            help="One number per remaining client: a,b,c.",
+            show_default="the file's, or nothing",
+        ),
+    ] = None,
+    caps: Annotated[
+        str | None,
+        typer.Option(
+            "--caps",
+            help="Largest share of its data that is taken of each remaining client: a,b,c.",
+            show_default="the file's, or everything",
+        ),
+    ] = None,
+    sampling_constant: Sampling = None,
+    one: Annotated[
+        bool,
+        typer.Option(
+            "--one", help="One equilibrium instead of all: seconds, however many clients there are."
+        ),
+    ] = False,
+    prove: Annotated[bool, typer.Option("--prove", help="Prove each one in ball arithmetic.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Every equilibrium of the clients under given payments and caps, and whether the list is complete."""
+    thing = load_file(game_file)
+    game = sampled(game_of(thing, game_file), sampling_constant)
+    if payments is None and getattr(getattr(thing, "offers", None), "kind", "") == "contract":
+        raise InputError(
+            "GAME", "its offers are contracts, all or nothing; give --payments and --caps instead"
+        )
+    paid, taken = getattr(thing, "payments", None), getattr(thing, "caps", None)
+    if payments is not None:
+        paid = [number(word, "payments") for word in words(payments)]
+    if caps is not None:
+        taken = [number(word, "caps") for word in words(caps)]
+    if not one and game.count > WHOLE_CURVE:
+        raise InputError(
+            "GAME",
+            f"has more than {WHOLE_CURVE} remaining clients, and following the whole curve of equilibria would take minutes; "
+            "--one finds one of them in seconds",
+            value=game.count,
+        )
+    found = _only(game.equilibrium(paid, caps=taken)) if one else game.equilibria(paid, caps=taken)
+    proofs = [eq.prove() for eq in found] if prove else []
+    if as_json:
+        record = found.summary()
+        for item, proof in zip(record["equilibria"], proofs, strict=False):
+            item["proof"] = str(proof)
+        say_json(record)
+    else:
+        from ..tables import clients_table, console, equilibria_table, game_line
+
+        out = console()
+        out.print(game_line(game))
+        out.print(equilibria_table(found, "Equilibria by total participation"))
+        for i, eq in enumerate(found):
+            out.print(clients_table(eq, f"E{i + 1}"))
+            if eq.face is not None:
+                out.print(escape(f"   {eq.face}"))
+        for i, proof in enumerate(proofs):
+            out.print(escape(f"E{i + 1}: {proof}"))
+        out.print(escape(f"{found.uniqueness.value.capitalize()}: {found.reason}."))
+    if not found:
+        return 3
+    return 0 if found.complete and all(proofs) else 1
+
+
+def _only(eq: Equilibrium) -> Equilibria:
+    """One equilibrium as a list, complete if there is proved to be no other."""
+    from ...results import Equilibria, Uniqueness
+
+    unique = eq.uniqueness is Uniqueness.UNIQUE
+    return Equilibria(eq.game, eq.payments, (eq,), eq.uniqueness, eq.reason, unique, seconds=eq.seconds)
+
+
+@app.command(
+    epilog="Examples: stackfu cascade game.json --outside -0.5 | "
+    "stackfu cascade solution.json --outside -0.1,-0.2,-0.1 --order simultaneous --json"
+)
+def cascade(
+    game_file: GameFile,
+    outside: Annotated[
+        str,
+        typer.Option(
+            help="Utility outside the federation, one for everybody or one per remaining client: a,b,c."
+        ),
+    ],
+    order: Annotated[
+        str, typer.Option(help="sequential (who gains most leaves first) or simultaneous.")
+    ] = "sequential",
+    as_json: AsJson = False,
+) -> int:
+    """Who leaves the federation, in which order, under the file's offers (a game file: under no payments)."""
+    thing = load_file(game_file)
+    game, offers = game_of(thing, game_file), getattr(thing, "offers", None)
+    posted: dict[str, Any] = {}
+    if offers is not None:
+        posted = {"payments": offers.prices, "retainers": offers.retainers}
+        posted |= {} if offers.kind == "linear" else {"caps": offers.caps}
+    elif hasattr(thing, "payments"):
+        posted = {"payments": thing.payments, "caps": thing.caps}
+    found = game.cascade(outside=utilities(outside), order=order, **posted)  # type: ignore[arg-type]
+    if as_json:
+        say_json(found.summary())
+    else:
+        from ..tables import cascade_table, console, game_line, say_guess
+
+        out = console()
+        out.print(game_line(game))
+        out.print(cascade_table(found, "Departures"))
+        stayed = ", ".join(map(game.called, found.stayed)) or "nobody"
+        out.print(f"{len(found.stayed)} of {game.count} stay: {stayed}.")
+        say_guess(out, game)
+    return 0

@@ -1,0 +1,92 @@
+"""``stackfu explore``: one HTML page with a slider over budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...errors import InputError
+from ..answers import progress, proved, say_json, say_note, status
+from ..app import app
+from ..arguments import AsJson, Floor, GameFile, Quiet, TimeLimit, utilities, words
+from ..budgets import even_grid
+from ..game_files import load_game, writable
+
+
+@app.command(
+    epilog="Examples: stackfu explore game.json -o explorer.html --points 25 | "
+    "stackfu explore game.json --compare haipo,capped --outside -0.05"
+)
+def explore(
+    game_file: GameFile,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="HTML file to write.", show_default="GAME with .html"),
+    ] = None,
+    to: Annotated[
+        float | None,
+        typer.Option(help="Largest budget of the slider.", show_default="what unlimited money would spend"),
+    ] = None,
+    points: Annotated[
+        int | None,
+        typer.Option(
+            help="Most budgets on the slider.", min=2, show_default="13; 5 with hundreds of clients"
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            help="Lines beside the certified payments: uniform,haipo,capped, or none.",
+            show_default="all; none with hundreds of clients",
+        ),
+    ] = None,
+    outside: Annotated[
+        str | None,
+        typer.Option(
+            help="Utility outside the federation, one for everybody or one per remaining client: who would leave is marked.",
+            show_default=False,
+        ),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Heading of the page.", show_default="name of the file")
+    ] = None,
+    min_total: Floor = None,
+    time_limit: TimeLimit = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Write one HTML page to explore the game with a budget slider; it needs no network and no server."""
+    from ...explorer import MOST_CLIENTS, write_explorer
+    from ...model.offers import check_outside
+
+    game = load_game(game_file)
+    if output is None and str(game_file) == "-":
+        raise InputError(
+            "--output", "is needed: a game from standard input has no name to put the page beside"
+        )
+    target = output or game_file.with_suffix(".html")
+    writable(target, ".html", ".htm")
+    lines = None if compare is None else [] if compare == "none" else words(compare)
+    apart = check_outside(game, utilities(outside))
+    if game.count > MOST_CLIENTS:
+        # the slider needs a search per budget: a page in seconds beats narrow gaps, and the page says how wide they are
+        points, limit = points or 5, time_limit or 5.0
+        if time_limit is None and not as_json:
+            say_note(
+                f"{game.count} clients: {points} budgets at most, {limit:g} s for each search; "
+                "--points and --time-limit ask for more"
+            )
+        time_limit = limit
+    budgets = even_grid(game, to, points or 13, min_total=min_total, time_limit=time_limit)
+    traced = game.frontier(
+        budgets, progress=progress(quiet, as_json), min_total=min_total, time_limit=time_limit
+    )
+    with status("lines to compare with", quiet or as_json):
+        write_explorer(traced, target, title or game_file.stem, compare=lines, outside=apart)
+    if as_json:
+        say_json({"output": str(target), **traced.summary()})
+    else:
+        typer.echo(f"Written: {target}")
+    return max(proved(solution.status) for solution in traced)

@@ -1,0 +1,193 @@
+"""Commands that make a game: from samples (``embed``), and from what pilot trainings did (``calibrate``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from ...errors import InputError
+from ..answers import say_json, say_note
+from ..app import app
+from ..arguments import AsJson, GameFile, number, words
+from ..game_files import load_game, writable
+
+
+@app.command(
+    epilog="Examples: stackfu embed clients.csv --removed 0,1,2 -o game.json | "
+    "stackfu embed vectors.parquet --client hospital --labels diagnosis --kernel joint --removed Leeds -o game.npz | "
+    "stackfu embed vectors.parquet --client hospital --drop diagnosis --features 1024 -o game.npz"
+)
+def embed(
+    samples: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SAMPLES",
+            help="Samples with a client column: .npz, .csv, .tsv or .parquet; - reads a .csv from standard input.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Game file to write (.json or .npz).")
+    ] = Path("game.json"),
+    removed: Annotated[
+        str, typer.Option(help="Clients to forget, as they are called in the file: a,b,c.")
+    ] = "",
+    client: Annotated[str, typer.Option(help="Column (or array) that says whose sample it is.")] = "client",
+    drop: Annotated[str, typer.Option(help="Columns to leave out: a,b,c.")] = "",
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Column (or array) of the samples' classes.", metavar="COLUMN", show_default=False),
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            help="What is compared: features (rbf), labels, or features within classes "
+            "(joint, the default with --labels).",
+            show_default=False,
+        ),
+    ] = None,
+    bandwidth: Annotated[str, typer.Option(help='Bandwidth of the kernel, or "median".')] = "median",
+    features: Annotated[
+        int | None,
+        typer.Option(help="Random Fourier features instead of exact inner products.", show_default=False),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random features.", show_default="0")] = None,
+    standardise: Annotated[
+        bool, typer.Option("--standardise", help="Every column in units of its own spread.")
+    ] = False,
+    cost_scale: Annotated[float, typer.Option(help="Cost of taking part, per share of all data.")] = 10.0,
+    lambda_v: Annotated[float, typer.Option(help="Weight of unlearning effectiveness.")] = 1.0,
+    lambda_s: Annotated[float, typer.Option(help="Weight of global stability.")] = 1.0,
+    lambda_q: Annotated[float, typer.Option(help="Weight of a client's own performance.")] = 1.0,
+    as_json: AsJson = False,
+) -> int:
+    """Turn samples into a game file: mean embeddings, sizes, and who is to be forgotten."""
+    from ...embedding import MeanEmbeddings
+    from ...game import StackelbergGame
+    from ..sample_files import read_samples, scale_note, standardised
+
+    writable(output, ".json", ".npz")
+    if seed is not None and features is None:
+        raise InputError("--seed", "is that of random features; ask for some with --features", value=seed)
+    width: float | str = bandwidth if bandwidth == "median" else number(bandwidth, "bandwidth")
+    chosen: Any = kernel or ("rbf" if labels is None else "joint")
+    table = read_samples(samples, client, words(drop), labels, labels_only=chosen == "labels")
+    for option, typed in (("--standardise", standardise), ("--drop", drop)):
+        if typed and chosen == "labels":
+            raise InputError(option, "is about coordinates; the kernel looks at labels alone", value=chosen)
+    table = standardised(table) if standardise else table
+    note = scale_note(table)
+    embeddings = MeanEmbeddings.from_samples(
+        None if chosen == "labels" else table.samples,
+        bandwidth=width,
+        features=features,
+        seed=seed or 0,
+        labels=table.labels,
+        kernel=chosen,
+        names=table.names,
+    )
+    game = StackelbergGame(
+        embeddings,
+        table.sizes,
+        words(removed),
+        cost_scale=cost_scale,
+        lambda_v=lambda_v,
+        lambda_s=lambda_s,
+        lambda_q=lambda_q,
+    )
+    game.save(output)
+    if as_json:
+        notes = [note] if note else []
+        about = {"output": str(output), "all_names": list(game.all_names), "notes": notes}
+        say_json({**about, **game.summary()})
+        return 0
+    if note:
+        say_note(note)
+    from ..tables import console, game_line
+
+    out = console()
+    width_line = "" if embeddings.bandwidth is None else f" Bandwidth {float(embeddings.bandwidth):.4g}."
+    out.print(f"{game_line(game)}{'' if chosen == 'rbf' else f' Kernel: {chosen}.'}{width_line}")
+    out.print(
+        f"Full participation of all that remain costs {game.full_participation_price:.6g}. Written: {output}"
+    )
+    return 0
+
+
+@app.command(
+    epilog="Examples: stackfu calibrate game.json --plan 8 -o pilots.csv | "
+    "stackfu calibrate game.json pilots.csv -o calibrated.json"
+)
+def calibrate(
+    game_file: GameFile,
+    pilots: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PILOTS]",
+            help="What pilot trainings did: a table with the columns pilot, client, participation and change.",
+            show_default=False,
+        ),
+    ] = None,
+    plan: Annotated[
+        int | None,
+        typer.Option(
+            help="Write a table of this many pilots to train, its column change left empty.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the plan.", show_default="0")] = None,
+    level: Annotated[float | None, typer.Option(help="Level of the intervals.", show_default="0.95")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Calibrated game to write (.json or .npz); with --plan, the table (.csv).",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Fit the constants C and A to pilot trainings: how much loss a unit of drift, and using fewer samples, makes."""
+    from ..pilots import read_pilots, write_plan
+
+    if (plan is None) == (pilots is None):
+        raise InputError("PILOTS", "give a table of pilots, or --plan to have one made", value=str(pilots))
+    if plan is not None:
+        if level is not None or as_json:
+            raise InputError(
+                "--plan", "only writes a table: --level and --json say nothing to it", value=plan
+            )
+        if output is None:
+            raise InputError("--output", "must name the table that --plan writes (.csv)")
+        writable(output, ".csv")
+        write_plan(load_game(game_file), plan, seed or 0, output)
+        typer.echo(
+            f"Written: {output}. Train a model per pilot, fill in how each client's loss changed, then run: "
+            f"stackfu calibrate {game_file} {output} -o calibrated.json"
+        )
+        return 0
+    assert pilots is not None
+    if seed is not None:
+        raise InputError("--seed", "is that of a plan; a fit has nothing random", value=seed)
+    if output is not None:
+        writable(output, ".json", ".npz")
+    game = load_game(game_file)
+    participation, changes = read_pilots(pilots, game)
+    found = game.calibrate(participation, changes, level=level or 0.95)
+    if output is not None and found.identified:
+        game.recalibrated(found).save(output)
+    if as_json:
+        say_json(found.summary())
+    else:
+        from ..tables import console
+
+        out = console()
+        out.print(escape(f"{found}."))
+        if not found.identified:
+            out.print("[yellow]The pilots do not tell C from zero:[/] run more of them; no game was written.")
+        elif output is not None:
+            out.print(f"Written: {output}")
+    return 0 if found.identified else 1

@@ -1,0 +1,238 @@
+"""Commands that find payments: ``solve``, ``cheapest`` and ``frontier``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...errors import InputError
+from ..answers import progress, proved, say_json, status
+from ..app import app
+from ..arguments import (
+    AsJson,
+    Floor,
+    GameFile,
+    Gap,
+    Kind,
+    Method,
+    Outside,
+    Quiet,
+    Sampling,
+    SolutionFile,
+    TimeLimit,
+    number,
+    utilities,
+    words,
+)
+from ..budgets import grid
+from ..game_files import load_game, sampled, writable
+
+if TYPE_CHECKING:
+    from ...game import StackelbergGame
+    from ...results import Solution
+
+
+@app.command(
+    epilog="Examples: stackfu solve game.json --budget 0.05 -o solution.json | "
+    "stackfu solve game.json --budget 0.05 --min-total 0.5 --json | "
+    "stackfu solve game.json --payment-weight 1"
+)
+def solve(
+    game_file: GameFile,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            "--budget",
+            "-b",
+            help="Largest spend: payment times participation, summed.",
+            show_default="no limit",
+        ),
+    ] = None,
+    method: Method = "certified",
+    offers: Kind = "linear",
+    outside: Outside = None,
+    sampling_constant: Sampling = None,
+    output: SolutionFile = None,
+    payment_weight: Annotated[
+        float | None,
+        typer.Option(help="Minimise loss plus this weight times the spend.", show_default="0"),
+    ] = None,
+    min_total: Floor = None,
+    finite_sample: Annotated[
+        bool, typer.Option("--finite-sample", help="Count the noise of using few samples.")
+    ] = False,
+    robust: Annotated[bool, typer.Option("--robust", help="Prefer payments with one equilibrium.")] = False,
+    gap: Gap = None,
+    time_limit: TimeLimit = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Payments that minimise the server's loss within a budget, with a lower bound for all payments."""
+    game = sampled(load_game(game_file), sampling_constant)
+    if output is not None:
+        writable(output, ".json", ".npz")
+    options: dict[str, Any] = {
+        "payment_weight": payment_weight,
+        "min_total": min_total,
+        "finite_sample": finite_sample or None,
+        "robust": robust or None,
+        "gap": gap,
+        "time_limit": time_limit,
+        "offers": offers,
+        "outside": utilities(outside),
+    }
+    with status(f"{method} payments", quiet or as_json or method == "certified"):
+        solution = _solve(game, budget, method, options, progress(quiet, as_json))
+    if output is not None:
+        solution.save(output)
+    if as_json:
+        say_json(solution.summary())
+    else:
+        from ..tables import (
+            best_in_words,
+            clients_table,
+            comparison_table,
+            console,
+            game_line,
+            offers_table,
+            say_guess,
+        )
+
+        out = console()
+        out.print(game_line(game))
+        out.print(
+            comparison_table(
+                [("none", game.equilibrium(), None), (solution.method, solution.equilibrium, solution)], ""
+            )
+        )
+        if solution.offers.kind == "linear":
+            out.print(clients_table(solution.equilibrium, "Client by client"))
+        else:
+            out.print(offers_table(solution, "Client by client"))
+        out.print(best_in_words(solution))
+        say_guess(out, game)
+        if not solution.status.success:
+            out.print(f"[yellow]{solution.status.value}.[/] {solution.message}")
+        if output is not None:
+            out.print(f"Written: {output}")
+    return proved(solution.status)
+
+
+def _solve(
+    game: StackelbergGame, budget: float | None, method: str, options: dict[str, Any], progress: bool
+) -> Solution:
+    """``game.solve`` with errors that name what was typed; a progress line where the mechanism has one."""
+    from ...leader.mechanisms import mechanism
+
+    if "progress" in mechanism(method).options:
+        options = {**options, "progress": progress}
+    try:
+        return game.solve(budget, method=method, **options)
+    except InputError as error:
+        if error.argument in options or error.argument in ("method", "budget"):
+            name = f"--{error.argument.replace('_', '-')}"
+            raise InputError(name, error.problem, client=error.client, value=error.value) from None
+        raise
+
+
+@app.command(
+    epilog="Examples: stackfu cheapest game.json --max-loss 0.02 --min-total 0.3 | "
+    "stackfu cheapest game.json --max-loss 0.1 --sampling-constant 30 --json"
+)
+def cheapest(
+    game_file: GameFile,
+    max_loss: Annotated[float, typer.Option("--max-loss", help="Largest server loss allowed.")],
+    offers: Kind = "linear",
+    outside: Outside = None,
+    sampling_constant: Sampling = None,
+    output: SolutionFile = None,
+    min_total: Floor = None,
+    gap: Gap = None,
+    time_limit: TimeLimit = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """The least spend for a given server loss, with a lower bound for all offers of the kind."""
+    game = sampled(load_game(game_file), sampling_constant)
+    if output is not None:
+        writable(output, ".json", ".npz")
+    options = {"min_total": min_total, "gap": gap, "time_limit": time_limit, "outside": utilities(outside)}
+    solution = game.cheapest(max_loss, offers=offers, progress=progress(quiet, as_json), **options)  # type: ignore[arg-type]
+    if output is not None:
+        solution.save(output)
+    if as_json:
+        say_json(solution.summary())
+    else:
+        from ..tables import best_in_words, console, game_line, offers_table, say_guess
+
+        out = console()
+        out.print(game_line(game))
+        out.print(offers_table(solution, f"Least spend for a loss of at most {max_loss:g}"))
+        out.print(best_in_words(solution))
+        say_guess(out, game)
+        if output is not None:
+            out.print(f"Written: {output}")
+    return proved(solution.status)
+
+
+@app.command(
+    epilog="Examples: stackfu frontier game.json --points 20 -o frontier.csv | "
+    "stackfu frontier game.json --budgets 0,0.05,0.1 --json"
+)
+def frontier(
+    game_file: GameFile,
+    budgets: Annotated[
+        str | None, typer.Option("--budgets", "-b", help="Budgets: a,b,c.", show_default="a grid up to --to")
+    ] = None,
+    to: Annotated[
+        float | None,
+        typer.Option(help="Largest budget of the grid.", show_default="what unlimited money would spend"),
+    ] = None,
+    points: Annotated[
+        int | None,
+        typer.Option(help="Budgets of the grid, which is denser near 0.", min=2, show_default="11"),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Table to write (.csv or .json).", show_default=False),
+    ] = None,
+    min_total: Floor = None,
+    gap: Gap = None,
+    time_limit: TimeLimit = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """What a budget buys: certified payments along a list of budgets."""
+    if output is not None:
+        writable(output, ".csv", ".json")
+    for name, value in (("to", to), ("points", points)):
+        if budgets is not None and value is not None:
+            raise InputError(f"--{name}", "describes a grid; with --budgets there is none", value=value)
+    game = load_game(game_file)
+    values = (
+        [number(word, "budgets") for word in words(budgets)]
+        if budgets is not None
+        else grid(game, to, points or 11, min_total=min_total, gap=gap, time_limit=time_limit)
+    )
+    traced = game.frontier(
+        values, progress=progress(quiet, as_json), min_total=min_total, gap=gap, time_limit=time_limit
+    )
+    if output is not None:
+        from ..records import write_frontier
+
+        write_frontier(traced, output)
+    if as_json:
+        say_json(traced.summary())
+    else:
+        from ..tables import console, frontier_table, game_line, say_guess
+
+        out = console()
+        out.print(game_line(game))
+        out.print(frontier_table(traced, "What a budget buys"))
+        out.print(f"Full participation of everybody would cost {traced.full_participation_price:.6g}.")
+        say_guess(out, game)
+        if output is not None:
+            out.print(f"Written: {output}")
+    return max(proved(solution.status) for solution in traced)

@@ -1,0 +1,52 @@
+"""Files that commands read and write: a game, or what holds one; and whether a file can be written at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FileFormatError, InputError
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
+
+__all__ = ["game_of", "load_file", "load_game", "sampled", "writable"]
+
+
+def load_file(path: Path) -> Any:
+    """The game or result in a file; ``-`` is standard input."""
+    from ..io import load, loads
+
+    return loads(sys.stdin.buffer.read(), "standard input") if str(path) == "-" else load(path)
+
+
+def game_of(thing: Any, path: Path) -> StackelbergGame:
+    """The game that a file's content is, or belongs to."""
+    from ..game import StackelbergGame
+
+    game = thing if isinstance(thing, StackelbergGame) else getattr(thing, "game", None)
+    if not isinstance(game, StackelbergGame):
+        raise FileFormatError(f"{path}: holds no game")
+    return game
+
+
+def load_game(path: Path) -> StackelbergGame:
+    """The game in a file, whether it stands alone or in a result."""
+    return game_of(load_file(path), path)
+
+
+def writable(path: Path, *endings: str) -> None:
+    """Refuse a file that could not be written, before anything is computed for it."""
+    if path.suffix not in endings:
+        raise InputError("output", f"must end in {' or '.join(endings)}", value=str(path))
+    if not path.parent.is_dir():
+        raise InputError("output", f"there is no folder {path.parent}", value=str(path))
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError("output", "cannot be written", value=str(path))
+
+
+def sampled(game: StackelbergGame, constant: float | None) -> StackelbergGame:
+    """The game with the sampling constant that was typed, if one was."""
+    return game if constant is None else game.replace(sampling_constant=constant)

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.cli import app
-from stackfu_integration.lab import experiment as module
 from stackfu_integration.lab.cells import (
     AGAIN,
     ANSWERED,
@@ -44,6 +43,7 @@ from stackfu_integration.lab.report.figures import (
 )
 from stackfu_integration.lab.report.predictions import ENOUGH, SATURATING, Evidence, fitted, gather, score
 from stackfu_integration.lab.report.tables import game_share, wall_clock
+from stackfu_integration.lab.runs import materials, playing, run
 from stackfu_integration.lab.unlearning import MoDe
 
 TINY = replace(preset("digits"), rounds=3, references=4, relearning=2, l2=1e-2, pilots=4)
@@ -256,7 +256,7 @@ def test_measured_answers_are_what_is_paid_for(tmp_path):
 
 
 def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
-    monkeypatch.setattr(module, "train_federation", lambda *args, **kwargs: pytest.fail("trained again"))
+    monkeypatch.setattr(materials, "train_federation", lambda *args, **kwargs: pytest.fail("trained again"))
     before = {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")}
     tiny(finished).run(0.5, 0)
     assert {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")} == before
@@ -290,7 +290,7 @@ def test_a_killed_run_keeps_its_cells_and_ends_as_if_never_killed(finished, tmp_
         pass
 
     written = []
-    real = module.write_json
+    real = run.write_json
 
     def dies_after_ten(path, value):
         if len(written) == 10:
@@ -298,10 +298,11 @@ def test_a_killed_run_keeps_its_cells_and_ends_as_if_never_killed(finished, tmp_
         written.append(path)
         return real(path, value)
 
-    monkeypatch.setattr(module, "write_json", dies_after_ten)
-    with pytest.raises(Kill):
-        tiny(tmp_path).run(0.5, 0)
-    monkeypatch.setattr(module, "write_json", real)
+    with monkeypatch.context() as patched:
+        for writer in (materials, playing, run):
+            patched.setattr(writer, "write_json", dies_after_ten)
+        with pytest.raises(Kill):
+            tiny(tmp_path).run(0.5, 0)
     folder = tmp_path / "runs" / "digits-b0.5-s0"
     kept = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
     assert len(kept) >= 9
@@ -317,7 +318,7 @@ def test_a_killed_run_keeps_its_cells_and_ends_as_if_never_killed(finished, tmp_
 
 
 def test_a_method_that_diverges_is_a_result_and_not_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MoDe", partial(MoDe, momentum=1e30))
+    monkeypatch.setattr(run, "MoDe", partial(MoDe, momentum=1e30))
     folder = tiny(tmp_path).run(0.5, 0)
     (result,) = load_results(folder)
     assert MODE not in result.cells

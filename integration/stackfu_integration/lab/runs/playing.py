@@ -1,0 +1,223 @@
+"""The game of a run: views, pilots, constants, planned payments, and who stays."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stackfu.calibration import Calibration, pilot_profiles
+from stackfu.errors import ConvergenceError, InfeasibleError
+from stackfu.game import StackelbergGame
+from stackfu_integration.lab.cells import CONVEX, SCRATCH, Approach, PlanKey
+from stackfu_integration.lab.federation import LabelledTensors
+from stackfu_integration.lab.gradients import gradient_embeddings
+from stackfu_integration.lab.mechanisms import BUDGETED, CAPPED_LABELS, MECHANISMS, PAPER_VIEW, VIEWS, View
+from stackfu_integration.lab.models.classifier import head_matrix
+from stackfu_integration.lab.payments import build_game, penultimate_features, plan_payments
+from stackfu_integration.lab.pilots import PILOT_SEED, LossKind, Pilots, calibrated_game, run_pilots
+from stackfu_integration.lab.runs.materials import Materials
+from stackfu_integration.lab.runs.rounding import rounded
+from stackfu_integration.lab.unlearning import ParticipationRetraining
+from stackfu_integration.lab.unlearning.participation import ParticipationMethod
+from stackfu_integration.storage import write_json
+
+__all__ = ["Playing"]
+
+
+_GAME_FILE = "game.json"
+_PILOT_FILE = "pilots.json"
+
+
+class Playing:
+    """The game of a run in every view, its pilots, and the payments planned in it."""
+
+    def __init__(self, materials: Materials) -> None:
+        self.materials = materials
+        self._embedding_seconds: dict[View, float] = {}
+
+    @cached_property
+    def views(self) -> dict[View, StackelbergGame]:
+        """The game in every view, with C = 1 and A = 0."""
+        federation = self.materials.trained.federation
+        samples = penultimate_features(federation, self.materials.trained.final)
+        labels = [client.train.y.numpy() for client in federation.clients]
+        start = time.perf_counter()
+        gradients = gradient_embeddings(
+            [
+                LabelledTensors(torch.from_numpy(x), client.train.y)
+                for x, client in zip(samples, federation.clients, strict=True)
+            ],
+            head_matrix(self.materials.trained.final, federation.model(0)),
+            self.materials.validation["l2"],
+        )
+        common = time.perf_counter() - start
+        games = {}
+        for view in VIEWS:
+            start = time.perf_counter()
+            games[view] = build_game(
+                samples,
+                self.materials.removed,
+                labels=labels,
+                view=view,
+                gradients=gradients,
+                loss_constant=1.0,
+                cost_scale=self.materials.settings.cost_scale,
+            )
+            self._embedding_seconds[view] = time.perf_counter() - start + common * view.endswith("gradients")
+        return games
+
+    @cached_property
+    def pilots(self) -> dict[Approach, Pilots]:
+        """Pilot trainings by every approach that forgets; a file of its own."""
+        path = self.materials.folder / _PILOT_FILE
+        if path.is_file():
+            return {approach: Pilots.of(item) for approach, item in json.loads(path.read_text()).items()}
+        seed = self.materials.seed + PILOT_SEED
+        profiles = np.asarray(pilot_profiles(self.views["labels"], self.materials.preset.pilots, seed))
+        convex = self.materials.convex_head(passes=self.materials.preset.passes)
+        methods: dict[Approach, tuple[ParticipationMethod, Tensor]] = {
+            CONVEX: (convex, convex.before(self.materials.trained, self.materials.removed, seed))
+        }
+        if self.materials.preset.retraining:
+            methods[SCRATCH] = ParticipationRetraining(), self.materials.trained.final
+        made = {}
+        for approach, (method, before) in methods.items():
+            reporter = self.materials.reporter
+            reporter.begin(
+                f"{self.materials.folder.name}: pilots ({approach})",
+                len(profiles) + self.views["labels"].count,
+            )
+            made[approach] = run_pilots(
+                self.materials.trained,
+                self.materials.removed,
+                method,
+                before,
+                profiles,
+                seed,
+                reporter.advance,
+            )
+        write_json(path, rounded({approach: item.as_dict() for approach, item in made.items()}))
+        return made
+
+    def calibrated(self, view: View, approach: Approach) -> tuple[StackelbergGame, Calibration]:
+        """The game in a view with the constants that the pilots of an approach fit to it."""
+        # everybody's samples say nothing about a client that calls things by other names
+        kind: LossKind = "own" if self.materials.preset.scheme == "concept" else "pooled"
+        return calibrated_game(self.views[view], self.pilots[approach], kind)
+
+    @cached_property
+    def game(self) -> StackelbergGame:
+        """The paper's."""
+        constant = self.materials.settings.loss_constant
+        if constant is None:
+            constant = self.calibrated(PAPER_VIEW, CONVEX)[0].loss_constant
+        return self.views[PAPER_VIEW].replace(loss_constant=constant)
+
+    @cached_property
+    def played(self) -> dict[str, Any]:
+        """The game and all payments planned in it, as plain numbers; a file of its own."""
+        path = self.materials.folder / _GAME_FILE
+        if path.is_file():
+            return self._with_every_view(json.loads(path.read_text()))
+        game = self.game
+        calibrated = {view: self.calibrated(view, CONVEX)[0] for view in VIEWS}
+        price = float(game.full_participation_price)
+        self.materials.reporter.begin(
+            f"{self.materials.folder.name}: game", len(MECHANISMS) * len(self.materials.settings.budgets)
+        )
+        plans: dict[str, dict[str, Any]] = {}
+        for key in self.plans():
+            view = MECHANISMS[key.mechanism].view
+            made = plan_payments(
+                game if view is None else calibrated[view], key.mechanism, key.fraction * price
+            )
+            plans[str(key)] = {**made.as_dict(), "fraction": key.fraction}
+            self.materials.reporter.advance(len(plans))
+        played = {
+            "remaining": game.remaining.tolist(),
+            "alpha": game.alpha.tolist(),
+            "costs": game.costs.tolist(),
+            "heterogeneity": game.heterogeneity.tolist(),
+            "bandwidth": float(game.embeddings.bandwidth or 0.0),
+            "loss_constant": game.loss_constant,
+            "full_price": price,
+            "views": {view: self._seen(view) for view in VIEWS},
+            "pilots": {approach: item.as_dict() for approach, item in self.pilots.items()},
+            "offers": plans,
+            "staying": self._staying(calibrated["labels"], plans),
+            "embedding_seconds": self._embedding_seconds[PAPER_VIEW],
+            "solver_seconds": sum(made["seconds"] for made in plans.values()),
+        }
+        write_json(path, rounded(played))
+        return played
+
+    def _seen(self, view: View) -> dict[str, Any]:
+        """What the game sees in a view, and the constants that the pilots fit to it."""
+        return {
+            "squared_distances": (np.asarray(self.views[view].embeddings.distances()) ** 2).tolist(),
+            "calibration": {
+                approach: self.calibrated(view, approach)[1].summary() for approach in self.pilots
+            },
+            "embedding_seconds": self._embedding_seconds[view],
+        }
+
+    def _with_every_view(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """A stored game and the views that it was stored without, from when there were fewer."""
+        missing = [view for view in VIEWS if view not in stored["views"]]
+        if missing:
+            stored["views"] |= {view: rounded(self._seen(view)) for view in missing}
+            write_json(self.materials.folder / _GAME_FILE, stored)
+        return stored
+
+    def _staying(self, game: StackelbergGame, plans: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """Who stays where leaving means a model of one's own, as measured, by what is offered at the main budget.
+
+        The game's utilities leave out what the original federation cost, a constant of each client; what a client has
+        outside leaves it out too: ``o_k = -[f_k(alone) - f_k(original)] - C d_k^2(mu_O) - A / n_O``.
+        """
+        pilots = self.pilots[CONVEX]
+        lost = pilots.alone["pooled"] - pilots.before["pooled"][list(pilots.remaining)]
+        baseline = game.loss_constant * np.asarray(game.distances_to_original)
+        outside = -lost - baseline - game.sampling_constant / float(game.all_sizes.sum())
+        nothing = np.zeros(game.count)
+        offers = {"unpaid": (nothing, np.ones(game.count), nothing)}
+        budget = self.materials.settings.budgets[0] * float(self.game.full_participation_price)
+        for key in self.plans():
+            if key.fraction == self.materials.settings.budgets[0] or key == PlanKey.full():
+                plan = plans[str(key)]
+                offers[key.mechanism] = np.array(plan["payments"]), np.array(plan["caps"]), nothing
+        try:
+            kept = game.solve(budget, **MECHANISMS[CAPPED_LABELS].options, outside=outside)
+            offers["retention"] = tuple(
+                np.asarray(value) for value in (kept.offers.prices, kept.offers.caps, kept.offers.retainers)
+            )  # type: ignore[assignment]
+        except (InfeasibleError, ConvergenceError) as error:
+            self.materials.reporter.note(
+                f"{self.materials.folder.name}: nobody can be kept at this budget ({error})"
+            )
+        found: dict[str, Any] = {"outside": outside.tolist(), "lost_alone": lost.tolist()}
+        for name, (payments, caps, retainers) in offers.items():
+            ended = game.cascade(payments, caps, outside=outside, retainers=retainers)
+            due = dict(zip(game.remaining.tolist(), zip(payments, retainers, strict=True), strict=True))
+            last = ended.rounds[-1]
+            spend = sum(
+                float(due[k][0] * x + due[k][1])
+                for k, x in zip(last.clients, last.participation, strict=True)
+                if k in ended.stayed
+            )
+            found[name] = {"stay": list(ended.stayed), "rounds": len(ended.rounds), "spend": spend}
+        return found
+
+    def plans(self) -> Iterator[PlanKey]:
+        """Every plan of payments: full participation, then each mechanism at each budget."""
+        yield PlanKey.full()
+        for fraction in self.materials.settings.budgets:
+            for mechanism in BUDGETED:
+                yield PlanKey(mechanism, fraction)

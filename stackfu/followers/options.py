@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,11 @@ from .tolerances import RESIDUAL
 __all__ = ["METHODS", "SearchOptions"]
 
 METHODS = ("auto", "path", "sweeps", "qp")
+#: What a method does not look at; ``auto`` may come to any of them.
+_UNUSED = {
+    "path": ("max_iterations", "seed", "callback"),
+    "qp": ("start", "max_iterations", "seed", "callback"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +42,10 @@ class SearchOptions:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise InputError("method", 'must be "auto", "path", "sweeps" or "qp"', value=repr(self.method))
+        for name in _UNUSED.get(self.method, ()):
+            value, unasked = getattr(self, name), _DEFAULTS[name]
+            if value is not None if unasked is None else value != unasked:
+                raise InputError(name, f'is not an option of method "{self.method}"', value=value)
         tolerance = self.tolerance
         if tolerance is not None and not (
             isinstance(tolerance, (int, float, np.number)) and 0.0 < tolerance < 1.0
@@ -48,3 +57,6 @@ class SearchOptions:
     def tolerance_for(self, count: int) -> float:
         """The residual to reach in a game of so many clients."""
         return RESIDUAL if self.tolerance is None else float(self.tolerance)
+
+
+_DEFAULTS = {item.name: item.default for item in fields(SearchOptions)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,10 +46,34 @@ def solve(game: GameModel, budget: float | None, method: str, options: dict[str,
     began = time.perf_counter()
     answer = chosen.run(game, limit, **options)
     if isinstance(answer, Solution):
-        return answer
+        return answer if chosen.is_own else _judged(game, limit, method, answer)
+    if answer is None:
+        raise InputError("method", f'mechanism "{method}" returned no payments', value=None)
     if not isinstance(answer, Proposal):
         answer = Proposal(find_equilibrium(game, game.check_payments(answer)))
     return _solution(game, limit, method, options, answer, time.perf_counter() - began)
+
+
+def _judged(game: GameModel, budget: float, method: str, answer: Solution) -> Solution:
+    """A complete solution of a user's own mechanism: about this game, within this budget, and CERTIFIED only if judges agree."""
+    if answer.game is not game and answer.game != game:
+        raise InputError(
+            "method", f'mechanism "{method}" returned a solution of another game', value=answer.method
+        )
+    status, message = answer.status, answer.message
+    if answer.spend > budget * (1.0 + OVERSPENT):
+        status, message = Status.FAILED, _overspent(answer.spend, budget)
+    elif status is Status.CERTIFIED and answer.budget != budget:
+        status, message = Status.CONVERGED, f"certified for a budget of {answer.budget:.9g}, not for this one"
+    elif status is Status.CERTIFIED and not (check := answer.verify()):
+        status, message = Status.FAILED, f"said to be certified, which judges refuse: {check.message}"
+    if status is answer.status:
+        return answer
+    return replace(answer, status=status, message=message, lower_bound=-np.inf, certificate=None)
+
+
+def _overspent(spend: float, budget: float) -> str:
+    return f"the payments spend {spend:.9g}, more than the budget {budget:.9g}"
 
 
 def _solution(
@@ -56,8 +81,7 @@ def _solution(
 ) -> Solution:
     eq, status, message = answer.equilibrium, answer.status, answer.message
     if eq.spend > budget * (1.0 + OVERSPENT):
-        status = Status.FAILED
-        message = f"the payments spend {eq.spend:.9g}, more than the budget {budget:.9g}"
+        status, message = Status.FAILED, _overspent(eq.spend, budget)
     return Solution(
         game=game,
         budget=budget,

@@ -63,6 +63,14 @@ class Proposal:
     message: str = ""
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
+    def __post_init__(self) -> None:
+        if self.status is Status.CERTIFIED:
+            raise InputError(
+                "status",
+                "a proposal comes without a proof; return a Solution with its certificate",
+                value="CERTIFIED",
+            )
+
 
 @dataclass(frozen=True)
 class Registered:
@@ -72,6 +80,11 @@ class Registered:
     run: Any
     options: frozenset[str]
     needs_budget: bool = True
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is one of the library's own."""
+        return self.name in _ANNOUNCED
 
     @property
     def summary(self) -> str:
@@ -159,6 +172,13 @@ def refuse_unknown(chosen: Registered, options: dict[str, Any]) -> None:
 
 def read(name: str, run: Any, needs_budget: bool) -> Registered:
     """A mechanism with the options that its signature knows."""
-    parameters = inspect.signature(run).parameters.values()
+    signature = inspect.signature(run)
+    try:
+        signature.bind("game", "budget")
+    except TypeError:
+        raise InputError(
+            "mechanism", "must be a function of a game and a budget", value=f"{name}{signature}"
+        ) from None
+    parameters = signature.parameters.values()
     options = frozenset(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
     return Registered(name, run, options, needs_budget)

@@ -61,7 +61,9 @@ def solve_by_plan(
 def _posted(linear: Solution, offers: Offers, outside: Any) -> Solution:
     game, goal = linear.game, linear.goal
     equilibrium = (plan_equilibrium if offers.kind == "capped" else accepted)(game, offers)
-    status, message = linear.status, linear.message
+    # what was proved of linear payments is not proved of other offers
+    status = Status.CONVERGED if linear.status is Status.CERTIFIED else linear.status
+    message = linear.message
     if offers.most > linear.budget * (1.0 + OVERSPENT):
         status, message = (
             Status.FAILED,

@@ -479,8 +479,10 @@ def _client_numbers(
 
 def _own_loss(loss: object, lambda_v: float, lambda_s: float, embeddings: MeanEmbeddings) -> ServerLoss:
     """A user's own loss, if it fits the game."""
-    if not isinstance(loss, ServerLoss):
-        raise InputError("server_loss", "must be a ServerLoss", value=type(loss).__name__)
+    if type(loss) is not ServerLoss:  # solvers and files read its fields, not what a subclass makes of them
+        raise InputError(
+            "server_loss", "must be a ServerLoss, not a class of your own", value=type(loss).__name__
+        )
     if (lambda_v, lambda_s) != (1.0, 1.0):
         name, value = ("lambda_v", lambda_v) if lambda_v != 1.0 else ("lambda_s", lambda_s)
         raise InputError(name, "weighs the paper's loss; server_loss has its own weights", value=value)

@@ -15,6 +15,7 @@ so ``y != 0`` is an equilibrium iff ``g_k <= 0`` where ``y_k = 0``, ``g_k = 0`` 
 from __future__ import annotations
 
 from functools import cache, cached_property
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,10 @@ class GameModel(GameData):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        for name in vars(cls):
-            if not name.startswith("_") and name in _FORMULAS:
+        for (
+            name
+        ) in _FORMULAS:  # looked up, not read from the class alone: a base beside this one may bring another
+            if getattr_static(cls, name) is not getattr_static(GameModel, name):
                 raise TypeError(
                     f"{cls.__name__}.{name}: the solvers read the game's data, not this method, so another {name} would get "
                     "answers to a different problem; pass server_loss=ServerLoss(...) for an objective of your own"
@@ -354,7 +357,7 @@ class GameModel(GameData):
 #: Names that solvers and judges rely on.
 _FORMULAS = frozenset(
     name for owner in (GameData, GameModel) for name in vars(owner) if not name.startswith("_")
-)
+) | {"__getattribute__"}
 
 
 @cache

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -57,8 +57,11 @@ class ServerLoss:
             raise InputError(
                 "weights", f"needs one number per target, {len(self.targets)}", value=len(self.weights)
             )
+        for j, target in enumerate(self.targets):
+            if not isinstance(target, Target) or target.kind not in get_args(Kind):
+                raise InputError("targets", f"entry {j} is none of {', '.join(get_args(Kind))}", value=target)
         for j, weight in enumerate(self.weights):
-            if not np.isfinite(weight) or weight < 0:
+            if not isinstance(weight, (int, float, np.number)) or not np.isfinite(weight) or weight < 0:
                 raise InputError("weights", f"entry {j} must be finite and not negative", value=weight)
 
     @classmethod

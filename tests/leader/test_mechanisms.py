@@ -4,6 +4,7 @@ import inspect
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,9 +49,75 @@ def test_a_mechanism_that_overspends_is_told_so():
         mechanisms.forget("lavish")
 
 
+@pytest.fixture
+def known():
+    """Registers mechanisms as long as a test takes."""
+    names = []
+
+    def register(name, mechanism):
+        sf.register_mechanism(name, mechanism)
+        names.append(name)
+
+    yield register
+    for name in names:
+        mechanisms.forget(name)
+
+
+def test_a_mechanism_is_certified_only_if_the_judges_agree(known):
+    game, budget = random_game(1, 5)
+
+    def invented(game, budget):
+        found = game.solve(budget, method="uniform")
+        return replace(found, status=sf.Status.CERTIFIED, lower_bound=found.objective, method="certified")
+
+    known("invented", invented)
+    solution = game.solve(budget, method="invented")
+    assert solution.status is sf.Status.FAILED
+    assert "judges refuse" in solution.message
+    assert solution.lower_bound == -np.inf
+    known("delegated", lambda game, budget: game.solve(budget))
+    assert game.solve(budget, method="delegated").status is sf.Status.CERTIFIED
+    # what was proved of linear payments is not proved of the offers made of them
+    assert game.solve(budget, method="delegated", offers="capped").status is sf.Status.CONVERGED
+    known("half", lambda game, budget: game.solve(budget / 2))
+    assert game.solve(budget, method="half").status is not sf.Status.CERTIFIED
+    known("rich", lambda game, budget: game.solve(1e3 * game.costs.sum(), method="uniform"))
+    small = 1e-3 * game.solve(1e3 * game.costs.sum(), method="uniform").spend
+    assert game.solve(small, method="rich").status is sf.Status.FAILED
+    with pytest.raises(sf.InputError, match="without a proof"):
+        mechanisms.Proposal(game.equilibrium(), status=sf.Status.CERTIFIED)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [
+        (lambda game, budget: random_game(2, 5)[0].solve(1.0, method="uniform"), "of another game"),
+        (lambda game, budget: None, "returned no payments"),
+        (lambda game, budget: [1.0], "payments: needs 5 numbers"),
+        (lambda game: game.costs, "must be a function of a game and a budget"),
+        (lambda game, budget, share: game.costs, "must be a function of a game and a budget"),
+    ],
+)
+def test_what_is_no_answer_to_the_game_is_refused(known, mechanism, message):
+    game, budget = random_game(1, 5)
+
+    def register_and_solve():
+        known("odd", mechanism)
+        game.solve(budget, method="odd")
+
+    with pytest.raises(sf.InputError, match=message):
+        register_and_solve()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda g: g.equilibrium(method="qp", start=np.ones(g.count)),
+            'start.* not an option of method "qp"',
+        ),
+        (lambda g: g.equilibrium(method="path", seed=3), 'seed.* not an option of method "path"'),
+        (lambda g: g.equilibrium(method="path", callback=print), 'callback.* not an option of method "path"'),
         (
             lambda g: g.solve(1.0, method="haipo", min_total=0.5),
             'min_total: is not an option of method "haipo"',

@@ -22,6 +22,21 @@ def test_a_subclass_cannot_get_a_certificate_for_another_problem():
         class Another(sf.StackelbergGame):
             alpha = None
 
+    class Beside:
+        def server_loss(self, participation):
+            return 0.0
+
+    with pytest.raises(TypeError, match="server_loss"):
+
+        class Mixed(Beside, sf.StackelbergGame):
+            pass
+
+    with pytest.raises(TypeError, match="getattribute"):
+
+        class Sly(sf.StackelbergGame):
+            def __getattribute__(self, name):
+                return 0.0
+
     class Named(sf.StackelbergGame):  # what is not a formula may be added
         owner = "somebody"
 
@@ -29,6 +44,14 @@ def test_a_subclass_cannot_get_a_certificate_for_another_problem():
     assert Named(game.embeddings, game.all_sizes, game.removed).owner == "somebody"
     with pytest.raises(AttributeError, match="immutable"):
         game.server_loss = lambda x: 0.0
+
+
+class Loss(sf.ServerLoss):
+    """Of which a file, and what is solved from it, would know nothing."""
+
+    @property
+    def weight(self):
+        return 100.0
 
 
 def points_and_game(seed, count=6, width=3, **options):
@@ -132,6 +155,9 @@ def test_own_objective_survives_files_and_editing(tmp_path):
         (lambda: sf.ServerLoss.to_mixtures([[0.5, 0.5]], [-1.0]), "entry 0 must be finite and not negative"),
         (lambda: sf.ServerLoss.to_points([[np.nan]], [1.0]), "must be finite"),
         (lambda: points_and_game(0, server_loss="paper"), "must be a ServerLoss"),
+        (lambda: points_and_game(0, server_loss=Loss.of_paper(1.0, 1.0)), "not a class of your own"),
+        (lambda: sf.ServerLoss((Target("median"),), (1.0,)), "entry 0 is none of remaining, original"),
+        (lambda: sf.ServerLoss((Target("remaining"),), ("1",)), "entry 0 must be finite and not negative"),
         (
             lambda: points_and_game(0, server_loss=sf.ServerLoss.to_mixtures([[0.5, 0.5]], [1.0])),
             "needs 6 shares",

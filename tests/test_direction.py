@@ -46,20 +46,30 @@ def module_name(path):
 MODULES = {module_name(path): path for path in ROOT.rglob("*.py")}
 
 
-def imports(name, path):
-    """Every stackfu module that a module's text imports, wherever the statement stands."""
+def imports(name, path, text=None):
+    """Every stackfu module that a module's text imports, wherever the statement stands, or names as an address.
+
+    What is taken from the package's front door comes from behind it.
+    """
     found = set()
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text() if text is None else text)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
-            found |= {
-                f"{source}.{alias.name}" if f"{source}.{alias.name}" in MODULES else source
-                for alias in node.names
-            }
+            for alias in node.names:
+                inner = f"{source}.{alias.name}"
+                found.add(
+                    inner
+                    if inner in MODULES
+                    else stackfu._HOME.get(alias.name, DOOR)
+                    if source == DOOR
+                    else source
+                )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value.partition(":")[0])
     return {other for other in found if other in MODULES} - {name}
 
 
@@ -124,3 +134,49 @@ def test_no_import_goes_round_in_a_circle():
 
 def test_the_walk_sees_lazy_imports():
     assert "stackfu.io" in imports(FACADE, MODULES[FACADE])
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("def f():\n    from ..leader import solve", "stackfu.leader"),
+        ("if TYPE_CHECKING:\n    from ..leader.mechanisms import Mechanism", "stackfu.leader.mechanisms"),
+        ("from .. import StackelbergGame", "stackfu.game"),
+        ("from stackfu import load", "stackfu.io"),
+        ("import stackfu.leader.uniform as u", "stackfu.leader.uniform"),
+        ("import_module('stackfu.leader.uniform')", "stackfu.leader.uniform"),
+        ("announce('x', 'stackfu.leader.uniform:uniform')", "stackfu.leader.uniform"),
+        ("import stackfu", "stackfu"),
+        ("import stackfu as sf", "stackfu"),
+    ],
+)
+def test_no_way_to_import_is_overlooked(text, seen):
+    name = "stackfu.judging.proof"
+    assert imports(name, MODULES[name], text) == {seen}
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {DOOR}))
+def test_nobody_goes_out_and_in_again_by_the_front_door(name):
+    """Whoever holds the whole package could reach anything; the version is all that stands in the door itself."""
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.Import):
+            assert DOOR not in {alias.name for alias in node.names}, name
+        elif isinstance(node, ast.ImportFrom) and (node.level, node.module) in (
+            (len(name.split(".")) - 1, None),
+            (0, DOOR),
+        ):
+            names = {alias.name for alias in node.names}
+            assert names <= {"__version__"} | {module.rpartition(".")[2] for module in MODULES}, name
+
+
+def test_what_is_imported_by_a_computed_name_is_the_users():
+    """Only the registry imports modules whose names stand nowhere in the code, those of a user's own mechanisms."""
+    computed = {
+        name
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__", "exec", "eval")
+        and not (node.args and isinstance(node.args[0], ast.Constant))
+    }
+    assert computed == {DOOR, "stackfu.leader.mechanisms"}

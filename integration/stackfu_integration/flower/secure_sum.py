@@ -53,7 +53,6 @@ __all__ = [
     "put_together",
     "split",
     "threshold_of",
-    "unmasked_sum",
     "unmasked_total",
     "usable",
 ]
@@ -187,7 +186,7 @@ class Member:
     >>> sealed = {k: member.sealed_shares(group, 2) for k, member in members.items()}
     >>> sent = {k: members[k].masked(np.array([0.25, -1.0]) * k, 24, group) for k in (3, 5)}  # 9 has dropped out
     >>> opened = {k: members[k].opened({j: sealed[j][k] for j in group if j != k}, group, group, 2, [3, 5]) for k in (3, 5)}
-    >>> unmasked_sum(sent, group, opened, 2, 24, name)
+    >>> unmasked_total(sent[3] + sent[5], sent, group, opened, 2, 24, name)
     array([ 2., -8.])
     """
 
@@ -307,21 +306,6 @@ def _between(private: X25519PrivateKey, public: str, name: SumName) -> bytes:
 # ---- the server
 
 
-def unmasked_sum(
-    sent: Mapping[int, UIntArray],
-    group: Mapping[int, Keys],
-    opened: Mapping[int, Mapping[int, str]],
-    threshold: int,
-    bits: int,
-    name: SumName,
-) -> NDArray[np.float64]:
-    """Return the sum of the vectors of the members that delivered; ``group`` are those that were to."""
-    parts = np.array([sent[client] for client in sorted(sent)], dtype=np.uint64)
-    return unmasked_total(
-        parts.sum(axis=0, dtype=np.uint64), sorted(sent), group, opened, threshold, bits, name
-    )
-
-
 def unmasked_total(
     total: UIntArray,
     alive: Collection[int],
@@ -331,7 +315,7 @@ def unmasked_total(
     bits: int,
     name: SumName,
 ) -> NDArray[np.float64]:
-    """The same from the sum of what was sent."""
+    """The sum of the vectors of the members that delivered, from the sum of what they sent; ``group`` are those that were to."""
     length = len(total)
     for owner in sorted(group):
         shares = {m: int(given[owner], 16) % _PRIME for m, given in opened.items() if owner in given}

@@ -190,6 +190,7 @@ def with_record(name, record):
 
 
 DEEP = "[" * 200_000
+METRICS = ("client", "size", "deviation", "share", "num-examples", "server-round", "samples")
 NONSENSE = {
     "nothing": lambda m, a: Message(RecordDict(), reply_to=m),
     "arrays that are none": with_record("arrays", ArrayRecord({"mean": garbage_array()})),
@@ -200,37 +201,11 @@ NONSENSE = {
     "arrays of text": with_record("arrays", ArrayRecord({"mean": Array(np.array(["a", "b"]))})),
     "metrics that are not numbers": with_record(
         "metrics",
-        MetricRecord(
-            {
-                name: float("nan")
-                for name in (
-                    "client",
-                    "size",
-                    "deviation",
-                    "share",
-                    "num-examples",
-                    "server-round",
-                    "samples",
-                )
-            }
-        ),
+        MetricRecord(dict.fromkeys(METRICS, float("nan"))),
     ),
     "metrics without end": with_record(
         "metrics",
-        MetricRecord(
-            {
-                name: float("inf")
-                for name in (
-                    "client",
-                    "size",
-                    "deviation",
-                    "share",
-                    "num-examples",
-                    "server-round",
-                    "samples",
-                )
-            }
-        ),
+        MetricRecord(dict.fromkeys(METRICS, float("inf"))),
     ),
     "metrics in lists": with_record("metrics", MetricRecord({"client": [1], "size": [2], "share": [0.5]})),
     "settings for metrics": with_record("metrics", ConfigRecord({"client": "six"})),

@@ -28,7 +28,7 @@ from stackfu_integration.flower.secure_sum import (
     put_together,
     split,
     threshold_of,
-    unmasked_sum,
+    unmasked_total,
 )
 from stackfu_integration.flower.sum_member import SumMember
 from stackfu_integration.flower.verification import verify
@@ -61,7 +61,8 @@ class Sum:
     def total(self, helpers=None, **changed):
         opened = {k: self.opened(k) for k in (self.alive if helpers is None else helpers)}
         opened.update(changed.get("opened", {}))
-        return unmasked_sum(self.sent, self.group, opened, self.threshold, MODEL_BITS, NAME)
+        masked = np.sum([self.sent[k] for k in sorted(self.sent)], axis=0, dtype=np.uint64)
+        return unmasked_total(masked, sorted(self.sent), self.group, opened, self.threshold, MODEL_BITS, NAME)
 
 
 @given(st.data(), st.lists(st.integers(0, 300), min_size=2, max_size=7, unique=True), st.integers(1, 9))

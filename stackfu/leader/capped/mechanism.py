@@ -21,7 +21,7 @@ from ...model.offers import Offers, capped_offers, check_outside
 from ...model.revealed import check_interval
 from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..tolerances import LIMIT_ROUNDING
+from ..asked import objective_of
 from .plans import Plan, Plans
 from .problem import PlanProblem
 from .search import Run, search
@@ -62,21 +62,14 @@ def capped(
         low, high = _two(costs_between)
         own = {} if game.has_paper_loss else {"server_loss": game.loss}
         game = game.replace(costs=check_interval(game, low, high).high, **own)
-    samples = float(game.sizes.sum())
-    floor = max(
-        Objective(min_total=min_total).min_total, Objective(min_total=min_samples).min_total / samples
-    )
-    if floor > 1.0 + LIMIT_ROUNDING:
-        name, value = ("min_total", min_total) if min_total > 1 else ("min_samples", min_samples)
-        raise InfeasibleError(
-            f"{name} = {value:g} is out of reach: the remaining clients own {samples:g} samples"
-        )
-    goal = Objective(
+    goal = objective_of(
+        game,
         budget=budget,
         payment_weight=payment_weight,
         loss_weight=loss_weight,
         max_loss=max_loss,
-        min_total=min(floor, 1.0),
+        min_total=min_total,
+        min_samples=min_samples,
         finite_sample=finite_sample,
     )
     limits = Limits(

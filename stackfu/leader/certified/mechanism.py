@@ -27,6 +27,7 @@ from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
+from ..asked import objective_of
 from ..haipo import best_iterate
 from ..homogeneous import buy_data
 from ..tolerances import LIMIT_ROUNDING, SAFETY, SAME_FACE, SAME_PROFILE, SAME_SPEND
@@ -72,12 +73,14 @@ def certified(
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Solution:
     """Global optimum with a lower bound, by branch and bound over total participation and volunteers."""
-    goal = Objective(
+    goal = objective_of(
+        game,
         budget=budget,
         payment_weight=payment_weight,
         loss_weight=loss_weight,
         max_loss=max_loss,
-        min_total=_floor(game, min_total, min_samples),
+        min_total=min_total,
+        min_samples=min_samples,
         finite_sample=finite_sample,
     )
     limits = Limits(
@@ -95,21 +98,6 @@ def certified(
         return judged(replace(bought, robust=bool(robust)), limits.gap * abs(bought.objective))
     with reporting("certified", progress, callback) as report:
         return _optimise(game, goal, limits, bool(robust), given, report)
-
-
-def _floor(game: GameModel, min_total: float, min_samples: float) -> float:
-    """The least total participation, from a share or a number of samples; refused if the clients do not own it."""
-    samples = float(game.sizes.sum())
-    floor = max(
-        Objective(min_total=min_total).min_total, Objective(min_total=min_samples).min_total / samples
-    )
-    if floor > 1.0 + LIMIT_ROUNDING:
-        name, value = ("min_total", min_total) if min_total > 1 else ("min_samples", min_samples)
-        raise InfeasibleError(
-            f"{name} = {value:g} is out of reach whatever the budget: the remaining clients own "
-            f"{samples:g} samples (total participation at most 1)"
-        )
-    return min(floor, 1.0)
 
 
 def _optimise(

@@ -99,6 +99,9 @@ class Box:
     balls: tuple[Pair, ...] = ()
     refreshed: bool = False  # the ends were solved for what is known here
     value: float = -np.inf  # proved lower bound, normalised
+    seen: tuple[float, PointAnswer | None] | None = (
+        None  # the target and the settled optimum that it was proved with
+    )
     steps: tuple[Pair, ...] = ()
     classes: Classes | None = None
     node: Node | None = None
@@ -278,6 +281,7 @@ class Search:
     def evaluate(self, box: Box) -> None:
         """The best bound that the box's multipliers prove, with the steps that prove it."""
         p, target = self.problem, self.target
+        box.seen = (target, self.settled)
         near = far = None
         steps: list[Pair] = []
         inherited = list(box.balls)
@@ -387,12 +391,12 @@ class Search:
         for answer in answers:
             if answer is not None:
                 self.propose(answer, box.classes)
-        before = (box.value, box.steps, box.ends, box.balls, box.classes)
+        before = (box.value, box.steps, box.ends, box.balls, box.classes, box.seen)
         box.balls = box.steps[:-1][-MOST_BALLS:]
         box.ends = (answers[0] or box.ends[0], answers[1] or box.ends[1])
         self.evaluate(box)
         if box.value < before[0]:
-            box.value, box.steps, box.ends, box.balls, box.classes = before
+            box.value, box.steps, box.ends, box.balls, box.classes, box.seen = before
 
     def branch(self, box: Box) -> tuple[Box, ...]:
         """Children of a box: S split, or a client decided."""
@@ -611,7 +615,8 @@ class Search:
 
     def work_on(self, box: Box) -> None:
         """Improve a box's bound: look again, solve its ends again, or divide it; what cannot be improved is set aside."""
-        self.evaluate(box)
+        if box.seen != (self.target, self.settled):  # otherwise a second look sees what the first one saw
+            self.evaluate(box)
         if box.value >= self.target or box.classes is None:
             self.open.push(box)
         elif self.stale(box):

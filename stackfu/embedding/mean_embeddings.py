@@ -565,6 +565,11 @@ class MeanEmbeddings:
             return np.asarray(-(centred @ centred.T))
         return -self.gram
 
+    @property
+    def _inner_products(self) -> NDArray[np.float64]:
+        """The gram up to terms that no distance sees, in its most accurate form; not copied where it is stored like that."""
+        return self.gram if self._complement is None and self._features is None else -self._best
+
     def _client(self, i: int, argument: str) -> int:
         if not isinstance(i, (int, np.integer)) or not 0 <= i < len(self):
             raise InputError(argument, f"must be a client number from 0 to {len(self) - 1}", value=i)

@@ -150,7 +150,8 @@ def _in_floats(game: GameModel, goal: Objective, payments: Array, x: Array) -> P
 def _largest_norm(game: GameModel) -> float:
     features = game.embeddings.features
     if features is None:
-        return math.sqrt(float(np.abs(game.embeddings._best).max()))
+        inner = game.embeddings._inner_products
+        return math.sqrt(max(float(inner.max()), -float(inner.min())))
     return math.sqrt(
         max(float(np.einsum("ij,ij->i", block, block, dtype=np.float64).max()) for block in _blocks(features))
     )

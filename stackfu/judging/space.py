@@ -17,7 +17,7 @@ positive semidefinite but for ``gamma_{n+1} / (1 - gamma_{n+1})`` times its trac
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,8 @@ U = float(np.finfo(np.float64).eps) / 2
 WIDE = float(np.finfo(np.longdouble).eps)
 #: Up to this many clients every pair's distance is looked at; beyond, distances are bounded through the origin.
 ALL_PAIRS = 1500
+#: Rows of inner products that are worked on together.
+BLOCK = 512
 
 
 def gamma(terms: int, unit: float = U) -> float:
@@ -90,7 +92,7 @@ class Space:
         if features is not None:
             self._from_features(features, keep, shares)
         else:
-            self._from_gram(-np.asarray(game.embeddings._best, dtype=np.float64), keep, shares)
+            self._from_gram(game.embeddings._inner_products, keep, shares)
         self.square_weight = self._sum_of(np.array(self.weights))
         self.sampling = self.square_weight * self.client_sampling
         self.noise = numbers.of(np.zeros(self.count))
@@ -257,7 +259,6 @@ class Space:
             self._gram = centred[np.ix_(keep, keep)]
             self._matrix = _matrix(self._gram)
             middle = np.array([[float(v.mid()) for v in line] for line in self._gram])
-            radius = np.array([[float(v.rad()) for v in line] for line in self._gram])
             self.diagonal = np.array([self._gram[i, i] for i in range(self.count)], dtype=object)
             towards = []
             for mix, _ in shares:
@@ -270,63 +271,87 @@ class Space:
             self.loss_constant = sum(
                 (w * s for w, (_, s) in zip(self.weights, towards, strict=True)), numbers.of(0.0)
             )
-            self._defect(middle, radius + np.abs(middle) * 2 * U)
-        else:
-            wide = gram.astype(np.longdouble)
-            o = origin.astype(np.longdouble)
-            o = o / o.sum()
-            n = len(gram)
-            size = np.abs(gram).max(axis=1)
-            row = wide @ o
-            grand = o @ row
-            centred = wide - row[:, None] - row[None, :] + grand
-            # o sums to 1 but for a few wide roundings, and so do all sums here
-            error = (
-                8.0
-                * (n + 8)
-                * WIDE
-                * (size[:, None] + size[None, :] + size.max())
-                * float(np.abs(o).sum()) ** 2
+            symmetric = 0.5 * (middle + middle.T)
+            off = np.array(
+                [
+                    [float((v - m).abs_upper()) for v, m in zip(*both, strict=True)]
+                    for both in zip(self._gram, symmetric.tolist(), strict=True)
+                ]
             )
-            inside = np.ix_(keep, keep)
-            middle = centred[inside].astype(np.float64)
-            self._middle_gram = middle
-            self._radius_gram = error[inside] + U * np.abs(middle) * 1.01
-            self._gram_sizes = np.abs(middle)
-            self.diagonal = numbers.between(np.diagonal(middle), np.diagonal(self._radius_gram))
-            pull, constant = numbers.of(np.zeros(self.count)), numbers.of(0.0)
-            for w, (mix, _) in zip(self.weights, shares, strict=True):
-                low, high = mix.low.astype(np.longdouble), mix.high.astype(np.longdouble)
-                m = 0.5 * (low + high)
-                spread = np.asarray(0.5 * (high - low), dtype=np.float64) * 1.01 + 4 * WIDE * np.abs(
-                    np.asarray(m, dtype=np.float64)
-                )
-                inner = centred @ m
-                sizes = np.abs(centred).astype(np.float64)
-                err = error @ np.abs(np.asarray(m, dtype=np.float64)) * 1.01 + sizes @ spread * 1.01
-                err = err + 2 * (n + 4) * WIDE * (sizes @ np.abs(np.asarray(m, dtype=np.float64))) * 1.01
-                as_float = np.asarray(inner, dtype=np.float64)
-                t = numbers.between(as_float, err + U * np.abs(as_float) * 1.01)
-                pull = pull + w * t[keep]
-                constant = constant + w * numbers.total(t * mix)
-            self.target_pull, self.loss_constant = pull, constant
-            self._defect(middle, self._radius_gram)
+            self._defect(symmetric, float(off.sum(axis=1).max()) * 1.01)
+        else:
+            self._centre_in_blocks(gram, keep, origin, [mix for mix, _ in shares])
         self._set_reach()
 
-    def _defect(self, middle: Floats, radius: Floats) -> None:
-        """The proved ``x'Kx >= -defect ||x||^2``."""
-        n = len(middle)
-        symmetric = 0.5 * (middle + middle.T)
-        spread = (
-            float((radius + np.abs(middle - symmetric) * 1.01 + U * np.abs(middle)).sum(axis=1).max()) * 1.01
+    def _centre_in_blocks(self, gram: Floats, keep: Any, origin: Floats, mixes: list[Any]) -> None:
+        """Inner products seen from the origin, block by block in extended precision: no second matrix of that size is held.
+
+        An entry is off by at most ``e_i + e_j``, something that all share and its own last digit: errors take no matrix either.
+        """
+        numbers, n = self.numbers, len(gram)
+        o = origin.astype(np.longdouble)
+        o = o / o.sum()
+        row = np.concatenate([gram[b].astype(np.longdouble) @ o for b in _blocks(n)])
+        grand = o @ row
+        size = np.concatenate([np.abs(gram[b]).max(axis=1) for b in _blocks(n)])
+        # o sums to 1 but for a few wide roundings, and so do all sums here
+        each = 8.08 * (n + 8) * WIDE * float(np.abs(o).sum()) ** 2 * size
+        middles, spreads = [], []
+        for mix in mixes:
+            low, high = mix.low.astype(np.longdouble), mix.high.astype(np.longdouble)
+            m = 0.5 * (low + high)
+            sizes = np.abs(np.asarray(m, dtype=np.float64))
+            middles.append(m)
+            spreads.append(np.asarray(0.5 * (high - low), dtype=np.float64) * 1.01 + 4 * WIDE * sizes)
+        towards, errors = np.zeros((2, len(mixes), n))
+        place = np.full(n, -1)
+        place[keep] = np.arange(self.count)
+        self._middle_gram = np.empty((self.count, self.count))
+        for b in _blocks(n):
+            centred = gram[b].astype(np.longdouble) - row[b, None] - row[None, :] + grand
+            sizes = np.abs(centred).astype(np.float64)
+            for i, (m, spread) in enumerate(zip(middles, spreads, strict=True)):
+                weights = np.abs(np.asarray(m, dtype=np.float64))
+                inner = np.asarray(centred @ m, dtype=np.float64)
+                error = (each[b] + each.max()) * weights.sum() + float(each @ weights) + sizes @ spread
+                error = error + 2 * (n + 4) * WIDE * (sizes @ weights)
+                towards[i, b], errors[i, b] = inner, error * 1.02 + U * np.abs(inner) * 1.01
+            mine = np.flatnonzero(place[b] >= 0)
+            at = place[b][mine]
+            # rounded once and mirrored: the same float stands for both of two equal entries
+            if len(at):
+                inside = centred[np.ix_(mine, keep[at[0] :])].astype(np.float64)
+                self._middle_gram[at, at[0] :] = inside
+                self._middle_gram[at[0] :, at] = inside.T
+                within = inside[:, : len(at)]
+                self._middle_gram[np.ix_(at, at)] = np.triu(within) + np.triu(within, 1).T
+        self._entry_errors, self._shared_error = each[keep], float(each.max())
+        self._gram_sizes = np.abs(self._middle_gram) if self.count <= ALL_PAIRS else None
+        own = np.diagonal(self._middle_gram)
+        self.diagonal = numbers.between(
+            own, 2.0 * self._entry_errors + self._shared_error + U * np.abs(own) * 1.02
         )
+        pull, constant = numbers.of(np.zeros(self.count)), numbers.of(0.0)
+        for w, mix, inner, error in zip(self.weights, mixes, towards, errors, strict=True):
+            t = numbers.between(inner, error)
+            pull = pull + w * t[keep]
+            constant = constant + w * numbers.total(t * mix)
+        self.target_pull, self.loss_constant = pull, constant
+        sums = np.concatenate([np.abs(self._middle_gram[b]).sum(axis=1) for b in _blocks(self.count)])
+        self._defect(self._middle_gram, float(self._errors_of_rows(sums).max()) * 1.01)
+
+    def _errors_of_rows(self, sums: Floats) -> Floats:
+        """Sums over each row of what its entries may be off; ``sums`` of their absolute values."""
+        e = self._entry_errors
+        return np.asarray((self.count * (e + self._shared_error) + e.sum() + 1.02 * U * sums) * 1.01)
+
+    def _defect(self, symmetric: Floats, spread: float) -> None:
+        """The proved ``x'Kx >= -defect ||x||^2`` for every matrix whose rows differ from these by at most ``spread`` in sum."""
+        n = len(symmetric)
         trace = float(np.abs(np.diagonal(symmetric)).sum()) * 1.01
         shift = max(4.0 * n * U * trace, 1e-280)  # clients that coincide have no trace at all
         for _ in range(60):
-            raised = symmetric + shift * np.eye(n)
-            try:
-                np.linalg.cholesky(raised)
-            except np.linalg.LinAlgError:
+            if not _factors(symmetric, shift):
                 shift *= 4.0
                 continue
             loss = gamma(n + 1) / (1.0 - gamma(n + 1)) * (trace + n * shift) * 1.01
@@ -345,17 +370,13 @@ class Space:
             self.reach = np.asarray(numbers.high((norms + numbers.of(far)) * (norms + numbers.of(far))))
             return
         if self.kind == "gram":
-            middle = (
-                self._middle_gram
-                if numbers.name != "balls"
-                else np.array([[float(v.mid()) for v in line] for line in self._gram])
-            )
-            radius = (
-                self._radius_gram
-                if numbers.name != "balls"
-                else np.array([[float(v.rad()) for v in line] for line in self._gram])
-                + np.abs(middle) * 2 * U
-            )
+            if numbers.name == "balls":
+                middle = np.array([[float(v.mid()) for v in line] for line in self._gram])
+                radius = np.array([[float(v.rad()) for v in line] for line in self._gram])
+                radius = radius + np.abs(middle) * 2 * U
+            else:
+                middle, e = self._middle_gram, self._entry_errors
+                radius = (e[:, None] + e[None, :] + self._shared_error + U * np.abs(middle)) * 1.01
         else:
             rows = (
                 self._rows
@@ -386,12 +407,19 @@ class Space:
         return self._inner_with(value, error + U * np.abs(value))
 
     def _gram_times(self, clients: Any, weights: Floats) -> Any:
-        # the matrices are symmetric, so rows may stand for columns
-        middle = weights @ self._middle_gram[clients]
-        sizes = np.abs(weights)
-        radius = (
-            gamma(len(clients) + 4) * (sizes @ self._gram_sizes[clients]) + sizes @ self._radius_gram[clients]
-        )
+        # the matrix is symmetric, so rows may stand for columns
+        sizes, e = np.abs(weights), self._entry_errors
+        shape = (*weights.shape[:-1], self.count)
+        middle, size = np.zeros(shape), np.zeros(shape)
+        for b in _blocks(len(clients)):
+            rows = self._middle_gram[clients[b]]
+            middle = middle + weights[..., b] @ rows
+            size = size + sizes[..., b] @ (
+                np.abs(rows, out=rows) if self._gram_sizes is None else self._gram_sizes[clients[b]]
+            )
+        whole = sizes.sum(axis=-1, keepdims=True)
+        errors = (sizes @ e[clients])[..., None] + (e + self._shared_error) * whole
+        radius = (gamma(len(clients) + 4) + 1.02 * U) * size + errors
         return self.numbers.between(middle, radius * 1.02)
 
     def centre(self, knot: Knot) -> Centre:
@@ -495,6 +523,40 @@ class Space:
         value = self.square_weight * square - 2.0 * n.total(z * self.target_pull) + self.loss_constant
         value = value + n.total(self.noise * z) / total
         return value + self.sampling / total if self.has_sampling else value
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    for start in range(0, count, BLOCK):
+        yield slice(start, min(start + BLOCK, count))
+
+
+def _factors(symmetric: Floats, shift: float) -> bool:
+    """Whether a Cholesky factorisation of ``symmetric + shift I`` runs to its end.
+
+    Of many clients it is written over the upper triangle of ``symmetric`` itself, which the lower one then makes good again.
+    """
+    n = len(symmetric)
+    if n <= ALL_PAIRS:
+        try:
+            np.linalg.cholesky(symmetric + shift * np.eye(n))
+        except np.linalg.LinAlgError:
+            return False
+        return True
+    from scipy.linalg.lapack import dpotrf
+
+    own = np.diagonal(symmetric).copy()
+    try:
+        np.fill_diagonal(symmetric, own + shift)
+        # columns are what LAPACK calls rows
+        factor, info = dpotrf(symmetric.T, lower=1, clean=0, overwrite_a=1)
+        return bool(info == 0 and np.isfinite(np.diagonal(factor)).all())
+    finally:
+        for b in _blocks(n):
+            for c in _blocks(b.start):
+                symmetric[c, b] = symmetric[b, c].T
+            inside = np.tril(symmetric[b, b], -1)
+            symmetric[b, b] = inside + inside.T
+        np.fill_diagonal(symmetric, own)
 
 
 def _matrix(rows: Any) -> Any:

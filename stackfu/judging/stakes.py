@@ -113,10 +113,13 @@ def _slopes(game: GameModel, p: Array, x: Array) -> tuple[Array, Array, Array, f
         off = few * largest  # of m itself; its weights sum to one
         error = 2.0 * np.sqrt(squares) * off + off**2 + (len(m) + 8) * U * squares
     else:
-        distances, slack, terms, _ = squared_distances(game)
-        few = few + terms * U
         z = y / total
-        spread, size = distances @ z, (distances + slack / few) @ z
+        if N > ALL_PAIRS and game.embeddings.features is None:
+            few, spread, size = _apart_in_blocks(game, z, few)
+        else:
+            distances, slack, terms, _ = squared_distances(game)
+            few = few + terms * U
+            spread, size = distances @ z, (distances + slack / few) @ z
         joint, joint_size = float(z @ spread), float(z @ size)
         squares = spread - 0.5 * joint
         error = few * (size + 0.5 * joint_size)
@@ -126,6 +129,27 @@ def _slopes(game: GameModel, p: Array, x: Array) -> tuple[Array, Array, Array, f
     slope = (p - costs) + pull + thin
     doubt = 2.0 * lam * alpha * error / total + 8.0 * few * (np.abs(p - costs) + pull + thin)
     return slope, doubt, np.maximum(squares - error, 0.0), few
+
+
+def _apart_in_blocks(game: GameModel, z: Array, few: float) -> tuple[float, Array, Array]:
+    """Roundings of a sum, ``sum_j z_j ||mu_k - mu_j||^2``, and the same with what each distance may be off by beside them.
+
+    What :func:`~stackfu.judging.completeness.squared_distances` holds for few clients, for a block of rows at a time.
+    """
+    keep, few = game.remaining, few + 8 * U
+    stored = game.embeddings._inner_products
+    own = np.diagonal(stored)[keep]
+    spread, size = np.empty(len(keep)), np.empty(len(keep))
+    for start in range(0, len(keep), 512):
+        b = slice(start, start + 512)
+        inner = stored[np.ix_(keep[b], keep)]
+        squares = own[b, None] + own[None, :] - 2.0 * inner
+        slack = 4.0 * U * (np.abs(own)[b, None] + np.abs(own)[None, :] + 2.0 * np.abs(inner))
+        slack += np.maximum(-squares, 0.0)
+        squares = np.maximum(squares, 0.0)
+        squares[np.arange(len(squares)), np.arange(start, start + len(squares))] = 0.0
+        spread[b], size[b] = squares @ z, (squares + slack / few) @ z
+    return few, spread, size
 
 
 def _in_balls(game: GameModel, p: Array, x: Array, caps: Array) -> Array:

@@ -143,7 +143,7 @@ class GameData:
             self._geometry = GramGeometry.of_features(features, keep, self._alpha, original_weights)
         else:
             # the embeddings know 1 - G better than G where clients are nearly alike; centring ignores the constant
-            self._geometry = GramGeometry(-embeddings._best, keep, self._alpha, original_weights)
+            self._geometry = GramGeometry(embeddings._inner_products, keep, self._alpha, original_weights)
 
     # ---------------------------------------------------------------- data
 

@@ -12,6 +12,7 @@ Two forms, one interface: :class:`GramGeometry` holds inner products (any kernel
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -164,11 +165,20 @@ class Geometry(ABC):
     @cached_property
     def pairwise(self) -> Array:
         """Squared distances ``||mu_i - mu_j||^2``, (N, N), read-only."""
+        squares = np.empty((self.count, self.count))
+        for rows in _slices(self.count):
+            squares[rows] = self._pairwise_rows(rows)
+        squares.setflags(write=False)
+        return squares
+
+    def _pairwise_rows(self, rows: slice) -> Array:
+        """Some rows of :attr:`pairwise`, without the others."""
         diagonal = np.diag(self.gram)
-        squares = diagonal[:, None] + diagonal[None, :] - 2.0 * self.gram
+        squares = np.multiply(self.gram[rows], -2.0)
+        squares += diagonal[rows, None] + diagonal[None, :]
         np.maximum(squares, 0.0, out=squares)
-        np.fill_diagonal(squares, 0.0)
-        return frozen(squares)
+        squares[np.arange(len(squares)), np.arange(self.count)[rows]] = 0.0
+        return squares
 
     @cached_property
     def normalised(self) -> Array:
@@ -178,7 +188,15 @@ class Geometry(ABC):
     @cached_property
     def reach(self) -> Array:
         """Largest squared distance of every client to another; no mixture is further from it."""
-        return frozen(self.pairwise.max(axis=1))
+        far = np.empty(self.count)
+        for rows in _slices(self.count):
+            far[rows] = self._pairwise_rows(rows).max(axis=1)
+        return frozen(far)
+
+
+def _slices(count: int, size: int = 1024) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
 
 
 def _rounding_of_differences(largest_square: float, scale: float) -> float:
@@ -213,18 +231,37 @@ class GramGeometry(Geometry):
         return out
 
     def __init__(self, gram: Array, remaining: Clients, alpha: Array, original_weights: Array) -> None:
-        self._largest = float(np.abs(gram[np.ix_(remaining, remaining)]).max(initial=0.0))
         everyone = np.zeros(len(gram))
         everyone[remaining] = alpha
         row_means = gram @ everyone
-        centred = gram - row_means[:, None] - row_means[None, :] + everyone @ row_means
-        centred = 0.5 * (centred + centred.T)
+        grand = everyone @ row_means
         self.count = len(remaining)
-        self._remaining, self._everybody = remaining, centred
-        self._gram = frozen(centred[np.ix_(remaining, remaining)])
-        pull = centred @ original_weights
-        self._original = frozen(pull[remaining]), float(max(original_weights @ pull, 0.0))
-        self._diagonal = frozen(np.diag(self._gram))
+        self._remaining = remaining
+        self._gone = np.setdiff1d(np.arange(len(gram)), remaining)
+        # written once, in place: at 20,000 clients every matrix of this size takes 3.2 GB
+        centred = np.empty((self.count, self.count))
+        largest = 0.0
+        for rows in _slices(self.count):
+            inner = gram[np.ix_(remaining[rows], remaining)]
+            largest = max(largest, float(inner.max(initial=0.0)), -float(inner.min(initial=0.0)))
+            inner -= row_means[remaining[rows], None]
+            inner -= row_means[None, remaining]
+            inner += grand
+            centred[rows] = inner
+        for rows in _slices(self.count):
+            for columns in _slices(rows.stop):
+                both = centred[rows, columns] + centred[columns, rows].T
+                both *= 0.5
+                centred[rows, columns] = both
+                centred[columns, rows] = both.T
+        centred.setflags(write=False)
+        self._largest, self._gram = largest, centred
+        gone, means = self._gone, row_means
+        there = gram[gone] - means[gone, None] - means[None, :] + grand
+        back = gram[:, gone].T - means[None, :] - means[gone, None] + grand
+        self._gone_rows = 0.5 * (there + back)  # of those removed, beside everybody
+        self._diagonal = frozen(np.diag(centred))
+        self._original = self.mixture_of_original(original_weights)
 
     @property
     def gram(self) -> Array:
@@ -243,8 +280,10 @@ class GramGeometry(Geometry):
         return np.asarray(self._gram @ z)
 
     def mixture_of_original(self, shares: Array) -> tuple[Array, float]:
-        pull = self._everybody @ shares
-        return frozen(pull[self._remaining]), float(max(shares @ pull, 0.0))
+        stay, gone = shares[self._remaining], shares[self._gone]
+        pull = self._gram @ stay + gone @ self._gone_rows[:, self._remaining]
+        square = stay @ pull + gone @ (self._gone_rows @ shares)
+        return frozen(pull), float(max(square, 0.0))
 
     def feature_point(self, row: Array) -> tuple[Array, float]:
         if self._mean is None or self._centred is None:
@@ -265,7 +304,7 @@ class GramGeometry(Geometry):
 
     @cached_property
     def scale(self) -> float:
-        return float(self.pairwise.max(initial=0.0))
+        return float(self.reach.max(initial=0.0))
 
     @cached_property
     def rounding(self) -> float:
@@ -288,7 +327,9 @@ class GramGeometry(Geometry):
         if z[k] > MOSTLY:  # the mixture is hardly different from mu_k: from what the others add to it
             v = np.array(z)
             v[k] = 0.0
-            spread = v @ self.pairwise
+            spread = np.zeros(self.count)
+            for rows in _slices(self.count):
+                spread += v[rows] @ self._pairwise_rows(rows)
             to_clients[k] = max(float(v.sum() * spread[k] - 0.5 * (spread @ v)), 0.0)
         pull, original_square = self._original
         to_original = max(square - 2.0 * float(pull @ z) + original_square, 0.0)

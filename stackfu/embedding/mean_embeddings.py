@@ -35,6 +35,8 @@ from stackfu.pages import MOST_ROWS, card, data_frame, table
 
 # A gram of this many clients takes 3.2 GB.
 LARGEST_GRAM = 20_000
+# Rows of a gram that are worked on together, and above how many clients a factorisation is asked before eigenvalues.
+BLOCK, MANY = 1024, 3000
 
 Kernel = Literal["rbf", "labels", "joint"] | Callable[[Any, Any], Any]
 
@@ -373,7 +375,7 @@ class MeanEmbeddings:
         1.0
         """
         try:
-            array = np.array(gram, dtype=np.float64)
+            array = np.array(gram, dtype=np.float64, order="C")
         except (TypeError, ValueError):
             raise InputError("gram", "must be a square matrix of numbers") from None
         if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] == 0:
@@ -385,16 +387,22 @@ class MeanEmbeddings:
             raise InputError("gram", f"not a finite number in entry ({i}, {j})", value=array[i, j])
         if not (np.isfinite(tolerance) and tolerance >= 0):
             raise InputError("tolerance", "must be a number of at least 0", value=tolerance)
-        size = float(np.abs(array).max())
-        skew = np.abs(array - array.T)
-        i, j = np.unravel_index(int(skew.argmax()), skew.shape)
-        if skew[i, j] > tolerance * size:
-            raise InputError(
-                "gram",
-                f"not symmetric: entries ({i}, {j}) and ({j}, {i}) are {array[i, j]} and {array[j, i]}",
-            )
-        array = (array + array.T) / 2
-        eigenvalues = np.linalg.eigvalsh(array)
+        size = max(float(array.max()), -float(array.min()))
+        for start in range(0, len(array), BLOCK):  # a second matrix of this size may not fit
+            rows = slice(start, start + BLOCK)
+            skew = np.abs(array[rows] - array[:, rows].T)
+            i, j = (int(k) for k in np.unravel_index(int(skew.argmax()), skew.shape))
+            if skew[i, j] > tolerance * size:
+                i += start
+                raise InputError(
+                    "gram",
+                    f"not symmetric: entries ({i}, {j}) and ({j}, {i}) are {array[i, j]} and {array[j, i]}",
+                )
+        _symmetrise(array)
+        if len(array) > MANY and _factors(array, tolerance * size):  # eigenvalues would take an hour
+            eigenvalues = np.zeros(1)
+        else:
+            eigenvalues = np.linalg.eigvalsh(array)
         if eigenvalues[0] < -tolerance * max(float(eigenvalues[-1]), size):
             raise InputError(
                 "gram",
@@ -784,6 +792,35 @@ def _read_only(array: Array | None) -> Array | None:
     view: Array = array.view()
     view.flags.writeable = False
     return view
+
+
+def _symmetrise(array: NDArray[np.float64]) -> None:
+    """Replace a matrix by the mean of itself and its transpose, in place."""
+    for start in range(0, len(array), BLOCK):
+        rows = slice(start, start + BLOCK)
+        for before in range(0, start + 1, BLOCK):
+            columns = slice(before, before + BLOCK)
+            mean = (array[rows, columns] + array[columns, rows].T) / 2
+            array[rows, columns] = mean
+            array[columns, rows] = mean.T
+
+
+def _factors(symmetric: NDArray[np.float64], shift: float) -> bool:
+    """Whether ``symmetric + shift I`` has a Cholesky factorisation, which is written over one triangle and taken off again."""
+    from scipy.linalg.lapack import dpotrf
+
+    own = np.diagonal(symmetric).copy()
+    np.fill_diagonal(symmetric, own + shift)
+    _, info = dpotrf(symmetric.T, lower=1, clean=0, overwrite_a=1)
+    for start in range(0, len(symmetric), BLOCK):  # the lower triangle is as it was
+        rows = slice(start, start + BLOCK)
+        for before in range(0, start, BLOCK):
+            columns = slice(before, before + BLOCK)
+            symmetric[columns, rows] = symmetric[rows, columns].T
+        inside = np.tril(symmetric[rows, rows], -1)
+        symmetric[rows, rows] = inside + inside.T
+    np.fill_diagonal(symmetric, own)
+    return bool(info == 0)
 
 
 def _too_large(clients: int, instead: str) -> InputError:

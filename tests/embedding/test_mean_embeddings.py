@@ -134,3 +134,24 @@ def test_from_features_refusals(features):
 def test_features_of_unequal_length_are_refused():
     with pytest.raises(InputError, match="rows differ"):
         MeanEmbeddings.from_features([[1.0, 2.0], [1.0]])
+
+
+@pytest.mark.parametrize("block", [2, 5, 1024])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_grams_of_many_clients_are_looked_at_in_blocks_and_factored_in_place(block, order, monkeypatch):
+    """What is done for thousands of clients, forced on a few: the same numbers, the same refusals."""
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(12, 4))
+    gram = np.asarray(points @ points.T, order=order)
+    plain = MeanEmbeddings.from_gram(gram).gram
+    monkeypatch.setattr(mean_embeddings, "BLOCK", block)
+    monkeypatch.setattr(mean_embeddings, "MANY", 0)
+    before = gram.copy()
+    assert np.array_equal(MeanEmbeddings.from_gram(gram).gram, plain)
+    assert np.array_equal(gram, before)
+    with pytest.raises(InputError, match="semidefinite"):
+        MeanEmbeddings.from_gram(gram - 1e-3 * np.eye(12))
+    skew = gram.copy()
+    skew[7, 4] += 1e-3
+    with pytest.raises(InputError, match=r"symmetric: entries \(\d+, \d+\)"):
+        MeanEmbeddings.from_gram(skew)

@@ -399,15 +399,15 @@ class MeanEmbeddings:
                     f"not symmetric: entries ({i}, {j}) and ({j}, {i}) are {array[i, j]} and {array[j, i]}",
                 )
         _symmetrise(array)
-        if len(array) > MANY and _factors(array, tolerance * size):  # eigenvalues would take an hour
-            eigenvalues = np.zeros(1)
-        else:
+        least = largest = 0.0
+        if len(array) <= MANY or not _factors(array, tolerance * size):  # eigenvalues may take an hour
             eigenvalues = np.linalg.eigvalsh(array)
-        if eigenvalues[0] < -tolerance * max(float(eigenvalues[-1]), size):
+            least, largest = float(eigenvalues[0]), float(eigenvalues[-1])
+        if least < -tolerance * max(largest, size):
             raise InputError(
                 "gram",
-                f"not positive semidefinite: smallest eigenvalue {eigenvalues[0]:.6g} beside a largest of "
-                f"{eigenvalues[-1]:.6g} (tolerance {tolerance:g}), so these are no inner products",
+                f"not positive semidefinite: smallest eigenvalue {least:.6g} beside a largest of "
+                f"{largest:.6g} (tolerance {tolerance:g}), so these are no inner products",
             )
         called = None if names is None else check_names(names, len(array))
         own = _check_self_similarity(self_similarity, len(array), called)

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from ..errors import VerificationError
 from ..results.certificate import Knot
+from .inner_products import U, gamma
 from .rows import FeatureRows
-from .space import Centre, Space, U, gamma
+from .space import Centre, Space
 
 __all__ = ["LargeSpace"]
 

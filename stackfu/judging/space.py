@@ -10,14 +10,13 @@ numbers are small near this one, and it is the one that certificates measure the
 
     loss(m) = W ||m||^2 - 2 <m, sum_j w_j t_j> + sum_j w_j ||t_j||^2        [+ sampling terms].
 
-Inner products known by a Gram matrix need not be those of any vectors to the last digit. ``defect`` is a proved
-number with ``x'Kx >= -defect ||x||^2``, from a Cholesky factorisation in floats: if it runs to its end, the matrix is
-positive semidefinite but for ``gamma_{n+1} / (1 - gamma_{n+1})`` times its trace, whatever the rounding."""
+Inner products known by a Gram matrix need not be those of any vectors to the last digit: ``defect`` is a proved number with
+``x'Kx >= -defect ||x||^2`` (:mod:`.inner_products`)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,22 +26,13 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel, Objective
 from ..results.certificate import Knot
+from .inner_products import ALL_PAIRS, InnerProducts, U, gamma, proved_defect, symmetric_products
+from .numbers import IntervalArithmetic
 
-__all__ = ["Centre", "Space"]
+__all__ = ["Centre", "Space", "held_products"]
 
 Floats = npt.NDArray[np.float64]
 Vector = Any
-U = float(np.finfo(np.float64).eps) / 2
-WIDE = float(np.finfo(np.longdouble).eps)
-#: Up to this many clients every pair's distance is looked at; beyond, distances are bounded through the origin.
-ALL_PAIRS = 1500
-#: Rows of inner products that are worked on together.
-BLOCK = 512
-
-
-def gamma(terms: int, unit: float = U) -> float:
-    """Relative error of a sum of products of this many terms, in any order, rounded up."""
-    return 1.01 * terms * unit / (1.0 - terms * unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +49,7 @@ class Space:
 
     def __init__(self, game: GameModel, goal: Objective, arithmetic: Any) -> None:
         self.numbers = numbers = arithmetic
+        self._known: dict[int, tuple[Knot, tuple[Centre, Any, Any]]] = {}
         keep = np.asarray(game.remaining)
         sizes, costs = game.all_sizes, game.costs
         self.count = len(keep)
@@ -92,7 +83,7 @@ class Space:
         if features is not None:
             self._from_features(features, keep, shares)
         else:
-            self._from_gram(game.embeddings._inner_products, keep, shares)
+            self._from_gram(game, keep, shares)
         self.square_weight = self._sum_of(np.array(self.weights))
         self.sampling = self.square_weight * self.client_sampling
         self.noise = numbers.of(np.zeros(self.count))
@@ -238,18 +229,16 @@ class Space:
 
     # ------------------------------------------------------------ inner products
 
-    def _from_gram(self, gram: Floats, keep: Any, shares: list[Any]) -> None:
+    def _from_gram(self, game: GameModel, keep: Any, shares: list[Any]) -> None:
         numbers = self.numbers
         self.kind = "gram"
-        if not np.array_equal(gram, gram.T):
-            raise VerificationError("the inner products are not symmetric")
         if any(mix is None for mix, _ in shares):
             raise VerificationError("a point of feature space is no target of a game known by inner products")
-        origin = np.zeros(len(gram))
+        origin = np.zeros(len(game.all_sizes))
         origin[keep] = self._middle(self.alpha)
         # <mu_i - o, mu_j - o> with o = sum_i origin_i mu_i, and origin summing to 1 up to rounding: made exact by scaling below
         if numbers.name == "balls":
-            full = numbers.of(gram)
+            full = numbers.of(symmetric_products(game))
             matrix = _matrix(full)
             o = numbers.of(origin)
             o = o / numbers.total(o)
@@ -278,86 +267,15 @@ class Space:
                     for both in zip(self._gram, symmetric.tolist(), strict=True)
                 ]
             )
-            self._defect(symmetric, float(off.sum(axis=1).max()) * 1.01)
+            self.defect = proved_defect(symmetric, float(off.sum(axis=1).max()) * 1.01)
         else:
-            self._centre_in_blocks(gram, keep, origin, [mix for mix, _ in shares])
+            self._read = read = InnerProducts.of(game, keep, origin, [mix for mix, _ in shares])
+            self.diagonal, self.defect = read.diagonal, read.defect
+            self.target_pull, self.loss_constant = numbers.of(np.zeros(self.count)), numbers.of(0.0)
+            for w, (mix, _), t in zip(self.weights, shares, read.towards, strict=True):
+                self.target_pull = self.target_pull + w * t[keep]
+                self.loss_constant = self.loss_constant + w * numbers.total(t * mix)
         self._set_reach()
-
-    def _centre_in_blocks(self, gram: Floats, keep: Any, origin: Floats, mixes: list[Any]) -> None:
-        """Inner products seen from the origin, block by block in extended precision: no second matrix of that size is held.
-
-        An entry is off by at most ``e_i + e_j``, something that all share and its own last digit: errors take no matrix either.
-        """
-        numbers, n = self.numbers, len(gram)
-        o = origin.astype(np.longdouble)
-        o = o / o.sum()
-        row = np.concatenate([gram[b].astype(np.longdouble) @ o for b in _blocks(n)])
-        grand = o @ row
-        size = np.concatenate([np.abs(gram[b]).max(axis=1) for b in _blocks(n)])
-        # o sums to 1 but for a few wide roundings, and so do all sums here
-        each = 8.08 * (n + 8) * WIDE * float(np.abs(o).sum()) ** 2 * size
-        middles, spreads = [], []
-        for mix in mixes:
-            low, high = mix.low.astype(np.longdouble), mix.high.astype(np.longdouble)
-            m = 0.5 * (low + high)
-            sizes = np.abs(np.asarray(m, dtype=np.float64))
-            middles.append(m)
-            spreads.append(np.asarray(0.5 * (high - low), dtype=np.float64) * 1.01 + 4 * WIDE * sizes)
-        towards, errors = np.zeros((2, len(mixes), n))
-        place = np.full(n, -1)
-        place[keep] = np.arange(self.count)
-        self._middle_gram = np.empty((self.count, self.count))
-        for b in _blocks(n):
-            centred = gram[b].astype(np.longdouble) - row[b, None] - row[None, :] + grand
-            sizes = np.abs(centred).astype(np.float64)
-            for i, (m, spread) in enumerate(zip(middles, spreads, strict=True)):
-                weights = np.abs(np.asarray(m, dtype=np.float64))
-                inner = np.asarray(centred @ m, dtype=np.float64)
-                error = (each[b] + each.max()) * weights.sum() + float(each @ weights) + sizes @ spread
-                error = error + 2 * (n + 4) * WIDE * (sizes @ weights)
-                towards[i, b], errors[i, b] = inner, error * 1.02 + U * np.abs(inner) * 1.01
-            mine = np.flatnonzero(place[b] >= 0)
-            at = place[b][mine]
-            # rounded once and mirrored: the same float stands for both of two equal entries
-            if len(at):
-                inside = centred[np.ix_(mine, keep[at[0] :])].astype(np.float64)
-                self._middle_gram[at, at[0] :] = inside
-                self._middle_gram[at[0] :, at] = inside.T
-                within = inside[:, : len(at)]
-                self._middle_gram[np.ix_(at, at)] = np.triu(within) + np.triu(within, 1).T
-        self._entry_errors, self._shared_error = each[keep], float(each.max())
-        self._gram_sizes = np.abs(self._middle_gram) if self.count <= ALL_PAIRS else None
-        own = np.diagonal(self._middle_gram)
-        self.diagonal = numbers.between(
-            own, 2.0 * self._entry_errors + self._shared_error + U * np.abs(own) * 1.02
-        )
-        pull, constant = numbers.of(np.zeros(self.count)), numbers.of(0.0)
-        for w, mix, inner, error in zip(self.weights, mixes, towards, errors, strict=True):
-            t = numbers.between(inner, error)
-            pull = pull + w * t[keep]
-            constant = constant + w * numbers.total(t * mix)
-        self.target_pull, self.loss_constant = pull, constant
-        sums = np.concatenate([np.abs(self._middle_gram[b]).sum(axis=1) for b in _blocks(self.count)])
-        self._defect(self._middle_gram, float(self._errors_of_rows(sums).max()) * 1.01)
-
-    def _errors_of_rows(self, sums: Floats) -> Floats:
-        """Sums over each row of what its entries may be off; ``sums`` of their absolute values."""
-        e = self._entry_errors
-        return np.asarray((self.count * (e + self._shared_error) + e.sum() + 1.02 * U * sums) * 1.01)
-
-    def _defect(self, symmetric: Floats, spread: float) -> None:
-        """The proved ``x'Kx >= -defect ||x||^2`` for every matrix whose rows differ from these by at most ``spread`` in sum."""
-        n = len(symmetric)
-        trace = float(np.abs(np.diagonal(symmetric)).sum()) * 1.01
-        shift = max(4.0 * n * U * trace, 1e-280)  # clients that coincide have no trace at all
-        for _ in range(60):
-            if not _factors(symmetric, shift):
-                shift *= 4.0
-                continue
-            loss = gamma(n + 1) / (1.0 - gamma(n + 1)) * (trace + n * shift) * 1.01
-            self.defect = (shift + loss + spread + 4 * U * (trace + shift)) * 1.01
-            return
-        raise VerificationError("the inner products are not those of any embeddings")
 
     # ------------------------------------------------------------ what the bound asks for
 
@@ -375,8 +293,7 @@ class Space:
                 radius = np.array([[float(v.rad()) for v in line] for line in self._gram])
                 radius = radius + np.abs(middle) * 2 * U
             else:
-                middle, e = self._middle_gram, self._entry_errors
-                radius = (e[:, None] + e[None, :] + self._shared_error + U * np.abs(middle)) * 1.01
+                middle, radius = self._read.middle, self._read.radius
         else:
             rows = (
                 self._rows
@@ -402,25 +319,9 @@ class Space:
                 return _times(self._matrix, self.numbers.of(dense))
             return _times(self._matrix, _times(_matrix(self._rows.T), self.numbers.of(dense)))
         if self.kind == "gram":
-            return self._gram_times(clients, weights)
+            return self._read.times(clients, weights)
         value, error = self._combination(self._rows[clients], weights)
         return self._inner_with(value, error + U * np.abs(value))
-
-    def _gram_times(self, clients: Any, weights: Floats) -> Any:
-        # the matrix is symmetric, so rows may stand for columns
-        sizes, e = np.abs(weights), self._entry_errors
-        shape = (*weights.shape[:-1], self.count)
-        middle, size = np.zeros(shape), np.zeros(shape)
-        for b in _blocks(len(clients)):
-            rows = self._middle_gram[clients[b]]
-            middle = middle + weights[..., b] @ rows
-            size = size + sizes[..., b] @ (
-                np.abs(rows, out=rows) if self._gram_sizes is None else self._gram_sizes[clients[b]]
-            )
-        whole = sizes.sum(axis=-1, keepdims=True)
-        errors = (sizes @ e[clients])[..., None] + (e + self._shared_error) * whole
-        radius = (gamma(len(clients) + 4) + 1.02 * U) * size + errors
-        return self.numbers.between(middle, radius * 1.02)
 
     def centre(self, knot: Knot) -> Centre:
         """The reference point of a knot."""
@@ -450,6 +351,18 @@ class Space:
 
     def products(self, knots: Sequence[Knot]) -> list[tuple[Centre, Any, Any]]:
         """For every knot its centre, ``<mu_k, M>`` and ``||c||^2``."""
+        if self.kind == "gram" and self.numbers.name != "balls" and self.count > ALL_PAIRS:
+            return self._products_once(knots)
+        return self._products(knots)
+
+    def _products_once(self, knots: Sequence[Knot]) -> list[tuple[Centre, Any, Any]]:
+        """The same, worked out once for every knot: each time takes passes over all inner products."""
+        new = [knot for knot in knots if id(knot) not in self._known]
+        for knot, found in zip(new, self._products(new) if new else (), strict=True):
+            self._known[id(knot)] = (knot, found)  # which is kept, so that nobody else gets its number
+        return [self._known[id(knot)][1] for knot in knots]
+
+    def _products(self, knots: Sequence[Knot]) -> list[tuple[Centre, Any, Any]]:
         if self.numbers.name == "balls" or any(knot.support is None for knot in knots):
             centres = [self.centre(knot) for knot in knots]
             return [
@@ -462,7 +375,7 @@ class Space:
         sizes = np.linalg.norm(weights, axis=1) * (1 + 1e-9)
         if self.kind == "gram":
             everybody = np.arange(self.count)
-            inner, mixed = (self._gram_times(everybody, w) for w in (weights, rows))
+            inner, mixed = (self._read.times(everybody, w) for w in (weights, rows))
             made_of = [(everybody, w) for w in weights]
         else:
             value, error = self._combination(self._rows, weights)
@@ -525,38 +438,14 @@ class Space:
         return value + self.sampling / total if self.has_sampling else value
 
 
-def _blocks(count: int) -> Iterator[slice]:
-    for start in range(0, count, BLOCK):
-        yield slice(start, min(start + BLOCK, count))
-
-
-def _factors(symmetric: Floats, shift: float) -> bool:
-    """Whether a Cholesky factorisation of ``symmetric + shift I`` runs to its end.
-
-    Of many clients it is written over the upper triangle of ``symmetric`` itself, which the lower one then makes good again.
-    """
-    n = len(symmetric)
-    if n <= ALL_PAIRS:
+def held_products(game: GameModel, goal: Objective) -> InnerProducts | None:
+    """The inner products of a game as intervals know them: while they are held nobody reads them again. None for features."""
+    numbers = IntervalArithmetic()
+    with numbers.context():
         try:
-            np.linalg.cholesky(symmetric + shift * np.eye(n))
-        except np.linalg.LinAlgError:
-            return False
-        return True
-    from scipy.linalg.lapack import dpotrf
-
-    own = np.diagonal(symmetric).copy()
-    try:
-        np.fill_diagonal(symmetric, own + shift)
-        # columns are what LAPACK calls rows
-        factor, info = dpotrf(symmetric.T, lower=1, clean=0, overwrite_a=1)
-        return bool(info == 0 and np.isfinite(np.diagonal(factor)).all())
-    finally:
-        for b in _blocks(n):
-            for c in _blocks(b.start):
-                symmetric[c, b] = symmetric[b, c].T
-            inside = np.tril(symmetric[b, b], -1)
-            symmetric[b, b] = inside + inside.T
-        np.fill_diagonal(symmetric, own)
+            return getattr(Space(game, goal, numbers), "_read", None)
+        except VerificationError:  # whoever asks for a verdict is told
+            return None
 
 
 def _matrix(rows: Any) -> Any:

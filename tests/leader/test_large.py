@@ -1,7 +1,9 @@
 """The search for any number of clients: against the small one, against other searches, and its certificates against the judge."""
 
+import gc
 import itertools
 import os
+import weakref
 
 import numpy as np
 import pytest
@@ -236,6 +238,29 @@ def test_the_time_limit_leaves_a_valid_bound():
     assert found.status is sf.Status.TIME_LIMIT
     assert check_bound(game, Objective(budget), found.certificate, "intervals")
     assert found.bound <= found.best.value <= reference
+
+
+def test_nothing_of_a_search_outlives_it():
+    """Knots, checker and problem of a million clients are gigabytes: no cycle may keep them until garbage is collected."""
+    game, budget = federation(80, 6)
+    seen = []
+    gc.collect()
+    gc.disable()
+    try:
+        search_large(
+            game, Objective(budget), gap=0.0, time_limit=60.0, max_nodes=3,
+            starts=(game.equilibrium().participation,),
+            callback=lambda record: seen or seen.append(weakref.ref(held())),
+        )  # fmt: skip
+        assert seen[0]() is None
+    finally:
+        gc.enable()
+
+
+def held():
+    """The one search that is going on."""
+    (search,) = [x for x in gc.get_objects() if isinstance(x, large._Search)]
+    return search
 
 
 def test_sifting_reaches_the_optimum_of_all_columns(monkeypatch):

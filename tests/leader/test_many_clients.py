@@ -13,7 +13,7 @@ from stackfu.judging.bound import check_bound
 from stackfu.judging.bound_at_scale import ScaleChecker
 from stackfu.judging.numbers import IntervalArithmetic
 from stackfu.judging.space import Space
-from stackfu.leader.certified import bound, large, sifting
+from stackfu.leader.certified import bound, knots, large, sifting
 from stackfu.leader.certified.bound import BoundProblem, Multipliers, ball, box_margin, classify, interpolate
 from stackfu.leader.certified.large import search_large
 from stackfu.leader.certified.normalised import certificate_knot, normalised
@@ -194,13 +194,45 @@ def test_what_is_done_for_very_many_clients_is_right_for_few(monkeypatch):
     options = {"gap": 1e-3 * reference, "time_limit": 600.0, "max_nodes": 10_000}
     starts = (game.equilibrium().participation,)
     plain = search_large(game, objective, starts=starts, **options)
-    for module, name in ((bound, "MANY"), (large, "MANY"), (large, "COMPACT"), (judge, "AT_SCALE")):
+    for module, name in ((bound, "MANY"), (large, "MANY"), (knots, "COMPACT"), (judge, "AT_SCALE")):
         monkeypatch.setattr(module, name, 1)
     many = search_large(game, objective, starts=starts, **options)
     for found, other in ((plain, many), (many, plain)):
         assert found.status is sf.Status.CERTIFIED
         assert found.bound <= other.best.value
         assert check_bound(game, objective, found.certificate, "balls")
+
+
+@pytest.mark.parametrize("gram", [False, True])
+def test_knots_that_are_forgotten_come_back(gram, monkeypatch):
+    """Products of all but two knots are dropped and worked out again: what is proved does not change."""
+    monkeypatch.setattr(knots, "MOST_KEPT", 0)
+    monkeypatch.setattr(knots, "FEWEST_KEPT", 2)
+    game, budget = small_game(gram)
+    objective = Objective(budget)
+    problem = normalised(game, objective)
+    rng = np.random.default_rng(2)
+    found = []
+    for total in (0.2, 0.4, 0.6, 0.8):
+        rows = rng.exponential(size=game.count) * (rng.uniform(size=game.count) < 0.3) * 0.01
+        centre = problem.place.combine(rng.dirichlet(np.ones(game.count)))
+        found.append(Multipliers.of(problem, total, 1.0, 0.1, 0.0, 0.3, rows, centre))
+    held = knots.Knots(problem)
+    assert [held.add(y) for y in found] == [0, 1, 2, 3]
+    assert len(held._kept) == 2
+    for i in (0, 3, 1, 1, 2, 0):
+        for name in ("rows", "along", "slope", "pull"):
+            assert np.allclose(getattr(held[i], name), getattr(found[i], name), rtol=1e-12, atol=1e-14)
+        assert (held[i].level, held.total(i)) == (0.3, found[i].total)
+        assert np.array_equal(held.without_products(i).rows, found[i].rows)
+    assert len(held._kept) == 2
+    reference = game.equilibrium().server_loss
+    run = search_large(
+        game, objective, gap=1e-2 * reference, time_limit=600.0, max_nodes=10_000,
+        starts=(game.equilibrium().participation,),
+    )  # fmt: skip
+    assert run.status is sf.Status.CERTIFIED
+    assert check_bound(game, objective, run.certificate, "balls")
 
 
 def test_no_time_at_all_still_returns_the_unpaid_outcome_or_better():

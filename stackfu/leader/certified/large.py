@@ -33,6 +33,8 @@ from ...errors import ConvergenceError, InfeasibleError
 from ...jit import clock
 from ...judging.bound import BoundVerdict, check_bound, is_large
 from ...judging.bound_at_scale import ScaleChecker
+from ...judging.inner_products import ALL_PAIRS, InnerProducts
+from ...judging.space import held_products
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, LeaderCertificate, Leaf, Split
@@ -41,6 +43,7 @@ from ..tolerances import BROKEN, GENEROUS, ONE_TOTAL, ROUNDING, SAFETY, SMALLEST
 from .bound import MANY, Between, Classes, Multipliers, ball, box_margin, classify, interpolate
 from .candidates import Candidates
 from .interior_point import Columns, Constants, Goal, Rows, solve_slice
+from .knots import Knots
 from .normalised import certificate_knot, normalised
 from .points import FeaturePoints
 from .proposals import Found, Proposals
@@ -61,8 +64,6 @@ CLAIMS, MODESTY = 8, 0.005
 CAUTION = 1.3
 #: The program is not solved beyond this S: there is no room between the caps and full participation.
 NEARLY_ALL = 1.0 - 1e-7
-#: From this many clients on knots are kept in single precision.
-COMPACT = 200_000
 #: Steps of a leaf that are tried instead of all of its steps.
 SHORT = 4
 #: Solves that wait for the first further proposal once the best total was closed in on.
@@ -104,29 +105,39 @@ class _Verdict:
     trail: tuple[tuple[int, int], ...]  # all steps that led to the classes
 
 
+class Deadline:
+    """Whether what is left of the time is needed to check the certificate."""
+
+    def __init__(self, until: float) -> None:
+        self.until, self.reserve = until, 0.0
+
+    def __call__(self) -> bool:
+        return clock() > self.until - self.reserve
+
+
 class _Search:
     def __init__(self, game: GameModel, objective: Objective, gap: float, time_limit: float) -> None:
         self.began = clock()
-        self.deadline = self.began + time_limit
+        self.out_of_time = Deadline(self.began + time_limit)
         self.game, self.objective = game, objective
         self.problem = normalised(game, objective)
         self.unit = self.problem.unit_loss
         self.candidates = Candidates(game, objective, self.problem)
         # a little is left to the judge, whose arithmetic rounds against the claim
         self.gap = 0.98 * gap / self.unit
-        self.knots: list[Multipliers] = []
-        self.add(self._without_prices())
+        self.knots = Knots(self.problem)
+        self.knots.add(self._without_prices())
         self.proposals = Proposals(
             self.problem, self.candidates, self.unit, self.gap, PENALTY, self.out_of_time
         )
         self.solves = 0
         self.sharpest = 0
         self.patience, self.patient_until = 1, 0
-        self.reserve = 0.0
         self.leaf_steps = 0
         self.recent: dict[_Node, tuple[Any, _Verdict]] = {}
         self.origin = np.ones(game.count)
-        self.incumbent_total = np.nan
+        self.checker: ScaleChecker | None = None
+        self.products: InnerProducts | None = None  # held, so that the judge does not read them again
 
     def _without_prices(self) -> Multipliers:
         """The knot that only says that a better mixture is nearer to the ideal than the incumbent's.
@@ -153,16 +164,11 @@ class _Search:
         """Read the game into the checker, and measure what a knot and a step of a leaf cost to check; False: no time for that."""
         began = clock()
         self.problem.place.inner(self.problem.place.combine(self.problem.alpha))
-        if 10.0 * (clock() - began) > self.deadline - clock():
-            self.reserve = np.inf
+        if 10.0 * (clock() - began) > self.out_of_time.until - clock():
+            self.out_of_time.reserve = np.inf
             return False
         began = clock()
-        if is_large(self.game):
-            self.check: Callable[[LeaderCertificate], BoundVerdict] = ScaleChecker(
-                self.game, self.objective
-            ).check
-        else:
-            self.check = lambda claim: check_bound(self.game, self.objective, claim, "intervals")
+        self._read()
         floor = self.objective.min_total
         middle = 0.5 * (floor + 1.0)
         leaf = Leaf(((0, 0),))
@@ -179,22 +185,35 @@ class _Search:
         self.step_cost = again - once if few else max((again - once) - (once - read), 0.0)
         self.knot_cost = max((once - read) - 0.5 * (again - once), 0.0) if few else 0.0
         self.reading_cost = read - began if few else once - read
+        if self.products is not None:  # every knot takes passes over all of them
+            self.knot_cost = once - read
+        if few:  # the search needs the room more
+            self.checker = None
         self.keep_reserve()
         return True
 
+    def _read(self) -> None:
+        """The game as the checker knows it, where reading it takes long."""
+        if is_large(self.game):
+            self.checker = ScaleChecker(self.game, self.objective)
+        elif self.game.count > ALL_PAIRS and self.products is None:
+            self.products = held_products(self.game, self.objective)
+
+    def check(self, claim: LeaderCertificate) -> BoundVerdict:
+        """What the judge says about a certificate."""
+        if self.checker is None:
+            return check_bound(self.game, self.objective, claim, "intervals")
+        return self.checker.check(claim)
+
     def keep_reserve(self) -> None:
         """Time to be left for the checker: every step of a leaf once, every knot once, and something for a second claim."""
-        self.reserve = CAUTION * (
+        self.out_of_time.reserve = CAUTION * (
             self.reading_cost + self.leaf_steps * self.step_cost + len(self.knots) * self.knot_cost
         )
 
     def to_check(self, node: _Node) -> int:
         """How many steps of a leaf the judge is expected to look at; few are left of many, see :meth:`_fewest_steps`."""
         return min(len(node.steps), SHORT) if is_large(self.game) else len(node.steps)
-
-    def out_of_time(self) -> bool:
-        """Whether what is left of the time is needed to check the certificate."""
-        return clock() > self.deadline - self.reserve
 
     @property
     def target(self) -> float:
@@ -348,16 +367,7 @@ class _Search:
         )
         self.solves += 1
         y = answer.prices
-        return self.add(_known(self.problem, y)), answer
-
-    def add(self, y: Multipliers) -> int:
-        """Keep a knot, and its number; with very many clients in single precision, as any multipliers will do."""
-        if self.game.count >= COMPACT:
-            y = replace(
-                y, **{name: getattr(y, name).astype(np.float32) for name in ("rows", "along", "slope")}
-            )
-        self.knots.append(y)
-        return len(self.knots) - 1
+        return self.knots.add(_known(self.problem, y)), answer
 
     def _prices(self, y: Multipliers | Between) -> Prices:
         rows, along, slope = (np.asarray(a, dtype=np.float64) for a in (y.rows, y.along, y.slope))
@@ -392,7 +402,7 @@ class _Search:
         profile = self.game.profile(best.x if best is not None else self.origin)
         guess = self.unpriced(profile.total, profile.mixture)
         start = min(max(profile.total, 1.001 * self.problem.floor), NEARLY_ALL)
-        until = self.began + 0.3 * (self.deadline - self.began)
+        until = self.began + 0.3 * (self.out_of_time.until - self.began)
 
         def enough() -> bool:
             return clock() > until
@@ -418,7 +428,7 @@ class _Search:
     def _remember(self, total: float, found: Found) -> None:
         """The prices of the best proposal are multipliers like any others, and the sharpest there are where the incumbent is."""
         if found.z is not None and found.prices.priced and found.prices.total == total:
-            self.sharpest = self.add(_known(self.problem, found.prices))
+            self.sharpest = self.knots.add(_known(self.problem, found.prices))
 
     def unpriced(self, total: float, z: Array) -> Prices:
         """A mixture as the centre of prices that are all 0."""
@@ -455,8 +465,8 @@ class _Search:
             total = float(self.problem.alpha @ self.candidates.best.x)
             if node.low < total < min(node.high, NEARLY_ALL):
                 at = total
-        if not ends and self.sharpest and node.low < self.knots[self.sharpest].total < node.high:
-            self.split(node, self.knots[self.sharpest].total, self.sharpest)
+        if not ends and self.sharpest and node.low < self.knots.total(self.sharpest) < node.high:
+            self.split(node, self.knots.total(self.sharpest), self.sharpest)
             return
         if ends:
             # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
@@ -530,7 +540,7 @@ class _Search:
         brought = p.alpha if total > NEARLY_ALL else np.where(classes.volunteer, p.alpha, 0.0)
         centre = p.place.combine(brought / brought.sum())
         y = Multipliers.of(p, total, 1.0, 0.0, 0.0, 0.0, np.zeros(self.game.count), centre)
-        return self.add(y.at_best_level(p, classes))
+        return self.knots.add(y.at_best_level(p, classes))
 
     @staticmethod
     def _tiny(node: _Node) -> bool:
@@ -585,7 +595,7 @@ class _Search:
         level = float((2.0 * weight * p.place.inner(mean) - pay * p.diagonal).min())
         missing = goal - p.loss_weight * p.loss_constant - level + weight * p.place.dot(mean, mean)
         price = 2.0 * max(missing, 0.0) / gain + SAFETY
-        node.second = self.add(Multipliers.of(p, at, 1.0, 0.0, 0.0, level, price * w, mean))
+        node.second = self.knots.add(Multipliers.of(p, at, 1.0, 0.0, 0.0, level, price * w, mean))
         self.split(node, at, node.second)
         node.children[0].first, node.children[1].first = node.second, 0
         node.children[1].second = 0
@@ -679,10 +689,11 @@ class _Search:
                     used.setdefault(knot, len(used))
                 steps.append((used[pair[0]], used[pair[1]]))
             tree.append(Leaf(tuple(steps)))
-        knots = tuple(certificate_knot(self.problem, self.knots[i]) for i in used)
-        self.knots, self.recent = [], {}  # the search is over, and the checker needs room
+        knots = tuple(certificate_knot(self.problem, self.knots.without_products(i)) for i in used)
+        self.knots, self.recent = Knots(self.problem), {}  # the search is over, and the checker needs room
         # sums are rounded differently here and there
         claim = LeaderCertificate(lower - MODESTY * self.gap * self.unit, knots, tuple(tree))
+        self._read()
         for _ in range(CLAIMS):
             verdict = self.check(claim)
             if verdict:

@@ -21,6 +21,7 @@ from ...model import Array
 from ..tolerances import BROKEN, COARSE_SNAP, FLAT, SAFETY
 from .bound import BoundProblem
 from .candidates import Candidates
+from .knots import compact
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, solve_at
 
 __all__ = ["Proposals"]
@@ -46,6 +47,12 @@ class Found(NamedTuple):
     value: float
     prices: Prices
     z: Array | None
+
+    def compact(self) -> Found:
+        """The same in half of the digits where there are very many clients: a search over S keeps a dozen."""
+        y = self.prices
+        few = replace(y, rows=compact(y.rows), inner=compact(y.inner), pulled=compact(y.pulled))
+        return Found(self.value, few, None if self.z is None else compact(self.z))
 
 
 class Proposals:
@@ -224,7 +231,7 @@ class Proposals:
         for total in (start, start - width, start + width):
             if not found:
                 new = self.around(start, guess)
-                found[start] = new if np.isfinite(new.value) else Found(np.inf, guess, None)
+                found[start] = new.compact() if np.isfinite(new.value) else Found(np.inf, guess, None)
             elif not enough() and self.problem.floor < total < 1.0:
                 self._attempt(found, total)
         return self._golden(found, 6, enough)
@@ -233,7 +240,7 @@ class Proposals:
         near = min(found, key=lambda s: (not np.isfinite(found[s].value), abs(s - total)))
         guess = found[near].prices
         new = self.around(total, guess)
-        found[total] = new if np.isfinite(new.value) else Found(np.inf, guess, None)
+        found[total] = new.compact() if np.isfinite(new.value) else Found(np.inf, guess, None)
         return new.value
 
     def _golden(

@@ -232,6 +232,52 @@ def test_an_interrupt_returns_the_incumbent_and_a_valid_bound():
     assert -np.inf < found.bound <= found.best.value <= reference
 
 
+@pytest.mark.parametrize("moment", [1, 2, 7, 20, 60, 150, 400, 900])
+def test_an_interrupt_at_any_moment_loses_no_bound(moment, monkeypatch):
+    """Between two boxes, in the middle of one, before the first: what is claimed then is what the judge accepts."""
+    game, budget = federation(80, 6, 2)
+    best = game.solve(budget, gap=1e-3).objective
+    calls, original = itertools.count(1), large.box_margin
+
+    def interrupted(*arguments):
+        if next(calls) == moment:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(large, "box_margin", interrupted)
+    found = game.solve(budget, gap=1e-6)
+    assert found.status in (sf.Status.INTERRUPTED, sf.Status.CERTIFIED)
+    assert found.lower_bound <= best * (1 + 1e-12)
+    assert found.lower_bound <= found.objective
+    assert moment > 2 or found.status is sf.Status.INTERRUPTED
+    assert found.certificate is None or check_bound(game, Objective(budget), found.certificate, "intervals")
+
+
+def test_the_gap_falls_and_progress_shows_both_of_its_ends(monkeypatch):
+    from contextlib import contextmanager
+
+    from stackfu import progress
+
+    lines, records = [], []
+
+    @contextmanager
+    def line(title):
+        assert title == "certified"
+        yield lines.append
+
+    monkeypatch.setattr(progress, "_terminal_line", line)
+    game, budget = federation(150, 10, 1)
+    found = game.solve(budget, gap=1e-4, time_limit=LONG, progress=True, callback=records.append)
+    gaps = [record["upper"] - record["lower"] for record in records]
+    assert len(gaps) > 3
+    assert all(after <= before for before, after in itertools.pairwise(gaps))
+    assert found.gap <= gaps[0]
+    assert len(lines) == len(records)
+    for text, record in zip(lines, records, strict=True):
+        assert f"lower {record['lower']:.6g}" in text
+        assert f"upper {record['upper']:.6g}" in text
+
+
 def test_the_time_limit_leaves_a_valid_bound():
     game, budget = federation(300, 16)
     found, reference = run(game, Objective(budget), 0.0, time_limit=1.0)

@@ -25,6 +25,7 @@ from stackfu_integration.flower.events import (
     GroupSumReceived,
     MeasuresClosed,
     ModelUnlearned,
+    PartingWork,
     PayloadsErased,
     PaymentAcknowledged,
     PriceOffered,
@@ -34,6 +35,7 @@ from stackfu_integration.flower.events import (
     RequestSettled,
     RunStarted,
     TermsAmended,
+    UpdatesKept,
     WorkDelivered,
     WorkJudged,
     WorkRepeated,
@@ -94,6 +96,11 @@ def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
             "samples": bound.samples,
             "clients": list(bound.clients),
         },
+        "partings": [
+            {"client": w.client, "round": w.number, "samples": w.samples, "moved": w.moved}
+            for w in ledger.events(request, PartingWork)
+        ],
+        "updates_kept": ledger.has(RUN, UpdatesKept),
         "work": _work(ledger, request),
         "clients": _clients(ledger, request, opened.removed),
         "faults": [{"client": f.client, "phase": f.phase, "problem": f.problem} for f in faults],
@@ -394,28 +401,51 @@ def _work_lines(facts: dict[str, Any]) -> list[str]:
     return lines
 
 
+_OF_THEIR_DATA = (
+    "What they sent is made of their data, and so is the model: nothing is proved about what is left."
+)
+_FORGETTING = {
+    "retrain": "The model was trained again from its first weights, and the removed clients were not asked. A remaining "
+    "client that holds a copy of their data can have used it: nobody can see that from outside.",
+    "continue": "The trained model was trained on without the removed clients.",
+    "head": "The last layers of the trained model were trained on without the removed clients; all others are as they were, "
+    "to the last bit, and whatever they learned of the removed data is still in them.",
+    "federaser": "Rounds of training were replayed from the first weights without the removed clients (FedEraser): updates "
+    "have the directions that they have now and the lengths that they had then, beside the removed clients. So the lengths still "
+    "depend on the removed data.",
+    "fedrecovery": "The removed clients' part of every round was taken off the trained model, with noise (FedRecovery), and "
+    "the outcome trained on without them. Nothing is proved about what is left of their data: the others' updates were made "
+    "beside theirs.",
+    "gradient-ascent": "The removed clients undid their training near the others' models (projected gradient ascent), and "
+    f"the outcome was trained on without them. {_OF_THEIR_DATA}",
+    "quickdrop": "The removed clients undid their training on small synthetic sets, which they made during training and kept "
+    f"to themselves (QuickDrop); the outcome was trained on without them. {_OF_THEIR_DATA}",
+    "mode": "The trained model was moved towards one that started anew from the first weights and met the remaining clients "
+    "only, and guided by all clients in turn (MoDe): the removed ones learned the labels that the new model gives to their "
+    f"samples. {_OF_THEIR_DATA}",
+}
+
+
 def _forgetting_lines(facts: dict[str, Any], name: Any) -> list[str]:
     """What was done to forget, and what clients measured of it."""
     lines = ["## Measures of forgetting", ""]
     if facts["model_after"] is None:
         return [*lines, "Nothing was unlearned.", ""]
-    if facts["terms"]["unlearning"] == "federaser":
+    lines += [_FORGETTING[facts["terms"]["unlearning"]], ""]
+    if facts["terms"]["unlearning"] == "retrain" and facts["adopted"]:
+        lines += ["The first weights are those that the operator gave for an adopted model.", ""]
+    if facts["partings"]:
+        rows = [
+            [name(w["client"]), str(w["round"]), str(w["samples"]), _number(w["moved"])]
+            for w in facts["partings"]
+        ]
+        lines += [*_table(["client that leaves", "round", "samples", "moved the model by"], rows), ""]
+    if facts["updates_kept"]:
         lines += [
-            "Rounds of training were replayed from the first weights without the removed clients (FedEraser): updates have the "
-            "directions that they have now and the lengths that they had then, beside the removed clients. So the lengths still "
-            "depend on the removed data.",
+            "The server keeps what every client sent in every round of training, that of removed clients too: some methods "
+            "need it, and it is as telling as the updates themselves.",
             "",
         ]
-    elif facts["terms"]["unlearning"] == "retrain":
-        lines += [
-            "The model was trained again from its first weights, and the removed clients were not asked. A remaining "
-            "client that holds a copy of their data can have used it: nobody can see that from outside.",
-            "",
-        ]
-        if facts["adopted"]:
-            lines += ["The first weights are those that the operator gave for an adopted model.", ""]
-    else:
-        lines += ["The trained model was trained on without the removed clients.", ""]
     if facts["model_moved"] is not None:
         lines += [f"Distance between the weights before and after: {_number(facts['model_moved'], 6)}.", ""]
     bound = facts["bound"]

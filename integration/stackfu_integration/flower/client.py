@@ -32,20 +32,33 @@ from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.offer import Offer
 from stackfu_integration.flower.policy import Policy, PolicyError, Release
 from stackfu_integration.flower.privacy import add_noise, gaussian_deviation, noise_generator, private_median
-from stackfu_integration.flower.receipts import EMBEDDING, ENROLMENT, PAYMENT, SHARE, WORK, fingerprint_of
+from stackfu_integration.flower.receipts import CONSENT as CONSENT_RECEIPT
+from stackfu_integration.flower.receipts import (
+    EMBEDDING,
+    ENROLMENT,
+    PARTING,
+    PAYMENT,
+    SHARE,
+    WORK,
+    fingerprint_of,
+)
 from stackfu_integration.flower.receipts import GRADIENT as GRADIENT_RECEIPT
 from stackfu_integration.flower.secure_sum import EMBEDDING_BITS, MODEL_BITS, SumName
 from stackfu_integration.flower.sum_member import SumMember
 from stackfu_integration.flower.wire.messages import (
+    CONSENT,
     EMBED,
     GRADIENT,
     MEASURE,
+    PART,
     REPEAT,
     RESPOND,
     ROLL,
     SPREAD,
     SUMMED,
     UNLEARN,
+    ConsentAnswer,
+    ConsentQuestion,
     EmbeddingAnswer,
     EmbeddingQuestion,
     GradientAnswer,
@@ -53,6 +66,7 @@ from stackfu_integration.flower.wire.messages import (
     MeasureAnswer,
     MeasureQuestion,
     OfferQuestion,
+    PartingOrder,
     RollAnswer,
     RollQuestion,
     ShareAnswer,
@@ -114,8 +128,16 @@ class Participant(ABC):
 
         ``config`` holds ``server-round`` (from 1), ``seed``, and in unlearning ``request`` and ``samples``: how many
         samples were agreed; one more or less is no difference. They must be the same in every round of a request, and
-        everything random must come from the seed, so that the round can be repeated.
+        everything random must come from the seed, so that the round can be repeated. Where only some arrays may change, ``only``
+        names them, with commas; MoDe states a ``learning-rate``.
         """
+
+    def part(self, order: PartingOrder) -> tuple[ArrayRecord, int]:
+        """Work for the method that makes the model forget this client, before it goes; return a model and the samples used.
+
+        Asked only if the client's policy says that it does. :mod:`.parting` does it for models of PyTorch.
+        """
+        raise InputError("method", "this client's app knows no work for those who leave", value=order.method)
 
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
         """Return measures of a model on the client's own data, e.g. loss, accuracy, membership attack."""
@@ -271,6 +293,52 @@ def add_mechanism(
     app.train(action(UNLEARN), mods=[hand_over, *mods])(work)
     app.train(action(SUMMED), mods=[hand_over, *mods])(work)
     app.train(action(REPEAT), mods=[only_once_more, *mods])(work)
+
+    @app.query(action(CONSENT))
+    def consent(message: Message, context: Context) -> Message:
+        desk, asked = _Desk(message, context, load), _question(message, ConsentQuestion.decode)
+        desk.books.policy.check_parting(asked.method)
+        known = desk.books.about(asked.request)
+        known["parting"] = asked.method
+        desk.books.save()
+        facts = {"client": desk.participant.client, "request": asked.request, "method": asked.method}
+        receipt = desk.books.sign(CONSENT_RECEIPT, desk.head, **facts)
+        return Message(ConsentAnswer(receipt).encode(), reply_to=message)
+
+    parting: list[PartingOrder] = []  # the one that is being carried out: modifiers are shown one model only
+
+    def take_leave(message: Message, context: Context, call_next: Any) -> Message:
+        """Do what was consented to, one piece of work per round, and sign it after all modifiers."""
+        desk, order = _Desk(message, context, load), _question(message, PartingOrder.decode)
+        mark = _check_parting(desk, order)
+        if "aside" in message.content:
+            del message.content["aside"]
+        parting[:] = [order]
+        reply: Message = call_next(message, context)
+        if reply.has_error() or "arrays" not in reply.content:
+            return reply
+        desk.books.about(order.request).setdefault("partings", {})[str(order.number)] = mark
+        desk.books.save()
+        receipt = desk.books.sign(
+            PARTING,
+            desk.head,
+            client=desk.participant.client,
+            request=order.request,
+            method=order.method,
+            number=order.number,
+            start=digest(order.model),
+            model=digest(reply.content["arrays"]),
+            samples=reply.content["metrics"]["num-examples"],
+        )
+        signed(reply.content, receipt)
+        return reply
+
+    def part(message: Message, context: Context) -> Message:
+        (order,) = parting
+        model, used = load(context).part(order)
+        return Message(TrainingAnswer(model, used, order.number).encode(), reply_to=message)
+
+    app.train(action(PART), mods=[take_leave, *mods])(part)
 
     @app.query(action(GRADIENT))
     def gradient(message: Message, context: Context) -> Message:
@@ -431,6 +499,25 @@ def _check_order(desk: _Desk, order: TrainingOrder) -> None:
     if known.get("share") != order.share:
         known["share"] = order.share
         desk.books.save()
+
+
+def _check_parting(desk: _Desk, order: PartingOrder) -> str:
+    """Those who leave work for what they consented to, and for a round once; return what tells it from other orders."""
+    desk.books.policy.check_parting(order.method)
+    known = desk.books.about(order.request)
+    if known.get("parting") != order.method and desk.books.lasting:
+        raise InputError("method", "this client consented to nothing of the kind", value=order.method)
+    if "paid" in known:
+        raise InputError(
+            "request", "is settled, and this client does no more work for it", value=order.request
+        )
+    if not 0 <= order.number <= desk.books.policy.train_rounds:
+        raise PolicyError(f"this client works {desk.books.policy.train_rounds} rounds and no more")
+    aside = "" if order.aside is None else digest(order.aside)
+    mark = fingerprint([digest(order.model), aside, order.method, order.seed, order.radius])
+    if known.get("partings", {}).get(str(order.number), mark) != mark:
+        raise InputError("order", "this client has done this round, from another model", value=order.number)
+    return mark
 
 
 def _order_mark(order: TrainingOrder) -> str:

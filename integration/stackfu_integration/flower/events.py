@@ -10,14 +10,15 @@ event is a new class with a new ``kind``; the ledger, its command line and the a
 without further ado.
 
 ==============  ==========================================================================================
-in a run        RunStarted, ClientEnrolled, RoundFinished, ClientFault
-request         RemovalRequested; TermsAmended and RequestAborted may follow at any time before it is closed
+in a run        RunStarted, ClientEnrolled, RoundFinished, UpdatesKept, ClientFault
+request         RemovalRequested; TermsAmended and RequestAborted may follow at any time before it is closed;
+                ConsentGiven, where those who leave are to work
 embeddings      BandwidthAgreed, EmbeddingReceived, ClientExcluded; of those who leave SumAgreed, SumHeard,
                 GroupSumReceived; closed by GameFounded
 offers          PriceOffered; closed by GameSolved
 responses       ParticipationAnnounced, ShareAnswered, ClientCommitted; closed by CommitmentsClosed
-unlearning      WorkDelivered, WorkJudged, WorkRepeated, RoundFinished; in sums SumAgreed, SumHeard; closed by
-                ModelUnlearned
+unlearning      PartingWork, StartPrepared; WorkDelivered, WorkJudged, WorkRepeated, RoundFinished; in sums SumAgreed,
+                SumHeard; closed by ModelUnlearned
 settlement      ClientPaid; closed by RequestSettled
 measures        ClientMeasured, PaymentAcknowledged, GradientReported, DistanceBounded; closed by MeasuresClosed
 report          PayloadsErased; closed by RequestClosed
@@ -43,6 +44,7 @@ from stackfu_integration.flower.rows import (
     CountPerClient,
     Event,
     Lengths,
+    NamePerClient,
     Names,
     Number,
     NumberPerClient,
@@ -66,6 +68,7 @@ __all__ = [
     "ClientMeasured",
     "ClientPaid",
     "CommitmentsClosed",
+    "ConsentGiven",
     "DistanceBounded",
     "EmbeddingReceived",
     "Event",
@@ -76,6 +79,7 @@ __all__ = [
     "MeasuresClosed",
     "ModelUnlearned",
     "ParticipationAnnounced",
+    "PartingWork",
     "PayloadsErased",
     "PaymentAcknowledged",
     "PriceOffered",
@@ -87,9 +91,11 @@ __all__ = [
     "Row",
     "RunStarted",
     "ShareAnswered",
+    "StartPrepared",
     "SumAgreed",
     "SumHeard",
     "TermsAmended",
+    "UpdatesKept",
     "WorkDelivered",
     "WorkJudged",
     "WorkRepeated",
@@ -135,6 +141,14 @@ class RoundFinished(Event, kind="round"):
     model: str
     samples: CountPerClient = None
     lengths: Lengths = None
+
+
+@dataclass(frozen=True)
+class UpdatesKept(Event, kind="updates"):
+    """The clients' models of a round of training are kept, for methods that need all of them."""
+
+    number: Number
+    models: NamePerClient
 
 
 @dataclass(frozen=True)
@@ -343,6 +357,33 @@ class CommitmentsClosed(Event, kind="committed"):
     def outcome(self) -> dict[str, Any]:
         """Everything but the money, as plain values."""
         return {name: value for name, value in asdict(self).items() if name != "spend"}
+
+
+@dataclass(frozen=True)
+class ConsentGiven(ClientEvent, kind="consent"):
+    """A client that leaves will work for the method that makes the model forget it; ``number`` counts amendments of the terms."""
+
+    number: Number
+    method: str
+    receipt: Signed = None
+
+
+@dataclass(frozen=True)
+class PartingWork(ClientEvent, kind="parting"):
+    """What a client that leaves sent for a round, 0 being before the first: a model (its digest), ``moved`` by so much."""
+
+    number: Number
+    samples: Count
+    model: str
+    moved: float
+    receipt: Signed = None
+
+
+@dataclass(frozen=True)
+class StartPrepared(Event, kind="start"):
+    """The model that the rounds start from, where a method makes one of its own."""
+
+    model: str
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from stackfu_integration.flower.client import Participant
+from stackfu_integration.flower.parting import distil, only_train, part_with
 from stackfu_integration.flower.policy import Policy
+from stackfu_integration.flower.wire.messages import PartingOrder
 from stackfu_integration.flower.wire.records import setting
 from stackfu_integration.lab.data import dirichlet_partition, load_dataset
 from stackfu_integration.lab.federation import (
@@ -162,9 +165,20 @@ class LabParticipant(Participant):
         """Train one round on the share that the seed draws."""
         seed, number = setting(config, "seed", int), setting(config, "server-round", int) - 1
         data = self._data.train.share(share, client_seed(seed, self.client, 0, SHARE_STREAM))
-        model = self._model(arrays)
-        local_train(model, data, client_seed(seed, self.client, number), self.settings)
+        distil(self._model(arrays), self._data.train, self.client, config, self.folder, self.policy)
+        model, settings = self._model(arrays), self.settings
+        if "learning-rate" in config:
+            settings = replace(settings, learning_rate=setting(config, "learning-rate", float))
+        only_train(model, config)
+        local_train(model, data, client_seed(seed, self.client, number), settings)
         return read_arrays(model), len(data)
+
+    def part(self, order: PartingOrder) -> tuple[ArrayRecord, int]:
+        """Work for the method that makes the model forget this client, as the lab's clients do."""
+        model = self._model(order.model)
+        aside = None if order.aside is None else self._model(order.aside)
+        used = part_with(order, model, aside, self._data.train, self.settings, self.client, self.folder)
+        return read_arrays(model), used
 
     def gradient(
         self, arrays: ArrayRecord, share: float, config: ConfigRecord

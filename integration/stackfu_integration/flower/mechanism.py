@@ -38,22 +38,24 @@ from stackfu_integration.flower.events import (
     RequestAborted,
     RequestClosed,
     RequestSettled,
-    RunStarted,
 )
 from stackfu_integration.flower.keys import SigningKey
-from stackfu_integration.flower.ledger import RUN, PaymentLedger
+from stackfu_integration.flower.ledger import PaymentLedger
+from stackfu_integration.flower.methods import METHODS
 from stackfu_integration.flower.model_store import ModelStore
 from stackfu_integration.flower.phases import (
     REMOVAL,
     embeddings,
     enrolment,
+    leaving,
     report,
     settlement,
+    start,
     train,
     unlearning,
 )
 from stackfu_integration.flower.phases import request as opening
-from stackfu_integration.flower.phases.rounds import last_model, lengths_in_training, rounds_done
+from stackfu_integration.flower.phases.rounds import last_model, rounds_done
 from stackfu_integration.flower.phases.session import Session, StuckError, terms_of
 from stackfu_integration.flower.terms import Terms
 
@@ -68,7 +70,9 @@ class UnlearningMechanism:
     long for nodes to appear. ``client_keys`` are the public keys with which clients sign, by number or name: with them
     nobody else is let in. ``probe`` is a participant with data of the server's own, to compare updates with. ``key`` is
     the file of the server's key, by default ``keys/server.key`` in the folder; whoever has it can write ledgers.
-    ``after(phase)`` is called when a phase is closed; ``seconds`` is the time that each has taken.
+    ``keep_updates`` keeps what every client sends in training, for methods that need all of it (:mod:`.methods`); terms that
+    name one of these keep it by themselves. ``after(phase)`` is called when a phase is closed; ``seconds`` is the time that
+    each has taken.
     """
 
     folder: Path
@@ -80,6 +84,7 @@ class UnlearningMechanism:
     client_keys: Mapping[int | str, str] | None = None
     probe: Participant | None = None
     key: Path | None = None
+    keep_updates: bool = False
     after: Callable[[str], None] = lambda phase: None
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -153,24 +158,19 @@ class UnlearningMechanism:
         A request that cannot be carried out is aborted, and the audit says why; what was delivered until then is paid.
         ``strategy`` is one of Flower's for the rounds of unlearning.
         """
-        leaving = tuple(sorted(self.number_of(client) for client in removed))
-        if opening.open_request(self.ledger, request, leaving, self.terms, self.count):
+        start.check(self.ledger, self.models, self.terms, strategy)
+        going = tuple(sorted(self.number_of(client) for client in removed))
+        if opening.open_request(self.ledger, request, going, self.terms, self.count):
             self.after(opening.PHASE)
-        run = self.ledger.need(RUN, RunStarted)
-        anew = self.terms.unlearning in ("retrain", "federaser")
-        if run.adopted and anew and run.initial == last_model(self.ledger):
-            raise InputError("unlearning", "an adopted model without its first weights cannot be retrained")
-        if self.terms.unlearning == "federaser":
-            stored = sum(bool(lengths_in_training(self.ledger, n + 1)) for n in range(self.terms.rounds))
-            if stored < self.terms.rounds:
-                said = f"FedEraser replays rounds of training, and the ledger has the lengths of {stored}"
-                raise InputError("rounds", said, value=self.terms.rounds)
         if not self.ledger.has(request, RequestClosed):
             if self.ledger.has(request, RequestAborted):
                 return self._wind_up(request)
             name = opening.PHASE
             try:
                 removal = self._session(grid, request).removal(request)
+                if not self.ledger.has(request, CommitmentsClosed):
+                    name = leaving.PHASE
+                    leaving.ask_consent(removal)
                 for phase in REMOVAL:
                     name = phase.name
                     if not self.ledger.has(request, phase.closed_by):
@@ -255,6 +255,7 @@ class UnlearningMechanism:
             patience=self.patience,
             names=self.names,
             probe=self.probe,
+            keep_updates=self.keep_updates or METHODS[self.terms.unlearning].updates,
         )
 
     @contextmanager

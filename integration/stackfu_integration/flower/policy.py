@@ -28,9 +28,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["POLICY_FILE", "Policy", "PolicyError", "Release", "spent_epsilon"]
+__all__ = ["PARTING_METHODS", "POLICY_FILE", "Policy", "PolicyError", "Release", "spent_epsilon"]
 
 POLICY_FILE = "policy.toml"
+PARTING_METHODS = ("gradient-ascent", "quickdrop", "mode")  # those that need work of clients that leave
 
 
 class PolicyError(StackfuError):
@@ -84,7 +85,8 @@ class Policy:
     ``erase`` demands that the server erases embeddings after settlement. ``server_key`` is the server's public key;
     without it the first one that is seen is kept. ``train_rounds`` bounds the rounds of unlearning. ``only_sums`` refuses
     rounds of which the server would see this client's update by itself. ``peers`` are other clients' public keys: with them,
-    nobody else is a member of a sum in which this client hides something.
+    nobody else is a member of a sum in which this client hides something. ``parting`` are the methods for which this client works
+    when it leaves (:mod:`.methods`): what it sends is made, once more, of the data that is to be forgotten.
     """
 
     epsilon: float = 4.0
@@ -100,10 +102,15 @@ class Policy:
     train_rounds: int = 10_000
     only_sums: bool = False
     peers: tuple[str, ...] = ()
+    parting: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernels", tuple(self.kernels))
         object.__setattr__(self, "peers", tuple(self.peers))
+        object.__setattr__(self, "parting", tuple(self.parting))
+        strange = sorted(set(self.parting) - set(PARTING_METHODS))
+        if strange:
+            raise InputError("parting", f"must be among {', '.join(PARTING_METHODS)}", value=strange[0])
         for name in ("epsilon", "total_epsilon", "least_bandwidth", "most_bandwidth"):
             if not getattr(self, name) > 0:
                 raise InputError(name, "must be positive", value=getattr(self, name))
@@ -123,6 +130,7 @@ class Policy:
             most_bandwidth=math.inf,
             kernels=("rbf", "labels", "joint"),
             erase=False,
+            parting=PARTING_METHODS,
         )
 
     @classmethod
@@ -177,6 +185,14 @@ class Policy:
             raise PolicyError(f"this client allows the kernels {', '.join(self.kernels)}, not {kernel}")
         if self.erase and not erase:
             raise PolicyError("this client demands that embeddings are erased after settlement")
+
+    def check_parting(self, method: str) -> None:
+        """Refuse to work for a method when leaving, unless the policy says that this client does."""
+        if method not in self.parting:
+            allowed = ", ".join(self.parting) or "nothing"
+            raise PolicyError(f"when it leaves this client works for {allowed}, not for {method}")
+        if self.only_sums:
+            raise PolicyError("this client shows its updates in sums only")
 
     def check_total(self, released: Iterable[Release], new: Release) -> None:
         """Refuse the release that would exceed the total."""

@@ -19,9 +19,11 @@ from stackfu_integration.flower.chain import Head, first_link
 from stackfu_integration.flower.keys import SigningKey, signed_by
 
 __all__ = [
+    "CONSENT",
     "EMBEDDING",
     "ENROLMENT",
     "GRADIENT",
+    "PARTING",
     "PAYMENT",
     "SHARE",
     "SUM_KEYS",
@@ -31,7 +33,7 @@ __all__ = [
 ]
 
 ENROLMENT, EMBEDDING, SHARE, WORK, PAYMENT = "enrolment", "embedding", "share", "work", "payment"
-GRADIENT, SUM_KEYS = "gradient", "keys of a sum"
+GRADIENT, SUM_KEYS, CONSENT, PARTING = "gradient", "keys of a sum", "consent", "parting"
 
 
 def fingerprint_of(vector: NDArray[Any]) -> str:

@@ -28,6 +28,7 @@ from stackfu_integration.flower.events import (
     ClientExcluded,
     ClientPaid,
     CommitmentsClosed,
+    ConsentGiven,
     DistanceBounded,
     EmbeddingReceived,
     GameFounded,
@@ -36,6 +37,7 @@ from stackfu_integration.flower.events import (
     GroupSumReceived,
     MeasuresClosed,
     ModelUnlearned,
+    PartingWork,
     PayloadsErased,
     PaymentAcknowledged,
     PriceOffered,
@@ -45,17 +47,21 @@ from stackfu_integration.flower.events import (
     RoundFinished,
     RunStarted,
     ShareAnswered,
+    StartPrepared,
     TermsAmended,
     WorkDelivered,
     WorkJudged,
     from_row,
 )
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
+from stackfu_integration.flower.methods import METHODS, is_degradation
 from stackfu_integration.flower.misfit import MisfitError, need
 from stackfu_integration.flower.model_store import ModelStore
 from stackfu_integration.flower.phases.evidence import bound_on_distance, is_head
 from stackfu_integration.flower.phases.measures import distance
+from stackfu_integration.flower.phases.session import terms_of
 from stackfu_integration.flower.phases.settlement import amount_of
+from stackfu_integration.flower.phases.start import recovered_from
 from stackfu_integration.flower.terms import Terms
 
 __all__ = ["Recomputed"]
@@ -268,11 +274,37 @@ class Recomputed:
                 not judged.passed or not asked or (judged.client, judged.number) in delivered,
                 f"{where} passed without having been delivered",
             )
+        self._partings(request)
         numbers = [r.number for r in self.ledger.events(request, RoundFinished)]
         need(
             numbers == list(range(1, len(numbers) + 1)),
             f"{request}: rounds {numbers} are not one after the other",
         )
+
+    def _partings(self, request: str) -> None:
+        """Those who leave worked for what they consented to, and all of them did where the method needs them."""
+        parted = self.ledger.events(request, PartingWork)
+        removed = self.ledger.need(request, RemovalRequested).removed
+        consents = {(e.client, e.method) for e in self.ledger.events(request, ConsentGiven)}
+        terms = terms_of(self.ledger, request)
+        for work in parted:
+            where = f"{request}: work of client {work.client}, which leaves, in round {work.number}"
+            need(work.client in removed, f"{where}: it does not leave")
+            need((work.client, terms.unlearning) in consents, f"{where}: it did not consent to that")
+        if parted:
+            self.questions.append(
+                f"{request}: what those who leave made of the model when they helped to make it forget: it is theirs to do, "
+                "and only its length is bounded"
+            )
+        if METHODS[terms.unlearning].leavers and self.ledger.has(request, ModelUnlearned):
+            rounds = {0}
+            if terms.unlearning == "mode":
+                rounds = {n for n in range(1, terms.rounds + 1) if not is_degradation(n, terms.rounds)}
+            wanted = {(client, number) for client in removed for number in rounds}
+            need(
+                {(work.client, work.number) for work in parted} == wanted,
+                f"{request}: not everybody who leaves worked for it in the rounds in which the method asks for it",
+            )
 
     def payments(self, request: str) -> None:
         """Every amount, and their sum."""
@@ -312,6 +344,9 @@ class Recomputed:
     def files(self, request: str) -> None:
         """The models before and after, and the distance between them."""
         opened = self.ledger.need(request, RemovalRequested)
+        prepared = self.ledger.last(request, StartPrepared)
+        if prepared is not None:
+            self._start(request, opened, prepared.model)
         unlearned = self.ledger.last(request, ModelUnlearned)
         if unlearned is None:
             return
@@ -326,12 +361,26 @@ class Recomputed:
                 raise
             self.questions.append(f"{request}: the model before it, which was deleted after a later request")
             return
+        terms = terms_of(self.ledger, request)
+        other = [name for name in before if terms.head and name not in terms.head]
+        changed = [n for n in other if not np.array_equal(before[n].numpy(), after[n].numpy())]
+        need(not changed, f"{request}: {', '.join(changed)} changed, and only the head was to be trained")
         measured = self.ledger.last(request, MeasuresClosed)
         if measured is not None:
             moved = distance(before, after)
             need(
                 _same(measured.distance, moved),
                 f"{request}: the weights moved by {moved!r}, not {measured.distance!r}",
+            )
+
+    def _start(self, request: str, opened: RemovalRequested, name: str) -> None:
+        """The model that a method made to start from; FedRecovery's is worked out again from the kept updates."""
+        start, terms = self.models.get(name), terms_of(self.ledger, request)
+        if terms.unlearning == "fedrecovery":
+            again = recovered_from(self.ledger, self.models, opened, terms)
+            need(
+                all(np.allclose(a.numpy(), again[n].numpy(), rtol=1e-5, atol=1e-6) for n, a in start.items()),
+                f"{request}: the model that the rounds start from is not what FedRecovery makes of the kept updates",
             )
 
     def evidence(self, request: str) -> None:

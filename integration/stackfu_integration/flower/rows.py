@@ -24,6 +24,7 @@ __all__ = [
     "CountPerClient",
     "Event",
     "Lengths",
+    "NamePerClient",
     "Names",
     "Number",
     "NumberPerClient",
@@ -98,6 +99,7 @@ Signed = Mapping[str, Any] | None
 Lengths = Annotated[
     Mapping[int, Mapping[str, float]] | None, _Stored(write=_with_text_keys, read=_by_client_number)
 ]
+NamePerClient = Annotated[Mapping[int, str], _Stored(write=_with_text_keys, read=_by_client_number)]
 NumberPerClient = Annotated[Mapping[int, float], _Stored(write=_with_text_keys, read=_by_client_number)]
 CountPerClient = Annotated[Mapping[int, int] | None, _Stored(write=_with_text_keys, read=_by_client_number)]
 

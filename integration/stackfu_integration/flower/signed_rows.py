@@ -17,9 +17,11 @@ from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.events import (
     ClientEnrolled,
     ClientPaid,
+    ConsentGiven,
     EmbeddingReceived,
     GradientReported,
     ModelUnlearned,
+    PartingWork,
     PaymentAcknowledged,
     PriceOffered,
     ShareAnswered,
@@ -30,8 +32,10 @@ from stackfu_integration.flower.events import (
 from stackfu_integration.flower.ledger import RUN, PaymentLedger, broken_link
 from stackfu_integration.flower.misfit import MisfitError, need
 from stackfu_integration.flower.receipts import (
+    CONSENT,
     EMBEDDING,
     GRADIENT,
+    PARTING,
     PAYMENT,
     SHARE,
     WORK,
@@ -140,6 +144,12 @@ class SignedRows:
                 elif isinstance(event, WorkDelivered) and (event.client, event.number) not in refused:
                     facts = {"number": event.number, "samples": event.samples, "model": event.model}
                     self._check_receipt(where, event.client, event.receipt, WORK, request=request, **facts)
+                elif isinstance(event, ConsentGiven):
+                    facts = {"method": event.method}
+                    self._check_receipt(where, event.client, event.receipt, CONSENT, request=request, **facts)
+                elif isinstance(event, PartingWork):
+                    facts = {"number": event.number, "samples": event.samples, "model": event.model}
+                    self._check_receipt(where, event.client, event.receipt, PARTING, request=request, **facts)
                 elif isinstance(event, GradientReported):
                     facts = {
                         "samples": event.samples,

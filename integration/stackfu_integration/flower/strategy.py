@@ -42,7 +42,7 @@ from stackfu_integration.flower.wire import (
 )
 from stackfu_integration.flower.wire.records import show_head
 
-__all__ = ["Member", "NobodyAnsweredError", "ParticipationFedAvg", "RoundOutcome"]
+__all__ = ["Member", "NobodyAnsweredError", "ParticipationFedAvg", "RoundOutcome", "model_problem"]
 
 
 class NobodyAnsweredError(StackfuError):
@@ -71,7 +71,7 @@ class RoundOutcome:
     """A round: the new model, what was delivered by whom, problems by client that did not, and how it was judged.
 
     ``excused`` were not asked in this round, because the strategy did not choose them. ``lengths`` are the norms of the
-    updates, array by array.
+    updates, array by array; ``models`` are those that count.
     """
 
     number: int
@@ -81,6 +81,7 @@ class RoundOutcome:
     judgements: dict[int, Judgement] = field(default_factory=dict)
     excused: tuple[int, ...] = ()
     lengths: dict[int, dict[str, float]] = field(default_factory=dict)
+    models: dict[int, ArrayRecord] = field(default_factory=dict)
 
     @property
     def samples(self) -> dict[int, int]:
@@ -91,6 +92,21 @@ class RoundOutcome:
 Aggregate = Callable[[Mapping[int, ArrayRecord], Mapping[int, int], ArrayRecord], ArrayRecord]
 Judge = Callable[[int, Mapping[int, ArrayRecord], Mapping[int, int], ArrayRecord], dict[int, Judgement]]
 Inspect = Callable[[int, Mapping[int, Delivery], Mapping[int, RecordDict]], Mapping[int, str]]
+
+
+def model_problem(model: ArrayRecord, sent: ArrayRecord) -> str | None:
+    """Say why arrays are no model like the one that was sent, if they are none."""
+    if list(model) != list(sent):
+        return "sent arrays with other names than the model's"
+    for name, array in model.items():
+        values, wanted = array.numpy(), sent[name].numpy()
+        if values.shape != wanted.shape or values.dtype != wanted.dtype:
+            return (
+                f"sent {name} as {values.dtype}{list(values.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+            )
+        if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+            return f"sent numbers in {name} that are not finite"
+    return None
 
 
 class _Chosen:
@@ -113,7 +129,8 @@ class ParticipationFedAvg(Strategy):
     ``cohort`` says who takes part with how much. ``finished(outcome)`` is called after every round, before
     the next one begins: what it writes down is safe. ``done`` rounds are behind us already, and rounds are
     numbered on from there. A client that fails ``patience`` rounds in a row is not asked again. ``inspect(number,
-    delivered, orders)`` may look at what was delivered before it is judged, and name problems by client.
+    delivered, orders)`` may look at what was delivered before it is judged, and name problems by client. ``only`` names the arrays
+    that may change, where not all may.
     """
 
     def __init__(
@@ -131,7 +148,9 @@ class ParticipationFedAvg(Strategy):
         inspect: Inspect | None = None,
         head: Callable[[], Head | None] = lambda: None,
         inner: Strategy | None = None,
+        only: tuple[str, ...] = (),
     ) -> None:
+        self.only = only
         self.nodes, self.cohort, self.done = dict(nodes), dict(cohort), done
         self.patience, self.message_type, self.most_samples = patience, message_type, most_samples
         self.inner = inner
@@ -216,10 +235,15 @@ class ParticipationFedAvg(Strategy):
             log(WARNING, "round %d, client %d: %s", number, client, problem)
         sound = {c: m for c, m in models.items() if c not in judgements or judgements[c].passed}
         arrays, metrics = self._model_of(server_round, sound, samples, contents, replies)
+        if self.only:  # what may not change is not averaged either
+            kept = self._sent
+            arrays = ArrayRecord(
+                OrderedDict((n, a if n in self.only else kept[n]) for n, a in arrays.items())
+            )
         told = {*self._asked, *problems}
         excused = tuple(c for c in sorted(self.cohort) if c not in told and self._missed[c] < self.patience)
         lengths = {client: lengths_of(model, self._sent) for client, model in models.items()}
-        outcome = RoundOutcome(number, arrays, delivered, problems, judgements, excused, lengths)
+        outcome = RoundOutcome(number, arrays, delivered, problems, judgements, excused, lengths, sound)
         self._finished(outcome)
         return arrays, metrics
 
@@ -270,17 +294,14 @@ class ParticipationFedAvg(Strategy):
         if agreed is not None and abs(used - agreed) > 1:  # whoever rounds otherwise is no cheat
             return f"used {used} samples, {agreed} were agreed"
         assert self._sent is not None
-        if list(arrays) != list(self._sent):
-            return "sent arrays with other names than the model's"
-        for name, array in arrays.items():
-            values, sent = array.numpy(), self._sent[name].numpy()
-            if values.shape != sent.shape or values.dtype != sent.dtype:
-                return (
-                    f"sent {name} as {values.dtype}{list(values.shape)}, not {sent.dtype}{list(sent.shape)}"
-                )
-            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
-                return f"sent numbers in {name} that are not finite"
-        return None
+        problem = model_problem(arrays, self._sent)
+        changed = [
+            name
+            for name, array in self._sent.items()
+            if self.only and name not in self.only and problem is None
+            if not np.array_equal(arrays[name].numpy(), array.numpy())
+        ]
+        return f"changed {changed[0]}, which was to stay as it is" if changed else problem
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -9,11 +9,11 @@ from decimal import ROUND_DOWN, Decimal
 from typing import Any, Literal, get_args
 
 from stackfu.errors import InputError
+from stackfu_integration.flower.methods import METHODS, Unlearning, degradation_rounds
 from stackfu_integration.lab.mechanisms import CERTIFIED, known_options
 
 __all__ = ["EPSILON", "LEAST_COSINE", "Terms"]
 
-Unlearning = Literal["retrain", "continue", "federaser"]
 Offers = Literal["linear", "capped"]
 Aggregation = Literal["mean", "clipped", "trimmed", "krum", "secure"]
 
@@ -40,9 +40,11 @@ class Terms:
     see the embeddings of removed clients as a sum only, where several leave; ``erase`` deletes all embeddings
     when the request is settled.
 
-    ``unlearning`` is ``"retrain"`` from the first model, which never meets the removed data, or ``"continue"``
-    from the trained one; ``"federaser"`` replays rounds of training from the first model, each update with the direction that it
-    has now and the length that it had then. ``finite_sample`` lets the loss know how many samples take part, so that money
+    ``unlearning`` is one of :mod:`.methods`: ``"retrain"`` from the first model, which never meets the removed data,
+    ``"continue"`` from the trained one, and others, of which some need work of those who leave. ``head`` names the arrays that
+    ``"head"`` trains on; ``recovery_noise`` is the deviation of the noise of ``"fedrecovery"``.
+
+    ``finite_sample`` lets the loss know how many samples take part, so that money
     left over buys data, and ``min_total`` is a floor on the share of the remaining data that takes part. ``offers`` are
     ``"linear"``, a price for any share, or ``"capped"``, a price for shares up to a cap: then the plan is the only
     equilibrium, and no behaviour and no lower cost can spend more than planned. Capped is the default of the certified
@@ -84,6 +86,8 @@ class Terms:
     secure_sum: bool = True
     erase: bool = True
     unlearning: Unlearning = "retrain"
+    head: tuple[str, ...] = ()
+    recovery_noise: float = 0.02
     rounds: int = 10
     method: str = CERTIFIED
     offers: Offers | None = None
@@ -111,6 +115,7 @@ class Terms:
             "cost_intervals",
             {str(k): (float(v[0]), float(v[1])) for k, v in dict(self.cost_intervals).items()},
         )
+        object.__setattr__(self, "head", tuple(str(name) for name in self.head))
         if self.budget is not None and not 0 <= self.budget < math.inf:
             raise InputError("budget", "must be a number that is not negative", value=self.budget)
         if not 0 < self.budget_share <= 1:
@@ -171,8 +176,17 @@ class Terms:
             raise InputError("trim", "must be in [0, 0.5)", value=self.trim)
         if not -1 <= self.least_cosine <= 1:
             raise InputError("least_cosine", "must be in [-1, 1]", value=self.least_cosine)
-        if self.aggregation == "secure" and self.unlearning == "federaser":
-            raise InputError("aggregation", "FedEraser needs to see single updates", value=self.aggregation)
+        method = METHODS[self.unlearning]
+        if self.aggregation == "secure" and method.single:
+            raise InputError(
+                "aggregation", f"{method.name} needs to see single updates", value=self.aggregation
+            )
+        if (self.unlearning == "head") != bool(self.head):
+            raise InputError("head", "names the arrays that unlearning = head trains on", value=self.head)
+        if not 0 <= self.recovery_noise < math.inf:
+            raise InputError("recovery_noise", "must not be negative", value=self.recovery_noise)
+        if self.unlearning == "mode" and degradation_rounds(self.rounds) < 1:
+            raise InputError("rounds", "MoDe needs at least 3", value=self.rounds)
         if self.aggregation == "secure" and self.spot_checks > 0:
             raise InputError(
                 "spot_checks",
@@ -242,7 +256,7 @@ class Terms:
 
         A run config cannot hold "nothing". For ``budget``, ``bandwidth``, ``epsilon``, ``decimals`` and ``certify_l2``, empty text
         stands for what holds when nothing is said, and ``"none"`` for ``None``; a number is a number, and 0 is 0.
-        ``costs`` are written as ``"Leeds=3.5,York=2"``, intervals as ``"Leeds=3:4"``.
+        ``head`` is written as ``"fc.weight,fc.bias"``, ``costs`` as ``"Leeds=3.5,York=2"``, intervals as ``"Leeds=3:4"``.
 
         >>> Terms.from_config({"budget": "0", "epsilon": "none", "learning-rate": 0.1}).budget
         0.0
@@ -257,6 +271,8 @@ class Terms:
                 else:
                     number = int if name == "decimals" else float
                     given[name] = None if text == "none" else _number(name, text, number)
+        if isinstance(given.get("head"), str):
+            given["head"] = tuple(name.strip() for name in given["head"].split(",") if name.strip())
         for name in ("costs", "cost_intervals"):
             if isinstance(given.get(name), str):
                 pairs = [pair.partition("=") for pair in given[name].split(",") if pair.strip()]

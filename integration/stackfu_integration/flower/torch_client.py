@@ -24,8 +24,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stackfu_integration.flower.client import Participant, add_mechanism
+from stackfu_integration.flower.parting import distil, only_train, part_with
 from stackfu_integration.flower.policy import Policy
+from stackfu_integration.flower.wire.messages import PartingOrder
 from stackfu_integration.flower.wire.records import setting
+from stackfu_integration.lab.federation.clients import LabelledTensors
+from stackfu_integration.lab.federation.local import LocalTraining
 
 __all__ = ["TorchParticipant", "client_app", "model_arrays"]
 
@@ -104,9 +108,20 @@ class TorchParticipant(Participant):
         used = setting(config, "samples", int) if "samples" in config else max(1, round(share * self.size))
         chosen = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))[:used]
         x, y = self._data[0][chosen], self._data[1][chosen]
+        distil(
+            self._with(arrays),
+            LabelledTensors(*self._data[:2]),
+            self.client,
+            config,
+            self.folder,
+            self.policy,
+        )
         torch.manual_seed(1000 * seed + number)  # dropout
-        model = self._with(arrays).train()
-        optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
+        model, rate = self._with(arrays).train(), self.learning_rate
+        if "learning-rate" in config:
+            rate = setting(config, "learning-rate", float)
+        trained = only_train(model, config)
+        optimiser = torch.optim.SGD(trained, lr=rate)
         order = torch.Generator().manual_seed(1000 * seed + number)
         for _ in range(self.epochs):
             for rows in torch.randperm(used, generator=order).split(self.batch):
@@ -114,6 +129,15 @@ class TorchParticipant(Participant):
                     optimiser.zero_grad()
                     functional.cross_entropy(model(x[rows]), y[rows]).backward()
                     optimiser.step()
+        return model_arrays(model), used
+
+    def part(self, order: PartingOrder) -> tuple[ArrayRecord, int]:
+        """Work for the method that makes the model forget this client; batch normalisation stays as it is."""
+        model = self._with(order.model).eval()
+        aside = None if order.aside is None else self._with(order.aside).eval()
+        training = LocalTraining(float(self.epochs), self.batch, self.learning_rate)
+        data = LabelledTensors(*self._data[:2])
+        used = part_with(order, model, aside, data, training, self.client, self.folder)
         return model_arrays(model), used
 
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:

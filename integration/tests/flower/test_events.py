@@ -40,6 +40,7 @@ VALUES = {
     "ClientNumbers": st.lists(count, max_size=4).map(tuple),
     "NumberPerClient": st.dictionaries(count, number, max_size=4),
     "CountPerClient": st.none() | st.dictionaries(count, count, min_size=1, max_size=4),
+    "NamePerClient": st.dictionaries(count, st.text(max_size=5), min_size=1, max_size=3),
     "Mapping[str, Any]": st.dictionaries(st.text(max_size=3), number | st.text(max_size=3), max_size=3),
     "Verdict": st.booleans(),
     "Content": st.binary(max_size=5),

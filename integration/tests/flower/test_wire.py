@@ -16,6 +16,8 @@ from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.receipts import SHARE, Receipt
 from stackfu_integration.flower.secure_sum import Keys, SumName
 from stackfu_integration.flower.wire import (
+    ConsentAnswer,
+    ConsentQuestion,
     EmbeddingAnswer,
     EmbeddingQuestion,
     KeysAnswer,
@@ -25,6 +27,7 @@ from stackfu_integration.flower.wire import (
     OfferQuestion,
     OpenAnswer,
     OpenQuestion,
+    PartingOrder,
     Refusal,
     RollAnswer,
     RollQuestion,
@@ -95,6 +98,11 @@ MESSAGES = {
     EmbeddingAnswer: st.builds(EmbeddingAnswer, vector, count | number, number, receipts),
     OfferQuestion: st.builds(OfferQuestion, text, offers, count, count, st.none() | number),
     ShareAnswer: st.builds(ShareAnswer, number, receipts),
+    ConsentQuestion: st.builds(ConsentQuestion, text, text),
+    ConsentAnswer: st.builds(ConsentAnswer, receipts),
+    PartingOrder: st.builds(
+        PartingOrder, model, text, text, count, count, st.none() | model, st.none() | number
+    ),
     TrainingAnswer: st.builds(TrainingAnswer, model, count | number, count, receipts),
     MeasureQuestion: st.builds(MeasureQuestion, model, model, text, number, count, count, st.integers(-1, 9)),
     MeasureAnswer: st.builds(

@@ -7,9 +7,16 @@ from collections.abc import Callable, Mapping
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
-from stackfu_integration.flower.events import RequestAborted, RoundFinished, RunStarted
+from stackfu_integration.flower.events import (
+    RequestAborted,
+    RequestClosed,
+    RoundFinished,
+    RunStarted,
+    StartPrepared,
+    UpdatesKept,
+)
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
-from stackfu_integration.flower.phases.session import Session
+from stackfu_integration.flower.phases.session import Session, terms_of
 from stackfu_integration.flower.robust import recalibrated, robust_average
 from stackfu_integration.flower.strategy import Inspect, Judge, Member, ParticipationFedAvg, RoundOutcome
 
@@ -47,12 +54,15 @@ def run_rounds(
     judge: Judge | None = None,
     inspect: Inspect | None = None,
     strategy: Strategy | None = None,
+    follow: bool = True,
+    combine: Callable[[ArrayRecord, int], ArrayRecord] = lambda averaged, samples: averaged,
 ) -> None:
     """Average from ``start``, from the round after the last one in the ledger up to round ``rounds``.
 
     ``write(outcome, model)`` enters a round and the name of its model into the ledger, within a transaction. A
     ``strategy`` of Flower's takes the place of the averaging; what it remembers beside the model does not survive a
-    crash.
+    crash. Without ``follow`` the next round starts from ``start``, and not from where the last one ended; ``combine(average,
+    samples)`` may add to an average of so many samples.
     """
     terms = session.terms
     done, last = rounds_done(session.ledger, request), last_model(session.ledger, request)
@@ -61,6 +71,9 @@ def run_rounds(
 
     def finished(outcome: RoundOutcome) -> None:
         name = session.models.put(outcome.arrays)
+        if session.keep_updates and request == RUN:
+            for model in outcome.models.values():
+                session.models.put(model)
         with session.ledger.transaction():
             write(outcome, name)
         forget_models(session)
@@ -72,7 +85,8 @@ def run_rounds(
             stored = lengths_in_training(session.ledger, rounds_done(session.ledger, request) + 1)
             models = {c: recalibrated(m, sent, stored[c]) if c in stored else m for c, m in models.items()}
         factors = {"clip_factor": terms.clip_factor, "trim": terms.trim}
-        return robust_average(models, samples, sent, terms.aggregation, **factors)
+        averaged = robust_average(models, samples, sent, terms.aggregation, **factors)
+        return combine(averaged, sum(samples[client] for client in models))
 
     averaging = ParticipationFedAvg(
         session.nodes,
@@ -87,10 +101,11 @@ def run_rounds(
         inspect=inspect,
         head=lambda: session.ledger.head,
         inner=strategy,
+        only=terms.head if request != RUN else (),
     )
     averaging.start(
         session.grid,
-        start if last is None else session.models.get(last),
+        start if last is None or not follow else session.models.get(last),
         num_rounds=rounds - done,
         timeout=session.time_for_answers(),
         train_config=settings,
@@ -98,11 +113,21 @@ def run_rounds(
 
 
 def forget_models(session: Session) -> None:
-    """Keep the first model, the last of training, and the last of every request."""
-    run = session.ledger.last(RUN, RunStarted)
-    names = [None if run is None else run.initial]
-    kept = [
-        request for request in session.ledger.requests() if not session.ledger.has(request, RequestAborted)
-    ]
-    names += [last_model(session.ledger, request) for request in (RUN, *kept)]
-    session.models.keep_only({name for name in names if name is not None})
+    """Keep the first model, the last of training, the last of every request, and what an open request or kept updates need."""
+    ledger = session.ledger
+    run, names = ledger.last(RUN, RunStarted), set()
+    if run is not None:
+        names.add(run.initial)
+    for kept in ledger.events(RUN, UpdatesKept):
+        names |= set(kept.models.values())
+    if ledger.has(RUN, UpdatesKept):
+        names |= {finished.model for finished in ledger.events(RUN, RoundFinished)}
+    for request in ledger.requests():
+        if not ledger.has(request, RequestClosed) and terms_of(ledger, request).unlearning == "mode":
+            names |= {finished.model for finished in ledger.events(request, RoundFinished)}
+        prepared = ledger.last(request, StartPrepared)
+        if prepared is not None:
+            names.add(prepared.model)
+    carried = [request for request in ledger.requests() if not ledger.has(request, RequestAborted)]
+    names |= {name for request in (RUN, *carried) if (name := last_model(ledger, request)) is not None}
+    session.models.keep_only(names)

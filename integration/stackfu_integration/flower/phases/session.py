@@ -47,7 +47,7 @@ class Session:
 
     ``probe`` is a participant with data of the server's own, beside whose updates those of clients are looked at.
     ``nodes`` are Flower's node ids by client number. ``timeout`` is how long the server waits for answers;
-    a client that fails ``patience`` rounds in a row is not asked again.
+    a client that fails ``patience`` rounds in a row is not asked again. ``keep_updates`` keeps what every client sends in training.
     """
 
     grid: Grid | None
@@ -61,6 +61,7 @@ class Session:
     patience: int
     names: tuple[str, ...]
     probe: Participant | None
+    keep_updates: bool
 
     def ask(
         self, questions: Mapping[int, Question], decode: Callable[[RecordDict], _Answer]

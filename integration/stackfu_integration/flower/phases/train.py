@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
 from stackfu.errors import InputError
-from stackfu_integration.flower.events import RoundFinished, RunStarted
+from stackfu_integration.flower.events import RoundFinished, RunStarted, UpdatesKept
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.model_store import ModelStore, digest
 from stackfu_integration.flower.phases.rounds import last_model, run_rounds
@@ -64,6 +64,9 @@ def run(
         for client, problem in outcome.problems.items():
             session.ledger.add_fault(RUN, client, f"{PHASE} {outcome.number}", problem)
         session.ledger.add(RUN, RoundFinished(outcome.number, model, outcome.samples, outcome.lengths))
+        if session.keep_updates:
+            kept = {client: outcome.delivered[client].model for client in outcome.models}
+            session.ledger.add(RUN, UpdatesKept(outcome.number, kept))
 
     run_rounds(
         session,
@@ -72,7 +75,12 @@ def run(
         rounds,
         {client: Member() for client in range(session.clients)},
         message_type=TRAIN,
-        settings=ConfigRecord({"seed": session.terms.seed, **settings}),
+        settings=ConfigRecord({"seed": session.terms.seed, **_told(session), **settings}),
         write=write,
         strategy=strategy,
     )
+
+
+def _told(session: Session) -> dict[str, int]:
+    """QuickDrop is prepared while the model is trained."""
+    return {"distil": 1} if session.terms.unlearning == "quickdrop" else {}

@@ -7,14 +7,16 @@ which, nobody knows before it is delivered, because the choice is made from the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
-from stackfu.errors import InputError
 from stackfu_integration.flower.events import (
+    NOBODY,
     ClientCommitted,
     ModelUnlearned,
     RoundFinished,
@@ -24,14 +26,23 @@ from stackfu_integration.flower.events import (
     WorkRepeated,
 )
 from stackfu_integration.flower.ledger import RUN
+from stackfu_integration.flower.methods import (
+    MODE_GUIDANCE_RATE,
+    MODE_MOMENTUM,
+    MODE_RATE,
+    is_degradation,
+    mixed,
+)
 from stackfu_integration.flower.model_store import digest
-from stackfu_integration.flower.phases.rounds import run_rounds
+from stackfu_integration.flower.phases import leaving
+from stackfu_integration.flower.phases.rounds import rounds_done, run_rounds
 from stackfu_integration.flower.phases.session import Removal, StuckError
+from stackfu_integration.flower.phases.start import first_model
 from stackfu_integration.flower.phases.summed_rounds import run_summed_rounds
 from stackfu_integration.flower.receipts import WORK
-from stackfu_integration.flower.robust import Judgement, judge, update_of
+from stackfu_integration.flower.robust import Judgement, average, judge, update_of
 from stackfu_integration.flower.strategy import Delivery, Member, NobodyAnsweredError, RoundOutcome
-from stackfu_integration.flower.wire import REPEAT, UNLEARN, Refusal, TrainingAnswer
+from stackfu_integration.flower.wire import REPEAT, UNLEARN, PartingOrder, Refusal, TrainingAnswer
 from stackfu_integration.flower.wire.records import config
 
 __all__ = ["PHASE", "fault_phase", "run"]
@@ -49,39 +60,84 @@ def run(removal: Removal, strategy: Strategy | None = None) -> None:
 
     A round in which nobody delivers is tried again, ``patience`` times in all.
     """
-    ledger, terms, request = removal.ledger, removal.terms, removal.request
-    anew = terms.unlearning in ("retrain", "federaser")
-    first = ledger.need(RUN, RunStarted).initial if anew else request.before
-    if terms.unlearning == "federaser" and strategy is not None:
-        raise InputError("strategy", "FedEraser is one of its own")
+    ledger, terms = removal.ledger, removal.terms
     commitments = ledger.by_client(removal.name, ClientCommitted)
     if terms.aggregation == "secure":
-        if strategy is not None:
-            raise InputError("strategy", "sees single updates, and with secure aggregation nobody does")
-        run_summed_rounds(removal, removal.models.get(first), commitments)
-        ledger.add(removal.name, ModelUnlearned(ledger.need(removal.name, RoundFinished).model))
-        return
+        run_summed_rounds(removal, first_model(removal), commitments)
+    elif terms.unlearning == "mode":
+        for number in range(rounds_done(ledger, removal.name) + 1, terms.rounds + 1):
+            _mode_round(removal, number, commitments)
+    else:
+        only = {"only": ",".join(terms.head)} if terms.head else {}
+        _rounds(removal, commitments, first_model(removal), terms.rounds, only, strategy=strategy)
+    model = ledger.need(removal.name, RoundFinished).model
+    ledger.add(removal.name, ModelUnlearned(model))
+
+
+def _rounds(
+    removal: Removal,
+    commitments: Mapping[int, ClientCommitted],
+    first: ArrayRecord,
+    rounds: int,
+    told: Mapping[str, str | float],
+    also: Callable[[], None] = lambda: None,
+    **options: Any,
+) -> None:
+    """Do rounds up to round ``rounds``; ``told`` are settings of the method, and ``also`` writes something with each."""
+
+    def write(outcome: RoundOutcome, model: str) -> None:
+        also()
+        _write(removal, outcome, model)
+
     for attempt in range(removal.patience):
         try:
             run_rounds(
                 removal,
                 removal.name,
-                removal.models.get(first),
-                terms.rounds,
+                first,
+                rounds,
                 {client: Member(agreed.share, agreed.samples) for client, agreed in commitments.items()},
                 message_type=UNLEARN,
-                settings=config(request=removal.name, seed=terms.seed),
-                write=lambda outcome, model: _write(removal, outcome, model),
+                settings=config(request=removal.name, seed=removal.terms.seed, **told),
+                write=write,
                 judge=lambda *seen: _judge(removal, *seen),
                 inspect=lambda *seen: _inspect(removal, *seen),
-                strategy=strategy,
+                **options,
             )
             break
         except NobodyAnsweredError as error:
             if attempt + 1 == removal.patience:
                 raise StuckError(str(error)) from error
-    model = ledger.need(removal.name, RoundFinished).model
-    ledger.add(removal.name, ModelUnlearned(model))
+
+
+def _mode_round(removal: Removal, number: int, commitments: Mapping[int, ClientCommitted]) -> None:
+    """One round of MoDe: the model that starts anew learns, or the trained one is moved towards it and guided.
+
+    In a round of guidance those who leave learn the labels that the new model gives to their samples, and count with their sizes.
+    """
+    ledger, models, terms = removal.ledger, removal.models, removal.terms
+    done = {finished.number: finished.model for finished in ledger.events(removal.name, RoundFinished)}
+    anew = [n for n in done if is_degradation(n, terms.rounds)]
+    guided = [n for n in done if n not in anew]
+    degraded = models.get(done[max(anew)] if anew else ledger.need(RUN, RunStarted).initial)
+    if is_degradation(number, terms.rounds):
+        told: dict[str, str | float] = {"method": "mode", "step": "degradation", "learning_rate": MODE_RATE}
+        _rounds(removal, commitments, degraded, number, told, follow=False)
+        return
+    model = models.get(done[max(guided)] if guided else removal.request.before)
+    if is_degradation(number - 1, terms.rounds):
+        model = mixed(model, degraded, MODE_MOMENTUM)
+    order = PartingOrder(model, removal.name, "mode", number, terms.seed, degraded)
+    parted = leaving.hear(removal, number, dict.fromkeys(removal.request.removed, order))
+    theirs = {client: made for client, (_, made) in parted.items()}
+    sizes = {client: work.samples for client, (work, _) in parted.items()}
+
+    def combine(averaged: ArrayRecord, samples: int) -> ArrayRecord:
+        return average({**theirs, NOBODY: averaged}, {**sizes, NOBODY: samples})
+
+    told = {"method": "mode", "step": "guidance", "learning_rate": MODE_GUIDANCE_RATE}
+    also = partial(leaving.write, removal, parted)
+    _rounds(removal, commitments, model, number, told, also, follow=False, combine=combine)
 
 
 def _write(removal: Removal, outcome: RoundOutcome, model: str) -> None:

@@ -9,9 +9,11 @@
 
 from stackfu_integration.flower.wire.exchange import Refusal, ask, decoded, messages_to, sort_replies
 from stackfu_integration.flower.wire.messages import (
+    CONSENT,
     EMBED,
     GRADIENT,
     MEASURE,
+    PART,
     REPEAT,
     RESPOND,
     ROLL,
@@ -19,6 +21,8 @@ from stackfu_integration.flower.wire.messages import (
     SUMMED,
     TRAIN,
     UNLEARN,
+    ConsentAnswer,
+    ConsentQuestion,
     EmbeddingAnswer,
     EmbeddingQuestion,
     GradientAnswer,
@@ -26,6 +30,7 @@ from stackfu_integration.flower.wire.messages import (
     MeasureAnswer,
     MeasureQuestion,
     OfferQuestion,
+    PartingOrder,
     RollAnswer,
     RollQuestion,
     ShareAnswer,
@@ -45,9 +50,11 @@ from stackfu_integration.flower.wire.sums import (
 )
 
 __all__ = [
+    "CONSENT",
     "EMBED",
     "GRADIENT",
     "MEASURE",
+    "PART",
     "REPEAT",
     "RESPOND",
     "ROLL",
@@ -55,6 +62,8 @@ __all__ = [
     "SUMMED",
     "TRAIN",
     "UNLEARN",
+    "ConsentAnswer",
+    "ConsentQuestion",
     "EmbeddingAnswer",
     "EmbeddingQuestion",
     "GradientAnswer",
@@ -66,6 +75,7 @@ __all__ = [
     "OfferQuestion",
     "OpenAnswer",
     "OpenQuestion",
+    "PartingOrder",
     "Refusal",
     "RollAnswer",
     "RollQuestion",

@@ -11,6 +11,8 @@ message                       server sends                                 clien
 ``train.stackfu_unlearn``     the model, its share                         trained model, samples; signed
 ``train.stackfu_repeat``      the same once more                           the same
 ``train.stackfu_summed``      the model, its share, members of a sum       trained model behind masks, samples; signed
+``query.stackfu_consent``     a method, to those who leave                 that it will work for it; signed
+``train.stackfu_part``        the model, and one to keep to                what it made of the model, samples; signed
 ``query.stackfu_gradient``    the model, its share                         gradient of its loss, samples; signed
 ``evaluate.stackfu_measure``  model before and after, its payment          measures; the payment acknowledged or
                                                                            disputed, signed
@@ -54,9 +56,11 @@ from stackfu_integration.flower.wire.records import (
 from stackfu_integration.flower.wire.sums import group_in, group_text
 
 __all__ = [
+    "CONSENT",
     "EMBED",
     "GRADIENT",
     "MEASURE",
+    "PART",
     "REPEAT",
     "RESPOND",
     "ROLL",
@@ -64,6 +68,8 @@ __all__ = [
     "SUMMED",
     "TRAIN",
     "UNLEARN",
+    "ConsentAnswer",
+    "ConsentQuestion",
     "EmbeddingAnswer",
     "EmbeddingQuestion",
     "GradientAnswer",
@@ -71,6 +77,7 @@ __all__ = [
     "MeasureAnswer",
     "MeasureQuestion",
     "OfferQuestion",
+    "PartingOrder",
     "RollAnswer",
     "RollQuestion",
     "ShareAnswer",
@@ -88,6 +95,8 @@ TRAIN = "train"
 UNLEARN = "train.stackfu_unlearn"
 REPEAT = "train.stackfu_repeat"
 SUMMED = "train.stackfu_summed"
+CONSENT = "query.stackfu_consent"
+PART = "train.stackfu_part"
 GRADIENT = "query.stackfu_gradient"
 MEASURE = "evaluate.stackfu_measure"
 
@@ -376,6 +385,94 @@ class TrainingAnswer:
         for array in model.values():
             array.numpy()  # one that cannot be read is refused here, before anybody computes with it
         return cls(model, samples, number, receipt_in(content))
+
+
+# ---- those who leave
+
+
+@dataclass(frozen=True)
+class ConsentQuestion:
+    """Before you go, will you work for this method, which makes the model forget you?"""
+
+    message_type: ClassVar[str] = CONSENT
+
+    request: str
+    method: str
+
+    def encode(self) -> RecordDict:
+        """Two settings."""
+        return RecordDict({"config": config(request=self.request, method=self.method)})
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> ConsentQuestion:
+        """Read the settings."""
+        settings = settings_in(content)
+        return cls(setting(settings, "request", str), setting(settings, "method", str))
+
+
+@dataclass(frozen=True)
+class ConsentAnswer:
+    """The client will; one that will not says why instead."""
+
+    receipt: Receipt | None = None
+
+    def encode(self) -> RecordDict:
+        """A metric, signed."""
+        return signed(_metrics(consent=1), self.receipt)
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> ConsentAnswer:
+        """Read the metric, which has one value."""
+        if metric(content, "consent") != 1:
+            raise ValueError("consent is 1, or it is not given")
+        return cls(receipt_in(content))
+
+
+@dataclass(frozen=True)
+class PartingOrder:
+    """Work for ``method`` from this model, in round ``number`` (0: before the first).
+
+    ``aside`` is what the method looks at besides: the model whose labels MoDe learns, or the one that ascent stays close to, within
+    ``radius``.
+    """
+
+    message_type: ClassVar[str] = PART
+
+    model: ArrayRecord
+    request: str
+    method: str
+    number: int
+    seed: int
+    aside: ArrayRecord | None = None
+    radius: float | None = None
+
+    def encode(self) -> RecordDict:
+        """One or two models, and the settings."""
+        settings = config(
+            request=self.request,
+            method=self.method,
+            server_round=self.number,
+            seed=self.seed,
+            radius=self.radius,
+        )
+        content = RecordDict({"arrays": self.model, "config": settings})
+        if self.aside is not None:
+            content["aside"] = self.aside
+        return content
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> PartingOrder:
+        """Read models and settings."""
+        settings = settings_in(content)
+        return cls(
+            model_in(content),
+            setting(settings, "request", str),
+            setting(settings, "method", str),
+            setting(settings, "server-round", int),
+            setting(settings, "seed", int),
+            model_in(content, "aside") if "aside" in content else None,
+            setting(settings, "radius", float) if "radius" in settings else None,
+        )
 
 
 # ---- measures

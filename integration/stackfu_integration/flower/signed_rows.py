@@ -15,6 +15,7 @@ from typing import Any
 from stackfu.errors import FileFormatError
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.events import (
+    NOBODY,
     ClientEnrolled,
     ClientPaid,
     ConsentGiven,
@@ -223,7 +224,13 @@ class SignedRows:
             where = f"a receipt of client {client} about its {said.get('what')}"
             self._on_chain(where, receipt.head)
             request = str(said.get("request", RUN))
-            if said.get("what") == SHARE:
+            other = self._signed_otherwise(client, request, said)
+            if other is not None:
+                self.questions.append(
+                    f"which of two statements of client {client} about its {said.get('what')} in {request} holds: it signed "
+                    f"another one than is in the ledger ({other}). Both are its own, so nothing is held against the server"
+                )
+            elif said.get("what") == SHARE:
                 offered = {
                     o.attempt: o.price
                     for o in self.ledger.events(request, PriceOffered)
@@ -234,10 +241,36 @@ class SignedRows:
                     price == said["price"],
                     f"{where}: it was offered {said['price']!r}, the ledger says {price!r}",
                 )
-            if said.get("what") == PAYMENT:
+            elif said.get("what") == PAYMENT:
                 paid = self.ledger.by_client(request, ClientPaid).get(client)
                 amount = 0.0 if paid is None else paid.amount
                 need(
                     amount == said["amount"],
                     f"{where}: it was paid {said['amount']!r}, the ledger says {amount!r}",
                 )
+
+    def _signed_otherwise(self, client: int, request: str, said: Mapping[str, Any]) -> str | None:
+        """In what a client's statement differs from one of its own in the ledger about the same thing, if there is one."""
+        kinds = {
+            SHARE: ShareAnswered,
+            WORK: WorkDelivered,
+            PAYMENT: PaymentAcknowledged,
+            PARTING: PartingWork,
+        }
+        kind = kinds.get(str(said.get("what")))
+        if kind is None:
+            return None
+        number = said.get("number", NOBODY)
+        if not isinstance(number, int) or not 0 <= number < 2**62:
+            number = NOBODY
+        event = self.ledger.of_client(request, kind, client, number)
+        plain = getattr(event, "receipt", None)
+        if plain is None:
+            return None
+        kept = Receipt.read(plain).statement
+        if kept.get("attempt") != said.get("attempt"):
+            return None  # it is about another set of offers
+        names = sorted((set(kept) | set(said)) - {"head"})
+        return next(
+            (f"{n}: {kept.get(n)!r}, not {said.get(n)!r}" for n in names if kept.get(n) != said.get(n)), None
+        )

@@ -16,8 +16,10 @@ from scene import CLIENTS, REMOVED, SIZES, TERMS, Averager, Scene, initial
 from typer.testing import CliRunner
 
 from stackfu_integration.cli import app
+from stackfu_integration.flower.books import read_receipts
 from stackfu_integration.flower.keys import SigningKey, canonical, read_public_key
 from stackfu_integration.flower.model_store import digest
+from stackfu_integration.flower.receipts import PAYMENT, SHARE, WORK, Receipt
 from stackfu_integration.flower.verification import Evidence, verify
 from stackfu_integration.flower.wire import EMBED, GRADIENT, MEASURE, REPEAT, RESPOND, ROLL, SUMMED, UNLEARN
 from stackfu_integration.flower.wire.records import receipt_in
@@ -162,6 +164,34 @@ def test_a_receipt_that_is_not_one_is_refused_and_the_audit_of_the_honest_server
     assert verify(scene.folder).misfit is None
     assert set(FORGERS) == {f["client"] for f in facts["faults"]}
     assert all(of(facts, client)["paid"] == 0.0 for client, kind in FORGERS.items() if kind != MEASURE)
+
+
+@pytest.mark.parametrize(
+    ("what", "lie"),
+    [
+        (SHARE, {"price": 1e6}),
+        (SHARE, {"cap": 0.123}),
+        (WORK, {"model": "00" * 32}),
+        (PAYMENT, {"amount": 0.0, "agreed": False}),
+        (PAYMENT, {"amount": 1e9}),
+    ],
+)
+def test_a_client_that_signs_two_statements_about_one_thing_contradicts_itself_and_not_the_server(
+    sound, what, lie
+):
+    """A receipt is the client's word; brought along from outside, it must not make an honest server's books look forged."""
+    signer = SigningKey.load(sound.client_folder(FAULTY) / "client.key")
+    kept = [
+        r
+        for r in read_receipts(sound.client_folder(FAULTY) / "receipts.jsonl")
+        if r.statement["what"] == what
+    ]
+    assert verify(sound.folder, Evidence(receipts=tuple(kept))).misfit is None
+    statement = {**kept[-1].statement, **lie}
+    forged = Receipt(statement, signer.public, signer.sign(statement))
+    report = verify(sound.folder, Evidence(receipts=(*kept, forged)))
+    assert report.misfit is None
+    assert any(f"two statements of client {FAULTY} about its {what}" in q for q in report.open_questions)
 
 
 def test_an_acknowledgement_that_is_neither_yes_nor_no_is_refused(scene):

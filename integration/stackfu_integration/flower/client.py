@@ -299,6 +299,10 @@ def add_mechanism(
         desk, asked = _Desk(message, context, load), _question(message, ConsentQuestion.decode)
         desk.books.policy.check_parting(asked.method)
         known = desk.books.about(asked.request)
+        if "offer" in known:
+            raise InputError(
+                "request", "this client was made an offer as one that stays", value=asked.request
+            )
         known["parting"] = asked.method
         desk.books.save()
         facts = {"client": desk.participant.client, "request": asked.request, "method": asked.method}
@@ -450,6 +454,14 @@ def _response(desk: _Desk, asked: OfferQuestion) -> ShareAnswer:
         raise InputError("price", f"the server offered {terms['price']:g} before", value=offer.price)
     if terms is not None and terms["attempt"] == asked.attempt and terms.get("cap", offer.cap) != offer.cap:
         raise InputError("cap", f"the server said {terms['cap']:g} before", value=offer.cap)
+    rules = {"rounds": asked.rounds, "decimals": asked.decimals}
+    for name, stated in rules.items():
+        if terms is not None and terms["attempt"] == asked.attempt and terms.get(name, stated) != stated:
+            raise InputError(name, f"the server said {terms[name]} before", value=stated)
+    if not 1 <= asked.rounds <= books.policy.train_rounds:
+        raise PolicyError(f"this client works {books.policy.train_rounds} rounds and no more")
+    if "parting" in known:
+        raise InputError("request", "this client was asked to work as one that leaves", value=asked.request)
     if not (offer.price >= 0 and 0 < offer.alpha <= 1 and 0 <= offer.cap <= 1 and 0 <= offer.share <= 1):
         raise InputError("offer", "is none that can be meant", value=offer.price)
     own_view = offer if participant.cost is None else replace(offer, cost=participant.cost)
@@ -461,6 +473,7 @@ def _response(desk: _Desk, asked: OfferQuestion) -> ShareAnswer:
         "cost": offer.cost,
         "cap": offer.cap,
         "share": share,
+        **rules,
     }
     books.save()
     receipt = None
@@ -476,6 +489,7 @@ def _response(desk: _Desk, asked: OfferQuestion) -> ShareAnswer:
             cap=offer.cap,
             cost=offer.cost,
             share=share,
+            **rules,
         )
     return ShareAnswer(share, receipt)
 
@@ -494,6 +508,10 @@ def _check_order(desk: _Desk, order: TrainingOrder) -> None:
     earlier = known.get("orders", {}).get(str(order.number))
     if earlier is not None and earlier != _order_mark(order):
         raise InputError("order", "this client has done this round, from another model", value=order.number)
+    if offer is not None and order.number > offer.get("rounds", order.number):
+        raise InputError(
+            "server-round", f"this client agreed to {offer['rounds']} rounds", value=order.number
+        )
     if order.number > desk.books.policy.train_rounds:
         raise PolicyError(f"this client works {desk.books.policy.train_rounds} rounds and no more")
     if known.get("share") != order.share:
@@ -535,10 +553,12 @@ def _acknowledgement(desk: _Desk, told: MeasureQuestion) -> Any:
     known = desk.books.about(told.request)
     offer, delivered = known.get("offer"), len(known.get("delivered", {}))
     owed = 0.0
-    if offer is not None and told.agreed > 0:
-        owed = offer["price"] * known.get("share", 0.0) / told.agreed * told.passed
-        if told.decimals >= 0:
-            coin = Decimal(1).scaleb(-told.decimals)
+    if offer is not None:
+        # by the rules that the offer stated, whatever is stated now
+        rounds, decimals = offer.get("rounds", told.agreed), offer.get("decimals", told.decimals)
+        owed = offer["price"] * known.get("share", 0.0) / max(rounds, 1) * told.passed
+        if decimals >= 0:
+            coin = Decimal(1).scaleb(-decimals)
             owed = float(Decimal(repr(owed)).quantize(coin, rounding=ROUND_DOWN))
     # whoever stood ready and was not asked in a round is paid for it all the same
     agreed = told.passed >= delivered and math.isclose(told.amount, owed, rel_tol=1e-9, abs_tol=1e-12)

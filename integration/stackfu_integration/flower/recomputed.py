@@ -244,6 +244,12 @@ class Recomputed:
                 agreed.samples == round(agreed.share * sizes[client]) and agreed.rounds == terms.rounds,
                 f"{where} has other samples or rounds than the share and the terms say",
             )
+            signed = (answered[client].receipt or {}).get("statement", {})
+            for name, stated in (("rounds", terms.rounds), ("decimals", terms.stated_decimals)):
+                need(
+                    signed.get(name, stated) == stated,
+                    f"{where}: the client signed {name} = {signed.get(name)!r}, the terms say {stated!r}",
+                )
             spend += agreed.price * agreed.share
         need(
             spend <= closed.spend * (1 + _TOLERANCE) + 1e-12

@@ -250,6 +250,11 @@ class Terms:
             return amount
         return float(Decimal(repr(amount)).quantize(Decimal(1).scaleb(-self.decimals), rounding=ROUND_DOWN))
 
+    @property
+    def stated_decimals(self) -> int:
+        """``decimals`` as messages state it, in which there is no "nothing": -1."""
+        return -1 if self.decimals is None else self.decimals
+
     @classmethod
     def from_config(cls, run_config: Mapping[str, Any]) -> Terms:
         """Take the terms out of a Flower run config, where they are written with dashes.

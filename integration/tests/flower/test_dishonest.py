@@ -364,7 +364,7 @@ def worked(scene):
 
 
 def test_no_work_beyond_what_was_agreed(worked):
-    """The same round from another model, a repetition of something else, rounds after the settlement."""
+    """The same round from another model, a repetition of something else, a round too many, rounds after the settlement."""
     scene, grid, orders = worked
     tried = {}
 
@@ -384,13 +384,18 @@ def test_no_work_beyond_what_was_agreed(worked):
             scene, grid, 3, REPEAT, RecordDict({"arrays": orders[0]["arrays"], "config": everything})
         )
         tried["the same"] = asked_by_hand(scene, grid, 3, REPEAT, orders[0])
+        one_more = ConfigRecord({**config, "server-round": scene.terms.rounds + 1})
+        tried["one more"] = asked_by_hand(
+            scene, grid, 3, UNLEARN, RecordDict({"arrays": other, "config": one_more})
+        )
 
     scene.run(grid, after=try_things)
     assert "from another model" in tried["another model"].error.reason
     assert "has not delivered this round" in tried["repeated otherwise"].error.reason
     assert "has not delivered this round" in tried["all data"].error.reason
     assert not tried["the same"].has_error()
-    after = ConfigRecord({**orders[0]["config"], "server-round": 4})
+    assert "agreed to 3 rounds" in tried["one more"].error.reason
+    after = ConfigRecord({**orders[0]["config"], "server-round": 3})
     late = asked_by_hand(
         scene, grid, 3, UNLEARN, RecordDict({"arrays": orders[0]["arrays"], "config": after})
     )

@@ -12,6 +12,7 @@ from scene import CLIENTS, REMOVED, SIZES, TERMS, TRAINING_ROUNDS, Averager, Sce
 
 from stackfu.errors import InputError
 from stackfu_integration.flower import Terms, UnlearningMechanism
+from stackfu_integration.flower.books import read_receipts
 from stackfu_integration.flower.events import (
     ClientCommitted,
     ClientEnrolled,
@@ -27,6 +28,7 @@ from stackfu_integration.flower.keys import SigningKey, read_public_key
 from stackfu_integration.flower.ledger import RUN
 from stackfu_integration.flower.phases import offers, responses, session
 from stackfu_integration.flower.phases.enrolment import NotEnoughNodesError
+from stackfu_integration.flower.receipts import PAYMENT
 from stackfu_integration.flower.verification import verify
 from stackfu_integration.flower.wire import EMBED, MEASURE, RESPOND, ROLL, UNLEARN
 
@@ -329,8 +331,16 @@ def test_caps_that_are_not_those_of_the_solution_are_named(scene, monkeypatch):
 # ---- clients look for themselves
 
 
-@pytest.mark.parametrize(("what", "said"), [("price", "the server offered"), ("cap", "the server said")])
-def test_a_client_notices_another_price_or_cap_under_way(scene, what, said):
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("price", "the server offered"),
+        ("cap", "the server said"),
+        ("rounds", "the server said"),
+        ("decimals", "the server said"),
+    ],
+)
+def test_a_client_notices_another_price_cap_or_rule_under_way(scene, what, said):
     class Slow(Averager):
         def decide(self, offer):  # not at its best response at once, so that there are several announcements
             return 0.5 * (offer.best_response() + 0.1) if self.client == 3 else super().decide(offer)
@@ -340,7 +350,8 @@ def test_a_client_notices_another_price_or_cap_under_way(scene, what, said):
     def cheat(message, answer):
         if next(seen) >= 1:
             stated = message.content["config"][what]
-            return settings_changed(**{what: stated / 2})(message, answer)
+            other = stated / 2 if isinstance(stated, float) else stated + 1
+            return settings_changed(**{what: other})(message, answer)
         return answer(message)
 
     scene.load = Slow
@@ -363,6 +374,33 @@ def test_a_client_disputes_a_payment_that_is_not_what_it_agreed_to(scene):
     clients = {c["client"]: c for c in facts["clients"]}
     assert clients[3]["acknowledged"] is None
     assert clients[4]["acknowledged"] is True
+
+
+@pytest.mark.parametrize(("agreed", "decimals"), [(300, -1), (3, 0)])
+def test_a_payment_by_other_rules_than_the_offer_stated_is_disputed(scene, agreed, decimals):
+    """More rounds than were agreed to, of which few are done, or whole coins where there were none: both pay next to nothing."""
+
+    def cheaper(message, answer):
+        paid = message.content["config"]["amount"] * 3 / agreed
+        less = paid if decimals < 0 else float(int(paid))
+        return settings_changed(amount=less, agreed=agreed, decimals=decimals)(message, answer)
+
+    scene.behaviours = {client: when(MEASURE, cheaper) for client in range(2, CLIENTS)}
+    facts = scene.run()
+    owed = {c["client"]: c["paid"] for c in facts["clients"]}
+    assert sum(owed.values()) > 0
+    for client in range(2, CLIENTS):
+        receipts = read_receipts(scene.client_folder(client) / "receipts.jsonl")
+        said = [r.statement for r in receipts if r.statement["what"] == PAYMENT][-1]
+        assert said["owed"] == pytest.approx(owed[client])
+        assert said["agreed"] is (said["amount"] == said["owed"])
+
+
+@pytest.mark.parametrize(("what", "value"), [("rounds", 7), ("decimals", 0)])
+def test_a_client_signs_the_rules_that_it_was_told(scene, what, value):
+    scene.behaviours[FAULTY] = when(RESPOND, settings_changed(**{what: value}))
+    facts = scene.run()
+    assert any(f"says {what} = {value}" in f["problem"] for f in facts["faults"] if f["client"] == FAULTY)
 
 
 def test_a_server_that_refuses_rounds_is_disputed(scene):

@@ -34,7 +34,7 @@ from stackfu_integration.flower.phases import leaving
 from stackfu_integration.flower.policy import PARTING_METHODS, PolicyError
 from stackfu_integration.flower.simulation import APP_FOLDER, run_in_process
 from stackfu_integration.flower.verification import verify
-from stackfu_integration.flower.wire import CONSENT, EMBED, PART
+from stackfu_integration.flower.wire import CONSENT, EMBED, PART, ConsentQuestion
 from stackfu_integration.lab.federation.trained import UpdateHistory
 from stackfu_integration.lab.unlearning import FedRecovery, MoDe
 
@@ -471,6 +471,10 @@ def test_a_client_does_what_it_consented_to_and_nothing_else(scene):
     node = next(n for n, c in late.contexts.items() if c.node_config["partition-id"] == LEAVER)
     after = late.answer(Message(again["message"], dst_node_id=node, message_type=PART))
     assert "is settled" in after.error.reason
+    stays = next(n for n, c in late.contexts.items() if c.node_config["partition-id"] == 3)
+    question = ConsentQuestion("r1", "mode").encode()
+    asked = late.answer(Message(question, dst_node_id=stays, message_type=CONSENT))
+    assert "as one that stays" in asked.error.reason
 
 
 def test_a_server_that_does_without_one_of_those_who_leave_is_named(scene, monkeypatch):

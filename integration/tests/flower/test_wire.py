@@ -96,7 +96,9 @@ MESSAGES = {
         group,
     ),
     EmbeddingAnswer: st.builds(EmbeddingAnswer, vector, count | number, number, receipts),
-    OfferQuestion: st.builds(OfferQuestion, text, offers, count, count, st.none() | number),
+    OfferQuestion: st.builds(
+        OfferQuestion, text, offers, count, count, st.none() | number, count, st.integers(-1, 9)
+    ),
     ShareAnswer: st.builds(ShareAnswer, number, receipts),
     ConsentQuestion: st.builds(ConsentQuestion, text, text),
     ConsentAnswer: st.builds(ConsentAnswer, receipts),

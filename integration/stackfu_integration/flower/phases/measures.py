@@ -60,7 +60,7 @@ def run(removal: Removal) -> None:
                 payments[client].amount if client in payments else 0.0,
                 passed[client],
                 commitments[client].rounds if client in commitments else 0,
-                -1 if terms.decimals is None else terms.decimals,
+                terms.stated_decimals,
             )
     answers = removal.ask(questions, MeasureAnswer.decode)
     with ledger.transaction():

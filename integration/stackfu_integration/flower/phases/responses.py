@@ -140,7 +140,13 @@ def _hear_shares(
     terms = removal.terms
     questions = {
         client: OfferQuestion(
-            removal.name, offer, number, attempt, terms.least_cost_of(client, removal.name_of(client))
+            removal.name,
+            offer,
+            number,
+            attempt,
+            terms.least_cost_of(client, removal.name_of(client)),
+            terms.rounds,
+            terms.stated_decimals,
         )
         for client, offer in told.items()
     }
@@ -161,6 +167,8 @@ def _hear_shares(
             "price": told[client].price,
             "cap": cap,
             "share": share,
+            "rounds": terms.rounds,
+            "decimals": terms.stated_decimals,
         }
         problem = removal.refused_receipt(client, answer.receipt, SHARE, **facts)
         if problem is not None:

@@ -279,7 +279,10 @@ class EmbeddingAnswer:
 
 @dataclass(frozen=True)
 class OfferQuestion:
-    """Given this offer, the ``number``-th announcement in the ``attempt``-th set of offers, how much do you bring?"""
+    """Given this offer, the ``number``-th announcement in the ``attempt``-th set of offers, how much do you bring?
+
+    The price is for ``rounds`` rounds, and what is paid is rounded down to ``decimals`` places, -1 for not at all.
+    """
 
     message_type: ClassVar[str] = RESPOND
 
@@ -290,6 +293,8 @@ class OfferQuestion:
     least_cost: float | None = (
         None  # where the server knows an interval, of which the offer quotes the upper end
     )
+    rounds: int = 1
+    decimals: int = -1
 
     def encode(self) -> RecordDict:
         """The numbers of the offer as settings, the public sum and the client's own embedding as vectors."""
@@ -300,6 +305,8 @@ class OfferQuestion:
             number=self.number,
             attempt=self.attempt,
             least_cost=self.least_cost,
+            rounds=self.rounds,
+            decimals=self.decimals,
             **told,
         )
         return RecordDict({"config": settings, "arrays": arrays})
@@ -312,7 +319,8 @@ class OfferQuestion:
         offer = Offer(aggregate=read_vector(arrays, "aggregate"), own=read_vector(arrays, "own"), **told)
         request, number = setting(settings, "request", str), setting(settings, "number", int)
         least = setting(settings, "least-cost", float) if "least-cost" in settings else None
-        return cls(request, offer, number, setting(settings, "attempt", int), least)
+        counts = (setting(settings, name, int) for name in ("rounds", "decimals"))
+        return cls(request, offer, number, setting(settings, "attempt", int), least, *counts)
 
 
 @dataclass(frozen=True)

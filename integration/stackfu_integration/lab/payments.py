@@ -52,6 +52,7 @@ class PaymentPlan:
     caps: FloatArray
     status: str
     seconds: float
+    cpu_seconds: float
 
     def shares(self, game: StackelbergGame) -> dict[int, float]:
         """Share of data by client number."""
@@ -73,6 +74,7 @@ class PaymentPlan:
             "caps": self.caps.tolist(),
             "status": self.status,
             "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
         }
 
 
@@ -146,7 +148,7 @@ def plan_payments(game: StackelbergGame, mechanism: str, budget: float) -> Payme
     ``"full"`` ignores the budget and pays the least that makes everybody take part with everything.
     """
     chosen = mechanism_by_name(mechanism)
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     if chosen.method is None:
         participation = np.ones(game.count)
         payments, caps = np.asarray(game.payments_for(participation)), np.ones(game.count)
@@ -174,6 +176,7 @@ def plan_payments(game: StackelbergGame, mechanism: str, budget: float) -> Payme
         caps=caps,
         status=found["status"],
         seconds=time.perf_counter() - start,
+        cpu_seconds=time.process_time() - used,
     )
 
 

@@ -35,12 +35,25 @@ _GAME_FILE = "game.json"
 _PILOT_FILE = "pilots.json"
 
 
+class _Clock:
+    """Wall-clock and processor seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._start, self._used = time.perf_counter(), time.process_time()
+
+    def read(self, prefix: str = "") -> dict[str, float]:
+        return {
+            f"{prefix}seconds": time.perf_counter() - self._start,
+            f"{prefix}cpu_seconds": time.process_time() - self._used,
+        }
+
+
 class Playing:
     """The game of a run in every view, its pilots, and the payments planned in it."""
 
     def __init__(self, materials: Materials) -> None:
         self.materials = materials
-        self._embedding_seconds: dict[View, float] = {}
+        self._embedding_seconds: dict[View, dict[str, float]] = {}
 
     @cached_property
     def views(self) -> dict[View, StackelbergGame]:
@@ -48,7 +61,7 @@ class Playing:
         federation = self.materials.trained.federation
         samples = penultimate_features(federation, self.materials.trained.final)
         labels = [client.train.y.numpy() for client in federation.clients]
-        start = time.perf_counter()
+        clock = _Clock()
         gradients = gradient_embeddings(
             [
                 LabelledTensors(torch.from_numpy(x), client.train.y)
@@ -57,10 +70,10 @@ class Playing:
             head_matrix(self.materials.trained.final, federation.model(0)),
             self.materials.validation["l2"],
         )
-        common = time.perf_counter() - start
+        common = clock.read("embedding_")
         games = {}
         for view in VIEWS:
-            start = time.perf_counter()
+            clock = _Clock()
             games[view] = build_game(
                 samples,
                 self.materials.removed,
@@ -70,7 +83,10 @@ class Playing:
                 loss_constant=1.0,
                 cost_scale=self.materials.settings.cost_scale,
             )
-            self._embedding_seconds[view] = time.perf_counter() - start + common * view.endswith("gradients")
+            self._embedding_seconds[view] = {
+                key: seconds + common[key] * view.endswith("gradients")
+                for key, seconds in clock.read("embedding_").items()
+            }
         return games
 
     @cached_property
@@ -152,7 +168,7 @@ class Playing:
             "pilots": {approach: item.as_dict() for approach, item in self.pilots.items()},
             "offers": plans,
             "staying": self._staying(calibrated["labels"], plans),
-            "embedding_seconds": self._embedding_seconds[PAPER_VIEW],
+            **self._embedding_seconds[PAPER_VIEW],
             "solver_seconds": sum(made["seconds"] for made in plans.values()),
         }
         write_json(path, rounded(played))
@@ -165,7 +181,7 @@ class Playing:
             "calibration": {
                 approach: self.calibrated(view, approach)[1].summary() for approach in self.pilots
             },
-            "embedding_seconds": self._embedding_seconds[view],
+            **self._embedding_seconds[view],
         }
 
     def _with_every_view(self, stored: dict[str, Any]) -> dict[str, Any]:

@@ -71,9 +71,7 @@ _SGD = LocalTraining(epochs=2, batch=32, learning_rate=0.5)
 
 
 def _digits(name: str, **changes: Any) -> Preset:
-    return Preset(
-        name, "digits", "identity", 20, _SGD, min_train=12, min_test=5, curvature="hessian", **changes
-    )
+    return Preset(name, "digits", "identity", 20, _SGD, min_train=12, min_test=5, **changes)
 
 
 PRESETS: dict[str, Preset] = {

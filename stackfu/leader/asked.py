@@ -11,8 +11,13 @@ from .tolerances import LIMIT_ROUNDING
 __all__ = ["objective_of"]
 
 
-def objective_of(game: GameModel, *, min_total: float, min_samples: float, **asked: Any) -> Objective:
-    """The objective whose floor is a share of the remaining data, a number of samples, or the larger of both."""
+def objective_of(
+    game: GameModel, *, min_total: float, min_samples: float, finite_sample: bool, **asked: Any
+) -> Objective:
+    """The objective whose floor is a share of the remaining data, a number of samples, or the larger of both.
+
+    The sampling term counts if it was asked for or if the game's own loss has it.
+    """
     samples = float(game.sizes.sum())
     floor = max(
         Objective(min_total=min_total).min_total, Objective(min_total=min_samples).min_total / samples
@@ -23,4 +28,5 @@ def objective_of(game: GameModel, *, min_total: float, min_samples: float, **ask
             f"{name} = {value:g} is out of reach whatever the budget: the remaining clients own "
             f"{samples:g} samples (total participation at most 1)"
         )
-    return Objective(min_total=min(floor, 1.0), **asked)
+    sampling = True if game.loss.sampling else finite_sample
+    return Objective(min_total=min(floor, 1.0), finite_sample=sampling, **asked)

@@ -203,3 +203,24 @@ def test_the_finite_sample_term_is_the_servers_side_of_a_sampling_constant_only_
     )
     first, second = uneven.finite_sample_penalty([1, 0, 0]), uneven.finite_sample_penalty([0, 1, 0])
     assert first > second
+
+
+@pytest.mark.parametrize("offers", ["linear", "capped"])
+def test_a_loss_with_the_sampling_term_is_optimised_with_it(offers):
+    loss = sf.ServerLoss.to_mixtures([np.full(5, 0.2)], [1.0])
+    points = np.random.default_rng(0).normal(size=(5, 3)) * 0.3
+    plain = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points),
+        np.full(5, 50),
+        (0,),
+        costs=[1.0, 1.2, 0.8, 1.1],
+        server_loss=loss,
+    )
+    whole = plain.replace(server_loss=loss.with_sampling())
+    asked = plain.solve(0.1, finite_sample=True, offers=offers, gap=1e-3)
+    found = whole.solve(0.1, offers=offers, gap=1e-3)
+    assert found.status is sf.Status.CERTIFIED
+    assert found.goal.finite_sample
+    assert found.objective == pytest.approx(asked.objective, rel=1e-9)
+    assert found.server_loss == pytest.approx(found.objective, rel=1e-9)
+    assert found.verify(), found.verify().message

@@ -10,36 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stackfu.errors import InputError
-from stackfu_integration.flower.events import (
-    BandwidthAgreed,
-    ClientCommitted,
-    ClientExcluded,
-    ClientFault,
-    ClientMeasured,
-    ClientPaid,
-    CommitmentsClosed,
-    DistanceBounded,
-    EmbeddingReceived,
-    GameFounded,
-    GameSolved,
-    GroupSumReceived,
-    MeasuresClosed,
-    ModelUnlearned,
-    PartingWork,
-    PayloadsErased,
-    PaymentAcknowledged,
-    PriceOffered,
-    RemovalRequested,
-    RequestAborted,
-    RequestClosed,
-    RequestSettled,
-    RunStarted,
-    TermsAmended,
-    UpdatesKept,
-    WorkDelivered,
-    WorkJudged,
-    WorkRepeated,
-)
+from stackfu_integration.flower import events
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.storage import write_json, write_text
 
@@ -48,32 +19,35 @@ __all__ = ["audit", "render", "write_audit"]
 
 def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
     """Gather the facts of a request from the ledger."""
-    opened = ledger.last(request, RemovalRequested)
+    opened = ledger.last(request, events.RemovalRequested)
     if opened is None:
         known = ", ".join(ledger.requests()) or "none"
         raise InputError("request", f"is not in the ledger (known: {known})", value=request)
-    game, solved = ledger.last(request, GameFounded), ledger.last(request, GameSolved)
-    committed, settled = ledger.last(request, CommitmentsClosed), ledger.last(request, RequestSettled)
-    unlearned, measured = ledger.last(request, ModelUnlearned), ledger.last(request, MeasuresClosed)
+    game, solved = ledger.last(request, events.GameFounded), ledger.last(request, events.GameSolved)
+    committed = ledger.last(request, events.CommitmentsClosed)
+    settled = ledger.last(request, events.RequestSettled)
+    unlearned = ledger.last(request, events.ModelUnlearned)
+    measured = ledger.last(request, events.MeasuresClosed)
     predicted = solved.predicted if solved else {}
-    bound = ledger.last(request, DistanceBounded)
-    faults = [*ledger.events(RUN, ClientFault), *ledger.events(request, ClientFault)]
-    run, aborted = ledger.last(RUN, RunStarted), ledger.last(request, RequestAborted)
-    amendments, group = ledger.events(request, TermsAmended), ledger.last(request, GroupSumReceived)
+    bound = ledger.last(request, events.DistanceBounded)
+    faults = [*ledger.events(RUN, events.ClientFault), *ledger.events(request, events.ClientFault)]
+    run, aborted = ledger.last(RUN, events.RunStarted), ledger.last(request, events.RequestAborted)
+    amendments = ledger.events(request, events.TermsAmended)
+    group = ledger.last(request, events.GroupSumReceived)
     names = list(run.names) if run is not None else []
     return {
         "request": request,
-        "opened": ledger.time_of(request, RemovalRequested),
-        "closed": ledger.time_of(request, RequestClosed),
+        "opened": ledger.time_of(request, events.RemovalRequested),
+        "closed": ledger.time_of(request, events.RequestClosed),
         "removed": list(opened.removed),
         "names": names,
         "adopted": run is not None and run.adopted,
         "aborted": None if aborted is None else {"phase": aborted.phase, "reason": aborted.reason},
         "amended": [{"number": a.number, "reason": a.reason} for a in amendments],
         "terms": dict(amendments[-1].terms if amendments else opened.terms),
-        "bandwidth_asked": ledger.has(request, BandwidthAgreed),
+        "bandwidth_asked": ledger.has(request, events.BandwidthAgreed),
         "only_as_sum": [] if group is None else list(group.clients),
-        "erased": ledger.time_of(request, PayloadsErased),
+        "erased": ledger.time_of(request, events.PayloadsErased),
         "budget": game.budget if game else None,
         "full_price": game.full_price if game else None,
         "bandwidth": game.bandwidth if game else None,
@@ -98,9 +72,9 @@ def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
         },
         "partings": [
             {"client": w.client, "round": w.number, "samples": w.samples, "moved": w.moved}
-            for w in ledger.events(request, PartingWork)
+            for w in ledger.events(request, events.PartingWork)
         ],
-        "updates_kept": ledger.has(RUN, UpdatesKept),
+        "updates_kept": ledger.has(RUN, events.UpdatesKept),
         "work": _work(ledger, request),
         "clients": _clients(ledger, request, opened.removed),
         "faults": [{"client": f.client, "phase": f.phase, "problem": f.problem} for f in faults],
@@ -109,8 +83,8 @@ def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
 
 def _work(ledger: PaymentLedger, request: str) -> dict[str, int]:
     """How much work was judged, what of it was refused, and what the checks would have seen."""
-    judged = [work for work in ledger.events(request, WorkJudged) if work.measured]
-    repeated = ledger.events(request, WorkRepeated)
+    judged = [work for work in ledger.events(request, events.WorkJudged) if work.measured]
+    repeated = ledger.events(request, events.WorkRepeated)
     return {
         "judged": len(judged),
         "refused": sum(not work.passed for work in judged),
@@ -126,7 +100,7 @@ def _sent_again(ledger: PaymentLedger, request: str) -> int:
     """How many updates are models that the same client had delivered before."""
     seen: set[tuple[int, str]] = set()
     again = 0
-    for work in ledger.events(request, WorkDelivered):
+    for work in ledger.events(request, events.WorkDelivered):
         again += (work.client, work.model) in seen
         seen.add((work.client, work.model))
     return again
@@ -134,15 +108,15 @@ def _sent_again(ledger: PaymentLedger, request: str) -> int:
 
 def _clients(ledger: PaymentLedger, request: str, removed: tuple[int, ...]) -> list[dict[str, Any]]:
     """What each client sent, was offered, agreed to, delivered, was paid and measured."""
-    embeddings = ledger.by_client(request, EmbeddingReceived)
-    excluded = ledger.by_client(request, ClientExcluded)
-    offers = ledger.by_client(request, PriceOffered)
-    commitments = ledger.by_client(request, ClientCommitted)
-    delivered = Counter(work.client for work in ledger.events(request, WorkDelivered))
-    passed = Counter(work.client for work in ledger.events(request, WorkJudged) if work.passed)
-    acknowledged = ledger.by_client(request, PaymentAcknowledged)
-    payments = ledger.by_client(request, ClientPaid)
-    measures = ledger.by_client(request, ClientMeasured)
+    embeddings = ledger.by_client(request, events.EmbeddingReceived)
+    excluded = ledger.by_client(request, events.ClientExcluded)
+    offers = ledger.by_client(request, events.PriceOffered)
+    commitments = ledger.by_client(request, events.ClientCommitted)
+    delivered = Counter(work.client for work in ledger.events(request, events.WorkDelivered))
+    passed = Counter(work.client for work in ledger.events(request, events.WorkJudged) if work.passed)
+    acknowledged = ledger.by_client(request, events.PaymentAcknowledged)
+    payments = ledger.by_client(request, events.ClientPaid)
+    measures = ledger.by_client(request, events.ClientMeasured)
     facts = []
     for client in sorted({*embeddings, *excluded, *removed}):
         agreed = commitments.get(client)

@@ -19,6 +19,8 @@ __all__ = ["settle"]
 MOST_ROUNDS = 2000
 #: Clients count as settled when nobody moves by more than this share of its cap.
 STILL = 1e-12
+#: Best responses that still move somebody by more than this part of its cap have not settled.
+UNSETTLED = 1e-7
 
 
 def settle(game: GameModel, prices: Array, caps: Array, start: Array | None = None) -> Array:
@@ -39,7 +41,7 @@ def settle(game: GameModel, prices: Array, caps: Array, start: Array | None = No
             break
         if round_ == MOST_ROUNDS // 4:
             damping = 0.5  # best responses that go round in a circle settle when clients move half the way
-    if moved > 1e-7:
+    if moved > UNSETTLED:
         raise ConvergenceError(
             f"best responses did not settle: somebody still moves by {moved:.1e} of its cap"
         )

@@ -26,6 +26,8 @@ __all__ = ["equilibrium_face", "span_of"]
 FEW = 24
 #: Rounds of projection in search of a point away from all bounds.
 ROUNDS = 200
+#: How far from their bounds, in parts of what they own, an interior point keeps those who can move.
+INSIDE = 1e-3
 
 Clients = npt.NDArray[np.intp]
 
@@ -215,7 +217,7 @@ class _Polytope:
 
     def interior(self) -> Array | None:
         """A point of the polytope at which nobody that can move is at a bound, by projections to and fro; None if none is found."""
-        margin = np.where(self.movable, 1e-3 * self.alpha, 0.0)
+        margin = np.where(self.movable, INSIDE * self.alpha, 0.0)
         point = self.y
         for _ in range(ROUNDS):
             inside = np.where(self.movable, np.clip(point, margin, self.alpha - margin), self.y)

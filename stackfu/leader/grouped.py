@@ -39,6 +39,7 @@ from ..results import Status
 from .certified import certified
 from .mechanisms import Proposal
 from .playing import play
+from .tolerances import TINY
 from .uniform import LAST_DIGITS, best_price
 
 __all__ = ["grouped"]
@@ -51,6 +52,10 @@ FIRST_STEP, LAST_STEP = 0.5, 0.02
 ATTEMPTS, ROUGHLY = 12, 1e-4
 #: Part of the time for the game of the groups.
 FOR_THE_GROUPS = 0.3
+#: Prices count as better if the loss falls by more than this part: the members' equilibria are compared roughly.
+BETTER = 1e-6
+#: Parts by which the best prices are lowered, in turn, where the proved equilibrium of the members overspends by a hair.
+LOWERED = (0.0, 1e-9, 1e-6, 1e-4, 1e-2, 0.1)
 
 
 def grouped(
@@ -129,7 +134,7 @@ class _Search:
         except (NoEquilibriumError, ConvergenceError):
             return False
         loss = self.game.loss_of(profile)
-        if self.best is not None and loss >= self.best[0] * (1.0 - 1e-6):
+        if self.best is not None and loss >= self.best[0] * (1.0 - BETTER):
             return False
         self.best = loss, price * rates
         self.history.append({"server_loss": loss, "prices": (price * rates).tolist()})
@@ -143,7 +148,7 @@ class _Search:
                 if self.best is None or clock() > deadline:
                     return False
                 rates = self.best[1].copy()
-                rates[group] = max(rates[group] + sign * step * max(float(rates.mean()), 1e-300), 0.0)
+                rates[group] = max(rates[group] + sign * step * max(float(rates.mean()), TINY), 0.0)
                 if rates.any() and not np.array_equal(rates, self.best[1]) and self.attempt(rates):
                     found = True
                     break
@@ -156,7 +161,7 @@ class _Search:
                 f"no prices by group within the budget {self.budget:g} make anybody take part"
             )
         rates = self.best[1]
-        for shrink in (0.0, 1e-9, 1e-6, 1e-4, 1e-2, 0.1):
+        for shrink in LOWERED:
             payments = frozen(((1.0 - shrink) * rates)[self.of] * self.game.sizes)
             found = find_equilibrium(self.game, payments)
             spend = enclose_point(self.game, Objective(self.budget), payments, found.participation).spend

@@ -42,6 +42,9 @@ __all__ = ["LevelBisection", "best_iterate", "budget_prices", "haipo", "least_ra
 
 #: The spend may exceed the budget by this, relative to it.
 KEPT = 1e-9
+#: How far the published bisection goes, and what its level may lie above the closed form's, both relative to the spread of the
+#: gradient: a conic solver's own accuracy.
+BISECTED, MATCHED = 1e-9, 1e-6
 
 
 def budget_prices(game: GameModel, shares: Array, profile: Profile, iterations: int = 200) -> Array:
@@ -217,9 +220,9 @@ def best_iterate(
         y, level = least_ratio(g, low, high, thin)
         if bisection is not None:
             scale = max(float(np.ptp(g)), thin, TINY)
-            published, reached, steps = bisection.solve(g, low, high, 1e-9 * scale, thin)
+            published, reached, steps = bisection.solve(g, low, high, BISECTED * scale, thin)
             record |= {"bisection_steps": steps, "cross_check": reached - level}
-            if reached <= level + 1e-6 * scale:  # never trust a point that the closed form beats
+            if reached <= level + MATCHED * scale:  # never trust a point that the closed form beats
                 y = published
         record["linearised_loss"] = loss - thin / profile.total + level
         following = np.where((y >= high) & (high > low), cap, prices_of(game, y, around, cap))

@@ -31,6 +31,8 @@ Mechanism = Callable[[GameModel], Offers]
 KINDS = ("cost", "size", "embedding")
 #: Factors by which costs and sizes are misreported.
 FACTORS = (0.5, 0.8, 1.25, 2.0, 3.0)
+#: A gain below this part of the client's cost is rounding.
+GAINED = 1e-9
 
 
 def manipulation(
@@ -62,7 +64,7 @@ def manipulation(
                     gain = float(_utilities(true, mechanism(reported))[place] - honest[place])
                 except StackfuError:
                     continue  # a report under which nothing can be offered
-                if gain > best + 1e-9 * game.costs[place]:
+                if gain > best + GAINED * game.costs[place]:
                     best, report = gain, label
             found.append(Misreport(k, kind, report, best, best / float(game.costs[place])))
     return Manipulation(game, name, tuple(found))

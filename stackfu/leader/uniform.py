@@ -24,6 +24,8 @@ __all__ = ["best_price", "uniform"]
 LAST_DIGITS = 1e-12
 #: The interval of prices is halved by this many steps at the latest.
 PATIENCE = 4
+#: A budget of which less than this part is left is spent: the price was found to about as many digits.
+SPENT = 1e-6
 
 
 def uniform(
@@ -105,7 +107,7 @@ def best_price(
     left = budget - spend
     jump = (
         ""
-        if left <= 1e-6 * max(budget, spend)
+        if left <= SPENT * max(budget, spend)
         else f"; {left:.3g} of the budget is left because participation jumps"
     )
     return price, profile, f"price {price:.6g}{jump}", tuple(history)

@@ -31,6 +31,9 @@ from .responses import best_responses, inclinations, regrets, violations
 
 __all__ = ["GameModel"]
 
+#: Similarities of a sample with itself are 1 up to this: means of float64 numbers.
+ONE = 1e-9
+
 
 class GameModel(GameData):
     """Data and formulas of a game. Solvers and judges read these, so a subclass cannot redefine them."""
@@ -204,14 +207,14 @@ class GameModel(GameData):
     def sampling_noise(self) -> Array:
         """``1 - ||mu_k||^2`` per remaining client: variance of one sample's embedding."""
         own = self._embeddings.mean_self_similarity
-        if own is not None and np.any(np.abs(np.asarray(own) - 1.0) > 1e-9):
+        if own is not None and np.any(np.abs(np.asarray(own) - 1.0) > ONE):
             raise InputError(
                 "finite_sample",
                 "needs a kernel with k(a, a) = 1, and this one sees labels or is your own; use sampling_constant instead",
                 value=float(np.max(own)),
             )
         norms = self._embeddings.squared_norms[self._remaining]
-        if np.any(norms > 1.0 + 1e-9):
+        if np.any(norms > 1.0 + ONE):
             k = int(np.argmax(norms))
             raise InputError(
                 "embeddings",

@@ -23,6 +23,9 @@ from .solution import Solution
 
 __all__ = ["Frontier"]
 
+#: Money stops helping where the objective is within this part of its range of the best one; the budget is found as exactly.
+SATURATED = 1e-4
+
 
 @dataclass(frozen=True, eq=False)
 class Frontier(Sequence[Solution]):
@@ -93,10 +96,10 @@ class Frontier(Sequence[Solution]):
             nothing = game.solve(0.0, **self.options).objective
         except InfeasibleError:
             nothing = max(s.objective for s in self.solutions)
-        target = best.objective + 1e-4 * max(nothing - best.objective, 1e-4 * abs(best.objective))
+        target = best.objective + SATURATED * max(nothing - best.objective, SATURATED * abs(best.objective))
         low, high, start = 0.0, best.spend, best.participation
         for _ in range(30):
-            if high - low <= 1e-4 * high:
+            if high - low <= SATURATED * high:
                 break
             budget = 0.5 * (low + high)
             try:

@@ -20,6 +20,11 @@ from .verification import Verification
 
 __all__ = ["Solution"]
 
+#: A budget of which less than this part is left binds.
+BINDS = 1e-4
+#: The gap to which a neighbouring budget is solved for the shadow price, at most: a difference of two losses needs the digits.
+FINE_GAP = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -114,11 +119,16 @@ class Solution:
         """
         if self.limits is None:
             return float("nan")
-        if not np.isfinite(self.budget) or self.spend < self.budget * (1.0 - 1e-4):
+        if not np.isfinite(self.budget) or self.spend < self.budget * (1.0 - BINDS):
             return 0.0
         step = 0.02 * self.budget
         goal = {name: value for name, value in self.goal.to_dict().items() if name != "budget"}
-        again = {**goal, "gap": min(self.limits.gap, 1e-6), "start": self.participation, "progress": False}
+        again = {
+            **goal,
+            "gap": min(self.limits.gap, FINE_GAP),
+            "start": self.participation,
+            "progress": False,
+        }
         wider: Solution = facade(self.game).solve(self.budget + step, **again)
         return max((self.objective - wider.objective) / step, 0.0)
 

@@ -13,15 +13,11 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+import flint
 import numpy as np
 
 from ...model import Array, GameModel, frozen
 from .curve import COLUMNS, Path, Root
-
-try:
-    import flint
-except ImportError:  # pragma: no cover - without it float64 has the last word
-    flint = None
 
 __all__ = ["follow_precisely", "possible"]
 
@@ -31,10 +27,14 @@ PRECISION = 600
 LARGEST = 40
 #: Relative to the terms that were added up, below this a number is zero.
 TIE = 2.0**-200
+#: The same where inner products are stored in float64 and were rounded before they came here.
+STORED_TIE = 1e-13
 #: Steps at the same total after which ties are said to go round in circles, by number of clients.
 PATIENCE = (20, 100)
 #: A piece whose middle control profile leaves [0, 1] is halved this often at most.
 CUTS = 12
+#: Shares that leave [0, 1] by less than this are at the bound: they were rounded to float64 for this test.
+OUTSIDE = 1e-12
 OUT, INSIDE, FULL = -1, 0, 1
 
 Number = Any
@@ -42,8 +42,8 @@ Poly = list[Any]
 
 
 def possible(game: GameModel) -> bool:
-    """Whether the game is small enough, and python-flint is there."""
-    return flint is not None and game.count <= LARGEST
+    """Whether the game is small enough."""
+    return game.count <= LARGEST
 
 
 @contextmanager
@@ -114,7 +114,7 @@ class _Walk:
             self.N, self.N, [abs(self.G[i, j]).mid() for i in range(self.N) for j in range(self.N)]
         )
         # stored inner products are rounded themselves: what depends affinely on others does so only up to that
-        self.dependent = TIE**0.5 if game.embeddings.features is not None else 1e-13
+        self.dependent = TIE**0.5 if game.embeddings.features is not None else STORED_TIE
         self.status = [FULL] * self.N
         self.s = arb(1)
         self.roots: list[tuple[list[Number], list[int], str, int]] = []
@@ -438,7 +438,7 @@ class _Walk:
         step = (bottom - top) / 2
         middle = [(_value(p, top) + step * _value(_slope(p), top)).mid() for p in y]
         shares = [float((v / most).mid()) for v, most in zip(middle, self.alpha, strict=True)]
-        outside = any(not -1e-12 <= shares[k] <= 1.0 + 1e-12 for k in self.inside)
+        outside = any(not -OUTSIDE <= shares[k] <= 1.0 + OUTSIDE for k in self.inside)
         if outside and cuts:
             half = ((top + bottom) / 2).mid()
             self.segment(y, top, half, cuts - 1)

@@ -22,6 +22,8 @@ FIRMNESS_OF_BUDGET = 1e-9
 INDUCIBLE = 1e-12
 #: A larger violation than this is not a cone solver's inaccuracy, and not repaired.
 REPAIRABLE = 1e-4
+#: The least by which a profile grows where that makes room: two units in the last place.
+LEAST_GROWTH = 4e-16
 #: Values that differ by less than this part of the largest squared distance's are the same, and the cheaper profile is the better.
 UNRESOLVED = 1e-16
 #: Up to this many clients all feasible profiles met are kept, for a robust choice among them.
@@ -71,7 +73,7 @@ class Candidates:
                 break
             if excess > REPAIRABLE:
                 return None
-            x = x * (1.0 + max(1.5 * excess, 4e-16))
+            x = x * (1.0 + max(1.5 * excess, LEAST_GROWTH))
         else:
             return None
         payments = cheapest_payments(game, profile)

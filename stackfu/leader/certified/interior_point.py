@@ -47,6 +47,12 @@ Index = npt.NDArray[np.intp]
 _TO_BOUNDARY = 0.995
 #: Primal and dual residuals, relative to the data, below which a point counts as feasible.
 _FEASIBLE = 1e-8
+#: Where the iteration starts: amounts keep this part of their caps away from both ends, slacks this part of what they may be.
+_INSIDE = 1e-3
+#: Units of the budget and of the objective are kept above these: a small number must not be small beside the elastic slack.
+_LEAST_BUDGET, _LEAST_UNIT = 1e-4, 1e-6
+#: Part of the complementarity that is aimed at, at the least; and a step so short that nothing moves any more.
+_LEAST_CENTRING, _NO_STEP = 1e-6, 1e-10
 
 
 class Columns(NamedTuple):
@@ -141,23 +147,23 @@ class _Newton:
         self.hull = self.h[self.hulled]
         self.with_budget, self.with_cap = bool(np.isfinite(goal.budget)), bool(np.isfinite(goal.loss_cap))
         # a small budget must not be small beside xi
-        self.omega = min(max(goal.budget, 1e-4), 1.0) if self.with_budget else 1.0
+        self.omega = min(max(goal.budget, _LEAST_BUDGET), 1.0) if self.with_budget else 1.0
         self._start()
 
     def _start(self) -> None:
         needed = 1.0 - self.constants.mass
-        share = min(max(needed / float(self.u.sum()), 1e-3), 1.0 - 1e-3)
+        share = min(max(needed / float(self.u.sum()), _INSIDE), 1.0 - _INSIDE)
         self.z = self.u * share
         self.zu = self.u - self.z  # kept beside z: near the cap the difference would be rounding
         self.m = self.F.T @ self.z + self.constants.point
         size = float(self.m @ self.m) * (self.goal.loss_weight + self.goal.pay_weight)
         # objective in units of its own size at the start
-        self.unit = max(size, 1e-6)
+        self.unit = max(size, _LEAST_UNIT)
         self.wl, self.ww = self.goal.loss_weight / self.unit, self.goal.pay_weight / self.unit
         self.penalty = self.goal.penalty / self.unit
         square = float(self.m @ self.m)
         values = square - 2.0 * self.R @ self.m + self.offset
-        spread = max(float(np.abs(values).mean()) if self.nr else 0.0, 1e-3)
+        spread = max(float(np.abs(values).mean()) if self.nr else 0.0, _INSIDE)
         self.e = np.zeros(self.nr)
         self.e[self.has_e] = np.maximum(values[self.has_e], 0.0) + 0.1 * spread
         if len(self.hulled):
@@ -166,7 +172,7 @@ class _Newton:
         self.xi = max(float(over.max(initial=0.0)), 0.0) + 0.1 * spread
         self.s = np.maximum(self.xi - over, 0.1 * spread)
         self.sh = np.maximum(
-            self.hull * self.z[self.partner] - self.e[self.hulled], 1e-3 * self.hull * self.u[self.partner]
+            self.hull * self.z[self.partner] - self.e[self.hulled], _INSIDE * self.hull * self.u[self.partner]
         )
         self.sB = (
             max(self.goal.budget + self.omega * self.xi - self._pay(), 0.1 * self.omega)
@@ -472,7 +478,7 @@ class _Newton:
                 affine = self._direction(products)
                 ap, ad = self._longest(affine)
                 after = self._after(affine, min(1.0, ap), min(1.0, ad)) / count
-                sigma = min(max((after / mu) ** 3, 1e-6), 0.9)
+                sigma = min(max((after / mu) ** 3, _LEAST_CENTRING), 0.9)
                 if min(ap, ad) < 0.1:
                     sigma = max(sigma, 0.3)
                 wanted = sigma * mu
@@ -499,7 +505,7 @@ class _Newton:
                 break
             ap, ad = self._longest(d)
             ap, ad = min(1.0, _TO_BOUNDARY * ap), min(1.0, _TO_BOUNDARY * ad)
-            if max(ap, ad) < 1e-10:
+            if max(ap, ad) < _NO_STEP:
                 break
             self._move(d, ap, ad)
             iterations += 1

@@ -44,6 +44,8 @@ SMALLEST_BUDGET = 1e-4
 SMALLEST_ROOM = 1e-8
 #: What the hull gets wrong by less than this is rounding.
 NO_SPLIT = 1e-12
+#: Singular values below this part of the largest are zero: clients that depend affinely on each other make the system singular.
+SINGULAR = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,7 +410,7 @@ def companion(problem: LeaderProblem, classes: Classes, of: PointAnswer, total: 
             system[:k, k], system[k, :k] = -1.0, 1.0
             right = np.append(-rest[at] - 2.0 * weight * (rows_at @ fixed), 1.0 - z.sum())
             try:
-                z[at] = np.linalg.lstsq(system, right, rcond=1e-13)[0][:k]
+                z[at] = np.linalg.lstsq(system, right, rcond=SINGULAR)[0][:k]
             except np.linalg.LinAlgError:
                 return None
         low, high = moving & (z < 0.0), moving & (z > u)

@@ -63,6 +63,10 @@ ASIDE = 0.02
 NEARLY_ALL = 1.0 - 1e-3
 #: Steps of the golden section around the best profile found on that grid.
 GOLDEN_STEPS = 12
+#: A bracket below this part of its upper end is one total: the value is flat there to second order.
+ONE_BRACKET = 1e-6
+#: How full a keen client must be to be taken for a volunteer, in turn.
+FULL_ENOUGH = (1.0 - 1e-5, 0.5, 0.0)
 #: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
 WITHIN = 0.999
 #: Budgets above one that leaves no room, relative to what those who take part would cost: the first, the last, and their ratio.
@@ -250,7 +254,7 @@ class Search:
             p.squared_distances(z) + 0.5 * p.client_sampling / total >= p.theta * total * (1 - SAFETY)
         )
         tried: set[bytes] = set()
-        for share in (1.0 - 1e-5, 0.5, 0.0):  # how full a keen client must be to be taken for a volunteer
+        for share in FULL_ENOUGH:
             volunteer = classes.volunteer | (keen & (total * z >= share * p.alpha))
             if volunteer.tobytes() in tried or float(p.alpha[volunteer].sum()) > total:
                 continue
@@ -492,7 +496,7 @@ class Search:
         left, right = high - golden * (high - low), low + golden * (high - low)
         at_left, at_right = value(left), value(right)
         for _ in range(GOLDEN_STEPS):
-            if clock() > self.deadline or high - low <= 1e-6 * high:
+            if clock() > self.deadline or high - low <= ONE_BRACKET * high:
                 return
             if at_left <= at_right:
                 high, right, at_right = right, left, at_left

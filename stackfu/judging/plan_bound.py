@@ -190,7 +190,19 @@ class _Checker:
                 return
             if below > goal.max_loss:
                 return
+        keeping = self._keeping_costs(least)
+        if keeping > goal.budget or _down(goal.payment_weight * keeping) >= self.certificate.lower:
+            return
         raise VerificationError(f"totals below {least:.9g} are not ruled out")
+
+    def _keeping_costs(self, total: float) -> float:
+        """What keeping everybody costs at a total or below it, at least: ``sum_k (lam a / S + o_k)_+``."""
+        if self.outside is None:
+            return 0.0
+        numbers, can_leave = self.numbers, np.isfinite(self.outside)
+        drift = 0.5 * self.space.unit * self.client_sampling / numbers.of(total)
+        each = numbers.positive(drift + numbers.of(self.outside[can_leave]))
+        return float(numbers.low(numbers.total(each)))
 
     def _spread_of_targets(self) -> Any:
         """A lower bound of the loss over all mixtures, whatever they cost: from knot 0, if it is one of the plain kind."""

@@ -12,7 +12,9 @@ from plans import random_plan
 import stackfu as sf
 from stackfu.judging.plan_bound import check_plan_bound
 from stackfu.leader.capped.bound import Multipliers, Region, ball, eagerness, margin
+from stackfu.leader.capped.plans import Plans
 from stackfu.leader.capped.problem import PlanProblem
+from stackfu.leader.capped.search import search
 from stackfu.model import Objective
 from stackfu.model.offers import plan_price
 from stackfu.results.plan_certificate import Cut, PlanCertificate, PlanNode
@@ -228,6 +230,38 @@ def test_what_no_budget_can_do_is_said_with_what_it_takes():
     assert f"client {game.who(3)}, whose outside utility is 1000" in str(error.value)
 
 
+@pytest.mark.parametrize("each", [1.0, 0.05])
+def test_outside_utilities_that_no_budget_meets_are_named_without_a_floor(each):
+    game, budget = game_with_budget(1, 5, True)
+    outside = np.full(5, each)
+    outside[2] = -np.inf
+    with pytest.raises(sf.InfeasibleError, match="keeping everybody: that takes at least") as error:
+        game.solve(0.1 * each * budget, offers="capped", outside=outside, progress=False, time_limit=20)
+    assert f"whose outside utility is {each:g}" in str(error.value)
+    assert f"client {game.who(2)}," not in str(error.value)
+
+
+def test_small_totals_are_ruled_out_by_what_keeping_costs_and_not_for_nothing():
+    game, _ = game_with_budget(1, 5, True)
+    outside = np.full(5, 0.1)
+    bill = Objective(loss_weight=0.0, payment_weight=1.0)
+    problem = PlanProblem.of(game, bill, outside)
+    plans = Plans(game, bill, problem, outside)
+    plans.begin((np.ones(5),))
+    run = search(
+        problem, plans, gap=0.02 * plans.target, reference=plans.target, time_limit=20.0, max_nodes=5000
+    )
+    assert 0.9 * plans.best.spend < run.bound <= plans.best.spend
+    assert 0.0 < run.certificate.least < 1e-6
+    assert check_plan_bound(game, bill, run.certificate, outside)
+    assert "not ruled out" in check_plan_bound(game, bill, run.certificate, np.full(5, -np.inf)).message
+    # 5 (lam a / S + 0.1) reaches the bound at this total
+    total = game.lam * game.sampling / (run.bound / 5 - 0.1)
+    for least, fine in ((0.999 * total, True), (1.001 * total, False)):
+        verdict = check_plan_bound(game, bill, replace(run.certificate, least=least), outside)
+        assert ("not ruled out" in verdict.message) != fine, verdict.message
+
+
 def test_outside_options_are_met_and_certified():
     game, _ = game_with_budget(1, 5, True)
     alone = game.solve(None, offers="capped", progress=False, gap=1e-3)
@@ -307,6 +341,8 @@ def test_files_keep_offers_and_certificate(tmp_path, ending):
         ({"offers": "capped", "outside": [1.0]}, "needs 5 numbers"),
         ({"offers": "capped", "outside": [0, 0, np.nan, 0, 0]}, "outside"),
         ({"offers": "capped", "robust": True}, "robust"),
+        ({"costs_between": (1.0, 2.0)}, 'ask for offers="capped"'),
+        ({"offers": "capped", "costs_between": ([1, 1, np.nan, 1, 1], [2] * 5)}, r"client \d+\] = nan"),
     ],
 )
 def test_bad_requests_are_refused(options, words):

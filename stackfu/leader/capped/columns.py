@@ -20,6 +20,7 @@ import clarabel
 import numpy as np
 import numpy.typing as npt
 
+from ...jit import clock
 from ...model import Array
 from ..cone import Blocks, quiet_settings
 from ..tolerances import ROUNDING, SNAP
@@ -58,7 +59,9 @@ class _Atom:
     second: float
 
 
-def relaxed_columns(problem: PlanProblem, region: Region, total: float, penalty: float = PENALTY) -> Answer:
+def relaxed_columns(
+    problem: PlanProblem, region: Region, total: float, deadline: float, penalty: float = PENALTY
+) -> Answer:
     """A relaxation of a region at one S in it: eagerness at the ends of its range."""
     p = problem
     low, high = eagerness(p, region)
@@ -70,10 +73,12 @@ def relaxed_columns(problem: PlanProblem, region: Region, total: float, penalty:
         1.0,
         -half,
     )
-    return _solve(p, total, p.budget, region.least, most, linear, penalty)
+    return _solve(p, total, p.budget, region.least, most, linear, penalty, deadline)
 
 
-def linearised_columns(problem: PlanProblem, z: Array, total: float, shrink: float = 1e-9) -> Answer:
+def linearised_columns(
+    problem: PlanProblem, z: Array, total: float, deadline: float, shrink: float = 1e-9
+) -> Answer:
     """The problem at one S with every product replaced by its tangent at a plan."""
     p = problem
     m = z @ p.points
@@ -93,7 +98,7 @@ def linearised_columns(problem: PlanProblem, z: Array, total: float, shrink: flo
     )
     n = p.count
     most = np.minimum(p.alpha / total, 1.0)
-    return _solve(p, total, p.budget * (1.0 - shrink), np.zeros(n), most, linear, PENALTY)
+    return _solve(p, total, p.budget * (1.0 - shrink), np.zeros(n), most, linear, PENALTY, deadline)
 
 
 def _solve(
@@ -104,6 +109,7 @@ def _solve(
     most: Array,
     linear: _Linear,
     penalty: float,
+    deadline: float,
 ) -> Answer:
     v = 1.0 / total
     noise = p.noise * v
@@ -128,7 +134,7 @@ def _solve(
             bound -= gamma * p.loss_cap if gamma else 0.0
             if bound > best:
                 best, kept = bound, (np.array(point), nu1, nu2, beta, gamma, level, ell)
-            if upper - best <= TOLERANCE * max(abs(upper), ROUNDING) + ROUNDING:
+            if clock() > deadline or upper - best <= TOLERANCE * max(abs(upper), ROUNDING) + ROUNDING:
                 break
         atoms.append(atom)
         weights, point, nu1, nu2, beta, gamma, upper, slack = _master(

@@ -34,6 +34,8 @@ LINEAR_SHARE = 0.25
 SEARCHED = 0.99
 #: Share of the time after which local search makes way for the bound.
 LOCAL_SHARE = 0.4
+#: How near to the least spend of any plan one comes to tell whether the budget pays for one, at first and if it is in doubt.
+NEAR_ENOUGH = (1e-2, 1e-6)
 UNIQUE = "any plan is the only equilibrium of its capped offers (Theorem 1 of the theory of offers)"
 INDIFFERENT = "the plan is an equilibrium; rounding leaves open whether everybody would rather bring more, and it is the only one"
 
@@ -279,9 +281,16 @@ def _cheapest_admissible(
     plans = Plans(game, bill, problem, outside)
     plans.begin((np.ones(game.count),))
     reference = float(game.costs.sum()) / problem.unit_loss
-    run = search(
-        problem, plans, gap=1e-6 * reference, reference=reference, time_limit=time_limit, max_nodes=10_000
-    )
+    if plans.best is not None:
+        reference = max(reference, plans.target)
+    deadline = clock() + time_limit
+    for gap in NEAR_ENOUGH:
+        left = max(deadline - clock(), 0.0)
+        run = search(
+            problem, plans, gap=gap * reference, reference=reference, time_limit=left, max_nodes=10_000
+        )
+        if run.bound > goal.budget or (plans.best is not None and plans.best.spend <= goal.budget):
+            break  # the rest would be digits of a number that decides nothing
     if run.bound == np.inf and plans.best is None:
         raise InfeasibleError(f"no plan has a loss of at most {goal.max_loss:g}, whatever the budget")
     # an error is a claim too: what it rests on is checked

@@ -11,6 +11,7 @@ from ...model import Array, GameModel, Objective
 from ...model.offers import capped_offers, firmness
 from ..tolerances import COARSE_SNAP, LIMIT_ROUNDING, ROUNDING, SNAP
 from .columns import linearised_columns
+from .descent import descend
 from .problem import PlanProblem
 from .programme import linearised
 
@@ -120,7 +121,10 @@ class Plans:
         for _ in range(steps):
             if self.late:
                 break
-            ahead = (linearised_columns(p, z, total) if p.large else linearised(p, z, total, self.size)).z
+            if p.large:
+                ahead = linearised_columns(p, z, total, self.deadline).z
+            else:
+                ahead = linearised(p, z, total, self.size).z
             if p.spend(ahead, total) > p.budget and p.spend(z, total) <= p.budget:
                 ahead = self._as_far_as_paid(z, ahead, total)
             moved = float(np.abs(ahead - z).max())
@@ -131,10 +135,11 @@ class Plans:
         return z
 
     def _as_far_as_paid(self, start: Array, end: Array, total: float) -> Array:
+        spend = self.problem.spend_between(start, end, total)
         low, high = 0.0, 1.0
         for _ in range(40):
             share = 0.5 * (low + high)
-            fits = self.problem.spend(start + share * (end - start), total) <= self.problem.budget
+            fits = spend(share) <= self.problem.budget
             low, high = (share, high) if fits else (low, share)
         return np.asarray(start + low * (end - start))
 
@@ -161,6 +166,11 @@ class Plans:
             if width < COARSE_SNAP * total:
                 break
 
+    def descend(self) -> None:
+        """All amounts at once, from the best plan."""
+        if self.best is not None:
+            descend(self.problem, self.best.x, self.offer, lambda: self.late)
+
     def tidy(self) -> None:
         """Leave out who brings next to nothing and raise who brings next to everything, if the plan stays as good."""
         if self.best is None:
@@ -177,6 +187,10 @@ class Plans:
         p = self.problem
         for x in starts:
             self.offer(x)
+        if p.large:
+            self.descend()
+            for x in starts:
+                descend(p, x, self.offer, lambda: self.late)
         floor = max(p.floor, FIRST_TOTAL)
         # the largest totals first: with time for a few only, those that use the data
         for total in np.geomspace(floor, 1.0, 6 if p.large else 10)[::-1]:
@@ -187,3 +201,5 @@ class Plans:
                     self.offer_mixture(z, float(total))
             self.settle(p.alpha, float(total), 3)
         self.polish(10 if p.large else 24)
+        if p.large:
+            self.descend()

@@ -10,6 +10,7 @@ origin is the point the server would like the mixture to be at, projected onto t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,8 +25,8 @@ __all__ = ["PlanProblem"]
 
 #: Corners that the nearest mixture is sought from, at most.
 MOST_CORNERS = 1000
-#: Up to this many clients the programmes have variables for every client.
-SMALL = 400
+#: Up to this many clients the programmes have variables for every client: tighter bounds, but slow ones.
+SMALL = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +114,14 @@ class PlanProblem:
 
     def stakes(self, z: Array, total: float) -> Array:
         """``D_k`` of a mixture."""
-        gaps = self.points - z @ self.points
-        return np.asarray(np.einsum("ij,ij->i", gaps, gaps) + 0.5 * self.client_sampling / total)
+        return np.asarray(self.gaps(z @ self.points) + 0.5 * self.client_sampling / total)
+
+    def gaps(self, m: Array) -> Array:
+        """``||m - mu_k||^2``; with very many clients by inner products, without a copy of all points."""
+        if self.large:
+            return np.maximum(self.diagonal - 2.0 * (self.points @ m) + float(m @ m), 0.0)
+        apart = self.points - m
+        return np.asarray(np.einsum("ij,ij->i", apart, apart))
 
     def loss(self, z: Array, total: float) -> float:
         """The server's loss."""
@@ -124,7 +131,24 @@ class PlanProblem:
 
     def spend(self, z: Array, total: float) -> float:
         """The price of the plan, as it is posted."""
-        stakes = self.stakes(z, total)
+        return self._price(z, self.stakes(z, total), total)
+
+    def spend_between(self, start: Array, end: Array, total: float) -> Callable[[float], float]:
+        """The price on the way from one mixture (0) to another (1): passes over all points for the ends only."""
+        first, last = start @ self.points, end @ self.points
+        gaps, change = self.gaps(first), end - start
+        step = last - first
+        # ||m + s step - mu||^2 = ||m - mu||^2 (1 - s) + ||m + step - mu||^2 s - s (1 - s) ||step||^2
+        further, square = self.gaps(last) - gaps, float(step @ step)
+        half = 0.5 * self.client_sampling / total
+
+        def spend(share: float) -> float:
+            there = np.maximum(gaps + share * further - share * (1.0 - share) * square, 0.0)
+            return self._price(start + share * change, there + half, total)
+
+        return spend
+
+    def _price(self, z: Array, stakes: Array, total: float) -> float:
         paid = z * np.maximum((1.0 + firmness(self.count)) * self.theta * total - stakes, 0.0)
         if self.outside is not None:
             keep = self.theta * total * z + 0.5 * stakes + 0.25 * self.client_sampling / total + self.outside

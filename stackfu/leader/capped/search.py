@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,15 +33,17 @@ __all__ = ["Run", "search"]
 #: Programmes solved in one region at most; each one gives a smaller ball.
 ROUNDS = 4
 #: Another programme is worth its time if the ball took off this share of what was uncertain.
-WORTHWHILE = 0.2
+WORTHWHILE = 0.05
 #: A ball is kept if it leaves less than this share of what was uncertain.
 NARROWED = 0.98
 #: What a bound is lowered by before it is claimed, relative to the reference: the checker rounds outwards.
 CLAIM = 1e-9
 #: Programmes that break the budget by more than this are solved again with a steeper price.
 BROKEN = 1e-9
-#: Plans are searched in a region while there are fewer than this many below it.
-PROPOSALS = 400
+#: Totals are cut where their interval costs the bound this many times what the worst product does: cuts of a share last.
+TOTALS_FIRST = 2.0
+#: Intervals of totals whose ends have a larger ratio are cut at their geometric mean.
+WIDE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,21 +59,27 @@ class Run:
 
 @dataclass(eq=False)
 class _Node:
-    region: Region
+    region: Region  # as narrowed so far
     bound: float
-    steps: list[int] = field(default_factory=list)
+    entered: Region = field(init=False)  # as it was cut
+    steps: list[int] = field(default_factory=list)  # knots that raised the bound or narrowed the region
+    narrowing: list[int] = field(default_factory=list)  # those that narrowed it
     best: int | None = None  # the knot that gave the bound
     cut: Cut | None = None
     children: tuple[_Node, ...] = ()
     answer: Answer | None = None
-    loose: float = 0.0  # what the interval of totals costs the bound
+    asked: int = -1  # the knot of that answer
+
+    def __post_init__(self) -> None:
+        self.entered = self.region
 
 
 class _Search:
     def __init__(self, problem: PlanProblem, plans: Plans, gap: float, deadline: float) -> None:
         self.problem, self.plans, self.gap, self.deadline = problem, plans, gap, deadline
         self.knots: list[Multipliers] = []
-        self.proposals = 0
+        # regions between two local searches, doubled by each one that found nothing, and those still to wait for
+        self.pause = self.waiting = 0
 
     @property
     def target(self) -> float:
@@ -80,12 +88,12 @@ class _Search:
 
     # ------------------------------------------------------------ bounding
 
-    def use(self, node: _Node, number: int) -> float:
-        """Use a knot on a node: raise its bound, narrow its region; the bound it gives."""
+    def use(self, node: _Node, number: int) -> None:
+        """Use a knot on a node: raise its bound, narrow its region."""
         p, knot = self.problem, self.knots[number]
         least, weight, centre = margin(p, node.region, knot, 0.0)
         if not np.isfinite(least):
-            return -np.inf
+            return
         if knot.objective > 0.0:
             reached = least / knot.objective
         else:  # it speaks of the constraints alone: either there is no plan here, or there is a ball
@@ -96,11 +104,11 @@ class _Search:
         if reached > node.bound:
             node.bound, node.best = reached, number
         elif not narrowed:
-            return reached  # nothing that the checker should spend its time on
+            return  # nothing that the checker should spend its time on
         node.steps.append(number)
         if narrowed:
             node.region = smaller
-        return reached
+            node.narrowing.append(number)
 
     def bound(self, node: _Node, inherited: list[int]) -> None:
         """Bound a region: the parent's multipliers first, then programmes of its own while they help."""
@@ -120,10 +128,8 @@ class _Search:
             spread = _spread(node.region)
             answer = self.programme(node.region, total)
             self.knots.append(at_best_level(p, node.region, answer.multipliers))
-            at_one = margin(p, replace(node.region, low=total, high=total), self.knots[-1], 0.0)[0]
-            on_all = margin(p, node.region, self.knots[-1], 0.0)[0]
-            node.answer, node.loose = answer, max(at_one - on_all, 0.0)
-            self.use(node, len(self.knots) - 1)
+            node.answer, node.asked = answer, len(self.knots) - 1
+            self.use(node, node.asked)
             if attempt == 0:
                 self.propose(answer)
             if _spread(node.region) > (1.0 - WORTHWHILE) * spread:
@@ -142,9 +148,9 @@ class _Search:
             spend = max(min(self.target / p.payment_weight, p.budget), 0.0)
             p = replace(p, loss_weight=1.0, payment_weight=0.0, budget=spend, loss_cap=np.inf)
         if p.large:
-            answer = relaxed_columns(p, region, total)
+            answer = relaxed_columns(p, region, total, self.deadline)
             if answer.slack > BROKEN:
-                answer = relaxed_columns(p, region, total, 1e3 * PENALTY)
+                answer = relaxed_columns(p, region, total, self.deadline, 1e3 * PENALTY)
         else:
             answer = relaxed(p, region, total, size)
             if answer.slack > BROKEN:
@@ -172,9 +178,12 @@ class _Search:
         before = plans.target
         if p.spend(answer.z, answer.total) <= p.budget:
             plans.offer_mixture(answer.z, answer.total)
-        elif answer.value < before and self.proposals < PROPOSALS:
-            self.proposals += 1
+        elif answer.value < before and self.waiting > 0 and plans.best is not None:
+            self.waiting -= 1
+        elif answer.value < before:
             plans.settle(answer.z, answer.total, 3)
+            self.pause = 0 if plans.target < before else 2 * self.pause + 1
+            self.waiting = self.pause
         if plans.target < before - 0.5 * self.gap and np.isfinite(plans.target):
             plans.polish(12)
 
@@ -183,7 +192,10 @@ class _Search:
     def cut(self, node: _Node) -> Cut:
         """The cut that takes off most of the relaxation's error."""
         p, region, answer = self.problem, node.region, node.answer
-        halves = Cut("total", -1, 0.5 * (region.low + region.high))
+        # what an interval of 1/S costs the bound depends on the ratio of its ends, and beyond a ratio of 4 nothing is left
+        wide = region.high > WIDE * region.low
+        middle = np.sqrt(region.low * region.high) if wide else 0.5 * (region.low + region.high)
+        halves = Cut("total", -1, float(middle))
         if answer is None or p.large:
             return halves
         z, total = answer.z, answer.total
@@ -195,8 +207,8 @@ class _Search:
         errors += direct * (z * np.maximum(-raw, 0.0) - answer.prices)
         k = int(np.argmax(errors))
         error = float(errors[k])
-        wide = region.high - region.low > ONE_TOTAL * region.high
-        if wide and (node.loose >= error or error <= EIGENVALUE_ROUNDING):
+        several = region.high - region.low > ONE_TOTAL * region.high
+        if several and (error <= EIGENVALUE_ROUNDING or self.loose(node) >= TOTALS_FIRST * error):
             return halves
         most = min(region.most[k], p.alpha[k] / region.low)
         share_width = (most - region.least[k]) / min(p.alpha[k] / region.low, 1.0)
@@ -205,6 +217,13 @@ class _Search:
         if low[k] < 0.0 < high[k] and min(-low[k], high[k]) > 0.1 * (high[k] - low[k]):
             return Cut("eager", k, 0.0)
         return Cut("eager", k, _between(low[k], high[k], float(raw[k])))
+
+    def loose(self, node: _Node) -> float:
+        """What the interval of totals costs the bound of a node's own programme."""
+        p, region, knot = self.problem, node.region, self.knots[node.asked]
+        total = cast("Answer", node.answer).total
+        at_one = margin(p, replace(region, low=total, high=total), knot, 0.0)[0]
+        return max(at_one - margin(p, region, knot, 0.0)[0], 0.0)
 
     def halves(self, node: _Node, cut: Cut) -> tuple[Region, Region]:
         """The two sides of a cut."""
@@ -248,6 +267,8 @@ def search(
     least = max(_least_total(problem, plans.target), totals[0])
     root = _Node(root_region(problem, least, totals[1]), -np.inf)
     state.knots += _nearest(problem)
+    always = range(len(state.knots), len(state.knots) + len(keeping := _keeping(problem)))
+    state.knots += keeping
     status, counter = Status.CERTIFIED, 0
     history: list[dict[str, Any]] = []
     heap: list[tuple[float, int, _Node]] = []
@@ -266,7 +287,8 @@ def search(
             cut = state.cut(node)
             children = tuple(_Node(region, -np.inf) for region in state.halves(node, cut))
             for child in children:
-                state.bound(child, [*node.steps[-1:], *([] if node.best is None else [node.best])])
+                best = [] if node.best is None else [node.best]
+                state.bound(child, [*node.steps[-1:], *best, *always])
             # only now: an interrupt before this line leaves the node as it was
             heapq.heappop(heap)
             node.cut, node.children = cut, children
@@ -290,7 +312,9 @@ def search(
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     # balls were drawn for plans better than the target, so nothing above it is shown
-    lower = min(_least_bound(root), state.target) - CLAIM * reference
+    reached = min(_least_bound(root), state.target)
+    lower = reached - CLAIM * reference
+    _thin(problem, state.knots, root, reached)
     certificate = _certificate(problem, state.knots, root, least, lower)
     return Run(lower * problem.unit_loss, status, counter, certificate, tuple(history))
 
@@ -323,6 +347,21 @@ def _nearest(problem: PlanProblem) -> list[Multipliers]:
     return [plain, replace(plain, objective=0.0, loss_cap=1.0, level=level, direct=0.0)]
 
 
+def _keeping(problem: PlanProblem) -> list[Multipliers]:
+    """Multipliers that say: keeping those who can leave costs what they have outside and what drift and thin data take from
+    them, whatever they bring. At small totals, where programmes are badly scaled, nothing else is needed."""
+    p = problem
+    leavers = np.zeros(p.count) if p.outside is None else np.isfinite(p.outside).astype(np.float64)
+    if not leavers.any():
+        return []
+    mixture = leavers / leavers.sum()
+    plain = Multipliers(1.0, 0.0, 0.0, 0.0, 0.0, 1.0, np.zeros(p.count), leavers, mixture)
+    found = [replace(plain, budget=1.0)] if np.isfinite(p.budget) else []
+    if p.payment_weight > 0.0:
+        found.append(replace(plain, objective=1.0 / p.payment_weight))
+    return found
+
+
 def _least_bound(node: _Node) -> float:
     stack, least = [node], np.inf
     while stack:
@@ -332,6 +371,25 @@ def _least_bound(node: _Node) -> float:
         else:
             least = min(least, at.bound)
     return float(least)
+
+
+def _thin(problem: PlanProblem, knots: list[Multipliers], root: _Node, reached: float) -> None:
+    """Leave out what the bound does not need: subtrees of regions that it closes, and knots beside the one that does.
+
+    A region that was cut needs the knots that narrowed it, because what was shown about its parts rests on them.
+    """
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        best = None if node.best is None else knots[node.best]
+        if best is not None and best.objective > 0.0:
+            alone = margin(problem, node.entered, best, 0.0)[0] / best.objective
+            if alone >= reached:
+                node.steps, node.cut, node.children = [cast("int", node.best)], None, ()
+                continue
+        needed = {*node.narrowing, *(() if node.children else (node.best,))}
+        node.steps = [number for number in node.steps if number in needed]
+        stack.extend(node.children)
 
 
 def _certificate(

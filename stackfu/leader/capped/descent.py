@@ -1,0 +1,162 @@
+"""Local search in all clients' amounts at once, for as many clients as there are: an augmented Lagrangian with L-BFGS-B.
+
+Convex steps at one total (:mod:`.plans`) improve the mixture and the total in turn; here both move together. A step is a few
+passes over the clients. With ``z = y / S`` and the clients that are paid, ``theta_k S > D_k``,
+
+    dF/dy_k = (F_z_k - z . F_z) / S + F_S
+    loss:   F_z = 2 W <mu_k, m> + noise_k v,                              F_S = -(noise . z + A') v^2
+    spend:  F_z = (theta_k S - D_k)_+ - 2 <mu_k, sum_paid z_j (m - mu_j)>,  F_S = sum_paid z_j (theta_j + a v^2 / 2)
+
+Retention is not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+from ...model import Array
+from ..tolerances import ROUNDING, TINY
+from .problem import PlanProblem
+
+__all__ = ["descend"]
+
+#: Rounds of multipliers, steps in each, and the first price of a broken constraint, beside the objective.
+ROUNDS, STEPS, PENALTY = 12, 100, 10.0
+#: Constraints that are broken by more than this part of their limit after a round cost twice as much in the next.
+MET = 1e-4
+#: Rounds end when the objective of what is offered changes by less than this part.
+FLAT = 1e-7
+#: Participation is kept above this: the mixture of nobody's data is undefined.
+SOMEBODY = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """A plan with what its gradients need."""
+
+    z: Array
+    total: float
+    m: Array
+    gaps: Array  # ||m - mu_k||^2
+    loss: float
+    spend: float
+
+
+def _point(p: PlanProblem, x: Array) -> _Point:
+    y = p.alpha * x
+    total = float(y.sum())
+    z = y / total
+    m = z @ p.points
+    gaps = np.maximum(p.diagonal - 2.0 * (p.points @ m) + float(m @ m), 0.0)
+    loss = p.loss_square * float(m @ m) + p.loss_constant + (float(p.noise @ z) + p.loss_sampling) / total
+    return _Point(z, total, m, gaps, loss, _spend(p, z, gaps, total))
+
+
+def _spend(p: PlanProblem, z: Array, gaps: Array, total: float) -> float:
+    return float(z @ np.maximum(p.theta * total - gaps - 0.5 * p.client_sampling / total, 0.0))
+
+
+def _gradients(p: PlanProblem, at: _Point) -> tuple[Array, Array]:
+    """Of loss and spend in the participation x."""
+    v, z, m = 1.0 / at.total, at.z, at.m
+    price = p.theta * at.total - at.gaps - 0.5 * p.client_sampling * v
+    paid = np.where(price > 0.0, z, 0.0)
+    pull = float(paid.sum()) * m - paid @ p.points
+    along = p.points @ np.stack([m, pull], axis=1)
+    of_loss = 2.0 * p.loss_square * along[:, 0] + v * p.noise
+    of_spend = np.maximum(price, 0.0) - 2.0 * along[:, 1]
+    by_total = -(float(p.noise @ z) + p.loss_sampling) * v * v
+    spend_by_total = float(paid @ p.theta) + 0.5 * p.client_sampling * v * v * float(paid.sum())
+    return (
+        p.alpha * (v * (of_loss - float(z @ of_loss)) + by_total),
+        p.alpha * (v * (of_spend - float(z @ of_spend)) + spend_by_total),
+    )
+
+
+def descend(
+    problem: PlanProblem, start: Array, offer: Callable[[Array], bool], late: Callable[[], bool]
+) -> None:
+    """Improve a participation, offering what is met on the way, until it is late or nothing improves."""
+    p = problem
+    x = np.clip(start, SOMEBODY, 1.0)
+    limits = _limits(p)
+    if p.outside is not None or limits is None:
+        return
+    first = _point(p, x)
+    unit = max(abs(p.loss_weight * first.loss + p.payment_weight * first.spend), TINY)
+    multipliers, penalty, before = np.zeros(3), PENALTY, np.inf
+
+    def lagrangian(x: Array) -> tuple[float, Array]:
+        at = _point(p, np.maximum(x, SOMEBODY))
+        of_loss, of_spend = _gradients(p, at)
+        pushed = np.maximum(multipliers + penalty * _broken(at, limits), 0.0)
+        value = (p.loss_weight * at.loss + p.payment_weight * at.spend) / unit
+        value += float((pushed**2 - multipliers**2).sum()) / (2.0 * penalty)
+        on_loss = p.loss_weight / unit + pushed[2] * limits[2]
+        on_spend = p.payment_weight / unit + pushed[0] * limits[0]
+        return value, on_loss * of_loss + on_spend * of_spend - pushed[1] * limits[1] * p.alpha
+
+    def stop(_: Array) -> None:
+        if late():
+            raise StopIteration
+
+    bounds = np.stack([np.zeros(p.count), np.ones(p.count)], axis=1)
+    for _ in range(ROUNDS):
+        if late():
+            return
+        found = minimize(
+            lagrangian,
+            x,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": STEPS},
+            callback=stop,
+        )
+        x = np.clip(np.asarray(found.x), SOMEBODY, 1.0)
+        at = _point(p, x)
+        broken = _broken(at, limits)
+        multipliers = np.maximum(multipliers + penalty * broken, 0.0)
+        if broken.max() > MET:
+            penalty *= 2.0
+        offer(x)
+        offer(_affordable(p, at) * x)
+        value = p.loss_weight * at.loss + p.payment_weight * at.spend
+        if broken.max() <= MET and abs(value - before) <= FLAT * abs(value) + ROUNDING:
+            return
+        before = value
+
+
+def _limits(p: PlanProblem) -> tuple[float, float, float] | None:
+    """One over budget, floor and cap on the loss, 0 where there is none; None where one is too small to divide by."""
+    found = []
+    for limit, there_is in (
+        (p.budget, np.isfinite(p.budget)),
+        (p.floor, p.floor > 0.0),
+        (p.loss_cap, np.isfinite(p.loss_cap)),
+    ):
+        if there_is and not limit > ROUNDING:
+            return None
+        found.append(1.0 / limit if there_is else 0.0)
+    return found[0], found[1], found[2]
+
+
+def _broken(at: _Point, limits: tuple[float, float, float]) -> Array:
+    """By which part of itself each limit is exceeded; negative where it is kept."""
+    there_is = np.array(limits) > 0.0
+    by = np.array([at.spend * limits[0] - 1.0, 1.0 - at.total * limits[1], at.loss * limits[2] - 1.0])
+    return np.where(there_is, by, -1.0)
+
+
+def _affordable(p: PlanProblem, at: _Point) -> float:
+    """The part of everybody's amount that the budget pays for; the mixture stays what it is."""
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        share = 0.5 * (low + high)
+        fits = _spend(p, at.z, at.gaps, share * at.total) <= p.budget
+        low, high = (share, high) if fits else (low, share)
+    return low

@@ -344,7 +344,7 @@ class StackelbergGame(GameModel):
         apart = check_outside(self, outside)
         if apart is None:
             raise InputError("outside", "must say what each client has outside the federation")
-        kept = self.no_payments if retainers is None else self.check_payments(retainers)
+        kept = self.no_payments if retainers is None else self.check_amounts(retainers, "retainers")
         taken = None if caps is None else self.check_caps(caps)
         return cascade(self, self.check_payments(payments), taken, apart, kept, order)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,14 @@ class Requests(Sequence[Request]):
     history: list[Request] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        if np.isnan(self.budget) or self.budget < 0:
-            raise InputError("budget", "must not be negative or NaN", value=self.budget)
+        game: Any = self.game
+        budget: Any = self.budget
+        if not isinstance(game, StackelbergGame):
+            raise InputError("game", "must be a StackelbergGame", value=repr(game))
+        if isinstance(budget, bool) or not isinstance(budget, Real):
+            raise InputError("budget", "must be a number", value=repr(budget))
+        if not float(budget) >= 0:
+            raise InputError("budget", "must not be negative or NaN", value=budget)
 
     @property
     def spent(self) -> float:
@@ -78,6 +85,12 @@ class Requests(Sequence[Request]):
         """
         if not 0.0 < share <= 1.0:
             raise InputError("share", "must lie in (0, 1]", value=share)
+        if "budget" in options:
+            raise InputError(
+                "budget",
+                "is that of all requests; share says how much of what is left",
+                value=options["budget"],
+            )
         after = without(self.game, clients)
         solution = after.solve(share * self.left, **options)
         if solution.spend > self.left * (1.0 + 1e-9):
@@ -109,11 +122,15 @@ class Requests(Sequence[Request]):
 def without(game: StackelbergGame, clients: Iterable[int | str]) -> StackelbergGame:
     """The game after more clients have left, by number or name; everybody else keeps its cost."""
     wanted = [clients] if isinstance(clients, (int, np.integer, str)) else list(clients)
+    if not wanted:
+        raise InputError("removed", "must name at least one client")
     names = {name: k for k, name in enumerate(game.all_names)}
+    there = {int(k) for k in game.remaining}
     gone = []
     for client in wanted:
-        number = names.get(client) if isinstance(client, str) else int(client)
-        if number is None or number not in {int(k) for k in game.remaining}:
+        whole = isinstance(client, (int, np.integer)) and not isinstance(client, bool)
+        number = int(client) if whole else names.get(client) if isinstance(client, str) else None
+        if number is None or number not in there:
             raise InputError("removed", "there is no such remaining client", value=repr(client))
         gone.append(number)
     keep = ~np.isin(np.asarray(game.remaining), gone)

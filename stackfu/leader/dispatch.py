@@ -38,6 +38,12 @@ def solve(game: GameModel, budget: float | None, method: str, options: dict[str,
             "clients are kept by capped offers or contracts: under linear payments paying more changes what everybody does; "
             'ask for offers="capped"',
         )
+    if "costs_between" in options:
+        raise InputError(
+            "costs_between",
+            "a plan that is safe for every cost in the box needs caps (linear payments overspend where costs are lower than "
+            'assumed); ask for offers="capped"',
+        )
     limit = _limit(budget)
     chosen = mechanism(method)
     refuse_unknown(chosen, options)

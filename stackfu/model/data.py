@@ -7,7 +7,7 @@ anything is computed; an error names the argument, the client and the value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -411,8 +411,10 @@ def _quiet_sum(values: Array) -> float:
         return float(values.sum())
 
 
-def vector(values: npt.ArrayLike, name: str, count: int, why: str) -> Array:
-    """A finite float64 vector of the right length, or an error naming the entry."""
+def vector(
+    values: npt.ArrayLike, name: str, count: int, why: str, who: Callable[[int], int | str] | None = None
+) -> Array:
+    """A finite float64 vector of the right length, or an error naming the entry, by client if ``who`` says whose it is."""
     try:
         vector = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -420,8 +422,10 @@ def vector(values: npt.ArrayLike, name: str, count: int, why: str) -> Array:
     if vector.ndim != 1 or len(vector) != count:
         raise InputError(name, f"needs {count} numbers ({why.format(count)}), got shape {vector.shape}")
     if not np.isfinite(vector).all():
-        bad = np.flatnonzero(~np.isfinite(vector))
-        raise InputError(name, f"entry {bad[0]} must be finite", value=vector[bad[0]])
+        bad = int(np.flatnonzero(~np.isfinite(vector))[0])
+        if who is not None:
+            raise InputError(name, "must be finite", client=who(bad), value=vector[bad])
+        raise InputError(name, f"entry {bad} must be finite", value=vector[bad])
     return vector
 
 

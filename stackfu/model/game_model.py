@@ -67,7 +67,7 @@ class GameModel(GameData):
 
     def check_participation(self, participation: npt.ArrayLike) -> Array:
         """A read-only copy of a participation vector, or an error naming the client."""
-        x = vector(participation, "participation", self.count, "{} clients remain")
+        x = self._each(participation, "participation")
         if x.min() < 0 or x.max() > 1:
             k = np.flatnonzero((x < 0) | (x > 1))[0]
             raise InputError("participation", "must lie in [0, 1]", client=self.who(int(k)), value=x[k])
@@ -77,17 +77,25 @@ class GameModel(GameData):
         """A read-only copy of a payment vector (None: all zero), or an error naming the client."""
         if payments is None:
             return self.no_payments
-        p = vector(payments, "payments", self.count, "{} clients remain")
+        return self.check_amounts(payments, "payments")
+
+    def check_amounts(self, amounts: npt.ArrayLike, name: str) -> Array:
+        """A read-only copy of one amount of money per client, or an error naming argument and client."""
+        p = self._each(amounts, name)
         if p.min() < 0:
             k = np.flatnonzero(p < 0)[0]
-            raise InputError("payments", "must not be negative", client=self.who(int(k)), value=p[k])
+            raise InputError(name, "must not be negative", client=self.who(int(k)), value=p[k])
         return frozen(p)
+
+    def _each(self, values: npt.ArrayLike, name: str) -> Array:
+        """One finite number per remaining client."""
+        return vector(values, name, self.count, "{} clients remain", self.who)
 
     def check_caps(self, caps: npt.ArrayLike | None) -> Array:
         """A read-only copy of the shares that are taken at most (None: everything), or an error naming the client."""
         if caps is None:
             return self.no_caps
-        most = vector(caps, "caps", self.count, "{} clients remain")
+        most = self._each(caps, "caps")
         if most.min() < 0 or most.max() > 1:
             k = np.flatnonzero((most < 0) | (most > 1))[0]
             raise InputError("caps", "must lie in [0, 1]", client=self.who(int(k)), value=most[k])

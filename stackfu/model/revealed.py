@@ -66,8 +66,8 @@ class CostIntervals:
 
 def check_interval(game: GameData, low: npt.ArrayLike, high: npt.ArrayLike) -> CostIntervals:
     """Costs between two vectors; an error that names the client if they are upside down."""
-    below = vector(low, "costs_between", game.count, "{} clients remain")
-    above = vector(high, "costs_between", game.count, "{} clients remain")
+    below = vector(low, "costs_between", game.count, "{} clients remain", game.who)
+    above = vector(high, "costs_between", game.count, "{} clients remain", game.who)
     bad = np.flatnonzero((below > above) | (below < 0) | (above <= 0))
     if len(bad):
         k = int(bad[0])

@@ -78,6 +78,8 @@ def test_bad_departures_are_refused():
     game = digits_game()
     with pytest.raises(sf.InputError, match="caps"):
         game.cascade(caps=[0.5] * 6 + [1.5], outside=0.0)
+    with pytest.raises(sf.InputError, match=r"retainers\[client 4\] = nan"):
+        game.cascade(outside=0.0, retainers=[0, np.nan, 0, 0, 0, 0, 0])
     with pytest.raises(sf.InputError, match="order"):
         game.cascade(outside=-1.0, order="random")
     with pytest.raises(sf.InputError, match="outside"):
@@ -184,6 +186,27 @@ def test_requests_share_a_budget_and_keep_costs():
     with pytest.raises(sf.InputError, match="share"):
         requests.remove([3], share=0.0)
     assert len(requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("budget", "clients", "options", "words"),
+    [
+        ("much", [0], {}, "budget.*must be a number"),
+        (None, [0], {}, "budget.*must be a number"),
+        (np.nan, [0], {}, "budget"),
+        (0.1, [], {}, "at least one client"),
+        (0.1, [1.5], {}, "removed = 1.5"),
+        (0.1, [True], {}, "removed = True"),
+        (0.1, [[1]], {}, "removed"),
+        (0.1, [1, 1], {}, "twice"),
+        (0.1, [1], {"budget": 3.0}, "budget = 3.0: is that of all requests"),
+        (0.1, [1], {"share": np.nan}, "share"),
+    ],
+)
+def test_bad_requests_for_removal_are_refused(budget, clients, options, words):
+    game = digits_game(sampling_constant=30.0).replace(removed=[])
+    with pytest.raises(sf.InputError, match=words):
+        sf.Requests(game, budget).remove(clients, offers="capped", **options)
 
 
 def test_a_request_that_fails_changes_nothing():

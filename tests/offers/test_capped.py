@@ -320,6 +320,25 @@ def test_contracts_are_no_worse_and_say_what_else_may_happen():
     assert not replace(sol, certificate=narrow).verify()
 
 
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_contracts_are_certified_where_the_bound_is_near_and_judged(seed):
+    game, budget = game_with_budget(seed, 5, True)
+    sol = game.solve(None if seed else budget, offers="contract", gap=0.5, progress=False, time_limit=8)
+    assert sol.status is sf.Status.CERTIFIED
+    assert sol.verify(), sol.verify().message
+    assert not replace(sol, limits=replace(sol.limits, gap=1e-12)).verify()
+    assert not replace(sol, lower_bound=1.1 * sol.objective, objective=1.1 * sol.objective).verify()
+    first = sol.certificate.pieces[0]
+    for forged in (
+        replace(sol.certificate, pieces=sol.certificate.pieces[:-1]),
+        replace(sol.certificate, pieces=(replace(first, larger=1.0), *sol.certificate.pieces[1:])),
+        replace(sol.certificate, lower=sol.objective * 1.01),
+    ):
+        assert not replace(sol, certificate=forged, lower_bound=min(forged.lower, sol.objective)).verify()
+    unproved = replace(sol, certificate=None)
+    assert not unproved.verify()
+
+
 @pytest.mark.parametrize("ending", ["json", "npz"])
 def test_files_keep_offers_and_certificate(tmp_path, ending):
     _, sol = certificate_of_a_small_game()

@@ -396,7 +396,9 @@ def _certificate(
     problem: PlanProblem, knots: list[Multipliers], root: _Node, least: float, lower: float
 ) -> PlanCertificate:
     """The tree in preorder, with the knots it uses, in the game's units."""
-    numbers: dict[int, int] = {}
+    numbers = {
+        0: 0
+    }  # the plain knot comes first: it also says how good mixtures can be at totals below the least one
     nodes: list[PlanNode] = []
     stack = [root]
     square = problem.unit_square

@@ -19,6 +19,7 @@ from stackfu_integration.lab.report import (
     RunResult,
     Table,
     budget_figure,
+    frontier_figure,
     load_results,
     participation_figure,
     prediction_figure,
@@ -26,6 +27,7 @@ from stackfu_integration.lab.report import (
 
 FIGURES = {
     "budget": budget_figure,
+    "frontier": frontier_figure,
     "prediction": prediction_figure,
     # one run: of a preset's, the first seed of the most heterogeneous partition
     "participation": lambda runs: participation_figure(runs[0]),

@@ -87,6 +87,16 @@ def test_padding_does_not_change_text_features(tiny_bert):
     np.testing.assert_allclose(alone, together, rtol=1e-4, atol=1e-5)
 
 
+def test_texts_keep_their_places_when_they_are_sorted_by_length(tiny_bert):
+    backbone = TextBackbone(tiny_bert, "head", 12)
+    texts = np.array(
+        [" ".join(["cup oil wins"] * (number * 7 % 5 + 1)) for number in range(71)], dtype=object
+    )
+    texts[::3] = "a"
+    alone = np.concatenate([extract(backbone, texts[k : k + 1]) for k in range(len(texts))])
+    np.testing.assert_allclose(extract(backbone, texts), alone, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["text", "image", "resnet18"])
 def test_last_layers_are_trained_and_can_be_distilled(tiny_bert, resnet20_file, kind):
     backbone, inputs = {

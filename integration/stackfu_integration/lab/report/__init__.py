@@ -1,6 +1,7 @@
 """From result files to tables and figures."""
 
 from stackfu_integration.lab.report.figures import budget_figure, participation_figure, prediction_figure
+from stackfu_integration.lab.report.frontier import frontier_figure
 from stackfu_integration.lab.report.results import RunResult, collect, load_results
 from stackfu_integration.lab.report.tables import TABLES, Table
 
@@ -10,6 +11,7 @@ __all__ = [
     "Table",
     "budget_figure",
     "collect",
+    "frontier_figure",
     "load_results",
     "participation_figure",
     "prediction_figure",

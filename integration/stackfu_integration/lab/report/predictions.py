@@ -22,7 +22,7 @@ read a prediction, not a game: the theory is that of ``A / n``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,19 @@ from stackfu_integration.lab.cells import Approach, CellKey, PlanKey
 from stackfu_integration.lab.mechanisms import PAPER_VIEW, VIEWS, View
 from stackfu_integration.lab.report.results import RunResult
 
-__all__ = ["ENOUGH", "MODELS", "SATURATING", "Evidence", "Score", "fitted", "gather", "score"]
+__all__ = [
+    "CHOSEN_ON",
+    "ENOUGH",
+    "MODELS",
+    "SATURATING",
+    "Evidence",
+    "LaterScore",
+    "Score",
+    "fitted",
+    "gather",
+    "score",
+    "score_later",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -45,6 +57,9 @@ MODELS: dict[str, View] = {
     **dict(zip(VIEWS, VIEWS, strict=True)),
     SATURATING: "labels",
 }
+
+#: The models, the saturating one among four forms, were chosen on federations of seeds below this one.
+CHOSEN_ON = 3
 
 #: Samples per class from which on a training is not called thin.
 ENOUGH = 5
@@ -255,4 +270,33 @@ def score(evidence: Sequence[Evidence]) -> Score:
         r2_enough=_r2(_predicted(enough, constants)),
         r2_pilots=_r2([(rest.predict(pilots.fit()), rest.changes) for rest, pilots in own]),
         constants=np.array(constants),
+    )
+
+
+@dataclass(frozen=True)
+class LaterScore:
+    """What a model with the constants of some federations is worth on others; as :class:`Score` says."""
+
+    within: tuple[float, ...]
+    r2: float
+    r2_paid: float
+    r2_enough: float
+
+
+def score_later(known: Sequence[Evidence], new: Sequence[Evidence]) -> LaterScore:
+    """Predict ``new`` with constants of ``known``; each R2 with those of trainings of its own kind."""
+
+    def scored(
+        which: Callable[[Evidence], np.ndarray[Any, np.dtype[np.bool_]]],
+    ) -> list[tuple[FloatArray, FloatArray]]:
+        fit = fitted([item.part(which(item)) for item in known])
+        chosen = [item.part(which(item)) for item in new]
+        return _predicted(chosen, [fit] * len(chosen))
+
+    everything = scored(lambda item: np.ones(len(item.changes), dtype=np.bool_))
+    return LaterScore(
+        within=tuple(_ranks(guess, seen) for guess, seen in everything),
+        r2=_r2(everything),
+        r2_paid=_r2(scored(lambda item: ~item.pilot)),
+        r2_enough=_r2(scored(lambda item: ~item.thin)),
     )

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stackfu_integration.lab.report.results import RunResult
-from stackfu_integration.lab.report.tables.forgetting import certificate_table, forgetting_table
+from stackfu_integration.lab.report.tables.forgetting import certificate_table, copy_table, forgetting_table
 from stackfu_integration.lab.report.tables.mechanisms import (
     answer_table,
     budget_table,
     duel_table,
     staying_table,
 )
-from stackfu_integration.lab.report.tables.predicted import prediction_table
+from stackfu_integration.lab.report.tables.predicted import later_table, prediction_table
 from stackfu_integration.lab.report.tables.seconds import clock_table, cost_table, game_share, wall_clock
 from stackfu_integration.lab.report.tables.side_effects import (
     accuracy_table,
     convex_table,
     loss_table,
     scratch_table,
-    target_table,
 )
 from stackfu_integration.lab.report.tables.table import Table
+from stackfu_integration.lab.report.tables.targets import target_table
 
 __all__ = ["TABLES", "Table", "accuracy_table", "game_share", "wall_clock"]
 
@@ -34,10 +34,12 @@ TABLES: dict[str, Callable[[Sequence[RunResult]], Table]] = {
     "targets": target_table,
     "certificates": certificate_table,
     "forgetting": forgetting_table,
+    "copies": copy_table,
     "cost": cost_table,
     "budgets": budget_table,
     "duels": duel_table,
     "predictions": prediction_table,
+    "later": later_table,
     "staying": staying_table,
     "answers": answer_table,
     "clock": clock_table,

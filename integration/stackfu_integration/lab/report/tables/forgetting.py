@@ -8,13 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from stackfu_integration.lab.cells import COLD, CONVEX, ORIGINAL, PRIVATE, RETRAIN, WARM, CellKey, PlanKey
+from stackfu_integration.lab.cells import (
+    COLD,
+    CONVEX,
+    ORIGINAL,
+    PRIVATE,
+    QUICKDROP,
+    RETRAIN,
+    WARM,
+    CellKey,
+    PlanKey,
+)
 from stackfu_integration.lab.intervals import rate_interval
 from stackfu_integration.lab.report.results import RunResult
 from stackfu_integration.lab.report.tables.rows import every_way
 from stackfu_integration.lab.report.tables.table import Table, by_group, spread
 
-__all__ = ["certificate_table", "forgetting_table"]
+__all__ = ["certificate_table", "copy_table", "forgetting_table"]
 
 
 def forgetting_table(results: Sequence[RunResult]) -> Table:
@@ -176,4 +186,38 @@ def certificate_table(results: Sequence[RunResult]) -> Table:
         "Distance of the weights to the optimum on the remaining data, which never saw the removed ones, and of the "
         "class scores, largest over seeds. From zero nothing needs to be proven. The "
         "price of l2 is accuracy on held-out samples, chosen weight against the best of the grid.",
+    )
+
+
+def copy_table(results: Sequence[RunResult]) -> Table:
+    """How much of the removed clients' data QuickDrop's synthetic sets are."""
+    rows = []
+    for (preset, beta), runs in by_group(results).items():
+        found = [
+            run.cells[QUICKDROP]["closeness"]
+            for run in runs
+            if QUICKDROP in run.cells and "closeness" in run.cells[QUICKDROP]
+        ]
+        if found:
+            rows.append(
+                (
+                    preset,
+                    f"{beta:g}",
+                    spread([item["moved"] for item in found], 2),
+                    spread([item["recognised"] for item in found], 0, scale=100),
+                    len(found),
+                )
+            )
+    return Table(
+        "What QuickDrop keeps of the removed clients.",
+        (
+            "preset",
+            "β",
+            "moved (neighbour distances)",
+            "nearest real sample is their origin (%)",
+            "federations",
+        ),
+        tuple(rows),
+        "Synthetic samples of the removed clients after training: median way from the real sample that each began as, in units of "
+        "the median distance between neighbouring real samples; and how many are still nearest to it.",
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stackfu_integration.lab.cells import CONVEX, SCRATCH
-from stackfu_integration.lab.report.predictions import ENOUGH, MODELS, gather, score
+from stackfu_integration.lab.report.predictions import CHOSEN_ON, ENOUGH, MODELS, gather, score, score_later
 from stackfu_integration.lab.report.results import RunResult
 from stackfu_integration.lab.report.tables.rows import APPROACHES
 from stackfu_integration.lab.report.tables.table import Table, by_preset, spread
 
-__all__ = ["prediction_table"]
+__all__ = ["later_table", "prediction_table"]
 
 
 def prediction_table(results: Sequence[RunResult]) -> Table:
@@ -69,4 +69,54 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
         "constants of the same federation's pilots. Saturating: the sampling term ends at what a model that knows nothing would "
         "lose. Test samples: a client's own, or everybody's in "
         "its label mixture.",
+    )
+
+
+def later_table(results: Sequence[RunResult]) -> Table:
+    """The same on federations that had no part in choosing a model or its constants."""
+    rows = []
+    for preset, runs in by_preset(results):
+        first = [run for run in runs if run.run["seed"] < CHOSEN_ON]
+        later = [run for run in runs if run.run["seed"] >= CHOSEN_ON]
+        for approach in (SCRATCH, CONVEX):
+            for kind in ("own", "pooled"):
+                for model in MODELS:
+                    known, new = (
+                        [item for run in part if (item := gather(run, approach, model, kind)) is not None]
+                        for part in (first, later)
+                    )
+                    if not known or not new:
+                        continue
+                    made = score_later(known, new)
+                    rows.append(
+                        (
+                            preset,
+                            APPROACHES[approach],
+                            kind,
+                            model,
+                            spread(made.within, 2, sign=True),
+                            made.r2,
+                            made.r2_paid,
+                            made.r2_enough,
+                            len(known),
+                            len(new),
+                        )
+                    )
+    return Table(
+        "Predictions of later federations.",
+        (
+            "preset",
+            "unlearning",
+            "test samples",
+            "model",
+            "ρ within a training",
+            "R² (all trainings)",
+            "R² (mechanisms)",
+            "R² (enough samples)",
+            "fitted on",
+            "tested on",
+        ),
+        tuple(rows),
+        f"Constants from the federations of the first {CHOSEN_ON} seeds, on which the models were chosen too, tested on those of "
+        "later seeds, which nobody had looked at.",
     )

@@ -32,7 +32,7 @@ class Preset:
     history: bool = True  # keep every client's updates, which FedEraser needs
     distil_interval: int = 5  # rounds between gradient matches of QuickDrop's synthetic sets; 0: no such sets
     distil_batch: int = 256
-    curvature: Curvature = "kronecker"  # of convex heads; summed Hessians suit small heads
+    curvature: Curvature = "kronecker"  # of heads that go to their optimum; summed Hessians suit small heads
     l2: float | None = None  # of convex heads; None lets validation choose
     score_gap: float = 0.1  # how close to the optimum certified heads come
     references: int = 8  # reference federations of the membership attack
@@ -71,7 +71,9 @@ _SGD = LocalTraining(epochs=2, batch=32, learning_rate=0.5)
 
 
 def _digits(name: str, **changes: Any) -> Preset:
-    return Preset(name, "digits", "identity", 20, _SGD, min_train=12, min_test=5, **changes)
+    return Preset(
+        name, "digits", "identity", 20, _SGD, min_train=12, min_test=5, curvature="hessian", **changes
+    )
 
 
 PRESETS: dict[str, Preset] = {

@@ -245,7 +245,6 @@ class Materials:
             cohort,
             self.source.dataset.classes,
             self.seed,
-            curvature=self.preset.curvature,
             passes=self.preset.passes,
             effort=effort,
         )
@@ -261,7 +260,9 @@ class Materials:
     def convex_head(self, **changes: Any) -> ConvexHead:
         """Heads that are optimal for a convex loss, as the preset asks for them."""
         p = self.preset
-        return ConvexHead(l2=self.validation["l2"], curvature=p.curvature, score_gap=p.score_gap, **changes)
+        # a few cheap steps come close; only the last digits of an optimum are worth a Hessian
+        curvature = p.curvature if changes.get("passes") is None else "kronecker"
+        return ConvexHead(l2=self.validation["l2"], curvature=curvature, score_gap=p.score_gap, **changes)
 
     def describe(self) -> None:
         """Write down what this run is."""

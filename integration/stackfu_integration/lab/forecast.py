@@ -2,13 +2,14 @@
 
 A few inputs go through the frozen part and a few batches through the trained part; everything else is counting. Gradients of
 single samples are counted method by method as the experiment will run them, so that a forecast and a finished run speak of
-the same quantity. Time is that of this machine as busy as it is now. Games and measures are counted too, at what they took on
-two ordinary cores.
+the same quantity. On a CPU time is processor time: what it will take on this machine when nothing else runs on it. Games and
+measures are counted too, at what they took on two ordinary cores.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
@@ -106,21 +107,26 @@ class Forecast:
         return {**asdict(self), "memory": self.memory, "seconds": self.seconds}
 
 
+def _clock(device: torch.device) -> Callable[[], float]:
+    """Processor time, which other work does not stretch; a GPU's work shows on the wall clock alone."""
+    return time.process_time if device.type == "cpu" else time.perf_counter
+
+
 def _time_prefix(experiment: Experiment, inputs: Inputs, count: int = 16) -> tuple[float, LabelledTensors]:
     """Seconds per input of the frozen part, and a few of its tensors with labels."""
-    chosen = inputs[:count]
+    chosen, clock = inputs[:count], _clock(experiment.device)
     with torch.inference_mode():
         experiment.backbone.prefix(chosen[:2], experiment.device)  # whatever is done once is done now
-        start = time.perf_counter()
+        start = clock()
         made = experiment.backbone.prefix(chosen, experiment.device)
-        seconds = (time.perf_counter() - start) / len(chosen)
+        seconds = (clock() - start) / len(chosen)
     labels = torch.from_numpy(experiment.dataset.train.y[: len(made)])
     return seconds, LabelledTensors(torch.from_numpy(made.copy()), labels)
 
 
 def forecast(experiment: Experiment, runs: int) -> Forecast:
     """Look at a few samples of an experiment and say what ``runs`` runs of it will take."""
-    preset, data = experiment.preset, experiment.dataset
+    preset, data, clock = experiment.preset, experiment.dataset, _clock(experiment.device)
     with single_thread():
         prefix, few = _time_prefix(experiment, data.train.x)
         model = Classifier(experiment.backbone, data.classes, 0).to(experiment.device)
@@ -128,15 +134,15 @@ def forecast(experiment: Experiment, runs: int) -> Forecast:
         batch = few.take(rows)
         settings = preset.training
         local_train(model, batch, 0, settings, device=experiment.device)
-        start = time.perf_counter()
+        start = clock()
         processed = local_train(model, batch, 1, settings, device=experiment.device)
-        gradient = (time.perf_counter() - start) / processed
+        gradient = (clock() - start) / processed
         with torch.no_grad():
             features = model.features(batch.x.to(experiment.device)).cpu()
         head = torch.nn.Linear(features.shape[1], data.classes)
-        start = time.perf_counter()
+        start = clock()
         local_train(head, LabelledTensors(features, batch.y), 1, settings)
-        head_gradient = (time.perf_counter() - start) / processed
+        head_gradient = (clock() - start) / processed
     triggers = len(experiment.settings.removed) if preset.backdoor else 0
     marked = triggers * (0.2 * len(data.train) + min(1000, len(data.test)))
     inputs = len(data.train) + len(data.test) + marked

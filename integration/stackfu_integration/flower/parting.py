@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from flwr.app import ConfigRecord
@@ -64,7 +64,8 @@ def part_with(
         if aside is None or order.radius is None:
             raise InputError("aside", "ascent stays close to another model, and there is none")
         stream = client_seed(order.seed, client, 0, _ASCENT)
-        GradientAscent()._ascend(model, data, read_weights(aside), order.radius, stream, training.batch)
+        climber: Any = model  # any network will do
+        GradientAscent()._ascend(climber, data, read_weights(aside), order.radius, stream, training.batch)
         return len(data)
     if order.method != "quickdrop":
         raise InputError("method", "nobody knows what those who leave do for it", value=order.method)

@@ -21,7 +21,17 @@ from stackfu_integration.flower.keys import SigningKey, canonical, read_public_k
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.receipts import PAYMENT, SHARE, WORK, Receipt
 from stackfu_integration.flower.verification import Evidence, verify
-from stackfu_integration.flower.wire import EMBED, GRADIENT, MEASURE, REPEAT, RESPOND, ROLL, SUMMED, UNLEARN
+from stackfu_integration.flower.wire import (
+    EMBED,
+    GRADIENT,
+    MEASURE,
+    REPEAT,
+    RESPOND,
+    ROLL,
+    SPREAD,
+    SUMMED,
+    UNLEARN,
+)
 from stackfu_integration.flower.wire.records import receipt_in
 from stackfu_integration.flower.wire.sums import KEYS, OPEN, SHARES
 
@@ -108,6 +118,28 @@ def test_a_client_that_claims_three_times_its_size_everywhere_gains_and_the_audi
         "a client that claims more than it has is offered more; nobody can see that from outside"
         in text_of(scene)
     )
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_one_client_does_not_choose_the_bandwidth_by_claiming_a_size(scene, adopted):
+    """With a bandwidth of its own choice it could have every other client refuse the question."""
+
+    def lie(message, answer):
+        reply = answer(message)
+        reply.content["metrics"] = MetricRecord({"squared": 1e-12, "size": 10_000_000})
+        return reply
+
+    scene.terms = replace(TERMS, bandwidth=None)
+    scene.behaviours[FAULTY] = when(SPREAD, lie)
+    mechanism, grid = scene.mechanism(), scene.grid()
+    if adopted:
+        mechanism.adopt(ArrayRecord({"mean": Array(np.ones(3, dtype=np.float32))}), initial())
+    else:
+        mechanism.train(grid, initial(), 2)
+    facts = mechanism.remove(grid, REMOVED)
+    assert facts["bandwidth"] > 0.1
+    if not adopted:
+        assert "claims 10000000 samples after training with 20" in str(facts["faults"])
 
 
 def test_a_size_other_than_in_training_is_refused(scene):

@@ -92,13 +92,16 @@ def _bandwidth(removal: Removal, model: ArrayRecord, present: list[int]) -> floa
         if isinstance(answer, Refusal):
             removal.leave_out(client, PHASE, answer.problem)
             continue
-        square, size = answer.squared, answer.size
-        if not (np.isfinite(square) and square >= 0 and isinstance(size, int) and size >= 1):
+        square, size, used = answer.squared, answer.size, _samples_in_training(removal.ledger, client)
+        if used - {size}:
+            removal.leave_out(client, PHASE, _other_size(size, used))
+        elif not (np.isfinite(square) and square >= 0 and isinstance(size, int) and size >= 1):
             said = f"says that the median squared distance of {size} samples is {square}"
             removal.leave_out(client, PHASE, said)
         elif square > 0:
             squares.append(square)
-            sizes.append(min(size, terms.most_samples))
+            # of a size that nothing is known of nobody gets more weight
+            sizes.append(min(int(size), terms.most_samples) if used else 1)
     if not squares:
         raise StuckError("no client could say how far apart its samples are")
     order = np.argsort(squares, kind="stable")
@@ -196,8 +199,7 @@ def _check_claims(removal: Removal, client: int, answer: EmbeddingAnswer, sent: 
     if not isinstance(size, int) or not 1 <= size <= terms.most_samples:
         return f"claims {size} samples"
     if used - {size}:
-        before = ", ".join(str(n) for n in sorted(used - {size}))
-        return f"claims {size} samples after training with {before}"
+        return _other_size(size, used)
     expected = 0.0 if terms.epsilon is None else gaussian_deviation(terms.epsilon, terms.delta, size)
     if not np.isclose(deviation, expected, rtol=1e-6, atol=0.0):
         return f"added noise of deviation {deviation:.6g}, {expected:.6g} was asked for"
@@ -220,6 +222,11 @@ def _check(removal: Removal, client: int, answer: EmbeddingAnswer) -> EmbeddingR
         return Refusal(f"sent an embedding of norm {norm:.6g}; a mean of unit vectors has at most 1")
     receipt = None if answer.receipt is None else answer.receipt.plain()
     return EmbeddingReceived(client, int(answer.size), mean, answer.deviation, receipt)
+
+
+def _other_size(size: float | int, used: set[int]) -> str:
+    before = ", ".join(str(n) for n in sorted(used - {size}))
+    return f"claims {size} samples after training with {before}"
 
 
 def _samples_in_training(ledger: PaymentLedger, client: int) -> set[int]:

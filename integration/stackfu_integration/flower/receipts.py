@@ -8,6 +8,7 @@ was said. A copy of the ledger that ends earlier, or has another row there, is n
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,10 +31,16 @@ __all__ = [
     "WORK",
     "Receipt",
     "fingerprint_of",
+    "shown",
 ]
 
 ENROLMENT, EMBEDDING, SHARE, WORK, PAYMENT = "enrolment", "embedding", "share", "work", "payment"
 GRADIENT, SUM_KEYS, CONSENT, PARTING = "gradient", "keys of a sum", "consent", "parting"
+
+
+def shown(value: Any) -> str:
+    """What somebody else wrote, fit for a line of the audit, in which it has no headings, links or tables to make."""
+    return re.sub(r"[^\w .,:;/()='-]+", " ", repr(value))[:80]
 
 
 def fingerprint_of(vector: NDArray[Any]) -> str:
@@ -83,8 +90,8 @@ class Receipt:
     def differs_from(self, what: str, **facts: Any) -> str | None:
         """Say in what the statement differs from these facts, if in anything."""
         if self.statement.get("what") != what:
-            return f"is about {self.statement.get('what')!r}, not {what!r}"
+            return f"is about {shown(self.statement.get('what'))}, not {what!r}"
         for name, value in facts.items():
             if self.statement.get(name) != value:
-                return f"says {name} = {self.statement.get(name)!r}, the ledger {value!r}"
+                return f"says {name} = {shown(self.statement.get(name))}, the ledger {value!r}"
         return None

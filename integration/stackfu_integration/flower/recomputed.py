@@ -62,6 +62,7 @@ from stackfu_integration.flower.phases.measures import distance
 from stackfu_integration.flower.phases.session import terms_of
 from stackfu_integration.flower.phases.settlement import amount_of
 from stackfu_integration.flower.phases.start import recovered_from
+from stackfu_integration.flower.receipts import shown
 from stackfu_integration.flower.terms import Terms
 
 __all__ = ["Recomputed"]
@@ -248,7 +249,7 @@ class Recomputed:
             for name, stated in (("rounds", terms.rounds), ("decimals", terms.stated_decimals)):
                 need(
                     signed.get(name, stated) == stated,
-                    f"{where}: the client signed {name} = {signed.get(name)!r}, the terms say {stated!r}",
+                    f"{where}: the client signed {name} = {shown(signed.get(name))}, the terms say {stated!r}",
                 )
             spend += agreed.price * agreed.share
         need(
@@ -341,10 +342,10 @@ class Recomputed:
             )
         for client, said in self.ledger.by_client(request, PaymentAcknowledged).items():
             if not said.agreed:
-                owed = (said.receipt or {}).get("statement", {}).get("owed")
+                claimed = shown((said.receipt or {}).get("statement", {}).get("owed"))
                 self.questions.append(
                     f"{request}: client {client} disputes its payment of {said.amount:g}; by its own books it delivered "
-                    f"more than passed, or is owed {owed}"
+                    f"more than passed, or is owed {claimed}"
                 )
 
     def files(self, request: str) -> None:

@@ -42,6 +42,7 @@ from stackfu_integration.flower.receipts import (
     WORK,
     Receipt,
     fingerprint_of,
+    shown,
 )
 
 __all__ = ["Evidence", "SignedRows"]
@@ -221,13 +222,14 @@ class SignedRows:
                 client is not None, f"a receipt of key {receipt.key[:16]}…: no such client is in this ledger"
             )
             assert client is not None
-            where = f"a receipt of client {client} about its {said.get('what')}"
+            what = str(said.get("what"))
+            where = f"a receipt of client {client} about its {shown(what)[1:-1]}"
             self._on_chain(where, receipt.head)
             request = str(said.get("request", RUN))
             other = self._signed_otherwise(client, request, said)
             if other is not None:
                 self.questions.append(
-                    f"which of two statements of client {client} about its {said.get('what')} in {request} holds: it signed "
+                    f"which of two statements of client {client} about its {what} in {request} holds: it signed "
                     f"another one than is in the ledger ({other}). Both are its own, so nothing is held against the server"
                 )
             elif said.get("what") == SHARE:
@@ -239,14 +241,14 @@ class SignedRows:
                 price = offered.get(int(said["attempt"]))
                 need(
                     price == said["price"],
-                    f"{where}: it was offered {said['price']!r}, the ledger says {price!r}",
+                    f"{where}: it was offered {shown(said['price'])}, the ledger says {price!r}",
                 )
             elif said.get("what") == PAYMENT:
                 paid = self.ledger.by_client(request, ClientPaid).get(client)
                 amount = 0.0 if paid is None else paid.amount
                 need(
                     amount == said["amount"],
-                    f"{where}: it was paid {said['amount']!r}, the ledger says {amount!r}",
+                    f"{where}: it was paid {shown(said['amount'])}, the ledger says {amount!r}",
                 )
 
     def _signed_otherwise(self, client: int, request: str, said: Mapping[str, Any]) -> str | None:
@@ -272,5 +274,10 @@ class SignedRows:
             return None  # it is about another set of offers
         names = sorted((set(kept) | set(said)) - {"head"})
         return next(
-            (f"{n}: {kept.get(n)!r}, not {said.get(n)!r}" for n in names if kept.get(n) != said.get(n)), None
+            (
+                f"{shown(n)[1:-1]}: {shown(kept.get(n))}, not {shown(said.get(n))}"
+                for n in names
+                if kept.get(n) != said.get(n)
+            ),
+            None,
         )

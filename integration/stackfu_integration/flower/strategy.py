@@ -101,9 +101,8 @@ def model_problem(model: ArrayRecord, sent: ArrayRecord) -> str | None:
     for name, array in model.items():
         values, wanted = array.numpy(), sent[name].numpy()
         if values.shape != wanted.shape or values.dtype != wanted.dtype:
-            return (
-                f"sent {name} as {values.dtype}{list(values.shape)}, not {wanted.dtype}{list(wanted.shape)}"
-            )
+            kind = values.dtype.name  # names of a type's fields are the sender's to choose
+            return f"sent {name} as {kind}{list(values.shape)}, not {wanted.dtype}{list(wanted.shape)}"
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             return f"sent numbers in {name} that are not finite"
     return None

@@ -340,6 +340,33 @@ def test_a_client_writes_nothing_into_the_audit_but_numbers(scene):
     assert text_of(scene).count("# Faults") == 1
 
 
+def test_what_a_client_signs_or_calls_its_arrays_is_no_text_of_the_audit(scene):
+    """Each of these was printed as it came: a field of a receipt, what one is said to be owed, the fields of an array's type."""
+    marks = "<script>alert(1)</script> | [link](http://x) # Faults"
+
+    def odd_array(message, answer):
+        reply = answer(message)
+        odd = np.zeros(3, dtype=[(marks, "f4")])
+        reply.content["arrays"] = ArrayRecord({"mean": Array(odd)})
+        return reply
+
+    signing = {3: (RESPOND, {"request": marks}), 5: (EMBED, {"what": marks}), 6: (MEASURE, None)}
+    for client, (kind, lie) in signing.items():
+        lie = lie or {"owed": marks, "agreed": False}
+        act = resign(lambda s, lie=lie: s.update(lie))
+        act.folder = scene.client_folder(client)
+        scene.behaviours[client] = when(kind, act)
+    scene.behaviours[7] = when(UNLEARN, odd_array)
+    scene.run()
+    report = verify(scene.folder)
+    assert report.misfit is None
+    assert any("client 6 disputes" in question for question in report.open_questions)
+    for text in (text_of(scene), "\n".join(report.lines())):
+        assert "script alert(1)" in text
+        marked = [line for line in text.splitlines() if "<script>" in line or "[link]" in line]
+        assert marked == []
+
+
 def test_a_reason_for_failing_is_one_line_without_marks(scene):
     class Failing(Averager):
         def decide(self, offer):

@@ -25,8 +25,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
+import random
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -342,11 +344,21 @@ def unmasked_total(
     return np.asarray(whole / 2.0**bits)
 
 
+def _choices(members: list[int], threshold: int) -> Iterator[tuple[int, ...]]:
+    """Sets of members whose shares are put together: all of them, or many at random, so that few liars are in few of them."""
+    if math.comb(len(members), threshold) <= _TRIES:
+        yield from itertools.combinations(members, threshold)
+        return
+    draw = random.Random(0)
+    for _ in range(_TRIES):
+        yield tuple(sorted(draw.sample(members, threshold)))
+
+
 def _recovered(
     shares: Mapping[int, int], threshold: int, announce: Callable[[bytes], str], announced: str, owner: int
 ) -> bytes:
     """Put a secret together; some shares may be wrong, and what was announced tells."""
-    for chosen in itertools.islice(itertools.combinations(sorted(shares), threshold), _TRIES):
+    for chosen in _choices(sorted(shares), threshold):
         secret = put_together({member: shares[member] for member in chosen})
         if announce(secret) == announced:
             return secret

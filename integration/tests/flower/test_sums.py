@@ -122,6 +122,15 @@ def test_wrong_shares_of_a_member_are_made_up_for_by_the_others():
         there.total(opened={**lies, 1: dict.fromkeys(members, "99")})
 
 
+@pytest.mark.parametrize("liars", [[0], [23], [0, 5, 11]])
+def test_wrong_shares_are_made_up_for_in_large_groups_too(liars):
+    """Whoever comes first must not be part of every choice of shares that is tried."""
+    members = list(range(24))
+    there = Sum(members, {k: np.full(2, float(k)) for k in members}, gone=[7])
+    lies = {liar: dict.fromkeys(members, f"{liar + 1:x}") for liar in liars}
+    assert np.array_equal(there.total(opened=lies), [269.0, 269.0])
+
+
 def test_a_member_that_sends_something_else_than_its_vector_is_noticed_and_not_found():
     there = Sum([0, 1, 2], {k: np.ones(20) for k in range(3)})
     there.sent[1] = np.random.default_rng(0).integers(0, 2**64, 20, dtype=np.uint64)

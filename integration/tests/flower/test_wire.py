@@ -171,6 +171,11 @@ def test_an_ordinary_training_reply_needs_no_round():
         (RecordDict({"arrays": MetricRecord({"mean": 1.0})}), EmbeddingAnswer.decode),
         (RecordDict({"metrics": MetricRecord({"squared": 1.0})}), SpreadAnswer.decode),
         (RecordDict({"metrics": MetricRecord({})}), partial(TrainingAnswer.decode, numbered=False)),
+        (RecordDict({"metrics": MetricRecord({"consent": 0})}), ConsentAnswer.decode),
+        (
+            RecordDict({"config": ConfigRecord({"sealed": f'{{"1": "{"0" * 2_000_000}"}}'})}),
+            SharesAnswer.decode,
+        ),
     ],
 )
 def test_an_answer_that_lacks_something_is_refused(content, decode):

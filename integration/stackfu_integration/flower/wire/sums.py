@@ -40,6 +40,8 @@ KEYS = "query.stackfu_keys"
 SHARES = "query.stackfu_shares"
 OPEN = "query.stackfu_open"
 
+_LONGEST = 256 * 4_000  # what one member says of all others; the ledger keeps it, and others are sent it
+
 
 def group_text(group: Mapping[int, Keys]) -> str:
     """Members and their keys as one setting."""
@@ -52,7 +54,10 @@ def group_in(settings: ConfigRecord, name: str = "group") -> dict[int, Keys]:
 
 
 def _texts(settings: ConfigRecord, name: str) -> dict[str, Any]:
-    found = json.loads(setting(settings, name, str))
+    text = setting(settings, name, str)
+    if len(text) > _LONGEST:
+        raise TypeError(f"{name} has {len(text)} characters")
+    found = json.loads(text)
     if not isinstance(found, dict):
         raise TypeError(f"{name} must be names and values")
     return found

@@ -211,8 +211,11 @@ def load(
         "faults_and_kills": count_faults_and_kills(clients, kills),
         "two_servers": count_two_servers(pairs=pairs),
         "power_cuts": {
-            rule: count_power_cuts(terms_of_the_load(aggregation=rule), most=cuts)
-            for rule in ("clipped", "secure")
+            **{
+                rule: count_power_cuts(terms_of_the_load(aggregation=rule), most=cuts)
+                for rule in ("clipped", "secure")
+            },
+            "mode": count_power_cuts(terms_of_the_load(unlearning="mode", rounds=3), most=cuts),
         },
     }
     if out is not None:

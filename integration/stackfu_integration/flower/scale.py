@@ -28,6 +28,7 @@ from stackfu_integration.flower.in_process import InProcessGrid
 from stackfu_integration.flower.mechanism import UnlearningMechanism
 from stackfu_integration.flower.policy import Policy
 from stackfu_integration.flower.terms import Terms
+from stackfu_integration.flower.wire.messages import PartingOrder
 from stackfu_integration.lab.mechanisms import CERTIFIED, UNIFORM
 
 __all__ = ["TinyParticipant", "measure", "tabulate"]
@@ -66,6 +67,13 @@ class TinyParticipant(Participant):
         old = arrays["model"].numpy()
         new = np.append(0.5 * old[:-1] + 0.5 * used.mean(0), old[-1] + 1.0)
         return ArrayRecord({"model": Array(new.astype(np.float32))}), len(used)
+
+    def part(self, order: PartingOrder) -> tuple[ArrayRecord, int]:
+        """Move half of the way to the other model, or away from the points."""
+        old = order.model["model"].numpy()
+        aim = 2 * old[:-1] - self._data.mean(0) if order.aside is None else order.aside["model"].numpy()[:-1]
+        new = np.append(0.5 * old[:-1] + 0.5 * aim, old[-1] + 1.0)
+        return ArrayRecord({"model": Array(new.astype(np.float32))}), len(self._data)
 
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
         """Return the mean squared distance to the model."""

@@ -11,10 +11,14 @@ from stackfu_integration.flower.load import terms_of_the_load
 from stackfu_integration.flower.power_cuts import Disk, count_power_cuts, watched
 
 
-@pytest.mark.parametrize("aggregation", ["clipped", "secure"])
-def test_a_power_cut_between_any_two_writes_loses_nothing_and_pays_nobody_twice(aggregation):
+@pytest.mark.parametrize(
+    "changes",
+    [{"aggregation": "clipped"}, {"aggregation": "secure"}, {"unlearning": "mode", "rounds": 3}],
+    ids=["clipped", "secure", "mode"],
+)
+def test_a_power_cut_between_any_two_writes_loses_nothing_and_pays_nobody_twice(changes):
     """Server and clients write to the same disk; all of them go on from what is left of it."""
-    found = count_power_cuts(terms_of_the_load(aggregation=aggregation), most=14)
+    found = count_power_cuts(terms_of_the_load(**changes), most=14)
     assert found["problems"] == []
     assert found["writes"] > 150
     assert found["moments"] > 200

@@ -11,7 +11,7 @@ from leader_games import random_game
 
 import stackfu as sf
 from stackfu.judging.bound import check_bound
-from stackfu.leader.certified import large
+from stackfu.leader.certified import boxes, large
 from stackfu.leader.certified.bound import box_margin, classify
 from stackfu.leader.certified.candidates import Candidates
 from stackfu.leader.certified.large import search_large
@@ -237,14 +237,14 @@ def test_an_interrupt_at_any_moment_loses_no_bound(moment, monkeypatch):
     """Between two boxes, in the middle of one, before the first: what is claimed then is what the judge accepts."""
     game, budget = federation(80, 6, 2)
     best = game.solve(budget, gap=1e-3).objective
-    calls, original = itertools.count(1), large.box_margin
+    calls, original = itertools.count(1), boxes.box_margin
 
     def interrupted(*arguments):
         if next(calls) == moment:
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(large, "box_margin", interrupted)
+    monkeypatch.setattr(boxes, "box_margin", interrupted)
     found = game.solve(budget, gap=1e-6)
     assert found.status in (sf.Status.INTERRUPTED, sf.Status.CERTIFIED)
     assert found.lower_bound <= best * (1 + 1e-12)

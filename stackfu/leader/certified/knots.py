@@ -83,6 +83,12 @@ class Knots:
         rows[clients] = values
         return rows
 
+    def clear(self) -> None:
+        """Forget them all."""
+        self._bare.clear()
+        self._kept.clear()
+        self._packed.clear()
+
     def total(self, number: int) -> float:
         """The total participation at which a knot was found."""
         return self._bare[number].total

@@ -21,8 +21,8 @@ The tree that results is the certificate: every leaf keeps the steps that closed
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -31,20 +31,16 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
 from ...jit import clock
-from ...judging.bound import BoundVerdict, check_bound, is_large
-from ...judging.bound_at_scale import ScaleChecker
-from ...judging.inner_products import ALL_PAIRS, InnerProducts
-from ...judging.space import held_products
 from ...model import Array, GameModel, Objective
 from ...results import Status
-from ...results.certificate import Decide, LeaderCertificate, Leaf, Split
-from ...results.certificate import Node as CertificateNode
 from ..tolerances import BROKEN, GENEROUS, ONE_TOTAL, ROUNDING, SAFETY, SMALLEST_TOTAL
-from .bound import MANY, Between, Classes, Multipliers, ball, box_margin, classify, interpolate
+from .bound import MANY, Between, Classes, Multipliers
+from .boxes import Boxes, Node, Step, Verdict, recipe_of
 from .candidates import Candidates
+from .court import Court, Deadline
 from .interior_point import Columns, Constants, Goal, Rows, solve_slice
 from .knots import Knots
-from .normalised import certificate_knot, normalised
+from .normalised import normalised
 from .points import FeaturePoints
 from .proposals import Found, Proposals
 from .search import Run
@@ -54,65 +50,12 @@ __all__ = ["search_large"]
 
 Mask = npt.NDArray[np.bool_]
 
-#: Steps that narrow the distances before a node is given up.
-STEPS = 4
-#: Steps that are handed down to the children.
-RECIPE = 8
-#: How often a claim that the judge finds too high is lowered, and how far it stays below what was found: part of the gap.
-CLAIMS, MODESTY = 8, 0.005
-#: What checking is expected to cost, relative to what was measured.
-CAUTION = 1.3
 #: The program is not solved beyond this S: there is no room between the caps and full participation.
 NEARLY_ALL = 1.0 - 1e-7
-#: Steps of a leaf that are tried instead of all of its steps.
-SHORT = 4
 #: Solves that wait for the first further proposal once the best total was closed in on.
 CLOSED_IN = 8
 #: Price of a broken row while there is no incumbent to measure it by.
 PENALTY = 30.0
-
-
-@dataclass(eq=False)
-class _Node:
-    low: float
-    high: float
-    first: int  # knots below and above; 0 is the one without prices
-    second: int
-    plan: tuple[tuple[int, int], ...]  # steps that helped the parent
-    paid: tuple[int, ...] = ()
-    full: tuple[int, ...] = ()
-    bound: float = -np.inf
-    steps: tuple[tuple[int, int], ...] = ((0, 0),)  # that prove the bound, perhaps the parent's
-    helped: tuple[tuple[int, int], ...] = (
-        (0, 0),
-    )  # the best ones on this very box, for its children to begin with
-    cut: CertificateNode | None = None
-    solved: list[float] = field(default_factory=list)
-    children: list[_Node] = field(default_factory=list)
-
-    def close_up(self) -> None:
-        """A leaf again: children that nobody has looked at prove nothing."""
-        self.cut, self.children = None, []
-
-
-@dataclass(eq=False)
-class _Verdict:
-    """What the steps show on a box: a bound, the steps that give it, and what is known about the clients after them."""
-
-    bound: float
-    steps: tuple[tuple[int, int], ...]
-    classes: Classes | None  # None: the box is empty
-    trail: tuple[tuple[int, int], ...]  # all steps that led to the classes
-
-
-class Deadline:
-    """Whether what is left of the time is needed to check the certificate."""
-
-    def __init__(self, until: float) -> None:
-        self.until, self.reserve = until, 0.0
-
-    def __call__(self) -> bool:
-        return clock() > self.until - self.reserve
 
 
 class _Search:
@@ -130,14 +73,13 @@ class _Search:
         self.proposals = Proposals(
             self.problem, self.candidates, self.unit, self.gap, PENALTY, self.out_of_time
         )
+        self.boxes = Boxes(self.problem, self.knots, self.out_of_time)
+        self.court = Court(game, objective, self.boxes, self.out_of_time)
         self.solves = 0
         self.sharpest = 0
         self.patience, self.patient_until = 1, 0
-        self.leaf_steps = 0
-        self.recent: dict[_Node, tuple[Any, _Verdict]] = {}
+        self.recent: dict[Node, tuple[Any, Verdict]] = {}
         self.origin = np.ones(game.count)
-        self.checker: ScaleChecker | None = None
-        self.products: InnerProducts | None = None  # held, so that the judge does not read them again
 
     def _without_prices(self) -> Multipliers:
         """The knot that only says that a better mixture is nearer to the ideal than the incumbent's.
@@ -159,61 +101,6 @@ class _Search:
         weight = p.loss_weight + p.payment_weight
         level = 2.0 * weight * float(p.place.inner(centre).min())
         return Multipliers.of(p, 1.0, 1.0, 0.0, 0.0, level, nobody, centre)
-
-    def prepare_check(self) -> bool:
-        """Read the game into the checker, and measure what a knot and a step of a leaf cost to check; False: no time for that."""
-        began = clock()
-        self.problem.place.inner(self.problem.place.combine(self.problem.alpha))
-        if 10.0 * (clock() - began) > self.out_of_time.until - clock():
-            self.out_of_time.reserve = np.inf
-            return False
-        began = clock()
-        self._read()
-        floor = self.objective.min_total
-        middle = 0.5 * (floor + 1.0)
-        leaf = Leaf(((0, 0),))
-        knots = (certificate_knot(self.problem, self.knots[0]),)
-        # any claim will do, as long as it is easily proved
-        claim = -self.worst * self.unit
-        read = clock()
-        self.check(LeaderCertificate(claim, knots, (leaf,)))
-        once = clock()
-        if middle < 1.0:
-            self.check(LeaderCertificate(claim, knots, (Split(middle), leaf, leaf)))
-        again = clock()
-        few = is_large(self.game)  # then the game is read once and for all, and knots are dear
-        self.step_cost = again - once if few else max((again - once) - (once - read), 0.0)
-        self.knot_cost = max((once - read) - 0.5 * (again - once), 0.0) if few else 0.0
-        self.reading_cost = read - began if few else once - read
-        if self.products is not None:  # every knot takes passes over all of them
-            self.knot_cost = once - read
-        if few:  # the search needs the room more
-            self.checker = None
-        self.keep_reserve()
-        return True
-
-    def _read(self) -> None:
-        """The game as the checker knows it, where reading it takes long."""
-        if is_large(self.game):
-            self.checker = ScaleChecker(self.game, self.objective)
-        elif self.game.count > ALL_PAIRS and self.products is None:
-            self.products = held_products(self.game, self.objective)
-
-    def check(self, claim: LeaderCertificate) -> BoundVerdict:
-        """What the judge says about a certificate."""
-        if self.checker is None:
-            return check_bound(self.game, self.objective, claim, "intervals")
-        return self.checker.check(claim)
-
-    def keep_reserve(self) -> None:
-        """Time to be left for the checker: every step of a leaf once, every knot once, and something for a second claim."""
-        self.out_of_time.reserve = CAUTION * (
-            self.reading_cost + self.leaf_steps * self.step_cost + len(self.knots) * self.knot_cost
-        )
-
-    def to_check(self, node: _Node) -> int:
-        """How many steps of a leaf the judge is expected to look at; few are left of many, see :meth:`_fewest_steps`."""
-        return min(len(node.steps), SHORT) if is_large(self.game) else len(node.steps)
 
     @property
     def target(self) -> float:
@@ -242,104 +129,12 @@ class _Search:
 
     # ---------------------------------------------------------------- bounds
 
-    def masks(self, node: _Node) -> tuple[Mask, Mask]:
-        paid, full = np.zeros(self.game.count, dtype=bool), np.zeros(self.game.count, dtype=bool)
-        paid[list(node.paid)] = True
-        full[list(node.full)] = True
-        return paid, full
-
-    def judge(
-        self,
-        node: _Node,
-        low: float,
-        high: float,
-        recipe: Sequence[tuple[int, int]],
-        others: Sequence[tuple[int, int]] = (),
-        steps: int = STEPS,
-    ) -> _Verdict:
-        """The best bound on a box. Each step's ball narrows the distances for the next one: first the recipe, then whatever is
-        best.
-        """
-        p, goal = self.problem, self.target
-        if not np.isfinite(
-            goal
-        ):  # nothing to compare with yet: any finite value will do for the bound, none for balls
-            return self._judge_at_once(node, low, high, (*recipe, *others), 0.0)
-        if low <= 0.0:
-            return self._judge_at_once(node, low, high, (*recipe, *others), goal)
-        paid, full = self.masks(node)
-        near: Array | None = None
-        far: Array | None = None
-        taken: list[tuple[int, int]] = []
-        best, kept, last = -np.inf, 0, -np.inf
-        ordered = [(0, 0), *recipe]
-        choice = list(dict.fromkeys((*recipe, *others)))
-        for step in range(len(ordered) + steps):
-            classes = classify(p, low, high, paid, full, near, far)
-            if classes is None:
-                return _Verdict(np.inf, (*taken, taken[-1]) if taken else ((0, 0),), None, ())
-            trial = [ordered[step]] if step < len(ordered) else choice
-            if not trial:
-                break
-            tried = []
-            for pair in trial:
-                found = box_margin(p, low, high, self.at(pair, low), self.at(pair, high), classes, goal)
-                tried.append((found, pair))
-                if found >= 0:
-                    break
-            margin, chosen = max(tried)
-            if step >= len(ordered):  # what was far behind stays behind
-                choice = [pair for _, pair in sorted(tried, reverse=True)[:2]]
-            taken.append(chosen)
-            if margin > best:
-                best, kept = margin, len(taken)
-            if margin >= 0:
-                return _Verdict(goal + margin, tuple(taken), classes, tuple(taken))
-            if (step >= len(ordered) and margin <= 0.95 * last) or self.out_of_time():
-                break
-            last = best
-            if np.isfinite(margin):
-                reach = ball(p, self.at(chosen, low), self.at(chosen, high), margin, near, far)
-                assert reach is not None
-                near, far = reach
-        classes = classify(p, low, high, paid, full, near, far)
-        if classes is None:
-            return _Verdict(np.inf, (*taken, taken[-1]), None, ())
-        return _Verdict(goal + best, tuple(taken[:kept]), classes, tuple(taken))
-
-    def _judge_at_once(
-        self, node: _Node, low: float, high: float, pairs: Sequence[tuple[int, int]], goal: float
-    ) -> _Verdict:
-        """The same in one step: from S = 0, where there are no balls, and without anything to compare with."""
-        paid, full = self.masks(node)
-        classes = classify(self.problem, low, high, paid, full)
-        if classes is None:
-            return _Verdict(np.inf, ((0, 0),), None, ())
-        found = [
-            (
-                box_margin(self.problem, low, high, self.at(pair, low), self.at(pair, high), classes, goal),
-                pair,
-            )
-            for pair in ((0, 0), *pairs)
-        ]
-        margin, pair = max(found)
-        return _Verdict(goal + margin, (pair,), classes, (pair,))
-
-    def at(self, pair: tuple[int, int], total: float) -> Multipliers | Between:
-        return interpolate(self.knots[pair[0]], self.knots[pair[1]], total)
-
-    @staticmethod
-    def ends(node: _Node) -> list[tuple[int, int]]:
-        """The knots at the ends: both, or either alone."""
-        both = [(node.first, node.second), (node.first, node.first), (node.second, node.second)]
-        return list(dict.fromkeys(pair for pair in both if 0 not in pair))
-
-    def examine(self, node: _Node) -> _Verdict:
+    def examine(self, node: Node) -> Verdict:
         """The verdict on a node, which is not worked out again for those just looked at."""
         known = self.recent.get(node)
         if known is not None and known[0] == (self.target, node.first, node.second, node.plan):
             return known[1]
-        verdict = self.judge(node, node.low, node.high, node.plan, self.ends(node))
+        verdict = self.boxes.judge(node, node.low, node.high, self.target, node.plan, node.ends)
         self.recent[node] = (self.target, node.first, node.second, node.plan), verdict
         node.helped = verdict.steps
         if verdict.bound >= node.bound:
@@ -441,7 +236,7 @@ class _Search:
 
     # ---------------------------------------------------------------- nodes
 
-    def expand(self, node: _Node) -> None:
+    def expand(self, node: Node) -> None:
         """Work on a node that is not closed; its children, if any, are examined by the caller."""
         if node.low <= 0.0:
             self._from_zero(node)
@@ -450,8 +245,8 @@ class _Search:
         if verdict.bound >= self.target:
             return
         assert verdict.classes is not None
-        ends = self.ends(node)
-        recipe = self._recipe(verdict.trail)
+        ends = node.ends
+        recipe = recipe_of(verdict.trail)
         middle = (
             0.5 * (node.low + node.high)
             if node.high < 4.0 * node.low
@@ -466,62 +261,65 @@ class _Search:
             if node.low < total < min(node.high, NEARLY_ALL):
                 at = total
         if not ends and self.sharpest and node.low < self.knots.total(self.sharpest) < node.high:
-            self.split(node, self.knots.total(self.sharpest), self.sharpest)
+            node.split(self.knots.total(self.sharpest), self.sharpest)
             return
         if ends:
             # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
             places = (node.low, middle, node.high)
-            there = [self.judge(node, s, s, recipe, ends, 0 if recipe else 1).bound for s in places]
+            there = [
+                self.boxes.judge(node, s, s, self.target, recipe, ends, 0 if recipe else 1).bound
+                for s in places
+            ]
             worst = int(np.argmin(there))
             # with very many clients a solve costs no more than looking at a box, but far from a proof it tells little
             near = self.game.count >= MANY and lacking < 0.5 * self.upper
             good = self.target - (0.0 if near else 0.2 * lacking)
             if there[worst] >= good and not self._tiny(node):
                 node.helped = verdict.trail  # with these steps they were found good
-                self.split(node, middle, None)
+                node.split(middle, None)
                 return
             if worst != 1 and there[1] >= good and places[worst] not in node.solved:
                 at = places[worst]
-        known = self.judge(node, at, at, recipe, ends, 1)
+        known = self.boxes.judge(node, at, at, self.target, recipe, ends, 1)
         if known.classes is None and node.high not in node.solved:  # the middle holds nothing, the end may
-            at, known = node.high, self.judge(node, node.high, node.high, recipe, ends, 1)
+            at, known = node.high, self.boxes.judge(node, node.high, node.high, self.target, recipe, ends, 1)
         if known.classes is None:
             node.helped = known.steps  # what refutes the middle refutes what is near enough to it
-            self.split(node, middle, None)
+            node.split(middle, None)
             return
         if at > NEARLY_ALL or self._forced(at, known.classes):
             knot = self._all_held(at, known.classes)
-            recipe = self._recipe((*known.trail, (knot, knot)))
+            recipe = recipe_of((*known.trail, (knot, knot)))
             node.solved.append(at)
             if at == node.high:
                 node.second, node.plan = knot, recipe
             else:
-                self.split(node, at, knot)
+                node.split(at, knot)
             return
-        knot, answer = self.solve(at, known.classes, self.at(ends[0], at) if ends else None)
+        knot, answer = self.solve(at, known.classes, self.boxes.at(ends[0], at) if ends else None)
         if answer.broken > BROKEN and answer.bound < self.target:
             knot, answer = self.solve(at, known.classes, self.knots[knot], 100.0)
         self.propose(at, answer)
-        recipe = self._recipe((*known.trail, (knot, knot)))
-        solved = self.judge(node, at, at, recipe, (), 1)
+        recipe = recipe_of((*known.trail, (knot, knot)))
+        solved = self.boxes.judge(node, at, at, self.target, recipe, (), 1)
         missing = self.target - solved.bound
         node.solved.append(at)
         exact = answer.value - answer.bound <= 0.3 * missing
         if missing > 0.3 * lacking and exact:
             client = self._doubtful(at, answer, solved.classes)
             if client is not None:
-                self.decide(node, client, recipe)
+                node.decide(client, recipe)
                 return
         if at == node.low:
             node.first, node.plan = knot, recipe
         elif at == node.high:
             node.second, node.plan = knot, recipe
         else:
-            self.split(node, at if node.low < at < node.high else middle, knot)
+            node.split(at if node.low < at < node.high else middle, knot)
             if missing <= 0.0 and self.game.count < MANY:
                 self._try_on_halves(node, recipe)
 
-    def _try_on_halves(self, node: _Node, recipe: tuple[tuple[int, int], ...]) -> None:
+    def _try_on_halves(self, node: Node, recipe: tuple[Step, ...]) -> None:
         """Steps that refuted the point between two halves refute what is near enough to it: theirs, where they prove more."""
         for half in node.children:
             before, plan = self.examine(half).bound, half.plan
@@ -543,7 +341,7 @@ class _Search:
         return self.knots.add(y.at_best_level(p, classes))
 
     @staticmethod
-    def _tiny(node: _Node) -> bool:
+    def _tiny(node: Node) -> bool:
         return node.high - node.low <= ONE_TOTAL * node.high
 
     def _doubtful(self, total: float, answer: SliceAnswer, classes: Classes | None) -> int | None:
@@ -556,7 +354,7 @@ class _Search:
         k = int(np.argmax(score))
         return k if score[k] > 0 else None
 
-    def _from_zero(self, node: _Node) -> None:
+    def _from_zero(self, node: Node) -> None:
         """Cut off ``(0, b]``: some clients own more than b, so they cannot be at full, and their data are too
         different for all of them to
         be content with so little participation.
@@ -596,7 +394,7 @@ class _Search:
         missing = goal - p.loss_weight * p.loss_constant - level + weight * p.place.dot(mean, mean)
         price = 2.0 * max(missing, 0.0) / gain + SAFETY
         node.second = self.knots.add(Multipliers.of(p, at, 1.0, 0.0, 0.0, level, price * w, mean))
-        self.split(node, at, node.second)
+        node.split(at, node.second)
         node.children[0].first, node.children[1].first = node.second, 0
         node.children[1].second = 0
 
@@ -615,93 +413,6 @@ class _Search:
             np.argmax(np.minimum(distances, p.alpha * float(p.theta.max()))),
         ]
         return [np.array([largest, int(k)]) for k in others if k != largest]
-
-    def split(self, node: _Node, at: float, knot: int | None) -> None:
-        recipe = self._recipe(node.helped)
-        # what proves the parent's bound proves it on a part of its box
-        known = (node.paid, node.full, node.bound, node.steps)
-        left = _Node(node.low, at, node.first, node.second, recipe, *known)
-        right = _Node(at, node.high, node.first, node.second, recipe, *known)
-        if knot is not None:
-            left.second, right.first = knot, knot
-        node.cut, node.children = Split(at), [left, right]
-
-    def decide(self, node: _Node, client: int, recipe: tuple[tuple[int, int], ...]) -> None:
-        ends, known = (node.low, node.high, node.first, node.second, recipe), (node.bound, node.steps)
-        no = _Node(*ends, (*node.paid, client), node.full, *known)
-        yes = _Node(*ends, node.paid, (*node.full, client), *known)
-        node.cut, node.children = Decide(client), [no, yes]
-
-    @staticmethod
-    def _recipe(steps: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        """Steps worth repeating; if there are many, each once, the latest few."""
-        priced = [pair for pair in steps if pair != (0, 0)]
-        if len(priced) > RECIPE:
-            priced = [pair for i, pair in enumerate(priced) if pair not in priced[i + 1 :]]
-        return tuple(priced[-RECIPE:])
-
-    # ---------------------------------------------------------------- the certificate
-
-    def _fewest_steps(self, node: _Node, lower: float) -> tuple[tuple[int, int], ...]:
-        """The last few of a leaf's steps if they prove as much as all: each costs the judge ten times what it costs here."""
-        if not is_large(self.game) or node.low <= 0.0:
-            return node.steps
-        for count in range(1, min(len(node.steps), SHORT + 1)):
-            if self._prove(node, node.steps[-count:], lower):
-                return node.steps[-count:]
-        return node.steps
-
-    def _prove(self, node: _Node, steps: Sequence[tuple[int, int]], lower: float) -> bool:
-        """Whether these steps, one after the other, refute everything below ``lower``."""
-        p, (paid, full) = self.problem, self.masks(node)
-        near: Array | None = None
-        far: Array | None = None
-        for pair in steps:
-            classes = classify(p, node.low, node.high, paid, full, near, far)
-            if classes is None:
-                return True
-            ends = self.at(pair, node.low), self.at(pair, node.high)
-            margin = box_margin(p, node.low, node.high, *ends, classes, lower)
-            if margin >= 0:
-                return True
-            reach = ball(p, *ends, margin, near, far) if np.isfinite(margin) else None
-            if reach is None:
-                return False
-            near, far = reach
-        return False
-
-    def certificate(self, root: _Node, lower: float) -> tuple[LeaderCertificate | None, BoundVerdict | None]:
-        """The tree in preorder with the knots it uses, its claim lowered until the judge accepts it, and the judge's verdict."""
-        if not np.isfinite(lower):
-            return None, None
-        used: dict[int, int] = {}
-        tree: list[CertificateNode] = []
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            if node.cut is not None:
-                tree.append(node.cut)
-                stack.extend(reversed(node.children))
-                continue
-            steps = []
-            for pair in self._fewest_steps(node, lower / self.unit):
-                for knot in pair:
-                    used.setdefault(knot, len(used))
-                steps.append((used[pair[0]], used[pair[1]]))
-            tree.append(Leaf(tuple(steps)))
-        knots = tuple(certificate_knot(self.problem, self.knots.without_products(i)) for i in used)
-        self.knots, self.recent = Knots(self.problem), {}  # the search is over, and the checker needs room
-        # sums are rounded differently here and there
-        claim = LeaderCertificate(lower - MODESTY * self.gap * self.unit, knots, tuple(tree))
-        self._read()
-        for _ in range(CLAIMS):
-            verdict = self.check(claim)
-            if verdict:
-                return claim, verdict
-            if not np.isfinite(verdict.margin):
-                break
-            claim = replace(claim, lower=claim.lower + 1.5 * min(verdict.margin, -1e-15 * abs(claim.lower)))
-        return None, None
 
 
 def _known(problem: Any, y: Prices) -> Multipliers:
@@ -745,20 +456,20 @@ def _run(
             search.candidates.offer_unpaid(x)
     history: list[dict[str, Any]] = []
     status = Status.CERTIFIED
-    root = _Node(objective.min_total, 1.0, 0, 0, ())
-    heap: list[tuple[float, int, _Node]] = [(-np.inf, 0, root)]
-    current: list[_Node] = []  # taken off the heap, and not back on it
-    expanding: _Node | None = None
+    root = Node(objective.min_total, 1.0, 0, 0, ())
+    heap: list[tuple[float, int, Node]] = [(-np.inf, 0, root)]
+    current: list[Node] = []  # taken off the heap, and not back on it
+    expanding: Node | None = None
     closed, nodes = np.inf, 0
 
     def lower() -> float:
         return min(heap[0][0] if heap else np.inf, *(n.bound for n in current), closed, search.upper)
 
     try:
-        if search.prepare_check():
+        if search.court.prepare(-search.worst * unit):
             search.examine(root)  # a bound from the first moment on, however weak
             heap[0] = (root.bound, 0, root)
-            search.leaf_steps += search.to_check(root)
+            search.court.leaf_steps += search.court.to_check(root)
             search.first_proposals()
         while heap and heap[0][0] < search.target:
             if search.out_of_time():
@@ -770,7 +481,7 @@ def _run(
             expanding = node = heap[0][2]
             current = [node]
             heapq.heappop(heap)
-            before = search.to_check(node)
+            before = search.court.to_check(node)
             search.expand(node)
             search.recent.clear()
             nodes += 1
@@ -778,8 +489,8 @@ def _run(
             for child in children:
                 search.examine(child)
             current, expanding = children, None
-            search.leaf_steps += sum(map(search.to_check, children)) - before
-            search.keep_reserve()
+            search.court.leaf_steps += sum(map(search.court.to_check, children)) - before
+            search.court.keep_reserve()
             for child in children:
                 if child.bound < search.target:
                     heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))
@@ -811,7 +522,8 @@ def _run(
             f"no feasible payments were found, and none were proved impossible ({status.name.lower()})"
         )
     bound = lower()
-    certificate, verdict = search.certificate(root, bound * unit)
+    search.recent.clear()
+    certificate, verdict = search.court.certificate(root, bound * unit, search.gap * unit)
     return Run(
         best=best,
         bound=-np.inf if certificate is None else certificate.lower,

@@ -1,0 +1,154 @@
+"""The judge asked in time: what a check will cost, what must be left for it, and a claim lowered until it is accepted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...jit import clock
+from ...judging.bound import BoundVerdict, check_bound, is_large
+from ...judging.bound_at_scale import ScaleChecker
+from ...judging.inner_products import ALL_PAIRS, InnerProducts
+from ...judging.space import held_products
+from ...model import GameModel, Objective
+from ...results.certificate import LeaderCertificate, Leaf, Split
+from ...results.certificate import Node as CertificateNode
+from .boxes import Boxes, Node, Step
+from .normalised import certificate_knot
+
+__all__ = ["Court", "Deadline"]
+
+#: How often a claim that the judge finds too high is lowered, and how far it stays below what was found: part of the gap.
+CLAIMS, MODESTY = 8, 0.005
+#: What checking is expected to cost, relative to what was measured.
+CAUTION = 1.3
+#: Steps of a leaf that are tried instead of all of its steps.
+SHORT = 4
+
+
+class Deadline:
+    """Whether time is over: what is left of it is needed to check the certificate."""
+
+    def __init__(self, until: float) -> None:
+        self.until, self.reserve = until, 0.0
+
+    def __call__(self) -> bool:
+        """Whether it is."""
+        return clock() > self.until - self.reserve
+
+
+class Court:
+    """The judge of one search's certificates."""
+
+    def __init__(self, game: GameModel, objective: Objective, boxes: Boxes, out_of_time: Deadline) -> None:
+        self.game, self.objective, self.boxes, self.out_of_time = game, objective, boxes, out_of_time
+        self.large = is_large(game)
+        self.leaf_steps = 0
+        self.checker: ScaleChecker | None = None
+        self.products: InnerProducts | None = None  # held, so that the judge does not read them again
+        self.step_cost = self.knot_cost = self.reading_cost = 0.0
+
+    def prepare(self, easy: float) -> bool:
+        """Read the game into the checker, and measure what a knot and a step of a leaf cost to check; False: no time for that.
+
+        ``easy`` is any claim that is easily proved.
+        """
+        problem, began = self.boxes.problem, clock()
+        problem.place.inner(problem.place.combine(problem.alpha))
+        if 10.0 * (clock() - began) > self.out_of_time.until - clock():
+            self.out_of_time.reserve = np.inf
+            return False
+        began = clock()
+        self._read()
+        floor = self.objective.min_total
+        middle = 0.5 * (floor + 1.0)
+        leaf = Leaf(((0, 0),))
+        knots = (certificate_knot(problem, self.boxes.knots[0]),)
+        read = clock()
+        self.check(LeaderCertificate(easy, knots, (leaf,)))
+        once = clock()
+        if middle < 1.0:
+            self.check(LeaderCertificate(easy, knots, (Split(middle), leaf, leaf)))
+        again = clock()
+        few = self.large  # then the game is read once and for all, and knots are dear
+        self.step_cost = again - once if few else max((again - once) - (once - read), 0.0)
+        self.knot_cost = max((once - read) - 0.5 * (again - once), 0.0) if few else 0.0
+        self.reading_cost = read - began if few else once - read
+        if self.products is not None:  # every knot takes passes over all of them
+            self.knot_cost = once - read
+        if few:  # the search needs the room more
+            self.checker = None
+        self.keep_reserve()
+        return True
+
+    def _read(self) -> None:
+        """The game as the checker knows it, where reading it takes long."""
+        if self.large:
+            self.checker = ScaleChecker(self.game, self.objective)
+        elif self.game.count > ALL_PAIRS and self.products is None:
+            self.products = held_products(self.game, self.objective)
+
+    def check(self, claim: LeaderCertificate) -> BoundVerdict:
+        """What the judge says about a certificate."""
+        if self.checker is None:
+            return check_bound(self.game, self.objective, claim, "intervals")
+        return self.checker.check(claim)
+
+    def keep_reserve(self) -> None:
+        """Time to be left for the checker: every step of a leaf once, every knot once, and something for a second claim."""
+        self.out_of_time.reserve = CAUTION * (
+            self.reading_cost + self.leaf_steps * self.step_cost + len(self.boxes.knots) * self.knot_cost
+        )
+
+    def to_check(self, node: Node) -> int:
+        """How many steps of a leaf the judge is expected to look at; few are left of many, see :meth:`_fewest_steps`."""
+        return min(len(node.steps), SHORT) if self.large else len(node.steps)
+
+    def _fewest_steps(self, node: Node, lower: float) -> tuple[Step, ...]:
+        """The last few of a leaf's steps if they prove as much as all: each costs the judge ten times what it costs here."""
+        if not self.large or node.low <= 0.0:
+            return node.steps
+        for count in range(1, min(len(node.steps), SHORT + 1)):
+            if self.boxes.prove(node, node.steps[-count:], lower):
+                return node.steps[-count:]
+        return node.steps
+
+    def certificate(
+        self, root: Node, lower: float, gap: float
+    ) -> tuple[LeaderCertificate | None, BoundVerdict | None]:
+        """The tree in preorder with the knots it uses, its claim lowered until the judge accepts it, and the judge's verdict.
+
+        ``lower`` was found, ``gap`` is what it may be away from the incumbent; the search ends here, and its knots with it.
+        """
+        if not np.isfinite(lower):
+            return None, None
+        problem, unit = self.boxes.problem, self.boxes.problem.unit_loss
+        used: dict[int, int] = {}
+        tree: list[CertificateNode] = []
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node.cut is not None:
+                tree.append(node.cut)
+                stack.extend(reversed(node.children))
+                continue
+            steps = []
+            for pair in self._fewest_steps(node, lower / unit):
+                for knot in pair:
+                    used.setdefault(knot, len(used))
+                steps.append((used[pair[0]], used[pair[1]]))
+            tree.append(Leaf(tuple(steps)))
+        knots = tuple(certificate_knot(problem, self.boxes.knots.without_products(i)) for i in used)
+        self.boxes.knots.clear()  # the checker needs room
+        # sums are rounded differently here and there
+        claim = LeaderCertificate(lower - MODESTY * gap, knots, tuple(tree))
+        self._read()
+        for _ in range(CLAIMS):
+            verdict = self.check(claim)
+            if verdict:
+                return claim, verdict
+            if not np.isfinite(verdict.margin):
+                break
+            claim = replace(claim, lower=claim.lower + 1.5 * min(verdict.margin, -1e-15 * abs(claim.lower)))
+        return None, None

@@ -28,6 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stackfu.embedding.privacy import class_feature_sensitivity
+from stackfu.embedding.privacy import gaussian_deviation as deviation_of
 from stackfu.errors import InputError
 
 __all__ = [
@@ -47,14 +49,6 @@ DISTANCES = np.logspace(-3, 4, 561)  # what private_median chooses from: steps o
 FloatArray = NDArray[np.float64]
 
 
-def _spent_delta(ratio: float, epsilon: float) -> float:
-    """Return delta at ``sigma = ratio * sensitivity``."""
-    from scipy.special import log_ndtr
-
-    a, b = 1.0 / (2.0 * ratio), epsilon * ratio
-    return float(np.exp(log_ndtr(a - b)) - np.exp(epsilon + log_ndtr(-a - b)))
-
-
 def gaussian_deviation(epsilon: float, delta: float, size: int) -> float:
     """Return the smallest noise that makes a mean of ``size`` unit vectors (epsilon, delta)-private.
 
@@ -63,16 +57,7 @@ def gaussian_deviation(epsilon: float, delta: float, size: int) -> float:
     >>> round(gaussian_deviation(1.0, 1e-5, 100), 4)
     0.0746
     """
-    if not epsilon > 0:
-        raise InputError("epsilon", "must be positive", value=epsilon)
-    if not 0 < delta < 1:
-        raise InputError("delta", "must be between 0 and 1", value=delta)
-    if size < 1:
-        raise InputError("size", "must be at least 1", value=size)
-    from scipy.optimize import brentq  # a client without noise need not wait for it
-
-    log_ratio = brentq(lambda t: _spent_delta(float(np.exp(t)), epsilon) - delta, -15.0, 30.0, xtol=1e-13)
-    return float(np.exp(log_ratio)) * 2.0 / size
+    return deviation_of(epsilon, delta, class_feature_sensitivity(size))
 
 
 def add_noise(mean: FloatArray, deviation: float, key: bytes | None, *context: Any) -> FloatArray:

@@ -391,7 +391,7 @@ class StackelbergGame(GameModel):
         if not results:
             raise InputError("results", "at least one solution is needed")
         for result in results:
-            if result.game is not self:
+            if getattr(result, "game", None) is not self:
                 raise InputError("results", "a solution of another game", value=repr(result))
         return Manipulations(
             tuple(self.manipulation(result, **options) for result in results),

@@ -41,18 +41,31 @@ def manipulation(
     name: str,
     *,
     kinds: Sequence[str] = KINDS,
-    clients: Iterable[int] | None = None,
+    clients: Iterable[int | str] | None = None,
     factors: Sequence[float] = FACTORS,
 ) -> Manipulation:
-    """The best misreport of every kind for every client (numbers among the original ones), under offers that a mechanism makes."""
+    """The best misreport of every kind for every client (by name, or by number among the original ones), under offers that a
+    mechanism makes."""
+    given: Any = factors
+    for factor in given:
+        if isinstance(factor, str) or not 0.0 < factor < np.inf:
+            raise InputError("factors", "must be positive and finite", value=repr(factor))
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
     for kind in kinds:
         if kind not in KINDS:
             raise InputError("kinds", f"must be among {', '.join(KINDS)}", value=repr(kind))
     numbers = {int(k): i for i, k in enumerate(game.remaining)}
-    asked = list(numbers) if clients is None else [int(k) for k in clients]
-    for k in asked:
-        if k not in numbers:
-            raise InputError("clients", "there is no such remaining client", value=k)
+    names = {name: k for k, name in enumerate(game.all_names)}
+    asked = []
+    for client in numbers if clients is None else clients:
+        number = names.get(client) if isinstance(client, str) else client
+        if (
+            not isinstance(number, (int, np.integer))
+            or isinstance(number, bool)
+            or int(number) not in numbers
+        ):
+            raise InputError("clients", "there is no such remaining client", value=repr(client))
+        asked.append(int(number))
     honest = _utilities(game, mechanism(game))
     found = []
     for k in asked:

@@ -33,6 +33,7 @@ from ..model.offers import Offers
 from ..model.revealed import CostIntervals, check_interval, revealed_costs
 from ..results import Solution
 from .capped import capped
+from .mechanisms import read, refuse_unknown
 
 __all__ = ["PostedPrices", "Regret", "regret_curve"]
 
@@ -58,11 +59,13 @@ class PostedPrices:
 
     def __post_init__(self) -> None:
         self.intervals = check_interval(self.game, self.low, self.high)
-        if not 0.0 <= self.probe <= 1.0:
-            raise InputError("probe", "must lie in [0, 1]", value=self.probe)
+        probe: Any = self.probe
+        if isinstance(probe, str) or not 0.0 <= probe <= 1.0:
+            raise InputError("probe", "must lie in [0, 1]", value=probe)
 
     def post(self, **options: Any) -> Offers:
         """Offers for the next request; ``options`` are those of capped offers."""
+        refuse_unknown(read("capped offers", capped, False), options)
         low, high = self.intervals.low, self.intervals.high
         settled = high - low <= CLOSE * high
         assumed = np.where(settled, high, high - self.probe * (high - low))

@@ -82,6 +82,12 @@ def check_interval(game: GameData, low: npt.ArrayLike, high: npt.ArrayLike) -> C
 
 def revealed_costs(game: GameData, payments: Array, profile: Profile, caps: Array) -> CostIntervals:
     """What one answer reveals; the game's own costs play no part."""
+    beyond = np.flatnonzero(profile.x > (1.0 + EDGE) * caps)
+    if len(beyond):
+        k = int(beyond[0])
+        raise InputError(
+            "participation", f"is more than the cap {caps[k]:g}", client=game.who(k), value=profile.x[k]
+        )
     margin = payments + 2.0 * game.lam * game.alpha * stakes(game, profile) / profile.total
     out, full = profile.x <= EDGE * caps, profile.x >= (1.0 - EDGE) * caps
     asked = caps > 0.0  # who is offered nothing reveals nothing

@@ -144,6 +144,11 @@ def test_sizes_and_embeddings_can_be_misreported_too():
     found = posted.manipulation(clients=[int(game.remaining[0])], factors=(3.0,))
     assert {m.kind for m in found.misreports} == {"cost", "size", "embedding"}
     assert all(m.gain >= 0 for m in found.misreports)
+    for clients in ([np.nan], [1.5], ["nobody"], [True]):
+        with pytest.raises(sf.InputError, match="clients"):
+            posted.manipulation(clients=clients)
+    with pytest.raises(sf.InputError, match="factors = nan"):
+        posted.manipulation(factors=[float("nan")])
     with pytest.raises(sf.InputError, match="kinds"):
         posted.manipulation(kinds=("age",))
     with pytest.raises(sf.InputError, match="clients"):

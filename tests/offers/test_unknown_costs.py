@@ -144,6 +144,17 @@ def test_intervals_upside_down_are_refused_by_client(low, high, words):
         PostedPrices(game, lows, highs, 0.1)
 
 
+def test_answers_beyond_a_cap_and_unknown_options_are_refused():
+    game = digits_game(sampling_constant=30.0)
+    with pytest.raises(sf.InputError, match=r"participation\[client 5\] = 0.5: is more than the cap 0.4"):
+        game.costs_from(np.zeros(7), np.full(7, 0.5), caps=[0.5, 0.5, 0.4, 1, 1, 1, 1])
+    loop = sf.PostedPrices(game, 0.5 * game.costs, 2 * game.costs, 0.1)
+    with pytest.raises(sf.InputError, match="colour"):
+        loop.post(colour=3)
+    with pytest.raises(sf.InputError, match="probe"):
+        sf.PostedPrices(game, 0.5 * game.costs, 2 * game.costs, 0.1, probe="half")
+
+
 def test_nothing_is_learned_before_something_is_posted():
     game = digits_game(sampling_constant=30.0)
     loop = PostedPrices(game, 0.5 * game.costs, game.costs, 0.1)

@@ -258,7 +258,8 @@ def calibrate(
     if tested_on is not None:  # what is missing is found out before anything is trained
         experiments.append(made(replace(preset_by_name(tested_on), pilots=pilots)))
     runs = [experiment.calibrate(beta, seed) for experiment in experiments]
-    print(calibration_report(runs[0].views, runs[0].pilots, runs[1] if tested_on is not None else None))
+    other = runs[1] if tested_on is not None else None
+    print(calibration_report(runs[0].views, runs[0].pilots, other, experiments[0].dataset.classes))
     print(f"pilots in {runs[0].folder}")
 
 

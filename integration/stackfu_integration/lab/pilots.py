@@ -31,6 +31,7 @@ __all__ = [
     "calibration_report",
     "proposal",
     "run_pilots",
+    "saturating_r2",
 ]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -182,12 +183,38 @@ def _r2(predicted: FloatArray, observed: FloatArray) -> float:
     return 1.0 - float(((observed - predicted) ** 2).sum()) / total if total > 0 else float("nan")
 
 
+def saturating_r2(game: StackelbergGame, pilots: Pilots, kind: LossKind, classes: int) -> float:
+    """R2 of pilots that the others predict, where the sampling term ends at what a model that knows nothing loses.
+
+    A way to read predictions (:mod:`~stackfu_integration.lab.report.predictions`): its constants are not those of a game.
+    """
+    from stackfu_integration.lab.report.predictions import Evidence, fitted
+
+    changes = pilots.changes(kind)
+    bare = game.replace(loss_constant=1.0, sampling_constant=0.0)
+    drift = np.array([bare.impacts(x).clients for x in pilots.participation])
+    used = pilots.participation @ game.sizes
+    thin = np.broadcast_to((1.0 / used - 1.0 / game.all_sizes.sum())[:, None], drift.shape)
+    room = np.maximum(np.log(classes) - pilots.before[kind][list(pilots.remaining)], 0.0)
+    nothing = np.zeros(len(changes), dtype=np.bool_)
+    whole = Evidence(np.stack([drift, thin], axis=-1), changes, ~nothing, nothing, room)
+    guess = []
+    for number in range(len(changes)):
+        others = np.arange(len(changes)) != number
+        guess.append(whole.part(~others).predict(fitted([whole.part(others)])))
+    return _r2(np.concatenate(guess), changes)
+
+
 def calibration_report(
-    views: Mapping[Any, StackelbergGame], pilots: Mapping[Any, Pilots], other: Piloted | None = None
+    views: Mapping[Any, StackelbergGame],
+    pilots: Mapping[Any, Pilots],
+    other: Piloted | None = None,
+    classes: int | None = None,
 ) -> str:
     """One line per approach and view: the constants, how sure they are, and what they predict out of sample.
 
-    Each pilot is predicted by the others; ``other`` is a federation whose pilots are predicted by all of these.
+    Each pilot is predicted by the others; ``other`` is a federation whose pilots are predicted by all of these. With the number
+    of ``classes`` the report also says how well the others predict a pilot if few samples cost no more than knowing nothing.
     """
     lines = []
     for approach, observed in pilots.items():
@@ -196,6 +223,8 @@ def calibration_report(
                 constants = game.calibrate(observed.participation, observed.changes(kind))
                 unsure = "" if constants.identified else "; C is not told from zero: run more pilots"
                 line = f"{approach}, {view}, {kind} test samples: {constants}{unsure}"
+                if classes is not None:
+                    line += f"; saturating {saturating_r2(game, observed, kind, classes):.2f}"
                 if other is not None and approach in other.pilots:
                     there = other.views[view].replace(
                         loss_constant=max(constants.loss_constant, np.finfo(np.float64).eps),

@@ -20,7 +20,13 @@ from stackfu_integration.lab.data.partition import clusters, renamed
 from stackfu_integration.lab.federation import Client, LabelledTensors, LabFederation
 from stackfu_integration.lab.measures import evaluate, pooled_losses
 from stackfu_integration.lab.payments import build_game, penultimate_features
-from stackfu_integration.lab.pilots import Pilots, calibrated_game, calibration_report, run_pilots
+from stackfu_integration.lab.pilots import (
+    Pilots,
+    calibrated_game,
+    calibration_report,
+    run_pilots,
+    saturating_r2,
+)
 from stackfu_integration.lab.unlearning import ConvexHead
 
 
@@ -101,7 +107,25 @@ def test_the_constants_are_those_that_the_losses_were_made_with(views, pilots):
     assert not calibrated_game(views["labels"], unknown)[0].calibrated
     report = calibration_report(views, {"convex": known})
     assert "convex, labels, own test samples: C = 0.4" in report
+    assert "saturating" not in report
     assert "C is not told from zero" in calibration_report(views, {"convex": unknown})
+
+
+def test_losses_that_end_at_knowing_nothing_are_read_as_such(views, pilots):
+    """Losses made with C = 0.4 and a sampling term t r / (t + r): the line misses what the saturating reading predicts."""
+    game, before = views["labels"], np.linspace(0.2, 0.5, 6)
+    drift = np.array([game.impacts(x).clients for x in pilots.participation])
+    used = pilots.participation @ game.sizes
+    t, r = 300.0 * (1 / used - 1 / game.all_sizes.sum())[:, None], np.log(4) - before[2:]
+    losses = np.tile(before, (len(drift), 1))
+    losses[:, 2:] += 0.4 * drift + t * r / (t + r)
+    made = replace(pilots, losses={"own": losses, "pooled": losses}, before={"own": before, "pooled": before})
+    line = game.calibrate(made.participation, made.changes("own")).r2
+    # whatever constants a game has, the reading fits its own
+    for seen in (game, game.replace(loss_constant=7.0, sampling_constant=3.0)):
+        assert saturating_r2(seen, made, "own", 4) == pytest.approx(1.0, abs=1e-3)
+    assert line < 0.98
+    assert "; saturating 1.00" in calibration_report({"labels": game}, {"convex": made}, classes=4)
 
 
 @given(seed=st.integers(0, 10**6))

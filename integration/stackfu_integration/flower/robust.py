@@ -40,6 +40,7 @@ __all__ = [
     "recalibrated",
     "robust_average",
     "update_of",
+    "within_reach",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -65,6 +66,13 @@ def update_of(model: ArrayRecord, sent: ArrayRecord) -> FloatArray:
         if np.issubdtype(array.numpy().dtype, np.floating)
     ]
     return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def within_reach(values: NDArray[np.generic]) -> bool:
+    """Whether numbers are as small as single precision has them: sums of larger ones, and their squares, may be none."""
+    return not np.issubdtype(values.dtype, np.floating) or bool(
+        np.abs(values).max(initial=0.0) <= np.finfo(np.float32).max
+    )
 
 
 def lengths_of(model: ArrayRecord, sent: ArrayRecord) -> dict[str, float]:

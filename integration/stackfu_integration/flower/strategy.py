@@ -29,7 +29,7 @@ from stackfu.errors import StackfuError
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.receipts import Receipt
-from stackfu_integration.flower.robust import Judgement, average, lengths_of
+from stackfu_integration.flower.robust import Judgement, average, lengths_of, within_reach
 from stackfu_integration.flower.wire import (
     TRAIN,
     UNLEARN,
@@ -105,6 +105,8 @@ def model_problem(model: ArrayRecord, sent: ArrayRecord) -> str | None:
             return f"sent {name} as {kind}{list(values.shape)}, not {wanted.dtype}{list(wanted.shape)}"
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             return f"sent numbers in {name} that are not finite"
+        if not within_reach(values):
+            return f"sent numbers in {name} that are too large"
     return None
 
 

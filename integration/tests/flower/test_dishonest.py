@@ -322,6 +322,45 @@ def test_a_gradient_of_no_number_of_samples_stops_nobody(scene):
     assert "sent the gradient of nan samples" in str(facts["faults"])
 
 
+@pytest.mark.parametrize("value", [1e308, -1e200, 1e160, 1e39])
+@pytest.mark.parametrize("when_", ["training", "unlearning"])
+def test_numbers_whose_squares_are_none_stop_nobody(scene, value, when_):
+    """A model in double precision can hold numbers that have no length, and the ledger has no infinity."""
+
+    class Absurd(Averager):
+        def train(self, arrays, share, config):
+            double = {"mean": Array(arrays["mean"].numpy().astype(np.float32))}
+            model, used = super().train(ArrayRecord(double), share, config)
+            values = model["mean"].numpy().astype(np.float64)
+            if self.client == FAULTY and ("request" in config) == (when_ == "unlearning"):
+                values = np.full(3, value)
+            return ArrayRecord({"mean": Array(values)}), used
+
+    scene.load = Absurd
+    mechanism, grid = scene.mechanism(), scene.grid()
+    mechanism.train(grid, ArrayRecord({"mean": Array(np.zeros(3))}), 2)
+    facts = mechanism.remove(grid, REMOVED)
+    assert facts["aborted"] is None
+    assert "sent numbers in mean that are too large" in str(facts["faults"])
+    assert verify(scene.folder).misfit is None
+
+
+def test_a_gradient_whose_length_is_no_number_stops_nobody(scene):
+    from test_gradients import CLASSES, WIDTH, Softmax, arrays_of
+
+    class Absurd(Softmax):
+        def gradient(self, arrays, share, config):
+            vector, used = super().gradient(arrays, share, config)
+            return (np.full_like(vector, 1e300) if self.client == FAULTY else vector), used
+
+    scene.load, scene.terms = Absurd, replace(TERMS, certify_l2=0.1)
+    mechanism, grid = scene.mechanism(), scene.grid()
+    mechanism.train(grid, arrays_of(np.zeros((CLASSES, WIDTH + 1))), 1)
+    facts = mechanism.remove(grid, REMOVED)
+    assert FAULTY not in facts["bound"]["clients"]
+    assert verify(scene.folder).misfit is None
+
+
 def test_a_client_writes_nothing_into_the_audit_but_numbers(scene):
     """Names of measures are headings of a table; a name with lines in it would be text of the client's own."""
     forged = {"before.x |\n\n# Faults\n\nNone.\n": 1.0, "before.loss": 2.0, "after." + "y" * 500: 3.0}

@@ -29,6 +29,7 @@ from stackfu_integration.flower.events import (
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.phases.session import Removal
 from stackfu_integration.flower.receipts import GRADIENT, fingerprint_of
+from stackfu_integration.flower.robust import within_reach
 from stackfu_integration.flower.wire import GradientAnswer, GradientQuestion, Refusal
 
 __all__ = ["PHASE", "bound_on_distance", "gather", "is_head"]
@@ -75,7 +76,11 @@ def gather(removal: Removal) -> None:
         problem = None
         if isinstance(answer, Refusal):
             problem = answer.problem
-        elif answer.gradient.shape != (size,) or not np.isfinite(answer.gradient).all():
+        elif (
+            answer.gradient.shape != (size,)
+            or not np.isfinite(answer.gradient).all()
+            or not within_reach(answer.gradient)
+        ):
             problem = f"sent no gradient of {size} numbers"
         elif not isinstance(answer.samples, int) or abs(answer.samples - questions[client].samples) > 1:
             problem = (

@@ -23,21 +23,48 @@ import numba
 from numba.core import event
 from numba.core.caching import FunctionCache
 
-__all__ = ["clock", "njit"]
+__all__ = ["ForgivingCache", "clock", "njit"]
 
 _log = logging.getLogger(__name__)
 
+#: Waits until another process has compiled the function of this name; whether one was asked to (:mod:`stackfu.ahead`).
+awaited: Callable[[str], bool] | None = None
 
-class _ForgivingCache(FunctionCache):  # type: ignore[misc]
+#: In a process that only compiles: the functions that will be called from Python. The others are inner ones, which need no
+#: wrapper for that and must not be kept without it. None: every function may be called.
+called_from_python: frozenset[str] | None = None
+
+
+class ForgivingCache(FunctionCache):  # type: ignore[misc]
     """numba's cache, except that a folder which fails in use (full, taken away) ends the caching, not the computation."""
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._called = _called(function)
+
+    def keeps(self, sig: Any, target_context: Any) -> bool:
+        """Whether the machine code for these arguments is on disk; True as well if that cannot be told."""
         try:
-            return super().load_overload(sig, target_context)
+            return self._index_key(sig, target_context.codegen()) in self._cache_file._load_index()
+        except (
+            OSError,
+            AttributeError,
+        ) as error:  # they are numba's own affair, and may be called something else one day
+            _log.info("cannot tell what compiled code is kept: %s", error)
+            return True
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What is kept for these arguments, or None; waits for a process that was asked to compile it."""
+        try:
+            found = super().load_overload(sig, target_context)
+            if found is None and awaited is not None and awaited(self._called):
+                found = super().load_overload(sig, target_context)
+            return found
         except OSError as error:
             return self._give_up(error)
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled, if that is possible."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
@@ -59,16 +86,21 @@ def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]]
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
+        inner = called_from_python is not None and _called(function) not in called_from_python
         # nothing here is called from C: the wrappers for that would be compiled and never used
-        compiled = numba.njit(no_cfunc_wrapper=True, **options)(function)
-        if cache and not numba.config.DISABLE_JIT:
+        compiled = numba.njit(no_cfunc_wrapper=True, no_cpython_wrapper=inner, **options)(function)
+        if cache and not inner and not numba.config.DISABLE_JIT:
             try:
-                compiled._cache = _ForgivingCache(function)  # what cache=True does, with a cache of our own
+                compiled._cache = ForgivingCache(function)  # what cache=True does, with a cache of our own
             except (RuntimeError, OSError) as error:  # "no locator available": no folder, or no source file
                 _log.info("compiled code is not kept: %s", error)
         return compiled
 
     return decorate
+
+
+def _called(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 class _Compiling(event.Listener):  # type: ignore[misc]

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..judging.completeness import Completeness, check_complete
-from ..judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
+from ..judging.completeness import Completeness, follow_chain
+from ..judging.stakes import NEGLIGIBLE, bound_gains, check_at_caps, check_stakes
 from ..model import Array, GameModel, frozen
 from ..results import Face, Status, Uniqueness
 from .faces import equilibrium_face, span_of
@@ -110,8 +110,9 @@ def status_of(residual: float, regret: float, tolerance: float, failure: Status 
 
 def _judged(game: GameModel, payments: Array, path: Path, enough: float, caps: Array | None) -> Findings:
     roots = path.roots
+    most = game.no_caps if caps is None else caps
     regrets = tuple(
-        float(check_stakes(game, payments, root.participation, caps, enough).max()) for root in roots
+        float(bound_gains(game, payments, root.participation, most, enough).max()) for root in roots
     )
     judged = [game.judge_checked(payments, root.participation, caps) for root in roots]
     residuals, gains = tuple(r for r, _ in judged), tuple(g for _, g in judged)
@@ -154,7 +155,9 @@ def _check_complete(
 ) -> Completeness:
     """The judge in floats, and where the path was followed more precisely than that, in balls."""
     profiles = [root.participation for root in path.roots]
-    verdict = check_complete(game, payments, path.chain, profiles, caps, continua)
+    most = game.no_caps if caps is None else caps
+    chain = np.array(path.chain, order="C")
+    verdict = follow_chain(game, payments, chain, [float(game.alpha @ x) for x in profiles], most, continua)
     if verdict or not path.exact:
         return verdict
     from ..judging.completeness_balls import LARGEST, check_complete_in_balls

@@ -40,6 +40,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from ..model import Array, GameModel
+from .distances import ALL_PAIRS, HALVINGS, RANGE, U, distances_of, in_range
 
 __all__ = [
     "RESOLVED",
@@ -47,30 +48,22 @@ __all__ = [
     "check_alike",
     "check_complete",
     "coincide",
-    "in_range",
-    "squared_distances",
+    "follow_chain",
 ]
 
-#: Unit roundoff.
-U = float(np.finfo(np.float64).eps) / 2
 #: Segments are halved this often where nothing is decided, more often where that settles nothing: what is left is then a 4000th, a
 #: 10^-7th or a 10^-13th of a piece. Around most equilibria the first is enough; shorter ones are many where rounding decides.
-DEPTHS = (12, 24, 42)
+DEPTHS = (12, 24, HALVINGS)
 #: Undecided pieces that are kept; more than this is no neighbourhood of a few equilibria.
 MOST_LEAVES = 4000
 #: A bracket wider than this part of its upper end does not say which equilibrium it is about.
 RESOLVED = 1e-3
-#: Up to this many clients :func:`check_alike` is asked: it looks at all pairs.
-LARGEST_ALIKE = 1500
+#: Up to this many clients :func:`check_alike` is asked.
+LARGEST_ALIKE = ALL_PAIRS
 #: Why nothing is proved in floats.
 OUT_OF_RANGE = "the game's numbers are too far apart for floats"
 #: Why a bracket is not settled that is wider than :data:`RESOLVED`.
 WIDE = "an equilibrium is there, but its total is not known better"
-#: What distances may be off beside the largest one, in rounding errors, without changing anything: covers underflow.
-UNSEEN = 1e-30
-#: Shares, costs, payments, weights, distances, reluctances and totals between this and one over it can be multiplied in floats,
-#: four at a time, without leaving their range; elsewhere floats prove nothing.
-RANGE = 1e-60
 
 
 @dataclass(frozen=True)
@@ -112,24 +105,36 @@ def check_complete(
     False
     """
     paid, most = game.check_payments(payments), game.check_caps(caps)
-    profiles = np.ascontiguousarray(chain, dtype=np.float64)
+    profiles = np.array(chain, dtype=np.float64, order="C")
     if profiles.ndim != 2 or profiles.shape[1] != game.count or len(profiles) < 3 or len(profiles) % 2 == 0:
         raise InputError("chain", "needs an odd number of profiles, at least three", value=profiles.shape)
-    if not np.isfinite(profiles).all() or profiles.min() < 0 or np.any(profiles > most):
-        return Completeness(False, (), "the chain leaves what the clients can do")
-    exact = _Exact(game, paid, most)
-    if not in_range(game, paid) or not float(game.alpha @ profiles[-1]) >= RANGE:
-        return Completeness(False, (), OUT_OF_RANGE)
-    for reason in (exact.open_above(profiles[0]), exact.open_below(profiles[-1])):
-        if reason:
-            return Completeness(False, (), reason)
     totals = [float(game.alpha @ np.asarray(x, dtype=np.float64)) for x in found]
+    return follow_chain(game, paid, profiles, totals, most, continua)
+
+
+def follow_chain(
+    game: GameModel,
+    payments: Array,
+    chain: Array,
+    totals: list[float],
+    caps: Array,
+    continua: Sequence[tuple[float, float]] = (),
+) -> Completeness:
+    """:func:`check_complete` for payments and caps that need no checking and a chain of the right shape; ``totals`` were found."""
+    if not _kernels().possible(chain, caps):
+        return Completeness(False, (), "the chain leaves what the clients can do")
+    if not in_range(game, payments) or not float(game.alpha @ chain[-1]) >= RANGE:
+        return Completeness(False, (), OUT_OF_RANGE)
+    floats = _Floats(game, payments, caps)
+    reason = floats.ends(chain[0], chain[-1])
+    if reason:
+        return Completeness(False, (), reason)
     outcome = Completeness(False, (), "too much of the chain decides nothing")
     for depth in DEPTHS:
-        leaves = exact.walk(profiles, depth)
+        leaves = floats.walk(chain, depth)
         if leaves is None:
             continue
-        outcome = exact.settle(leaves, totals, continua)
+        outcome = floats.settle(leaves, totals, continua)
         if outcome.accepted:
             return outcome
     return outcome
@@ -151,288 +156,178 @@ def check_alike(
     """
     paid, most = game.check_payments(payments), game.check_caps(caps)
     x = game.check_participation(found)
-    exact = _Exact(game, paid, most)
     if not in_range(game, paid) or not float(game.alpha @ x) >= RANGE:
         return Completeness(False, (), OUT_OF_RANGE)
-    rho, w = exact.rho, exact.w
+    floats, read = _Floats(game, paid, most), distances_of(game)
+    rho, w, a, defect = read.rho, floats.w, read.a, read.defect
     least = float(w.min()) * (1.0 - rho)
     if not least > 0.0:
         return Completeness(False, (), "somebody is paid its cost or more")
     spread = float(w.max()) * (1.0 + rho) - least
-    y = exact.alpha * x
+    y = read.alpha * x
     total = float(y.sum())
-    toward, size = exact.distances @ y, (exact.distances + exact.slack) @ y
+    toward, size = read.squares @ y, (read.squares + read.off / rho) @ y
     joint, joint_size = float(y @ toward), float(y @ size)
     squares = toward / total - 0.5 * joint / total**2
-    error = 4.0 * rho * (size / total + joint_size / total**2 + total * np.abs(w) + exact.a / total)
-    g = squares + 0.5 * exact.a / total - total * w
-    room = np.maximum(exact.bound * (1.0 + rho) - y * (1.0 - rho), 0.0)
+    error = 4.0 * rho * (size / total + joint_size / total**2 + total * np.abs(w) + a / total)
+    g = squares + 0.5 * a / total - total * w
+    room = np.maximum(floats.bound * (1.0 + rho) - y * (1.0 - rho), 0.0)
     gap = float(np.maximum(np.maximum(g + error, 0.0) * room, np.maximum(error - g, 0.0) * y).sum())
-    gap = (gap + 8.0 * exact.defect) * (1.0 + 8.0 * rho)
+    gap = (gap + 8.0 * defect) * (1.0 + 8.0 * rho)
     shift = (spread + np.sqrt(spread**2 + least * gap)) / least * (1.0 + 8.0 * rho)
-    radius = float(np.sqrt((gap + 2.0 * spread * shift) / total + 2.0 * exact.defect)) * (1.0 + 8.0 * rho)
-    drift = np.sqrt(np.maximum(squares + error, 0.0) + 2.0 * exact.defect)
-    move = (radius**2 + 2.0 * radius * drift + 4.0 * exact.defect + shift * np.abs(w)) * (
-        1.0 + 16.0 * rho
-    ) + error
-    if exact.a > 0.0:
+    radius = float(np.sqrt((gap + 2.0 * spread * shift) / total + 2.0 * defect)) * (1.0 + 8.0 * rho)
+    drift = np.sqrt(np.maximum(squares + error, 0.0) + 2.0 * defect)
+    move = (radius**2 + 2.0 * radius * drift + 4.0 * defect + shift * np.abs(w)) * (1.0 + 16.0 * rho) + error
+    if a > 0.0:
         if not shift < total:
             return Completeness(False, (), "equilibria with next to no participation are not excluded")
-        move = move + exact.a * shift / (total * (total - shift))
+        move = move + a * shift / (total * (total - shift))
     place = np.where(g > move, 1, np.where(g < -move, -1, 0)).astype(np.int8)
-    bracket = ((total - shift, total + shift),)
-    reason = exact.several([_Leaf(np.array([x, x, x]), place, radius)], shift)
+    group = _Leaves(np.array([[x, x, x]]), place[None, :], np.array([radius]))
+    low, high, unsure = floats.bracket(group)
+    reason = floats.several(group, low - shift, high + shift, unsure)
+    brackets = ((total - shift, total + shift),)
     if reason:
-        return Completeness(False, bracket, reason)
+        return Completeness(False, brackets, reason)
     return Completeness(
-        True, bracket, "all w_k are equal up to rounding, and no other equilibrium is possible"
+        True, brackets, "all w_k are equal up to rounding, and no other equilibrium is possible"
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Leaf:
-    """An undecided piece: control profiles, where the clients must be, and the radius around its candidates."""
+class _Leaves:
+    """Undecided pieces that touch: control profiles of each, where the clients must be, and the radius around its candidates."""
 
     x: Array
     place: npt.NDArray[np.int8]
-    radius: float
+    radii: Array
 
 
-class _Exact:
-    """A game's numbers with their proved error bounds."""
+class _Floats:
+    """The checker's steps on a game's numbers in floats with proved error bounds; in balls they stand in
+    :mod:`.completeness_balls`."""
 
     def __init__(self, game: GameModel, payments: Array, caps: Array) -> None:
-        self.count = N = game.count
-        self.alpha, self.caps = np.array(game.alpha), np.array(caps)
-        self.bound = self.alpha * self.caps
-        self.distances, error, terms, self.defect = squared_distances(game)
+        self.read = read = distances_of(game)
+        self.caps, self.bound = np.array(caps), read.alpha * caps
         # who is paid more than its cost takes part fully whatever the others do: how much more does not matter
-        self.w = np.maximum(game.reluctance_under(payments), -float(self.distances.max()))
-        self.a = game.sampling
-        # shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products; and the
-        # averages of halves
-        self.rho = (6 * N + terms + 3 * max(DEPTHS) + 64) * U
-        self.slack = error / self.rho + UNSEEN * float(self.distances.max())
+        self.w = np.maximum(read.reluctance(payments), -read.largest)
 
-    # ------------------------------------------------------------ the ends of the chain
+    def ends(self, first: Array, last: Array) -> str:
+        """Why equilibria above the first total or below the last one are not excluded, or nothing."""
+        read = self.read
+        above, below = _kernels().ends(
+            first, last, read.alpha, self.caps, read.reach, read.apart, self.w, read.a, read.rho
+        )
+        if not above:
+            return "the chain does not begin where everybody takes part, nor above every possible total"
+        total = float(read.alpha @ last)
+        return (
+            ""
+            if below
+            else f"the chain ends at a total of {total:.3g}, where something may still happen below"
+        )
 
-    def open_above(self, x: Array) -> str:
-        """Why equilibria above the first total are not excluded, or nothing."""
-        if np.array_equal(x, self.caps):
-            return ""
-        top = float((self.alpha * x).sum()) * (1.0 - self.rho)
-        reach = ((self.distances + self.rho * self.slack) * (1.0 + self.rho)).max(axis=1)
-        tempted = reach + (self.a / (2.0 * top) if self.a > 0 else 0.0)
-        if np.all(top * self.w * (1.0 - self.rho) > tempted):
-            return ""
-        return "the chain does not begin where everybody takes part, nor above every possible total"
-
-    def open_below(self, x: Array) -> str:
-        """Why equilibria below the last total are not excluded, or nothing."""
-        last = float((self.alpha * x).sum()) * (1.0 + self.rho)
-        roots = np.sqrt(np.maximum(self.w, 0.0)) * (1.0 + self.rho)
-        apart = (self.distances * (1.0 - self.rho)) - self.rho * self.slack
-        if self.defect > 0.0:  # d_i + d_j >= sqrt(D_ij) up to twice the root of twice the defect
-            lost = 2.0 * np.sqrt(2.0 * self.defect) * (1.0 + 4.0 * U)
-            apart = np.square(np.maximum(np.sqrt(np.maximum(apart, 0.0)) - lost, 0.0)) * (1.0 - 16.0 * U)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            reach = apart / (roots[:, None] + roots[None, :]) ** 2
-        reach = np.where(apart > 0, reach, 0.0)
-        owned = np.minimum(self.bound[:, None], self.bound[None, :]) * (1.0 - self.rho)
-        if np.minimum(reach, owned).max(initial=0.0) > last:
-            return ""
-        eager = self.w * last**2 * (1.0 + 4.0 * self.rho) < 0.5 * self.a * (1.0 - 4.0 * self.rho)
-        if self.a > 0.0 and float(self.bound[eager].sum()) * (1.0 - self.rho) > last:
-            return ""
-        return f"the chain ends at a total of {last:.3g}, where something may still happen below"
-
-    # ------------------------------------------------------------ along the chain
-
-    def walk(self, chain: Array, depth: int) -> list[_Leaf] | None:
+    def walk(self, chain: Array, depth: int) -> _Leaves | None:
         """The pieces that decide nothing, in the chain's order; None if they are too many."""
-        N = self.count
+        read, N = self.read, len(self.w)
         leaves, places = np.empty((MOST_LEAVES, 3, N)), np.empty((MOST_LEAVES, N), dtype=np.int8)
         radii = np.empty(MOST_LEAVES)
         count = _kernels().walk(
-            chain,
-            self.distances,
-            self.slack,
-            self.alpha,
-            self.caps,
-            self.w,
-            self.a,
-            self.rho,
-            self.defect,
-            depth,
-            leaves,
-            places,
-            radii,
-        )
-        if count < 0:
-            return None
-        return [_Leaf(leaves[i].copy(), places[i].copy(), float(radii[i])) for i in range(count)]
-
-    # ------------------------------------------------------------ around the equilibria
+            chain, read.squares, read.slack, read.even, read.alpha, self.caps, self.w, read.a, read.rho, read.defect, depth,
+            leaves, places, radii
+        )  # fmt: skip
+        return None if count < 0 else _Leaves(leaves[:count], places[:count], radii[:count])
 
     def settle(
-        self, leaves: list[_Leaf], totals: list[float], continua: Sequence[tuple[float, float]] = ()
+        self, leaves: _Leaves, totals: list[float], continua: Sequence[tuple[float, float]] = ()
     ) -> Completeness:
-        """Group undecided pieces that touch, and show that each group holds at most one equilibrium, and one was found there."""
-        groups: list[list[_Leaf]] = []
-        for leaf in leaves:
-            if groups and np.array_equal(groups[-1][-1].x[2], leaf.x[0]):
-                groups[-1].append(leaf)
-            else:
-                groups.append([leaf])
-        brackets = []
+        """Show that every group of pieces that touch holds at most one equilibrium, and one was found there."""
+        brackets: list[tuple[float, float]] = []
         left = sorted(totals)
-        for group in groups:
-            low, high = self.bracket(group)
+        first, count = 0, len(leaves.x)
+        while first < count:
+            last = _kernels().end_of_group(leaves.x, first, count)
+            group = _Leaves(leaves.x[first:last], leaves.place[first:last], leaves.radii[first:last])
+            first = last
+            low, high, unsure = self.bracket(group)
             brackets.append((low, high))
             inside = [s for s in left if low <= s <= high]
-            if any(low <= last and first <= high for first, last in continua):
+            if any(low <= end and begin <= high for begin, end in continua):
                 left = [s for s in left if s not in inside]
                 continue
             if len(inside) != 1:
                 word = "no equilibrium was found" if not inside else f"{len(inside)} equilibria were found"
-                return Completeness(
-                    False,
-                    tuple(brackets),
-                    f"{word} with a total between {low:.9g} and {high:.9g}, where some may be",
-                )
+                message = f"{word} with a total between {low:.9g} and {high:.9g}, where some may be"
+                return Completeness(False, tuple(brackets), message)
             left.remove(inside[0])
-            reason = self.several(group)
+            reason = self.several(group, low, high, unsure)
             if reason:
-                return Completeness(
-                    False, tuple(brackets), f"{reason} (total between {low:.9g} and {high:.9g})"
-                )
+                message = f"{reason} (total between {low:.9g} and {high:.9g})"
+                return Completeness(False, tuple(brackets), message)
         if left:
-            return Completeness(
-                False,
-                tuple(brackets),
-                f"no equilibrium can have a total of {left[0]:.9g}, as one is said to have",
-            )
+            message = f"no equilibrium can have a total of {left[0]:.9g}, as one is said to have"
+            return Completeness(False, tuple(brackets), message)
         word = "equilibrium" if len(brackets) == 1 else "equilibria"
         message = f"every total was followed; {len(brackets)} {word}, no other is possible"
         return Completeness(True, tuple(brackets), message)
 
-    def unsure(self, group: list[_Leaf]) -> npt.NDArray[np.intp]:
-        """Who is not known to be at one of its bounds in every equilibrium of the group."""
-        places = np.array([leaf.place for leaf in group])
-        return np.flatnonzero((places[0] == 0) | (places != places[0]).any(axis=0))
+    def bracket(self, group: _Leaves) -> tuple[float, float, npt.NDArray[np.intp]]:
+        """Between which totals the equilibria of the group lie, and who is not known to be at one of its bounds in all of them."""
+        unsure = np.empty(len(self.w), dtype=np.intp)
+        low, high, count = _kernels().bracket(
+            group.x, group.place, self.read.alpha, self.bound, self.read.rho, unsure
+        )
+        return low, high, unsure[:count]
 
-    def bracket(self, group: list[_Leaf]) -> tuple[float, float]:
-        """Between which totals the equilibria of the group lie."""
-        sums = [float((self.alpha * x).sum()) for leaf in group for x in leaf.x]
-        if len(self.unsure(group)) == 0:
-            sums = [float(self.bound[group[0].place > 0].sum())]
-        return min(sums) * (1.0 - self.rho), max(sums) * (1.0 + self.rho)
-
-    def several(self, group: list[_Leaf], shift: float = 0.0) -> str:
-        """Why the group may hold several equilibria, with totals up to ``shift`` beyond its own, or nothing."""
-        unsure = self.unsure(group)
+    def several(self, group: _Leaves, low: float, high: float, unsure: npt.NDArray[np.intp]) -> str:
+        """Why the group may hold several equilibria with totals between ``low`` and ``high``, or nothing."""
         if len(unsure) == 0:  # everybody is at a bound, so there is one profile
             return ""
-        corners = [x for leaf in group for x in leaf.x]
-        centre = corners[len(corners) // 2]
-        reach = max(leaf.radius for leaf in group) + max(self.apart(centre, x) for x in corners)
-        S_low, S_high = self.bracket(group)
-        S_low, S_high = S_low - shift, S_high + shift
-        if S_low <= 0.0:
+        if low <= 0.0:
             return "equilibria with next to no participation are not excluded"
-        if S_high - S_low > RESOLVED * S_high:
+        if high - low > RESOLVED * high:
             return WIDE
-        y = self.alpha * centre
-        total = float(y.sum())
-        spread, size = self.distances @ y, (self.distances + self.slack) @ y
-        joint, joint_size = float(y @ spread), float(y @ size)
-        D, E = self.distances[np.ix_(unsure, unsure)], self.slack[np.ix_(unsure, unsure)]
-        # <mu_k - m, mu_j - m> = ((D y)_k / S + (D y)_j / S - y'Dy / S^2 - D_kj) / 2
-        inner = 0.5 * (
-            spread[unsure][:, None] / total + spread[unsure][None, :] / total - joint / total**2 - D
-        )
-        scale = 0.5 * (
-            size[unsure][:, None] / total + size[unsure][None, :] / total + joint_size / total**2 + D + E
-        )
-        drift = np.sqrt(np.maximum(np.diag(inner) + 4.0 * self.rho * np.diag(scale) + 2.0 * self.defect, 0.0))
-        moved = reach * (drift[:, None] + drift[None, :]) + reach**2 + 4.0 * self.defect
-        error = 4.0 * self.rho * scale + moved * (1.0 + 16.0 * self.rho)
-        w, thin = self.w[unsure], self.a
-        middle = 0.5 * (1.0 / S_low + 1.0 / S_high)
-        half = 0.5 * (1.0 / S_low - 1.0 / S_high) + 4.0 * U * middle
-        jacobian = 2.0 * middle * inner + w[:, None] + 0.5 * thin * middle**2
-        doubt = (
-            2.0 * (middle + half) * error + 2.0 * half * np.abs(inner) + 16.0 * self.rho * np.abs(w)[:, None]
-        )
-        doubt = doubt + 2.0 * thin * middle * half + 16.0 * self.rho * np.abs(jacobian)
-        if _positive_definite(jacobian, doubt):
+        read, n = self.read, len(unsure)
+        inner, error, jacobian, doubt = parts = np.empty((4, n, n))
+        _kernels().jacobian(
+            group.x, group.radii, unsure, read.squares, read.slack, read.even, read.alpha, self.w, read.a, read.rho,
+            read.defect, low, high, parts
+        )  # fmt: skip
+        if _kernels().positive_definite(jacobian, doubt):
             return ""
         if self.strictly_inside(group, unsure, inner, error) and _regular(jacobian, doubt):
             return ""
         return "an equilibrium there may not be the only one: its Jacobian cannot be told from a singular one"
 
-    def apart(self, x: Array, other: Array) -> float:
-        """A bound on the distance of two profiles' mixture embeddings."""
-        a, b = self.alpha * x, self.alpha * other
-        a, b = a / a.sum(), b / b.sum()
-        gap = a - b
-        size = np.abs(gap) @ (self.distances + self.slack) @ np.abs(gap)
-        # -v'Dv/2 with v = a - b; entries of v carry rounding of a and b, paired with D through both
-        cross = (a + b) @ (self.distances + self.slack) @ np.abs(gap)
-        square = (
-            -0.5 * float(gap @ self.distances @ gap) + self.rho * float(size) + 4.0 * self.rho * float(cross)
-        )
-        square += 16.0 * self.rho**2 * float((a + b) @ (self.distances + self.slack) @ (a + b))
-        return float(np.sqrt(max(square, 0.0) + 2.0 * self.defect) * (1.0 + 4.0 * self.rho))
-
     def strictly_inside(
-        self, group: list[_Leaf], unsure: npt.NDArray[np.intp], inner: Array, error: Array
+        self, group: _Leaves, unsure: npt.NDArray[np.intp], inner: Array, error: Array
     ) -> bool:
         """Whether every equilibrium of the group has all unsure clients strictly between their bounds.
 
         Its mixture differs from the candidate's by v on the unsure clients only, ``sum v = 0``, with ``v'Kv <= r^2``.
         """
-        sure = np.setdiff1d(np.arange(self.count), unsure)
-        for leaf in group:
-            wanted = np.where(leaf.place[sure] > 0, self.caps[sure], 0.0)
-            if np.any(leaf.x[:, sure] != wanted):
-                return False
+        rho, alpha, n = self.read.rho, self.read.alpha, len(unsure)
+        sure = np.setdiff1d(np.arange(len(self.w)), unsure)
+        wanted = np.where(group.place[:, sure] > 0, self.caps[sure], 0.0)
+        if np.any(group.x[:, :, sure] != wanted[:, None, :]):
+            return False
         # K + 11' is at least as large as K on vectors that sum to zero, and bounded below on all of them
         shifted = inner + inner.diagonal().max()
         values, vectors = np.linalg.eigh(shifted)
-        rest = (
-            np.abs(shifted - (vectors * values) @ vectors.T).sum(axis=1).max()
-            + np.abs(error).sum(axis=1).max()
-        )
-        skew = np.abs(vectors.T @ vectors - np.eye(len(unsure))).sum(axis=1).max()
-        least = float(values.min()) * (1.0 - skew - 8 * len(unsure) * U) - float(rest) * (
-            1.0 + 8 * len(unsure) * U
-        )
-        if least <= 0.0:
+        rest = np.abs(shifted - (vectors * values) @ vectors.T).sum(axis=1).max()
+        rest = rest + np.abs(error).sum(axis=1).max()
+        skew = np.abs(vectors.T @ vectors - np.eye(n)).sum(axis=1).max()
+        least = float(values.min()) * (1.0 - skew - 8 * n * U) - float(rest) * (1.0 + 8 * n * U)
+        if not least > 0.0:
             return False
-        for leaf in group:
-            move = np.sqrt(leaf.radius**2 / least) * (1.0 + 8 * self.rho)
-            for x in leaf.x:
-                y = self.alpha[unsure] * x[unsure]
-                total = float((self.alpha * x).sum())
-                room = np.minimum(y, self.bound[unsure] - y) / total
-                if np.any(room * (1.0 - 8 * self.rho) <= move + 4 * self.rho):
-                    return False
+        for x, radius in zip(group.x, group.radii, strict=True):
+            move = np.sqrt(radius**2 / least) * (1.0 + 8 * rho)
+            y = alpha[unsure] * x[:, unsure]
+            room = np.minimum(y, self.bound[unsure] - y) / (x @ alpha)[:, None]
+            if not np.all(room * (1.0 - 8 * rho) > move + 4 * rho):
+                return False
         return True
-
-
-def _positive_definite(matrix: Array, doubt: Array) -> bool:
-    """Whether ``v'Mv > 0`` for every v and every M within ``doubt`` of the matrix."""
-    symmetric, error = 0.5 * (matrix + matrix.T), 0.5 * (doubt + doubt.T)
-    values, vectors = np.linalg.eigh(symmetric)
-    n = len(matrix)
-    rest = np.abs(symmetric - (vectors * values) @ vectors.T) + 4 * n * U * (
-        np.abs(vectors) * np.abs(values)
-    ) @ np.abs(vectors.T)
-    skew = np.abs(vectors.T @ vectors - np.eye(n)).sum(axis=1).max() + 4 * n * n * U
-    least = float(values.min())
-    lost = float((rest + error).sum(axis=1).max()) * (1.0 + 8 * n * U)
-    return least * (1.0 - skew) > lost if least > 0 else False
 
 
 def _regular(matrix: Array, doubt: Array) -> bool:
@@ -445,15 +340,6 @@ def _regular(matrix: Array, doubt: Array) -> bool:
     residual = np.abs(np.eye(n) - inverse @ matrix) + 4 * n * U * np.abs(inverse) @ np.abs(matrix)
     total = residual + np.abs(inverse) @ doubt
     return bool(np.isfinite(total).all() and total.sum(axis=1).max() * (1.0 + 8 * n * U) < 1.0)
-
-
-def in_range(game: GameModel, payments: Array) -> bool:
-    """Whether products of the game's numbers neither overflow nor lose digits by being too small for floats."""
-    largest = float(squared_distances(game)[0].max()) if game.count <= LARGEST_ALIKE else game.geometry.scale
-    positive = (game.alpha.min(), game.costs.min(), game.costs.max(), payments.max(), game.lam, largest)
-    smallest = min(v for v in (*positive, game.sampling) if v > 0.0)
-    w = np.abs(game.reluctance_under(payments)).max()
-    return bool(smallest >= RANGE and max(*positive, game.sampling, w) <= 1.0 / RANGE)
 
 
 def coincide(game: GameModel, caps: npt.ArrayLike | None = None) -> bool:
@@ -470,48 +356,6 @@ def coincide(game: GameModel, caps: npt.ArrayLike | None = None) -> bool:
         return all(bool((features[k] == features[who[0]]).all()) for k in who)
     inner = game.embeddings._best[np.ix_(who, who)]
     return bool((inner == inner[0, 0]).all())
-
-
-def squared_distances(game: GameModel) -> tuple[Array, Array, int, float]:
-    """Squared distances, absolute errors beyond relative rounding, terms of that rounding, and the defect of the inner products."""
-    known: dict[str, Any] = game.__dict__  # a game does not change: its distances are worked out once
-    if "_judged_distances" not in known:
-        known["_judged_distances"] = _squared_distances(game)
-    found: tuple[Array, Array, int, float] = known["_judged_distances"]
-    return found
-
-
-def _squared_distances(game: GameModel) -> tuple[Array, Array, int, float]:
-    keep, features = game.remaining, game.embeddings.features
-    if features is not None:
-        rows = np.asarray(features[keep], dtype=np.float64)
-        squares = np.empty((len(keep), len(keep)))
-        for i, row in enumerate(rows):
-            gap = rows - row
-            squares[i] = np.einsum("kd,kd->k", gap, gap)
-        squares = np.maximum(squares, squares.T)
-        return squares, np.zeros_like(squares), rows.shape[1] + 8, 0.0
-    inner = -np.asarray(game.embeddings._best[np.ix_(keep, keep)], dtype=np.float64)
-    diagonal = np.diag(inner)
-    squares = diagonal[:, None] + diagonal[None, :] - 2.0 * inner
-    error = 4.0 * U * (np.abs(diagonal)[:, None] + np.abs(diagonal)[None, :] + 2.0 * np.abs(inner))
-    error = error + np.maximum(-squares, 0.0)
-    squares = np.maximum(0.5 * (squares + squares.T), 0.0)
-    np.fill_diagonal(squares, 0.0)
-    return squares, error, 8, _defect(squares, error)
-
-
-def _defect(squares: Array, error: Array) -> float:
-    """A number with ``-x'Dx / 2 >= -defect ||x||^2`` for all x that sum to zero."""
-    n = len(squares)
-    means = squares.mean(axis=1)
-    centred = -0.5 * (squares - means[:, None] - means[None, :] + means.mean())
-    values, vectors = np.linalg.eigh(centred)
-    rest = np.abs(centred - (vectors * values) @ vectors.T)
-    rest = rest + 4 * n * U * (np.abs(vectors) * np.abs(values)) @ np.abs(vectors.T)
-    rest = rest + error + 8 * n * U * (squares + means[:, None] + means[None, :])
-    skew = np.abs(vectors.T @ vectors - np.eye(n)).sum(axis=1).max() + 4 * n * n * U
-    return float(max(-values.min(), 0.0) * (1.0 + skew) + rest.sum(axis=1).max() * (1.0 + 8 * n * U))
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..model import Array, GameModel, Objective
-from .completeness import U
+from .distances import U
 
 __all__ = ["PointEnclosure", "enclose_point"]
 

@@ -13,15 +13,17 @@ with proved error bounds come first; where they cannot tell, balls of python-fli
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..model import Array, FeatureGeometry, GameModel
-from .completeness import OUT_OF_RANGE, RANGE, Completeness, U, in_range, squared_distances
+from .completeness import OUT_OF_RANGE, Completeness
+from .distances import ALL_PAIRS, RANGE, U, distances_of, in_range
 
-__all__ = ["NEGLIGIBLE", "check_at_caps", "check_stakes"]
+__all__ = ["NEGLIGIBLE", "bound_gains", "check_at_caps", "check_stakes"]
 
 #: A profile is an equilibrium for all purposes if nobody can gain this part of its own stakes.
 NEGLIGIBLE = 1e-9
@@ -29,8 +31,6 @@ NEGLIGIBLE = 1e-9
 PRECISION = 192
 #: Up to this many clients balls decide where floats cannot.
 LARGEST_BALLS = 300
-#: Up to this many clients distances are taken pair by pair, which resolves clients beside much larger ones.
-ALL_PAIRS = 1500
 
 
 def check_stakes(
@@ -50,13 +50,18 @@ def check_stakes(
     (True, True)
     """
     p, x, most = game.check_payments(payments), game.check_participation(participation), game.check_caps(caps)
-    if np.any(x > most) or not x.any():
+    return bound_gains(game, p, x, most, enough)
+
+
+def bound_gains(game: GameModel, p: Array, x: Array, caps: Array, enough: float = NEGLIGIBLE) -> Array:
+    """:func:`check_stakes` for payments, a participation in [0, 1] and caps that need no checking."""
+    if (x > caps).any() or not x.any():
         return np.full(game.count, np.inf)
     bounds = np.full(game.count, np.inf)
-    if in_range(game, p) and float((game.alpha * x).sum()) >= RANGE:
-        bounds = _in_floats(game, p, x, most)
+    if in_range(game, p) and float(game.alpha @ x) >= RANGE:
+        bounds = _in_floats(game, p, x, caps)
     if not bounds.max() <= enough and game.count <= LARGEST_BALLS:
-        bounds = np.fmin(bounds, _in_balls(game, p, x, most))
+        bounds = np.fmin(bounds, _in_balls(game, p, x, caps))
     return bounds
 
 
@@ -93,48 +98,49 @@ def check_at_caps(
 
 def _in_floats(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
     slope, doubt, drift, few = _slopes(game, p, x)
-    gain = np.maximum(np.maximum(slope + doubt, 0.0) * (caps - x), np.maximum(doubt - slope, 0.0) * x)
-    stakes = np.maximum(np.maximum(game.costs, p), game.lam * drift) * (1.0 - 8.0 * few)
-    return np.asarray(gain * (1.0 + 8.0 * few) / stakes)
+    costs = np.array(game.costs)
+    return np.asarray(
+        _kernels().gains(slope, doubt, drift, costs, np.array(p), np.array(x), np.array(caps), game.lam, few)
+    )
 
 
 def _slopes(game: GameModel, p: Array, x: Array) -> tuple[Array, Array, Array, float]:
     """``dU_k/dx_k`` of every client, how far rounding may have put it off, ``d_k^2`` at least, and roundings of a sum."""
-    alpha, costs, lam, a = game.alpha, game.costs, game.lam, game.sampling
     N = game.count
+    few = (6 * N + 64) * U  # shares, amounts and the total: sums of N non-negative numbers and a few products
+    by_rows, stored = isinstance(game.geometry, FeatureGeometry), game.embeddings.features is None
+    if N <= ALL_PAIRS or not (by_rows or stored):
+        read = distances_of(game)
+        few += read.terms * U
+        found = _kernels().slopes(
+            read.squares, read.error, read.alpha, read.costs, np.array(p), np.array(x), read.lam, read.a, few
+        )
+        return found[0], found[1], found[2], few
+    geometry, alpha, lam = game.geometry, game.alpha, game.lam
     y = alpha * x
     total = float(y.sum())
-    few = (6 * N + 64) * U  # shares, amounts and the total: sums of N non-negative numbers and a few products
-    if isinstance(game.geometry, FeatureGeometry) and N > ALL_PAIRS:
-        geometry = game.geometry
-        m = geometry.combine(y / total)
+    z = y / total
+    if isinstance(geometry, FeatureGeometry):
+        m = geometry.combine(z)
         squares = geometry.squared_distances(m)
         largest = float(np.sqrt(geometry.squared_distances(np.zeros(len(m))).max()))
         off = few * largest  # of m itself; its weights sum to one
         error = 2.0 * np.sqrt(squares) * off + off**2 + (len(m) + 8) * U * squares
     else:
-        z = y / total
-        if N > ALL_PAIRS and game.embeddings.features is None:
-            few, spread, size = _apart_in_blocks(game, z, few)
-        else:
-            distances, slack, terms, _ = squared_distances(game)
-            few = few + terms * U
-            spread, size = distances @ z, (distances + slack / few) @ z
-        joint, joint_size = float(z @ spread), float(z @ size)
-        squares = spread - 0.5 * joint
-        error = few * (size + 0.5 * joint_size)
-        squares = np.maximum(squares, 0.0)
+        few, spread, size = _apart_in_blocks(game, z, few)
+        squares = np.maximum(spread - 0.5 * float(z @ spread), 0.0)
+        error = few * (size + 0.5 * float(z @ size))
     pull = 2.0 * lam * alpha * squares / total
-    thin = lam * alpha * a / total**2
-    slope = (p - costs) + pull + thin
-    doubt = 2.0 * lam * alpha * error / total + 8.0 * few * (np.abs(p - costs) + pull + thin)
+    thin = lam * alpha * game.sampling / total**2
+    slope = (p - game.costs) + pull + thin
+    doubt = 2.0 * lam * alpha * error / total + 8.0 * few * (np.abs(p - game.costs) + pull + thin)
     return slope, doubt, np.maximum(squares - error, 0.0), few
 
 
 def _apart_in_blocks(game: GameModel, z: Array, few: float) -> tuple[float, Array, Array]:
     """Roundings of a sum, ``sum_j z_j ||mu_k - mu_j||^2``, and the same with what each distance may be off by beside them.
 
-    What :func:`~stackfu.judging.completeness.squared_distances` holds for few clients, for a block of rows at a time.
+    What :mod:`.distances` holds for few clients, for a block of rows at a time.
     """
     keep, few = game.remaining, few + 8 * U
     stored = game.embeddings._inner_products
@@ -150,6 +156,14 @@ def _apart_in_blocks(game: GameModel, z: Array, few: float) -> tuple[float, Arra
         squares[np.arange(len(squares)), np.arange(start, start + len(squares))] = 0.0
         spread[b], size[b] = squares @ z, (squares + slack / few) @ z
     return few, spread, size
+
+
+@cache
+def _kernels() -> Any:
+    """The compiled passes, loaded when they are first needed."""
+    from . import _stake_kernels
+
+    return _stake_kernels
 
 
 def _in_balls(game: GameModel, p: Array, x: Array, caps: Array) -> Array:

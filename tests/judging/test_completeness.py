@@ -1,5 +1,8 @@
 """The checker of completeness: what it accepts is true, whatever chain it is given."""
 
+from fractions import Fraction
+from itertools import product
+
 import numpy as np
 import pytest
 from chains import slow_chain
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu import catalog
+from stackfu.judging._segment_kernels import positive_definite
 from stackfu.judging.completeness import check_complete
 from stackfu.judging.stakes import NEGLIGIBLE, _in_balls, _in_floats, check_stakes
 
@@ -165,3 +169,41 @@ def test_many_clients_are_judged_row_by_row():
     away[3] = 0.5
     at_stake = np.maximum(game.costs, game.lam * game.profile(away).to_clients)
     assert check_stakes(game, None, away)[3] >= game.regrets(None, away)[3] / at_stake[3] * (1 - 1e-9)
+
+
+# ---------------------------------------------------------------- definite matrices
+
+
+def exactly_definite(matrix):
+    """Whether a symmetric matrix of floats is positive definite, by rational pivots."""
+    rows = [[Fraction(float(v)) for v in row] for row in matrix]
+    for k in range(len(rows)):
+        if rows[k][k] <= 0:
+            return False
+        for i in range(k + 1, len(rows)):
+            factor = rows[i][k] / rows[k][k]
+            rows[i] = [a - factor * b for a, b in zip(rows[i], rows[k], strict=True)]
+    return True
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.floats(-17, -1.5), st.sampled_from([-1.0, 0.0, 1.0]))
+def test_what_is_called_positive_definite_is(seed, n, size, sign):
+    """Matrices with an eigenvalue at, just above or just below 0, and every sign pattern of what is in doubt."""
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.normal(size=(n, n)))[0]
+    values = np.append(rng.uniform(0.1, 2.0, n - 1), sign * 10.0**size)
+    matrix = (turn * values) @ turn.T
+    matrix = 0.5 * (matrix + matrix.T)
+    doubt = np.zeros((n, n)) if seed % 2 else np.full((n, n), 10.0**size / (4 * n))
+    if positive_definite(matrix, doubt):
+        for signs in product((-1.0, 1.0), repeat=n):
+            assert exactly_definite(matrix - 0.999 * doubt * np.outer(signs, signs))
+    elif sign > 0 and size > -8:
+        pytest.fail("a matrix that is definite by far was not recognised")
+
+
+def test_a_matrix_of_no_numbers_is_not_definite():
+    assert not positive_definite(np.eye(2), np.array([[0.0, np.nan], [0.0, 0.0]]))
+    assert not positive_definite(np.array([[np.nan]]), np.zeros((1, 1)))
+    assert not positive_definite(np.eye(2), np.full((2, 2), np.inf))

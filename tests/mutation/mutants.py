@@ -179,7 +179,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         chosen("bound_holds or floats_and_balls or own_terms or row_by_row or larger", COMPLETENESS, LIES),
     ),
     "stackfu/judging/completeness.py": (
-        {"check_alike", "settle", "several", "apart"},
+        {"check_alike", "settle", "several", "strictly_inside"},
         chosen("test_", COMPLETENESS),
     ),
     "stackfu/judging/bound.py": (

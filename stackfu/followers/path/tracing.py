@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...judging.completeness import squared_distances
+from ...judging.distances import distances_of
 from ...model import Array, GameModel
 from ..tolerances import EAGER, MARGIN, PIVOT, PIVOT_OF_ROUNDING, SHAKE, SHAKES, SMALL
 from .curve import COLUMNS, Path, Root
@@ -77,7 +77,7 @@ def smallest_total(game: GameModel, w: Array, caps: Array | None = None) -> floa
     with np.errstate(divide="ignore", invalid="ignore"):
         least = apart / np.square(roots[:, None] + roots)
     # stored inner products fall a little short of those of embeddings: about clients that are so close they say nothing
-    least = np.where(apart > SHORT * squared_distances(game)[3], least, 0.0)
+    least = np.where(apart > SHORT * distances_of(game).defect, least, 0.0)
     found = float(np.minimum(least, np.minimum(bound[:, None], bound)).max())
     if game.sampling > 0.0:
         with np.errstate(divide="ignore"):

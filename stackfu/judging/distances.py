@@ -1,0 +1,160 @@
+"""A game's squared distances with proved errors, and whatever else of it the float judges of equilibria need: read once per game.
+
+Floats prove something only where products of the game's numbers neither overflow nor lose digits (:meth:`Distances.fit`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..model import Array, GameModel
+
+__all__ = ["ALL_PAIRS", "HALVINGS", "RANGE", "Distances", "U", "distances_of", "in_range"]
+
+#: Unit roundoff.
+U = float(np.finfo(np.float64).eps) / 2
+#: Up to this many clients all pairs are looked at.
+ALL_PAIRS = 1500
+#: A chain's segments are halved this often at most; every halving is a rounding or two.
+HALVINGS = 42
+#: What distances may be off beside the largest one, in rounding errors, without changing anything: covers underflow.
+UNSEEN = 1e-30
+#: Shares, costs, payments, weights, distances, reluctances and totals between this and one over it can be multiplied in floats,
+#: four at a time, without leaving their range; elsewhere floats prove nothing.
+RANGE = 1e-60
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """``squares`` are off by a relative rounding of ``terms`` operations and by ``error``.
+
+    ``defect`` is a number with ``-x'Dx / 2 >= -defect ||x||^2`` for all x that sum to zero: stored inner products need not be those
+    of any embeddings to the last digit. Shares and costs are writable copies: compiled code tells those from frozen ones.
+    """
+
+    squares: Array
+    error: Array
+    terms: int
+    defect: float
+    alpha: Array
+    costs: Array
+    weights: Array  # 2 lam alpha_k
+    a: float
+    lam: float
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest squared distance."""
+        return float(self.squares.max())
+
+    @cached_property
+    def rho(self) -> float:
+        """Relative error of whatever a chain's judge adds up.
+
+        Shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products; and the averages
+        of halves.
+        """
+        return (6 * len(self.alpha) + self.terms + 3 * HALVINGS + 64) * U
+
+    @cached_property
+    def slack(self) -> Array:
+        """What distances may be off beyond rounding and :attr:`even`, over rho; empty for features, which leave nothing of it."""
+        return self.error / self.rho if self.error.any() else np.empty((0, 0))
+
+    @cached_property
+    def even(self) -> float:
+        """What all distances alike may be off, over rho."""
+        return UNSEEN * self.largest
+
+    @cached_property
+    def off(self) -> Array:
+        """What distances may be off beyond rounding, in all."""
+        return self.error + self.rho * self.even
+
+    @cached_property
+    def apart(self) -> Array:
+        """Lower bounds of ``(d_i + d_j)^2`` at any mixture, not positive where nothing is known."""
+        apart = self.squares * (1.0 - self.rho) - self.off
+        if self.defect > 0.0:  # d_i + d_j >= sqrt(D_ij) up to twice the root of twice the defect
+            lost = 2.0 * np.sqrt(2.0 * self.defect) * (1.0 + 4.0 * U)
+            apart = np.square(np.maximum(np.sqrt(np.maximum(apart, 0.0)) - lost, 0.0)) * (1.0 - 16.0 * U)
+        return np.asarray(apart)
+
+    @cached_property
+    def reach(self) -> Array:
+        """Upper bounds of ``max_j D_kj``."""
+        return np.asarray(((self.squares + self.off) * (1.0 + self.rho)).max(axis=1))
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether the game's own numbers can be multiplied in floats."""
+        return _fits(self.alpha.min(), self.costs.min(), self.costs.max(), self.lam, self.largest, self.a)
+
+    def reluctance(self, payments: Array) -> Array:
+        """``w_k = (c_k - p_k) / (2 lam alpha_k)``."""
+        return (self.costs - payments) / self.weights
+
+    def fit(self, payments: Array) -> bool:
+        """Whether all numbers of the game under these payments can be multiplied in floats."""
+        w = self.reluctance(payments)
+        fits = self.fits and _fits(payments.max())
+        return fits and bool(w.min() >= -1.0 / RANGE and w.max() <= 1.0 / RANGE)
+
+
+def distances_of(game: GameModel) -> Distances:
+    """The distances of a game, worked out once: a game does not change."""
+    known: dict[str, Any] = game.__dict__
+    if "_judged_distances" not in known:
+        known["_judged_distances"] = _read(game)
+    found: Distances = known["_judged_distances"]
+    return found
+
+
+def in_range(game: GameModel, payments: Array) -> bool:
+    """Whether products of the game's numbers neither overflow nor lose digits by being too small for floats."""
+    if game.count <= ALL_PAIRS:
+        return distances_of(game).fit(payments)
+    own = (game.alpha.min(), game.costs.min(), game.costs.max(), game.lam, game.geometry.scale, game.sampling)
+    return _fits(*own, payments.max()) and bool(np.abs(game.reluctance_under(payments)).max() <= 1.0 / RANGE)
+
+
+def _fits(*values: float) -> bool:
+    return all(v == 0.0 or RANGE <= v <= 1.0 / RANGE for v in values)
+
+
+def _read(game: GameModel) -> Distances:
+    keep, features = game.remaining, game.embeddings.features
+    alpha, costs = np.array(game.alpha), np.array(game.costs)
+    rest = (alpha, costs, 2.0 * game.lam * alpha, game.sampling, game.lam)
+    if features is not None:
+        rows = np.asarray(features[keep], dtype=np.float64)
+        squares = np.empty((len(keep), len(keep)))
+        for i, row in enumerate(rows):
+            gap = rows - row
+            squares[i] = np.einsum("kd,kd->k", gap, gap)
+        squares = np.maximum(squares, squares.T)
+        return Distances(squares, np.zeros_like(squares), rows.shape[1] + 8, 0.0, *rest)
+    inner = -np.asarray(game.embeddings._best[np.ix_(keep, keep)], dtype=np.float64)
+    diagonal = np.diag(inner)
+    squares = diagonal[:, None] + diagonal[None, :] - 2.0 * inner
+    error = 4.0 * U * (np.abs(diagonal)[:, None] + np.abs(diagonal)[None, :] + 2.0 * np.abs(inner))
+    error = error + np.maximum(-squares, 0.0)
+    squares = np.maximum(0.5 * (squares + squares.T), 0.0)
+    np.fill_diagonal(squares, 0.0)
+    return Distances(squares, error, 8, _defect(squares, error), *rest)
+
+
+def _defect(squares: Array, error: Array) -> float:
+    n = len(squares)
+    means = squares.mean(axis=1)
+    centred = -0.5 * (squares - means[:, None] - means[None, :] + means.mean())
+    values, vectors = np.linalg.eigh(centred)
+    rest = np.abs(centred - (vectors * values) @ vectors.T)
+    rest = rest + 4 * n * U * (np.abs(vectors) * np.abs(values)) @ np.abs(vectors.T)
+    rest = rest + error + 8 * n * U * (squares + means[:, None] + means[None, :])
+    skew = np.abs(vectors.T @ vectors - np.eye(n)).sum(axis=1).max() + 4 * n * n * U
+    return float(max(-values.min(), 0.0) * (1.0 + skew) + rest.sum(axis=1).max() * (1.0 + 8 * n * U))

@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.float64]
 class LargeSpace(Space):
     """Intervals only; rows are read from the features pass by pass."""
 
+    together = False
+
     def _feature_norms(self, features: Any, keep: Any) -> Any:
         return self._between_squares(FeatureRows(features, keep, np.zeros(features.shape[1])).squares())
 

@@ -47,6 +47,9 @@ class Centre:
 class Space:
     """Everything the checker needs to know about a game and an objective, enclosed."""
 
+    #: Whether products of many knots are taken at once.
+    together = True
+
     def __init__(self, game: GameModel, goal: Objective, arithmetic: Any) -> None:
         self.numbers = numbers = arithmetic
         self._known: dict[int, tuple[Knot, tuple[Centre, Any, Any]]] = {}
@@ -363,7 +366,7 @@ class Space:
         return [self._known[id(knot)][1] for knot in knots]
 
     def _products(self, knots: Sequence[Knot]) -> list[tuple[Centre, Any, Any]]:
-        if self.numbers.name == "balls" or any(knot.support is None for knot in knots):
+        if self.numbers.name == "balls" or not self.together or any(knot.support is None for knot in knots):
             centres = [self.centre(knot) for knot in knots]
             return [
                 (c, self.mixed(knot.clients, knot.rows), self.cross(c, c))
@@ -391,7 +394,7 @@ class Space:
     def crosses(self, first: Sequence[Centre], second: Sequence[Centre]) -> Any:
         """``<c_a, c_b>`` of many pairs, as a column."""
         numbers = self.numbers
-        if numbers.name == "balls" or self.kind == "gram":
+        if numbers.name == "balls" or not self.together or self.kind == "gram":
             return numbers.stack([self.cross(a, b) for a, b in zip(first, second, strict=True)])
         a, b = (
             tuple(np.stack([c.made_of[part] for c in centres]) for part in range(2))

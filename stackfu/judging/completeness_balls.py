@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import flint
-import numpy as np
 
 from ..model import Array, GameModel
+from .ball_game import Ball, BallGame, stored_embeddings
 from .completeness import RESOLVED, WIDE, Completeness
 from .numbers import BallArithmetic
 
@@ -36,7 +36,6 @@ DEFECTS = (60, 56, 54, 52, 51, 50, 49, 48, 46, 44, 40)
 #: Segments that are looked at, at most.
 MOST_LOOKS = 4000
 
-Ball = Any
 Vector = list[Any]
 UNDECIDED, DECIDED = 0, 1
 
@@ -51,7 +50,7 @@ def check_complete_in_balls(
 ) -> Completeness:
     """Whether the equilibria ``found`` are all there are; the chain's entries are floats or exact numbers of python-flint.
 
-    >>> import stackfu as sf
+    >>> import numpy as np, stackfu as sf
     >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
     >>> chain = [[1.0, 1.0], [0.5, 0.5], [1e-3, 1e-3]]
     >>> check_complete_in_balls(game, np.zeros(2), chain, [[0.5, 0.5]]).accepted
@@ -59,7 +58,7 @@ def check_complete_in_balls(
     """
     most = game.no_caps if caps is None else caps
     with BallArithmetic(PRECISION).context():
-        balls = _Balls(game, payments, most)
+        balls = _Balls.of(game, payments, most)
         profiles = [[flint.arb(v) if not isinstance(v, flint.arb) else v.mid() for v in x] for x in chain]
         if len(profiles) < 3 or len(profiles) % 2 == 0:
             return Completeness(False, (), "the chain is too short")
@@ -72,9 +71,7 @@ def check_complete_in_balls(
         leaves = balls.walk(profiles)
         if leaves is None:
             return Completeness(False, (), "too much of the chain decides nothing")
-        totals = [
-            balls.total([a * flint.arb(float(v)) for a, v in zip(balls.alpha, x, strict=True)]) for x in found
-        ]
+        totals = [balls.total(balls.amounts([float(v) for v in x])) for x in found]
         return balls.settle(leaves, totals, continua)
 
 
@@ -95,46 +92,25 @@ class _Leaf:
     radius: Ball
 
 
-class _Balls:
-    """A game's numbers, and the checker's steps on them."""
+class _Balls(BallGame):
+    """A game's numbers, and the checker's steps on them; in floats those stand in :mod:`.completeness`."""
 
-    def __init__(self, game: GameModel, payments: Array, caps: Array) -> None:
-        arb = flint.arb
-        self.N = N = game.count
-        sizes = [arb(float(v)) for v in game.sizes]
-        owned = sum(sizes, arb(0))
-        self.alpha = [v / owned for v in sizes]
-        self.caps = [arb(float(v)) for v in caps]
-        self.bound = [a * c for a, c in zip(self.alpha, self.caps, strict=True)]
-        lam = arb(game.lambda_q) * arb(game.loss_constant)
-        self.w = [
-            (arb(float(c)) - arb(float(p))) / (2 * lam * a)
-            for c, p, a in zip(game.costs, payments, self.alpha, strict=True)
-        ]
-        self.a = arb(game.sampling_constant) / (arb(game.loss_constant) * owned)
-        keep, features = game.remaining, game.embeddings.features
-        self.D = flint.arb_mat(N, N)
-        if features is not None:
-            rows = [[arb(float(v)) for v in row] for row in np.asarray(features[keep], dtype=np.float64)]
-            for i in range(N):
-                for j in range(i):
-                    gap = sum(((u - v) ** 2 for u, v in zip(rows[i], rows[j], strict=True)), arb(0))
-                    self.D[i, j] = self.D[j, i] = gap
-        else:
-            stored = -np.asarray(game.embeddings._best[np.ix_(keep, keep)], dtype=np.float64)
-            exact = [[arb(float(v)) for v in row] for row in stored]
-            for i in range(N):
-                for j in range(i):
-                    off = exact[i][j] + exact[j][i]
-                    self.D[i, j] = self.D[j, i] = exact[i][i] + exact[j][j] - off
+    @classmethod
+    def of(cls, game: GameModel, payments: Array, caps: Array | None = None) -> _Balls:
+        """A game under payments and caps, and what its stored inner products fall short of those of embeddings."""
+        found = super().of(game, payments, caps)
+        assert isinstance(found, _Balls)
+        found.N, found.D = found.n, found.distances()
+        form, stored = stored_embeddings(game)
         #: A number with ``-x'Dx / 2 >= -defect ||x||^2`` for all x that sum to zero.
-        self.defect = arb(0) if features is not None else _defect(stored)
+        found.defect = flint.arb(0) if form == "features" else _defect(stored)
+        return found
+
+    N: int
+    D: Any
+    defect: Ball
 
     # ------------------------------------------------------------ small things
-
-    def total(self, values: Vector) -> Ball:
-        """A sum."""
-        return sum(values, flint.arb(0))
 
     def point(self, x: Vector) -> _Point:
         """A control profile weighed."""

@@ -56,9 +56,10 @@ def _in_balls(
 ) -> PointEnclosure:
     import flint
 
-    old, flint.ctx.prec = flint.ctx.prec, precision
-    try:
-        arb = flint.arb
+    from .numbers import BallArithmetic
+
+    arb = flint.arb
+    with BallArithmetic(precision).context():
         count, keep = len(game.all_sizes), [int(k) for k in game.remaining]
         sizes = [arb(float(n)) for n in game.all_sizes]
         left = sum((sizes[k] for k in keep), arb(0))
@@ -92,8 +93,6 @@ def _in_balls(
         for p, share in zip(payments, x, strict=True):
             spend += arb(float(p)) * arb(float(share))
         return PointEnclosure(_ends(spend), _ends(loss), _ends(total))
-    finally:
-        flint.ctx.prec = old
 
 
 def _squares(game: GameModel, flint: Any) -> Any:

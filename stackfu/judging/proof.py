@@ -47,6 +47,7 @@ import numpy.typing as npt
 from ..atomic import write_atomically
 from ..errors import FileFormatError, InputError, StackfuError, VerificationError
 from ..results import Equilibrium
+from .ball_game import Ball, BallGame, Balls, stored_embeddings
 from .numbers import BallArithmetic
 
 __all__ = ["LIMIT", "Certificate", "check_certificate", "prove_equilibrium"]
@@ -63,9 +64,6 @@ NEGLIGIBLE = 1e-26
 FORMAT = "stackfu-certificate"
 #: Version 2 knows caps and a sampling constant; what has neither is written as version 1.
 VERSION = 2
-
-Ball = Any
-Balls = list[Any]
 
 
 @dataclass(frozen=True)
@@ -236,48 +234,43 @@ def _demand(condition: bool, message: str) -> None:
         raise VerificationError(message)
 
 
-class _ExactGame:
-    """The clients' game with every derived number in a ball around its exact value."""
+class _ExactGame(BallGame):
+    """The game that a certificate stores, and the point."""
 
     def __init__(self, stored: Certificate) -> None:
-        n = len(stored.clients)
-        columns = [stored.sizes, stored.costs, stored.payments, stored.participation]
-        rows = len(stored.embeddings)
+        n, rows = len(stored.clients), stored.embeddings
+        columns = [
+            stored.sizes,
+            stored.costs,
+            stored.payments,
+            stored.caps or ((1.0).hex(),) * n,
+            stored.participation,
+        ]
         _demand(
-            n >= 2 and rows == n and all(len(c) == n for c in columns),
+            n >= 2
+            and len(rows) == n
+            and all(len(c) == n for c in columns)
+            and len({len(r) for r in rows}) == 1,
             "the stored arrays do not fit together",
         )
-        sizes, self.costs, paid, self.x = ([_ball(v) for v in column] for column in columns)
-        _demand(
-            all(s > 0 for s in sizes) and all(c > 0 for c in self.costs), "sizes and costs must be positive"
-        )
+        sizes, costs, paid, caps, self.x = ([_ball(v) for v in column] for column in columns)
+        _demand(all(s > 0 for s in sizes) and all(c > 0 for c in costs), "sizes and costs must be positive")
         _demand(all(p >= 0 for p in paid), "payments must not be negative")
         _demand(all(x >= 0 and x <= 1 for x in self.x), "participation must lie in [0, 1]")
-        caps = stored.caps or ((1.0).hex(),) * n
-        _demand(len(caps) == n, "the stored arrays do not fit together")
-        self.caps = [_ball(v) for v in caps]
-        _demand(all(c >= 0 and c <= 1 for c in self.caps), "caps must lie in [0, 1]")
-        _demand(all(x <= c for x, c in zip(self.x, self.caps, strict=True)), "participation is above its cap")
-        self.lam = _ball(stored.lambda_q) * _ball(stored.loss_constant)
-        _demand(bool(self.lam > 0), "lam must be positive")
-        owned = sum(sizes, flint.arb(0))
-        self.alpha = [s / owned for s in sizes]
-        self.bound = [a * c for a, c in zip(self.alpha, self.caps, strict=True)]
-        thin = _ball(stored.sampling_constant)
-        _demand(bool(thin >= 0), "the sampling constant must not be negative")
-        self.a = thin / (_ball(stored.loss_constant) * owned)
-        self.w = [(c - p) / (2 * self.lam * a) for c, p, a in zip(self.costs, paid, self.alpha, strict=True)]
-        self.net = [p - c for c, p in zip(self.costs, paid, strict=True)]
-        width = len(stored.embeddings[0])
-        matrix = flint.arb_mat(n, width, [_ball(v) for row in stored.embeddings for v in row])
+        _demand(all(c >= 0 and c <= 1 for c in caps), "caps must lie in [0, 1]")
+        _demand(all(x <= c for x, c in zip(self.x, caps, strict=True)), "participation is above its cap")
+        constants = [_ball(v) for v in (stored.lambda_q, stored.loss_constant, stored.sampling_constant)]
+        _demand(bool(constants[0] * constants[1] > 0), "lam must be positive")
+        _demand(bool(constants[2] >= 0), "the sampling constant must not be negative")
+        embeddings = [[_ball(v) for v in row] for row in rows]
+        super().__init__(sizes, costs, paid, caps, constants, stored.form, embeddings)
+        self.gram = self.embeddings
         if stored.form == "features":
-            matrix = matrix * matrix.transpose()
+            self.gram = self.embeddings * self.embeddings.transpose()
         else:
-            _demand(stored.form == "gram" and width == n, "unknown form of the embeddings")
-            symmetric = all(matrix[i, j] == matrix[j, i] for i in range(n) for j in range(i))
+            _demand(stored.form == "gram" and len(rows[0]) == n, "unknown form of the embeddings")
+            symmetric = all(self.gram[i, j] == self.gram[j, i] for i in range(n) for j in range(i))
             _demand(symmetric, "the inner products are not symmetric")
-        self.gram = matrix
-        self.n = n
         self.point = [a * x for a, x in zip(self.alpha, self.x, strict=True)]
 
     def field(self, y: Balls) -> tuple[Ball, Balls, Ball]:
@@ -564,20 +557,13 @@ def _bare_certificate(equilibrium: Equilibrium, precision: int) -> Certificate:
         raise InputError(
             "equilibrium", f"ball arithmetic is meant for up to {LARGEST} clients", value=game.count
         )
-    keep = game.remaining
-    features = game.embeddings.features
-    if features is not None:
-        form, rows = "features", np.asarray(features[keep], dtype=np.float64)
-    else:
-        # minus the complement where that is known: the same inner products up to a constant, which no
-        # distance sees
-        form, rows = "gram", -game.embeddings._best[np.ix_(keep, keep)]
+    form, rows = stored_embeddings(game)
     most = game.no_caps if equilibrium.caps is None else equilibrium.caps
     places = "".join("0" if v == 0 else "1" if v == top else "*" for v, top in zip(x, most, strict=True))
     return Certificate(
         kind="box",
         precision=precision,
-        clients=tuple(int(k) for k in keep),
+        clients=tuple(int(k) for k in game.remaining),
         form=form,
         embeddings=tuple(_hex(row) for row in rows),
         sizes=_hex(game.sizes),

@@ -192,42 +192,12 @@ def _wants_more_in_balls(game: GameModel, p: Array, caps: Array) -> npt.NDArray[
 
 def _slopes_in_balls(game: GameModel, p: Array, x: Array) -> Iterator[tuple[Any, Any]]:
     """``dU_k/dx_k`` and ``lam d_k^2`` of every client, enclosed."""
-    import flint
+    from .ball_game import BallGame
 
-    arb = flint.arb
-    sizes = [arb(float(n)) for n in game.sizes]
-    whole = sum(sizes, arb(0))
-    alpha = [n / whole for n in sizes]
-    y = [a * arb(float(v)) for a, v in zip(alpha, x, strict=True)]
-    total = sum(y, arb(0))
-    squares = _squares_in_balls(game, flint.arb_mat(1, game.count, [v / total for v in y]))
-    lam = arb(game.lambda_q) * arb(game.loss_constant)
-    thin = arb(game.sampling_constant) / (arb(game.loss_constant) * whole)
-    for k in range(game.count):
-        pay, cost = arb(float(p[k])), arb(float(game.costs[k]))
-        slope = pay - cost + 2 * lam * alpha[k] * squares[k] / total + lam * alpha[k] * thin / total**2
-        yield slope, lam * squares[k]
-
-
-def _squares_in_balls(game: GameModel, z: Any) -> list[Any]:
-    """``d_k^2`` of a mixture, enclosed."""
-    import flint
-
-    keep, features = game.remaining, game.embeddings.features
-    if features is not None:
-        rows = np.asarray(features[keep], dtype=np.float64)
-        table = flint.arb_mat(rows.shape[0], rows.shape[1], [flint.arb(float(v)) for v in rows.ravel()])
-        m = z * table
-        found = []
-        for k in range(game.count):
-            square = flint.arb(0)
-            for d in range(rows.shape[1]):
-                gap = m[0, d] - table[k, d]
-                square += gap * gap
-            found.append(square)
-        return found
-    inner = -np.asarray(game.embeddings._best[np.ix_(keep, keep)], dtype=np.float64)
-    K = flint.arb_mat(game.count, game.count, [flint.arb(float(v)) for v in inner.ravel()])
-    row = z * K
-    square = (row * z.transpose())[0, 0]
-    return [K[k, k] - 2 * row[0, k] + square for k in range(game.count)]
+    exact = BallGame.of(game, p)
+    y = exact.amounts(x.tolist())
+    total = exact.total(y)
+    squares = exact.squares([v / total for v in y])
+    for net, alpha, square in zip(exact.net, exact.alpha, squares, strict=True):
+        pulled = exact.lam * alpha * (2 * square / total + exact.a / total**2)
+        yield net + pulled, exact.lam * square

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu import catalog
+from stackfu.followers.path import follow_path
 from stackfu.judging._segment_kernels import positive_definite
 from stackfu.judging.completeness import check_complete
+from stackfu.judging.completeness_balls import check_complete_in_balls
 from stackfu.judging.stakes import NEGLIGIBLE, _in_balls, _in_floats, check_stakes
 
 
@@ -42,6 +44,25 @@ def test_a_followed_path_is_accepted_and_a_missing_equilibrium_is_noticed(seed):
         assert not check_complete(game, payments, chain, found[:left_out] + found[left_out + 1 :])
     moved = [np.clip(x * 0.9, 0, 1) for x in found]
     assert not check_complete(game, payments, chain, moved)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_floats_and_balls_follow_a_chain_alike(seed):
+    """Two implementations of one argument: the same verdict with and without an equilibrium, brackets that overlap, and at a total
+    that no equilibrium has nothing in either."""
+    game, payments = play(seed, 2 + seed % 3)
+    rng = np.random.default_rng(seed)
+    caps = None if seed % 3 else rng.uniform(0.2, 1.0, game.count)
+    path = follow_path(game, game.check_payments(payments), caps)
+    found = [root.participation for root in path.roots]
+    judges = check_complete, check_complete_in_balls
+    for told in (found, found[:-1], [*found, np.full(game.count, 0.77) * (1.0 if caps is None else caps)]):
+        floats, balls = (judge(game, payments, path.chain, told, caps) for judge in judges)
+        assert floats.accepted == balls.accepted, (floats.message, balls.message)
+        for (low, high), (least, most) in zip(floats.brackets, balls.brackets, strict=True):
+            assert low <= most * (1 + 1e-9)
+            assert least <= high * (1 + 1e-9)
+    assert check_complete(game, payments, path.chain, found, caps)
 
 
 def several():

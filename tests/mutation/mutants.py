@@ -175,8 +175,12 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         chosen(f"{OPTIMUM} or test_bound", BOUND, CERTIFIED),
     ),
     "stackfu/judging/stakes.py": (
-        {"_in_floats", "_slopes", "_in_balls", "_squares_in_balls"},
+        {"_in_floats", "_slopes", "_in_balls", "_slopes_in_balls"},
         chosen("bound_holds or floats_and_balls or own_terms or row_by_row or larger", COMPLETENESS, LIES),
+    ),
+    "stackfu/judging/ball_game.py": (
+        {"squares"},
+        chosen("floats_and_balls or own_terms or row_by_row or larger", COMPLETENESS, LIES),
     ),
     "stackfu/judging/completeness.py": (
         {"check_alike", "settle", "several", "strictly_inside"},

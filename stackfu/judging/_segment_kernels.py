@@ -92,12 +92,18 @@ def cubed(a, b, c):
 
 
 @njit(cache=True)
-def pair(ya, sa, da, za, yb, sb, db, zb, out, size):
-    """``<V_k^a, V_k^b> = (s_b (D y^a)_k + s_a (D y^b)_k - y^a' D y^b) / 2`` for every k, and the size of its terms."""
-    joint, joint_size = dot(ya, db), dot(ya, zb)
-    for k in range(len(ya)):
-        out[k] = 0.5 * (sb * da[k] + sa * db[k] - joint)
-        size[k] = 0.5 * (sb * za[k] + sa * zb[k] + joint_size)
+def pair(i, j, y, s, d, z, n, products, sizes):
+    """``<V_k^i, V_k^j> = (s_j (D y^i)_k + s_i (D y^j)_k - y^i' D y^j) / 2`` for every k, and the size of its terms, into row n.
+
+    Indices rather than rows: numba counts references to every row that is taken, which costs more than the arithmetic.
+    """
+    joint = joint_size = 0.0
+    for k in range(y.shape[1]):
+        joint += y[i, k] * d[j, k]
+        joint_size += y[i, k] * z[j, k]
+    for k in range(y.shape[1]):
+        products[n, k] = 0.5 * (s[j] * d[i, k] + s[i] * d[j, k] - joint)
+        sizes[n, k] = 0.5 * (s[j] * z[i, k] + s[i] * z[j, k] + joint_size)
 
 
 @njit(cache=True)
@@ -110,7 +116,7 @@ def inclinations(y, s, d, z, w, a, rho, low, high, drift, products, sizes):
     n = 0
     for i in range(3):
         for j in range(i, 3):
-            pair(y[i], s[i], d[i], z[i], y[j], s[j], d[j], z[j], products[n], sizes[n])
+            pair(i, j, y, s, d, z, n, products, sizes)
             n += 1
     cube, line = cubed(s[0], s[1], s[2]), raise_two(s[0], s[1], s[2])
     third, everything = 1.0 / 3.0, 0.0
@@ -220,28 +226,35 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place, produc
 
 
 @njit(cache=True)
-def halve(a, b, c, first, middle, last):
-    """Control points of both halves of a segment, by averages; exact but for a rounding or two per level."""
-    for k in range(len(a)):
-        first[k] = 0.5 * (a[k] + b[k])
-        last[k] = 0.5 * (b[k] + c[k])
-        middle[k] = 0.5 * (first[k] + last[k])
+def halve(stack, totals, h):
+    """The segment at h becomes its second half, and its first half is put above it; control points are averages.
+
+    Exact but for a rounding or two per level.
+    """
+    for i in range(stack.shape[1]):
+        for k in range(stack.shape[3]):
+            a, b, c = stack[h, i, 0, k], stack[h, i, 1, k], stack[h, i, 2, k]
+            first, last = 0.5 * (a + b), 0.5 * (b + c)
+            middle = 0.5 * (first + last)
+            stack[h + 1, i, 0, k], stack[h + 1, i, 1, k], stack[h + 1, i, 2, k] = a, first, middle
+            stack[h, i, 0, k], stack[h, i, 1, k] = middle, last
+    first, last = 0.5 * (totals[h, 0] + totals[h, 1]), 0.5 * (totals[h, 1] + totals[h, 2])
+    middle = 0.5 * (first + last)
+    totals[h + 1, 0], totals[h + 1, 1], totals[h + 1, 2] = totals[h, 0], first, middle
+    totals[h, 0], totals[h, 1] = middle, last
 
 
 @njit(cache=True)
-def copy(row, target):
-    """Number by number: assigning arrays has numba compile the words of its complaint about shapes, which takes seconds."""
-    for k in range(len(row)):
-        target[k] = row[k]
-
-
-@njit(cache=True)
-def copy_segment(segment, sums, target, target_sums):
-    """All of a segment: participation, amounts, ``D y``, its size, and the totals of the three control profiles."""
+def begin(stack, totals, given, given_sums):
+    """Put a segment of the chain on the empty stack; its last profile becomes the first of the next one."""
     for i in range(4):
-        for j in range(3):
-            copy(segment[i, j], target[i, j])
-    copy(sums, target_sums)
+        for k in range(given.shape[2]):
+            for j in range(3):
+                stack[0, i, j, k] = given[i, j, k]
+            given[i, 0, k] = given[i, 2, k]
+    for j in range(3):
+        totals[0, j] = given_sums[j]
+    given_sums[0] = given_sums[2]
 
 
 @njit(cache=True)
@@ -260,33 +273,39 @@ def walk(
     place = np.empty(N, dtype=np.int8)
     products, sizes = np.empty((6, N)), np.empty((6, N))
     # per segment on the stack: participation, amounts, D y, size of D y; three control profiles each
-    stack = np.empty((depth + 3, 4, 3, N))
-    totals = np.empty((depth + 3, 3))
+    stack, totals = np.empty((depth + 3, 4, 3, N)), np.empty((depth + 3, 3))
     levels = np.empty(depth + 3, dtype=np.int64)
-    here, sums = np.empty((4, 3, N)), np.empty(3)
     found = 0
-    # the control profiles of the chain's segment; its last one is the next segment's first
     given, given_sums = np.empty((4, 3, N)), np.empty(3)
-    given_sums[2] = weigh(distances, slack, even, alpha, chain[0], given, np.int64(2))
+    given_sums[0] = weigh(distances, slack, even, alpha, chain[0], given, np.int64(0))
     for segment in range((len(chain) - 1) // 2):
-        given_sums[0] = given_sums[2]
-        for i in range(4):
-            copy(given[i, 2], given[i, 0])
         for j in range(1, 3):
             given_sums[j] = weigh(distances, slack, even, alpha, chain[2 * segment + j], given, j)
-        copy_segment(given, given_sums, stack[0], totals[0])
+        begin(stack, totals, given, given_sums)
         levels[0] = 0
         height = 1
         while height > 0:
             height -= 1
-            copy_segment(stack[height], totals[height], here, sums)
-            level = levels[height]
+            here, sums, level = stack[height], totals[height], levels[height]
             if min(sums[0], min(sums[1], sums[2])) <= 0.0:
                 return -1
             verdict, r, useful = decide(
-                here[1], sums, here[2], here[3], w, bound, a, rho, defect, low, high, drift, place,
-                products, sizes
-            )  # fmt: skip
+                here[1],
+                sums,
+                here[2],
+                here[3],
+                w,
+                bound,
+                a,
+                rho,
+                defect,
+                low,
+                high,
+                drift,
+                place,
+                products,
+                sizes,
+            )
             if verdict != UNDECIDED:
                 continue
             if level >= depth or not useful:
@@ -299,17 +318,8 @@ def walk(
                 leaf_radius[found] = r
                 found += 1
                 continue
-            # the second half is looked at after the first, so that leaves come in order
-            left, right = stack[height + 1], stack[height]
-            for i in range(4):
-                copy(here[i, 0], left[i, 0])
-                copy(here[i, 2], right[i, 2])
-                halve(here[i, 0], here[i, 1], here[i, 2], left[i, 1], left[i, 2], right[i, 1])
-                copy(left[i, 2], right[i, 0])
-            first, last = 0.5 * (sums[0] + sums[1]), 0.5 * (sums[1] + sums[2])
-            middle = 0.5 * (first + last)
-            totals[height + 1, 0], totals[height + 1, 1], totals[height + 1, 2] = sums[0], first, middle
-            totals[height, 0], totals[height, 1], totals[height, 2] = middle, last, sums[2]
+            # the first half comes above the second one and is looked at before it, so that leaves come in order
+            halve(stack, totals, height)
             levels[height] = levels[height + 1] = level + 1
             height += 2
     return found

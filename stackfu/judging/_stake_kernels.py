@@ -6,6 +6,26 @@ from ..jit import njit
 
 
 @njit(cache=True)
+def fit(costs, weights, p, smallest):
+    """Whether payments and the reluctances under them are numbers between ``smallest`` and one over it, or 0 or less."""
+    most, reluctance = 0.0, 0.0
+    for k in range(len(p)):
+        most = max(most, p[k])
+        reluctance = max(reluctance, abs(costs[k] - p[k]) / weights[k])
+    return (most == 0.0 or most >= smallest) and most <= 1.0 / smallest and reluctance <= 1.0 / smallest
+
+
+@njit(cache=True)
+def total(alpha, x, caps):
+    """What a profile brings, 0 if it is above the caps."""
+    out, allowed = 0.0, True
+    for k in range(len(x)):
+        allowed = allowed and x[k] <= caps[k]
+        out += alpha[k] * x[k]
+    return out if allowed else 0.0
+
+
+@njit(cache=True)
 def slopes(distances, error, alpha, costs, p, x, lam, a, few):
     """``dU_k/dx_k`` of every client, how far rounding may have put it off, and ``d_k^2`` at least, as rows.
 

@@ -56,6 +56,8 @@ __all__ = [
 DEPTHS = (12, 24, HALVINGS)
 #: Undecided pieces that are kept; more than this is no neighbourhood of a few equilibria.
 MOST_LEAVES = 4000
+#: Room for as many is made at first: there are seldom more.
+FEW_LEAVES = 20
 #: A bracket wider than this part of its upper end does not say which equilibrium it is about.
 RESOLVED = 1e-3
 #: Up to this many clients :func:`check_alike` is asked.
@@ -230,9 +232,11 @@ class _Floats:
 
     def walk(self, chain: Array, depth: int) -> _Leaves | None:
         """The pieces that decide nothing, in the chain's order; None if they are too many."""
+        return self._walk(chain, depth, FEW_LEAVES) or self._walk(chain, depth, MOST_LEAVES)
+
+    def _walk(self, chain: Array, depth: int, most: int) -> _Leaves | None:
         read, N = self.read, len(self.w)
-        leaves, places = np.empty((MOST_LEAVES, 3, N)), np.empty((MOST_LEAVES, N), dtype=np.int8)
-        radii = np.empty(MOST_LEAVES)
+        leaves, places, radii = np.empty((most, 3, N)), np.empty((most, N), dtype=np.int8), np.empty(most)
         count = _kernels().walk(
             chain, read.squares, read.slack, read.even, read.alpha, self.caps, self.w, read.a, read.rho, read.defect, depth,
             leaves, places, radii

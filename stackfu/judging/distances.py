@@ -6,7 +6,7 @@ Floats prove something only where products of the game's numbers neither overflo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -100,9 +100,15 @@ class Distances:
 
     def fit(self, payments: Array) -> bool:
         """Whether all numbers of the game under these payments can be multiplied in floats."""
-        w = self.reluctance(payments)
-        fits = self.fits and _fits(payments.max())
-        return fits and bool(w.min() >= -1.0 / RANGE and w.max() <= 1.0 / RANGE)
+        return self.fits and bool(kernels().fit(self.costs, self.weights, payments, RANGE))
+
+
+@cache
+def kernels() -> Any:
+    """The compiled passes, loaded when they are first needed."""
+    from . import _stake_kernels
+
+    return _stake_kernels
 
 
 def distances_of(game: GameModel) -> Distances:

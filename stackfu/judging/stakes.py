@@ -13,7 +13,6 @@ with proved error bounds come first; where they cannot tell, balls of python-fli
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy.typing as npt
 
 from ..model import Array, FeatureGeometry, GameModel
 from .completeness import OUT_OF_RANGE, Completeness
-from .distances import ALL_PAIRS, RANGE, U, distances_of, in_range
+from .distances import ALL_PAIRS, RANGE, U, distances_of, in_range, kernels
 
 __all__ = ["NEGLIGIBLE", "bound_gains", "check_at_caps", "check_stakes"]
 
@@ -55,14 +54,16 @@ def check_stakes(
 
 def bound_gains(game: GameModel, p: Array, x: Array, caps: Array, enough: float = NEGLIGIBLE) -> Array:
     """:func:`check_stakes` for payments, a participation in [0, 1] and caps that need no checking."""
-    if (x > caps).any() or not x.any():
-        return np.full(game.count, np.inf)
-    bounds = np.full(game.count, np.inf)
-    if in_range(game, p) and float(game.alpha @ x) >= RANGE:
+    total = kernels().total(game.alpha, x, caps)
+    if total >= RANGE and in_range(game, p):
         bounds = _in_floats(game, p, x, caps)
-    if not bounds.max() <= enough and game.count <= LARGEST_BALLS:
-        bounds = np.fmin(bounds, _in_balls(game, p, x, caps))
-    return bounds
+        if bounds.max() <= enough:
+            return bounds
+    else:
+        bounds = np.full(game.count, np.inf)
+    if game.count > LARGEST_BALLS or not x.any() or (x > caps).any():
+        return bounds
+    return np.asarray(np.fmin(bounds, _in_balls(game, p, x, caps)))
 
 
 def check_at_caps(
@@ -100,7 +101,7 @@ def _in_floats(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
     slope, doubt, drift, few = _slopes(game, p, x)
     costs = np.array(game.costs)
     return np.asarray(
-        _kernels().gains(slope, doubt, drift, costs, np.array(p), np.array(x), np.array(caps), game.lam, few)
+        kernels().gains(slope, doubt, drift, costs, np.array(p), np.array(x), np.array(caps), game.lam, few)
     )
 
 
@@ -112,7 +113,7 @@ def _slopes(game: GameModel, p: Array, x: Array) -> tuple[Array, Array, Array, f
     if N <= ALL_PAIRS or not (by_rows or stored):
         read = distances_of(game)
         few += read.terms * U
-        found = _kernels().slopes(
+        found = kernels().slopes(
             read.squares, read.error, read.alpha, read.costs, np.array(p), np.array(x), read.lam, read.a, few
         )
         return found[0], found[1], found[2], few
@@ -156,14 +157,6 @@ def _apart_in_blocks(game: GameModel, z: Array, few: float) -> tuple[float, Arra
         squares[np.arange(len(squares)), np.arange(start, start + len(squares))] = 0.0
         spread[b], size[b] = squares @ z, (squares + slack / few) @ z
     return few, spread, size
-
-
-@cache
-def _kernels() -> Any:
-    """The compiled passes, loaded when they are first needed."""
-    from . import _stake_kernels
-
-    return _stake_kernels
 
 
 def _in_balls(game: GameModel, p: Array, x: Array, caps: Array) -> Array:

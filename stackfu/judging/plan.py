@@ -21,28 +21,35 @@ import numpy as np
 from ..errors import StackfuError
 from ..model import Array, GameModel, Objective
 from ..model.profile import Profile
-from ..results import Solution, Status, Uniqueness, Verification
+from ..results import Solution, Uniqueness, Verification
 from ..results.contract_certificate import ContractCertificate
 from ..results.facade import facade
 from ..results.plan_certificate import PlanCertificate
 from .plan_bound import check_plan_bound
 from .point import enclose_point
-from .solution import LAST_DIGITS, SMALLEST_LOSS, unseen
+from .solution import (
+    LAST_DIGITS,
+    claims_no_more,
+    contradictions,
+    judge_point,
+    keeps_its_promise,
+    measured_against,
+    unseen,
+)
 
 __all__ = ["check_contract_bound", "contract_regrets", "gaps_are_relative_to", "verify_plan"]
 
 
 def gaps_are_relative_to(game: GameModel, goal: Objective) -> float:
     """The objective without payments, or the sum of all costs where the loss does not count."""
-    weight = goal.loss_weight * game.loss.weight
-    if weight == 0.0:
-        return float(goal.payment_weight * game.costs.sum())
+    everybody = float(game.costs.sum())
+    if goal.loss_weight * game.loss.weight == 0.0:
+        return measured_against(game, goal, 0.0, everybody)
     try:
         unpaid = facade(game).equilibrium().participation
     except StackfuError:
         unpaid = np.ones(game.count)
-    loss = game.loss_of(game.profile(unpaid), goal.finite_sample)
-    return float(goal.loss_weight * max(loss, SMALLEST_LOSS * game.loss.weight * game.geometry.scale))
+    return measured_against(game, goal, game.loss_of(game.profile(unpaid), goal.finite_sample), everybody)
 
 
 def verify_plan(solution: Solution, tolerance: float = 1e-9) -> Verification:
@@ -71,20 +78,14 @@ def verify_plan(solution: Solution, tolerance: float = 1e-9) -> Verification:
 def _nonsense(solution: Solution) -> Iterator[str]:
     """What contradicts itself before anything is computed."""
     game, offers, eq = solution.game, solution.offers, solution.equilibrium
-    for name in ("budget", "objective", "lower_bound"):
-        if math.isnan(getattr(solution, name)):
-            yield f"the {name} is not a number"
-    if solution.goal.budget != solution.budget:
-        yield f"the budget {solution.budget:.9g} is not the one asked for, {solution.goal.budget:.9g}"
-    if eq.game is not game:
-        yield "the equilibrium belongs to another game"
+    yield from contradictions(solution)
     for name in ("prices", "caps", "retainers"):
         values = getattr(offers, name)
         if values.shape != (game.count,) or not np.all((values >= 0) & np.isfinite(values)):
             yield f"the {name} of the offers are not one number per client, none below 0"
     if np.any(offers.caps > 1):
         yield "somebody is asked for more than it has"
-    if not np.array_equal(eq.payments, solution.payments) or not np.array_equal(eq.payments, offers.prices):
+    if not np.array_equal(eq.payments, offers.prices):
         yield "the payments are not the prices that are offered"
     if not np.array_equal(game.check_caps(eq.caps), offers.caps):
         yield "the caps are not those that are offered"
@@ -155,13 +156,8 @@ def _problems(solution: Solution, tolerance: float) -> Iterator[str]:
     yield from _leavers(solution, profile)
     retained = math.fsum(offers.retainers.tolist())
     most = math.fsum((offers.prices * offers.caps).tolist()) + retained
-    if most > goal.budget * (1.0 + LAST_DIGITS):
-        yield f"the offers can cost {most:.12g}, more than the budget {goal.budget:.12g}"
     point = enclose_point(game, goal, offers.prices, profile.x)
-    if point.loss[0] > goal.max_loss * (1.0 + LAST_DIGITS):
-        yield f"the loss {point.loss[0]:.12g} is above the largest one allowed, {goal.max_loss:.12g}"
-    if point.total[1] < goal.min_total * (1.0 - LAST_DIGITS):
-        yield f"total participation {point.total[1]:.9g} is below the floor {goal.min_total:.9g}"
+    yield from judge_point(goal, point, most, "the offers can cost")
     low, high = replace(point, spend=(point.spend[0] + retained, point.spend[1] + retained)).objective(goal)
     slack = tolerance * max(abs(low), abs(high)) + unseen(solution, high)
     if not low - slack <= solution.objective <= high + slack:
@@ -185,13 +181,10 @@ def _leavers(solution: Solution, profile: Profile) -> Iterator[str]:
 
 def _bound_problems(solution: Solution, high: float) -> Iterator[str]:
     """The lower bound is what the certificate says, the checker accepts it, and CERTIFIED promises no more."""
-    lower, certificate, kind = solution.lower_bound, solution.certificate, solution.offers.kind
-    if lower == -math.inf:
-        if solution.status is Status.CERTIFIED:
-            yield "it says CERTIFIED without a lower bound"
+    certificate, kind = solution.certificate, solution.offers.kind
+    yield from claims_no_more(solution, high, certificate is not None)
+    if not math.isfinite(solution.lower_bound):
         return
-    if lower > high:
-        yield f"the lower bound {lower:.12g} lies above the objective"
     if kind == "contract" and isinstance(certificate, ContractCertificate):
         problem = check_contract_bound(solution, certificate)
     elif kind == "capped" and isinstance(certificate, PlanCertificate):
@@ -202,13 +195,12 @@ def _bound_problems(solution: Solution, high: float) -> Iterator[str]:
         return
     if problem:
         yield f"the certificate does not prove the lower bound: {problem}"
-    if lower > certificate.lower:
-        yield f"the certificate proves {certificate.lower:.12g}, not the lower bound {lower:.12g} that is stated"
-    if solution.status is Status.CERTIFIED:
-        gap = 0.0 if solution.limits is None else solution.limits.gap
-        promised = gap * gaps_are_relative_to(solution.game, solution.goal)
-        if high - lower > promised * (1.0 + 1e-9) + unseen(solution, high):
-            yield f"the gap {high - lower:.3g} is wider than the {promised:.3g} that CERTIFIED promises"
+    yield from keeps_its_promise(solution, high, certificate.lower, _promised)
+
+
+def _promised(solution: Solution) -> float:
+    gap = 0.0 if solution.limits is None else solution.limits.gap
+    return gap * gaps_are_relative_to(solution.game, solution.goal)
 
 
 def check_contract_bound(solution: Solution, certificate: ContractCertificate) -> str:

@@ -11,7 +11,7 @@ short of a proof, and free text are not judged.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -23,8 +23,11 @@ from .bound import BoundVerdict, check_bound
 from .point import PointEnclosure, enclose_point
 
 __all__ = [
+    "claims_no_more",
+    "contradictions",
     "judge_point",
     "judge_robustness",
+    "keeps_its_promise",
     "measured_against",
     "promised_gap",
     "proved_bound",
@@ -53,15 +56,7 @@ def verify_solution(solution: Solution, tolerance: float = 1e-9) -> Verification
 
 def _problems(solution: Solution, check: Verification, tolerance: float) -> Iterator[str]:
     game, goal, eq = solution.game, solution.goal, solution.equilibrium
-    for name in ("budget", "objective", "lower_bound"):
-        if math.isnan(getattr(solution, name)):
-            yield f"the {name} is not a number"
-    if eq.game is not game:
-        yield "the equilibrium belongs to another game"
-    if not np.array_equal(eq.payments, solution.payments):
-        yield "the payments differ from those of the equilibrium"
-    if goal.budget != solution.budget:
-        yield f"the budget {solution.budget:.9g} is not the one asked for, {goal.budget:.9g}"
+    yield from contradictions(solution)
     if not check:
         yield check.message
     point = enclose_point(game, goal, solution.payments, eq.participation)
@@ -70,9 +65,23 @@ def _problems(solution: Solution, check: Verification, tolerance: float) -> Iter
     size = max(abs(low), abs(high))
     if not low - tolerance * size <= solution.objective <= high + tolerance * size:
         yield f"the objective is {0.5 * (low + high):.12g}, not {solution.objective:.12g} as stated"
-    yield from _bound_problems(solution, low, high)
+    yield from _bound_problems(solution, high)
     if solution.robust and solution.status is Status.CERTIFIED:
         yield from judge_robustness(solution)
+
+
+def contradictions(solution: Solution) -> Iterator[str]:
+    """What contradicts itself before anything is computed."""
+    goal, eq = solution.goal, solution.equilibrium
+    for name in ("budget", "objective", "lower_bound"):
+        if math.isnan(getattr(solution, name)):
+            yield f"the {name} is not a number"
+    if eq.game is not solution.game:
+        yield "the equilibrium belongs to another game"
+    if not np.array_equal(eq.payments, solution.payments):
+        yield "the payments differ from those of the equilibrium"
+    if goal.budget != solution.budget:
+        yield f"the budget {solution.budget:.9g} is not the one asked for, {goal.budget:.9g}"
 
 
 def judge_robustness(solution: Solution) -> Iterator[str]:
@@ -85,34 +94,51 @@ def judge_robustness(solution: Solution) -> Iterator[str]:
         yield "whether the payments have further equilibria, which might overspend, is not known"
 
 
-def judge_point(goal: Objective, point: PointEnclosure) -> Iterator[str]:
-    """What the profile breaks of what was asked for."""
-    if point.spend[1] > goal.budget * (1.0 + LAST_DIGITS):
-        yield f"the payments spend {point.spend[1]:.12g}, more than the budget {goal.budget:.12g}"
+def judge_point(
+    goal: Objective, point: PointEnclosure, most: float | None = None, cost: str = "the payments spend"
+) -> Iterator[str]:
+    """What the profile breaks of what was asked for; ``most`` is what offers can cost, where that is more than they do."""
+    spend = point.spend[1] if most is None else most
+    if spend > goal.budget * (1.0 + LAST_DIGITS):
+        yield f"{cost} {spend:.12g}, more than the budget {goal.budget:.12g}"
     if point.loss[0] > goal.max_loss * (1.0 + LAST_DIGITS):
         yield f"the loss {point.loss[0]:.12g} is above the largest one allowed, {goal.max_loss:.12g}"
     if point.total[1] < goal.min_total * (1.0 - LAST_DIGITS):
         yield f"total participation {point.total[1]:.9g} is below the floor {goal.min_total:.9g}"
 
 
-def _bound_problems(solution: Solution, low: float, high: float) -> Iterator[str]:
-    certificate, lower = solution.certificate, solution.lower_bound
+def _bound_problems(solution: Solution, high: float) -> Iterator[str]:
+    certificate = solution.certificate
+    yield from claims_no_more(solution, high, certificate is not None)
+    if certificate is None or not math.isfinite(solution.lower_bound):
+        return
+    verdict = check_bound(solution.game, solution.goal, certificate)
+    if not verdict:
+        yield f"the certificate does not prove the lower bound: {verdict.message}"
+    yield from keeps_its_promise(solution, high, proved_bound(verdict), promised_gap)
+
+
+def claims_no_more(solution: Solution, high: float, has_certificate: bool) -> Iterator[str]:
+    """Whether there can be such a lower bound, and something to prove it by."""
+    lower = solution.lower_bound
     if lower == math.inf or lower > high:
         yield f"the lower bound {lower:.12g} lies above the objective"
     if not math.isfinite(lower):
         if solution.status is Status.CERTIFIED:
             yield "it says CERTIFIED without a lower bound"
-        return
-    if certificate is None:
+    elif not has_certificate:
         yield "the lower bound comes without a certificate"
-        return
-    verdict = check_bound(solution.game, solution.goal, certificate)
-    if not verdict:
-        yield f"the certificate does not prove the lower bound: {verdict.message}"
-    if lower > proved_bound(verdict):
-        yield f"the certificate proves {verdict.lower:.12g}, not the lower bound {lower:.12g} that is stated"
+
+
+def keeps_its_promise(
+    solution: Solution, high: float, proved: float, promise: Callable[[Solution], float]
+) -> Iterator[str]:
+    """Whether no more is stated than was proved, and CERTIFIED promises no more; ``promise`` is the widest gap that it allows."""
+    lower = solution.lower_bound
+    if lower > proved:
+        yield f"the certificate proves {proved:.12g}, not the lower bound {lower:.12g} that is stated"
     if solution.status is Status.CERTIFIED:
-        promised = promised_gap(solution)
+        promised = promise(solution)
         if high - lower > promised * (1.0 + 1e-9) + unseen(solution, high):
             yield f"the gap {high - lower:.3g} is wider than the {promised:.3g} that CERTIFIED promises"
 
@@ -140,14 +166,18 @@ def promised_gap(solution: Solution) -> float:
     return limits.gap * measured_against(game, goal, game.loss_of(unpaid.profile, goal.finite_sample))
 
 
-def measured_against(game: GameModel, goal: Objective, unpaid_loss: float) -> float:
+def measured_against(
+    game: GameModel, goal: Objective, unpaid_loss: float, everybody: float | None = None
+) -> float:
     """What gaps are relative to: the objective without payments, or the price of everybody where the loss does not count.
 
     A loss below a millionth of the clients' spread is no measure: the squared distances it is made of are known to the spread's
     last digits. That millionth stands in for it.
     """
     if goal.loss_weight * game.loss.weight == 0.0:
-        return float(goal.payment_weight * game.full_participation_price)
+        return float(
+            goal.payment_weight * (game.full_participation_price if everybody is None else everybody)
+        )
     least = SMALLEST_LOSS * game.loss.weight * game.geometry.scale
     return float(goal.loss_weight * max(unpaid_loss, least))
 

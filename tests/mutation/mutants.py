@@ -217,7 +217,15 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
     ),
     "stackfu/results/frontier.py": ({"lower_bounds", "saturation_budget"}, chosen("test_", FRONTIER)),
     "stackfu/judging/solution.py": (
-        {"_problems", "judge_point", "_bound_problems", "promised_gap", "measured_against"},
+        {
+            "_problems",
+            "judge_point",
+            "contradictions",
+            "claims_no_more",
+            "keeps_its_promise",
+            "promised_gap",
+            "measured_against",
+        },
         chosen("Verification or not_a_number or wide_gap or early or constraint", CERTIFIED, POINT),
     ),
 }

@@ -1,4 +1,4 @@
-"""The checker's sums over clients in intervals, in one pass: :meth:`stackfu.judging.bound.Checker.client_sums` and ``ball`` again.
+"""The checker's sums over clients in intervals, in one pass: :class:`stackfu.judging.bound_formula.Checker`'s, once more.
 
 A number is a pair (low, high). A float operation is off by half a unit in the last place, relative ``2^-53``, or by what underflow
 takes; every result here is moved outward by four times that and by :data:`TINY`. Overflow and NaN anywhere in a client's terms

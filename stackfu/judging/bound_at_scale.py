@@ -1,6 +1,6 @@
 """The checker of lower bounds for very many clients: one pass over them per step of a leaf, in intervals, features never copied.
 
-The formula is that of :class:`.bound.Checker`, box by box; what differs is how its sums over clients are taken
+The formula is that of :class:`.bound_formula.Checker`, box by box; what differs is how its sums over clients are taken
 (:mod:`._bound_kernels`) and what encloses the game (:mod:`.large_space`). Clients who own more than a box's largest total keep
 their caps ``z_k <= alpha_k / S``: a little is given away on boxes of very small totals, nothing elsewhere.
 """
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel, Objective
 from ..results.certificate import LeaderCertificate
-from .bound import Checker, End, Knots, Known, Step, Sums, Weights, verdict_on
+from .bound_formula import Checker, End, Knots, Known, Step, Sums, Weights, verdict_on
 from .bound_verdict import BoundVerdict
 from .cover import Box, boxes_of
 from .large_space import LargeSpace

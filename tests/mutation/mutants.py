@@ -186,7 +186,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         {"check_alike", "settle", "several", "strictly_inside"},
         chosen("test_", COMPLETENESS),
     ),
-    "stackfu/judging/bound.py": (
+    "stackfu/judging/bound_formula.py": (
         {
             "judge",
             "_load",

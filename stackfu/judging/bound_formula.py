@@ -1,0 +1,600 @@
+"""The inequality that lower bounds rest on, written once: the formulas of ``docs/theory/leader.md`` ("One bound for everything").
+
+For every leaf of a certificate's tree, on its interval ``[a, b]`` of total participation and with what the tree has decided about
+clients:
+
+1. Multipliers at both ends by interpolation between two knots, then affine in S. Signs are checked, nothing else is
+   required of them.
+2. Who can be a volunteer, who must be one, and an upper bound of every ``D_k``, from the interval, the decisions and
+   the balls of earlier steps.
+3. ``g`` at both ends and its curvature; if ``min g >= 0`` no feasible point of the box has an objective below
+   ``lower``. If the step is not the last one, points below ``lower`` lie in the ball ``||m - c(S)||^2 <= -g / T``,
+   which bounds their distances ``d_k`` from both sides.
+
+Leaves are looked at many at a time: numbers that belong to a leaf are columns ``(leaves, 1)``, those that belong to its clients
+matrices ``(leaves, clients)``. :class:`Checker` works on whatever encloses the game's numbers: intervals or balls (:mod:`.numbers`,
+:mod:`.space`). For very many clients :mod:`.bound_at_scale` replaces what runs over clients, :meth:`Checker.client_sums` and
+:meth:`Checker.ball`, by compiled passes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import VerificationError
+from ..model import Objective
+from ..results.certificate import LeaderCertificate
+from .bound_verdict import BoundVerdict, parabola
+from .cover import Box
+from .space import Centre, Space
+
+__all__ = ["Checker", "End", "Knots", "Known", "Step", "Sums", "Weights", "verdict_on"]
+
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+def verdict_on(
+    certificate: LeaderCertificate, judged: Iterable[tuple[Box, tuple[float, str]]]
+) -> BoundVerdict:
+    """The first leaf that fails, or that all of them hold; no leaf is asked for after one that fails."""
+    leaves, least = 0, math.inf
+    for box, (margin, why) in judged:
+        least = min(least, margin)
+        if why:
+            message = f"leaf {leaves} on [{box.low:.9g}, {box.high:.9g}]: {why}"
+            return BoundVerdict(False, -math.inf, leaves, least, message, leaves)
+        leaves += 1
+    message = f"no payments have an objective below {certificate.lower:.12g} ({leaves} leaves)"
+    return BoundVerdict(True, certificate.lower, leaves, least, message)
+
+
+@dataclass(frozen=True, eq=False)
+class Knots:
+    """Knots with their enclosed products: columns, and matrices over clients."""
+
+    total: Floats
+    omega: Floats
+    beta: Floats
+    gamma: Floats
+    level: Floats
+    rows: Floats
+    rows_total: Any  # sum of P
+    least_row: Floats  # smallest P_k
+    inner: Any  # <mu_k, c>
+    mixed: Any  # <mu_k, M>
+    square: Any  # ||c||^2
+    weight: Any  # T
+    size: Floats  # of the weights that c is made of
+    centres: list[Centre]
+
+    def rows_of(self, at: Any) -> Knots:
+        """Some of them, in any order."""
+        picked = {field.name: getattr(self, field.name)[at] for field in fields(self)[:-1]}
+        return Knots(**picked, centres=[self.centres[i] for i in at])
+
+
+@dataclass(frozen=True, eq=False)
+class End:
+    """Multipliers at one end of every box, on the line through two knots."""
+
+    numbers: Any
+    first: Knots
+    second: Knots
+    rest: Floats  # shares of the knots
+    share: Floats
+    omega: Any
+    beta: Any
+    gamma: Any
+    level: Any
+    rows_total: Any  # sum of P
+    one: Any  # the parts of either knot in T
+    two: Any
+    weight: Any  # T
+    part: Any  # share of the second knot's centre in c
+    pull_square: Any  # ||T c||^2 / T
+
+    @property
+    def rows(self) -> Any:
+        """``P``."""
+        return mix(self.numbers, self.rest, self.share, self.first.rows, self.second.rows)
+
+    @property
+    def slope(self) -> Any:
+        """``<mu_k, T c - M>``."""
+        a, b = (k.weight * k.inner - k.mixed for k in (self.first, self.second))
+        return mix(self.numbers, self.rest, self.share, a, b)
+
+    def negative(self, volunteer: Mask) -> Iterator[tuple[int, int]]:
+        """Boxes in which somebody's multiplier may be negative although it is no volunteer, and the first such client."""
+        first, second, share = self.first, self.second, self.share
+        if first.least_row.min() >= 0.0 and second.least_row.min() >= 0.0:
+            return
+        least = np.where(
+            share == 0.0, first.rows, np.where(share == 1.0, second.rows, np.minimum(first.rows, second.rows))
+        )
+        suspect = (least < 0.0) & ~volunteer
+        if suspect.any():
+            suspect &= ~(np.asarray(self.numbers.low(self.rows)) >= 0.0)
+            for i in np.flatnonzero(suspect.any(axis=1)):
+                yield int(i), int(np.flatnonzero(suspect[i])[0])
+
+
+def mix(numbers: Any, rest: Floats, share: Floats, a: Any, b: Any) -> Any:
+    """Between two knots; at a knot, what it says and nothing else."""
+    a, b = numbers.of(a), numbers.of(b)
+    if share.size == 1 and share.item() in (0.0, 1.0):
+        return b if share.item() else a
+    mixed = a * numbers.of(rest) + b * numbers.of(share)
+    if share.size == 1:
+        return mixed
+    return numbers.where(share == 0.0, a, numbers.where(share == 1.0, b, mixed))
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known about the clients of every box."""
+
+    paid: Mask
+    volunteer: Mask
+    ceiling: Floats  # upper bounds of D_k
+    wide: Mask  # owns at least the box's largest total: its share may be anything up to 1
+
+    def rows_of(self, at: Any) -> Known:
+        """What is known in some of the boxes."""
+        return Known(self.paid[at], self.volunteer[at], self.ceiling[at], self.wide[at])
+
+
+class Weights(NamedTuple):
+    """Numbers of a box that every client's terms need; pairs are at its lower and upper end."""
+
+    totals: tuple[Any, Any]
+    h: Any
+    ell: list[Any]
+    nu: list[Any]
+    unpaid: list[Any]  # an affine function below nu(S) / S
+    most: Any  # most and least tilt of the noise
+    least: Any
+
+
+class Sums(NamedTuple):
+    """Sums over clients; pairs are at the lower and upper end of a box."""
+
+    brought: list[Any]  # Y
+    curve: Any  # its curvature
+    held: list[Any]  # P.(diag - theta S)
+    drift: Any  # (P_b - P_a).theta
+    top: list[Any]  # what those bring at most who own more than the total
+    top_bend: Any
+    helpless: Mask  # somebody is charged whose D_k has no bound: nothing is proved
+
+
+class Checker:
+    """The bound on many boxes at a time, whatever the arithmetic of the space."""
+
+    def __init__(self, space: Space, goal: Objective, certificate: LeaderCertificate) -> None:
+        self.space, self.goal, self.certificate = space, goal, certificate
+        self.numbers = numbers = space.numbers
+        self.clients = space.count
+        self._checked: set[int] = set()
+        self.alpha_low = numbers.low(space.alpha)
+        self.theta_low, self.theta_high = numbers.low(space.theta), numbers.high(space.theta)
+
+    # ------------------------------------------------------------ leaves, step by step
+
+    def judge(self, boxes: list[Box]) -> list[tuple[float, str]]:
+        """Every leaf's steps in order: a step closes the leaf, or its ball helps the next one."""
+        count = len(boxes)
+        low, high = (np.array([[getattr(box, name)] for box in boxes]) for name in ("low", "high"))
+        paid, volunteer = (np.stack([getattr(box, name) for box in boxes]) for name in ("paid", "volunteer"))
+        near = np.zeros((count, self.clients))
+        far = np.repeat(np.asarray(self.space.reach)[None, :], count, axis=0)
+        results: list[tuple[float, str] | None] = [
+            None if box.leaf.steps else (-math.inf, "it has no multipliers") for box in boxes
+        ]
+        knots = self.load(boxes)
+        number = 0
+        while True:
+            at = np.array([i for i in range(count) if results[i] is None], dtype=np.intp)
+            if not len(at):
+                return [result for result in results if result is not None]
+            known, empty = self._classify(low[at], high[at], paid[at], volunteer[at], near[at], far[at])
+            pairs = np.array([boxes[i].leaf.steps[number] for i in at])
+            for where in (low[at, 0] <= 0.0, low[at, 0] > 0.0):
+                some = np.flatnonzero(where & ~empty)
+                if not len(some):
+                    continue
+                here = at[some]
+                same = pairs[some, :1] == pairs[some, 1:]
+                first, second = (knots(pairs[some, side].tolist()) for side in range(2))
+                held = known.rows_of(some)
+                if low[here[0], 0] <= 0.0:
+                    for i, result in zip(here, self._from_zero(high[here], first, same, held), strict=True):
+                        results[i] = result
+                    continue
+                step = self._step(low[here], high[here], first, second, same, held)
+                for row, i in enumerate(here):
+                    margin = float(step.margin[row, 0])
+                    if step.wrong[row]:
+                        results[i] = (-math.inf, step.wrong[row])
+                    elif margin > 0.0 or (margin == 0.0 and step.certain[row, 0]):
+                        results[i] = (margin, "")
+                    elif number + 1 == len(boxes[i].leaf.steps):
+                        results[i] = (margin, f"its multipliers prove {margin:.3g}, not 0")
+                    elif not math.isfinite(margin):
+                        results[i] = (margin, "a step that proves nothing gives no ball")
+                left = np.array([row for row, i in enumerate(here) if results[i] is None], dtype=np.intp)
+                if len(left):
+                    at_left = here[left]
+                    near[at_left], far[at_left] = self.ball(step, left, near[at_left], far[at_left])
+            for i in at[empty]:
+                results[i] = (math.inf, "")
+            number += 1
+
+    def _step(self, low: Floats, high: Floats, first: Knots, second: Knots, same: Mask, known: Known) -> Step:
+        between = self._between(first, second, same)
+        ends = [self._end(s, first, second, same, between) for s in (low, high)]
+        size = np.maximum(first.size, second.size)
+        wrong = self._signs(ends, known)
+        margin, certain = self._margin(low, high, ends, known, between, size)
+        return Step(first, second, ends, between, same, size, margin, certain, wrong)
+
+    def load(self, boxes: list[Box]) -> Callable[[list[int]], Knots]:
+        """A function that gives some of the knots that the boxes use, by their numbers."""
+        used = sorted({k for box in boxes for pair in box.leaf.steps for k in pair})
+        knots, place = self._load(used) if used else None, {k: i for i, k in enumerate(used)}
+
+        def some(numbers: list[int]) -> Knots:
+            assert knots is not None
+            return knots.rows_of([place[k] for k in numbers])
+
+        return some
+
+    def _check_knot(self, index: int) -> None:
+        """Refuse a knot that does not fit the game or whose multipliers have a wrong sign."""
+        if not 0 <= index < len(self.certificate.knots):
+            raise VerificationError(f"there is no knot {index}")
+        goal, knot = self.goal, self.certificate.knots[index]
+        values = (knot.total, knot.objective, knot.budget, knot.loss_cap, knot.level)
+        arrays = (knot.rows, knot.centre)
+        if not (all(map(math.isfinite, values)) and all(np.isfinite(a).all() for a in arrays)):
+            raise VerificationError(f"knot {index} holds numbers that are not finite")
+        if min(knot.objective, knot.budget, knot.loss_cap) < 0.0:
+            raise VerificationError(f"knot {index} has a negative multiplier")
+        if (knot.budget > 0.0 and math.isinf(goal.budget)) or (
+            knot.loss_cap > 0.0 and math.isinf(goal.max_loss)
+        ):
+            raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
+        for who, what in ((knot.clients, knot.rows), (knot.support, knot.centre)):
+            if who is None:
+                continue
+            if len(who) != len(what) or len(np.unique(who)) != len(who):
+                raise VerificationError(f"knot {index} does not fit its clients")
+            if len(who) and not (int(who.min()) >= 0 and int(who.max()) < self.clients):
+                raise VerificationError(f"knot {index} names a client who does not exist")
+
+    def _load(self, indices: list[int]) -> Knots:
+        """Knots with their products."""
+        for index in indices:
+            if index not in self._checked:
+                self._check_knot(index)
+                self._checked.add(index)
+        numbers, space = self.numbers, self.space
+        knots = [self.certificate.knots[i] for i in indices]
+        total, omega, beta, gamma, level = (
+            np.array([[getattr(knot, name)] for knot in knots])
+            for name in ("total", "objective", "budget", "loss_cap", "level")
+        )
+        rows = np.zeros((len(knots), self.clients))
+        for i, knot in enumerate(knots):
+            rows[i, knot.clients] = knot.rows
+        products = space.products(knots)
+        ell, nu = self._weights(*(numbers.of(x) for x in (omega, beta, gamma)))
+        rows_total = numbers.total(numbers.of(rows))
+        weight = ell * space.square_weight + nu + rows_total
+        inner, mixed, square = (
+            numbers.stack(part)
+            for part in ([c.inner for c, _, _ in products], *zip(*(p[1:] for p in products), strict=True))
+        )
+        centres = [c for c, _, _ in products]
+        size = np.array([[c.size] for c in centres])
+        least_row = rows.min(axis=1, keepdims=True)
+        return Knots(
+            total, omega, beta, gamma, level, rows, rows_total, least_row, inner, mixed, square, weight, size, centres
+        )  # fmt: skip
+
+    def _weights(self, omega: Any, beta: Any, gamma: Any) -> tuple[Any, Any]:
+        """ell, the weight of the loss, and nu, the weight of the spend per squared distance."""
+        goal = self.goal
+        return omega * goal.loss_weight + gamma, self.space.unit * (omega * goal.payment_weight + beta)
+
+    def _between(self, first: Knots, second: Knots, same: Mask) -> Any:
+        """``||c_i - c_j||^2``, exactly 0 between a knot and itself."""
+        inner = self.space.crosses(first.centres, second.centres)
+        return self.numbers.where(same, self.numbers.of(0.0), first.square + second.square - 2.0 * inner)
+
+    def _end(self, total: Floats, first: Knots, second: Knots, same: Mask, between: Any) -> End:
+        """Multipliers at ``total`` on the line through two knots, not beyond them."""
+        numbers = self.numbers
+        span = second.total - first.total
+        level = same | (span == 0.0)
+        share = np.clip((total - first.total) / np.where(level, 1.0, span), 0.0, 1.0)
+        share = np.where(level | np.isnan(share), 0.0, share)
+        rest = 1.0 - share  # any non-negative weights will do, so the rounding of this one does not matter
+        zero = numbers.of(np.zeros(share.shape))
+
+        def between_knots(a: Any, b: Any) -> Any:
+            return mix(numbers, rest, share, a, b)
+
+        one, two = between_knots(first.weight, zero), between_knots(zero, second.weight)
+        weight = between_knots(first.weight, second.weight)
+        inside = (share > 0.0) & (share < 1.0)
+        part = numbers.where(inside, two / (one + two), numbers.of(share))
+        # ||w||^2 / T = (T_1 ||c_1||^2 + T_2 ||c_2||^2) - T_1 T_2 / T ||c_1 - c_2||^2
+        square = between_knots(first.weight * first.square, second.weight * second.square)
+        square = numbers.where(inside, square - one * part * between, square)
+        return End(
+            numbers,
+            first,
+            second,
+            rest,
+            share,
+            between_knots(first.omega, second.omega),
+            between_knots(first.beta, second.beta),
+            between_knots(first.gamma, second.gamma),
+            between_knots(first.level, second.level),
+            between_knots(first.rows_total, second.rows_total),
+            one,
+            two,
+            weight,
+            part,
+            square,
+        )
+
+    # ------------------------------------------------------------ what is known about clients
+
+    def _classify(
+        self, low: Floats, high: Floats, paid: Mask, volunteer: Mask, near: Floats, far: Floats
+    ) -> tuple[Known, Mask]:
+        """Paid, volunteers and upper bounds of ``D_k``, and which boxes contradict themselves: they are empty."""
+        numbers = self.numbers
+        ceiling, least = far, near
+        if self.space.has_sampling:
+            half = 0.5 * self.space.client_sampling
+            least = np.nextafter(least + np.asarray(numbers.low(half / numbers.of(high))), -np.inf)
+            below = np.where(low > 0.0, low, 1.0)
+            most = np.where(low > 0.0, np.asarray(numbers.high(half / numbers.of(below))), np.inf)
+            ceiling = np.nextafter(ceiling + most, np.inf)
+        too_far = least > np.nextafter(self.theta_high * high, np.inf)
+        near_enough = ceiling <= np.nextafter(self.theta_low * low, -np.inf)
+        large = self.alpha_low > high
+        empty = np.asarray((too_far & (paid | near_enough | large)).any(axis=1))
+        empty |= (volunteer & large).any(axis=1)
+        now = volunteer | too_far
+        if now.any():
+            owned = numbers.total(numbers.where(now, self.space.alpha, numbers.of(0.0)))
+            empty |= (np.asarray(numbers.low(owned)) > high)[:, 0]
+        return Known((paid | large | near_enough) & ~now, now, ceiling, large & ~now), empty
+
+    def _signs(self, ends: list[End], known: Known) -> list[str]:
+        """What is wrong with the multipliers of each box, in words."""
+        wrong = [""] * len(known.paid)
+        for end in ends:
+            for i, who in end.negative(known.volunteer):
+                wrong[i] = f"client {who} has a negative multiplier and is no volunteer"
+            for i in np.flatnonzero(np.asarray(self.numbers.low(end.weight))[:, 0] <= 0.0).tolist():
+                wrong[i] = "the weight T of ||m||^2 is not positive"
+        return wrong
+
+    # ------------------------------------------------------------ the bound
+
+    def _constant(self, end: End, ell: Any) -> Any:
+        goal, numbers = self.goal, self.numbers
+        value = ell * self.space.loss_constant - end.omega * self.certificate.lower
+        if math.isfinite(goal.budget):
+            value = value - end.beta * numbers.of(goal.budget)
+        if math.isfinite(goal.max_loss):
+            value = value - end.gamma * numbers.of(goal.max_loss)
+        return value
+
+    def _margin(
+        self, low: Floats, high: Floats, ends: list[End], known: Known, between: Any, size: Floats
+    ) -> tuple[Floats, Mask]:
+        """Lower bounds of ``g`` on ``[low, high]``, and whether the objective has a positive weight at both ends."""
+        n, space = self.numbers, self.space
+        totals = a, b = n.of(low), n.of(high)
+        h = b - a
+        weights = [self._weights(e.omega, e.beta, e.gamma) for e in ends]
+        ell, nu = [w[0] for w in weights], [w[1] for w in weights]
+        # an affine function below nu(S) / S: the chord where that is concave, else the tangent in the middle
+        bend = n.positive(h * (b * nu[0] - a * nu[1])) / ((a + b) * (a + b))
+        unpaid = [(nu[i] - bend) / totals[i] for i in range(2)]
+        tilt = h * (b * ell[0] - a * ell[1]) / (a * b)
+        tilts = (tilt / a, tilt / b)
+        most, least = n.maximum(*tilts), -n.maximum(-tilts[0], -tilts[1])
+        sums = self.client_sums(Weights(totals, h, ell, nu, unpaid, most, least), ends, known)
+        scattered = [self._scattered(ends[i], ell[i], nu[i]) for i in range(2)]
+        g = [
+            self._constant(ends[i], ell[i])
+            + ends[i].level
+            - ends[i].pull_square
+            + sums.held[i]
+            + (scattered[i] - sums.brought[i]) / s
+            - sums.top[i]
+            for i, s in enumerate(totals)
+        ]
+        step = ends[1].part - ends[0].part
+        lightest = -n.maximum(-ends[0].weight, -ends[1].weight)
+        heaviest = n.maximum(ends[0].weight, ends[1].weight)
+        # T_a T_b / T(S) lies between the lighter and the heavier end; a Gram matrix may make the square negative by rounding
+        apart = step * step * between
+        apart = apart if space.defect else n.positive(apart)
+        apart = apart * n.where(np.asarray(n.low(apart)) >= 0.0, lightest, heaviest)
+        late = [b * (sums.brought[0] - scattered[0]), a * (sums.brought[1] - scattered[1])]
+        late = h * (late[0] - late[1]) / (a * b) - sums.curve
+        late = -n.maximum(-late / a, -late / b)
+        delta = apart + h * sums.drift + late - sums.top_bend
+        value = parabola(*(np.asarray(n.low(x)) for x in (*g, delta)))
+        certain = np.minimum(n.low(ends[0].omega), n.low(ends[1].omega)) > 0.0
+        return np.where(sums.helpless, -np.inf, self._less_defect(value, heaviest, size)), np.asarray(certain)
+
+    def client_sums(self, at: Weights, ends: list[End], known: Known) -> Sums:
+        """Every client's part of ``g``, added up; :mod:`._bound_kernels` holds the same for one box in one pass."""
+        n, space = self.numbers, self.space
+        paid, volunteer, ceiling, wide = known.paid, known.volunteer, known.ceiling, known.wide
+        alpha, theta, diagonal, noise = space.alpha, space.theta, space.diagonal, space.noise
+        totals, h, ell, nu, zero = at.totals, at.h, at.ell, at.nu, n.of(0.0)
+        rows = [end.rows for end in ends]
+        excess = [n.where(paid, zero, n.positive(rows[i] - alpha * at.unpaid[i])) for i in range(2)]
+        charged = (np.asarray(n.high(excess[0])) > 0.0) | (np.asarray(n.high(excess[1])) > 0.0)
+        helpless = np.asarray((charged & ~np.isfinite(ceiling)).any(axis=1, keepdims=True))
+        roof = n.maximum(n.of(np.where(charged & np.isfinite(ceiling), ceiling, 0.0)), theta * totals[1])
+        hull = [s * (roof - theta * s) for s in totals]
+        psi = [
+            ends[i].level
+            - 2.0 * ends[i].slope
+            + 2.0 * ell[i] * space.target_pull
+            - nu[i] * (theta * s - diagonal)
+            - (ell[i] / s) * noise
+            + excess[i] * hull[i] / alpha
+            for i, s in enumerate(totals)
+        ]
+        # psi(S) = chord + sigma (1 - sigma) bump(S), with bump between dent and bump
+        swing = h * (nu[1] - nu[0]) * theta - (excess[1] - excess[0]) * (hull[1] - hull[0]) / alpha
+        arch = theta * h * h / alpha
+        bump = swing + at.most * noise + arch * n.maximum(*excess)
+        dent = swing + at.least * noise - arch * n.maximum(-excess[0], -excess[1])
+        lowest = np.minimum(n.low(psi[0]), n.low(psi[1]))
+        surely = volunteer | (lowest + np.nextafter(0.25 * np.minimum(n.low(dent), 0.0), -np.inf) > 0.0)
+        highest = np.maximum(n.high(psi[0]), n.high(psi[1]))
+        never = ~volunteer & (highest + np.nextafter(0.25 * np.maximum(n.high(bump), 0.0), np.inf) < 0.0)
+        curve = n.total(alpha * n.where(never | wide, zero, n.where(surely, bump, n.positive(bump))))
+        gains = [n.where(volunteer, x, n.positive(x)) for x in psi]
+        return Sums(
+            [n.total(alpha * n.where(wide, zero, x)) for x in gains],
+            curve,
+            [n.total(rows[i] * (diagonal - theta * s)) for i, s in enumerate(totals)],
+            n.total((rows[1] - rows[0]) * theta),
+            # whoever owns more than the total brings any share up to 1, and all of them together no more than 1
+            [n.of(_largest(n.high(x), wide)) for x in gains],
+            n.of(_largest(n.high(n.positive(bump)), wide & ~never)),
+            helpless,
+        )
+
+    def _scattered(self, end: End, ell: Any, nu: Any) -> Any:
+        """``N = ell A + a (sum P - nu) / 2``, exactly 0 where nothing depends on 1/S alone."""
+        n, space = self.numbers, self.space
+        if not self.space.has_sampling:
+            return n.of(0.0)
+        return ell * space.sampling + 0.5 * space.client_sampling * (end.rows_total - nu)
+
+    def _less_defect(self, value: Floats, weight: Any, size: Floats) -> Floats:
+        """``value`` minus what ``T ||m - c||^2`` may be below 0 because the inner products are rounded."""
+        if not self.space.defect:
+            return value
+        lost = np.nextafter(np.asarray(self.numbers.high(weight)) * self._fuzz(size), np.inf)
+        return np.asarray(np.nextafter(value - lost, -np.inf))
+
+    def _fuzz(self, size: Floats) -> Floats:
+        """Above ``defect ||x - y||^2`` for mixtures and centres x, y."""
+        return np.asarray(self.space.defect * 4.0 * (1.0 + size) ** 2 * (1.0 + 1e-9))
+
+    def _from_zero(self, high: Floats, knots: Knots, constant: Mask, known: Known) -> list[tuple[float, str]]:
+        """The bound on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
+        n, space = self.numbers, self.space
+        end = self._end(high, knots, knots, np.ones(high.shape, dtype=bool), n.of(np.zeros(high.shape)))
+        ell, nu = self._weights(end.omega, end.beta, end.gamma)
+        b, rows = n.of(high), end.rows
+        scattered = self._scattered(end, ell, nu)
+        bad = (knots.rows < 0.0).any(axis=1, keepdims=True) | (np.asarray(n.low(end.weight)) <= 0.0)
+        if space.has_sampling:
+            bad |= np.asarray(n.low(scattered)) < 0.0
+        # nu >= 0, so that nothing is charged where a multiplier is exactly 0; rounding must not say otherwise, since D_k has no
+        # bound near 0 where samples matter
+        free = known.paid | (knots.rows == 0.0)
+        excess = n.where(free, n.of(0.0), n.positive(rows - space.alpha * (nu / b)))
+        charged = np.asarray(n.high(excess)) > 0.0
+        bad |= (charged & ~np.isfinite(known.ceiling)).any(axis=1, keepdims=True)
+        roof = n.maximum(
+            n.of(np.where(charged & np.isfinite(known.ceiling), known.ceiling, 0.0)), space.theta * b
+        )
+        psi = (
+            end.level
+            - 2.0 * end.slope
+            + 2.0 * ell * space.target_pull
+            + nu * space.diagonal
+            - (ell / b) * space.noise
+            + excess * roof * b / space.alpha
+        )
+        value = (
+            self._constant(end, ell)
+            + end.level
+            - end.pull_square
+            + n.total(rows * (space.diagonal - space.theta * b))
+            + n.positive(scattered) / b
+        )
+        worst = np.maximum(np.asarray(n.high(psi)).max(axis=1, keepdims=True), 0.0)
+        margin = np.nextafter(np.asarray(n.low(value)) - worst, -np.inf)
+        margin = np.where(bad, -np.inf, self._less_defect(margin, end.weight, knots.size))
+        certain = np.asarray(n.low(end.omega)) > 0.0
+        out = []
+        for row in range(len(high)):
+            here, why = float(margin[row, 0]), ""
+            if not (here > 0.0 or (here == 0.0 and certain[row, 0])):
+                why = f"its multipliers prove {here:.3g}, not 0"
+            if not constant[row, 0]:
+                here, why = -math.inf, "an interval from 0 needs constant multipliers"
+            out.append((here, why))
+        return out
+
+    def ball(self, step: Step, rows: Any, near: Floats, far: Floats) -> tuple[Floats, Floats]:
+        """Bounds of ``d_k^2`` narrowed to the points of the box below ``lower``: ``T ||m - c(S)||^2 < -g`` with c(S) between the
+        ends' centres; for some rows of a step."""
+        n, space = self.numbers, self.space
+        first, second, between = step.first, step.second, step.between[rows]
+        weights, parts = [end.weight[rows] for end in step.ends], [end.part[rows] for end in step.ends]
+        lightest = -n.maximum(-weights[0], -weights[1])
+        # where inner products are not those of vectors to the last digit, distances are taken in K + defect I, which is a metric
+        fuzz = n.of(self._fuzz(step.size[rows]))
+        radius = n.root(n.of(-step.margin[rows]) / lightest + fuzz)
+        above, below = [], []
+        for part in parts:
+            rest = 1.0 - part
+            inner = rest * first.inner[rows] + part * second.inner[rows]
+            square = rest * first.square[rows] + part * second.square[rows] - rest * part * between
+            gap = n.positive(space.diagonal - 2.0 * inner + square)
+            above.append(n.root(gap + fuzz))
+            below.append(n.root(gap))
+        furthest = n.maximum(above[0], above[1])
+        # c(S) lies on the segment between the ends' centres
+        move = parts[1] - parts[0]
+        apart = n.root(n.positive(move * move * between) + fuzz)
+        closest = n.where(step.same[rows], below[0], n.positive(0.5 * (below[0] + below[1] - apart)))
+        most, left = furthest + radius, n.positive(closest - radius)
+        return np.maximum(near, n.low(left * left - fuzz)), np.minimum(far, n.high(most * most))
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step of many leaves: what it was made of, its margins, and what is wrong with its multipliers."""
+
+    first: Knots
+    second: Knots
+    ends: list[End]
+    between: Any
+    same: Mask
+    size: Floats
+    margin: Floats
+    certain: Mask
+    wrong: list[str]
+
+
+def _largest(values: Any, among: Mask) -> Floats:
+    """The largest of some entries of each row, at least 0."""
+    return np.asarray(np.where(among, np.asarray(values), 0.0).max(axis=1, keepdims=True, initial=0.0))

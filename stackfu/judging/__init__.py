@@ -15,17 +15,17 @@ diagnostics     what contraction arguments say about best responses near an equi
 
 Nothing here imports a solver. What has to be right for a claim to be true, beside NumPy, numba and python-flint:
 
-====================================  ===============================================================  ===========
-claim                                 modules                                                          about lines
-====================================  ===============================================================  ===========
-this is an equilibrium                stakes, _stake_kernels, distances, ball_game                     500
-there is no other                     completeness, _segment_kernels, distances                        1050
-the same, where floats cannot tell    completeness_balls, ball_game                                    600
-no payments do better                 cover, bound, bound_formula, bound_verdict, space, numbers       1550
-the same for very many clients        bound_at_scale, _bound_kernels, large_space, rows, _row_kernels  650
-these payments cost and reach this    point, numbers                                                   450
-no capped offers do better            plan_bound, space, numbers                                       1250
-====================================  ===============================================================  ===========
+====================================  ==========================================================================  ===========
+claim                                 modules                                                                     about lines
+====================================  ==========================================================================  ===========
+this is an equilibrium                stakes, _stake_kernels, distances, ball_game                                500
+there is no other                     completeness, _segment_kernels, distances                                   1050
+the same, where floats cannot tell    completeness_balls, ball_game                                               600
+no payments do better                 cover, bound, bound_formula, bound_verdict, space, inner_products, numbers  1700
+the same for very many clients        bound_at_scale, _bound_kernels, large_space, rows, _row_kernels             650
+these payments cost and reach this    point, numbers                                                              450
+no capped offers do better            plan_bound, space, inner_products, numbers                                  1400
+====================================  ==========================================================================  ===========
 
 One argument is written twice on purpose where floats and balls differ in more than their operators: stakes within
 :mod:`.stakes`, chains in :mod:`.completeness` and :mod:`.completeness_balls`, the sums over clients in :mod:`.bound_formula` and

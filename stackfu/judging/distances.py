@@ -100,7 +100,7 @@ class Distances:
 
     def fit(self, payments: Array) -> bool:
         """Whether all numbers of the game under these payments can be multiplied in floats."""
-        return self.fits and bool(kernels().fit(self.costs, self.weights, payments, RANGE))
+        return self.fits and bool(kernels().fit(self.costs, self.weights, np.array(payments), RANGE))
 
 
 @cache

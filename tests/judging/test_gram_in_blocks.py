@@ -70,7 +70,7 @@ def test_stakes_of_many_clients_are_those_of_all_pairs(monkeypatch):
     monkeypatch.setattr(stakes, "LARGEST_BALLS", 0)
     pairs = stakes.check_stakes(game, None, x)
     monkeypatch.setattr(stakes, "ALL_PAIRS", 1)
-    monkeypatch.delattr(stakes, "squared_distances")
+    monkeypatch.delattr(stakes, "distances_of")
     blocks = stakes.check_stakes(game, None, x)
     assert np.allclose(pairs, blocks, rtol=1e-9)
 

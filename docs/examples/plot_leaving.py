@@ -35,7 +35,8 @@ sf.plot.retention(kept, ax)
 
 options = np.linspace(outside - 0.05, outside, 4)
 spends = [
-    game.cheapest(1.2 * solution.server_loss, offers="capped", min_total=0.2, outside=o, gap=0.05).spend for o in options
+    game.cheapest(1.2 * solution.server_loss, offers="capped", min_total=0.2, outside=o, gap=0.05).spend
+    for o in options
 ]
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 ax.plot(options, spends, "o-")

@@ -13,7 +13,7 @@ bandwidth, costs its epsilon on top. The release that would exceed the total is 
 from __future__ import annotations
 
 import math
-import sys
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -22,11 +22,6 @@ from typing import Any
 import numpy as np
 
 from stackfu.errors import FileFormatError, InputError, StackfuError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = ["PARTING_METHODS", "POLICY_FILE", "Policy", "PolicyError", "Release", "spent_epsilon"]
 

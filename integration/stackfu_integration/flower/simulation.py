@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import tomllib
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import tomllib
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp

@@ -16,7 +16,7 @@ from stackfu_integration.lab.report.tables.targets import BETTER, RUNTIME, Stand
 
 __all__ = ["frontier_figure"]
 
-_COLOURS = {CONVEX: "#0072b2", SCRATCH: "#d55e00", HEAD: "#999999"}
+_COLOURS: dict[str, str] = {CONVEX: "#0072b2", SCRATCH: "#d55e00", HEAD: "#999999"}
 _OTHERS = "#009e73"
 _SHAPES = {"full": "s", "uniform": "v", "haipo": "^", "certified": "D", "certified-finite": "o"}
 

@@ -73,9 +73,14 @@ class Campaign:
     @classmethod
     def of(cls, names: Sequence[str], **options: object) -> Campaign:
         """By names of presets."""
-        lean, answers = options.pop("lean", False), bool(options.pop("answers", False))
-        chosen = tuple(replace(preset(name), answers=answers) for name in names)
-        return cls(tuple(p.lean for p in chosen) if lean else chosen, **options)  # type: ignore[arg-type]
+        lean, brief = options.pop("lean", False), options.pop("brief", False)
+        if lean and brief:
+            raise InputError("brief", "is not lean: choose one of the two", value=True)
+        chosen = tuple(replace(preset(name), answers=bool(options.get("answers"))) for name in names)
+        options.pop("answers", None)
+        if lean or brief:
+            chosen = tuple(p.lean if lean else p.brief for p in chosen)
+        return cls(chosen, **options)  # type: ignore[arg-type]
 
     def experiment(self, chosen: Preset) -> Experiment:
         """The experiment of one preset."""

@@ -168,6 +168,10 @@ def campaign(
     lean: Annotated[
         bool, typer.Option("--lean", help="only what predictions and payments need: no attacks, no rivals")
     ] = False,
+    brief: Annotated[
+        bool,
+        typer.Option("--brief", help="Retrain and mechanisms on what forgets, with backdoors: no rivals"),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="say what memory and time it will take, and stop")
     ] = False,
@@ -190,6 +194,7 @@ def campaign(
         cache=cache or default_cache(),
         data_root=data_root,
         lean=lean,
+        brief=brief,
         answers=answers,
     )
     extraction, training = 0.0, 0.0

@@ -45,16 +45,17 @@ def passes_per_run(preset: Preset, budgets: int) -> tuple[float, float]:
     plans = 1 + budgets * len(BUDGETED)
     main = 1 + len(BUDGETED)
     whole = training * (twice + preset.references)  # the model itself and the attack's references
-    whole += training * (twice + 1)  # Retrain, and again
+    whole += training * (twice + preset.rivals)  # Retrain, and again
     whole += (0.75 * training + 5) * twice if preset.history else 0.0  # FedEraser, and ascent with its repair
     whole += training * (1.5 * preset.pilots / 4 + 1)  # pilots, and every client alone
-    whole += 16.0 * twice  # MoDe: 6 rounds of a fresh model, 10 of guidance
+    whole += 16.0 * twice * preset.rivals  # MoDe: 6 rounds of a fresh model, 10 of guidance
     whole += training * main if preset.retraining else 0.0
     shared = 0.25 * training + 2  # a convex head on public layers, then a quarter of the rounds; or shards
-    whole += twice * (training if preset.train == "head" else shared)
+    whole += twice * (training if preset.train == "head" else shared) * preset.rivals
     cells = plans + main * (twice - 1)
     head = (
-        cells * (training * preset.fine_tuning + preset.passes) + 3 * twice * 4 * preset.passes
+        cells * (training * preset.fine_tuning + preset.passes)
+        + 3 * twice * 4 * preset.passes * preset.rivals
     )  # three heads to their optimum
     head += preset.answers * len(BUDGETED) * _LOOKS * preset.passes
     if preset.train == "head":

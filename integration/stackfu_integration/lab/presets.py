@@ -39,6 +39,7 @@ class Preset:
     relearning: int = 10  # rounds within which the removed data may be learnt again
     retraining: bool = True  # also retrain from scratch with the participation of every mechanism
     fine_tuning: bool = True  # also fine-tune the trained head with the participation of every mechanism
+    rivals: bool = True  # also unlearn by the methods that have no mechanism, besides Retrain
     backdoor: bool = True  # also train a federation whose removed clients plant a backdoor
     pilots: int = 8  # trainings at other participation, from which the constants of the game are fitted
     scheme: Scheme = "labels"  # how clients differ
@@ -60,6 +61,14 @@ class Preset:
             distil_interval=0,
             fine_tuning=False,
         )
+
+    @property
+    def brief(self) -> Preset:
+        """Retrain, and mechanisms on the methods that forget, with backdoors: what the targets and predictions are read from.
+
+        A third of the time. Its runs have the name of the whole ones, whose folder they cannot share.
+        """
+        return replace(self, rivals=False, references=0, history=False, distil_interval=0, fine_tuning=False)
 
     @property
     def passes(self) -> int:

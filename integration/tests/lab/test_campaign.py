@@ -16,6 +16,7 @@ from stackfu_integration.lab.campaign import Campaign, Task
 from stackfu_integration.lab.data import DatasetError
 from stackfu_integration.lab.experiment import Experiment, Settings
 from stackfu_integration.lab.forecast import forecast, passes_per_run
+from stackfu_integration.lab.mechanisms import BUDGETED
 from stackfu_integration.lab.models import Identity, extract
 from stackfu_integration.lab.models import extraction as extraction_module
 from stackfu_integration.lab.presets import PRESETS, preset
@@ -69,6 +70,28 @@ def test_a_campaign_leaves_runs_and_does_not_repeat_them(finished):
     assert {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*.json")} == stamps
 
 
+def test_brief_runs_have_mechanisms_and_backdoors_and_no_rivals(tmp_path):
+    folder = campaign(tmp_path).experiment(replace(TINY.brief, backdoor=True)).run(0.5, 0)
+    (result,) = load_results(folder)
+    cells = {str(cell) for cell in result.cells}
+    plans = {"full"} | {f"{m}.{b:g}" for m in BUDGETED for b in (0.5,)}
+    forgets = {f"convex.{plan}" for plan in plans}
+    expected = {"original", "retrain"} | forgets | {f"scratch.{plan}" for plan in plans if TINY.retraining}
+    expected |= {f"backdoor.{cell}" for cell in {"original", "retrain"} | forgets}
+    assert cells == expected
+    options = {
+        "betas": (0.5,),
+        "seeds": 1,
+        "few_seeds": 1,
+        "settings": Settings(),
+        "out": tmp_path,
+        "cache": tmp_path,
+    }
+    assert Campaign.of(["digits"], brief=True, **options).presets == (preset("digits").brief,)
+    with pytest.raises(InputError, match="brief"):
+        Campaign.of(["digits"], brief=True, lean=True, **options)
+
+
 def test_bad_campaigns_are_refused_before_they_start(tmp_path):
     with pytest.raises(InputError, match="presets"):
         campaign(tmp_path, betas=())
@@ -115,6 +138,7 @@ def test_more_work_is_forecast_to_take_more_passes(name):
     assert passes_per_run(replace(chosen, references=chosen.references + 2), 3)[0] > whole
     assert passes_per_run(chosen, 4)[1] > head
     assert passes_per_run(replace(chosen, answers=True), 3)[1] > head
+    assert sum(passes_per_run(chosen.brief, 3)) < whole + head
 
 
 def test_a_forecast_is_no_smaller_than_what_a_run_takes(finished):

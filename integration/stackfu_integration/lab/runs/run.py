@@ -112,6 +112,8 @@ class Run:
 
     def _methods(self) -> Iterator[tuple[CellKey, UnlearningMethod]]:
         """Methods that need no mechanism, besides Retrain."""
+        if not self.materials.preset.rivals:
+            return
         if self.materials.preset.history:
             yield FEDERASER, FedEraser()
             yield FEDRECOVERY, FedRecovery()

@@ -32,7 +32,7 @@ def frontier_figure(runs: Sequence[RunResult]) -> Figure:
 
     Small markers lose more than a point of V. Whatever lies in the shaded corner and is filled and large has everything.
     """
-    figure = Figure(figsize=(7.6, 4.6), layout="constrained")
+    figure = Figure(figsize=(8.6, 4.6), layout="constrained")
     axis: Any = figure.subplots()
     low, high = -5.0, 105.0
     corner = (100 * BETTER - low) / (high - low)

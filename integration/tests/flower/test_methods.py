@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp.strategy import FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
-from scene import CLIENTS, REMOVED, TERMS, TRAINING_ROUNDS, Averager, Scene, initial
+from scene import CLIENTS, REMOVED, TERMS, TRAINING_ROUNDS, Averager, FaultyGrid, Scene, client_app, initial
 
 from stackfu.errors import InputError
-from stackfu_integration.flower import PaymentLedger, Policy, Terms
+from stackfu_integration.flower import PaymentLedger, Policy, Terms, add_mechanism
 from stackfu_integration.flower.events import EmbeddingReceived, PartingWork, StartPrepared
 from stackfu_integration.flower.methods import (
     METHODS,
@@ -28,7 +29,7 @@ from stackfu_integration.flower.methods import (
     is_degradation,
     recovered,
 )
-from stackfu_integration.flower.model_store import ModelStore
+from stackfu_integration.flower.model_store import ModelStore, digest
 from stackfu_integration.flower.parting import SET_FILE
 from stackfu_integration.flower.phases import leaving
 from stackfu_integration.flower.policy import PARTING_METHODS, PolicyError
@@ -475,6 +476,31 @@ def test_a_client_does_what_it_consented_to_and_nothing_else(scene):
     question = ConsentQuestion("r1", "mode").encode()
     asked = late.answer(Message(question, dst_node_id=stays, message_type=CONSENT))
     assert "as one that stays" in asked.error.reason
+
+
+@pytest.mark.parametrize("terms", [MODE, ASCENT], ids=lambda terms: terms.unlearning)
+def test_local_privacy_of_flowers_applies_to_those_who_leave(scene, terms):
+    """It wants one model in a message, and an order can hold two; what it lets through is what is signed."""
+    acting, sent = played(scene, terms), []
+
+    def clear(message, context, call_next):
+        reply = call_next(message, context)
+        if message.metadata.message_type == PART:
+            assert len(message.content.array_records) == 1
+            sent.append(digest(reply.content["arrays"]))
+        return reply
+
+    mods = [LocalDpMod(0.05, 1.0, 5.0, 1e-5), clear]
+    app = add_mechanism(client_app(mechanism=False), Leaver, mods=mods)
+    grid = FaultyGrid(app, [dict(c.node_config) for c in acting.grid().contexts.values()], {})
+    facts = acting.run(grid)
+    assert facts["aborted"] is None
+    assert verify(scene.folder).misfit is None
+    with scene.ledger() as ledger:
+        works = ledger.events("r1", PartingWork)
+    assert works
+    assert {w.receipt["statement"]["model"] for w in works} == {w.model for w in works}
+    assert not {w.model for w in works} & set(sent)  # there is noise in it
 
 
 def test_a_server_that_does_without_one_of_those_who_leave_is_named(scene, monkeypatch):

@@ -23,6 +23,7 @@ from stackfu_integration.flower.simulation import APP_FOLDER, run_in_process
 from stackfu_integration.flower.verification import verify
 
 TEMPLATE = APP_FOLDER.parent / "flower-template"
+HERE = Path(__file__).resolve().parent
 HOWTO = Path(__file__).resolve().parents[3] / "docs" / "howto"
 
 
@@ -151,3 +152,10 @@ def test_what_is_typed_by_hand_is_what_the_deployment_types(command):
     assert options <= typed
     if "doors" in command:
         assert {"--enable-supernode-auth", "--superexec-auth-secret-file", "--operators"} <= options
+
+
+def test_every_test_that_the_pages_name_is_there():
+    said = set(re.findall(r"`(test_\w+)`", "".join(page.read_text() for page in HOWTO.glob("flower*.md"))))
+    there = set(re.findall(r"^def (test_\w+)", "".join(p.read_text() for p in HERE.glob("test_*.py")), re.M))
+    assert len(said) > 30
+    assert said <= there

@@ -13,7 +13,7 @@ from stackfu.judging.bound import check_bound
 from stackfu.judging.bound_at_scale import ScaleChecker
 from stackfu.judging.numbers import IntervalArithmetic
 from stackfu.judging.space import Space
-from stackfu.leader.certified import bound, knots, large, sifting
+from stackfu.leader.certified import bound, court, knots, large, sifting
 from stackfu.leader.certified.bound import BoundProblem, Multipliers, ball, box_margin, classify, interpolate
 from stackfu.leader.certified.large import search_large
 from stackfu.leader.certified.normalised import certificate_knot, normalised
@@ -244,6 +244,22 @@ def test_no_time_at_all_still_returns_the_unpaid_outcome_or_better():
     assert found.status is sf.Status.TIME_LIMIT
     assert found.best.value <= unpaid.server_loss * (1 + 1e-12)
     assert found.bound <= found.best.value
+
+
+def test_inner_products_that_take_longer_to_read_than_there_is_time_are_not_read(monkeypatch):
+    game, budget = small_game(gram=True)
+    monkeypatch.setattr(court, "ALL_PAIRS", 1)
+    seen = []
+    monkeypatch.setattr(court, "held_products", lambda *game: seen.append(game))
+    options = {"gap": 0.0, "max_nodes": 1, "starts": (game.equilibrium().participation,)}
+    search_large(game, Objective(budget), time_limit=60.0, **options)
+    assert seen
+    seen.clear()
+    monkeypatch.setattr(court, "TIMED", 2)
+    monkeypatch.setattr(court, "CAUTION", 1e9)
+    found = search_large(game, Objective(budget), time_limit=60.0, **options)
+    assert not seen
+    assert (found.status, found.bound) == (sf.Status.TIME_LIMIT, -np.inf)
 
 
 @pytest.mark.parametrize("seed", range(6))

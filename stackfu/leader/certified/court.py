@@ -23,6 +23,8 @@ __all__ = ["Court", "Deadline"]
 CLAIMS, MODESTY = 8, 0.005
 #: What checking is expected to cost, relative to what was measured.
 CAUTION = 1.3
+#: Clients for whom a factorisation is timed, to know what one for all takes.
+TIMED = 1000
 #: Steps of a leaf that are tried instead of all of its steps.
 SHORT = 4
 
@@ -56,7 +58,7 @@ class Court:
         """
         problem, began = self.boxes.problem, clock()
         problem.place.inner(problem.place.combine(problem.alpha))
-        if 10.0 * (clock() - began) > self.out_of_time.until - clock():
+        if max(10.0 * (clock() - began), self._reading_takes()) > self.out_of_time.until - clock():
             self.out_of_time.reserve = np.inf
             return False
         began = clock()
@@ -81,6 +83,15 @@ class Court:
             self.checker = None
         self.keep_reserve()
         return True
+
+    def _reading_takes(self) -> float:
+        """Seconds that the judge needs to factor many clients' inner products, from what those of a few take."""
+        if self.large or self.game.count <= ALL_PAIRS:
+            return 0.0
+        few = np.eye(TIMED)
+        began = clock()
+        np.linalg.cholesky(few)
+        return CAUTION * (clock() - began) * (self.game.count / TIMED) ** 3
 
     def _read(self) -> None:
         """The game as the checker knows it, where reading it takes long."""

@@ -34,6 +34,8 @@ LINEAR_SHARE = 0.25
 SEARCHED = 0.99
 #: Share of the time after which local search makes way for the bound.
 LOCAL_SHARE = 0.4
+#: The same with many clients: before the linear problem, and after it.
+FIRST_SHARE, LAST_SHARE = 0.25, 0.65
 #: Share of the time that is set aside for checking the certificate where clients are many.
 CHECK_SHARE = 0.1
 #: How near to the least spend of any plan one comes to tell whether the budget pays for one, at first and if it is in doubt.
@@ -141,8 +143,12 @@ def _optimise(
     plans = Plans(game, sought, problem, outside)
     unpaid = _unpaid(game)
     reference = gaps_are_relative_to(game, goal)
-    starts = [unpaid, np.ones(game.count), *given, *_linear(game, goal, LINEAR_SHARE * limits.time_limit)]
-    plans.deadline = began + LOCAL_SHARE * limits.time_limit
+    starts = [unpaid, np.ones(game.count), *given]
+    if problem.large:
+        plans.deadline = began + FIRST_SHARE * limits.time_limit
+        plans.explore(tuple(starts))
+    starts += _linear(game, goal, LINEAR_SHARE * limits.time_limit)
+    plans.deadline = began + (LAST_SHARE if problem.large else LOCAL_SHARE) * limits.time_limit
     plans.begin(tuple(starts))
     # with very many clients the judge takes a while, and its time is part of the limit
     ends = began + (1.0 - CHECK_SHARE if problem.large else 1.0) * limits.time_limit

@@ -171,6 +171,12 @@ class Plans:
         if self.best is not None:
             descend(self.problem, self.best.x, self.offer, lambda: self.late)
 
+    def explore(self, starts: tuple[Array, ...]) -> None:
+        """All amounts at once, from each start."""
+        for x in starts:
+            self.offer(x)
+            descend(self.problem, x, self.offer, lambda: self.late)
+
     def tidy(self) -> None:
         """Leave out who brings next to nothing and raise who brings next to everything, if the plan stays as good."""
         if self.best is None:
@@ -189,8 +195,6 @@ class Plans:
             self.offer(x)
         if p.large:
             self.descend()
-            for x in starts:
-                descend(p, x, self.offer, lambda: self.late)
         floor = max(p.floor, FIRST_TOTAL)
         # the largest totals first: with time for a few only, those that use the data
         for total in np.geomspace(floor, 1.0, 6 if p.large else 10)[::-1]:

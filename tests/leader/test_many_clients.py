@@ -13,7 +13,7 @@ from stackfu.judging.bound import check_bound
 from stackfu.judging.bound_at_scale import ScaleChecker
 from stackfu.judging.numbers import IntervalArithmetic
 from stackfu.judging.space import Space
-from stackfu.leader.certified import bound, court, knots, large, sifting
+from stackfu.leader.certified import bound, court, knots, large, room, sifting
 from stackfu.leader.certified.bound import BoundProblem, Multipliers, ball, box_margin, classify, interpolate
 from stackfu.leader.certified.large import search_large
 from stackfu.leader.certified.normalised import certificate_knot, normalised
@@ -260,6 +260,27 @@ def test_inner_products_that_take_longer_to_read_than_there_is_time_are_not_read
     found = search_large(game, Objective(budget), time_limit=60.0, **options)
     assert not seen
     assert (found.status, found.bound) == (sf.Status.TIME_LIMIT, -np.inf)
+
+
+def test_what_is_freed_is_given_back_where_clients_are_very_many(monkeypatch):
+    calls = []
+    monkeypatch.setattr(room, "_trim", lambda: calls.append)
+    game, budget = small_game()
+    starts = (game.equilibrium().participation,)
+    options = {"gap": 0.0, "time_limit": 60.0, "max_nodes": 3, "starts": starts}
+    game.solve(budget, gap=1e-3)
+    search_large(game, Objective(budget), **options)
+    assert not calls
+    monkeypatch.setattr(room, "COMPACT", 1)
+    game.solve(budget, gap=1e-3)
+    assert len(calls) == 3  # before the search, before payments are played back, and after that
+    search_large(game, Objective(budget), **options)
+    assert len(calls) > 5
+
+
+@pytest.mark.skipif(room._trim() is None, reason="the C library has no malloc_trim")
+def test_the_c_library_is_asked_in_its_own_words():
+    assert room._trim()(0) in (0, 1)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -16,6 +16,7 @@ from ...results.certificate import LeaderCertificate, Leaf, Split
 from ...results.certificate import Node as CertificateNode
 from .boxes import Boxes, Node, Step
 from .normalised import certificate_knot
+from .room import give_back
 
 __all__ = ["Court", "Deadline"]
 
@@ -81,6 +82,7 @@ class Court:
             self.knot_cost = once - read
         if few:  # the search needs the room more
             self.checker = None
+            give_back(self.game.count)
         self.keep_reserve()
         return True
 
@@ -95,8 +97,10 @@ class Court:
 
     def _read(self) -> None:
         """The game as the checker knows it, where reading it takes long."""
+        give_back(self.game.count)
         if self.large:
             self.checker = ScaleChecker(self.game, self.objective)
+            give_back(self.game.count)
         elif self.game.count > ALL_PAIRS and self.products is None:
             self.products = held_products(self.game, self.objective)
 

@@ -43,6 +43,7 @@ from .knots import Knots
 from .normalised import normalised
 from .points import FeaturePoints
 from .proposals import Found, Proposals
+from .room import give_back
 from .search import Run
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
 
@@ -484,6 +485,7 @@ def _run(
             before = search.court.to_check(node)
             search.expand(node)
             search.recent.clear()
+            give_back(search.game.count)
             nodes += 1
             children = node.children or [node]
             for child in children:

@@ -35,6 +35,7 @@ from ..uniform import best_price
 from .candidates import Candidate
 from .choice import SMALL
 from .choice import best_search as search
+from .room import give_back
 from .search import Run
 
 __all__ = ["certified"]
@@ -121,6 +122,8 @@ def _optimise(
         starts += later()
     if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
+    del unpaid
+    give_back(game.count)
     run = search(
         game,
         sought,
@@ -132,10 +135,13 @@ def _optimise(
         later=later,
         callback=report,
     )
+    del starts
+    give_back(game.count)
     best, message = run.best, ""
     if robust:
         best, message = _most_robust(game, goal, run.pool, best)
     equilibrium, reproduced = play_back(game, best.payments, best.x, goal)
+    give_back(game.count)
     found = Solution(
         game=game,
         budget=goal.budget,

@@ -22,6 +22,7 @@ from ..tolerances import BROKEN, COARSE_SNAP, FLAT, SAFETY
 from .bound import BoundProblem
 from .candidates import Candidates
 from .knots import compact
+from .room import give_back
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, solve_at
 
 __all__ = ["Proposals"]
@@ -231,6 +232,7 @@ class Proposals:
         for total in (start, start - width, start + width):
             if not found:
                 new = self.around(start, guess)
+                give_back(self.problem.place.count)
                 found[start] = new.compact() if np.isfinite(new.value) else Found(np.inf, guess, None)
             elif not enough() and self.problem.floor < total < 1.0:
                 self._attempt(found, total)
@@ -240,6 +242,7 @@ class Proposals:
         near = min(found, key=lambda s: (not np.isfinite(found[s].value), abs(s - total)))
         guess = found[near].prices
         new = self.around(total, guess)
+        give_back(self.problem.place.count)
         found[total] = new.compact() if np.isfinite(new.value) else Found(np.inf, guess, None)
         return new.value
 

@@ -85,11 +85,12 @@ def test_no_backdoor_planted_is_not_forgotten():
     assert not only([bare]).reached["forgets"]
 
 
-def test_runs_that_did_not_count_the_games_processor_time_show_its_wall_clock():
+def test_runs_that_did_not_count_the_games_processor_time_say_nothing_about_it():
     old = run(0)
     del old.game["offers"][str(PAID.plan)]["cpu_seconds"]
-    del old.game["views"]["features"]["embedding_cpu_seconds"]
-    assert only([old]).cpu_with_game == pytest.approx([18.2])
+    assert only([old]).cpu_with_game == ()
+    assert not only([old]).reached["time"]
+    assert only([old, run(1)]).cpu_with_game == pytest.approx([0.3])
 
 
 def test_the_frontier_shows_every_row():

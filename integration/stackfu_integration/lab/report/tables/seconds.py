@@ -80,19 +80,15 @@ def game_seconds(run: RunResult, cell: CellKey) -> float:
     return float(seen["embedding_seconds"] + run.plan_of(cell)["seconds"])
 
 
-def game_cpu_seconds(run: RunResult, cell: CellKey) -> float:
-    """The same in processor seconds, which other work on the machine does not stretch.
-
-    Earlier runs counted no processor time of the game; theirs is the wall clock, which is not less.
-    """
+def game_cpu_seconds(run: RunResult, cell: CellKey) -> float | None:
+    """The same in processor seconds, which other work on the machine does not stretch; earlier runs did not count them."""
     if cell.plan is None or cell.plan.mechanism == FULL:
         return 0.0
     view = MECHANISMS[cell.plan.mechanism].view or PAPER_VIEW
     seen, plan = run.game.get("views", {}).get(view, run.game), run.plan_of(cell)
-    return float(
-        seen.get("embedding_cpu_seconds", seen["embedding_seconds"])
-        + plan.get("cpu_seconds", plan["seconds"])
-    )
+    if "embedding_cpu_seconds" not in seen or "cpu_seconds" not in plan:
+        return None
+    return float(seen["embedding_cpu_seconds"] + plan["cpu_seconds"])
 
 
 _STAGES = ("extraction", "training", "unlearning", "measuring", "embedding", "certified", "baselines")

@@ -32,7 +32,7 @@ class Standing:
     value: tuple[float, ...]  # V minus Retrain's, in points of accuracy
     gradients: tuple[float, ...]  # over Retrain's
     cpu: tuple[float, ...]  # of unlearning, over Retrain's; earlier runs did not count it
-    cpu_with_game: tuple[float, ...]
+    cpu_with_game: tuple[float, ...]  # of the runs that counted the game's too
     clock: tuple[float, ...]  # wall clock with the game, over Retrain's
     backdoor: tuple[float, ...]  # success minus Retrain's, in points; none where no backdoor was planted
     spend: tuple[float, ...]  # over the full price; none where nobody is paid
@@ -70,7 +70,9 @@ def standings(runs: Sequence[RunResult]) -> list[Standing]:
                 gradients=tuple(a["cost"]["samples"] / b["cost"]["samples"] for _, a, b in pairs),
                 cpu=tuple(a["cpu_seconds"] / b["cpu_seconds"] for _, a, b in timed),
                 cpu_with_game=tuple(
-                    (a["cpu_seconds"] + game_cpu_seconds(run, cell)) / b["cpu_seconds"] for run, a, b in timed
+                    (a["cpu_seconds"] + played) / b["cpu_seconds"]
+                    for run, a, b in timed
+                    if (played := game_cpu_seconds(run, cell)) is not None
                 ),
                 clock=tuple(
                     (a["cost"]["seconds"] + game_seconds(run, cell)) / b["cost"]["seconds"]

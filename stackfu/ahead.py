@@ -173,7 +173,23 @@ def _full_name(entry: Entry) -> str:
 
 
 def _function(entry: Entry) -> Any:
-    return getattr(importlib.import_module(f"{__package__}.{entry.module}"), entry.name)
+    module: Any
+    match entry.module:  # imported one by one: a process needs its own share only
+        case "embedding._kernels":
+            from .embedding import _kernels as module
+        case "followers.path._loop":
+            from .followers.path import _loop as module
+        case "model._geometry_kernels":
+            from .model import _geometry_kernels as module
+        case "judging._stake_kernels":
+            from .judging import _stake_kernels as module
+        case "judging._segment_kernels":
+            from .judging import _segment_kernels as module
+        case "leader.certified._bound_kernels":
+            from .leader.certified import _bound_kernels as module
+        case "leader.certified._polish_kernels":
+            from .leader.certified import _polish_kernels as module
+    return getattr(module, entry.name)
 
 
 def _can_be_kept(entry: Entry) -> bool:

@@ -23,7 +23,7 @@ ROOMS = (
     ("requests",),
     ("io",),
     ("lemmas", "demo"),
-    ("catalog", "testing", "plot", "explorer"),
+    ("catalog", "testing", "plot", "explorer", "ahead"),
     ("cli", "__main__"),
 )
 #: Modules that only keep a former import path alive, and the package's own front door, which loads names when they are asked for.

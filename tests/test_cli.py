@@ -727,3 +727,89 @@ def test_the_bare_command_shows_its_help(run):
     code, out, err = run()
     assert (code, err) == (2, "")
     assert "Usage" in out
+
+
+# -------------------------------------------------------------------- names, and words as they were typed
+
+
+@pytest.fixture
+def hospitals(tmp_path, capsys):
+    """A game of four hospitals, one of whose names holds a comma."""
+    rng = np.random.default_rng(0)
+    lines = ["hospital,a,b"]
+    for i, name in enumerate(["Leeds", '"Hull, City of"', "York", "Ripon"]):
+        lines += [
+            ",".join([name, *map(repr, rng.normal(0.4 * i, 1.0, 2).tolist())]) for _ in range(20 + 5 * i)
+        ]
+    table = tmp_path / "patients.csv"
+    table.write_text("\n".join(lines) + "\n")
+    game = tmp_path / "game.json"
+    assert main(["embed", str(table), "--client", "hospital", "--removed", "Leeds", "-o", str(game)]) == 0
+    capsys.readouterr()
+    return game
+
+
+@pytest.mark.parametrize("removed", ["Hull, City of", '"Hull, City of"', 'York,"Hull, City of"'])
+def test_a_name_may_hold_a_comma(hospitals, removed, tmp_path, run):
+    table, game = str(tmp_path / "patients.csv"), str(tmp_path / "other.json")
+    code, _, err = run("embed", table, "--client", "hospital", "--removed", removed, "-o", game, "--json")
+    assert code == 0, err
+    gone = {sf.load(game).called(k) for k in sf.load(game).removed}
+    assert gone == ({"York", "Hull, City of"} if removed.startswith("York") else {"Hull, City of"})
+
+
+def test_payments_by_name_are_payments_in_order(hospitals, run):
+    names = sf.load(hospitals).names
+    assert names == ("Hull, City of", "Ripon", "York")
+    by_name = run("equilibria", str(hospitals), "--payments", 'York=0.5,"Hull, City of=0.25"', "--json")
+    in_order = run("equilibria", str(hospitals), "--payments", "0.25,0,0.5", "--json")
+    assert by_name[0] == in_order[0] == 0
+    ours, theirs = json.loads(by_name[1]), json.loads(in_order[1])
+    assert ours["equilibria"][0]["participation"] == theirs["equilibria"][0]["participation"]
+    assert ours["equilibria"][0]["payments"] == [0.25, 0, 0.5]
+    capped = run("equilibria", str(hospitals), "-p", "0,0,9", "--caps", "York=0.5", "--json")
+    assert json.loads(capped[1])["equilibria"][0]["participation"][2] == pytest.approx(0.5)
+
+
+def test_who_may_leave_is_told_by_name(hospitals, run):
+    code, out, _ = run("cascade", str(hospitals), "--outside", "York=5", "--json")
+    assert code == 0
+    assert json.loads(out)["stayed"] == ["Hull, City of", "Ripon"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["equilibria", "GAME", "--payments", "Yrk=1"], "--payments = 'Yrk=1': names no remaining client; those are Hull"),
+        (["equilibria", "GAME", "--payments", "Leeds=1"], "--payments = 'Leeds=1': names no remaining client"),
+        (["equilibria", "GAME", "--payments", "York=1,2"], "must name its client"),
+        (["equilibria", "GAME", "--payments", "York=1,York=2"], "--payments[client York] = 'York=2': is given twice"),
+        (["equilibria", "GAME", "--payments", "York=much"], "--payments = 'much': must be a number"),
+        (["cascade", "GAME", "--outside", "x"], "--outside = 'x': must be a number"),
+        (["solve", "GAME", "--method", "nosuch"], "--method = 'nosuch': must be one of"),
+        (["frontier", "GAME", "--to", "0"], "--to = 0.0: must be positive"),
+        (["slove", "GAME"], "No such command 'slove'. Did you mean 'solve'? (see"),
+        (["solve", "TABLE", "-b", "1"], "a table, not a game; make one of it first: stackfu embed"),
+        (["embed", "TABLE", "--client", "hospital", "--removed", "York,York"], "--removed = 'York': names a client twice"),
+        (["embed", "TABLE", "--client", "hospitl"], "--client = 'hospitl':"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_was_typed(hospitals, arguments, said, run):
+    places = {"GAME": str(hospitals), "TABLE": str(hospitals.with_name("patients.csv"))}
+    code, out, err = run(*[places.get(word, word) for word in arguments])
+    assert code == 2
+    assert not out
+    assert said in " ".join(err.split())
+    assert err.count("Did you mean") <= 1
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf", "much"])
+def test_rows_of_a_table_are_counted_one_way(cell, tmp_path, run):
+    table = tmp_path / "t.csv"
+    table.write_text(f"client,a\nx,1\ny,2\n\ny,{cell}\n")
+    code, _, err = run("embed", str(table), "-o", str(tmp_path / "g.json"))
+    assert code == 2
+    assert "row 3 of column 'a' is not a" in err
+    table.write_text("client,a\nx,1\ny,2\n\ny\n")
+    code, _, err = run("embed", str(table), "-o", str(tmp_path / "g.json"))
+    assert "row 3 (line 5) has 1 fields" in err

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -30,17 +31,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     import typer
 
-    from ..errors import ConvergenceError, InfeasibleError, NoEquilibriumError, StackfuError
+    from ..errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError, StackfuError
     from .commands import app
 
     # older versions of typer build on click, newer ones carry a copy: its errors are found through typer
     usage_error: Any = typer.BadParameter.__mro__[1]
     cli_error: Any = typer.BadParameter.__mro__[2]
 
+    given = sys.argv[1:] if arguments is None else arguments
     try:
         code = app(args=arguments, prog_name="stackfu", standalone_mode=False)
         sys.stdout.flush()
-        given = sys.argv[1:] if arguments is None else arguments
         if not given:  # click before 8.2 takes the help of the bare command for a success
             return ExitCode.BAD_INPUT
         return int(code or ExitCode.OK)
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # the bare command; its help has been shown
             return ExitCode.BAD_INPUT
         message = " ".join(error.format_message().split()).rstrip(".")
+        message = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", message)  # click and typer may both say it
         if isinstance(error, usage_error):
             message += f" (see {error.ctx.command_path if error.ctx else 'stackfu'} --help)"
         return _complain(message, ExitCode.BAD_INPUT)
@@ -60,6 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), ExitCode.INFEASIBLE)
     except ConvergenceError as error:  # looked for, not found, and not proved to be impossible
         return _complain(str(error), ExitCode.NOT_PROVED)
+    except InputError as error:
+        option = f"--{error.argument.replace('_', '-')}"  # as it was typed, if it was
+        typed = any(word.partition("=")[0] == option for word in given)
+        name = option if typed else error.argument
+        told = InputError(name, error.problem, client=error.client, value=error.value)
+        return _complain(str(told), ExitCode.BAD_INPUT)
     except (StackfuError, OSError) as error:
         return _complain(str(error), ExitCode.BAD_INPUT)
     except Exception as error:

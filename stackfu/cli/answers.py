@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from ..results import Status
 
-__all__ = ["progress", "proved", "say_json", "say_note", "status"]
+__all__ = ["progress", "proved", "say_json", "say_note", "status", "working"]
 
 
 def say_json(record: dict[str, Any]) -> None:
@@ -49,3 +49,15 @@ def status(text: str, silent: bool) -> Iterator[None]:
 
     with Console(stderr=True).status(text):
         yield
+
+
+@contextmanager
+def working(text: str | None, silent: bool) -> Iterator[None]:
+    """The same for a search, which may have a line of its own (no ``text``); the first one on a machine compiles what it calls."""
+    from ..ahead import compile_ahead
+
+    with compile_ahead() as first:
+        if first and not silent and sys.stderr.isatty():
+            say_note("compiling what a search needs, once for this machine: about a quarter of a minute")
+        with status(text or "", silent or text is None):
+            yield

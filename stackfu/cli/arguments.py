@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..game import StackelbergGame
 
 __all__ = [
     "AsJson",
@@ -22,6 +26,7 @@ __all__ = [
     "SolutionFile",
     "TimeLimit",
     "number",
+    "per_client",
     "utilities",
     "words",
 ]
@@ -74,7 +79,7 @@ Sampling = Annotated[
 Outside = Annotated[
     str | None,
     typer.Option(
-        help="Utility outside the federation, one for everybody or one per remaining client: a,b,c.",
+        help="Utility outside the federation: one for everybody, one per remaining client (a,b,c), or York=a,Hull=b.",
         show_default=False,
     ),
 ]
@@ -85,8 +90,13 @@ SolutionFile = Annotated[
 
 
 def words(text: str) -> list[str]:
-    """What commas separate."""
-    return [word.strip() for word in text.split(",") if word.strip()]
+    """What commas separate; a word that holds one stands in quotation marks.
+
+    >>> words('York, "Kingston upon Hull, City of"')
+    ['York', 'Kingston upon Hull, City of']
+    """
+    found = next(csv.reader([" ".join(text.splitlines())], skipinitialspace=True), [])
+    return [word.strip() for word in found if word.strip()]
 
 
 def number(word: str, argument: str) -> float:
@@ -97,9 +107,27 @@ def number(word: str, argument: str) -> float:
         raise InputError(argument, "must be a number", value=repr(word)) from None
 
 
-def utilities(text: str | None) -> list[float] | float | None:
-    """Outside utilities as they were typed: one number, or one per client."""
+def per_client(text: str, game: StackelbergGame, argument: str, others: float) -> list[float]:
+    """Numbers as they were typed: one per remaining client, or ``name=number`` for some and ``others`` for the rest."""
+    typed = words(text)
+    if not any("=" in word for word in typed):
+        return [number(word, argument) for word in typed]
+    values: dict[str, float] = {}
+    for word in typed:
+        name, _, value = (part.strip() for part in word.rpartition("="))
+        if name not in game.names:
+            known = ", ".join(game.names[:20]) + (", ..." if game.count > 20 else "")
+            problem = "names no remaining client" if name else "must name its client, as the others do"
+            raise InputError(argument, f"{problem}; those are {known}", value=repr(word))
+        if name in values:
+            raise InputError(argument, "is given twice", client=name, value=repr(word))
+        values[name] = number(value, argument)
+    return [values.get(name, others) for name in game.names]
+
+
+def utilities(text: str | None, game: StackelbergGame) -> list[float] | float | None:
+    """Outside utilities as they were typed: one for everybody, one per client, or by name (the others have nowhere to go)."""
     if text is None:
         return None
-    values = [number(word, "outside") for word in words(text)]
-    return values[0] if len(values) == 1 else values
+    values = per_client(text, game, "outside", float("-inf"))
+    return values[0] if len(values) == 1 and "=" not in text else values

@@ -19,7 +19,11 @@ def load_file(path: Path) -> Any:
     """The game or result in a file; ``-`` is standard input."""
     from ..io import load, loads
 
-    return loads(sys.stdin.buffer.read(), "standard input") if str(path) == "-" else load(path)
+    if str(path) == "-":
+        return loads(sys.stdin.buffer.read(), "standard input")
+    if path.suffix in (".csv", ".tsv", ".parquet") and path.is_file():
+        raise FileFormatError(f"{path}: a table, not a game; make one of it first: stackfu embed {path}")
+    return load(path)
 
 
 def game_of(thing: Any, path: Path) -> StackelbergGame:

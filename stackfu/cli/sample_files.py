@@ -195,7 +195,15 @@ def _numeric(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]
             f"row {row + 1} of column {name!r} is not a number; mend it, or leave the column out with --drop {name}",
             value=repr(bad.item() if isinstance(bad, np.generic) else bad),
         ) from None
-    return values.reshape(rows, -1)
+    values = values.reshape(rows, -1)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row, place = np.argwhere(~np.isfinite(values))[0]
+        raise InputError(
+            "samples",
+            f"row {row + 1} of column {name!r} is not a finite number; drop or impute such rows first",
+            value=values[row, place],
+        )
+    return values
 
 
 def _is_number(value: Any) -> bool:
@@ -235,13 +243,13 @@ def _table(content: bytes, path: str) -> dict[str, npt.NDArray[Any]]:
             raise FileFormatError(f"{path}: empty; the first line must name the columns")
         if len(set(header)) != len(header):
             raise FileFormatError(f"{path}: two columns have the same name")
-        rows = []
+        rows: list[list[str]] = []
         for row in reader:
             if not row:
                 continue
             if len(row) != len(header):
                 raise FileFormatError(
-                    f"{path}: line {reader.line_num} has {len(row)} fields, the header has {len(header)}"
+                    f"{path}: row {len(rows) + 1} (line {reader.line_num}) has {len(row)} fields, the header has {len(header)}"
                 )
             rows.append(row)
     except (UnicodeDecodeError, csv.Error) as error:

@@ -75,7 +75,7 @@ class GameData:
         gone = _client_numbers(removed, count, called)
         keep = np.setdiff1d(np.arange(count), np.array(gone, dtype=np.intp))
         if len(keep) == 0:
-            raise InputError("removed", "nobody is left", value=gone)
+            raise InputError("removed", "nobody is left", value=tuple(who[k] for k in gone))
         if len(keep) == 1:
             raise InputError(
                 "removed",
@@ -477,7 +477,10 @@ def _client_numbers(
         else:
             numbers.append(int(client))
     if len(set(numbers)) != len(numbers):
-        raise InputError("removed", "names a client twice", value=tuple(numbers))
+        again = next(k for k in numbers if numbers.count(k) > 1)
+        raise InputError(
+            "removed", "names a client twice", value=again if names is None else repr(names[again])
+        )
     return tuple(sorted(numbers))
 
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from ...errors import InputError
 from ..answers import say_json
 from ..app import app
-from ..arguments import AsJson, GameFile, Sampling, number, utilities, words
+from ..arguments import AsJson, GameFile, Sampling, per_client, utilities
 from ..game_files import game_of, load_file, sampled
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def equilibria(
         typer.Option(
             "--payments",
             "-p",
-            help="One number per remaining client: a,b,c.",
+            help="One number per remaining client (a,b,c), or York=a,Hull=b and nothing for the others.",
             show_default="the file's, or nothing",
         ),
     ] = None,
@@ -39,7 +39,7 @@ def equilibria(
         str | None,
         typer.Option(
             "--caps",
-            help="Largest share of its data that is taken of each remaining client: a,b,c.",
+            help="Largest share of its data that is taken of each remaining client: a,b,c, or York=a,Hull=b.",
             show_default="the file's, or everything",
         ),
     ] = None,
@@ -62,9 +62,9 @@ def equilibria(
         )
     paid, taken = getattr(thing, "payments", None), getattr(thing, "caps", None)
     if payments is not None:
-        paid = [number(word, "payments") for word in words(payments)]
+        paid = per_client(payments, game, "payments", 0.0)
     if caps is not None:
-        taken = [number(word, "caps") for word in words(caps)]
+        taken = per_client(caps, game, "caps", 1.0)
     if not one and game.count > WHOLE_CURVE:
         raise InputError(
             "GAME",
@@ -114,7 +114,7 @@ def cascade(
     outside: Annotated[
         str,
         typer.Option(
-            help="Utility outside the federation, one for everybody or one per remaining client: a,b,c."
+            help="Utility outside the federation: one for everybody, one per remaining client (a,b,c), or York=a,Hull=b."
         ),
     ],
     order: Annotated[
@@ -131,7 +131,7 @@ def cascade(
         posted |= {} if offers.kind == "linear" else {"caps": offers.caps}
     elif hasattr(thing, "payments"):
         posted = {"payments": thing.payments, "caps": thing.caps}
-    found = game.cascade(outside=utilities(outside), order=order, **posted)  # type: ignore[arg-type]
+    found = game.cascade(outside=utilities(outside, game), order=order, **posted)  # type: ignore[arg-type]
     if as_json:
         say_json(found.summary())
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..answers import proved, say_json, status
+from ..answers import proved, say_json, working
 from ..app import app
 from ..arguments import AsJson, Quiet
 from ..budgets import even_grid
@@ -34,7 +34,7 @@ def demo(
     from ..records import write_frontier
 
     federation = digits_federation()
-    with status("embedding, solving, checking (the first run compiles)", quiet or as_json):
+    with working("embedding, solving, checking", quiet or as_json):
         game = digits_game()
         unpaid = game.equilibrium()
         best = game.solve(budget, progress=False)

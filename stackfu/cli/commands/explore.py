@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ...errors import InputError
-from ..answers import progress, proved, say_json, say_note, status
+from ..answers import progress, proved, say_json, say_note, status, working
 from ..app import app
 from ..arguments import AsJson, Floor, GameFile, Quiet, TimeLimit, utilities, words
 from ..budgets import even_grid
@@ -69,7 +69,7 @@ def explore(
     target = output or game_file.with_suffix(".html")
     writable(target, ".html", ".htm")
     lines = None if compare is None else [] if compare == "none" else words(compare)
-    apart = check_outside(game, utilities(outside))
+    apart = check_outside(game, utilities(outside, game))
     if game.count > MOST_CLIENTS:
         # the slider needs a search per budget: a page in seconds beats narrow gaps, and the page says how wide they are
         points, limit = points or 5, time_limit or 5.0
@@ -79,10 +79,11 @@ def explore(
                 "--points and --time-limit ask for more"
             )
         time_limit = limit
-    budgets = even_grid(game, to, points or 13, min_total=min_total, time_limit=time_limit)
-    traced = game.frontier(
-        budgets, progress=progress(quiet, as_json), min_total=min_total, time_limit=time_limit
-    )
+    with working(None, quiet or as_json):
+        budgets = even_grid(game, to, points or 13, min_total=min_total, time_limit=time_limit)
+        traced = game.frontier(
+            budgets, progress=progress(quiet, as_json), min_total=min_total, time_limit=time_limit
+        )
     with status("lines to compare with", quiet or as_json):
         write_explorer(traced, target, title or game_file.stem, compare=lines, outside=apart)
     if as_json:

@@ -91,7 +91,7 @@ def embed(
     game = StackelbergGame(
         embeddings,
         table.sizes,
-        words(removed),
+        [removed] if removed in table.names else words(removed),  # a name may hold commas
         cost_scale=cost_scale,
         lambda_v=lambda_v,
         lambda_s=lambda_s,

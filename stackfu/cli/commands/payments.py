@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import InputError
-from ..answers import progress, proved, say_json, status
+from ..answers import progress, proved, say_json, working
 from ..app import app
 from ..arguments import (
     AsJson,
@@ -81,9 +81,9 @@ def solve(
         "gap": gap,
         "time_limit": time_limit,
         "offers": offers,
-        "outside": utilities(outside),
+        "outside": utilities(outside, game),
     }
-    with status(f"{method} payments", quiet or as_json or method == "certified"):
+    with working(None if method == "certified" else f"{method} payments", quiet or as_json):
         solution = _solve(game, budget, method, options, progress(quiet, as_json))
     if output is not None:
         solution.save(output)
@@ -126,9 +126,9 @@ def _solve(
     """``game.solve`` with errors that name what was typed; a progress line where the mechanism has one."""
     from ...leader.mechanisms import mechanism
 
-    if "progress" in mechanism(method).options:
-        options = {**options, "progress": progress}
     try:
+        if "progress" in mechanism(method).options:
+            options = {**options, "progress": progress}
         return game.solve(budget, method=method, **options)
     except InputError as error:
         if error.argument in options or error.argument in ("method", "budget"):
@@ -158,7 +158,12 @@ def cheapest(
     game = sampled(load_game(game_file), sampling_constant)
     if output is not None:
         writable(output, ".json", ".npz")
-    options = {"min_total": min_total, "gap": gap, "time_limit": time_limit, "outside": utilities(outside)}
+    options = {
+        "min_total": min_total,
+        "gap": gap,
+        "time_limit": time_limit,
+        "outside": utilities(outside, game),
+    }
     solution = game.cheapest(max_loss, offers=offers, progress=progress(quiet, as_json), **options)  # type: ignore[arg-type]
     if output is not None:
         solution.save(output)
@@ -211,14 +216,15 @@ def frontier(
         if budgets is not None and value is not None:
             raise InputError(f"--{name}", "describes a grid; with --budgets there is none", value=value)
     game = load_game(game_file)
-    values = (
-        [number(word, "budgets") for word in words(budgets)]
-        if budgets is not None
-        else grid(game, to, points or 11, min_total=min_total, gap=gap, time_limit=time_limit)
-    )
-    traced = game.frontier(
-        values, progress=progress(quiet, as_json), min_total=min_total, gap=gap, time_limit=time_limit
-    )
+    with working(None, quiet or as_json):
+        values = (
+            [number(word, "budgets") for word in words(budgets)]
+            if budgets is not None
+            else grid(game, to, points or 11, min_total=min_total, gap=gap, time_limit=time_limit)
+        )
+        traced = game.frontier(
+            values, progress=progress(quiet, as_json), min_total=min_total, gap=gap, time_limit=time_limit
+        )
     if output is not None:
         from ..records import write_frontier
 

@@ -21,6 +21,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "executed_notebooks",
     "offline_math",
     "peer_tables",
     "asv_tables",

@@ -1,10 +1,13 @@
 """Every code block of the documentation is run: examples by doctest, command lines here, the gallery by the build."""
 
 import csv
+import importlib.util
 import io
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -148,3 +151,46 @@ def test_every_command_is_on_the_page_of_commands():
     page = (ROOT / "docs" / "cli.md").read_text()
     for command in app.registered_commands:
         assert f"| `stackfu {command.callback.__name__}" in page
+
+
+# -------------------------------------------------------------------- notebooks
+
+
+def test_a_notebook_is_given_what_a_kernel_would_send(tmp_path):
+    spec = importlib.util.spec_from_file_location("executed", ROOT / "docs/_ext/executed_notebooks.py")
+    executed = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(executed)
+    cells = [
+        ("markdown", "words"),
+        ("code", "import stackfu as sf\ngame = sf.catalog.three_equilibria().game\nprint(game.count)"),
+        ("code", "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nNone"),
+        ("code", "game"),
+        ("code", "x = 1"),
+    ]
+    blank = {"execution_count": None, "outputs": []}
+    made = [
+        {"cell_type": kind, "source": [text], **(blank if kind == "code" else {})} for kind, text in cells
+    ]
+    path = tmp_path / "n.ipynb"
+    path.write_text(json.dumps({"cells": made}))
+    executed.execute(path)
+    first = path.read_text()
+    _, counted, drawn, shown, silent = json.loads(first)["cells"]
+    assert counted["outputs"][0]["text"].strip().isdecimal()
+    assert "image/png" in drawn["outputs"][0]["data"]
+    assert "<table" in shown["outputs"][0]["data"]["text/html"]
+    assert (silent["outputs"], silent["execution_count"]) == ([], 4)
+    executed.execute(path)
+    assert path.read_text() == first  # once more changes nothing
+    for name in executed.NOTEBOOKS:
+        assert (ROOT / "docs/examples" / f"{name}.py").exists()
+
+
+def test_a_notebook_that_fails_says_so(tmp_path):
+    path = tmp_path / "n.ipynb"
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["1 / 0"]}]}))
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs/_ext/executed_notebooks.py", path], capture_output=True, check=False
+    )
+    assert done.returncode != 0
+    assert b"ZeroDivisionError" in done.stderr

@@ -3,7 +3,7 @@ Several equilibria, and what caps do about them
 ===============================================
 
 Under prices alone clients may settle in one of several equilibria, and the server does not choose which. A price with a
-limit (*capped offer*) leaves one. (Below this page it can be downloaded as a notebook.)
+limit (*capped offer*) leaves one. (Below this page it can be downloaded as a notebook, with what it printed and drew.)
 """
 
 import matplotlib.pyplot as plt

@@ -3,7 +3,7 @@ From a CSV file to offers in five minutes
 =========================================
 
 Six hospitals share measurements of patients; Leeds asks to be forgotten. From the file to what is posted to each of the
-others, and a page to explore. (Below this page it can be downloaded as a notebook.)
+others, and a page to explore. (Below this page it can be downloaded as a notebook, with what it printed and drew.)
 """
 
 import csv

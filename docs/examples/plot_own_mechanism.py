@@ -3,7 +3,7 @@ A mechanism of one's own, property-tested
 =========================================
 
 Write a rule, let hypothesis look for games in which it misbehaves, mend it, and see how far from the optimum it is. (Below
-this page it can be downloaded as a notebook.)
+this page it can be downloaded as a notebook, with what it printed and drew.)
 """
 
 import matplotlib.pyplot as plt

@@ -11,7 +11,7 @@ ROOT = Path(stackfu.__file__).parent
 
 #: From the ground up. A module may import from its own room and from those before it.
 ROOMS = (
-    ("errors", "atomic", "jit", "ahead", "pages", "progress"),
+    ("errors", "atomic", "jit", "pages", "progress"),
     ("embedding",),
     ("model",),
     ("calibration",),

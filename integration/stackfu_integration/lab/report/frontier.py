@@ -39,6 +39,7 @@ def frontier_figure(runs: Sequence[RunResult]) -> Figure:
     axis.axvspan(0, RUNTIME, ymin=corner, color="#f0e442", alpha=0.25, linewidth=0)
     axis.axhline(100 * BETTER, color="grey", linewidth=0.8, linestyle="--")
     seen: dict[str, Line2D] = {}
+    names = {str(approach): label for approach, label in APPROACHES.items()}
     rows = [row for row in standings(runs) if row.cpu_with_game and row.backdoor]
     for row in rows:
         better = [100 * sum(x < 0 for x in values) / len(values) for values in (row.s, row.worst_q)]
@@ -54,7 +55,7 @@ def frontier_figure(runs: Sequence[RunResult]) -> Figure:
             markerfacecolor=colour if reached["forgets"] else "white",
             alpha=0.85,
         )
-        name = APPROACHES.get(row.cell.method, "other methods")  # type: ignore[call-overload]
+        name = names.get(row.cell.method, "other methods")
         seen.setdefault(name, Line2D([], [], marker="o", linestyle="none", color=colour, label=name))
     grey: dict[str, Any] = {"linestyle": "none", "color": "#555555"}
     shapes = {"full participation": "s", "uniform": "v", "HAIPO": "^", "certified": "D"}

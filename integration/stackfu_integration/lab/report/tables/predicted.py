@@ -76,19 +76,15 @@ def later_table(results: Sequence[RunResult]) -> Table:
     """The same on federations that had no part in choosing a model or its constants."""
     rows = []
     for preset, runs in by_preset(results):
-        lean = [run for run in results if run.run["preset"] == f"{preset}-lean"]
+        first = [run for run in runs if run.run["seed"] < CHOSEN_ON]
+        later = [run for run in runs if run.run["seed"] >= CHOSEN_ON]
         for approach in (SCRATCH, CONVEX):
             for kind in ("own", "pooled"):
                 for model in MODELS:
-                    # lean runs retrain the same federations in the same way; one that is there twice counts once
-                    sources = (*lean, *runs) if approach == SCRATCH else runs
-                    found = {
-                        (run.run["beta"], run.run["seed"]): item
-                        for run in sources
-                        if (item := gather(run, approach, model, kind)) is not None
-                    }
-                    known = [item for (_, seed), item in found.items() if seed < CHOSEN_ON]
-                    new = [item for (_, seed), item in found.items() if seed >= CHOSEN_ON]
+                    known, new = (
+                        [item for run in part if (item := gather(run, approach, model, kind)) is not None]
+                        for part in (first, later)
+                    )
                     if not known or not new:
                         continue
                     made = score_later(known, new)

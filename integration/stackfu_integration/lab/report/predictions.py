@@ -58,7 +58,7 @@ MODELS: dict[str, View] = {
     SATURATING: "labels",
 }
 
-#: The models, the saturating one among four forms, were chosen on federations of seeds below this one.
+#: The saturating form was chosen, among four, on trainings of federations of seeds below this one.
 CHOSEN_ON = 3
 
 #: Samples per class from which on a training is not called thin.

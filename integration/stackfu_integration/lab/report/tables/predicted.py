@@ -117,6 +117,7 @@ def later_table(results: Sequence[RunResult]) -> Table:
             "tested on",
         ),
         tuple(rows),
-        f"Constants from the federations of the first {CHOSEN_ON} seeds, tested on those of later seeds. The saturating form was chosen on "
-        "the first ones too; the others go back to an earlier campaign that had all of these partitions, with other trainings.",
+        f"Constants from the federations of the first {CHOSEN_ON} seeds, tested on those of later seeds. The saturating form was "
+        "chosen on the first ones too; the others go back to an earlier campaign that had all of these partitions, with "
+        "other trainings.",
     )

@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from leader_games import random_game
 from plans import random_plan
 
 import stackfu as sf
 from stackfu.judging.plan_bound import check_plan_bound
-from stackfu.leader.capped.bound import Multipliers, Region, ball, eagerness, margin
+from stackfu.leader.capped.bound import Multipliers, Region, at_best_level, ball, eagerness, margin
 from stackfu.leader.capped.plans import Plans
 from stackfu.leader.capped.problem import PlanProblem
+from stackfu.leader.capped.programme import PENALTY, relaxed
 from stackfu.leader.capped.search import search
 from stackfu.model import Objective
 from stackfu.model.offers import plan_price
@@ -114,6 +115,48 @@ def test_any_multipliers_bound_every_plan_of_a_region(seed, leaving, paying):
     d2 = p.stakes(z, total) - 0.5 * p.client_sampling / total
     assert (d2 >= inside.near - 1e-6).all()
     assert (d2 <= inside.far + 1e-6).all()
+
+
+@given(SEEDS, st.booleans())
+@example(
+    96, False
+)  # these take a larger q than ||m||^2: its multiplier is 0 but for rounding, and was negative
+@example(347, False)
+@example(4043, True)
+@example(4089, True)
+def test_multipliers_prove_what_their_programme_found(seed, leaving):
+    game, x = random_plan(seed)
+    rng = np.random.default_rng(seed)
+    outside = (
+        np.where(rng.uniform(size=game.count) < 0.5, -np.inf, rng.normal(size=game.count))
+        if leaving
+        else None
+    )
+    profile = game.profile(x)
+    z, total = profile.mixture, profile.total
+    goal = Objective(budget=rng.uniform(0.2, 1.5) * max(plan_price(game, profile, outside), 1e-3))
+    p = PlanProblem.of(game, goal, outside)
+    region = replace(random_region(p, rng, z, total), low=total, high=total)
+    m = z @ p.points
+    answer = relaxed(p, region, total, float(m @ m))
+    found = answer.value + PENALTY * max(answer.slack, 0.0)
+    proved = margin(p, region, at_best_level(p, region, answer.multipliers), 0.0)[0]
+    assert proved == pytest.approx(found, rel=1e-2, abs=1e-6)
+
+
+def test_regions_that_only_a_larger_square_could_meet_are_closed():
+    """Totals around 0.505: the bounds of who is eager contradict each other unless ``q`` is larger than ``||m||^2``."""
+    rng = np.random.default_rng([16, 5])
+    points = rng.normal(size=(10, 5)) * 0.3
+    points /= max(1.0, 1.001 * float(np.sqrt((points**2).sum(axis=1).max())))
+    sizes = rng.dirichlet(np.full(10, 0.7)) * 1000 + 1
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), sizes, range(3), cost_scale=3.0)
+    budget = 0.4 * game.full_participation_price
+    plan = game.solve(
+        budget, offers="capped", finite_sample=True, gap=1e-4, max_nodes=400, time_limit=600.0, progress=False
+    )
+    assert plan.status is sf.Status.CERTIFIED
+    assert plan.verify()
 
 
 @pytest.mark.parametrize("sampled", [True, False])

@@ -295,16 +295,17 @@ class _Programme:
         prices = np.zeros(p.count)
         prices[setting.plus.clients] += dual[rows["e above"]]
         prices[setting.minus.clients] -= dual[rows["i above"]]
+        budget, cap = price("budget"), price("loss")
+        direct = min(price("direct"), p.payment_weight + budget)
         keep = None
         if len(self.leavers):
             keep = np.zeros(p.count)
-            keep[self.leavers] = dual[rows["keep"]]
-        budget, cap = price("budget"), price("loss")
-        direct = min(price("direct"), p.payment_weight + budget)
+            keep[self.leavers] = np.clip(dual[rows["keep"]], 0.0, p.payment_weight + budget)
+        ell = (p.loss_weight + cap) * p.loss_square
+        _lift_weight(prices, ell + p.payment_weight + budget - direct, keep)
         # z_k meets the multipliers of m = sum z_k mu_k, not m itself: the centre that reproduces them is exact to first order
         pulls = prices if keep is None else prices + 0.5 * keep
-        weight = (p.loss_weight + cap) * p.loss_square + p.payment_weight + budget - direct
-        weight += float(pulls.sum())
+        weight = ell + p.payment_weight + budget - direct + float(pulls.sum())
         centre = mixture
         if weight > 0.0:
             wanted = (pulls @ p.points - 0.5 * dual[rows["embedding"]]) / weight
@@ -320,3 +321,16 @@ class _Programme:
             keep=keep,
             mixture=centre,
         )
+
+
+def _lift_weight(rows: Array, others: float, keep: Array | None) -> None:
+    """Shrink what is negative among the rows P until ``T = others + sum P + sum X / 2`` is no rounding below 0.
+
+    T is the multiplier of ``q >= ||m||^2``: 0 where the relaxation takes a larger q, and the solver's rounding makes that
+    negative; such multipliers prove nothing, however far the relaxation lies above the target. P may be anything.
+    """
+    others += 0.0 if keep is None else 0.5 * float(keep.sum())
+    negative = rows < 0.0
+    missing = TOLERANCE * (others + float(np.abs(rows).sum())) - (others + float(rows.sum()))
+    if missing > 0.0 and negative.any():
+        rows[negative] *= max(1.0 + missing / float(rows[negative].sum()), 0.0)

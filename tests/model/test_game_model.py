@@ -196,7 +196,7 @@ def test_bad_games_are_refused_by_name(arguments, message):
     [
         (lambda g: g.profile([0, 0, 0]), r"nobody takes part"),
         (lambda g: g.profile([0.5, 1.5, 0]), r"participation\[client 2\] = 1.5"),
-        (lambda g: g.profile([0.5, np.nan, 0]), r"participation = nan"),
+        (lambda g: g.profile([0.5, np.nan, 0]), r"participation\[client 2\] = nan"),
         (lambda g: g.equilibrium([1, 2]), r"payments: needs 3 numbers"),
         (lambda g: g.equilibrium([1, -2, 0]), r"payments\[client 2\] = -2"),
         (lambda g: g.solve(-1), r"budget = -1"),

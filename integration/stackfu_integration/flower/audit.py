@@ -6,11 +6,13 @@ Everything is read from the ledger, so the report can be written again at any ti
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stackfu.errors import InputError
 from stackfu_integration.flower import events
+from stackfu_integration.flower.convex import of_one_objective
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.storage import write_json, write_text
 
@@ -70,6 +72,7 @@ def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
             "samples": bound.samples,
             "clients": list(bound.clients),
         },
+        "descent": _descent(ledger, request, amendments[-1].terms if amendments else opened.terms),
         "partings": [
             {"client": w.client, "round": w.number, "samples": w.samples, "moved": w.moved}
             for w in ledger.events(request, events.PartingWork)
@@ -93,6 +96,19 @@ def _work(ledger: PaymentLedger, request: str) -> dict[str, int]:
         "repeated": len(repeated),
         "sent_again": _sent_again(ledger, request),
         "repeated_otherwise": sum(not work.same for work in repeated),
+    }
+
+
+def _descent(ledger: PaymentLedger, request: str, terms: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How near to its optimum the rounds of a convex head came, by the updates of the last clients; others have another one."""
+    slopes = ledger.events(request, events.SlopeSummed)
+    if not slopes:
+        return None
+    least = min(event.norm for event in of_one_objective(slopes, slopes[-1].clients))
+    return {
+        "rounds": len(slopes),
+        "clients": list(slopes[-1].clients),
+        "distance": least / terms["certify_l2"],
     }
 
 
@@ -352,11 +368,13 @@ def _work_lines(facts: dict[str, Any]) -> list[str]:
     lines += [
         f"- {count} updates were looked at, {work['refused']} were refused and not paid",
         f"- a client that sends the model back as it got it: seen in {work['echo_seen']} of {count} updates, by their norm",
-        f"- flipped signs: would have been refused in {work['flip_seen']} of {count} updates, by their direction"
+        f"- flipped signs: would have been refused in {work['flip_seen']} of {count} updates, "
         + (
-            "; directions are not a ground for refusal here"
+            "because gradients of a convex loss do not fall along a step"
+            if terms["unlearning"] == "convex-head"
+            else "by their direction; directions are not a ground for refusal here"
             if terms.get("least_cosine", -1.0) <= -1.0
-            else f" (least cosine {terms['least_cosine']:g})"
+            else f"by their direction (least cosine {terms['least_cosine']:g})"
         ),
         f"- work that was asked for again: {work['repeated']} times; {work['repeated_otherwise']} gave another model. "
         "Noise that is not repeatable shows by this, a lie that is told the same way twice does not; where nothing is asked for "
@@ -384,6 +402,10 @@ _FORGETTING = {
     "continue": "The trained model was trained on without the removed clients.",
     "head": "The last layers of the trained model were trained on without the removed clients; all others are as they were, "
     "to the last bit, and whatever they learned of the removed data is still in them.",
+    "convex-head": "All layers below the last one are the first weights, to the last bit. The last layer started at zero and was "
+    "brought towards the minimum of a penalised softmax loss by sums of the participants' gradients; the removed clients were not "
+    "asked. How far it can still be from that minimum is said further down. It holds if the first weights have not met the removed "
+    "data. A participant that holds a copy of it can have used it: nobody can see that from outside.",
     "federaser": "Rounds of training were replayed from the first weights without the removed clients (FedEraser): updates "
     "have the directions that they have now and the lengths that they had then, beside the removed clients. So the lengths still "
     "depend on the removed data.",
@@ -406,7 +428,7 @@ def _forgetting_lines(facts: dict[str, Any], name: Any) -> list[str]:
     if facts["model_after"] is None:
         return [*lines, "Nothing was unlearned.", ""]
     lines += [_FORGETTING[facts["terms"]["unlearning"]], ""]
-    if facts["terms"]["unlearning"] == "retrain" and facts["adopted"]:
+    if facts["terms"]["unlearning"] in ("retrain", "convex-head") and facts["adopted"]:
         lines += ["The first weights are those that the operator gave for an adopted model.", ""]
     if facts["partings"]:
         rows = [
@@ -422,6 +444,14 @@ def _forgetting_lines(facts: dict[str, Any], name: Any) -> list[str]:
         ]
     if facts["model_moved"] is not None:
         lines += [f"Distance between the weights before and after: {_number(facts['model_moved'], 6)}.", ""]
+    descent = facts["descent"]
+    if descent is not None:
+        lines += [
+            f"Gradients were summed in {descent['rounds']} of {facts['terms']['rounds']} rounds, last those of clients "
+            f"{', '.join(name(c) for c in descent['clients'])}, to a distance of {descent['distance']:.4g} as updates were "
+            "combined.",
+            "",
+        ]
     bound = facts["bound"]
     if bound is not None:
         lines += [
@@ -431,6 +461,11 @@ def _forgetting_lines(facts: dict[str, Any], name: Any) -> list[str]:
             f"**{bound['distance']:.4g}** of its minimum, which depends on these samples alone.",
             "",
         ]
+        if descent is not None and bound["distance"] > facts["terms"]["certify_distance"]:
+            lines += [
+                f"**The terms ask for a distance of {facts['terms']['certify_distance']:g}, which was not reached.**",
+                "",
+            ]
     elif facts["terms"].get("certify_l2") is not None:
         lines += [
             "A bound on the distance was asked for, and there is none: the model is not a softmax head, or nobody "

@@ -27,6 +27,7 @@ import stackfu as sf
 from stackfu.errors import InputError
 from stackfu_integration.flower.books import ClientBooks
 from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.convex import METHOD, descended
 from stackfu_integration.flower.keys import fingerprint
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.offer import Offer
@@ -86,7 +87,7 @@ from stackfu_integration.flower.wire.sums import (
     group_in,
 )
 
-__all__ = ["Participant", "add_mechanism"]
+__all__ = ["Participant", "add_mechanism", "round_of"]
 
 _SPREAD_SAMPLES = 1000
 _SHARE_MOVES = 0.02  # how far the agreed share may be from what the client last answered
@@ -148,7 +149,8 @@ class Participant(ABC):
     ) -> tuple[NDArray[np.float64], int]:
         """Return the gradient of the sum of losses over the samples that :meth:`train` would use, and their number.
 
-        Only softmax heads need it, for the bound that ``certify_l2`` asks for; entries follow the model's arrays.
+        Only softmax heads need it, for the bound that ``certify_l2`` asks for and for rounds of convex heads; entries follow the
+        model's arrays, of which ``only`` in ``config`` names those that are wanted where not all are. All layers behave as in use.
         """
         raise InputError("gradient", "this client computes none")
 
@@ -159,6 +161,16 @@ class Participant(ABC):
     def paid(self, amount: float, config: ConfigRecord) -> None:
         """Take note of a payment; the same request may be told twice, and is paid once."""
         _ = amount, config
+
+
+def round_of(
+    participant: Participant, arrays: ArrayRecord, share: float, config: ConfigRecord
+) -> tuple[ArrayRecord, int]:
+    """One round of unlearning: a client trains, or for convex heads makes a step along its gradient."""
+    if config.get("method") != METHOD:
+        return participant.train(arrays, share, config)
+    vector, used = participant.gradient(arrays, share, config)
+    return descended(arrays, setting(config, "only", str).split(","), vector, used), used
 
 
 class _Desk:
@@ -275,7 +287,7 @@ def add_mechanism(
 
     def work(message: Message, context: Context) -> Message:
         order = _question(message, TrainingOrder.decode)
-        model, used = load(context).train(order.model, order.share, order.settings)
+        model, used = round_of(load(context), order.model, order.share, order.settings)
         return Message(TrainingAnswer(model, used, order.number).encode(), reply_to=message)
 
     def only_once_more(message: Message, context: Context, call_next: Any) -> Message:
@@ -297,14 +309,17 @@ def add_mechanism(
     @app.query(action(CONSENT))
     def consent(message: Message, context: Context) -> Message:
         desk, asked = _Desk(message, context, load), _question(message, ConsentQuestion.decode)
-        desk.books.policy.check_parting(asked.method)
-        known = desk.books.about(asked.request)
-        if "offer" in known:
-            raise InputError(
-                "request", "this client was made an offer as one that stays", value=asked.request
-            )
-        known["parting"] = asked.method
-        desk.books.save()
+        if asked.method == METHOD:
+            _check_gradients(desk)
+        else:
+            desk.books.policy.check_parting(asked.method)
+            known = desk.books.about(asked.request)
+            if "offer" in known:
+                raise InputError(
+                    "request", "this client was made an offer as one that stays", value=asked.request
+                )
+            known["parting"] = asked.method
+            desk.books.save()
         facts = {"client": desk.participant.client, "request": asked.request, "method": asked.method}
         receipt = desk.books.sign(CONSENT_RECEIPT, desk.head, **facts)
         return Message(ConsentAnswer(receipt).encode(), reply_to=message)
@@ -517,6 +532,14 @@ def _check_order(desk: _Desk, order: TrainingOrder) -> None:
     if known.get("share") != order.share:
         known["share"] = order.share
         desk.books.save()
+
+
+def _check_gradients(desk: _Desk) -> None:
+    """Those who stay say beforehand whether they can work for a method of gradients."""
+    if type(desk.participant).gradient is Participant.gradient:
+        raise InputError("gradient", "this client's app gives none")
+    if desk.books.policy.only_sums:
+        raise PolicyError("this client shows its updates in sums only")
 
 
 def _check_parting(desk: _Desk, order: PartingOrder) -> str:

@@ -12,13 +12,13 @@ without further ado.
 ==============  ==========================================================================================
 in a run        RunStarted, ClientEnrolled, RoundFinished, UpdatesKept, ClientFault
 request         RemovalRequested; TermsAmended and RequestAborted may follow at any time before it is closed;
-                ConsentGiven, where those who leave are to work
+                ConsentGiven, where those who leave are to work, or those who stay to send gradients
 embeddings      BandwidthAgreed, EmbeddingReceived, ClientExcluded; of those who leave SumAgreed, SumHeard,
                 GroupSumReceived; closed by GameFounded
 offers          PriceOffered; closed by GameSolved
 responses       ParticipationAnnounced, ShareAnswered, ClientCommitted; closed by CommitmentsClosed
-unlearning      PartingWork, StartPrepared; WorkDelivered, WorkJudged, WorkRepeated, RoundFinished; in sums SumAgreed,
-                SumHeard; closed by ModelUnlearned
+unlearning      PartingWork, StartPrepared; WorkDelivered, WorkJudged, WorkRepeated, SlopeSummed, RoundFinished; in sums
+                SumAgreed, SumHeard; closed by ModelUnlearned
 settlement      ClientPaid; closed by RequestSettled
 measures        ClientMeasured, PaymentAcknowledged, GradientReported, DistanceBounded; closed by MeasuresClosed
 report          PayloadsErased; closed by RequestClosed
@@ -91,6 +91,7 @@ __all__ = [
     "Row",
     "RunStarted",
     "ShareAnswered",
+    "SlopeSummed",
     "StartPrepared",
     "SumAgreed",
     "SumHeard",
@@ -361,7 +362,10 @@ class CommitmentsClosed(Event, kind="committed"):
 
 @dataclass(frozen=True)
 class ConsentGiven(ClientEvent, kind="consent"):
-    """A client that leaves will work for the method that makes the model forget it; ``number`` counts amendments of the terms."""
+    """A client will work for the method that makes the model forget; ``number`` counts amendments of the terms.
+
+    Those who leave are asked where the method cannot do without them, and those who stay where it needs their gradients.
+    """
 
     number: Number
     method: str
@@ -413,6 +417,24 @@ class WorkRepeated(ClientEvent, kind="repeated"):
     number: Number
     same: Verdict
     problem: str = ""
+
+
+@dataclass(frozen=True)
+class SlopeSummed(Event, kind="slope"):
+    """The gradient of a convex head's objective at the model ``at``, of the samples of these clients, is in the file ``slope``.
+
+    ``base`` is the round of the point that the next step begins from (:mod:`.convex`); after the ``last`` one there is none. The
+    heads that all clients answered with, whether or not they passed, are in the file ``answers``.
+    """
+
+    number: Number
+    norm: Amount
+    at: str
+    slope: str
+    answers: str
+    clients: ClientNumbers
+    base: int
+    last: bool
 
 
 @dataclass(frozen=True)

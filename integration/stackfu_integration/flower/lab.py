@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from stackfu_integration.flower.client import Participant
-from stackfu_integration.flower.parting import distil, only_train, part_with
+from stackfu_integration.flower.parting import distil, only_train, part_with, summed_gradient
 from stackfu_integration.flower.policy import Policy
 from stackfu_integration.flower.wire.messages import PartingOrder
 from stackfu_integration.flower.wire.records import setting
@@ -183,14 +183,10 @@ class LabParticipant(Participant):
     def gradient(
         self, arrays: ArrayRecord, share: float, config: ConfigRecord
     ) -> tuple[NDArray[np.float64], int]:
-        """Return the summed gradient over the share that :meth:`train` draws, in double precision."""
+        """Return the summed gradient over the share that :meth:`train` draws."""
         seed = setting(config, "seed", int)
         data = self._data.train.share(share, client_seed(seed, self.client, 0, SHARE_STREAM))
-        model = self._model(arrays).double()
-        functional.cross_entropy(model(data.x.double()), data.y, reduction="sum").backward()
-        entries = dict(model.named_parameters())
-        parts = [torch.zeros(0) if (g := entries[name].grad) is None else g.flatten() for name in arrays]
-        return np.asarray(torch.cat(parts).numpy(), dtype=np.float64), len(data)
+        return summed_gradient(self._model(arrays), data, arrays, config), len(data)
 
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
         """Return loss and accuracy on unseen data, and the success of a confidence attack on membership."""

@@ -45,6 +45,7 @@ from stackfu_integration.flower.methods import METHODS
 from stackfu_integration.flower.model_store import ModelStore
 from stackfu_integration.flower.phases import (
     REMOVAL,
+    convex_rounds,
     embeddings,
     enrolment,
     leaving,
@@ -171,6 +172,8 @@ class UnlearningMechanism:
                 if not self.ledger.has(request, CommitmentsClosed):
                     name = leaving.PHASE
                     leaving.ask_consent(removal)
+                    name = convex_rounds.PHASE
+                    convex_rounds.ask_for_gradients(removal)
                 for phase in REMOVAL:
                     name = phase.name
                     if not self.ledger.has(request, phase.closed_by):

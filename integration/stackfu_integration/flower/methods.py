@@ -6,6 +6,8 @@ differ in the model that these rounds start from, in what a round is, and in who
 - ``retrain``           from the first model
 - ``continue``          from the trained one
 - ``head``              from the trained one, of which some arrays are trained on and all others stay to the last bit
+- ``convex-head``       from the first model, of which the last layer starts at zero and is brought to the optimum of a penalised
+                        softmax loss by sums of gradients; needs apps that give them (:mod:`.convex`)
 - ``federaser``         from the first model, with the lengths that updates had in training
 - ``fedrecovery``       from the trained model without the removed clients' part of every round, and noise; needs kept updates
 - ``gradient-ascent``   from where the removed clients, before they go, undo their training near the others' models; needs
@@ -51,7 +53,15 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 
 Unlearning = Literal[
-    "retrain", "continue", "head", "federaser", "fedrecovery", "gradient-ascent", "quickdrop", "mode"
+    "retrain",
+    "continue",
+    "head",
+    "convex-head",
+    "federaser",
+    "fedrecovery",
+    "gradient-ascent",
+    "quickdrop",
+    "mode",
 ]
 
 MODE_MOMENTUM, MODE_RATE, MODE_GUIDANCE_RATE = 0.95, 0.1, 5e-4
@@ -62,19 +72,21 @@ _NOISE = 81  # seed stream
 
 @dataclass(frozen=True)
 class Method:
-    """What a method needs: the first model (``anew``), kept updates of training, single updates, work of those who leave."""
+    """What a method needs: the first model (``anew``), kept updates, single updates, work of those who leave, gradients."""
 
     name: str
     anew: bool = False
     updates: bool = False
     single: bool = False
     leavers: bool = False
+    gradients: bool = False
 
 
 METHODS: Mapping[str, Method] = {
     "retrain": Method("Retraining", anew=True),
     "continue": Method("Training on"),
     "head": Method("Training the head on", single=True),
+    "convex-head": Method("Convex heads", anew=True, single=True, gradients=True),
     "federaser": Method("FedEraser", anew=True, single=True),
     "fedrecovery": Method("FedRecovery", updates=True),
     "gradient-ascent": Method("Projected gradient ascent", updates=True, leavers=True),
@@ -88,7 +100,7 @@ def without_leavers() -> str:
     """The methods that need nobody who leaves.
 
     >>> without_leavers()
-    'retrain, continue, head, federaser, fedrecovery'
+    'retrain, continue, head, convex-head, federaser, fedrecovery'
     """
     return ", ".join(name for name, method in METHODS.items() if not method.leavers)
 

@@ -14,9 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from flwr.app import ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord
+from numpy.typing import NDArray
 from torch import nn
+from torch.nn import functional
 
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.flower.methods import MODE_RATE
@@ -31,9 +34,10 @@ from stackfu_integration.storage import write_checkpoint
 if TYPE_CHECKING:
     from stackfu_integration.lab.unlearning.quickdrop import DistilledSets
 
-__all__ = ["SET_FILE", "distil", "only_train", "part_with"]
+__all__ = ["SET_FILE", "distil", "only_train", "part_with", "summed_gradient"]
 
 SET_FILE = "synthetic.pt"
+_CHUNK = 1024  # samples at a time
 _MODE, _ASCENT, _DROP = 12, 91, 23  # seed streams, as in the lab
 
 
@@ -95,6 +99,24 @@ def only_train(model: nn.Module, config: ConfigRecord) -> list[nn.Parameter]:
             if held and not any(tensor.requires_grad for tensor in held):
                 layer.eval()
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def summed_gradient(
+    model: nn.Module, data: LabelledTensors, arrays: ArrayRecord, config: ConfigRecord
+) -> NDArray[np.float64]:
+    """The gradient of the summed cross-entropy in double precision, with all layers as in use; entries follow ``arrays``.
+
+    Where the order names some arrays, it is theirs alone.
+    """
+    model = model.double().eval()
+    only_train(model, config)
+    wanted = setting(config, "only", str).split(",") if "only" in config else list(arrays)
+    for x, y in zip(data.x.split(_CHUNK), data.y.split(_CHUNK), strict=True):
+        inputs = x.double() if x.is_floating_point() else x
+        functional.cross_entropy(model(inputs), y, reduction="sum").backward()
+    entries = dict(model.named_parameters())
+    parts = [entries[name].grad for name in arrays if name in wanted]
+    return np.concatenate([np.zeros(0) if g is None else g.flatten().numpy() for g in parts])
 
 
 def distil(

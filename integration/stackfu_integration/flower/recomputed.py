@@ -23,6 +23,7 @@ import numpy as np
 import stackfu as sf
 from stackfu.errors import FileFormatError, StackfuError
 from stackfu_integration.flower.board import Board
+from stackfu_integration.flower.convex import METHOD, head_of, zeroed
 from stackfu_integration.flower.events import (
     ClientCommitted,
     ClientExcluded,
@@ -56,7 +57,8 @@ from stackfu_integration.flower.events import (
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.methods import METHODS, is_degradation
 from stackfu_integration.flower.misfit import MisfitError, need
-from stackfu_integration.flower.model_store import ModelStore
+from stackfu_integration.flower.model_store import ModelStore, digest
+from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED
 from stackfu_integration.flower.phases.evidence import bound_on_distance, is_head
 from stackfu_integration.flower.phases.measures import distance
 from stackfu_integration.flower.phases.session import terms_of
@@ -276,7 +278,7 @@ class Recomputed:
             where = f"{request}: round {judged.number} of client {judged.client}"
             agreed = commitments.get(judged.client)
             need(agreed is not None and 1 <= judged.number <= agreed.rounds, f"{where} was not committed to")
-            asked = judged.problem != "was not asked in this round"
+            asked = judged.problem != NOT_ASKED
             need(
                 not judged.passed or not asked or (judged.client, judged.number) in delivered,
                 f"{where} passed without having been delivered",
@@ -369,8 +371,11 @@ class Recomputed:
             self.questions.append(f"{request}: the model before it, which was deleted after a later request")
             return
         terms = terms_of(self.ledger, request)
-        other = [name for name in before if terms.head and name not in terms.head]
-        changed = [n for n in other if not np.array_equal(before[n].numpy(), after[n].numpy())]
+        stays = before
+        if terms.unlearning == METHOD:  # layers that never met the removed data, or the bound is of nothing
+            stays = self.models.get(self.ledger.need(RUN, RunStarted).initial)
+        other = [name for name in stays if terms.head and name not in terms.head]
+        changed = [n for n in other if not np.array_equal(stays[n].numpy(), after[n].numpy())]
         need(not changed, f"{request}: {', '.join(changed)} changed, and only the head was to be trained")
         measured = self.ledger.last(request, MeasuresClosed)
         if measured is not None:
@@ -383,6 +388,12 @@ class Recomputed:
     def _start(self, request: str, opened: RemovalRequested, name: str) -> None:
         """The model that a method made to start from; FedRecovery's is worked out again from the kept updates."""
         start, terms = self.models.get(name), terms_of(self.ledger, request)
+        if terms.unlearning == METHOD:
+            first = self.models.get(self.ledger.need(RUN, RunStarted).initial)
+            need(
+                digest(zeroed(first, terms.head)) == name,
+                f"{request}: the rounds do not start from the first weights and a head of zeros",
+            )
         if terms.unlearning == "fedrecovery":
             again = recovered_from(self.ledger, self.models, opened, terms)
             need(
@@ -398,6 +409,8 @@ class Recomputed:
         reported = self.ledger.by_client(request, GradientReported)
         model = self.models.get(self.ledger.need(request, ModelUnlearned).model)
         terms = self._terms_at(request, self.ledger.place_of(request, DistanceBounded))
+        if terms.unlearning == METHOD:
+            model = head_of(model, terms.head)
         need(is_head(model), f"{request}: a bound is stated for a model that is not a softmax head")
         need(bound.l2 == terms.certify_l2, f"{request}: the bound has another l2 than the terms")
         need(

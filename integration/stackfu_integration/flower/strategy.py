@@ -42,7 +42,14 @@ from stackfu_integration.flower.wire import (
 )
 from stackfu_integration.flower.wire.records import show_head
 
-__all__ = ["Member", "NobodyAnsweredError", "ParticipationFedAvg", "RoundOutcome", "model_problem"]
+__all__ = [
+    "Aggregate",
+    "Member",
+    "NobodyAnsweredError",
+    "ParticipationFedAvg",
+    "RoundOutcome",
+    "model_problem",
+]
 
 
 class NobodyAnsweredError(StackfuError):

@@ -42,7 +42,8 @@ class Terms:
 
     ``unlearning`` is one of :mod:`.methods`: ``"retrain"`` from the first model, which never meets the removed data,
     ``"continue"`` from the trained one, and others, of which some need work of those who leave. ``head`` names the arrays that
-    ``"head"`` trains on; ``recovery_noise`` is the deviation of the noise of ``"fedrecovery"``.
+    ``"head"`` trains on and ``"convex-head"`` brings to their optimum; ``recovery_noise`` is the deviation of the noise of
+    ``"fedrecovery"``.
 
     ``finite_sample`` lets the loss know how many samples take part, so that money
     left over buys data, and ``min_total`` is a floor on the share of the remaining data that takes part. ``offers`` are
@@ -60,7 +61,8 @@ class Terms:
 
     ``certify_l2`` asks the participants for the gradient of their loss at the unlearned model, a softmax head: the audit
     then bounds how far it is from the head that minimises their mean loss plus ``certify_l2 / 2 |w|^2``, and has never
-    met the removed data (:mod:`.phases.evidence`).
+    met the removed data (:mod:`.phases.evidence`). ``"convex-head"`` trains that head, and stops when it is within
+    ``certify_distance`` of the optimum.
 
     ``deadline`` is how many seconds a request may take in all, ``attempt_seconds`` how many the clients have to agree
     to one set of offers.
@@ -105,6 +107,7 @@ class Terms:
     least_cosine: float = LEAST_COSINE
     spot_checks: float = 0.0
     certify_l2: float | None = None
+    certify_distance: float = 0.01
     deadline: float = 7 * 86_400.0
     attempt_seconds: float = 86_400.0
 
@@ -181,8 +184,20 @@ class Terms:
             raise InputError(
                 "aggregation", f"{method.name} needs to see single updates", value=self.aggregation
             )
-        if (self.unlearning == "head") != bool(self.head):
-            raise InputError("head", "names the arrays that unlearning = head trains on", value=self.head)
+        if (self.unlearning in ("head", "convex-head")) != bool(self.head):
+            raise InputError(
+                "head", "names the arrays that unlearning = head or convex-head trains on", value=self.head
+            )
+        if self.unlearning == "convex-head" and self.certify_l2 is None:
+            raise InputError("certify_l2", "is the penalty of convex heads, and must be stated")
+        if self.unlearning == "convex-head" and self.aggregation not in ("mean", "clipped"):
+            raise InputError(
+                "aggregation",
+                "of convex heads is mean or clipped: other rules are no sum of gradients",
+                value=self.aggregation,
+            )
+        if not 0 < self.certify_distance < math.inf:
+            raise InputError("certify_distance", "must be positive", value=self.certify_distance)
         if not 0 <= self.recovery_noise < math.inf:
             raise InputError("recovery_noise", "must not be negative", value=self.recovery_noise)
         if self.unlearning == "mode" and degradation_rounds(self.rounds) < 1:

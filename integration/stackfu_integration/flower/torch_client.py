@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stackfu_integration.flower.client import Participant, add_mechanism
-from stackfu_integration.flower.parting import distil, only_train, part_with
+from stackfu_integration.flower.parting import distil, only_train, part_with, summed_gradient
 from stackfu_integration.flower.policy import Policy
 from stackfu_integration.flower.wire.messages import PartingOrder
 from stackfu_integration.flower.wire.records import setting
@@ -102,12 +102,25 @@ class TorchParticipant(Participant):
         hook.remove()
         return np.asarray(torch.cat(seen).double().numpy())
 
+    def _chosen(self, share: float, config: ConfigRecord) -> tuple[Tensor, Tensor]:
+        """The samples of a share: as many as were agreed, the same ones in every round."""
+        used = setting(config, "samples", int) if "samples" in config else max(1, round(share * self.size))
+        generator = torch.Generator().manual_seed(setting(config, "seed", int))
+        chosen = torch.randperm(self.size, generator=generator)[:used]
+        return self._data[0][chosen], self._data[1][chosen]
+
+    def gradient(
+        self, arrays: ArrayRecord, share: float, config: ConfigRecord
+    ) -> tuple[NDArray[np.float64], int]:
+        """Return the summed gradient over the samples that :meth:`train` uses."""
+        data = LabelledTensors(*self._chosen(share, config))
+        return summed_gradient(self._with(arrays), data, arrays, config), len(data)
+
     def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
         """Train on as many samples as were agreed, the same ones in every round."""
         seed, number = setting(config, "seed", int), setting(config, "server-round", int)
-        used = setting(config, "samples", int) if "samples" in config else max(1, round(share * self.size))
-        chosen = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))[:used]
-        x, y = self._data[0][chosen], self._data[1][chosen]
+        x, y = self._chosen(share, config)
+        used = len(x)
         distil(
             self._with(arrays),
             LabelledTensors(*self._data[:2]),

@@ -8,7 +8,7 @@ is strongly convex, so
 for any w, wherever it came from; w* is a function of the participants' samples alone. Each participant sends ``grad f_k(w)`` of the
 model that the ledger names, signed; the sum, its norm and the bound are the ledger's, and anybody can work them out again.
 That the gradients are those of the data they claim is the clients' word. Only a head, one matrix and one bias, is convex:
-for any other model there is no bound.
+for any other model there is no bound, unless all layers below the head are the first ones, as :mod:`..convex` leaves them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from stackfu_integration.flower.convex import METHOD, head_of
 from stackfu_integration.flower.events import (
     ClientCommitted,
     DistanceBounded,
     GradientReported,
     ModelUnlearned,
+    SlopeSummed,
     WorkDelivered,
 )
 from stackfu_integration.flower.model_store import digest
@@ -62,13 +64,17 @@ def gather(removal: Removal) -> None:
         return
     name = ledger.need(removal.name, ModelUnlearned).model
     model = removal.models.get(name)
-    if not is_head(model):
+    head = head_of(model, terms.head) if terms.unlearning == METHOD else model
+    if not is_head(head):
         return  # the audit says that there is none
     worked = {work.client for work in ledger.events(removal.name, WorkDelivered)}
+    summed = ledger.last(removal.name, SlopeSummed)
+    if summed is not None:  # the head is the optimum of these, and of nobody whose work was refused
+        worked = set(summed.clients)
     known = ledger.by_client(removal.name, GradientReported)
-    size = sum(array.numpy().size for array in model.values())
+    size, only = sum(array.numpy().size for array in head.values()), terms.head if head is not model else ()
     questions = {
-        client: GradientQuestion(model, removal.name, agreed.share, agreed.samples, terms.seed)
+        client: GradientQuestion(model, removal.name, agreed.share, agreed.samples, terms.seed, only)
         for client, agreed in ledger.by_client(removal.name, ClientCommitted).items()
         if client in worked and client not in known and client in removal.nodes
     }
@@ -103,7 +109,7 @@ def gather(removal: Removal) -> None:
     if reported:
         samples = sum(event.samples for event in reported.values())
         gradients = {client: event.gradient for client, event in reported.items()}
-        norm, distance = bound_on_distance(model, gradients, samples, terms.certify_l2)
+        norm, distance = bound_on_distance(head, gradients, samples, terms.certify_l2)
         ledger.add(
             removal.name, DistanceBounded(distance, norm, terms.certify_l2, samples, tuple(sorted(reported)))
         )

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
+from stackfu_integration.flower.convex import METHOD, of_one_objective
 from stackfu_integration.flower.events import (
     RequestAborted,
     RequestClosed,
     RoundFinished,
     RunStarted,
+    SlopeSummed,
     StartPrepared,
     UpdatesKept,
 )
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.phases.session import Session, terms_of
 from stackfu_integration.flower.robust import recalibrated, robust_average
-from stackfu_integration.flower.strategy import Inspect, Judge, Member, ParticipationFedAvg, RoundOutcome
+from stackfu_integration.flower.strategy import (
+    Aggregate,
+    Inspect,
+    Judge,
+    Member,
+    ParticipationFedAvg,
+    RoundOutcome,
+)
 
 __all__ = ["forget_models", "last_model", "lengths_in_training", "rounds_done", "run_rounds"]
+
+
+class _EnoughError(Exception):
+    """No further round is needed: Flower's strategies count them and know no other end."""
 
 
 def rounds_done(ledger: PaymentLedger, request: str = RUN) -> int:
@@ -56,17 +70,20 @@ def run_rounds(
     strategy: Strategy | None = None,
     follow: bool = True,
     combine: Callable[[ArrayRecord, int], ArrayRecord] = lambda averaged, samples: averaged,
+    step: Aggregate | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> None:
     """Average from ``start``, from the round after the last one in the ledger up to round ``rounds``.
 
     ``write(outcome, model)`` enters a round and the name of its model into the ledger, within a transaction. A
     ``strategy`` of Flower's takes the place of the averaging; what it remembers beside the model does not survive a
     crash. Without ``follow`` the next round starts from ``start``, and not from where the last one ended; ``combine(average,
-    samples)`` may add to an average of so many samples.
+    samples)`` may add to an average of so many samples. ``step`` takes the place of averaging; ``enough`` ends
+    the rounds early.
     """
     terms = session.terms
     done, last = rounds_done(session.ledger, request), last_model(session.ledger, request)
-    if done >= rounds:
+    if done >= rounds or enough():
         return
 
     def finished(outcome: RoundOutcome) -> None:
@@ -77,6 +94,8 @@ def run_rounds(
         with session.ledger.transaction():
             write(outcome, name)
         forget_models(session)
+        if enough():
+            raise _EnoughError
 
     def aggregate(
         models: Mapping[int, ArrayRecord], samples: Mapping[int, int], sent: ArrayRecord
@@ -96,20 +115,21 @@ def run_rounds(
         done=done,
         patience=session.patience,
         most_samples=terms.most_samples,
-        aggregate=aggregate,
+        aggregate=aggregate if step is None else step,
         judge=judge,
         inspect=inspect,
         head=lambda: session.ledger.head,
         inner=strategy,
         only=terms.head if request != RUN else (),
     )
-    averaging.start(
-        session.grid,
-        start if last is None or not follow else session.models.get(last),
-        num_rounds=rounds - done,
-        timeout=session.time_for_answers(),
-        train_config=settings,
-    )
+    with suppress(_EnoughError):
+        averaging.start(
+            session.grid,
+            start if last is None or not follow else session.models.get(last),
+            num_rounds=rounds - done,
+            timeout=session.time_for_answers(),
+            train_config=settings,
+        )
 
 
 def forget_models(session: Session) -> None:
@@ -123,8 +143,13 @@ def forget_models(session: Session) -> None:
     if ledger.has(RUN, UpdatesKept):
         names |= {finished.model for finished in ledger.events(RUN, RoundFinished)}
     for request in ledger.requests():
-        if not ledger.has(request, RequestClosed) and terms_of(ledger, request).unlearning == "mode":
+        method = None if ledger.has(request, RequestClosed) else terms_of(ledger, request).unlearning
+        if method == "mode":
             names |= {finished.model for finished in ledger.events(request, RoundFinished)}
+        elif method == METHOD and (slopes := ledger.events(request, SlopeSummed)):
+            for event in of_one_objective(slopes, slopes[-1].clients):
+                names |= {event.at, event.slope}
+            names |= {slopes[-1].at, slopes[-1].answers}
         prepared = ledger.last(request, StartPrepared)
         if prepared is not None:
             names.add(prepared.model)

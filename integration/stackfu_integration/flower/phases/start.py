@@ -6,6 +6,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Strategy
 
 from stackfu.errors import InputError
+from stackfu_integration.flower.convex import METHOD, head_of, zeroed
 from stackfu_integration.flower.events import (
     RemovalRequested,
     RoundFinished,
@@ -16,6 +17,7 @@ from stackfu_integration.flower.events import (
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.methods import ASCENT_RADIUS, METHODS, distance_between, recovered
 from stackfu_integration.flower.model_store import ModelStore
+from stackfu_integration.flower.phases.evidence import is_head
 from stackfu_integration.flower.phases.leaving import Parted, hear, write
 from stackfu_integration.flower.phases.rounds import last_model, lengths_in_training
 from stackfu_integration.flower.phases.session import Removal
@@ -29,7 +31,7 @@ __all__ = ["check", "first_model", "recovered_from"]
 def check(ledger: PaymentLedger, models: ModelStore, terms: Terms, strategy: Strategy | None) -> None:
     """Refuse terms whose method needs something of the training that was not kept, or does not go with the strategy."""
     run, method = ledger.last(RUN, RunStarted), METHODS[terms.unlearning]
-    if strategy is not None and terms.unlearning in ("federaser", "mode"):
+    if strategy is not None and terms.unlearning in ("federaser", "mode", METHOD):
         raise InputError("strategy", f"{method.name} is one of its own")
     if strategy is not None and terms.aggregation == "secure":
         raise InputError("strategy", "sees single updates, and with secure aggregation nobody does")
@@ -49,11 +51,18 @@ def check(ledger: PaymentLedger, models: ModelStore, terms: Terms, strategy: Str
     unknown = sorted(set(terms.head) - set(models.get(run.initial))) if terms.head else []
     if unknown:
         raise InputError("head", "is no array of the model", value=unknown[0])
+    if terms.unlearning == METHOD and not is_head(head_of(models.get(run.initial), terms.head)):
+        raise InputError("head", "of convex heads names one matrix and its bias", value=terms.head)
 
 
 def first_model(removal: Removal) -> ArrayRecord:
     """Return the model that the first round starts from; one that is made for it is made once."""
     ledger, models, terms = removal.ledger, removal.models, removal.terms
+    if terms.unlearning == METHOD:
+        started = zeroed(models.get(ledger.need(RUN, RunStarted).initial), terms.head)
+        if not ledger.has(removal.name, StartPrepared):
+            ledger.add(removal.name, StartPrepared(models.put(started)))
+        return started
     if METHODS[terms.unlearning].anew:
         return models.get(ledger.need(RUN, RunStarted).initial)
     if terms.unlearning not in ("fedrecovery", "gradient-ascent", "quickdrop"):

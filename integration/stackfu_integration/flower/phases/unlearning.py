@@ -15,6 +15,8 @@ import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
+from stackfu_integration.flower.client import round_of
+from stackfu_integration.flower.convex import METHOD
 from stackfu_integration.flower.events import (
     NOBODY,
     ClientCommitted,
@@ -35,6 +37,7 @@ from stackfu_integration.flower.methods import (
 )
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.phases import leaving
+from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED, Descent, excuse
 from stackfu_integration.flower.phases.rounds import rounds_done, run_rounds
 from stackfu_integration.flower.phases.session import Removal, StuckError
 from stackfu_integration.flower.phases.start import first_model
@@ -67,11 +70,22 @@ def run(removal: Removal, strategy: Strategy | None = None) -> None:
     elif terms.unlearning == "mode":
         for number in range(rounds_done(ledger, removal.name) + 1, terms.rounds + 1):
             _mode_round(removal, number, commitments)
+    elif terms.unlearning == METHOD:
+        descent, told = Descent(removal), {"only": ",".join(terms.head), "method": METHOD}
+        hooks = {
+            "judge": lambda *seen: descent.judge(_judge(removal, *seen), *seen),
+            "step": descent.step,
+            "enough": descent.enough,
+        }
+        _rounds(removal, commitments, first_model(removal), terms.rounds, told, descent.write, **hooks)
     else:
         only = {"only": ",".join(terms.head)} if terms.head else {}
         _rounds(removal, commitments, first_model(removal), terms.rounds, only, strategy=strategy)
     model = ledger.need(removal.name, RoundFinished).model
-    ledger.add(removal.name, ModelUnlearned(model))
+    with ledger.transaction():
+        if terms.unlearning == METHOD:
+            excuse(removal)
+        ledger.add(removal.name, ModelUnlearned(model))
 
 
 def _rounds(
@@ -100,9 +114,8 @@ def _rounds(
                 message_type=UNLEARN,
                 settings=config(request=removal.name, seed=removal.terms.seed, **told),
                 write=write,
-                judge=lambda *seen: _judge(removal, *seen),
                 inspect=lambda *seen: _inspect(removal, *seen),
-                **options,
+                **{"judge": lambda *seen: _judge(removal, *seen), **options},
             )
             break
         except NobodyAnsweredError as error:
@@ -148,7 +161,7 @@ def _write(removal: Removal, outcome: RoundOutcome, model: str) -> None:
         judged = WorkJudged(client, outcome.number, found.passed, found.problem, dict(found.measured))
         ledger.add(removal.name, judged)
     for client in outcome.excused:  # it stood ready and was not needed
-        ledger.add(removal.name, WorkJudged(client, outcome.number, True, "was not asked in this round"))
+        ledger.add(removal.name, WorkJudged(client, outcome.number, True, NOT_ASKED))
     for client, problem in outcome.problems.items():
         ledger.add_fault(removal.name, client, fault_phase(outcome.number), problem)
     ledger.add(removal.name, RoundFinished(outcome.number, model))
@@ -173,7 +186,9 @@ def _judge(
     terms, reference = removal.terms, None
     if removal.probe is not None:
         settings = config(request=removal.name, seed=terms.seed, server_round=number)
-        trained, _ = removal.probe.train(sent, 1.0, settings)
+        if terms.unlearning == METHOD:
+            settings["only"], settings["method"] = ",".join(terms.head), METHOD
+        trained, _ = round_of(removal.probe, sent, 1.0, settings)
         reference = update_of(trained, sent)
         reference = reference if np.linalg.norm(reference) > 0 else None
     earlier: dict[int, list[float]] = {}
@@ -186,7 +201,8 @@ def _judge(
         sent,
         clip_factor=terms.clip_factor,
         least_norm=terms.least_norm,
-        least_cosine=terms.least_cosine,
+        # at an optimum gradients cancel, and each points against the others'
+        least_cosine=-1.0 if terms.unlearning == METHOD else terms.least_cosine,
         reference=reference,
         earlier=earlier,
     )

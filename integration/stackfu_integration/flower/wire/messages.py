@@ -11,7 +11,7 @@ message                       server sends                                 clien
 ``train.stackfu_unlearn``     the model, its share                         trained model, samples; signed
 ``train.stackfu_repeat``      the same once more                           the same
 ``train.stackfu_summed``      the model, its share, members of a sum       trained model behind masks, samples; signed
-``query.stackfu_consent``     a method, to those who leave                 that it will work for it; signed
+``query.stackfu_consent``     a method, to those who must be able to       that it will work for it; signed
 ``train.stackfu_part``        the model, and one to keep to                what it made of the model, samples; signed
 ``query.stackfu_gradient``    the model, its share                         gradient of its loss, samples; signed
 ``evaluate.stackfu_measure``  model before and after, its payment          measures; the payment acknowledged or
@@ -400,7 +400,7 @@ class TrainingAnswer:
 
 @dataclass(frozen=True)
 class ConsentQuestion:
-    """Before you go, will you work for this method, which makes the model forget you?"""
+    """Will you work for this method, which makes the model forget, before you go or, with gradients, as one that stays?"""
 
     message_type: ClassVar[str] = CONSENT
 
@@ -488,7 +488,10 @@ class PartingOrder:
 
 @dataclass(frozen=True)
 class GradientQuestion:
-    """What is the gradient of your losses at this model, summed over the samples of the agreed share?"""
+    """What is the gradient of your losses at this model, summed over the samples of the agreed share?
+
+    ``only`` names the arrays whose gradient it is, where it is not that of all.
+    """
 
     message_type: ClassVar[str] = GRADIENT
 
@@ -497,10 +500,13 @@ class GradientQuestion:
     share: float
     samples: int
     seed: int
+    only: tuple[str, ...] = ()
 
     def encode(self) -> RecordDict:
         """The model and the settings."""
         settings = config(request=self.request, share=self.share, samples=self.samples, seed=self.seed)
+        if self.only:
+            settings["only"] = ",".join(self.only)
         return RecordDict({"arrays": self.model, "config": settings})
 
     @classmethod
@@ -513,6 +519,7 @@ class GradientQuestion:
             setting(settings, "share", float),
             setting(settings, "samples", int),
             setting(settings, "seed", int),
+            tuple(setting(settings, "only", str).split(",")) if "only" in settings else (),
         )
 
 

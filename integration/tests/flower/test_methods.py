@@ -299,7 +299,7 @@ def test_a_refusal_ends_the_request_before_anybody_is_asked_and_says_what_can_be
     assert facts["aborted"]["phase"] == "leaving"
     reason = facts["aborted"]["reason"]
     assert "works for mode, not for quickdrop" in reason
-    assert "can be had: retrain, continue, head, federaser, fedrecovery" in reason
+    assert "can be had: retrain, continue, head, convex-head, federaser, fedrecovery" in reason
     assert verify(scene.folder).misfit is None
     with acting.ledger() as ledger:
         assert ledger.events("r1", EmbeddingReceived) == []

@@ -76,13 +76,19 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
                 *(f"{FLOWER}.{name}" for name in ("offer", "chain", "receipts", "secure_sum")),
             ],
         ),
-        (f"{FLOWER}.audit", [f"{FLOWER}.events", f"{FLOWER}.ledger", f"{PACKAGE}.storage"]),
+        (
+            f"{FLOWER}.audit",
+            [*(f"{FLOWER}.{name}" for name in ("convex", "events", "ledger")), f"{PACKAGE}.storage"],
+        ),
         (
             f"{FLOWER}.client",
             [
                 f"{FLOWER}.wire",
                 *(f"{FLOWER}.{name}" for name in ("offer", "privacy", "model_store", "books", "chain")),
-                *(f"{FLOWER}.{name}" for name in ("policy", "receipts", "secure_sum", "sum_member", "keys")),
+                *(
+                    f"{FLOWER}.{name}"
+                    for name in ("convex", "policy", "receipts", "secure_sum", "sum_member", "keys")
+                ),
             ],
         ),
     ],
@@ -94,9 +100,10 @@ def test_a_room_knows_only_what_is_below_it(who, knows):
     assert reached <= allowed
 
 
-def test_only_the_labs_own_participants_bring_the_lab_to_flower():
+def test_only_participants_that_train_bring_the_lab_to_flower():
+    """They share its local training and its methods; server, wire, books and audit know nothing of it."""
     users = {m for m in below(FLOWER) for name in GRAPH[m] if name in below(LAB) - {f"{LAB}.mechanisms"}}
-    assert users == {f"{FLOWER}.lab"}
+    assert users == {f"{FLOWER}.{name}" for name in ("lab", "parting", "torch_client")}
 
 
 @pytest.mark.parametrize("module", [f"{FLOWER}.client", f"{FLOWER}.mechanism", f"{LAB}.report"])

@@ -671,3 +671,32 @@ def test_a_client_that_owns_nearly_everything_leaves_the_unpaid_outcome_feasible
     solution = game.solve(4.388927577655589e-15)
     assert solution.status is sf.Status.CERTIFIED
     assert solution.verify()
+
+
+def test_time_for_the_judge_is_part_of_the_limit(monkeypatch):
+    """By a clock on which every look takes a hundredth of a second, and the judge two seconds."""
+    from stackfu.leader.certified import programme, totals
+    from stackfu.leader.certified import search as module
+
+    rng = np.random.default_rng(0)
+    sizes, features = rng.pareto(2.0, size=12) + 1, rng.normal(size=(12, 4))
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(features), sizes, removed=[0], cost_scale=20.0)
+    now = [0.0]
+
+    def clock():
+        now[0] += 0.01
+        return now[0]
+
+    def accepted(*arguments):
+        now[0] += 2.0
+        return judge(*arguments)
+
+    judge = module.accepted
+    for timed in (module, totals, programme):
+        monkeypatch.setattr(timed, "clock", clock)
+    monkeypatch.setattr(module, "accepted", accepted)
+    goal = sf.Objective(0.1 * game.full_participation_price)
+    run = module.search(game, goal, gap=0.0, time_limit=10.0, max_nodes=100_000)
+    assert run.status is sf.Status.TIME_LIMIT
+    assert now[0] <= 10.0 + 0.1
+    assert run.certificate is not None

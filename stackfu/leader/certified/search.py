@@ -50,6 +50,8 @@ CLOSEST = 1e-4
 #: A search that is not done after this many boxes, or this part of its time, asks for further profiles to start from.
 SOON_NODES = 100
 SOON = 0.2
+#: After this part of its time a search has what it has so far judged once, to know what judging will take at the end.
+PROBE = 0.1
 #: Relative rounding of the least loss over all mixtures.
 NEAREST_ROUNDING = 1e-9
 
@@ -414,6 +416,7 @@ def search(
     history: list[dict[str, Any]] = []
     status = Status.CERTIFIED
     nodes = 0
+    judging = 0.0  # seconds per box that the judge will take at the end, which are part of the limit
     try:
         state.roots()
         while state.open.lower() < state.target:
@@ -426,9 +429,14 @@ def search(
                 later = None
                 state.settle()
                 continue
-            if clock() > state.deadline:
+            if clock() + judging * nodes > state.deadline:
                 status = Status.TIME_LIMIT
                 break
+            if not judging and nodes and elapsed > PROBE * time_limit:
+                before = clock()
+                state.certificate(min(state.lower(), state.incumbent) * unit)
+                judging = (clock() - before) / nodes
+                continue
             if nodes >= max_nodes:
                 status = Status.MAX_ITERATIONS
                 break

@@ -1,4 +1,4 @@
-"""What judging an equilibrium costs, beside finding it; for bounds see ``leader.Checker``."""
+"""What judging an equilibrium costs, beside finding it; for bounds see ``leader.Judge``."""
 
 import time
 

@@ -7,7 +7,9 @@ each as soon as it is there. A list that no longer fits costs time and nothing e
 called, as ever.
 
 The processes compile nothing but this and end, so they may do what a user's process may not: leave out the wrappers by which
-Python would call the inner functions (a fifth of the time), and compare numba's options by what was set (a tenth).
+Python would call the inner functions (a fifth of the time), compare numba's options by what was set (a tenth), turn inner
+functions into machine code only within those that call them (a fifth), and remember what a call with such arguments returns (a
+tenth).
 """
 
 from __future__ import annotations
@@ -51,37 +53,33 @@ ENTRIES = (
     Entry("embedding._kernels", "pack_rows", "f2 f1 f i b f3 f2", 0.4),
     Entry("embedding._kernels", "count_distances", "f3 f2 f3 f2 i i i i f f i1 f1 i", 0.4),
     Entry("embedding._kernels", "sum_complements", "f3 f2 f1 i1 i1 f3 f2 i i i i i1 i b f f2", 0.6),
-    Entry("followers.path._loop", "follow", "f2! f1! f1 f f2 f1 f2 c2 c1 i1 f2 f1! f f f1! f", 9.9),
-    Entry("model._geometry_kernels", "drifts", "f2! f1", 0.3),
-    Entry("model._geometry_kernels", "judge", "f1 f1! f1! f1 f1 f1! f", 0.6),
-    Entry("judging._stake_kernels", "total", "f1! f1! f1!", 0.1),
-    Entry("judging._stake_kernels", "fit", "f1 f1 f1 f", 0.1),
-    Entry("judging._stake_kernels", "slopes", "f2 f2 f1 f1 f1 f1 f f f", 0.4),
-    Entry("judging._stake_kernels", "gains", "f1 f1 f1 f1 f1 f1 f1 f f", 0.2),
-    Entry("judging._segment_kernels", "possible", "f2 f1!", 0.1),
-    Entry("judging._segment_kernels", "ends", "f1 f1 f1 f1 f1 f2 f1 f f", 0.4),
-    Entry("judging._segment_kernels", "walk", "f2 f2 f2 f f1 f1 f1 f f f i f3 c2 f1", 3.5),
-    Entry("judging._segment_kernels", "end_of_group", "f3 i i", 0.2),
-    Entry("judging._segment_kernels", "bracket", "f3 c2 f1 f1 f i1", 0.3),
-    Entry("judging._segment_kernels", "jacobian", "f3 f1 i1 f2 f2 f f1 f1 f f f f f f3", 1.0),
-    Entry("judging._segment_kernels", "positive_definite", "f2 f2", 0.4),
+    Entry("followers.path._loop", "follow", "f2! f1! f1 f f2 f1 f2 c2 c1 i1 f2 f1! f f f1! f", 6.1),
+    Entry("followers.path._chain", "smallest_total", "f2! f1 f1! f1! f f", 0.2),
+    Entry("model._geometry_kernels", "drifts", "f2! f1", 0.2),
+    Entry("model._geometry_kernels", "judge", "f1 f1! f1! f1! f1! f1 f1! f", 0.5),
+    Entry("judging._stake_kernels", "stakes", "f2 f2 f1 f1 f1 f1! f1! f1! f f f f f1", 0.7),
+    Entry("judging._stake_kernels", "reluctances", "f1 f1 f1! f f f1", 0.2),
+    Entry("judging._segment_kernels", "ends", "f2 f1 f1! f1 f1 f2 f1 f f f", 0.4),
+    Entry("judging._segment_kernels", "weigh", "f2 f1 f2", 0.2),
+    Entry("judging._segment_kernels", "walk", "f2 f2 f2 f f1 f1 f1 f f f i f3 c2 f1", 3.0),
+    Entry("judging._segment_kernels", "settle", "f3 c2 f1 f1 f f2 f2 f2 f f1 f1! f1 f1 f f f f f2", 1.9),
     Entry(
         "leader.certified._bound_kernels",
         "client_sums",
         "b f1! f1 f1 f1 f1 b1 b1 f1 f1 f1 f1 f1 f f f*4 f f f f f f",
-        0.6,
+        0.5,
     ),
     Entry(
         "leader.certified._polish_kernels",
         "polish_at",
         "f2 f1! f1 f1 f1 f1 f2 b1 b1 f1 f f f f f f f f f f f f1 f1 f f b1 b1 b1 b1 b1 b1",
-        4.0,
+        3.2,
     ),
     Entry(
         "leader.certified._polish_kernels",
         "polish_jointly",
         "f2 f1! f1 f1 f1 f1 b1 b1 f f f f f f f f f f f f f f f1 f1 f f f b1 b1 b1 b1 b1",
-        2.5,
+        1.9,
     ),
 )
 
@@ -159,14 +157,23 @@ class _Worker:
 def _deal(entries: list[Entry], cores: int) -> list[list[Entry]]:
     """Shares of about equal length, the longest dealt first; each in the order in which its functions are needed.
 
-    >>> one, other = (sum(entry.seconds for entry in share) for share in _deal(list(ENTRIES), 2))
+    A module's functions stay together: they call the same inner ones, which every process compiles for itself.
+
+    >>> one, other = map(_length, _deal(list(ENTRIES), 2))
     >>> abs(one - other) < 1
     True
     """
-    shares: list[list[Entry]] = [[] for _ in range(max(1, min(cores, len(entries), 3)))]
-    for entry in sorted(entries, key=lambda entry: -entry.seconds):
-        min(shares, key=lambda share: sum(each.seconds for each in share)).append(entry)
+    modules: dict[str, list[Entry]] = {}
+    for entry in entries:
+        modules.setdefault(entry.module, []).append(entry)
+    shares: list[list[Entry]] = [[] for _ in range(max(1, min(cores, len(modules), 3)))]
+    for module in sorted(modules.values(), key=lambda module: -_length(module)):
+        min(shares, key=_length).extend(module)
     return [sorted(share, key=entries.index) for share in shares if share]
+
+
+def _length(share: list[Entry]) -> float:
+    return sum(entry.seconds for entry in share)
 
 
 def _full_name(entry: Entry) -> str:
@@ -178,6 +185,8 @@ def _function(entry: Entry) -> Any:
     match entry.module:  # imported one by one: a process needs its own share only
         case "embedding._kernels":
             from .embedding import _kernels as module
+        case "followers.path._chain":
+            from .followers.path import _chain as module
         case "followers.path._loop":
             from .followers.path import _loop as module
         case "model._geometry_kernels":
@@ -232,6 +241,8 @@ def _compile(entries: list[Entry], say: Callable[[str], None]) -> None:
     gc.disable()
     jit.called_from_python = frozenset(_full_name(entry) for entry in entries)
     _compare_options_quickly()
+    _finish_what_is_called()
+    _remember_calls()
     for entry in entries:
         _function(entry).compile(argument_types(entry.types))
         say(_full_name(entry))
@@ -257,5 +268,68 @@ def _compare_options_quickly() -> None:
     TargetConfig.__hash__ = lambda self: hash(frozenset(chosen(self)))
 
 
+def _finish_what_is_called() -> None:
+    """Inner functions are optimised and turned into machine code within those that call them, no longer by themselves as well.
+
+    numba does both for every function, so that it could be called alone, and then again for the copy in its caller. What is
+    kept on disk is the caller's machine code, in which everything was optimised together.
+    """
+    from numba import _dynfunc
+    from numba.core.codegen import JITCodeLibrary
+    from numba.core.cpu import CPUContext
+
+    inner: set[Any] = set()
+    executable, optimize, emit = (
+        CPUContext.get_executable,
+        JITCodeLibrary._optimize_final_module,
+        JITCodeLibrary._finalize_final_module,
+    )
+
+    def get_executable(self: Any, library: Any, function: Any, environment: Any) -> Any:
+        if f"{function.modname}.{function.qualname}" in (jit.called_from_python or ()):
+            return executable(self, library, function, environment)
+        inner.add(library)
+        # a key for numba's tables that leads nowhere, as functions without a wrapper have it
+        return _dynfunc.make_function(
+            function.lookup_module(), function.qualname, "", 0, environment, (library,)
+        )
+
+    def optimize_final_module(self: Any) -> None:
+        if self not in inner:
+            optimize(self)
+
+    def finalize_final_module(self: Any) -> None:
+        if self in inner:
+            self._finalized = True
+        else:
+            emit(self)
+
+    CPUContext.get_executable = get_executable
+    JITCodeLibrary._optimize_final_module = optimize_final_module
+    JITCodeLibrary._finalize_final_module = finalize_final_module
+
+
+def _remember_calls() -> None:
+    """What a call of a builtin function or an operator is typed as, for such arguments, is looked up once.
+
+    numba tries every implementation anew at every ``+`` and ``*``, those for strings, lists and dates included.
+    """
+    from numba.core.types.functions import BaseFunction
+
+    look_up = BaseFunction.get_call_type
+    known: dict[Any, Any] = {}
+
+    def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
+        key = (id(self), tuple(args), frozenset(dict(kws).items()))
+        if key not in known:
+            known[key] = self, look_up(self, context, args, kws)  # kept alive: an id is used again
+        return known[key][1]
+
+    BaseFunction.get_call_type = get_call_type  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
     _compile([ENTRIES[int(number)] for number in sys.argv[1:]], lambda name: print(name, flush=True))
+    os._exit(
+        0
+    )  # taking a compiler's millions of objects apart would keep everybody waiting for most of a second

@@ -5,29 +5,31 @@ This is the only module of the library that faces upward: the model below knows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from .embedding import MeanEmbeddings
+from .embedding.names import PerClient, by_name
 from .errors import InputError
 from .model import Array, GameModel, ServerLoss
+from .model.arguments import numbers
 from .model.impacts import guessed
+from .progress import Callback
 
 if TYPE_CHECKING:
     from .calibration import Calibration
     from .judging.diagnostics import Diagnostics
     from .judging.proof import Certificate
+    from .model.offers import Offers
     from .model.revealed import CostIntervals
     from .results import Equilibria, Equilibrium, Frontier, Solution, Verification
     from .results.cascade import Cascade
     from .results.manipulation import Manipulation, Manipulations
 
 __all__ = ["StackelbergGame"]
-
-Callback = Callable[[dict[str, Any]], None]
 
 
 class StackelbergGame(GameModel):
@@ -38,7 +40,8 @@ class StackelbergGame(GameModel):
     embeddings
         Mean embeddings of all original clients, removed ones included.
     sizes
-        Amount of data of every original client: positive numbers, usually counts.
+        Amount of data of every original client: positive numbers, usually counts. Like all that is one number per client: in
+        their order, or by name (a dictionary, a pandas series).
     removed
         The clients whose data must be forgotten, by number or by name.
     names
@@ -75,11 +78,11 @@ class StackelbergGame(GameModel):
     def __init__(
         self,
         embeddings: MeanEmbeddings,
-        sizes: npt.ArrayLike,
+        sizes: PerClient,
         removed: Iterable[int | str] | int | str = (),
         *,
         names: Sequence[str] | None = None,
-        costs: npt.ArrayLike | None = None,
+        costs: PerClient | None = None,
         cost_scale: float = 10.0,
         lambda_v: float = 1.0,
         lambda_s: float = 1.0,
@@ -109,10 +112,10 @@ class StackelbergGame(GameModel):
 
     def equilibrium(
         self,
-        payments: npt.ArrayLike | None = None,
+        payments: PerClient | None = None,
         *,
-        caps: npt.ArrayLike | None = None,
-        start: npt.ArrayLike | None = None,
+        caps: PerClient | None = None,
+        start: PerClient | None = None,
         method: Literal["auto", "path", "sweeps", "qp"] = "auto",
         tolerance: float | None = None,
         max_iterations: int = 500,
@@ -131,9 +134,7 @@ class StackelbergGame(GameModel):
         options = SearchOptions(origin, method, tolerance, max_iterations, seed, callback, progress)
         return find_equilibrium(self, checked, options, caps=None if caps is None else self.check_caps(caps))
 
-    def equilibria(
-        self, payments: npt.ArrayLike | None = None, *, caps: npt.ArrayLike | None = None
-    ) -> Equilibria:
+    def equilibria(self, payments: PerClient | None = None, *, caps: PerClient | None = None) -> Equilibria:
         """Every Nash equilibrium of the clients, ordered by total participation; see :mod:`stackfu.followers.path`.
 
         ``caps`` are the largest shares of its data that are taken of each client (None: everything).
@@ -150,10 +151,10 @@ class StackelbergGame(GameModel):
 
     def dynamics(
         self,
-        payments: npt.ArrayLike | None = None,
-        start: npt.ArrayLike | None = None,
+        payments: PerClient | None = None,
+        start: PerClient | None = None,
         *,
-        caps: npt.ArrayLike | None = None,
+        caps: PerClient | None = None,
         kind: Literal["simultaneous", "sequential", "damped"] = "sequential",
         damping: float = 0.5,
     ) -> Iterator[Array]:
@@ -187,10 +188,10 @@ class StackelbergGame(GameModel):
         time_limit: float | None = None,
         max_nodes: int | None = None,
         robust: bool | None = None,
-        start: npt.ArrayLike | None = None,
+        start: PerClient | None = None,
         offers: Literal["linear", "capped", "contract"] = "linear",
         costs_between: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-        outside: npt.ArrayLike | None = None,
+        outside: PerClient | None = None,
         groups: Sequence[Any] | npt.ArrayLike | None = None,
         others: Literal["equilibrium", "full"] | None = None,
         solver: Literal["closed", "cvxpy"] | None = None,
@@ -233,9 +234,8 @@ class StackelbergGame(GameModel):
         start
             certified: participation profiles to start from.
         offers
-            What is posted: "linear" (the paper: a price per unit), "capped" (a price and the most that is
-            taken: any plan as the only
-            equilibrium, see :mod:`stackfu.model.offers`) or "contract" (all or nothing).
+            What is posted: "linear" (the paper: a price per unit), "capped" (a price and the most that is taken: any plan as
+            the only equilibrium, see :mod:`stackfu.model.offers`) or "contract" (all or nothing).
         costs_between
             capped: lower and upper ends of the costs, if they are not known; the plan is then safe for every cost in between.
         outside
@@ -289,7 +289,7 @@ class StackelbergGame(GameModel):
         max_loss: float,
         *,
         offers: Literal["linear", "capped", "contract"] = "linear",
-        outside: npt.ArrayLike | None = None,
+        outside: PerClient | None = None,
         **options: Any,
     ) -> Solution:
         """The least spend for a server loss of at most ``max_loss``, certified; options are those of :meth:`solve`.
@@ -327,39 +327,57 @@ class StackelbergGame(GameModel):
 
     def cascade(
         self,
-        payments: npt.ArrayLike | None = None,
-        caps: npt.ArrayLike | None = None,
+        payments: PerClient | None = None,
+        caps: PerClient | None = None,
         *,
-        outside: npt.ArrayLike,
-        retainers: npt.ArrayLike | None = None,
+        outside: PerClient,
+        retainers: PerClient | None = None,
+        offers: Offers | None = None,
         order: Literal["sequential", "simultaneous"] = "sequential",
     ) -> Cascade:
         """Who leaves, in which order, until nobody gains by leaving; see :mod:`stackfu.followers.cascade`.
 
         ``outside`` is the utility that each client has outside the federation (one number for everybody is enough).
+        ``payments`` are prices per unit, with or without ``caps``; ``offers`` stands for all that a solution posts
+        (``solution.offers``), contracts too, which are paid for the whole quantity or not at all.
+
+        >>> from stackfu.demo import digits_game
+        >>> game = digits_game(sampling_constant=30.0)
+        >>> posted = game.solve(0.06, "posted")
+        >>> game.cascade(offers=posted.offers, outside=-0.1)
+        Cascade(sequential: 7 of 7 clients depart (8, 6, 3, 4, 5, 9, 7), 0 stay)
         """
         from .followers.cascade import cascade
-        from .model.offers import check_outside
+        from .model.offers import Kind, Offers, check_offers, check_outside
 
         apart = check_outside(self, outside)
         if apart is None:
             raise InputError("outside", "must say what each client has outside the federation")
-        kept = self.no_payments if retainers is None else self.check_amounts(retainers, "retainers")
-        taken = None if caps is None else self.check_caps(caps)
-        return cascade(self, self.check_payments(payments), taken, apart, kept, order)
+        if offers is None:
+            kept = self.no_payments if retainers is None else self.check_amounts(retainers, "retainers")
+            kind: Kind = "linear" if caps is None else "capped"
+            posted = Offers(kind, self.check_payments(payments), self.check_caps(caps), kept)
+        else:
+            for name, value in (("payments", payments), ("caps", caps), ("retainers", retainers)):
+                if value is not None:
+                    raise InputError(name, "are part of the offers; give either them or the offers")
+            posted = check_offers(self, offers)
+        return cascade(self, posted, apart, order)
 
     def costs_from(
-        self, payments: npt.ArrayLike, participation: npt.ArrayLike, caps: npt.ArrayLike | None = None
+        self, payments: PerClient, participation: PerClient, caps: PerClient | None = None
     ) -> CostIntervals:
         """What observed answers reveal about costs: an interval per client; see :mod:`stackfu.model.revealed`.
 
-        One answer, or one row per request. The game's own costs play no part. An error names the client whose
-        answers contradict each
-        other.
+        One answer, or one row per request. The game's own costs play no part. An error names the client whose answers
+        contradict each other.
         """
         from .model.revealed import CostIntervals, revealed_costs
 
-        paid, done = np.atleast_2d(np.asarray(payments)), np.atleast_2d(np.asarray(participation))
+        paid, done = (
+            np.atleast_2d(numbers(by_name(values, name, lambda: self.names), name, who=self.who))
+            for values, name in ((payments, "payments"), (participation, "participation"))
+        )
         if len(paid) != len(done):
             raise InputError(
                 "participation", f"needs {len(paid)} rows, one per vector of payments", value=len(done)
@@ -378,6 +396,8 @@ class StackelbergGame(GameModel):
         from .leader.manipulation import manipulation
         from .leader.repeating import offers_like
 
+        if getattr(result, "game", None) != self or not hasattr(result, "offers"):
+            raise InputError("result", "must be a solution of this game", value=type(result).__name__)
         name = f"{result.method}, {result.offers.kind}"
         return manipulation(self, offers_like(result), name, **options)
 
@@ -449,7 +469,7 @@ class StackelbergGame(GameModel):
 
         return diagnose(result)
 
-    def clients_frame(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Any:
+    def clients_frame(self, payments: PerClient | None, participation: PerClient) -> Any:
         """A DataFrame with one row per remaining client: what it owns, is paid, does and gets (needs pandas)."""
         from .pages import data_frame
 

@@ -10,19 +10,23 @@ import numpy as np
 
 from .errors import InputError
 
-__all__ = ["Html", "bar", "card", "data_frame", "number", "table"]
+__all__ = ["NOTHING", "Html", "bar", "card", "data_frame", "number", "table"]
+
+#: A payment below this share of a client's cost is what rounding left of nothing.
+NOTHING = 1e-9
 
 #: Rows beyond this many are counted, not shown.
 MOST_ROWS = 20
 
 _STYLE = (
-    "<style>.stackfu{font-family:inherit;line-height:1.4;max-width:60em}"
+    "<style>.stackfu{font-family:inherit;line-height:1.4;overflow-x:auto}"
     ".stackfu table{border-collapse:collapse;margin:.4em 0;font-variant-numeric:tabular-nums}"
     ".stackfu th,.stackfu td{padding:.15em .7em;text-align:right;border:0;background:transparent;color:inherit}"
-    ".stackfu th:first-child,.stackfu td:first-child{text-align:left}"
+    ".stackfu th:first-child,.stackfu td:first-child{text-align:left;white-space:nowrap}"
     ".stackfu thead th{border-bottom:1px solid currentColor;font-weight:600}"
-    ".stackfu .bar{display:inline-block;height:.7em;background:currentColor;opacity:.45;margin-right:.4em;vertical-align:middle}"
-    ".stackfu .quiet{opacity:.7;font-size:.9em}</style>"
+    ".stackfu .share{display:inline-flex;align-items:center;width:7.5em}"
+    ".stackfu .bar{height:.7em;background:currentColor;opacity:.45;margin-right:.4em}"
+    ".stackfu .quiet{opacity:.7;font-size:.9em;max-width:60em}</style>"
 )
 
 
@@ -32,16 +36,18 @@ class Html(str):
     __slots__ = ()
 
 
-def number(value: float) -> str:
-    """Four digits; what is not a number is a dash."""
+def number(value: float, rounding: float = 0.0) -> str:
+    """Four digits; nothing where there is no more than rounding; what is not a number is a dash."""
     if not np.isfinite(value):
         return "–"
-    return "0" if value == 0 else f"{value:.4g}"
+    return "0" if abs(value) <= rounding else f"{value:.4g}"
 
 
 def bar(share: float) -> Html:
     """A share of 1 as a bar with its percentage, as HTML."""
-    return Html(f'<span class="bar" style="width:{4.0 * share:.2f}em"></span>{share:.0%}')
+    return Html(
+        f'<span class="share"><span class="bar" style="width:{4.0 * share:.2f}em"></span>{share:.0%}</span>'
+    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], more: int = 0) -> str:
@@ -55,8 +61,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], more: int = 0) -> 
     body = "".join("<tr>" + "".join(f"<td>{cell(v)}</td>" for v in row) + "</tr>" for row in rows)
     if more > 0:
         body += f'<tr><td colspan="{len(head)}" class="quiet">and {more} more</td></tr>'
-    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head) if any(head) else ""
+    return f"<table>{top and f'<thead><tr>{top}</tr></thead>'}<tbody>{body}</tbody></table>"
 
 
 def card(title: str, *parts: str, note: str = "") -> str:

@@ -17,8 +17,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from .embedding.names import PerClient, by_name, listed
 from .errors import InputError, StackfuError
 from .game import StackelbergGame
 from .model.geometry import Array
@@ -65,7 +65,7 @@ def participation(result: Equilibrium | Solution, ax: Axes | None = None) -> Axe
         for k, name in enumerate(game.names):
             gap = 3.0 + 0.5 * float(np.sqrt(area[k]))
             ax.annotate(
-                name,
+                _verbatim(name),
                 (distance[k], game.alpha[k]),
                 (gap, 0),
                 textcoords="offset points",
@@ -145,8 +145,8 @@ def level(found: Equilibria, ax: Axes | None = None, *, points: int = 120) -> Ax
 
 def dynamics(
     game: StackelbergGame,
-    payments: npt.ArrayLike | None = None,
-    start: npt.ArrayLike | None = None,
+    payments: PerClient | None = None,
+    start: PerClient | None = None,
     ax: Axes | None = None,
     *,
     rounds: int = 30,
@@ -160,7 +160,7 @@ def dynamics(
     lines = ax.plot(played, lw=1.4)
     if game.count <= 10:
         for line, name in zip(lines, game.names, strict=True):
-            line.set_label(name)
+            line.set_label(_verbatim(name))
         ax.legend(title="client", frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     ax.set_ylim(-0.03, 1.03)
     ax.yaxis.set_major_formatter(_percent())
@@ -170,22 +170,22 @@ def dynamics(
 
 
 def cascade(found: Cascade, ax: Axes | None = None) -> Axes:
-    """How many clients are left, and how much of all data still takes part, round by round of departures."""
+    """How many clients are still there, and how much of all data still takes part, round by round of departures."""
     ax = _axes(ax)
     count = found.game.count
     here = [len(r.clients) / count for r in found]
-    if found.left:
+    if found.departed:
         here.append(len(found.stayed) / count)
     samples = dict(zip(map(int, found.game.remaining), found.game.sizes, strict=True))
     everything = float(found.game.sizes.sum())
     used = [r.total * sum(samples[k] for k in r.clients) / everything for r in found]
     rounds = np.arange(len(here))
-    ax.step(rounds, here, where="post", color=_ACCENT, label="clients that are left")
+    ax.step(rounds, here, where="post", color=_ACCENT, label="clients that are still there")
     ax.plot(rounds[: len(used)], used, "o--", color=_BOUND, markersize=4, label="data that takes part")
     for i, r in enumerate(found):
         if r.leaving and count <= _LABELLED:
-            names = ", ".join(found.game.called(k) for k in r.leaving)
-            ax.annotate(names, (i, here[i]), (3, 4), textcoords="offset points", fontsize="small")
+            names = listed([found.game.called(k) for k in r.leaving])
+            ax.annotate(_verbatim(names), (i, here[i]), (3, 4), textcoords="offset points", fontsize="small")
     ax.set_ylim(0.0, 1.08)
     ax.yaxis.set_major_formatter(_percent())
     ax.set_xticks(rounds)
@@ -209,7 +209,7 @@ def retention(solution: Solution, ax: Axes | None = None) -> Axes:
     known = np.isfinite(solution.outside)
     ax.plot(places[known], solution.outside[known], "_", color=_BOUND, markersize=14, label="utility outside")
     if game.count <= _LABELLED:
-        ax.set_xticks(places, game.names)
+        ax.set_xticks(places, [_verbatim(name) for name in game.names])
     ax.axhline(0.0, color=_SOFT, lw=1)
     ax.set_xlabel("client")
     ax.set_title(
@@ -220,7 +220,7 @@ def retention(solution: Solution, ax: Axes | None = None) -> Axes:
 
 
 def distance_map(
-    of: StackelbergGame | MeanEmbeddings, ax: Axes | None = None, *, sizes: npt.ArrayLike | None = None
+    of: StackelbergGame | MeanEmbeddings, ax: Axes | None = None, *, sizes: PerClient | None = None
 ) -> Axes:
     """Clients on a plane where distances are, as nearly as two dimensions allow, those of their embeddings.
 
@@ -230,7 +230,10 @@ def distance_map(
     game = of if isinstance(of, StackelbergGame) else None
     embeddings: MeanEmbeddings = of.embeddings if isinstance(of, StackelbergGame) else of
     removed = game.removed if game is not None else ()
-    weights = None if sizes is None else np.asarray(sizes, dtype=np.float64)
+    called = (
+        game.all_names if game is not None else embeddings.names or tuple(map(str, range(len(embeddings))))
+    )
+    weights = None if sizes is None else np.asarray(by_name(sizes, "sizes", lambda: called), dtype=np.float64)
     if weights is None and game is not None:
         weights = game.all_sizes
     squared = embeddings.distances() ** 2
@@ -252,9 +255,8 @@ def distance_map(
     if gone.any():
         ax.legend(frameon=False, markerscale=0.6)
     if len(place) <= _LABELLED:
-        called = game.all_names if game is not None else embeddings.names or range(len(place))
         for client, (a, b) in zip(called, place, strict=True):
-            ax.annotate(str(client), (a, b), (7, 5), textcoords="offset points", fontsize="small")
+            ax.annotate(_verbatim(client), (a, b), (7, 5), textcoords="offset points", fontsize="small")
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.15)
     ax.set_xlabel(f"first direction, {shown[0]:.0%} of all squared distance")
@@ -271,6 +273,11 @@ def _axes(ax: Axes | None) -> Axes:
         raise StackfuError("plots need matplotlib; install it with: pip install 'stackfu[plot]'") from None
     fresh: Axes = pyplot.subplots(layout="constrained")[1]
     return fresh
+
+
+def _verbatim(name: str) -> str:
+    """A name as it is: between dollar signs matplotlib would read mathematics."""
+    return name.replace("$", r"\$")
 
 
 def _percent() -> Any:

@@ -10,7 +10,7 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
-__all__ = ["reporting"]
+__all__ = ["Callback", "reporting"]
 
 Callback = Callable[[dict[str, Any]], None]
 

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from .errors import InfeasibleError, InputError
 from .game import StackelbergGame
-from .results import Solution
+from .model import Objective
+from .model.arguments import number
+from .results import Solution, Status
 
 __all__ = ["Request", "Requests"]
 
@@ -63,10 +64,7 @@ class Requests(Sequence[Request]):
         budget: Any = self.budget
         if not isinstance(game, StackelbergGame):
             raise InputError("game", "must be a StackelbergGame", value=repr(game))
-        if isinstance(budget, bool) or not isinstance(budget, Real):
-            raise InputError("budget", "must be a number", value=repr(budget))
-        if not float(budget) >= 0:
-            raise InputError("budget", "must not be negative or NaN", value=budget)
+        self.budget = Objective(budget=budget).budget
 
     @property
     def spent(self) -> float:
@@ -83,7 +81,7 @@ class Requests(Sequence[Request]):
 
         ``options`` are those of ``solve``. Nothing changes if it fails.
         """
-        if not 0.0 < share <= 1.0:
+        if not 0.0 < number(share, "share") <= 1.0:
             raise InputError("share", "must lie in (0, 1]", value=share)
         if "budget" in options:
             raise InputError(
@@ -93,6 +91,8 @@ class Requests(Sequence[Request]):
             )
         after = without(self.game, clients)
         solution = after.solve(share * self.left, **options)
+        if solution.status is Status.FAILED:
+            raise InfeasibleError(solution.message)
         if solution.spend > self.left * (1.0 + 1e-9):
             raise InfeasibleError(f"the answer costs {solution.spend:g}, and {self.left:g} is left")
         gone = tuple(k for k in after.removed if k not in self.game.removed)
@@ -121,7 +121,10 @@ class Requests(Sequence[Request]):
 
 def without(game: StackelbergGame, clients: Iterable[int | str]) -> StackelbergGame:
     """The game after more clients have left, by number or name; everybody else keeps its cost."""
-    wanted = [clients] if isinstance(clients, (int, np.integer, str)) else list(clients)
+    given: Any = clients
+    if not isinstance(given, (int, np.integer, str, Iterable)):
+        raise InputError("removed", "must hold client numbers or names", value=repr(given))
+    wanted = [given] if isinstance(given, (int, np.integer, str)) else list(given)
     if not wanted:
         raise InputError("removed", "must name at least one client")
     names = {name: k for k, name in enumerate(game.all_names)}

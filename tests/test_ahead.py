@@ -76,6 +76,28 @@ print(sum(_kernels.pack_rows.stats.cache_hits.values()))
     assert done.stdout.strip() == "1", done.stderr
 
 
+def test_inner_functions_work_within_what_is_kept(tmp_path):
+    """They got no machine code of their own; whoever calls them, taken from disk, answers as if compiled here."""
+    number = next(i for i, entry in enumerate(ahead.ENTRIES) if entry.name == "judge")
+    cache = str(tmp_path / "cache")
+    done = python("-m", "stackfu.ahead", str(number), NUMBA_CACHE_DIR=cache)
+    assert done.stdout.split() == ["stackfu.model._geometry_kernels.judge"], done.stderr
+    use = """
+import numpy as np
+from stackfu.model._geometry_kernels import judge
+rng = np.random.default_rng(0)
+fixed = lambda values: (values.setflags(write=False), values)[1]
+for a in (0.0, 0.3):  # the second asks an inner function for the root of a cubic
+    values = [values.copy() for values in rng.uniform(0.1, 1.0, (7, 5))]
+    values[6] *= values[2]  # no more than the caps
+    given = [fixed(values[i]) if i in (1, 2, 3, 4, 6) else values[i] for i in range(7)]
+    assert judge.py_func(*values, a) == judge(*given, a)
+print(sum(judge.stats.cache_hits.values()), sum(judge.stats.cache_misses.values()))
+"""
+    done = python("-c", use, NUMBA_CACHE_DIR=cache)
+    assert done.stdout.split() == ["1", "0"], done.stderr
+
+
 def test_options_compare_as_numba_compares_them():
     """In a process of its own, which the quicker comparison would otherwise outlive."""
     done = python(

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -121,10 +122,46 @@ def test_solve_for_people(run, files):
     assert "exactly one equilibrium" in out
 
 
+def test_cheapest_bounds_what_is_spent(run, files):
+    code, out, _ = run("cheapest", files / "game.json", "--max-loss", 0.01)
+    assert code == 0
+    assert re.search(
+        r"No payments with a server loss of at most 0\.01 bring the spend below 0\.\d+", " ".join(out.split())
+    )
+
+
 def test_solve_that_is_not_settled_exits_with_one(run, files):
     code, out, _ = run("solve", files / "game.json", "-b", 0.05, "--gap", 1e-15, "--time-limit", 0.01)
     assert code == ExitCode.NOT_PROVED
     assert "stopped by the time limit" in out
+
+
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [
+        ("payments", ("frontier", "-b", 0.01)),
+        ("explore", ("explore", "--to", 0.05, "--points", 2, "-o", "page.html")),
+    ],
+)
+def test_budgets_that_are_not_settled_are_counted_with_what_to_do(
+    run, files, tmp_path, monkeypatch, module, command
+):
+    from importlib import import_module
+    from types import SimpleNamespace
+
+    from stackfu.cli.budgets import open_note
+    from stackfu.results import Status
+
+    ends = ((Status.TIME_LIMIT, -np.inf), (Status.CERTIFIED, 0.0), (Status.TIME_LIMIT, 0.0))
+    traced = [SimpleNamespace(status=status, lower_bound=bound) for status, bound in ends]
+    said = open_note(traced, 5.0)
+    assert said.startswith("2 of 3 budgets were not settled in 5 s each, and of 1 nothing is proved at all")
+    assert open_note(traced[1:2], 5.0) is None
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(import_module(f"stackfu.cli.commands.{module}"), "open_note", lambda *_: said)
+    name, *more = command
+    assert said in one_sentence(run(name, files / "game.json", *more)[2])
+    assert "settled" not in run(name, files / "game.json", *more, "--json")[2]
 
 
 def test_equilibria_finds_them_all(run, tmp_path):
@@ -252,14 +289,55 @@ def test_explore_of_hundreds_of_clients_is_quick_and_says_so(run, tmp_path):
     arguments = ("--to", 0.01 * game.full_participation_price, "--points", 2)
     code, _, err = run("explore", tmp_path / "g.npz", *arguments)
     assert code in (ExitCode.OK, ExitCode.NOT_PROVED)
-    assert "228 clients: 2 budgets at most, 5 s for each search" in one_sentence(err)
+    assert "228 clients: 2 budgets at most, 5 s for each search" in err
     assert "group" in (tmp_path / "g.html").read_text()
 
 
-def test_tables_fit_a_narrow_terminal(run, files, monkeypatch):
+def test_searches_that_would_take_minutes_are_announced_or_limited(run, tmp_path):
+    rng = np.random.default_rng(1)
+    emb = sf.MeanEmbeddings.from_features(0.2 * rng.normal(size=(62, 4)) + 1.0)
+    game = sf.StackelbergGame(emb, rng.integers(20, 200, 62), removed=[0, 1], cost_scale=1.0)
+    game.save(tmp_path / "g.npz")
+    top = 0.01 * game.full_participation_price
+    _, _, err = run("explore", tmp_path / "g.npz", "--to", top, "--points", 2)
+    assert "60 clients: 2 budgets at most, 5 s for each search" in err
+    page = (tmp_path / "g.html").read_text()
+    assert '"name":"uniform"' not in page  # lines to compare with are searches too
+    _, _, err = run("frontier", tmp_path / "g.npz", "-b", top, "--gap", 0.5)
+    assert "60 clients: a search per budget" in err
+    assert "--time-limit 5" in err
+    _, _, err = run("frontier", tmp_path / "g.npz", "-b", top, "--gap", 0.5, "--time-limit", 5)
+    assert "a search per budget" not in err
+
+
+def test_what_many_clients_cost_is_said(run, files, tmp_path, monkeypatch):
+    assert "note" not in run("equilibria", files / "game.json")[2]
+    monkeypatch.setattr("stackfu.followers.path.tracing.LARGEST_CHAIN", 6)
+    _, _, err = run("equilibria", files / "game.json")
+    assert "7 clients: above 6 equilibria are listed, and that none is missing may stay open" in one_sentence(
+        err
+    )
+    assert "note" not in run("equilibria", files / "game.json", "--one")[2]
+
+    table = tmp_path / "clients.csv"
+    table.write_text("client,a\nYork,0\nHull,1\nLeeds,2\n")
+    monkeypatch.setattr("stackfu.cli.commands.games.LARGE", 2)
+    for name, said in (("g.json", True), ("g.npz", False)):
+        _, _, err = run("embed", table, "--removed", "Leeds", "--cost-scale", 1, "-o", tmp_path / name)
+        assert ("3 clients make a large .json file" in err) is said
+    monkeypatch.setattr("stackfu.cli.commands.games.CROWD", 2)
+    for more, said in (((), True), (("--features", 8), False), (("--json",), False)):
+        _, _, err = run("embed", table, "--removed", "Leeds", "-o", tmp_path / "g.npz", *more)
+        assert ("3 clients: the inner products of all pairs are a file of 0 MB; --features" in err) is said
+
+
+def test_tables_fit_a_narrow_terminal(run, files, game, tmp_path, monkeypatch):
     from rich.console import Console
 
     monkeypatch.setattr("stackfu.cli.tables.console", lambda: Console(width=80, highlight=False))
+    long = tmp_path / "long.json"
+    called = [f"a client with a long name {k}" for k in range(len(game.all_sizes))]
+    game.replace(names=called).save(long)
     for command in (
         ("solve", files / "game.json", "-b", 0.05),
         ("equilibria", files / "game.json"),
@@ -269,6 +347,189 @@ def test_tables_fit_a_narrow_terminal(run, files, monkeypatch):
         assert "…" not in out, command
         assert max(map(len, out.splitlines())) <= 80
     assert "lower bound" in out
+    monkeypatch.setattr("stackfu.cli.tables.console", lambda: Console(width=120, highlight=False))
+    _, out, _ = run("equilibria", long)
+    assert "receives" in out
+    assert "out below" not in out  # no room beside the names
+    assert "…" in out  # of the names
+    assert not re.search(r"\d…", out)
+
+
+#: Names that something on the way might take for more than a name.
+AWKWARD = (
+    "Leeds",
+    "[north] ward",
+    "Kingston upon Hull, City of",
+    "a=b",
+    '"',
+    "5$ or 6$",
+    "São Paulo",
+    "ward 10",
+)
+
+
+def awkward(game):
+    return game.replace(names=[*AWKWARD, *(f"ward {k}" for k in range(len(AWKWARD), len(game.all_sizes)))])
+
+
+def test_names_pass_tables_unharmed(run, game, tmp_path):
+    file, names = tmp_path / "game.json", awkward(game.replace(removed=[1, 2])).names
+    awkward(game.replace(removed=[1, 2])).save(file)
+    for command in (
+        ("equilibria", file),
+        ("solve", file, "-b", 0.05, "-o", tmp_path / "s.json"),
+        ("solve", file, "-b", 2, "--offers", "capped", "--min-total", 0.1, "--gap", 0.01),
+    ):
+        code, out, _ = run(*command)
+        assert code == 0
+        assert 'forgotten: [north] ward, "Kingston upon Hull, City of";' in out
+        for name in names:
+            assert re.search(rf"^ *{re.escape(name)} ", out, re.MULTILINE), (command, name)
+    code, out, _ = run("cascade", tmp_path / "s.json", "--outside", 'a=b=5,"5$ or 6$=5"')
+    assert code == 0
+    assert "6 of 8 stay: Leeds, " in out
+    assert 'Leeds, """", São Paulo' in out
+
+
+def test_a_frontier_with_commas_in_names_has_its_columns(run, game, tmp_path):
+    named, file = awkward(game.replace(removed=[0])), tmp_path / "game.json"
+    named.save(file)
+    assert run("frontier", file, "-b", "0,0.05", "-o", tmp_path / "f.csv")[0] == 0
+    with (tmp_path / "f.csv").open(newline="") as table:
+        rows = list(csv.DictReader(table))
+    traced = named.frontier([0.0, 0.05])
+    for row, solution in zip(rows, traced, strict=True):
+        assert len(row) == 6 + 2 * named.count
+        assert [float(row[f"payment_{name}"]) for name in named.names] == solution.payments.tolist()
+
+
+def test_a_cell_that_is_no_number_is_named_with_its_file(run, tmp_path):
+    for text, expected in {
+        "client,x\na,1\nb,nan\n": "samples = nan: {}: row 2 of column 'x' is not a finite number",
+        "client,x\na,1\nb,\n": "samples = '': {}: row 2 of column 'x' is not a number",
+        "client,x\na,1\n,2\n": "{}: column 'client' has no client in row 2",
+        "client;x\na;1,5\nb;2,5\nc;high\n": "samples = 'high': {}: row 3 of column 'x' is not a number",
+    }.items():
+        (tmp_path / "s.csv").write_text(text)
+        code, _, err = run("embed", tmp_path / "s.csv", "-o", tmp_path / "g.json")
+        assert code == ExitCode.BAD_INPUT
+        assert expected.format(tmp_path / "s.csv") in one_sentence(err)
+
+
+def test_examples_in_help_are_lines_to_copy(run):
+    for command in ("demo", "embed", "calibrate", "solve", "cheapest", "frontier", "cascade", "explore"):
+        _, out, _ = run(command, "--help")
+        below = out[out.index("Example") :]
+        assert f"stackfu {command}" in below
+        assert " | " not in below, command
+
+
+def test_a_budget_without_a_bound_shows_none(game):
+    from dataclasses import replace
+
+    from stackfu.cli.tables import frontier_table
+
+    traced = game.frontier([0.05])
+    bare = replace(traced, solutions=tuple(replace(s, lower_bound=-np.inf) for s in traced))
+    columns = {column.header: list(column.cells) for column in frontier_table(bare, "").columns}
+    assert columns["lower bound"] == [""]
+    assert columns["gap"] == [""]
+
+
+def test_many_who_stay_are_counted(run, tmp_path):
+    emb = sf.MeanEmbeddings.from_features(np.random.default_rng(0).normal(size=(30, 3)))
+    sf.StackelbergGame(emb, np.ones(30), [0], cost_scale=1.0).save(tmp_path / "g.json")
+    code, out, _ = run("cascade", tmp_path / "g.json", "--outside", -100)
+    assert code == 0
+    assert "29 of 29 stay: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 17 more." in " ".join(out.split())
+
+
+def test_numbers_that_print_alike_are_said_once(game):
+    from types import SimpleNamespace
+
+    from stackfu.cli.tables import best_in_words
+    from stackfu.results import Status, Uniqueness
+
+    solution = game.solve(0.05)
+
+    def told(bound, best, worst):
+        several = SimpleNamespace(uniqueness=Uniqueness.UNKNOWN)
+        parts = {"lower_bound": bound, "objective": best, "gap": best - bound, "equilibrium": several}
+        fields = {
+            "budget": 1.0,
+            "offers": solution.offers,
+            "proves": "server loss",
+            "message": "",
+            "game": game,
+        }
+        return best_in_words(SimpleNamespace(**parts, **fields, optimistic=best, pessimistic=worst))
+
+    early = SimpleNamespace(lower_bound=-np.inf, status=Status.TIME_LIMIT, method="certified")
+    assert "proved nothing" in best_in_words(early)
+    assert "--time-limit" in best_in_words(early)
+    apart = told(0.1, 0.2, 0.3)
+    assert "below 0.1; these bring it to 0.2 (gap 1.0e-01)" in apart
+    assert "lies between 0.2 and 0.3" in apart
+    alike = told(0.2, 0.2 + 1e-12, 0.2 + 2e-12)
+    assert "below 0.2, which these reach (gap 1.0e-12)" in alike
+    assert "is 0.2 in all that are known (at most 1.0e-12 apart)" in alike
+    assert "apart" not in told(0.1, 0.2, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("uniqueness", "said"),
+    [
+        ("UNKNOWN", "Whether they have other equilibria is not settled: there are many"),
+        ("MULTIPLE", "one of several"),
+    ],
+)
+def test_equilibria_of_very_many_clients_are_not_listed_for_a_sentence(game, uniqueness, said):
+    """The search of 10,000 clients kept its limit of 20 s, and the command took more than six minutes."""
+    from types import SimpleNamespace
+
+    from stackfu.cli.tables import best_in_words
+    from stackfu.results import Uniqueness
+
+    solution = game.solve(0.05)
+    several = SimpleNamespace(uniqueness=Uniqueness[uniqueness], reason="there are many")
+    parts = {"lower_bound": 0.1, "objective": 0.2, "gap": 0.1, "equilibrium": several, "budget": 1.0}
+    fields = {"offers": solution.offers, "proves": "server loss", "game": SimpleNamespace(count=301)}
+    assert said in best_in_words(SimpleNamespace(**parts, **fields))  # nothing else is there to be asked for
+
+
+def test_budgets_end_where_more_buys_nothing_for_many_clients_too():
+    """Without a budget 2,000 clients were paid 9.6; 0.6 brought as good a mixture, and all stops of the slider looked alike."""
+    from types import SimpleNamespace
+
+    from stackfu.cli.budgets import MANY, even_grid, grid
+    from stackfu.results import Status
+
+    class Game:
+        count = MANY + 1
+
+        def equilibrium(self):
+            return SimpleNamespace(server_loss=1.0)
+
+        free = False
+
+        def solve(self, budget, **options):
+            assert budget != 0.0
+            spend = 0.0 if self.free else 9.6 if budget is None else budget
+            loss = 1e-4 if spend > 0.5 else 0.5 - spend
+            return SimpleNamespace(
+                spend=spend,
+                objective=loss,
+                status=Status.CERTIFIED,
+                participation=None,
+                limits=SimpleNamespace(gap=1e-3),
+            )
+
+    assert grid(Game(), None, 4)[-1] == pytest.approx(0.6)
+    assert even_grid(Game(), None, 5) == pytest.approx([0.2, 0.4, 0.6])
+    Game.count = MANY
+    assert grid(Game(), None, 4)[-1] == 9.6
+    Game.count, Game.free = MANY + 1, True
+    assert grid(Game(), None, 4) == [0.0]
 
 
 # -------------------------------------------------------------------- embed
@@ -780,7 +1041,7 @@ def test_who_may_leave_is_told_by_name(hospitals, run):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["equilibria", "GAME", "--payments", "Yrk=1"], "--payments = 'Yrk=1': names no remaining client; those are Hull"),
+        (["equilibria", "GAME", "--payments", "Yrk=1"], "--payments = 'Yrk=1': names no remaining client; those are \"Hull"),
         (["equilibria", "GAME", "--payments", "Leeds=1"], "--payments = 'Leeds=1': names no remaining client"),
         (["equilibria", "GAME", "--payments", "York=1,2"], "must name its client"),
         (["equilibria", "GAME", "--payments", "York=1,York=2"], "--payments[client York] = 'York=2': is given twice"),

@@ -56,7 +56,9 @@ def options_of(command):
     names = {}
     hints = typing.get_type_hints(commands()[command], include_extras=True)
     for parameter in inspect.signature(commands()[command]).parameters.values():
-        about = getattr(hints[parameter.name], "__metadata__", (None,))[0]
+        # Python 3.10 makes what may be None optional once more, around the annotation
+        kinds = (hints[parameter.name], *typing.get_args(hints[parameter.name]))
+        about = next((kind.__metadata__[0] for kind in kinds if hasattr(kind, "__metadata__")), None)
         if type(about).__name__ == "OptionInfo":
             spelled = [
                 word for word in (about.default, *(about.param_decls or ())) if str(word).startswith("--")
@@ -128,7 +130,7 @@ def test_solve(answer, method, offers):
     base = [*given, "--budget", 0.01]
     if method == "certified":
         # without a floor any mixture costs capped offers nothing; a wide gap is closed at once
-        base += ["--min-total", 0.3, "--gap", 0.1]
+        base += ["--min-total", 0.3, "--gap", 0.1, "--time-limit", 4]
     before = answer("solve", *base)[::2]
     assert before[0] in (0, 1)
     seen = {}

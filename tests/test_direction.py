@@ -1,6 +1,7 @@
 """The house has a direction: every import, lazy ones and those for type checkers included, points down, and none goes round."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ ROOT = Path(stackfu.__file__).parent
 
 #: From the ground up. A module may import from its own room and from those before it.
 ROOMS = (
-    ("errors", "atomic", "jit", "pages", "progress"),
+    ("errors", "atomic", "jit", "pages", "progress", "threads"),
     ("embedding",),
     ("model",),
     ("calibration",),
@@ -88,6 +89,13 @@ def test_every_module_has_a_room():
             room(name)
 
 
+@pytest.mark.parametrize("part", sorted({part for names in ROOMS for part in names} - {"__main__"}))
+def test_the_page_for_contributors_names_every_room(part):
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
+    kind = "/" if (ROOT / part).is_dir() else ".py"
+    assert f"`{part}{kind}`" in page
+
+
 @pytest.mark.parametrize("name", sorted(set(MODULES) - FORMER - {DOOR}))
 def test_imports_point_down(name):
     wrong = {
@@ -130,6 +138,14 @@ def test_no_import_goes_round_in_a_circle():
 
     for name in sorted(links):
         visit(name)
+
+
+def test_no_module_is_hidden_by_a_name_of_its_package():
+    """What a package's front exports under the name of a module would take the module's place."""
+    for name in set(MODULES) - {DOOR, f"{DOOR}.__main__", f"{DOOR}.lemmas.__main__"}:
+        package, _, own = name.rpartition(".")
+        module = importlib.import_module(name)
+        assert getattr(importlib.import_module(package), own) is module, name
 
 
 def test_the_walk_sees_lazy_imports():

@@ -155,3 +155,21 @@ def test_retention_shows_utilities_inside_and_outside():
     assert [bar.get_height() for bar in ax.patches] == pytest.approx(kept.payouts)
     with pytest.raises(sf.InputError, match="outside"):
         plot.retention(game.solve(0.1, "posted"))
+
+
+def test_dollar_signs_in_names_are_no_mathematics(game):
+    names = ["5$ or \\\\6$" if k == 4 else f"$client_{k}$" for k in range(10)]
+    named = game.replace(names=names)
+    eq = named.equilibrium()
+    for ax in (
+        plot.distance_map(named),
+        plot.distance_map(game.embeddings, sizes={k: 10 - k for k in range(10)}),
+        plot.participation(eq),
+        plot.cascade(named.cascade(outside=-0.1)),
+        plot.dynamics(named, rounds=2),
+        plot.retention(named.solve(0.05, offers="capped", outside=-1.0, min_total=0.1, gap=0.1)),
+    ):
+        ax.figure.canvas.draw()
+    assert [label.get_text() for label in ax.get_xticklabels()] == [
+        name.replace("$", "\\$") for name in named.names
+    ]

@@ -8,7 +8,7 @@ import typer
 
 from .. import __version__
 
-__all__ = ["app"]
+__all__ = ["app", "examples"]
 
 app = typer.Typer(
     name="stackfu",
@@ -22,6 +22,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def examples(*commands: str) -> str:
+    """Commands to copy, below the help of theirs: one per line, so that none is taken for a pipe into the next."""
+    return "\n\n".join([f"Example{'s' if len(commands) > 1 else ''}:", *commands])
 
 
 def _version(wanted: bool) -> None:

@@ -116,9 +116,10 @@ def per_client(text: str, game: StackelbergGame, argument: str, others: float) -
     for word in typed:
         name, _, value = (part.strip() for part in word.rpartition("="))
         if name not in game.names:
-            known = ", ".join(game.names[:20]) + (", ..." if game.count > 20 else "")
+            from ..embedding.names import listed
+
             problem = "names no remaining client" if name else "must name its client, as the others do"
-            raise InputError(argument, f"{problem}; those are {known}", value=repr(word))
+            raise InputError(argument, f"{problem}; those are {listed(game.names)}", value=repr(word))
         if name in values:
             raise InputError(argument, "is given twice", client=name, value=repr(word))
         values[name] = number(value, argument)

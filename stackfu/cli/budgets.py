@@ -8,17 +8,53 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
+    from ..results import Frontier, Solution
 
-__all__ = ["even_grid", "grid"]
+__all__ = ["MANY", "even_grid", "grid", "open_note"]
+
+#: With more clients than this a search takes seconds, and a search per budget minutes.
+MANY = 50
+#: How often half of the money is tried where what is best is best for less.
+HALVES = 6
 
 
 def _top(game: StackelbergGame, to: float | None, **options: Any) -> float:
     """The end of a grid of budgets: ``to``, by default what the best payments without a budget spend."""
     if to is None:
-        return game.solve(None, progress=False, **options).spend
+        best = game.solve(None, progress=False, **options)
+        return _least_spend(game, best, options) if game.count > MANY else best.spend
     if not 0 < to < float("inf"):
         raise InputError("to", "must be positive", value=to)
     return to
+
+
+def _least_spend(game: StackelbergGame, best: Solution, options: dict[str, Any]) -> float:
+    """What buys as good a plan as the best one, about: many clients bring the same mixture for very different sums."""
+    assert best.limits is not None
+    enough = best.objective + best.limits.gap * game.equilibrium().server_loss
+    top = best.spend
+    for _ in range(HALVES):
+        if not top > 0:
+            break  # it comes for free
+        for_less = game.solve(top / 2, progress=False, start=best.participation, **options)
+        if not (for_less.status.success and for_less.objective <= enough):
+            break
+        top = for_less.spend
+    return top
+
+
+def open_note(traced: Frontier, time_limit: float | None) -> str | None:
+    """Which budgets are not settled, and what to do about it, if there are any: why the exit code is 1."""
+    unsettled = [solution for solution in traced if not solution.status.success]
+    if not unsettled:
+        return None
+    without = sum(solution.lower_bound == -float("inf") for solution in unsettled)
+    unbounded = f", and of {without} nothing is proved at all" if without else ""
+    limit = "" if time_limit is None else f" in {time_limit:g} s each"
+    return (
+        f"{len(unsettled)} of {len(traced)} budgets were not settled{limit}{unbounded}: exit code 1; a longer --time-limit, or a "
+        "machine with less to do, narrows gaps"
+    )
 
 
 def grid(game: StackelbergGame, to: float | None, points: int, **options: Any) -> list[float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 from pathlib import Path
@@ -46,10 +48,11 @@ def write_frontier(frontier: Frontier, path: Path) -> None:
     strict = plain(record)
     names = ["budget", "spend", "server_loss", "lower_bound", "total", "status"]
     who = strict["names"]
-    lines = [",".join([*names, *(f"payment_{k}" for k in who), *(f"participation_{k}" for k in who)])]
-    for point in strict["points"]:
-        cells = [point[name] for name in names] + point["payments"] + point["participation"]
-        lines.append(
-            ",".join("" if cell is None else cell if isinstance(cell, str) else repr(cell) for cell in cells)
-        )
-    write_atomically(path, ("\n".join(lines) + "\n").encode())
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*names, *(f"payment_{k}" for k in who), *(f"participation_{k}" for k in who)])
+    writer.writerows(
+        [point[name] for name in names] + point["payments"] + point["participation"]
+        for point in strict["points"]
+    )
+    write_atomically(path, text.getvalue().encode())

@@ -53,29 +53,29 @@ def read_samples(
     columns = read_columns(path, "samples")
     if client not in columns:
         raise InputError(
-            "client", f"{path} has no such column; it has {', '.join(columns)}", value=repr(client)
+            "client", f"{_told(path)} has no such column; it has {', '.join(columns)}", value=repr(client)
         )
     for argument, name in [("drop", name) for name in drop] + (
         [] if labels is None else [("labels", labels)]
     ):
         if name not in columns:
             raise InputError(
-                argument, f"{path} has no such column; it has {', '.join(columns)}", value=repr(name)
+                argument, f"{_told(path)} has no such column; it has {', '.join(columns)}", value=repr(name)
             )
     if labels == client:
         raise InputError("labels", "this column says whose sample it is", value=repr(labels))
     coordinates = [] if labels_only else [name for name in columns if name not in (client, labels, *drop)]
     if not (coordinates or labels_only):
-        raise InputError("samples", f"{path} has no column of samples besides the client column")
+        raise InputError("samples", f"{_told(path)} has no column of samples besides the client column")
     rows = len(columns[client])
-    blocks = [_numeric(name, columns[name], rows) for name in coordinates]
+    blocks = [_numeric(path, name, columns[name], rows) for name in coordinates]
     table = np.concatenate(blocks, axis=1) if blocks else np.empty((rows, 0))
-    names, owner = _owners(columns[client], client)
+    names, owner = _owners(path, columns[client], client)
     order = np.argsort(owner, kind="stable")
     cuts = np.searchsorted(owner[order], np.arange(1, len(names)))
     marks = None
     if labels is not None:
-        marks = tuple(np.split(_labels(labels, columns[labels], rows)[order], cuts))
+        marks = tuple(np.split(_labels(path, labels, columns[labels], rows)[order], cuts))
     called = tuple(
         name if block.shape[1] == 1 else f"{name}[{i}]"
         for name, block in zip(coordinates, blocks, strict=True)
@@ -126,7 +126,7 @@ def standardised(table: ClientSamples) -> ClientSamples:
     return replace(table, samples=tuple(sample / unit for sample in table.samples))
 
 
-def _labels(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+def _labels(path: Path, name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
     """One label per row: whole numbers also where a text file spells them, else strings."""
     if column.shape != (rows,):
         raise InputError(
@@ -139,11 +139,15 @@ def _labels(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
     else:
         missing = np.isnan(column) if column.dtype.kind == "f" else np.zeros(rows, dtype=bool)
     if missing.any():
-        raise InputError("labels", f"column {name!r} has no label in row {int(missing.argmax()) + 1}")
+        raise InputError(
+            "labels", f"{_told(path)}: column {name!r} has no label in row {int(missing.argmax()) + 1}"
+        )
     return _whole_numbers(column)
 
 
-def _owners(column: npt.NDArray[Any], client: str) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:
+def _owners(
+    path: Path, column: npt.NDArray[Any], client: str
+) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:
     if column.ndim != 1:
         raise InputError(
             "client", f"column {client!r} must hold one entry per row, not shape {column.shape[1:]}"
@@ -152,7 +156,9 @@ def _owners(column: npt.NDArray[Any], client: str) -> tuple[tuple[str, ...], npt
     if ordered.dtype.kind == "U":
         nameless = np.flatnonzero([name.strip() in ("", "None", "nan") for name in ordered.tolist()])
         if len(nameless):
-            raise InputError("client", f"column {client!r} has no client in row {nameless[0] + 1}")
+            raise InputError(
+                "client", f"{_told(path)}: column {client!r} has no client in row {nameless[0] + 1}"
+            )
     values, owner = np.unique(ordered, return_inverse=True)
     if values.dtype.kind != "U":
         return tuple(str(value) for value in values), owner
@@ -181,18 +187,19 @@ def _whole_numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return column.astype(str) if column.dtype == object else column
 
 
-def _numeric(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+def _numeric(path: Path, name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
     if len(column) != rows:
         raise InputError("samples", f"column {name!r} has {len(column)} rows, the client column has {rows}")
     try:
         values = column if column.dtype.kind in "fiub" else column.astype(np.float64)
     except (ValueError, TypeError):
         cells = column.reshape(rows, -1)
-        row = next(i for i, values in enumerate(cells) if not all(map(_is_number, values)))
-        bad = next(value for value in cells[row] if not _is_number(value))
+        wrong = [(i, value) for i, values in enumerate(cells) for value in values if not _is_number(value)]
+        # beside a word, 1,5 would have been read as a number
+        row, bad = next((one for one in wrong if not _DECIMAL_COMMA.fullmatch(str(one[1]).strip())), wrong[0])
         raise InputError(
             "samples",
-            f"row {row + 1} of column {name!r} is not a number; mend it, or leave the column out with --drop {name}",
+            f"{_told(path)}: row {row + 1} of column {name!r} is not a number; mend it, or leave the column out with --drop {name}",
             value=repr(bad.item() if isinstance(bad, np.generic) else bad),
         ) from None
     values = values.reshape(rows, -1)
@@ -200,10 +207,14 @@ def _numeric(name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]
         row, place = np.argwhere(~np.isfinite(values))[0]
         raise InputError(
             "samples",
-            f"row {row + 1} of column {name!r} is not a finite number; drop or impute such rows first",
+            f"{_told(path)}: row {row + 1} of column {name!r} is not a finite number; drop or impute such rows first",
             value=values[row, place],
         )
     return values
+
+
+def _told(path: Path) -> str:
+    return "standard input" if str(path) == "-" else str(path)
 
 
 def _is_number(value: Any) -> bool:

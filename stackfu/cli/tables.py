@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from ..embedding.names import listed
 from ..model.impacts import guessed
+from ..pages import NOTHING, number
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from ..results import Cascade, Equilibria, Equilibrium, Frontier, Solution
 
 __all__ = [
+    "and_more",
     "best_in_words",
     "cascade_table",
     "clients_table",
@@ -27,6 +31,7 @@ __all__ = [
     "equilibria_table",
     "frontier_table",
     "game_line",
+    "led_by",
     "lemmas_table",
     "offers_table",
     "say_guess",
@@ -44,44 +49,58 @@ class _Console(Console):
 
 
 def console() -> Console:
-    """Standard output; piped output is not squeezed into 80 columns."""
-    return _Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    """Standard output, in which a name in square brackets is no markup; piped output is not squeezed into 80 columns."""
+    return _Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
 
 
-#: A payment below this share of a client's cost is what rounding left of nothing.
-NOTHING = 1e-9
-
-
-def number(value: float, rounding: float = 0.0) -> str:
-    """Four digits: enough for a table, the files have all of them; nothing where there is no more than rounding."""
-    return "0" if abs(value) <= rounding else f"{value:.4g}"
+def led_by(words: str, style: str, rest: str) -> Text:
+    """A sentence whose first words stand out."""
+    return Text.assemble((words, style), rest)
 
 
 def say_guess(out: Console, game: StackelbergGame) -> None:
     """A warning where losses are shown that no training has confirmed; nothing for a calibrated game."""
     if line := guessed(game):
-        out.print(line.replace("A guess:", "[yellow]A guess:[/]"))
+        out.print(led_by("A guess:", "yellow", line.removeprefix("A guess:")))
 
 
 def best_in_words(solution: Solution) -> str:
     """What is proved about a solution, in a sentence."""
     if solution.lower_bound == -float("inf"):
+        if solution.status.name == "TIME_LIMIT":
+            return f"In its time {solution.method} proved nothing about how good these payments are; --time-limit gives it more."
         return f"{solution.method} proves nothing about how good its payments are."
-    limit = f"a budget of {solution.budget:g}" if solution.budget < float("inf") else "any budget"
+    limit = f"within {f'a budget of {solution.budget:g}' if solution.budget < float('inf') else 'any budget'}"
+    if solution.proves == "spend":
+        limit = f"with a server loss of at most {solution.goal.max_loss:g}"
     posted = "payments" if solution.offers.kind == "linear" else f"{solution.offers.kind} offers"
-    text = (
-        f"No {posted} within {limit} bring the {solution.proves} below {solution.lower_bound:.6g}; "
-        f"these bring it to {solution.objective:.6g} (gap {solution.gap:.1e})."
+    bound, reached = f"{solution.lower_bound:.6g}", f"{solution.objective:.6g}"
+    text = f"No {posted} {limit} bring the {solution.proves} below {bound}" + (
+        f", which these reach (gap {solution.gap:.1e})."
+        if bound == reached
+        else f"; these bring it to {reached} (gap {solution.gap:.1e})."
     )
     several = solution.equilibrium.uniqueness.name
     if several == "UNIQUE":
         return text + " They have exactly one equilibrium."
     if solution.offers.kind != "linear":
         return f"{text} {solution.message[:1].upper()}{solution.message[1:]}."
-    return text + (
-        f" Their equilibrium is {solution.equilibrium.uniqueness.value}: the server loss lies between "
-        f"{solution.optimistic:.6g} and {solution.pessimistic:.6g}."
-    )
+    from ..leader.certified.mechanism import ENUMERATE_UP_TO
+
+    if solution.game.count > ENUMERATE_UP_TO and several == "UNKNOWN":
+        return f"{text} Whether they have other equilibria is not settled: {solution.equilibrium.reason}."
+    text += f" Their equilibrium is {solution.equilibrium.uniqueness.value}"
+    if solution.game.count > ENUMERATE_UP_TO:  # listing the others would take longer than the search did
+        return f"{text}."
+    return f"{text}: {_between(solution.optimistic, solution.pessimistic)}."
+
+
+def _between(best: float, worst: float) -> str:
+    """The server loss of several equilibria; one number where they do not differ in the digits that are shown."""
+    if f"{best:.6g}" != f"{worst:.6g}":
+        return f"the server loss lies between {best:.6g} and {worst:.6g}"
+    apart = "" if best == worst else f" (at most {worst - best:.1e} apart)"
+    return f"the server loss is {best:.6g} in all that are known{apart}"
 
 
 def bar(share: float, width: int = 10) -> Text:
@@ -107,11 +126,8 @@ def _table(title: str, *columns: str) -> Table:
 
 def game_line(game: StackelbergGame) -> str:
     """The game in a sentence."""
-    removed = (
-        ", ".join(map(game.called, game.removed))
-        if len(game.removed) <= 8
-        else f"{len(game.removed)} of them"
-    )
+    gone = [game.called(k) for k in game.removed]
+    removed = listed(gone) if len(gone) <= 8 else f"{len(gone)} of them"
     return (
         f"{len(game.all_sizes)} clients with {game.all_sizes.sum():g} samples; "
         f"forgotten: {removed or 'nobody'}; remaining: {game.count} with {game.sizes.sum():g} samples."
@@ -122,30 +138,50 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
     """One row per client: what it owns, what it is paid, what it does and what it gets."""
     game = eq.game
     low, high = game.thresholds(eq.participation)
-    thresholds, roomy = (console().width >= width for width in (112, 90))  # what goes where there is no room
-    receives, changes = ["receives"] if roomy else [], eq.impacts.clients
-    columns = ["client", "samples", "cost", "payment", "<takes part", *receives, "utility", "change"]
-    table = _table(title, *columns, *(["out below", "full above"] if thresholds else []))
+    receives, changes = eq.payments * eq.participation, eq.impacts.clients
+    heads = "client,samples,cost,payment,<takes part,receives,utility,change,out below,full above"
+    cells: dict[str, list[str | Text]] = {head: [] for head in heads.split(",")}
     for k in range(min(game.count, MOST_ROWS)):
         row: list[str | Text] = [
-            str(game.who(k)),
+            short(str(game.who(k))),
             f"{game.sizes[k]:g}",
             number(game.costs[k]),
             number(eq.payments[k], NOTHING * game.costs[k]),
             bar(eq.participation[k]),
-            *([number(eq.payments[k] * eq.participation[k], NOTHING * game.costs[k])] if roomy else []),
+            number(receives[k], NOTHING * game.costs[k]),
             number(eq.utilities[k]),
             f"{changes[k]:+.3g}",
+            number(max(low[k], 0.0)),
+            number(max(high[k], 0.0)),
         ]
-        if thresholds:
-            row += [number(max(low[k], 0.0)), number(max(high[k], 0.0))]
-        table.add_row(*row)
-    if game.count > MOST_ROWS:
-        table.add_row("...", f"{game.count - MOST_ROWS} more")
+        for column, cell in zip(cells.values(), row, strict=True):
+            column.append(cell)
+    room = console()
+    table = _of_columns(title, cells, game.count)
+    for spare in (("out below", "full above"), ("receives",)):  # what goes where there is no room
+        if Measurement.get(room, room.options.update(max_width=1000), table).maximum <= room.width:
+            break
+        for name in spare:
+            del cells[name]
+        table = _of_columns(title, cells, game.count)
     table.caption = "cost, payment: for full participation, in proportion for less; "
     table.caption += "change: of its loss, predicted, against the original model"
-    if thresholds:
+    if "out below" in cells:
         table.caption += "; out below, full above: payments at which it would, the others as they are"
+    return table
+
+
+def short(name: str) -> str:
+    """A name that leaves room for the rest of its row."""
+    return name if len(name) <= 24 else name[:23] + "…"
+
+
+def _of_columns(title: str, cells: dict[str, list[str | Text]], count: int) -> Table:
+    table = _table(title, *cells)
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*row)
+    if count > MOST_ROWS:
+        table.add_row("...", f"{count - MOST_ROWS} more")
     return table
 
 
@@ -158,7 +194,7 @@ def offers_table(solution: Solution, title: str) -> Table:
     payouts = solution.payouts
     for k in range(min(game.count, MOST_ROWS)):
         row: list[str | Text] = [
-            str(game.who(k)),
+            short(str(game.who(k))),
             f"{game.sizes[k]:g}",
             number(game.costs[k]),
             number(offers.prices[k], NOTHING * game.costs[k]),
@@ -177,28 +213,34 @@ def cascade_table(found: Cascade, title: str) -> Table:
     """One row per round of departures."""
     table = _table(title, "round", "clients", "data used", "server loss", "<leaving")
     for i, departure in enumerate(found):
-        leaving = ", ".join(found.game.called(k) for k in departure.leaving[:12]) or "nobody"
-        more = "" if len(departure.leaving) <= 12 else f" and {len(departure.leaving) - 12} more"
+        leaving = [found.game.called(k) for k in departure.leaving]
         table.add_row(
             str(i + 1),
             str(len(departure.clients)),
             f"{departure.total:.1%}",
             number(departure.server_loss),
-            leaving + more,
+            and_more(leaving),
         )
     return table
 
 
+def and_more(names: Sequence[str]) -> str:
+    """Names in a sentence, those beyond a dozen counted."""
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return (listed(names[:12]) or "nobody") + more
+
+
 def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], title: str) -> Table:
     """One row per mechanism."""
-    table = _table(title, "<payments", "spend", "data used", "server loss", "lower bound", "<status")
+    table = _table(title, "<payments", "spend", "data used", "server loss", "lower bound", "gap", "<status")
     for name, eq, solution in rows:
-        bound = (
-            "" if solution is None or solution.lower_bound == -float("inf") else number(solution.lower_bound)
+        proved = solution is not None and solution.lower_bound > -float("inf")
+        bound, gap = (
+            (number(solution.lower_bound), f"{solution.gap:.0e}") if solution and proved else ("", "")
         )
         status = eq.status.name if solution is None else solution.status.name
         table.add_row(
-            name, number(eq.spend), f"{eq.total:.1%}", number(eq.server_loss), bound, verdict(status)
+            name, number(eq.spend), f"{eq.total:.1%}", number(eq.server_loss), bound, gap, verdict(status)
         )
     return table
 
@@ -221,14 +263,15 @@ def equilibria_table(found: Equilibria, title: str) -> Table:
 
 def frontier_table(frontier: Frontier, title: str) -> Table:
     """One row per budget."""
-    table = _table(title, "budget", "spend", "data used", "server loss", "lower bound", "<status")
+    table = _table(title, "budget", "spend", "data used", "server loss", "lower bound", "gap", "<status")
     for solution, bound in zip(frontier, frontier.lower_bounds, strict=True):
         table.add_row(
             number(solution.budget),
             number(solution.spend),
             f"{solution.equilibrium.total:.1%}",
             f"{solution.server_loss:.6g}",
-            f"{bound:.6g}",
+            f"{bound:.6g}" if bound > -float("inf") else "",
+            f"{max(solution.objective - bound, 0.0):.0e}" if bound > -float("inf") else "",
             verdict(solution.status.name),
         )
     return table

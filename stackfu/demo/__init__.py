@@ -84,7 +84,7 @@ def digits_federation(
         wishes *= counts / wishes.sum(0)
     owner = np.empty(len(labels), dtype=np.intp)
     for c, count in enumerate(counts):
-        # cumulated wishes, rounded, cut the shuffled digits of this label into one run a client
+        # cumulated wishes, rounded, cut the shuffled digits of this label into one run per client
         cuts = np.rint(np.cumsum(wishes[:, c])).astype(np.intp)[:-1].clip(max=count)
         for i, chosen in enumerate(np.split(rng.permutation(np.flatnonzero(labels == c)), cuts)):
             owner[chosen] = i

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from stackfu.embedding.parallel import in_order
 from stackfu.embedding.samples import Array, Samples
+from stackfu.embedding.tiles import Progress
 
-Progress = Callable[[int, int], None]
 Arithmetic = Literal["auto", "double"]
 
 # Largest mean of |a - centre|^2 / sigma^2 over a client for which inner products are accurate enough.

@@ -12,7 +12,7 @@ from stackfu.embedding import rbf
 from stackfu.embedding.bandwidth import median_of
 from stackfu.embedding.clients import check_names, check_samples, is_table, split_by_client
 from stackfu.embedding.features import check_features, check_seed, dealt_out, frequencies
-from stackfu.embedding.gram import Arithmetic, Progress
+from stackfu.embedding.gram import Arithmetic
 from stackfu.embedding.labels import (
     Labels,
     check_counts,
@@ -20,6 +20,7 @@ from stackfu.embedding.labels import (
     histogram_features,
     histogram_self_similarity,
 )
+from stackfu.embedding.names import PerClient, by_name, listed
 from stackfu.embedding.own_kernel import mean_kernel
 from stackfu.embedding.samples import (
     Array,
@@ -30,8 +31,10 @@ from stackfu.embedding.samples import (
     check_bandwidth,
     positive_number,
 )
+from stackfu.embedding.tiles import Progress
 from stackfu.errors import InputError
 from stackfu.pages import MOST_ROWS, card, data_frame, table
+from stackfu.threads import factoring
 
 # A gram of this many clients takes 3.2 GB.
 LARGEST_GRAM = 20_000
@@ -219,16 +222,11 @@ class MeanEmbeddings:
         known: dict[str, Any] = {"bandwidth": sigma, "names": called, "kernel": kernel}
         if classes is not None:
             known["self_similarity"] = histogram_self_similarity(classes.counts, pi)
-            if features is not None:
-                unweighted = rbf.class_features(checked, classes, float(sigma), features, int(seed))
-                return cls._make(features=rbf.weigh_classes(unweighted, pi), **known)
-            gram, complement = rbf.joint_gram(checked, classes, pi, float(sigma), arithmetic, progress)
-            return cls._make(gram=gram, complement=complement, **known)
         if features is not None:
-            directions = frequencies(checked.dimension, features, int(seed))
-            return cls._make(features=rbf.mean_features(checked, directions, float(sigma)), **known)
-        complement = rbf.mean_complements(checked, float(sigma), arithmetic, progress)
-        return cls._make(gram=1.0 - complement, complement=complement, **known)
+            means = _mean_features(checked, classes, pi, float(sigma), features, int(seed))
+            return cls._make(features=means, **known)
+        gram, complement = _mean_products(checked, classes, pi, float(sigma), arithmetic, progress)
+        return cls._make(gram=gram, complement=complement, **known)
 
     @classmethod
     def _of_own_kernel(
@@ -331,7 +329,7 @@ class MeanEmbeddings:
         bandwidth: float | None = None,
         *,
         names: Sequence[Any] | None = None,
-        self_similarity: ArrayLike | None = None,
+        self_similarity: PerClient | None = None,
     ) -> MeanEmbeddings:
         """Take one feature vector per client, the rows of an (M, D) array, which is not copied; or {name: vector}.
 
@@ -360,20 +358,22 @@ class MeanEmbeddings:
     @classmethod
     def from_gram(
         cls,
-        gram: ArrayLike,
+        gram: Any,
         tolerance: float = 1e-8,
         *,
         names: Sequence[Any] | None = None,
-        self_similarity: ArrayLike | None = None,
+        self_similarity: PerClient | None = None,
     ) -> MeanEmbeddings:
         """Take the (M, M) inner products themselves.
 
         Refuses a matrix that no set of vectors has: one with ``|G_ij - G_ji|`` above ``tolerance * max|G|``,
-        or with an eigenvalue below ``-tolerance * max(largest eigenvalue, max|G|)``.
+        or with an eigenvalue below ``-tolerance * max(largest eigenvalue, max|G|)``. A DataFrame has the names on both sides.
 
         >>> MeanEmbeddings.from_gram([[1.0, 0.5], [0.5, 1.0]]).distance(0, 1)
         1.0
         """
+        if is_table(gram):
+            gram, names = _named_square(gram, names)
         try:
             array = np.array(gram, dtype=np.float64, order="C")
         except (TypeError, ValueError):
@@ -528,8 +528,8 @@ class MeanEmbeddings:
 
     # ------------------------------------------------------------------ distances
 
-    def distance(self, i: int, j: int) -> float:
-        """Return ``|mu_i - mu_j|``, the maximum mean discrepancy (not squared) of clients i and j."""
+    def distance(self, i: int | str, j: int | str) -> float:
+        """Return ``|mu_i - mu_j|``, the maximum mean discrepancy (not squared) of clients i and j, by number or by name."""
         i, j = self._client(i, "i"), self._client(j, "j")
         if self._features is not None:
             return float(np.linalg.norm(np.subtract(self._features[i], self._features[j], dtype=np.float64)))
@@ -546,7 +546,7 @@ class MeanEmbeddings:
             return result
         return np.sqrt(_squared_distances(self._best))
 
-    def mixture_distance(self, weights_a: ArrayLike, weights_b: ArrayLike) -> float:
+    def mixture_distance(self, weights_a: PerClient, weights_b: PerClient) -> float:
         """Return the distance between two mixtures of the clients, ``|sum_i a_i mu_i - sum_i b_i mu_i|``.
 
         The weights (sizes, say) are non-negative, one per client, and normalised to sum to one.
@@ -578,19 +578,33 @@ class MeanEmbeddings:
         """The gram up to terms that no distance sees, in its most accurate form; not copied where it is stored like that."""
         return self.gram if self._complement is None and self._features is None else -self._best
 
-    def _client(self, i: int, argument: str) -> int:
+    def _client(self, i: int | str, argument: str) -> int:
+        if isinstance(i, str) and self._names is not None:
+            if i not in self._names:
+                raise InputError(
+                    argument, f"there is no such client; the clients are {listed(self._names)}", value=repr(i)
+                )
+            return self._names.index(i)
         if not isinstance(i, (int, np.integer)) or not 0 <= i < len(self):
             raise InputError(argument, f"must be a client number from 0 to {len(self) - 1}", value=i)
         return int(i)
 
-    def _weights(self, weights: ArrayLike, argument: str) -> NDArray[np.float64]:
-        w = np.asarray(weights, dtype=np.float64)
+    def _called(self) -> list[str]:
+        return [str(name) for name in self._names or range(len(self))]
+
+    def _weights(self, weights: PerClient, argument: str) -> NDArray[np.float64]:
+        w = np.asarray(by_name(weights, argument, self._called), dtype=np.float64)
         if w.shape != (len(self),):
             raise InputError(argument, f"must hold one number per client ({len(self)}), not shape {w.shape}")
         bad = ~(np.isfinite(w) & (w >= 0))
         if bad.any():
             k = int(bad.argmax())
-            raise InputError(argument, "must be a finite number of at least 0", client=k, value=w[k])
+            raise InputError(
+                argument,
+                "must be a finite number of at least 0",
+                client=called_by(self._names)(k),
+                value=w[k],
+            )
         if not w.any():
             raise InputError(argument, "must not all be zero")
         w = w / w.max()
@@ -635,7 +649,7 @@ class MeanEmbeddings:
         return data_frame(dict(zip(called, self.distances().T, strict=True)), called)
 
     def _repr_html_(self) -> str:
-        title, called = repr(self), [str(name) for name in self._names or range(len(self))]
+        title, called = repr(self), self._called()
         if len(self) > MOST_ROWS:
             return card(title, note=f"distances of {len(self)} clients are not shown; see distance(i, j)")
         rows = [
@@ -732,6 +746,19 @@ def _named_rows(rows: Any, names: Sequence[Any] | None, argument: str) -> tuple[
     return rows, check_names(names, len(rows) if hasattr(rows, "__len__") else None)
 
 
+def _named_square(table: Any, names: Sequence[Any] | None) -> tuple[Any, Sequence[Any] | None]:
+    """Return matrix and names of a table that has the clients on both sides, in the order of its rows."""
+    rows, columns = ([str(name) for name in side] for side in (table.index, table.columns))
+    if rows == columns == [str(k) for k in range(len(rows))]:
+        return table.to_numpy(), names
+    if names is not None:
+        raise InputError("names", "the gram names the clients already")
+    called = check_names(rows, None, "gram")
+    if sorted(rows) != sorted(columns):
+        raise InputError("gram", "its rows and its columns must name the same clients")
+    return table.to_numpy()[:, [columns.index(name) for name in rows]], called
+
+
 def _check_features_array(rows: Any) -> Array:
     try:
         array = np.asarray(rows)
@@ -745,12 +772,13 @@ def _check_features_array(rows: Any) -> Array:
 
 
 def _check_self_similarity(
-    values: ArrayLike | None, count: int, names: Names | None
+    values: PerClient | None, count: int, names: Names | None
 ) -> NDArray[np.float64] | None:
     if values is None:
         return None
     try:
-        array = np.array(values, dtype=np.float64)
+        called = [str(name) for name in names or range(count)]
+        array = np.array(by_name(values, "self_similarity", lambda: called), dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError("self_similarity", "must be one number per client") from None
     if array.shape != (count,):
@@ -811,7 +839,8 @@ def _factors(symmetric: NDArray[np.float64], shift: float) -> bool:
 
     own = np.diagonal(symmetric).copy()
     np.fill_diagonal(symmetric, own + shift)
-    _, info = dpotrf(symmetric.T, lower=1, clean=0, overwrite_a=1)
+    with factoring(len(symmetric)):
+        _, info = dpotrf(symmetric.T, lower=1, clean=0, overwrite_a=1)
     for start in range(0, len(symmetric), BLOCK):  # the lower triangle is as it was
         rows = slice(start, start + BLOCK)
         for before in range(0, start, BLOCK):
@@ -821,6 +850,30 @@ def _factors(symmetric: NDArray[np.float64], shift: float) -> bool:
         symmetric[rows, rows] = inside + inside.T
     np.fill_diagonal(symmetric, own)
     return bool(info == 0)
+
+
+def _mean_features(
+    samples: Any, classes: Labels | None, pi: Array, sigma: float, features: int, seed: int
+) -> Array:
+    """Random features of every client's mean embedding, class by class where there are classes."""
+    if classes is not None:
+        return rbf.weigh_classes(rbf.class_features(samples, classes, sigma, features, seed), pi)
+    return rbf.mean_features(samples, frequencies(samples.dimension, features, seed), sigma)
+
+
+def _mean_products(
+    samples: Any,
+    classes: Labels | None,
+    pi: Array,
+    sigma: float,
+    arithmetic: Arithmetic,
+    progress: Progress | None,
+) -> tuple[Array, Array]:
+    """Exact inner products of all mean embeddings, and what each lacks to 1."""
+    if classes is not None:
+        return rbf.joint_gram(samples, classes, pi, sigma, arithmetic, progress)
+    complement = rbf.mean_complements(samples, sigma, arithmetic, progress)
+    return 1.0 - complement, complement
 
 
 def _too_large(clients: int, instead: str) -> InputError:

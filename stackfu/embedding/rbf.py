@@ -26,9 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stackfu.embedding import features, gram
-from stackfu.embedding.gram import Arithmetic, Progress
+from stackfu.embedding.gram import Arithmetic
 from stackfu.embedding.labels import Labels, class_blocks, histogram_features
 from stackfu.embedding.samples import Block, Samples
+from stackfu.embedding.tiles import Progress
 from stackfu.errors import InputError
 
 FloatArray = NDArray[np.float64]

@@ -26,6 +26,7 @@ from ..followers.homogeneous import all_alike
 from ..followers.level import level_curve
 from ..model import Array, GameModel
 from ..model.offers import check_outside
+from ..pages import NOTHING
 from ..results import Equilibria, Equilibrium, Frontier, Solution
 from ..results.facade import facade
 from .comparisons import COMPARED, comparison_lines
@@ -35,8 +36,6 @@ __all__ = ["COMPARED", "MOST_CLIENTS", "even_budgets", "explorer_data", "explore
 
 #: Points of the level function t(s) that are drawn.
 CURVE_POINTS = 60
-#: A payment below this share of a client's cost is what rounding left of nothing, and reads as 0.
-NOTHING = 1e-9
 #: Above this many clients people see groups and quantiles, and equilibria are not enumerated for every stop.
 MOST_CLIENTS = 200
 

@@ -53,7 +53,7 @@
   // axes in pixels of the place they are drawn in, so that text has the same size on a phone
   const frame = (place, { x, y, xLabel, yLabel, label, above = 0, xFormat = (v) => digits(v, 3), yFormat = (v) => digits(v, 3) }) => {
     const width = Math.max(place.clientWidth, 240), height = above + Math.max(260, Math.min(340, width * 0.62));
-    const left = 58, right = 14, top = 26 + above, bottom = 42;
+    const left = 62, right = 14, top = 26 + above, bottom = 42;
     const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": label });
     const X = (v) => left + ((v - x[0]) / (x[1] - x[0])) * (width - left - right);
     const Y = (v) => height - bottom - ((v - y[0]) / (y[1] - y[0])) * (height - top - bottom);
@@ -63,7 +63,7 @@
     }
     for (const v of ticks(y[0], y[1], 5)) {
       root.append(svg("line", { x1: left, x2: width - right, y1: Y(v), y2: Y(v), stroke: "var(--grid)" }));
-      root.append(svg("text", { x: left - 6, y: Y(v) + 4, "text-anchor": "end" }, yFormat(v)));
+      root.append(svg("text", { x: left - 10, y: Y(v) + 4, "text-anchor": "end" }, yFormat(v)));
     }
     root.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, xLabel));
     root.append(svg("text", { x: 2, y: 13 }, yLabel));
@@ -125,16 +125,32 @@
 
   const largestPayment = clients ? Math.max(1e-300, ...stops.flatMap((stop) => stop.payments)) : 0;
 
-  // names lie above all circles, on the side where there is room; the mark itself tells them to those who cannot see
-  const name = (axes, cx, cy, r, words, style) => {
-    const room = axes.right + 10 - (cx + r + 4) > 7.5 * words.length;
-    axes.root.append(svg("text", {
-      class: "name", x: room ? cx + r + 4 : cx - r - 4, y: cy + 4, "text-anchor": room ? "start" : "end", style, "aria-hidden": "true",
-    }, words));
+  // names lie above all circles, on the side that other circles and names cover least; the mark itself tells them to those who
+  // cannot see
+  const writeNames = (axes, marks) => {
+    const taken = marks.map(({ cx, cy, r }) => ({ left: cx - r, right: cx + r, top: cy - r, bottom: cy + r }));
+    const common = (low, high, from, to) => Math.max(0, Math.min(high, to) - Math.max(low, from));
+    const covered = (box) =>
+      box.left < 0 || box.right > axes.right + 10 || box.top < axes.top || box.bottom > axes.bottom + 5 ? Infinity : taken.reduce(
+        (sum, t) => sum + common(box.left, box.right, t.left, t.right) * common(box.top, box.bottom, t.top, t.bottom), 0);
+    for (const { cx, cy, r, words, style } of marks) {
+      const width = 7.5 * words.length;
+      const [best] = [
+        [cx + r + 4, cy + 4, "start"], [cx - r - 4, cy + 4, "end"], [cx, cy - r - 4, "middle"], [cx, cy + r + 13, "middle"],
+      ].map(([x, y, anchor]) => {
+        const left = x - { start: 0, middle: width / 2, end: width }[anchor];
+        const box = { left, right: left + width, top: y - 10, bottom: y + 1 };
+        return { x, y, anchor, box, cover: covered(box) };
+      }).sort((a, b) => (a.cover === b.cover ? 0 : a.cover - b.cover));
+      taken.push(best.box);
+      axes.root.append(svg("text", {
+        class: "name", x: best.x, y: best.y, "text-anchor": best.anchor, style, "aria-hidden": "true",
+      }, words));
+    }
   };
 
-  const drawForgotten = (axes) => {
-    for (const gone of forgotten) {
+  const drawForgotten = (axes) =>
+    forgotten.map((gone) => {
       const cx = axes.X(gone.distance), cy = axes.Y(gone.share);
       const group = mark(
         `Client ${gone.name}: to be forgotten\n${amount(gone.samples)} samples`,
@@ -143,9 +159,8 @@
       );
       group.dataset.forgotten = gone.name;
       axes.root.append(group);
-      name(axes, cx, cy, 8, String(gone.name), "font-style: italic");
-    }
-  };
+      return { cx, cy, r: 8, words: String(gone.name), style: "font-style: italic" };
+    });
 
   const drawParticipation = (stop) => {
     if (groups) { drawGroups(stop); return; }
@@ -157,8 +172,7 @@
       yFormat: (v) => `${Math.round(100 * v)}%`, label: "Clients by distance and share of data",
     });
     const order = clients.name.map((_, k) => k).sort((a, b) => stop.payments[b] - stop.payments[a]);
-    const labels = [];
-    for (const k of order) {
+    const marks = order.map((k) => {
       const cx = axes.X(clients.distance[k]), cy = axes.Y(clients.share[k]);
       const r = 6 + 20 * Math.sqrt(stop.payments[k] / largestPayment), share = stop.participation[k];
       const words =
@@ -167,13 +181,12 @@
         `, receives ${digits(stop.receives[k], 4)}\n` +
         `utility ${digits(stop.utilities[k], 4)}${leaving && leaving[k] ? ": would leave" : ""}\n` +
         `predicted change of its loss ${signed(stop.change[k])}${game.calibrated ? "" : " (a guess)"}\n` +
-        `stays out below ${digits(stop.out_below[k], 4)}, takes part fully above ${digits(stop.full_above[k], 4)}`;
+        `stays out below ${pay(stop.out_below[k], k)}, takes part fully above ${pay(stop.full_above[k], k)}`;
       const group = mark(
         words,
         svg("circle", { class: "halo", cx, cy, r, fill: "var(--accent-soft)", "fill-opacity": 0.75, stroke: "var(--line)" }),
         svg("path", { d: share > 0 ? arc(cx, cy, r, share) : "", fill: "none", stroke: "var(--accent)", "stroke-width": 4 }),
       );
-      labels.push(() => name(axes, cx, cy, leaving && leaving[k] ? r + 6 : r, String(clients.name[k]), "fill: var(--ink)"));
       if (leaving && leaving[k]) {
         group.append(svg("circle", {
           class: "leaves", cx, cy, r: r + 5, fill: "none", stroke: "var(--bound)", "stroke-width": 2, "stroke-dasharray": "4 3",
@@ -181,9 +194,9 @@
       }
       group.dataset.client = clients.name[k];
       axes.root.append(group);
-    }
-    labels.forEach((write) => write());
-    drawForgotten(axes);
+      return { cx, cy, r: leaving && leaving[k] ? r + 6 : r, words: String(clients.name[k]), style: "fill: var(--ink)" };
+    });
+    writeNames(axes, [...marks, ...drawForgotten(axes)]);
   };
 
   // too many clients for circles: what the middle 80% of each group does, and its median
@@ -356,8 +369,8 @@
     ["receives", "receives", (stop) => stop.receives, pay],
     ["utility", "utility", (stop) => stop.utilities, four],
     ["change", `predicted change${guess}`, (stop) => stop.change, (v) => signed(v)],
-    ["out_below", "out below", (stop) => stop.out_below, four],
-    ["full_above", "full above", (stop) => stop.full_above, four],
+    ["out_below", "out below", (stop) => stop.out_below, pay],
+    ["full_above", "full above", (stop) => stop.full_above, pay],
   ];
 
   const tableAt = (stop) => {

@@ -8,6 +8,9 @@ qp            one equilibrium by bisection with a convex solver: slow and indepe
 faces         which profiles share an equilibrium's total and mean embedding
 homogeneous   all clients own the same data
 dynamics      best responses round by round
+below_caps    where clients settle below caps
+contracts     where they settle under contracts
+cascade       who leaves, round by round
 level         t(s) on a grid, for drawing it
 newton        the clients strictly inside
 running       a mixture kept up to date while clients respond

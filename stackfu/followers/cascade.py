@@ -1,8 +1,8 @@
 """Departures: a client leaves when its utility falls below what it has outside, which changes what the others get.
 
 The same client keeps its cost, its offer and what it has outside when the federation shrinks. Sequentially, in every round
-the client that
-has most to gain leaves; simultaneously, everybody that gains. It ends when nobody wants to leave, or fewer than two are left.
+the client that has most to gain leaves; simultaneously, everybody that gains. It ends when nobody wants to leave, or fewer than
+two remain. Between rounds the clients settle: under a contract each brings all of it and is paid, or rejects and is not.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import InputError, NoEquilibriumError
+from ..errors import ConvergenceError, InputError, NoEquilibriumError
 from ..model import Array, GameModel, frozen
-from ..model.offers import utilities_of
+from ..model.offers import Offers, utilities_of
 from ..results.cascade import Cascade, Departure
 from .below_caps import settle
+from .contracts import settle_contracts
 from .solve import find_equilibrium
 
 __all__ = ["cascade"]
@@ -26,27 +27,25 @@ RELUCTANT = 1e-9
 
 def cascade(
     game: GameModel,
-    prices: Array,
-    caps: Array | None,
+    offers: Offers,
     outside: Array,
-    retainers: Array,
     order: Literal["sequential", "simultaneous"] = "sequential",
 ) -> Cascade:
     """Let clients leave, round by round."""
-    if order not in ("sequential", "simultaneous"):
+    if not isinstance(order, str) or order not in ("sequential", "simultaneous"):
         raise InputError("order", 'must be "sequential" or "simultaneous"', value=repr(order))
     rounds: list[Departure] = []
     now, inside = game, np.arange(game.count)
     while True:
-        taken = None if caps is None else caps[inside]
-        x = _settled(now, prices[inside], taken)
+        here = offers.to(inside)
+        x = _settled(now, here)
         if x is None:  # nobody takes part: there is no model, and everybody goes
             everybody = tuple(int(k) for k in now.remaining)
             nothing = np.full(now.count, -np.inf)
             rounds.append(Departure(everybody, frozen(np.zeros(now.count)), nothing, 0.0, np.inf, everybody))
             break
         profile = now.profile(x)
-        utilities = utilities_of(now, prices[inside] * x + retainers[inside], profile)
+        utilities = utilities_of(now, here.payouts(x), profile)
         gain = outside[inside] - utilities
         stakes = now.costs + np.where(np.isfinite(outside[inside]), np.abs(outside[inside]), 0.0)
         wants = gain > RELUCTANT * stakes
@@ -79,10 +78,17 @@ def cascade(
     return Cascade(game, frozen(outside), order, tuple(rounds))
 
 
-def _settled(game: GameModel, prices: Array, caps: Array | None) -> Array | None:
+def _settled(game: GameModel, offers: Offers) -> Array | None:
     try:
-        if caps is None and game.sampling == 0.0:
-            return find_equilibrium(game, frozen(prices)).participation
-        return settle(game, prices, np.ones(game.count) if caps is None else caps)
+        if offers.kind == "linear" and game.sampling == 0.0:
+            return find_equilibrium(game, offers.prices).participation
+        if offers.kind != "contract":
+            return settle(game, offers.prices, offers.caps)
     except NoEquilibriumError:
         return None
+    if not offers.caps.any():
+        return None
+    found = settle_contracts(game, offers.caps, offers.prices * offers.caps, offers.caps)
+    if found is None:
+        raise ConvergenceError("best responses to the contracts did not settle")
+    return found

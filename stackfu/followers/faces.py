@@ -28,6 +28,10 @@ FEW = 24
 ROUNDS = 200
 #: How far from their bounds, in parts of what they own, an interior point keeps those who can move.
 INSIDE = 1e-3
+#: More clients than this who may move are searched for trades only with patience: it takes the third power of their number.
+MOST_TIGHT = 1000
+#: Of more clients than this ranges are worked out one by one only with patience, each by linear programmes in all of them.
+MOST_MOVED = 100
 
 Clients = npt.NDArray[np.intp]
 
@@ -38,8 +42,13 @@ def equilibrium_face(
     participation: Array,
     profile: Profile | None = None,
     caps: Array | None = None,
+    *,
+    patient: bool = True,
 ) -> Face | None:
-    """The polytope of equilibria through this one that share S and m; None if it is a point."""
+    """The polytope of equilibria through this one that share S and m; None if it is a point.
+
+    Who is not ``patient`` is told None too where it takes very long to tell: then the judges say that nothing is settled.
+    """
     profile = game.profile(participation) if profile is None else profile
     own = profile.total * game.reluctance(payments)
     pull = (
@@ -53,12 +62,14 @@ def equilibrium_face(
     most = game.no_caps if caps is None else caps
     inside = (participation > 0) & (participation < most)
     clients = np.flatnonzero((inside | (np.abs(g) <= np.maximum(TIGHT * terms, noise))) & (most > 0))
+    if not patient and len(clients) > MOST_TIGHT:
+        return None
     directions = _dependences(game, clients)
     if directions.shape[1] == 0:
         return None
     top = most[clients]
     polytope = _Polytope(game.alpha[clients] * top, profile.y[clients], directions)
-    ranges = polytope.ranges() if len(clients) <= FEW else polytope.some_ranges()
+    ranges = polytope.ranges() if len(clients) <= FEW else polytope.some_ranges(patient)
     if ranges is None:
         return None
     lower, upper, dimension = ranges[0] * top, ranges[1] * top, ranges[2]
@@ -158,14 +169,14 @@ class _Polytope:
             known = np.column_stack([known, directions.T @ move / np.abs(move).max() if moves else axis])
         return lower, upper, dimension
 
-    def some_ranges(self) -> tuple[Array, Array, int] | None:
+    def some_ranges(self, patient: bool) -> tuple[Array, Array, int] | None:
         """A range that every client can have while the others balance it, and the dimension; None if there is no room.
 
         From a point away from all bounds each client moves both ways along the projection of its own axis.
         """
         centre = self.interior()
         if centre is None:  # some bound holds everywhere: the slow way, for those who trade with each other
-            return self.ranges_of_groups()
+            return self.ranges_of_groups() if patient or len(self.y) <= MOST_MOVED else None
         low, high = centre.copy(), centre.copy()
         for i in np.flatnonzero(self.movable):
             ray = self.directions @ self.directions[i]

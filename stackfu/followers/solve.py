@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from functools import wraps
 from itertools import islice
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -25,25 +24,32 @@ from .verdict import TRADE, Findings, examine, status_of
 
 __all__ = ["LARGEST_PATH", "enumerate_equilibria", "find_equilibrium"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 #: Up to this many clients ``equilibrium()`` follows the path, which settles uniqueness as well.
 LARGEST_PATH = 300
 #: Up to this many clients the path is followed when sweeps do not converge.
 LARGEST_FALLBACK = 3000
 
 
-@contextmanager
-def _within_floats() -> Iterator[None]:
+def _within_floats(solver: Callable[P, R]) -> Callable[P, R]:
     """What overflows is no number, and no judge accepts it; where not even that can be computed, an error says so."""
-    with np.errstate(all="ignore"):
-        try:
-            yield
-        except (ArithmeticError, np.linalg.LinAlgError) as error:
-            raise ConvergenceError(
-                f"costs, payments, sizes and distances are too far apart for float64 ({error})"
-            ) from error
+
+    @wraps(solver)
+    def careful(*args: P.args, **named: P.kwargs) -> R:
+        with np.errstate(all="ignore"):
+            try:
+                return solver(*args, **named)
+            except (ArithmeticError, np.linalg.LinAlgError) as error:
+                raise ConvergenceError(
+                    f"costs, payments, sizes and distances are too far apart for float64 ({error})"
+                ) from error
+
+    return careful
 
 
-@_within_floats()
+@_within_floats
 def enumerate_equilibria(game: GameModel, payments: Array, caps: Array | None = None) -> Equilibria:
     """Every equilibrium, ordered by total participation; ``caps`` are the most that is taken of each client (None: everything).
 
@@ -74,7 +80,7 @@ def enumerate_equilibria(game: GameModel, payments: Array, caps: Array | None = 
     )
 
 
-@_within_floats()
+@_within_floats
 def find_equilibrium(
     game: GameModel,
     payments: Array,
@@ -194,7 +200,7 @@ def _by_theory(
         verdict = check_at_caps(game, payments, caps)
         if verdict:
             return Uniqueness.UNIQUE, verdict.message, None
-    face = equilibrium_face(game, payments, x, profile, caps)
+    face = equilibrium_face(game, payments, x, profile, caps, patient=False)
     if face is not None:
         return Uniqueness.CONTINUUM, f"{TRADE}: {face}", face
     if w.min() > 0 and float(np.ptp(w)) <= EQUAL * float(w.max()) and game.count <= LARGEST_ALIKE:
@@ -222,16 +228,16 @@ def _by_path(
     caps: Array | None,
 ) -> Equilibrium:
     found = examine(game, payments, min(tolerance, NEGLIGIBLE), caps)
-    chosen, reason = len(found.roots) - 1, found.reason
+    chosen, which = len(found.roots) - 1, ""
     if chosen > 0:
         if start is None:
-            reason += "; this is the one with the largest total participation"
+            which = "; this is the one with the largest total participation"
         else:
             chosen = _nearest(game, payments, start, found.roots, caps)
-            reason += "; this is the one that sequential best responses from the given start lead to"
+            which = "; this is the one that sequential best responses from the given start lead to"
     if chosen < 0:
         raise ConvergenceError("the path found no equilibrium; its checks failed on the way")
-    return _from_root(game, payments, replace(found, reason=reason), chosen, tolerance, began, caps)
+    return _from_root(game, payments, found, chosen, tolerance, began, caps, which)
 
 
 def _nearest(
@@ -252,10 +258,11 @@ def _from_root(
     tolerance: float,
     began: float,
     caps: Array | None,
+    which: str = "",
 ) -> Equilibrium:
     x, residual, regret = found.roots[i].participation, found.residuals[i], found.gains[i]
     status = status_of(residual, found.regrets[i], tolerance)
-    uniqueness, reason = found.uniqueness, found.reason
+    uniqueness, reason = found.uniqueness, found.reason + which
     if not status.success:
         uniqueness, reason = Uniqueness.UNKNOWN, "no verified equilibrium"
     return Equilibrium(

@@ -17,7 +17,7 @@ from ..judging.stakes import NEGLIGIBLE, bound_gains, check_at_caps, check_stake
 from ..model import Array, GameModel, frozen
 from ..results import Face, Status, Uniqueness
 from .faces import equilibrium_face, span_of
-from .path import Path, Root, follow_path
+from .path import Path, Root, follow_path, tracing
 from .tolerances import LOOKS_WRONG, RESIDUAL, STILL
 
 __all__ = ["TRADE", "Findings", "examine", "status_of"]
@@ -49,6 +49,11 @@ class Findings:
     def roots(self) -> tuple[Root, ...]:
         """The equilibria, by ascending total."""
         return self.path.roots
+
+    @property
+    def accepted(self) -> bool:
+        """Whether all that were found are equilibria."""
+        return _proved(self.regrets, self.residuals)
 
     @property
     def settled(self) -> bool:
@@ -87,14 +92,13 @@ def examine(
     lowest = smallest_total(game, game.reluctance_under(payments), caps)
     path = precise.follow_precisely(game, payments, lowest, caps)
     again = _judged(game, payments, path, enough, caps)
-    better = (again.settled, _accepted(again), again.complete) > (False, _accepted(found), found.complete)
+    better = (again.settled, again.accepted, again.complete) > (False, found.accepted, found.complete)
     return again if path.finished and path.roots and better else found
 
 
-def _accepted(found: Findings) -> bool:
+def _proved(regrets: tuple[float, ...], residuals: tuple[float, ...]) -> bool:
     """Whether all that were found are equilibria."""
-    proved = max(found.regrets, default=np.inf) <= NEGLIGIBLE
-    return proved and max(found.residuals, default=np.inf) <= LOOKS_WRONG
+    return max(regrets, default=np.inf) <= NEGLIGIBLE and max(residuals, default=np.inf) <= LOOKS_WRONG
 
 
 def status_of(residual: float, regret: float, tolerance: float, failure: Status = Status.FAILED) -> Status:
@@ -122,53 +126,74 @@ def _judged(game: GameModel, payments: Array, path: Path, enough: float, caps: A
     faces = tuple(
         face if face is not None and _holds(game, payments, face, caps) else None for face in proposed
     )
-    found = Findings(path, faces, regrets, residuals, gains, uniqueness, reason, False)
-    if uniqueness is Uniqueness.UNKNOWN:
-        return found
-    if not _accepted(found):
-        return _open(
-            found,
-            f"an equilibrium that the path found may give a client {max(regrets, default=np.inf):.1e} of its stakes to gain, "
-            f"or leaves its condition open by {max(residuals, default=np.inf):.1e}",
+    left = ""
+    if uniqueness is not Uniqueness.UNKNOWN:
+        left = (
+            _not_equilibria(regrets, residuals)
+            or _no_faces(roots, proposed, faces)
+            or _maybe_others(game, payments, path, faces, caps)
         )
-    if any(face is None and one is not None for face, one in zip(faces, proposed, strict=True)):
-        return _open(
-            found,
-            "t(s) comes within rounding of zero on a whole interval of totals s; whether it is zero there cannot be told"
-            if any(root.kind == "flat" for root in roots)
-            else "clients seem to be able to trade participation, but not without somebody gaining by it",
-        )
+    complete = uniqueness is not Uniqueness.UNKNOWN and not left
+    if left:
+        uniqueness, reason = Uniqueness.UNKNOWN, left
+    return Findings(path, faces, regrets, residuals, gains, uniqueness, reason, complete)
+
+
+def _not_equilibria(regrets: tuple[float, ...], residuals: tuple[float, ...]) -> str:
+    """Why what the path found may be no equilibria, or nothing."""
+    if _proved(regrets, residuals):
+        return ""
+    return (
+        f"an equilibrium that the path found may give a client {max(regrets, default=np.inf):.1e} of its stakes to gain, "
+        f"or leaves its condition open by {max(residuals, default=np.inf):.1e}"
+    )
+
+
+def _no_faces(
+    roots: tuple[Root, ...], proposed: tuple[Face | None, ...], faces: tuple[Face | None, ...]
+) -> str:
+    """Why clients may not be able to trade although it looks so, or nothing."""
+    if all(face is not None or one is None for face, one in zip(faces, proposed, strict=True)):
+        return ""
+    if any(root.kind == "flat" for root in roots):
+        return "t(s) comes within rounding of zero on a whole interval of totals s; whether it is zero there cannot be told"
+    return "clients seem to be able to trade participation, but not without somebody gaining by it"
+
+
+def _maybe_others(
+    game: GameModel, payments: Array, path: Path, faces: tuple[Face | None, ...], caps: Array | None
+) -> str:
+    """Why there may be equilibria that the path did not find, or nothing."""
     if len(path.chain) < 3:
-        return _open(found, "the path left nothing for the judge: there are too many clients")
-    totals = [float(game.alpha @ root.participation) for root in roots]
+        return f"that there are no others is proved for at most {tracing.LARGEST_CHAIN:,} clients"
+    totals = [float(game.alpha @ root.participation) for root in path.roots]
     continua = [(s, s) for s, face in zip(totals, faces, strict=True) if face is not None]
-    flat = [s for s, root in zip(totals, roots, strict=True) if root.kind == "flat"]
+    flat = [s for s, root in zip(totals, path.roots, strict=True) if root.kind == "flat"]
     continua += zip(flat[::2], flat[1::2], strict=True)
-    verdict = _check_complete(game, payments, path, continua, caps)
-    if not verdict:
-        return _open(found, f"that there are no others could not be proved: {verdict.message}")
-    return replace(found, complete=True)
+    verdict = _check_complete(game, payments, path, totals, continua, caps)
+    return "" if verdict else f"that there are no others could not be proved: {verdict.message}"
 
 
 def _check_complete(
-    game: GameModel, payments: Array, path: Path, continua: list[tuple[float, float]], caps: Array | None
+    game: GameModel,
+    payments: Array,
+    path: Path,
+    totals: list[float],
+    continua: list[tuple[float, float]],
+    caps: Array | None,
 ) -> Completeness:
     """The judge in floats, and where the path was followed more precisely than that, in balls."""
-    profiles = [root.participation for root in path.roots]
     most = game.no_caps if caps is None else caps
     chain = np.array(path.chain, order="C")
-    verdict = follow_chain(game, payments, chain, [float(game.alpha @ x) for x in profiles], most, continua)
+    verdict = follow_chain(game, payments, chain, totals, most, continua)
     if verdict or not path.exact:
         return verdict
     from ..judging.completeness_balls import LARGEST, check_complete_in_balls
 
     if game.count > LARGEST:
         return verdict
+    profiles = [root.participation for root in path.roots]
     return check_complete_in_balls(game, payments, path.exact, profiles, caps, continua)
-
-
-def _open(found: Findings, reason: str) -> Findings:
-    return replace(found, uniqueness=Uniqueness.UNKNOWN, reason=reason)
 
 
 def _faces(game: GameModel, payments: Array, path: Path, caps: Array | None) -> tuple[Face | None, ...]:

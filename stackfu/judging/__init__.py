@@ -13,19 +13,20 @@ proof           equilibria enclosed in ball arithmetic
 diagnostics     what contraction arguments say about best responses near an equilibrium
 ==============  ==========================================================================================
 
-Nothing here imports a solver. What has to be right for a claim to be true, beside NumPy, numba and python-flint:
+Nothing here imports a solver. What has to be right for a claim to be true, beside NumPy, numba and python-flint, and about
+how many lines that is:
 
-====================================  ==========================================================================  ===========
-claim                                 modules                                                                     about lines
-====================================  ==========================================================================  ===========
-this is an equilibrium                stakes, _stake_kernels, distances, ball_game                                500
-there is no other                     completeness, _segment_kernels, distances                                   1050
-the same, where floats cannot tell    completeness_balls, ball_game                                               600
-no payments do better                 cover, bound, bound_formula, bound_verdict, space, inner_products, numbers  1700
-the same for very many clients        bound_at_scale, _bound_kernels, large_space, rows, _row_kernels             650
-these payments cost and reach this    point, numbers                                                              450
-no capped offers do better            plan_bound, space, inner_products, numbers                                  1400
-====================================  ==========================================================================  ===========
+==============================  =============================================================================================  =====
+claim                           modules                                                                                        lines
+==============================  =============================================================================================  =====
+this is an equilibrium          stakes, _stake_kernels, distances, ball_game                                                   550
+there is no other               completeness, _segment_kernels, findings, distances                                            1200
+the same, with more digits      completeness_balls, ball_game                                                                  600
+no payments do better           cover, bound, bound_formula, bound_multipliers, bound_verdict, space, inner_products, numbers  1800
+the same for very many clients  bound_at_scale, _bound_kernels, large_space, rows, _row_kernels                                750
+payments cost and reach this    point, numbers                                                                                 450
+no capped offers do better      plan_bound, space, inner_products, numbers                                                     1400
+==============================  =============================================================================================  =====
 
 One argument is written twice on purpose where floats and balls differ in more than their operators: stakes within
 :mod:`.stakes`, chains in :mod:`.completeness` and :mod:`.completeness_balls`, the sums over clients in :mod:`.bound_formula` and

@@ -218,6 +218,39 @@ def _totals(sums):
     return out
 
 
+@njit(cache=True, parallel=True)
+def classify(low, high, more, less, alpha, theta, paid, volunteer, near, far):
+    """Who is paid, who volunteers, upper bounds of ``D_k``, what the volunteers own at least, and whether that contradicts itself.
+
+    ``alpha`` and ``theta`` are pairs of arrays, lower and upper ends; ``D_k`` lies between ``less`` and ``more`` above the squared
+    distance.
+    """
+    n = len(paid)
+    blocks = (n + BLOCK - 1) // BLOCK
+    owned, empty = np.zeros((blocks, 2)), np.zeros(blocks, dtype=np.bool_)
+    now_paid, now_volunteer = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
+    ceiling = np.empty(n)
+    for block in prange(blocks):
+        total = (0.0, 0.0)
+        for k in range(block * BLOCK, min((block + 1) * BLOCK, n)):
+            ceiling[k] = far[k] if more == 0.0 else _out(0.0, far[k] + more)[1]
+            least = near[k] if less == 0.0 else _out(near[k] + less, 0.0)[0]
+            too_far = least > _out(0.0, theta[1][k] * high)[1]
+            near_enough = ceiling[k] <= _out(theta[0][k] * low, 0.0)[0]
+            large = alpha[0][k] > high
+            if (too_far and (paid[k] or near_enough or large)) or (volunteer[k] and large):
+                empty[block] = True
+            now_volunteer[k] = volunteer[k] or too_far
+            now_paid[k] = (paid[k] or large or near_enough) and not now_volunteer[k]
+            if now_volunteer[k]:
+                total = _add(total, (alpha[0][k], alpha[1][k]))
+        owned[block, 0], owned[block, 1] = total
+    total = (0.0, 0.0)
+    for block in range(blocks):
+        total = _add(total, (owned[block, 0], owned[block, 1]))
+    return now_paid, now_volunteer, ceiling, total[0], empty.any()
+
+
 @njit(cache=True)
 def _distance(k, ends, between, radius, fuzz, clients):
     """Lower and upper end of one client's squared distance to the points of the ball."""

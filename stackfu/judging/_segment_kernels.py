@@ -1,43 +1,52 @@
 """Compiled arithmetic of :mod:`stackfu.judging.completeness`: values with proved error bounds.
 
-First what a chain decides segment by segment (:func:`walk`), then its ends (:func:`ends`), then what may be where it decides
-nothing (:func:`bracket`, :func:`jacobian`, :func:`positive_definite`).
+First a chain's ends (:func:`ends`), then what it decides segment by segment (:func:`walk`), then what may be where it decides
+nothing (:func:`settle`).
 
 Every number here is a sum of products of non-negative numbers, or a difference of two such sums, so its error is at most ``rho``
-times the sum of their sizes; ``rho`` covers all roundings from the stored binary numbers on.
+times the sum of their sizes; ``rho`` covers all roundings from the stored binary numbers on. Arrays are passed one by one: in
+tuples they would have to be taken apart again, which costs up to a twentieth of the time (what is found: :mod:`.findings`).
 """
 
 import numpy as np
 
 from ..jit import njit
+from .findings import (
+    ABOVE,
+    BELOW,
+    CLOSED,
+    IMPOSSIBLE,
+    MISCOUNTED,
+    NEXT_TO_NOBODY,
+    NOBODY,
+    NOWHERE,
+    OPEN_ABOVE,
+    OPEN_BELOW,
+    SETTLED,
+    SINGULAR,
+    TOO_FAR_APART,
+    TOO_MANY,
+    TOO_WIDE,
+    UNDECIDED,
+)
 
-UNDECIDED, ABOVE, BELOW = 0, 1, 2
+#: Sums of numbers that are not negative may be taken in any order: their errors are bounded for all of them.
+ANY_ORDER = {"reassoc", "contract"}
+#: Around an equilibrium a piece is cut out at whose ends what decides is this many times what is in doubt.
+CLEAR = 4.0
 
 
-@njit(cache=True)
-def weigh(distances, slack, even, alpha, x, out, j):
-    """A profile, its amounts, ``D y`` and the size of that into ``out[:, j]``; returns the total.
-
-    What distances may be off beyond rounding, over rho, is ``even`` for all of them, and ``slack`` where that is not empty.
-    """
-    N = len(alpha)
-    profile, amounts, spread, size = out[0, j], out[1, j], out[2, j], out[3, j]
-    total = 0.0
-    for k in range(N):
-        profile[k], amounts[k] = x[k], alpha[k] * x[k]
-        spread[k] = size[k] = 0.0
-        total += amounts[k]
-    for i in range(N):
-        y = amounts[i]
-        if y > 0.0:
-            for k in range(N):
-                spread[k] += y * distances[i, k]
-            if len(slack) > 0:
-                for k in range(N):
-                    size[k] += y * slack[i, k]
-    for k in range(N):
-        size[k] += spread[k] + even * total
-    return total
+@njit(cache=True, fastmath=ANY_ORDER)
+def weigh(chain, alpha, matrix):
+    """``M y`` of every profile's amounts, for a symmetric matrix; all numbers are not negative."""
+    out = np.zeros(chain.shape)
+    for j in range(len(chain)):
+        for i in range(len(alpha)):
+            y = alpha[i] * chain[j, i]
+            if y > 0.0:
+                for k in range(len(alpha)):
+                    out[j, k] += y * matrix[i, k]
+    return out
 
 
 @njit(cache=True)
@@ -91,7 +100,7 @@ def cubed(a, b, c):
     )
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=ANY_ORDER)
 def pair(i, j, y, s, d, z, n, products, sizes):
     """``<V_k^i, V_k^j> = (s_j (D y^i)_k + s_i (D y^j)_k - y^i' D y^j) / 2`` for every k, and the size of its terms, into row n.
 
@@ -106,7 +115,7 @@ def pair(i, j, y, s, d, z, n, products, sizes):
         sizes[n, k] = 0.5 * (s[j] * z[i, k] + s[i] * z[j, k] + joint_size)
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=ANY_ORDER)
 def inclinations(y, s, d, z, w, a, rho, low, high, drift, products, sizes):
     """Bounds of ``s^2 g_k`` along a segment by Bernstein coefficients of degree 6, lower and upper, and of ``s^2 d_k^2`` above.
 
@@ -130,7 +139,7 @@ def inclinations(y, s, d, z, w, a, rho, low, high, drift, products, sizes):
         for i in range(7):
             here = value[i] - w[k] * cube[i] + 0.5 * a * line[i]
             error = rho * (size[i] + abs(w[k]) * cube[i] + 0.5 * a * line[i])
-            low[k, i], high[k, i] = here - error, here + error
+            low[i, k], high[i, k] = here - error, here + error
             most = max(most, value[i] + rho * size[i])
             everything += abs(here) + error
         drift[k] = most
@@ -139,8 +148,8 @@ def inclinations(y, s, d, z, w, a, rho, low, high, drift, products, sizes):
 
 @njit(cache=True)
 def most_inside(y, bound):
-    """The client that is furthest from both its bounds over the three control profiles, -1 if nobody is inside anywhere."""
-    best, room = -1, 0.0
+    """The client that is furthest from both its bounds over the three control profiles, NOBODY if none is anywhere."""
+    best, room = NOBODY, 0.0
     for k in range(y.shape[1]):
         here = 0.0
         for j in range(3):
@@ -150,7 +159,7 @@ def most_inside(y, bound):
     return best
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=ANY_ORDER)
 def radius(y, s, bound, low, high, rho, defect):
     """A bound on ``||m~ - m||`` for every equilibrium whose total the segment passes: ``sqrt(gap / 2 + 2 defect)``.
 
@@ -164,12 +173,12 @@ def radius(y, s, bound, low, high, rho, defect):
     for k in range(N):
         more, less, error = 0.0, 0.0, 0.0
         for i in range(7):
-            level_low = low[level, i] if level >= 0 else 0.0
-            level_high = high[level, i] if level >= 0 else 0.0
+            level_low = low[i, level] if level != NOBODY else 0.0
+            level_high = high[i, level] if level != NOBODY else 0.0
             if k != level:
-                more = max(more, high[k, i] - level_low)
-                less = max(less, level_high - low[k, i])
-                error = max(error, high[k, i] - low[k, i] + level_high - level_low)
+                more = max(more, high[i, k] - level_low)
+                less = max(less, level_high - low[i, k])
+                error = max(error, high[i, k] - low[i, k] + level_high - level_low)
         least = min(y[0, k], min(y[1, k], y[2, k]))
         most = max(y[0, k], max(y[1, k], y[2, k]))
         room = max(min(bound[k], largest) - least * (1.0 - rho), 0.0)  # nobody brings more than the total
@@ -186,13 +195,13 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place, produc
 
     With the mixture within r of the candidate's, ``s^2 g_k`` moves by at most ``s^2 (r^2 + 2 r d_k)``. Who wants more brings all it
     may, who wants less brings nothing: the total lies between what the first bring and what all but the second bring. Returns
-    (verdict, r, whether halving the segment may tell more).
+    (verdict, r, the client whose level was taken, how much of that rounding leaves in doubt); it is NOBODY's if all are at bounds.
     """
     N = len(bound)
     if not inclinations(y, s, d, z, w, a, rho, low, high, drift, products, sizes):
         for k in range(N):
             place[k] = 0
-        return UNDECIDED, np.inf, False
+        return UNDECIDED, np.inf, np.int64(NOBODY), np.inf
     r, least_r, level = radius(y, s, bound, low, high, rho, defect)
     top = max(s[0], max(s[1], s[2])) * (1.0 + rho)
     bottom = min(s[0], min(s[1], s[2])) * (1.0 - rho)
@@ -202,7 +211,7 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place, produc
         move *= 1.0 + 16.0 * rho
         least, most = np.inf, -np.inf
         for i in range(7):
-            least, most = min(least, low[k, i]), max(most, high[k, i])
+            least, most = min(least, low[i, k]), max(most, high[i, k])
         place[k] = 0
         if least > move:
             place[k] = 1
@@ -212,105 +221,153 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place, produc
         else:
             willing += bound[k]
     if eager * (1.0 - rho) > top:
-        return ABOVE, r, False
+        return ABOVE, r, level, 0.0
     if willing * (1.0 + rho) < bottom:
-        return BELOW, r, False
-    if level < 0:
-        return UNDECIDED, r, True
-    # along the segment the level changes by less than rounding leaves in doubt: shorter ones decide no more
-    least, most = np.inf, -np.inf
-    for i in range(7):
-        least, most = min(least, low[level, i]), max(most, high[level, i])
-    doubt = bottom * 2.0 * least_r * np.sqrt(drift[level])
-    return UNDECIDED, r, most - least > doubt
+        return BELOW, r, level, 0.0
+    return UNDECIDED, r, level, 0.0 if level == NOBODY else bottom * 2.0 * least_r * np.sqrt(drift[level])
 
 
 @njit(cache=True)
-def halve(stack, totals, h):
-    """The segment at h becomes its second half, and its first half is put above it; control points are averages.
+def changes(low, high, level):
+    """How much the level may change along a segment."""
+    least, most = np.inf, -np.inf
+    for i in range(7):
+        least, most = min(least, low[i, level]), max(most, high[i, level])
+    return most - least
 
-    Exact but for a rounding or two per level.
+
+@njit(cache=True)
+def vanishes(low, high, level, work):
+    """Where along a segment the level is zero, and its slope there; -1 if it has the same sign at both ends."""
+    left, right = 0.0, 1.0
+    at_left, at_right = low[0, level] + high[0, level], low[6, level] + high[6, level]
+    if not at_left * at_right < 0.0:
+        return -1.0, 0.0
+    small = 1e-13 * (abs(at_left) + abs(at_right))
+    t = slope = 0.0
+    for _ in range(40):  # secants; an end that stays is given half its weight
+        t = (left * at_right - right * at_left) / (at_right - at_left)
+        for i in range(7):
+            work[i] = low[i, level] + high[i, level]
+        for degree in range(6, 0, -1):
+            slope = 3.0 * (work[1] - work[0])  # the sum of both bounds is twice the level
+            for i in range(degree):
+                work[i] += t * (work[i + 1] - work[i])
+        if abs(work[0]) <= small:
+            break
+        if work[0] * at_right < 0.0:
+            left, at_left, at_right = t, work[0], 0.5 * at_right
+        else:
+            right, at_right, at_left = t, work[0], 0.5 * at_left
+    return t, slope
+
+
+@njit(cache=True)
+def corner(y, j, bound):
+    """Whether everybody is at a bound in a control profile."""
+    inside = 0
+    for k in range(len(bound)):
+        inside += 0.0 < y[j, k] < bound[k]
+    return inside == 0
+
+
+@njit(cache=True)
+def where_to_cut(y, s, bound, low, high, level, doubt, rho, work):
+    """Two places along a segment, and whether an equilibrium is suspected between them, or before the first and after the second.
+
+    It can be where the level vanishes, or at an end where everybody is at a bound: what those own who want more is then the total.
     """
+    if level == NOBODY:
+        return 0.0, 1.0, False
+    t, slope = vanishes(low, high, level, work)
+    if t >= 0.0:
+        room = CLEAR * (doubt + high[0, level] - low[0, level]) / max(abs(slope), 1e-300)
+        return (t - room, t + room, True) if t - room > 0.0 and t + room < 1.0 else (0.0, 1.0, False)
+    first = CLEAR * 4.0 * rho * s[0] / max(abs(s[1] - s[0]), 1e-300) if corner(y, 0, bound) else 0.0
+    last = CLEAR * 4.0 * rho * s[2] / max(abs(s[2] - s[1]), 1e-300) if corner(y, 2, bound) else 0.0
+    return (first, 1.0 - last, False) if first + last < 0.5 else (0.0, 1.0, False)
+
+
+@njit(cache=True)
+def between(a, b, t):
+    """The part t of the way from a to b, both not negative: exact if they are the same, else off by three roundings."""
+    return a if a == b else (1.0 - t) * a + t * b
+
+
+@njit(cache=True)
+def cut(stack, totals, h, t):
+    """The segment at h becomes what comes after t, and what comes before is put above it."""
     for i in range(stack.shape[1]):
         for k in range(stack.shape[3]):
             a, b, c = stack[h, i, 0, k], stack[h, i, 1, k], stack[h, i, 2, k]
-            first, last = 0.5 * (a + b), 0.5 * (b + c)
-            middle = 0.5 * (first + last)
+            first, last = between(a, b, t), between(b, c, t)
+            middle = between(first, last, t)
             stack[h + 1, i, 0, k], stack[h + 1, i, 1, k], stack[h + 1, i, 2, k] = a, first, middle
             stack[h, i, 0, k], stack[h, i, 1, k] = middle, last
-    first, last = 0.5 * (totals[h, 0] + totals[h, 1]), 0.5 * (totals[h, 1] + totals[h, 2])
-    middle = 0.5 * (first + last)
+    first, last = between(totals[h, 0], totals[h, 1], t), between(totals[h, 1], totals[h, 2], t)
+    middle = between(first, last, t)
     totals[h + 1, 0], totals[h + 1, 1], totals[h + 1, 2] = totals[h, 0], first, middle
     totals[h, 0], totals[h, 1] = middle, last
 
 
 @njit(cache=True)
-def begin(stack, totals, given, given_sums):
-    """Put a segment of the chain on the empty stack; its last profile becomes the first of the next one."""
-    for i in range(4):
-        for k in range(given.shape[2]):
-            for j in range(3):
-                stack[0, i, j, k] = given[i, j, k]
-            given[i, 0, k] = given[i, 2, k]
+def begin(stack, totals, chain, alpha, spread, loose, even, first):
+    """Put the segment of the chain that begins with profile ``first`` on the empty stack.
+
+    ``spread`` is ``D y`` of every profile. What distances may be off beyond rounding, over rho, is ``even`` for all of them, and
+    ``loose`` is that of the others times y, if there are such.
+    """
     for j in range(3):
-        totals[0, j] = given_sums[j]
-    given_sums[0] = given_sums[2]
+        total = 0.0
+        for k in range(len(alpha)):
+            y = alpha[k] * chain[first + j, k]
+            stack[0, 0, j, k], stack[0, 1, j, k], stack[0, 2, j, k] = (
+                chain[first + j, k],
+                y,
+                spread[first + j, k],
+            )
+            total += y
+        for k in range(len(alpha)):
+            more = loose[first + j, k] if len(loose) > 0 else 0.0
+            stack[0, 3, j, k] = spread[first + j, k] + even * total + more
+        totals[0, j] = total
 
 
 @njit(cache=True)
-def walk(
-    chain, distances, slack, even, alpha, caps, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius
-):
-    """Follow the chain, halving segments that decide nothing; how many leaves stay undecided, -1 if they are too many.
+def walk(chain, spread, loose, even, alpha, bound, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius):
+    """Follow the chain, cutting segments that decide nothing; how many leaves stay undecided, or that they are TOO_MANY.
 
-    ``leaves`` gets the three control profiles of every undecided leaf, in the order of the chain. Participation, amounts,
-    ``D y`` and its size are linear in the profile, so those of the halves are averages too.
+    Around an equilibrium a piece is cut out that stays a leaf, and what is left beside it is often decided at once; other
+    segments are halved. ``leaves`` gets the three control profiles of every undecided leaf, in the order of the chain.
+    Participation, amounts, ``D y`` and its size are linear in the profile, so those of the parts are averages too.
     """
     N = len(alpha)
-    low, high, drift, bound = np.empty((N, 7)), np.empty((N, 7)), np.empty(N), np.empty(N)
-    for k in range(N):
-        bound[k] = alpha[k] * caps[k]
+    low, high, drift, work = np.empty((7, N)), np.empty((7, N)), np.empty(N), np.empty(7)
     place = np.empty(N, dtype=np.int8)
     products, sizes = np.empty((6, N)), np.empty((6, N))
     # per segment on the stack: participation, amounts, D y, size of D y; three control profiles each
-    stack, totals = np.empty((depth + 3, 4, 3, N)), np.empty((depth + 3, 3))
-    levels = np.empty(depth + 3, dtype=np.int64)
+    stack, totals = np.empty((depth + 4, 4, 3, N)), np.empty((depth + 4, 3))
+    levels, whole = np.empty(depth + 4, dtype=np.int64), np.empty(depth + 4, dtype=np.bool_)
     found = 0
-    given, given_sums = np.empty((4, 3, N)), np.empty(3)
-    given_sums[0] = weigh(distances, slack, even, alpha, chain[0], given, np.int64(0))
     for segment in range((len(chain) - 1) // 2):
-        for j in range(1, 3):
-            given_sums[j] = weigh(distances, slack, even, alpha, chain[2 * segment + j], given, j)
-        begin(stack, totals, given, given_sums)
-        levels[0] = 0
+        begin(stack, totals, chain, alpha, spread, loose, even, 2 * segment)
+        levels[0], whole[0] = 0, True
         height = 1
         while height > 0:
             height -= 1
-            here, sums, level = stack[height], totals[height], levels[height]
+            here, sums, halved = stack[height], totals[height], levels[height]
             if min(sums[0], min(sums[1], sums[2])) <= 0.0:
-                return -1
-            verdict, r, useful = decide(
-                here[1],
-                sums,
-                here[2],
-                here[3],
-                w,
-                bound,
-                a,
-                rho,
-                defect,
-                low,
-                high,
-                drift,
-                place,
-                products,
-                sizes,
-            )
+                return TOO_MANY
+            verdict, r, level, doubt = decide(
+                here[1], sums, here[2], here[3], w, bound, a, rho, defect, low, high, drift, place, products, sizes
+            )  # fmt: skip
             if verdict != UNDECIDED:
                 continue
-            if level >= depth or not useful:
+            # a level that changes by less than rounding leaves in doubt: shorter segments decide no more
+            useful = r < np.inf and (level == NOBODY or changes(low, high, level) > doubt)
+            if halved >= depth or not useful:
                 if found >= len(leaves):
-                    return -1
+                    return TOO_MANY
                 for k in range(N):
                     leaf_place[found, k] = place[k]
                     for j in range(3):
@@ -318,10 +375,27 @@ def walk(
                 leaf_radius[found] = r
                 found += 1
                 continue
-            # the first half comes above the second one and is looked at before it, so that leaves come in order
-            halve(stack, totals, height)
-            levels[height] = levels[height + 1] = level + 1
-            height += 2
+            # what comes first is put above the rest and looked at before it, so that leaves come in order
+            start, end, inside = 0.0, 1.0, False
+            if whole[height]:
+                start, end, inside = where_to_cut(here[1], sums, bound, low, high, level, doubt, rho, work)
+            if start == 0.0 and end == 1.0:
+                cut(stack, totals, height, 0.5)
+                levels[height] = levels[height + 1] = halved + 1
+                whole[height + 1] = whole[height]
+                height += 2
+                continue
+            whole[height] = whole[height + 1] = whole[height + 2] = False
+            if end < 1.0:
+                cut(stack, totals, height, end)
+                levels[height] = halved if inside else depth
+                height += 1
+            levels[height] = depth if inside else halved
+            if start > 0.0:
+                cut(stack, totals, height, start / end)
+                height += 1
+                levels[height] = halved if inside else depth
+            height += 1
     return found
 
 
@@ -336,32 +410,44 @@ def possible(chain, caps):
 
 
 @njit(cache=True)
-def ends(first, last, alpha, caps, reach, apart, w, a, rho):
-    """Whether no equilibrium can have a total above the first profile's, and whether none can have one below the last one's."""
-    N = len(alpha)
-    above, top = True, dot(alpha, first) * (1.0 - rho)
-    for k in range(N):
-        if first[k] != caps[k]:
-            above = False
-    if not above and top > 0.0:
-        above = True
-        for k in range(N):
-            tempted = reach[k] + (a / (2.0 * top) if a > 0.0 else 0.0)
-            if not top * w[k] * (1.0 - rho) > tempted:
-                above = False
-    bottom = dot(alpha, last) * (1.0 + rho)
+def closed_above(first, alpha, caps, reach, w, a, rho):
+    """Whether no equilibrium can have a total above the first profile's."""
+    top, all_in, beyond = dot(alpha, first) * (1.0 - rho), True, True
+    for k in range(len(alpha)):
+        tempted = reach[k] + (a / (2.0 * top) if a > 0.0 and top > 0.0 else 0.0)
+        all_in = all_in and first[k] == caps[k]
+        beyond = beyond and top * w[k] * (1.0 - rho) > tempted
+    return all_in or (beyond and top > 0.0)
+
+
+@njit(cache=True)
+def closed_below(last, alpha, bound, apart, w, a, rho):
+    """Whether no equilibrium can have a total below the last profile's."""
+    N, bottom = len(alpha), dot(alpha, last) * (1.0 + rho)
     for i in range(N):
         root = np.sqrt(max(w[i], 0.0)) * (1.0 + rho)
         for j in range(i):
-            if min(alpha[i] * caps[i], alpha[j] * caps[j]) * (1.0 - rho) > bottom and apart[i, j] > 0.0:
+            if min(bound[i], bound[j]) * (1.0 - rho) > bottom and apart[i, j] > 0.0:
                 both = root + np.sqrt(max(w[j], 0.0)) * (1.0 + rho)
                 if both == 0.0 or apart[i, j] / (both * both) > bottom:
-                    return above, True
+                    return True
     eager = 0.0
     for k in range(N):
         if w[k] * bottom**2 * (1.0 + 4.0 * rho) < 0.5 * a * (1.0 - 4.0 * rho):
-            eager += alpha[k] * caps[k]
-    return above, a > 0.0 and eager * (1.0 - rho) > bottom
+            eager += bound[k]
+    return a > 0.0 and eager * (1.0 - rho) > bottom
+
+
+@njit(cache=True)
+def ends(chain, alpha, caps, bound, reach, apart, w, a, rho, smallest):
+    """Whether the profiles of a chain are possible, its totals at least ``smallest``, and no equilibrium is beyond its ends."""
+    if not possible(chain, caps):
+        return IMPOSSIBLE
+    if not dot(alpha, chain[-1]) >= smallest:
+        return TOO_FAR_APART
+    if not closed_above(chain[0], alpha, caps, reach, w, a, rho):
+        return OPEN_ABOVE
+    return CLOSED if closed_below(chain[-1], alpha, bound, apart, w, a, rho) else OPEN_BELOW
 
 
 @njit(cache=True)
@@ -448,9 +534,16 @@ def jacobian(leaves, radii, unsure, distances, slack, even, alpha, w, a, rho, de
                 distance_of_mixtures(distances, slack, even, alpha, centre, leaves[i, j], rho, defect),
             )
     reach += further
-    weighed = np.empty((4, 1, N))
-    total = weigh(distances, slack, even, alpha, centre, weighed, np.int64(0))
-    y, spread, size = weighed[1, 0], weighed[2, 0], weighed[3, 0]
+    total, y, spread, size = dot(alpha, centre), np.empty(N), np.empty(N), np.empty(N)
+    for k in range(N):
+        y[k] = alpha[k] * centre[k]
+        spread[k], size[k] = 0.0, even * total
+    for i in range(N):
+        if y[i] > 0.0:
+            for k in range(N):
+                loose = distances[i, k] + (slack[i, k] if len(slack) > 0 else 0.0)
+                spread[k] += y[i] * distances[i, k]
+                size[k] += y[i] * loose
     joint, joint_size = dot(y, spread), dot(y, size)
     middle = 0.5 * (1.0 / low + 1.0 / high)
     half = 0.5 * (1.0 / low - 1.0 / high) + 4.0 * u * middle
@@ -509,3 +602,148 @@ def positive_definite(matrix, doubt):
             else:
                 B[i, j] = rest / B[j, j]
     return np.isfinite(everything)
+
+
+@njit(cache=True)
+def strictly_inside(leaves, place, radii, unsure, inner, error, alpha, caps, bound, rho):
+    """Whether every equilibrium of a group of leaves has all unsure clients strictly between their bounds.
+
+    Its mixture differs from the candidate's by v on the unsure clients only, ``sum v = 0``, with ``v'Kv <= r^2``: by less than
+    anybody's room if K less ``(r / room)^2`` on its diagonal is positive definite on such v.
+    """
+    n, u, needed, p = len(unsure), 2.0**-53, 0.0, 0
+    for k in range(len(alpha)):
+        sure = p == n or unsure[p] != k
+        if not sure:
+            p += 1
+        for i in range(len(leaves)):
+            for j in range(3):
+                x = leaves[i, j, k]
+                if sure:
+                    if x != (caps[k] if place[i, k] > 0 else 0.0):
+                        return False
+                    continue
+                room = min(alpha[k] * x, bound[k] - alpha[k] * x) / dot(alpha, leaves[i, j])
+                room = room * (1.0 - 8.0 * rho) - 4.0 * rho
+                if not room > 0.0:
+                    return False
+                needed = max(needed, (radii[i] / room) ** 2)
+    needed *= 1.0 + 32.0 * rho
+    # K + c 11' is K on vectors that sum to zero, and bounded below on all of them
+    shift, shifted, doubt = 0.0, np.empty((n, n)), np.empty((n, n))
+    for p in range(n):
+        shift = max(shift, inner[p, p])
+    for p in range(n):
+        for q in range(n):
+            shifted[p, q] = inner[p, q] + shift - (needed if p == q else 0.0)
+            doubt[p, q] = error[p, q] + 4.0 * u * (abs(inner[p, q]) + shift + needed)
+    return positive_definite(shifted, doubt)
+
+
+@njit(cache=True)
+def inverse_of(matrix):
+    """An approximate inverse by Gaussian elimination with row pivots; not numbers where there is none."""
+    n = len(matrix)
+    rows = np.zeros((n, 2 * n))
+    for i in range(n):
+        rows[i, n + i] = 1.0
+        for j in range(n):
+            rows[i, j] = matrix[i, j]
+    for p in range(n):
+        best = p
+        for i in range(p + 1, n):
+            if abs(rows[i, p]) > abs(rows[best, p]):
+                best = i
+        pivot = rows[best, p]
+        for j in range(2 * n):
+            held = rows[best, j]
+            rows[best, j] = rows[p, j]
+            rows[p, j] = held / pivot if pivot != 0.0 else np.nan
+        for i in range(n):
+            factor = rows[i, p]
+            if i != p and factor != 0.0:
+                for j in range(2 * n):
+                    rows[i, j] -= factor * rows[p, j]
+    return rows[:, n:]
+
+
+@njit(cache=True)
+def regular(matrix, doubt):
+    """Whether every M within ``doubt`` of the matrix is regular: ``||I - C M|| < 1`` for an approximate inverse C."""
+    n, u, largest, everything = len(matrix), 2.0**-53, 0.0, 0.0
+    inverse = inverse_of(matrix)
+    for i in range(n):
+        row = 0.0
+        for j in range(n):
+            value, size, off = -1.0 if i == j else 0.0, 0.0, 0.0
+            for k in range(n):
+                value += inverse[i, k] * matrix[k, j]
+                size += abs(inverse[i, k]) * abs(matrix[k, j])
+                off += abs(inverse[i, k]) * doubt[k, j]
+            row += abs(value) + 4.0 * (n + 1) * u * (size + 1.0) + off
+        everything += row
+        largest = max(largest, row)
+    return np.isfinite(everything) and largest * (1.0 + 8.0 * n * u) < 1.0
+
+
+@njit(cache=True)
+def several(
+    leaves, place, radii, unsure, distances, slack, even, alpha, caps, bound, w, a, rho, defect, low, high, resolved
+):  # fmt: skip
+    """Whether a group may hold several equilibria with totals between ``low`` and ``high``: SETTLED, or why."""
+    n = len(unsure)
+    if n == 0:  # everybody is at a bound, so there is one profile
+        return SETTLED
+    if low <= 0.0:
+        return NEXT_TO_NOBODY
+    if high - low > resolved * high:
+        return TOO_WIDE
+    parts = np.empty((4, n, n))
+    jacobian(leaves, radii, unsure, distances, slack, even, alpha, w, a, rho, defect, low, high, parts)
+    if positive_definite(parts[2], parts[3]):
+        return SETTLED
+    inside = strictly_inside(leaves, place, radii, unsure, parts[0], parts[1], alpha, caps, bound, rho)
+    return SETTLED if inside and regular(parts[2], parts[3]) else SINGULAR
+
+
+@njit(cache=True)
+def settle(
+    leaves, place, radii, found, shift, continua, distances, slack, even, alpha, caps, bound, w, a, rho, defect, resolved,
+    brackets
+):  # fmt: skip
+    """Whether every group of leaves that touch holds at most one equilibrium, and one of the totals ``found`` lies there.
+
+    Totals of equilibria may differ from those of the leaves by ``shift``.
+    Groups that meet one of the ranges ``continua`` are left alone. Returns what was found, how many ``brackets`` there are, and how
+    many totals lie in the last one; then the place of a total that lies in none.
+    """
+    N, first, count = len(alpha), 0, 0
+    unsure, used = np.empty(N, dtype=np.int64), np.zeros(len(found), dtype=np.bool_)
+    while first < len(leaves):
+        last = end_of_group(leaves, first, len(leaves))
+        x, places, around = leaves[first:last], place[first:last], radii[first:last]
+        first = last
+        low, high, doubtful = bracket(x, places, alpha, bound, rho, unsure)
+        low, high = low - shift, high + shift
+        brackets[count, 0], brackets[count, 1] = low, high
+        count += 1
+        inside, known = 0, False
+        for i in range(len(found)):
+            if not used[i] and low <= found[i] <= high:
+                inside, used[i] = inside + 1, True
+        for i in range(len(continua)):
+            known = known or (low <= continua[i, 1] and continua[i, 0] <= high)
+        if known:
+            continue
+        if inside != 1:
+            return MISCOUNTED, count, inside
+        reason = several(
+            x, places, around, unsure[:doubtful], distances, slack, even, alpha, caps, bound, w, a, rho, defect, low, high,
+            resolved
+        )  # fmt: skip
+        if reason != SETTLED:
+            return reason, count, inside
+    for i in range(len(found)):
+        if not used[i]:
+            return NOWHERE, count, i
+    return SETTLED, count, 0

@@ -6,13 +6,15 @@ from ..jit import njit
 
 
 @njit(cache=True)
-def fit(costs, weights, p, smallest):
-    """Whether payments and the reluctances under them are numbers between ``smallest`` and one over it, or 0 or less."""
-    most, reluctance = 0.0, 0.0
+def reluctances(costs, weights, p, eager, smallest, out):
+    """``w_k`` into ``out``, not below ``-eager``; whether payments and reluctances are numbers between ``smallest`` and one over
+    it, or 0 or less."""
+    most, largest = 0.0, 0.0
     for k in range(len(p)):
-        most = max(most, p[k])
-        reluctance = max(reluctance, abs(costs[k] - p[k]) / weights[k])
-    return (most == 0.0 or most >= smallest) and most <= 1.0 / smallest and reluctance <= 1.0 / smallest
+        w = (costs[k] - p[k]) / weights[k]
+        most, largest = max(most, p[k]), max(largest, abs(w))
+        out[k] = max(w, -eager)
+    return (most == 0.0 or most >= smallest) and most <= 1.0 / smallest and largest <= 1.0 / smallest
 
 
 @njit(cache=True)
@@ -59,13 +61,21 @@ def slopes(distances, error, alpha, costs, p, x, lam, a, few):
 
 
 @njit(cache=True)
-def gains(slope, doubt, drift, costs, p, x, caps, lam, few):
+def gains(slope, doubt, drift, costs, p, x, caps, lam, few, out):
     """Upper bounds on every client's gain beside its stakes, from its slope."""
-    out = np.empty(len(x))
     for k in range(len(x)):
         more, less = max(slope[k] + doubt[k], 0.0) * (caps[k] - x[k]), max(doubt[k] - slope[k], 0.0) * x[k]
         stakes = max(max(costs[k], p[k]), lam * drift[k]) * (1.0 - 8.0 * few)
         out[k] = max(more, less) * (1.0 + 8.0 * few) / stakes
         if not (np.isfinite(slope[k]) and np.isfinite(doubt[k])):
             out[k] = np.inf
-    return out
+
+
+@njit(cache=True)
+def stakes(distances, error, alpha, costs, weights, p, x, caps, lam, a, few, smallest, out):
+    """The same from all distances; nothing where numbers under these payments, or the profile's total, leave the range."""
+    if total(alpha, x, caps) >= smallest and reluctances(costs, weights, p, 0.0, smallest, out):
+        slope, doubt, drift = slopes(distances, error, alpha, costs, p, x, lam, a, few)
+        gains(slope, doubt, drift, costs, p, x, caps, lam, few, out)
+    else:
+        out[:] = np.inf

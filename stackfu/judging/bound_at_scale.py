@@ -18,7 +18,8 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel, Objective
 from ..results.certificate import LeaderCertificate
-from .bound_formula import Checker, End, Knots, Known, Step, Sums, Weights, verdict_on
+from .bound_formula import Checker, Known, Step, Sums, Weights, verdict_on
+from .bound_multipliers import End, Knots
 from .bound_verdict import BoundVerdict
 from .cover import Box, boxes_of
 from .large_space import LargeSpace
@@ -27,6 +28,7 @@ from .numbers import IntervalArithmetic, Intervals
 __all__ = ["ScaleChecker"]
 
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 #: Knots whose products are kept: as many as have this many clients in all, and at least a few (a leaf needs two at a time).
 MOST_KEPT, FEWEST_KEPT = 4_000_000, 4
 
@@ -74,7 +76,7 @@ class _Streams(Checker):
         def one(numbers: list[int]) -> Knots:
             (index,) = numbers
             if index not in self._kept:
-                self._kept[index] = self._load([index])
+                self._kept[index] = self.multipliers.knots([index])
             self._kept.move_to_end(index)
             knot = self._kept[index]
             while len(self._kept) > self._most_kept:
@@ -82,6 +84,33 @@ class _Streams(Checker):
             return knot
 
         return one
+
+    def classify(
+        self, low: Floats, high: Floats, paid: Mask, volunteer: Mask, near: Floats, far: Floats
+    ) -> tuple[Known, Mask]:
+        """The same by one compiled pass over the clients."""
+        from ._bound_kernels import classify
+
+        n, space, a, b = self.numbers, self.space, low.item(), high.item()
+        more = less = 0.0
+        if space.has_sampling:
+            half = 0.5 * space.client_sampling
+            less = n.low(half / n.of(b)).item()
+            more = n.high(half / n.of(a)).item() if a > 0.0 else math.inf
+        now_paid, now_volunteer, ceiling, owned, empty = classify(
+            a,
+            b,
+            more,
+            less,
+            *map(_arrays, (space.alpha, space.theta)),
+            paid[0],
+            volunteer[0],
+            near[0],
+            far[0],
+        )
+        nobody = np.zeros(now_paid.shape, dtype=bool)  # keeps its cap, however much it owns
+        known = Known(*(x[None, :] for x in (now_paid, now_volunteer, ceiling, nobody)))
+        return known, np.array([empty or owned > b])
 
     def client_sums(self, at: Weights, ends: list[End], known: Known) -> Sums:
         """The same sums by one compiled pass over the clients."""

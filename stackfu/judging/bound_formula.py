@@ -3,8 +3,8 @@
 For every leaf of a certificate's tree, on its interval ``[a, b]`` of total participation and with what the tree has decided about
 clients:
 
-1. Multipliers at both ends by interpolation between two knots, then affine in S. Signs are checked, nothing else is
-   required of them.
+1. Multipliers at both ends by interpolation between two knots, then affine in S (:mod:`.bound_multipliers`). Signs are checked,
+   nothing else is required of them.
 2. Who can be a volunteer, who must be one, and an upper bound of every ``D_k``, from the interval, the decisions and
    the balls of earlier steps.
 3. ``g`` at both ends and its curvature; if ``min g >= 0`` no feasible point of the box has an objective below
@@ -13,28 +13,28 @@ clients:
 
 Leaves are looked at many at a time: numbers that belong to a leaf are columns ``(leaves, 1)``, those that belong to its clients
 matrices ``(leaves, clients)``. :class:`Checker` works on whatever encloses the game's numbers: intervals or balls (:mod:`.numbers`,
-:mod:`.space`). For very many clients :mod:`.bound_at_scale` replaces what runs over clients, :meth:`Checker.client_sums` and
-:meth:`Checker.ball`, by compiled passes, and nothing else.
+:mod:`.space`). For very many clients :mod:`.bound_at_scale` replaces what runs over clients, :meth:`Checker.classify`,
+:meth:`Checker.client_sums` and :meth:`Checker.ball`, by compiled passes, and nothing else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import VerificationError
 from ..model import Objective
 from ..results.certificate import LeaderCertificate
+from .bound_multipliers import End, Knots, Multipliers
 from .bound_verdict import BoundVerdict, parabola
 from .cover import Box
-from .space import Centre, Space
+from .space import Space
 
-__all__ = ["Checker", "End", "Knots", "Known", "Step", "Sums", "Weights", "verdict_on"]
+__all__ = ["Checker", "Known", "Step", "Sums", "Weights", "verdict_on"]
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -56,88 +56,6 @@ def verdict_on(
 
 
 @dataclass(frozen=True, eq=False)
-class Knots:
-    """Knots with their enclosed products: columns, and matrices over clients."""
-
-    total: Floats
-    omega: Floats
-    beta: Floats
-    gamma: Floats
-    level: Floats
-    rows: Floats
-    rows_total: Any  # sum of P
-    least_row: Floats  # smallest P_k
-    inner: Any  # <mu_k, c>
-    mixed: Any  # <mu_k, M>
-    square: Any  # ||c||^2
-    weight: Any  # T
-    size: Floats  # of the weights that c is made of
-    centres: list[Centre]
-
-    def rows_of(self, at: Any) -> Knots:
-        """Some of them, in any order."""
-        picked = {field.name: getattr(self, field.name)[at] for field in fields(self)[:-1]}
-        return Knots(**picked, centres=[self.centres[i] for i in at])
-
-
-@dataclass(frozen=True, eq=False)
-class End:
-    """Multipliers at one end of every box, on the line through two knots."""
-
-    numbers: Any
-    first: Knots
-    second: Knots
-    rest: Floats  # shares of the knots
-    share: Floats
-    omega: Any
-    beta: Any
-    gamma: Any
-    level: Any
-    rows_total: Any  # sum of P
-    one: Any  # the parts of either knot in T
-    two: Any
-    weight: Any  # T
-    part: Any  # share of the second knot's centre in c
-    pull_square: Any  # ||T c||^2 / T
-
-    @property
-    def rows(self) -> Any:
-        """``P``."""
-        return mix(self.numbers, self.rest, self.share, self.first.rows, self.second.rows)
-
-    @property
-    def slope(self) -> Any:
-        """``<mu_k, T c - M>``."""
-        a, b = (k.weight * k.inner - k.mixed for k in (self.first, self.second))
-        return mix(self.numbers, self.rest, self.share, a, b)
-
-    def negative(self, volunteer: Mask) -> Iterator[tuple[int, int]]:
-        """Boxes in which somebody's multiplier may be negative although it is no volunteer, and the first such client."""
-        first, second, share = self.first, self.second, self.share
-        if first.least_row.min() >= 0.0 and second.least_row.min() >= 0.0:
-            return
-        least = np.where(
-            share == 0.0, first.rows, np.where(share == 1.0, second.rows, np.minimum(first.rows, second.rows))
-        )
-        suspect = (least < 0.0) & ~volunteer
-        if suspect.any():
-            suspect &= ~(np.asarray(self.numbers.low(self.rows)) >= 0.0)
-            for i in np.flatnonzero(suspect.any(axis=1)):
-                yield int(i), int(np.flatnonzero(suspect[i])[0])
-
-
-def mix(numbers: Any, rest: Floats, share: Floats, a: Any, b: Any) -> Any:
-    """Between two knots; at a knot, what it says and nothing else."""
-    a, b = numbers.of(a), numbers.of(b)
-    if share.size == 1 and share.item() in (0.0, 1.0):
-        return b if share.item() else a
-    mixed = a * numbers.of(rest) + b * numbers.of(share)
-    if share.size == 1:
-        return mixed
-    return numbers.where(share == 0.0, a, numbers.where(share == 1.0, b, mixed))
-
-
-@dataclass(frozen=True, eq=False)
 class Known:
     """What is known about the clients of every box."""
 
@@ -148,7 +66,7 @@ class Known:
 
     def rows_of(self, at: Any) -> Known:
         """What is known in some of the boxes."""
-        return Known(self.paid[at], self.volunteer[at], self.ceiling[at], self.wide[at])
+        return Known(*(_some(x, at) for x in (self.paid, self.volunteer, self.ceiling, self.wide)))
 
 
 class Weights(NamedTuple):
@@ -182,7 +100,7 @@ class Checker:
         self.space, self.goal, self.certificate = space, goal, certificate
         self.numbers = numbers = space.numbers
         self.clients = space.count
-        self._checked: set[int] = set()
+        self.multipliers = Multipliers(space, goal, certificate.knots)
         self.alpha_low = numbers.low(space.alpha)
         self.theta_low, self.theta_high = numbers.low(space.theta), numbers.high(space.theta)
 
@@ -194,7 +112,8 @@ class Checker:
         low, high = (np.array([[getattr(box, name)] for box in boxes]) for name in ("low", "high"))
         paid, volunteer = (np.stack([getattr(box, name) for box in boxes]) for name in ("paid", "volunteer"))
         near = np.zeros((count, self.clients))
-        far = np.repeat(np.asarray(self.space.reach)[None, :], count, axis=0)
+        far = np.asarray(self.space.reach)[None, :]
+        far = far if count == 1 else np.repeat(far, count, axis=0)
         results: list[tuple[float, str] | None] = [
             None if box.leaf.steps else (-math.inf, "it has no multipliers") for box in boxes
         ]
@@ -204,7 +123,7 @@ class Checker:
             at = np.array([i for i in range(count) if results[i] is None], dtype=np.intp)
             if not len(at):
                 return [result for result in results if result is not None]
-            known, empty = self._classify(low[at], high[at], paid[at], volunteer[at], near[at], far[at])
+            known, empty = self.classify(*(_some(x, at) for x in (low, high, paid, volunteer, near, far)))
             pairs = np.array([boxes[i].leaf.steps[number] for i in at])
             for where in (low[at, 0] <= 0.0, low[at, 0] > 0.0):
                 some = np.flatnonzero(where & ~empty)
@@ -232,14 +151,18 @@ class Checker:
                 left = np.array([row for row, i in enumerate(here) if results[i] is None], dtype=np.intp)
                 if len(left):
                     at_left = here[left]
-                    near[at_left], far[at_left] = self.ball(step, left, near[at_left], far[at_left])
+                    closer = self.ball(step, left, _some(near, at_left), _some(far, at_left))
+                    if len(at_left) == count:
+                        near, far = closer
+                    else:
+                        near[at_left], far[at_left] = closer
             for i in at[empty]:
                 results[i] = (math.inf, "")
             number += 1
 
     def _step(self, low: Floats, high: Floats, first: Knots, second: Knots, same: Mask, known: Known) -> Step:
-        between = self._between(first, second, same)
-        ends = [self._end(s, first, second, same, between) for s in (low, high)]
+        between = self.multipliers.between(first, second, same)
+        ends = [self.multipliers.end(s, first, second, same, between) for s in (low, high)]
         size = np.maximum(first.size, second.size)
         wrong = self._signs(ends, known)
         margin, certain = self._margin(low, high, ends, known, between, size)
@@ -248,7 +171,7 @@ class Checker:
     def load(self, boxes: list[Box]) -> Callable[[list[int]], Knots]:
         """A function that gives some of the knots that the boxes use, by their numbers."""
         used = sorted({k for box in boxes for pair in box.leaf.steps for k in pair})
-        knots, place = self._load(used) if used else None, {k: i for i, k in enumerate(used)}
+        knots, place = self.multipliers.knots(used) if used else None, {k: i for i, k in enumerate(used)}
 
         def some(numbers: list[int]) -> Knots:
             assert knots is not None
@@ -256,110 +179,9 @@ class Checker:
 
         return some
 
-    def _check_knot(self, index: int) -> None:
-        """Refuse a knot that does not fit the game or whose multipliers have a wrong sign."""
-        if not 0 <= index < len(self.certificate.knots):
-            raise VerificationError(f"there is no knot {index}")
-        goal, knot = self.goal, self.certificate.knots[index]
-        values = (knot.total, knot.objective, knot.budget, knot.loss_cap, knot.level)
-        arrays = (knot.rows, knot.centre)
-        if not (all(map(math.isfinite, values)) and all(np.isfinite(a).all() for a in arrays)):
-            raise VerificationError(f"knot {index} holds numbers that are not finite")
-        if min(knot.objective, knot.budget, knot.loss_cap) < 0.0:
-            raise VerificationError(f"knot {index} has a negative multiplier")
-        if (knot.budget > 0.0 and math.isinf(goal.budget)) or (
-            knot.loss_cap > 0.0 and math.isinf(goal.max_loss)
-        ):
-            raise VerificationError(f"knot {index} has a multiplier for a constraint that there is not")
-        for who, what in ((knot.clients, knot.rows), (knot.support, knot.centre)):
-            if who is None:
-                continue
-            if len(who) != len(what) or len(np.unique(who)) != len(who):
-                raise VerificationError(f"knot {index} does not fit its clients")
-            if len(who) and not (int(who.min()) >= 0 and int(who.max()) < self.clients):
-                raise VerificationError(f"knot {index} names a client who does not exist")
-
-    def _load(self, indices: list[int]) -> Knots:
-        """Knots with their products."""
-        for index in indices:
-            if index not in self._checked:
-                self._check_knot(index)
-                self._checked.add(index)
-        numbers, space = self.numbers, self.space
-        knots = [self.certificate.knots[i] for i in indices]
-        total, omega, beta, gamma, level = (
-            np.array([[getattr(knot, name)] for knot in knots])
-            for name in ("total", "objective", "budget", "loss_cap", "level")
-        )
-        rows = np.zeros((len(knots), self.clients))
-        for i, knot in enumerate(knots):
-            rows[i, knot.clients] = knot.rows
-        products = space.products(knots)
-        ell, nu = self._weights(*(numbers.of(x) for x in (omega, beta, gamma)))
-        rows_total = numbers.total(numbers.of(rows))
-        weight = ell * space.square_weight + nu + rows_total
-        inner, mixed, square = (
-            numbers.stack(part)
-            for part in ([c.inner for c, _, _ in products], *zip(*(p[1:] for p in products), strict=True))
-        )
-        centres = [c for c, _, _ in products]
-        size = np.array([[c.size] for c in centres])
-        least_row = rows.min(axis=1, keepdims=True)
-        return Knots(
-            total, omega, beta, gamma, level, rows, rows_total, least_row, inner, mixed, square, weight, size, centres
-        )  # fmt: skip
-
-    def _weights(self, omega: Any, beta: Any, gamma: Any) -> tuple[Any, Any]:
-        """ell, the weight of the loss, and nu, the weight of the spend per squared distance."""
-        goal = self.goal
-        return omega * goal.loss_weight + gamma, self.space.unit * (omega * goal.payment_weight + beta)
-
-    def _between(self, first: Knots, second: Knots, same: Mask) -> Any:
-        """``||c_i - c_j||^2``, exactly 0 between a knot and itself."""
-        inner = self.space.crosses(first.centres, second.centres)
-        return self.numbers.where(same, self.numbers.of(0.0), first.square + second.square - 2.0 * inner)
-
-    def _end(self, total: Floats, first: Knots, second: Knots, same: Mask, between: Any) -> End:
-        """Multipliers at ``total`` on the line through two knots, not beyond them."""
-        numbers = self.numbers
-        span = second.total - first.total
-        level = same | (span == 0.0)
-        share = np.clip((total - first.total) / np.where(level, 1.0, span), 0.0, 1.0)
-        share = np.where(level | np.isnan(share), 0.0, share)
-        rest = 1.0 - share  # any non-negative weights will do, so the rounding of this one does not matter
-        zero = numbers.of(np.zeros(share.shape))
-
-        def between_knots(a: Any, b: Any) -> Any:
-            return mix(numbers, rest, share, a, b)
-
-        one, two = between_knots(first.weight, zero), between_knots(zero, second.weight)
-        weight = between_knots(first.weight, second.weight)
-        inside = (share > 0.0) & (share < 1.0)
-        part = numbers.where(inside, two / (one + two), numbers.of(share))
-        # ||w||^2 / T = (T_1 ||c_1||^2 + T_2 ||c_2||^2) - T_1 T_2 / T ||c_1 - c_2||^2
-        square = between_knots(first.weight * first.square, second.weight * second.square)
-        square = numbers.where(inside, square - one * part * between, square)
-        return End(
-            numbers,
-            first,
-            second,
-            rest,
-            share,
-            between_knots(first.omega, second.omega),
-            between_knots(first.beta, second.beta),
-            between_knots(first.gamma, second.gamma),
-            between_knots(first.level, second.level),
-            between_knots(first.rows_total, second.rows_total),
-            one,
-            two,
-            weight,
-            part,
-            square,
-        )
-
     # ------------------------------------------------------------ what is known about clients
 
-    def _classify(
+    def classify(
         self, low: Floats, high: Floats, paid: Mask, volunteer: Mask, near: Floats, far: Floats
     ) -> tuple[Known, Mask]:
         """Paid, volunteers and upper bounds of ``D_k``, and which boxes contradict themselves: they are empty."""
@@ -410,7 +232,7 @@ class Checker:
         n, space = self.numbers, self.space
         totals = a, b = n.of(low), n.of(high)
         h = b - a
-        weights = [self._weights(e.omega, e.beta, e.gamma) for e in ends]
+        weights = [self.multipliers.weights(e.omega, e.beta, e.gamma) for e in ends]
         ell, nu = [w[0] for w in weights], [w[1] for w in weights]
         # an affine function below nu(S) / S: the chord where that is concave, else the tangent in the middle
         bend = n.positive(h * (b * nu[0] - a * nu[1])) / ((a + b) * (a + b))
@@ -508,8 +330,10 @@ class Checker:
     def _from_zero(self, high: Floats, knots: Knots, constant: Mask, known: Known) -> list[tuple[float, str]]:
         """The bound on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
         n, space = self.numbers, self.space
-        end = self._end(high, knots, knots, np.ones(high.shape, dtype=bool), n.of(np.zeros(high.shape)))
-        ell, nu = self._weights(end.omega, end.beta, end.gamma)
+        end = self.multipliers.end(
+            high, knots, knots, np.ones(high.shape, dtype=bool), n.of(np.zeros(high.shape))
+        )
+        ell, nu = self.multipliers.weights(end.omega, end.beta, end.gamma)
         b, rows = n.of(high), end.rows
         scattered = self._scattered(end, ell, nu)
         bad = (knots.rows < 0.0).any(axis=1, keepdims=True) | (np.asarray(n.low(end.weight)) <= 0.0)
@@ -593,6 +417,11 @@ class Step:
     margin: Floats
     certain: Mask
     wrong: list[str]
+
+
+def _some(rows: Any, at: Any) -> Any:
+    """Rows at increasing places; all of them without a copy."""
+    return rows if len(at) == len(rows) else rows[at]
 
 
 def _largest(values: Any, among: Mask) -> Floats:

@@ -31,16 +31,17 @@ so that clients of very different sizes and outliers far away are judged by thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
 from ..model import Array, GameModel
-from .distances import ALL_PAIRS, HALVINGS, RANGE, U, distances_of, in_range
+from . import findings
+from .distances import ALL_PAIRS, HALVINGS, RANGE, Distances, distances_of
 
 __all__ = [
     "RESOLVED",
@@ -66,6 +67,19 @@ LARGEST_ALIKE = ALL_PAIRS
 OUT_OF_RANGE = "the game's numbers are too far apart for floats"
 #: Why a bracket is not settled that is wider than :data:`RESOLVED`.
 WIDE = "an equilibrium is there, but its total is not known better"
+#: Why a chain's ends leave something open, by what :func:`stackfu.judging._segment_kernels.ends` finds.
+ENDS = {
+    findings.IMPOSSIBLE: "the chain leaves what the clients can do",
+    findings.TOO_FAR_APART: OUT_OF_RANGE,
+    findings.OPEN_ABOVE: "the chain does not begin where everybody takes part, nor above every possible total",
+    findings.OPEN_BELOW: "the chain ends at a total of {:.3g}, where something may still happen below",
+}
+#: Why a bracket is not settled, by what :func:`stackfu.judging._segment_kernels.several` finds.
+SEVERAL = {
+    findings.NEXT_TO_NOBODY: "equilibria with next to no participation are not excluded",
+    findings.TOO_WIDE: WIDE,
+    findings.SINGULAR: "an equilibrium there may not be the only one: its Jacobian cannot be told from a singular one",
+}
 
 
 @dataclass(frozen=True)
@@ -123,17 +137,16 @@ def follow_chain(
     continua: Sequence[tuple[float, float]] = (),
 ) -> Completeness:
     """:func:`check_complete` for payments and caps that need no checking and a chain of the right shape; ``totals`` were found."""
-    if not _kernels().possible(chain, caps):
-        return Completeness(False, (), "the chain leaves what the clients can do")
-    if not in_range(game, payments) or not float(game.alpha @ chain[-1]) >= RANGE:
+    floats = _Floats.of(game, payments, caps)
+    if floats is None:
         return Completeness(False, (), OUT_OF_RANGE)
-    floats = _Floats(game, payments, caps)
-    reason = floats.ends(chain[0], chain[-1])
+    reason = floats.ends(chain)
     if reason:
         return Completeness(False, (), reason)
     outcome = Completeness(False, (), "too much of the chain decides nothing")
+    weighed = floats.weigh(chain)
     for depth in DEPTHS:
-        leaves = floats.walk(chain, depth)
+        leaves = floats.walk(chain, weighed, depth)
         if leaves is None:
             continue
         outcome = floats.settle(leaves, totals, continua)
@@ -158,10 +171,11 @@ def check_alike(
     """
     paid, most = game.check_payments(payments), game.check_caps(caps)
     x = game.check_participation(found)
-    if not in_range(game, paid) or not float(game.alpha @ x) >= RANGE:
+    floats = _Floats.of(game, paid, most)
+    if floats is None or not float(game.alpha @ x) >= RANGE:
         return Completeness(False, (), OUT_OF_RANGE)
-    floats, read = _Floats(game, paid, most), distances_of(game)
-    rho, w, a, defect = read.rho, floats.w, read.a, read.defect
+    read, w = floats.read, floats.w
+    rho, a, defect = read.rho, read.a, read.defect
     least = float(w.min()) * (1.0 - rho)
     if not least > 0.0:
         return Completeness(False, (), "somebody is paid its cost or more")
@@ -185,165 +199,98 @@ def check_alike(
             return Completeness(False, (), "equilibria with next to no participation are not excluded")
         move = move + a * shift / (total * (total - shift))
     place = np.where(g > move, 1, np.where(g < -move, -1, 0)).astype(np.int8)
-    group = _Leaves(np.array([[x, x, x]]), place[None, :], np.array([radius]))
-    low, high, unsure = floats.bracket(group)
-    reason = floats.several(group, low - shift, high + shift, unsure)
-    brackets = ((total - shift, total + shift),)
-    if reason:
-        return Completeness(False, brackets, reason)
-    return Completeness(
-        True, brackets, "all w_k are equal up to rounding, and no other equilibrium is possible"
-    )
+    leaf = np.array([[x, x, x]]), place[None, :], np.array([radius])
+    outcome = floats.settle(leaf, [total], shift=shift)
+    if not outcome:
+        return outcome
+    return replace(outcome, message="all w_k are equal up to rounding, and no other equilibrium is possible")
 
 
-@dataclass(frozen=True, eq=False)
-class _Leaves:
-    """Undecided pieces that touch: control profiles of each, where the clients must be, and the radius around its candidates."""
-
-    x: Array
-    place: npt.NDArray[np.int8]
-    radii: Array
+#: Undecided pieces, in the chain's order: control profiles of each, where the clients must be, the radius around its candidates.
+_Leaves: TypeAlias = tuple[Array, npt.NDArray[np.int8], Array]
 
 
-class _Floats:
+class _Floats(NamedTuple):
     """The checker's steps on a game's numbers in floats with proved error bounds; in balls they stand in
-    :mod:`.completeness_balls`."""
+    :mod:`.completeness_balls`. ``bound`` is the most that is taken of each client."""
 
-    def __init__(self, game: GameModel, payments: Array, caps: Array) -> None:
-        self.read = read = distances_of(game)
-        self.caps, self.bound = np.array(caps), read.alpha * caps
-        # who is paid more than its cost takes part fully whatever the others do: how much more does not matter
-        self.w = np.maximum(read.reluctance(payments), -read.largest)
+    read: Distances
+    caps: Array
+    bound: Array
+    w: Array
 
-    def ends(self, first: Array, last: Array) -> str:
-        """Why equilibria above the first total or below the last one are not excluded, or nothing."""
+    @classmethod
+    def of(cls, game: GameModel, payments: Array, caps: Array) -> _Floats | None:
+        """A game under payments and caps; None where floats prove nothing."""
+        read = distances_of(game)
+        w = read.reluctance(payments)
+        return None if w is None else cls(read, caps, read.alpha * caps, w)
+
+    def ends(self, chain: Array) -> str:
+        """Why the chain is none, or why equilibria above its first total or below its last one are not excluded, or nothing."""
         read = self.read
-        above, below = _kernels().ends(
-            first, last, read.alpha, self.caps, read.reach, read.apart, self.w, read.a, read.rho
+        code = _kernels().ends(
+            chain, read.alpha, self.caps, self.bound, read.reach, read.apart, self.w, read.a, read.rho, RANGE
         )
-        if not above:
-            return "the chain does not begin where everybody takes part, nor above every possible total"
-        total = float(read.alpha @ last)
-        return (
-            ""
-            if below
-            else f"the chain ends at a total of {total:.3g}, where something may still happen below"
-        )
+        return "" if code == findings.CLOSED else ENDS[code].format(float(read.alpha @ chain[-1]))
 
-    def walk(self, chain: Array, depth: int) -> _Leaves | None:
-        """The pieces that decide nothing, in the chain's order; None if they are too many."""
-        return self._walk(chain, depth, FEW_LEAVES) or self._walk(chain, depth, MOST_LEAVES)
+    def weigh(self, chain: Array) -> tuple[Array, Array]:
+        """``D y`` of all profiles, and what that may be off beyond rounding, over rho; empty for features."""
+        read, weigh = self.read, _kernels().weigh
+        loose = weigh(chain, read.alpha, read.slack) if len(read.slack) else read.slack
+        return weigh(chain, read.alpha, read.squares), loose
 
-    def _walk(self, chain: Array, depth: int, most: int) -> _Leaves | None:
+    def walk(self, chain: Array, weighed: tuple[Array, Array], depth: int) -> _Leaves | None:
+        """The pieces that decide nothing; None if they are too many."""
         read, N = self.read, len(self.w)
-        leaves, places, radii = np.empty((most, 3, N)), np.empty((most, N), dtype=np.int8), np.empty(most)
-        count = _kernels().walk(
-            chain, read.squares, read.slack, read.even, read.alpha, self.caps, self.w, read.a, read.rho, read.defect, depth,
-            leaves, places, radii
-        )  # fmt: skip
-        return None if count < 0 else _Leaves(leaves[:count], places[:count], radii[:count])
+        for most in (FEW_LEAVES, MOST_LEAVES):
+            leaves, place, radii = np.empty((most, 3, N)), np.empty((most, N), dtype=np.int8), np.empty(most)
+            count = _kernels().walk(
+                chain, *weighed, read.even, read.alpha, self.bound, self.w, read.a, read.rho, read.defect, depth,
+                leaves, place, radii
+            )  # fmt: skip
+            if count != findings.TOO_MANY:
+                return leaves[:count], place[:count], radii[:count]
+        return None
 
     def settle(
-        self, leaves: _Leaves, totals: list[float], continua: Sequence[tuple[float, float]] = ()
+        self,
+        leaves: _Leaves,
+        totals: list[float],
+        continua: Sequence[tuple[float, float]] = (),
+        shift: float = 0.0,
     ) -> Completeness:
-        """Show that every group of pieces that touch holds at most one equilibrium, and one was found there."""
-        brackets: list[tuple[float, float]] = []
-        left = sorted(totals)
-        first, count = 0, len(leaves.x)
-        while first < count:
-            last = _kernels().end_of_group(leaves.x, first, count)
-            group = _Leaves(leaves.x[first:last], leaves.place[first:last], leaves.radii[first:last])
-            first = last
-            low, high, unsure = self.bracket(group)
-            brackets.append((low, high))
-            inside = [s for s in left if low <= s <= high]
-            if any(low <= end and begin <= high for begin, end in continua):
-                left = [s for s in left if s not in inside]
-                continue
-            if len(inside) != 1:
-                word = "no equilibrium was found" if not inside else f"{len(inside)} equilibria were found"
-                message = f"{word} with a total between {low:.9g} and {high:.9g}, where some may be"
-                return Completeness(False, tuple(brackets), message)
-            left.remove(inside[0])
-            reason = self.several(group, low, high, unsure)
-            if reason:
-                message = f"{reason} (total between {low:.9g} and {high:.9g})"
-                return Completeness(False, tuple(brackets), message)
-        if left:
-            message = f"no equilibrium can have a total of {left[0]:.9g}, as one is said to have"
-            return Completeness(False, tuple(brackets), message)
-        word = "equilibrium" if len(brackets) == 1 else "equilibria"
-        message = f"every total was followed; {len(brackets)} {word}, no other is possible"
-        return Completeness(True, tuple(brackets), message)
+        """Show that every group of pieces that touch holds at most one equilibrium, and one was found there.
 
-    def bracket(self, group: _Leaves) -> tuple[float, float, npt.NDArray[np.intp]]:
-        """Between which totals the equilibria of the group lie, and who is not known to be at one of its bounds in all of them."""
-        unsure = np.empty(len(self.w), dtype=np.intp)
-        low, high, count = _kernels().bracket(
-            group.x, group.place, self.read.alpha, self.bound, self.read.rho, unsure
-        )
-        return low, high, unsure[:count]
-
-    def several(self, group: _Leaves, low: float, high: float, unsure: npt.NDArray[np.intp]) -> str:
-        """Why the group may hold several equilibria with totals between ``low`` and ``high``, or nothing."""
-        if len(unsure) == 0:  # everybody is at a bound, so there is one profile
-            return ""
-        if low <= 0.0:
-            return "equilibria with next to no participation are not excluded"
-        if high - low > RESOLVED * high:
-            return WIDE
-        read, n = self.read, len(unsure)
-        inner, error, jacobian, doubt = parts = np.empty((4, n, n))
-        _kernels().jacobian(
-            group.x, group.radii, unsure, read.squares, read.slack, read.even, read.alpha, self.w, read.a, read.rho,
-            read.defect, low, high, parts
-        )  # fmt: skip
-        if _kernels().positive_definite(jacobian, doubt):
-            return ""
-        if self.strictly_inside(group, unsure, inner, error) and _regular(jacobian, doubt):
-            return ""
-        return "an equilibrium there may not be the only one: its Jacobian cannot be told from a singular one"
-
-    def strictly_inside(
-        self, group: _Leaves, unsure: npt.NDArray[np.intp], inner: Array, error: Array
-    ) -> bool:
-        """Whether every equilibrium of the group has all unsure clients strictly between their bounds.
-
-        Its mixture differs from the candidate's by v on the unsure clients only, ``sum v = 0``, with ``v'Kv <= r^2``.
+        Totals of equilibria may differ from those of the pieces by ``shift``.
         """
-        rho, alpha, n = self.read.rho, self.read.alpha, len(unsure)
-        sure = np.setdiff1d(np.arange(len(self.w)), unsure)
-        wanted = np.where(group.place[:, sure] > 0, self.caps[sure], 0.0)
-        if np.any(group.x[:, :, sure] != wanted[:, None, :]):
-            return False
-        # K + 11' is at least as large as K on vectors that sum to zero, and bounded below on all of them
-        shifted = inner + inner.diagonal().max()
-        values, vectors = np.linalg.eigh(shifted)
-        rest = np.abs(shifted - (vectors * values) @ vectors.T).sum(axis=1).max()
-        rest = rest + np.abs(error).sum(axis=1).max()
-        skew = np.abs(vectors.T @ vectors - np.eye(n)).sum(axis=1).max()
-        least = float(values.min()) * (1.0 - skew - 8 * n * U) - float(rest) * (1.0 + 8 * n * U)
-        if not least > 0.0:
-            return False
-        for x, radius in zip(group.x, group.radii, strict=True):
-            move = np.sqrt(radius**2 / least) * (1.0 + 8 * rho)
-            y = alpha[unsure] * x[:, unsure]
-            room = np.minimum(y, self.bound[unsure] - y) / (x @ alpha)[:, None]
-            if not np.all(room * (1.0 - 8 * rho) > move + 4 * rho):
-                return False
-        return True
+        brackets = np.empty((len(leaves[0]), 2))
+        known = np.array(continua, dtype=np.float64).reshape(-1, 2)
+        code, count, which = _kernels().settle(
+            *leaves, np.array(totals, dtype=np.float64), shift, known, *self._numbers, RESOLVED, brackets
+        )
+        proved = tuple(map(tuple, brackets[:count].tolist()))
+        if code == findings.SETTLED:
+            word = "equilibrium" if count == 1 else "equilibria"
+            return Completeness(
+                True, proved, f"every total was followed; {count} {word}, no other is possible"
+            )
+        if code == findings.NOWHERE:
+            message = f"no equilibrium can have a total of {totals[which]:.9g}, as one is said to have"
+            return Completeness(False, proved, message)
+        low, high = proved[-1]
+        if code == findings.MISCOUNTED:
+            word = "no equilibrium was found" if which == 0 else f"{which} equilibria were found"
+            message = f"{word} with a total between {low:.9g} and {high:.9g}, where some may be"
+        else:
+            message = f"{SEVERAL[code]} (total between {low:.9g} and {high:.9g})"
+        return Completeness(False, proved, message)
 
-
-def _regular(matrix: Array, doubt: Array) -> bool:
-    """Whether every M within ``doubt`` of the matrix is regular: ``||I - C M|| < 1`` for an approximate inverse C."""
-    try:
-        inverse = np.linalg.inv(matrix)
-    except np.linalg.LinAlgError:
-        return False
-    n = len(matrix)
-    residual = np.abs(np.eye(n) - inverse @ matrix) + 4 * n * U * np.abs(inverse) @ np.abs(matrix)
-    total = residual + np.abs(inverse) @ doubt
-    return bool(np.isfinite(total).all() and total.sum(axis=1).max() * (1.0 + 8 * n * U) < 1.0)
+    @property
+    def _numbers(self) -> tuple[Any, ...]:
+        read = self.read
+        game = read.squares, read.slack, read.even, read.alpha
+        return *game, self.caps, self.bound, self.w, read.a, read.rho, read.defect
 
 
 def coincide(game: GameModel, caps: npt.ArrayLike | None = None) -> bool:

@@ -33,6 +33,10 @@ SHRINKS = 0.9
 MOST_LEAVES = 60
 #: Stored inner products may fall short of those of embeddings by the largest of them times one of these powers of one half.
 DEFECTS = (60, 56, 54, 52, 51, 50, 49, 48, 46, 44, 40)
+#: Steps towards the zero of a level: they double its digits.
+NEWTON = 12
+#: Around it a piece is cut out at whose ends the level is this many times what is in doubt.
+CLEAR = 4
 #: Segments that are looked at, at most.
 MOST_LOOKS = 4000
 
@@ -118,9 +122,20 @@ class _Balls(BallGame):
         spread = self.D * flint.arb_mat(self.N, 1, y)
         return _Point(x, y, self.total(y), [spread[k, 0] for k in range(self.N)])
 
-    def half(self, a: _Point, b: _Point) -> _Point:
-        """Half-way between two."""
-        return _Point(_middle(a.x, b.x), _middle(a.y, b.y), (a.s + b.s) / 2, _middle(a.d, b.d))
+    def cut(
+        self, segment: tuple[_Point, _Point, _Point], t: Ball
+    ) -> tuple[tuple[_Point, _Point, _Point], tuple[_Point, _Point, _Point]]:
+        """The parts of a segment before and after t."""
+
+        def between(a: _Point, b: _Point) -> _Point:
+            return _Point(
+                _mixed(a.x, b.x, t), _mixed(a.y, b.y, t), a.s + t * (b.s - a.s), _mixed(a.d, b.d, t)
+            )
+
+        a, b, c = segment
+        first, last = between(a, b), between(b, c)
+        middle = between(first, last)
+        return (a, first, middle), (middle, last, c)
 
     def far_off(self) -> str:
         """Why stored inner products are too far from those of any embeddings, or nothing."""
@@ -188,10 +203,10 @@ class _Balls(BallGame):
 
     def decide(
         self, points: tuple[_Point, _Point, _Point], before: Ball
-    ) -> tuple[int, list[int], Ball, bool]:
+    ) -> tuple[int, list[int], Ball, bool, tuple[Ball, Ball] | None]:
         """Whether an equilibrium can have a total that the segment passes; where everybody must then be; radius; whether to go on.
 
-        ``before`` is the radius of the segment that this is a half of.
+        ``before`` is the radius of the segment that this is a part of. Last come the places around which the level vanishes.
         """
         arb = flint.arb
         values, drift = self.inclinations(points)
@@ -226,13 +241,14 @@ class _Balls(BallGame):
             if place != -1:
                 willing = willing + self.bound[k]
         if eager > top or willing < bottom:
-            return DECIDED, places, radius, False
+            return DECIDED, places, radius, False, None
         # along the segment the level changes by less than the radius leaves in doubt, and that hardly shrinks any more
-        if level >= 0 and radius > SHRINKS * before:
-            doubt = bottom * 2 * radius * _root(drift[level])
-            if _largest(values[level]) - _smallest(values[level]) <= doubt:
-                return UNDECIDED, places, radius, False
-        return UNDECIDED, places, radius, True
+        if level < 0:
+            return UNDECIDED, places, radius, True, None
+        doubt = bottom * 2 * radius * _root(drift[level])
+        if radius > SHRINKS * before and _largest(values[level]) - _smallest(values[level]) <= doubt:
+            return UNDECIDED, places, radius, False, None
+        return UNDECIDED, places, radius, True, _around_zero(values[level], doubt)
 
     def walk(self, chain: list[Vector]) -> list[_Leaf] | None:
         """The pieces that decide nothing, in the chain's order; None if they are too many."""
@@ -240,13 +256,13 @@ class _Balls(BallGame):
         leaves: list[_Leaf] = []
         looks = 0
         for i in range(0, len(points) - 1, 2):
-            stack = [((points[i], points[i + 1], points[i + 2]), 0, flint.arb("inf"))]
+            stack = [((points[i], points[i + 1], points[i + 2]), 0, flint.arb("inf"), True)]
             while stack:
-                segment, depth, before = stack.pop()
+                segment, depth, before, whole = stack.pop()
                 looks += 1
                 if looks > MOST_LOOKS:
                     return None
-                verdict, place, radius, useful = self.decide(segment, before)
+                verdict, place, radius, useful, around = self.decide(segment, before)
                 if verdict == DECIDED:
                     continue
                 if depth >= DEPTH or not useful:
@@ -254,10 +270,18 @@ class _Balls(BallGame):
                     if len(leaves) > MOST_LEAVES:
                         return None
                     continue
-                a, b, c = segment
-                first, last = self.half(a, b), self.half(b, c)
-                middle = self.half(first, last)
-                stack += [((middle, last, c), depth + 1, radius), ((a, first, middle), depth + 1, radius)]
+                if whole and around is not None:  # what is left beside the zero is often decided at once
+                    start, end = around
+                    rest, last = self.cut(segment, end)
+                    first, middle = self.cut(rest, start / end)
+                    stack += [
+                        (last, depth, radius, False),
+                        (middle, DEPTH, radius, False),
+                        (first, depth, radius, False),
+                    ]
+                    continue
+                first, last = self.cut(segment, flint.arb(0.5))
+                stack += [(last, depth + 1, radius, whole), (first, depth + 1, radius, whole)]
         return leaves
 
     # ------------------------------------------------------------ around the equilibria
@@ -419,9 +443,33 @@ def _around(a: Ball, b: Ball) -> Ball:
     return a.union(b)
 
 
-def _middle(u: Vector, v: Vector) -> Vector:
-    """Half-way between two vectors."""
-    return [(a + b) / 2 for a, b in zip(u, v, strict=True)]
+def _mixed(u: Vector, v: Vector, t: Ball) -> Vector:
+    """The part t of the way from one vector to another."""
+    return [a + t * (b - a) for a, b in zip(u, v, strict=True)]
+
+
+def _around_zero(c: Vector, doubt: Ball) -> tuple[Ball, Ball] | None:
+    """Two exact places around a zero of a polynomial given by Bernstein coefficients, beyond which it is clear of what is in doubt.
+
+    None if it has the same sign at both ends of the segment, or none are found. A segment may be cut anywhere: these save looks.
+    """
+    middles = [v.mid() for v in c]
+    if not middles[0] * middles[-1] < 0:
+        return None
+    t = (middles[0] / (middles[0] - middles[-1])).mid()
+    for _ in range(NEWTON):
+        row = middles
+        while len(row) > 2:
+            row = [v.mid() for v in _mixed(row[:-1], row[1:], t)]
+        value, slope = row[0] + t * (row[1] - row[0]), (len(c) - 1) * (row[1] - row[0])
+        if not (slope > 0 or slope < 0):
+            return None
+        t = (t - value / slope).mid()
+        if not 0 < t < 1:
+            return None
+    room = (CLEAR * (doubt + abs(value)) / abs(slope)).upper() + flint.arb(2) ** -DEPTH
+    start, end = (t - room).mid(), (t + room).mid()
+    return (start, end) if start > 0 and end < 1 else None
 
 
 def _elevate(c: Vector) -> Vector:

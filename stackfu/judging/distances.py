@@ -13,7 +13,7 @@ import numpy as np
 
 from ..model import Array, GameModel
 
-__all__ = ["ALL_PAIRS", "HALVINGS", "RANGE", "Distances", "U", "distances_of", "in_range"]
+__all__ = ["ALL_PAIRS", "HALVINGS", "RANGE", "Distances", "U", "distances_of", "in_range", "roundings"]
 
 #: Unit roundoff.
 U = float(np.finfo(np.float64).eps) / 2
@@ -52,13 +52,18 @@ class Distances:
         return float(self.squares.max())
 
     @cached_property
+    def few(self) -> float:
+        """Relative error of a profile's distances and totals."""
+        return roundings(len(self.alpha)) + self.terms * U
+
+    @cached_property
     def rho(self) -> float:
         """Relative error of whatever a chain's judge adds up.
 
-        Shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products; and the averages
-        of halves.
+        Shares: a sum of N sizes and a division; amounts, totals, D y, pairs: two more sums of N; a few products; the averages
+        of halves; and cutting out a piece, two cuts of six roundings.
         """
-        return (6 * len(self.alpha) + self.terms + 3 * HALVINGS + 64) * U
+        return (6 * len(self.alpha) + self.terms + 3 * HALVINGS + 12 + 64) * U
 
     @cached_property
     def slack(self) -> Array:
@@ -94,13 +99,19 @@ class Distances:
         """Whether the game's own numbers can be multiplied in floats."""
         return _fits(self.alpha.min(), self.costs.min(), self.costs.max(), self.lam, self.largest, self.a)
 
-    def reluctance(self, payments: Array) -> Array:
-        """``w_k = (c_k - p_k) / (2 lam alpha_k)``."""
-        return (self.costs - payments) / self.weights
+    def reluctance(self, payments: Array) -> Array | None:
+        """``w_k = (c_k - p_k) / (2 lam alpha_k)``, None if not all numbers can be multiplied in floats under these payments.
 
-    def fit(self, payments: Array) -> bool:
-        """Whether all numbers of the game under these payments can be multiplied in floats."""
-        return self.fits and bool(kernels().fit(self.costs, self.weights, np.array(payments), RANGE))
+        Who is paid more than its cost takes part fully whatever the others do: how much more does not matter.
+        """
+        w = np.empty(len(self.costs))
+        fit = self.fits and kernels().reluctances(self.costs, self.weights, payments, self.largest, RANGE, w)
+        return w if fit else None
+
+
+def roundings(count: int) -> float:
+    """Relative error of shares, amounts and their total: sums of so many non-negative numbers and a few products."""
+    return (6 * count + 64) * U
 
 
 @cache
@@ -123,7 +134,7 @@ def distances_of(game: GameModel) -> Distances:
 def in_range(game: GameModel, payments: Array) -> bool:
     """Whether products of the game's numbers neither overflow nor lose digits by being too small for floats."""
     if game.count <= ALL_PAIRS:
-        return distances_of(game).fit(payments)
+        return distances_of(game).reluctance(payments) is not None
     own = (game.alpha.min(), game.costs.min(), game.costs.max(), game.lam, game.geometry.scale, game.sampling)
     return _fits(*own, payments.max()) and bool(np.abs(game.reluctance_under(payments)).max() <= 1.0 / RANGE)
 

@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from ..errors import VerificationError
 from ..model import GameModel
+from ..threads import factoring
+from .distances import U
 from .numbers import IntervalArithmetic, Intervals
 
-__all__ = ["ALL_PAIRS", "InnerProducts", "U", "gamma", "proved_defect", "symmetric_products"]
+__all__ = ["ALL_PAIRS", "InnerProducts", "gamma", "proved_defect", "symmetric_products"]
 
 Floats = npt.NDArray[np.float64]
-U = float(np.finfo(np.float64).eps) / 2
 WIDE = float(np.finfo(np.longdouble).eps)
 #: Up to this many clients every pair's distance is looked at; beyond, distances are bounded through the origin.
 ALL_PAIRS = 1500
@@ -178,7 +179,8 @@ def _factors(symmetric: Floats, shift: float) -> bool:
     try:
         np.fill_diagonal(symmetric, own + shift)
         # columns are what LAPACK calls rows
-        factor, info = dpotrf(symmetric.T, lower=1, clean=0, overwrite_a=1)
+        with factoring(n):
+            factor, info = dpotrf(symmetric.T, lower=1, clean=0, overwrite_a=1)
         return bool(info == 0 and np.isfinite(np.diagonal(factor)).all())
     finally:
         for b in _blocks(n):

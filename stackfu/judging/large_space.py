@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from ..errors import VerificationError
 from ..results.certificate import Knot
-from .inner_products import U, gamma
+from .distances import U
+from .inner_products import gamma
 from .rows import FeatureRows
 from .space import Centre, Space
 

@@ -21,15 +21,17 @@ An arithmetic is an object with these operations; ``x`` is whatever vectors or s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import flint
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BallArithmetic", "IntervalArithmetic", "Intervals"]
+__all__ = ["BallArithmetic", "IntervalArithmetic", "Intervals", "exact_sum"]
 
 Floats = npt.NDArray[np.float64]
 Vector = Any
@@ -39,6 +41,18 @@ _UP, _DOWN = np.inf, -np.inf
 _UNDERFLOW = 1e-290
 #: Unit roundoff of the widest float that sums are taken in, doubled.
 _SUM_EPS = float(np.finfo(np.longdouble).eps)
+#: Floats that become Python numbers together.
+_LISTED = 1 << 13
+
+
+def exact_sum(values: Floats) -> float:
+    """The float nearest to the sum of some floats, which never become one long list.
+
+    >>> exact_sum(np.array([1e100, 1.0, -1e100]))
+    1.0
+    """
+    parts = (values[i : i + _LISTED].tolist() for i in range(0, len(values), _LISTED))
+    return math.fsum(chain.from_iterable(parts))
 
 
 class Intervals:
@@ -154,7 +168,10 @@ class IntervalArithmetic:
 
     def stack(self, parts: list[Any]) -> Intervals:
         """Vectors as rows of a matrix, numbers as a column."""
-        ends = [np.stack([getattr(x, name) for x in parts]) for name in ("low", "high")]
+        ends = [
+            np.stack([getattr(x, name) for x in parts]) if len(parts) > 1 else getattr(parts[0], name)[None]
+            for name in ("low", "high")
+        ]
         if ends[0].ndim == 1:
             ends = [e[:, None] for e in ends]
         return Intervals(ends[0], ends[1])

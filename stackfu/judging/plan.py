@@ -195,7 +195,8 @@ def _bound_problems(solution: Solution, high: float) -> Iterator[str]:
         return
     if problem:
         yield f"the certificate does not prove the lower bound: {problem}"
-    yield from keeps_its_promise(solution, high, certificate.lower, _promised)
+    # losses and payments are never negative
+    yield from keeps_its_promise(solution, high, max(certificate.lower, 0.0), _promised)
 
 
 def _promised(solution: Solution) -> float:

@@ -1,15 +1,13 @@
 """The checker of lower bounds for capped offers: does this certificate prove that no plan has an objective below ``lower``?
 
-Independent of every solver, and rigorous: the formulas of ``docs/theory/offers.md`` ("The bound") evaluated on
-outward-rounded enclosures
-(:mod:`.numbers`) of the game's own numbers (:mod:`.space`). The origin is ``mu_N``, so the loss is ``W ||m||^2 - 2 <m,
-pull> + const``.
+Independent of every solver, and rigorous: the formulas of ``docs/theory/offers.md`` ("The bound") evaluated on outward-rounded
+enclosures (:mod:`.numbers`) of the game's own numbers (:mod:`.space`). The origin is ``mu_N``, so the loss is ``W ||m||^2 - 2
+<m, pull> + const``.
 
 The tree is walked from its root, all plans with ``S in [least, 1]``. At every node the named knots are used one after the
-other: each shows
-that no better plan is left, or narrows the bounds of ``d_k^2`` for what follows. A region counts as empty only if its
-bounds contradict
-each other beyond rounding. Totals below ``least`` are ruled out by the floor or by the sampling term of the loss.
+other: each shows that no better plan is left, or narrows the bounds of ``d_k^2`` for what follows. A region counts as empty
+only if its bounds contradict each other beyond rounding. Totals below ``least`` are ruled out by the floor or by the sampling
+term of the loss.
 """
 
 from __future__ import annotations
@@ -354,31 +352,52 @@ class _Checker:
         high = np.maximum(low, high)
         places = (low, np.clip(0.0, low, high), high)
         capped = numbers.low(space.alpha / numbers.of(region.high)) < region.most
-        ends, corners = zip(
-            *(self._at(region, p, s, places, capped) for s in (region.low, region.high)), strict=True
-        )
+        ends = (region.low, region.high)
+        corners = [self._corners(region, p, s, places, capped, exact=False) for s in ends]
+        exact = np.zeros(self.count, dtype=np.bool_)
+        if (
+            p.keep.any()
+        ):  # both ways to count what clients stand to lose are valid; each client's better one is used
+            others = [self._corners(region, p, s, places, capped, exact=True) for s in ends]
+            exact = others[0].min(axis=(0, 1)) + others[1].min(axis=(0, 1)) > (
+                corners[0].min(axis=(0, 1)) + corners[1].min(axis=(0, 1))
+            )
+            corners = [np.where(exact, new, old) for new, old in zip(others, corners, strict=True)]
+        values = [self._sum_at(p, s, all_) for s, all_ in zip(ends, corners, strict=True)]
         # what is nowhere the least corner may fall below its chord as far as it lies above the least one
         spare = np.minimum(*(np.maximum(_down(all_ - all_.min(axis=(0, 1))), 0.0) for all_ in corners))
-        dev = self._deviation(region, p, places, capped, spare)
-        return float(_down(min(ends) - dev))
+        dev = self._deviation(region, p, places, capped, spare, exact)
+        return float(_down(min(values) - dev))
 
-    def _at(self, region: _Region, p: _Products, s: float, places: Any, capped: Any) -> tuple[float, Floats]:
-        """g at a total, and lower bounds of the corners: either end of every share, three places of every eagerness."""
+    def _corners(
+        self, region: _Region, p: _Products, s: float, places: Any, capped: Any, *, exact: bool
+    ) -> Floats:
+        """Lower bounds of what clients add at a total: either end of every share, three places of every eagerness.
+
+        With outside options a share is counted with ``min(D_k, theta_k S) = theta_k S - (-f_k)_+``, or with its least value.
+        """
         numbers, space, of = self.numbers, self.space, self.numbers.of
         total = of(s)
-        half = 0.5 * self.client_sampling / total
         psi = p.level - 2.0 * p.slope + 2.0 * (p.ell * space.target_pull)
         psi = psi - p.nu * (space.theta * total - space.diagonal) - p.ell * space.noise / total
+        direct = p.direct
         if p.keep.any():
-            psi = psi - of(p.keep) * self._drawn(region, total)
+            psi = psi - of(p.keep) * (space.theta * total if exact else self._drawn(region, total))
+            direct = direct - of(p.keep) if exact else direct
         upper = numbers.where(capped, space.alpha / total, of(region.most))
         # both ends of every share, and the three places of every eagerness, at once
         z = Intervals(
             np.stack([region.least, upper.low])[:, None], np.stack([region.least, upper.high])[:, None]
         )
         f = of(np.stack(places)[None])
-        per_share = numbers.where(f.low > 0.0, p.nu * f, -(p.direct * f)) - psi
-        corners = numbers.low(z * per_share - p.rows * f)
+        per_share = numbers.where(f.low > 0.0, p.nu * f, -(direct * f)) - psi
+        return np.asarray(numbers.low(z * per_share - p.rows * f))
+
+    def _sum_at(self, p: _Products, s: float, corners: Floats) -> float:
+        """A lower bound of g at a total, of which clients add the least of their corners."""
+        numbers, space, of = self.numbers, self.space, self.numbers.of
+        total = of(s)
+        half = 0.5 * self.client_sampling / total
         constant = p.ell * (space.loss_constant + self.loss_sampling / total) - p.nu * half
         constant = constant + numbers.total(of(p.rows) * (space.diagonal + half - space.theta * total))
         if p.keep.any() and self.outside is not None:
@@ -392,7 +411,7 @@ class _Checker:
         # inner products of a Gram matrix are those of vectors up to a defect: ||m - c||^2 >= -defect (1 + |weights|)^2
         size = _up(_up(1.0 + p.centre.size) ** 2)
         constant = constant + p.level - p.weight * (p.square + of(space.defect) * size)
-        return float(numbers.low(constant + numbers.total(of(corners.min(axis=(0, 1)))))), corners
+        return float(numbers.low(constant + numbers.total(of(corners.min(axis=(0, 1))))))
 
     def _drawn(self, region: _Region, total: Intervals) -> Intervals:
         """``min(D_k^-, theta_k S)``."""
@@ -401,7 +420,9 @@ class _Checker:
         here = self.space.theta * total
         return Intervals(np.minimum(least.low, here.low), np.minimum(least.high, here.high))
 
-    def _deviation(self, region: _Region, p: _Products, places: Any, capped: Any, spare: Floats) -> float:
+    def _deviation(
+        self, region: _Region, p: _Products, places: Any, capped: Any, spare: Floats, exact: Any
+    ) -> float:
         """An upper bound of how far g lies below its chord; ``spare``: how far corners lie above the least one at both ends."""
         numbers, space, of = self.numbers, self.space, self.numbers.of
         if region.high <= region.low:
@@ -413,10 +434,12 @@ class _Checker:
         at_least = p.ell * space.noise * of(region.least) * of_v
         at_most = p.ell * space.noise * of(region.most) * of_v
         f = np.stack(places)
-        eager = p.nu * of(np.maximum(f, 0.0)) + p.direct * of(np.maximum(-f, 0.0))
+        direct = p.direct - of(np.where(exact, p.keep, 0.0))
+        eager = p.nu * of(np.maximum(f, 0.0)) + direct * of(np.maximum(-f, 0.0))
         per_v = 2.0 * p.slope - 2.0 * (p.ell * space.target_pull) - p.level - p.nu * space.diagonal + eager
         if p.keep.any():
-            per_v = per_v + of(p.keep) * (of(region.near) + 0.5 * self.client_sampling / b0)
+            held = of(np.where(exact, 0.0, p.keep))  # the others' part, keep alpha theta, does not move
+            per_v = per_v + held * (of(region.near) + 0.5 * self.client_sampling / b0)
         moving = numbers.positive(space.alpha * per_v) * of_v + p.ell * space.alpha * space.noise * of_v2
         falls = numbers.maximum(
             numbers.positive(at_least - of(spare[0])),

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..model import Array, GameModel, Objective
 from .distances import U
+from .numbers import exact_sum
 
 __all__ = ["PointEnclosure", "enclose_point"]
 
@@ -137,8 +138,8 @@ def _in_floats(game: GameModel, goal: Objective, payments: Array, x: Array) -> P
             off += weight * 4.0 * few * largest**2
     added = game.loss_of(profile, goal.finite_sample) - loss if game.sampling or goal.finite_sample else 0.0
     loss, off = loss + added, off + few * abs(added) + 4.0 * few * abs(loss)
-    spend = math.fsum((payments * x).tolist())
-    slack = 4.0 * U * math.fsum(np.abs(payments * x).tolist())
+    spend = exact_sum(payments * x)
+    slack = 4.0 * U * exact_sum(np.abs(payments * x))
     return PointEnclosure(
         (spend - slack, spend + slack),
         (max(loss - off, 0.0), loss + off),

@@ -15,7 +15,6 @@ Inner products known by a Gram matrix need not be those of any vectors to the la
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +25,9 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel, Objective
 from ..results.certificate import Knot
-from .inner_products import ALL_PAIRS, InnerProducts, U, gamma, proved_defect, symmetric_products
-from .numbers import IntervalArithmetic
+from .distances import U
+from .inner_products import ALL_PAIRS, InnerProducts, gamma, proved_defect, symmetric_products
+from .numbers import IntervalArithmetic, exact_sum
 
 __all__ = ["Centre", "Space", "held_products"]
 
@@ -103,7 +103,7 @@ class Space:
         """An enclosure of a sum of floats."""
         if self.numbers.name == "balls":
             return self.numbers.total(self.numbers.of(values))
-        middle = math.fsum(values.tolist())
+        middle = exact_sum(values)
         return self.numbers.between(middle, abs(middle) * 2.0 * U)
 
     def _scatter(self, onto: Any, where: Any, values: Any) -> Any:

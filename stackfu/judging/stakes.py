@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..model import Array, FeatureGeometry, GameModel
 from .completeness import OUT_OF_RANGE, Completeness
-from .distances import ALL_PAIRS, RANGE, U, distances_of, in_range, kernels
+from .distances import ALL_PAIRS, RANGE, U, distances_of, in_range, kernels, roundings
 
 __all__ = ["NEGLIGIBLE", "bound_gains", "check_at_caps", "check_stakes"]
 
@@ -54,14 +54,8 @@ def check_stakes(
 
 def bound_gains(game: GameModel, p: Array, x: Array, caps: Array, enough: float = NEGLIGIBLE) -> Array:
     """:func:`check_stakes` for payments, a participation in [0, 1] and caps that need no checking."""
-    total = kernels().total(game.alpha, x, caps)
-    if total >= RANGE and in_range(game, p):
-        bounds = _in_floats(game, p, x, caps)
-        if bounds.max() <= enough:
-            return bounds
-    else:
-        bounds = np.full(game.count, np.inf)
-    if game.count > LARGEST_BALLS or not x.any() or (x > caps).any():
+    bounds = _in_floats(game, p, x, caps)
+    if bounds.max() <= enough or game.count > LARGEST_BALLS or not x.any() or (x > caps).any():
         return bounds
     return np.asarray(np.fmin(bounds, _in_balls(game, p, x, caps)))
 
@@ -98,25 +92,36 @@ def check_at_caps(
 
 
 def _in_floats(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
-    slope, doubt, drift, few = _slopes(game, p, x)
-    costs = np.array(game.costs)
-    return np.asarray(
-        kernels().gains(slope, doubt, drift, costs, np.array(p), np.array(x), np.array(caps), game.lam, few)
-    )
+    """The bounds; infinite where the profile is none or floats prove nothing."""
+    bounds = np.full(game.count, np.inf)
+    if _by_pairs(game):
+        read = distances_of(game)
+        if read.fits:
+            kernels().stakes(
+                read.squares, read.error, read.alpha, read.costs, read.weights, p, x, caps, read.lam, read.a, read.few, RANGE,
+                bounds
+            )  # fmt: skip
+    elif kernels().total(game.alpha, x, caps) >= RANGE and in_range(game, p):
+        slope, doubt, drift, few = _slopes(game, p, x)
+        kernels().gains(slope, doubt, drift, game.costs, p, x, caps, game.lam, few, bounds)
+    return bounds
+
+
+def _by_pairs(game: GameModel) -> bool:
+    """Whether all pairs of clients are looked at."""
+    by_rows, stored = isinstance(game.geometry, FeatureGeometry), game.embeddings.features is None
+    return game.count <= ALL_PAIRS or not (by_rows or stored)
 
 
 def _slopes(game: GameModel, p: Array, x: Array) -> tuple[Array, Array, Array, float]:
     """``dU_k/dx_k`` of every client, how far rounding may have put it off, ``d_k^2`` at least, and roundings of a sum."""
-    N = game.count
-    few = (6 * N + 64) * U  # shares, amounts and the total: sums of N non-negative numbers and a few products
-    by_rows, stored = isinstance(game.geometry, FeatureGeometry), game.embeddings.features is None
-    if N <= ALL_PAIRS or not (by_rows or stored):
+    if _by_pairs(game):
         read = distances_of(game)
-        few += read.terms * U
         found = kernels().slopes(
-            read.squares, read.error, read.alpha, read.costs, np.array(p), np.array(x), read.lam, read.a, few
+            read.squares, read.error, read.alpha, read.costs, p, x, read.lam, read.a, read.few
         )
-        return found[0], found[1], found[2], few
+        return found[0], found[1], found[2], read.few
+    few = roundings(game.count)
     geometry, alpha, lam = game.geometry, game.alpha, game.lam
     y = alpha * x
     total = float(y.sum())

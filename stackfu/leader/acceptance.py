@@ -22,6 +22,7 @@ import numpy as np
 from ..errors import InputError, NoEquilibriumError
 from ..followers import enumerate_equilibria
 from ..model import Array, GameModel, frozen
+from ..model.arguments import number
 from ..model.offers import capped_prices, contract_transfers
 from ..model.profile import Profile
 from ..model.responses import best_responses
@@ -65,7 +66,7 @@ class Acceptance:
 
     def transfers(self, premium: float) -> Array:
         """What is paid for acceptance at a premium between 0 and 1."""
-        if not 0.0 <= premium <= 1.0:
+        if not 0.0 <= number(premium, "premium") <= 1.0:
             raise InputError("premium", "must lie in [0, 1]", value=premium)
         return frozen(self.least + premium * (self.capped - self.least))
 

@@ -1,11 +1,9 @@
 """Contracts: all or nothing, cheaper than capped offers, with the worst equilibrium stated.
 
-The price of a plan is exact (:func:`stackfu.model.offers.contract_transfers`), and never more than that of capped offers.
-The best plan is
-sought from the best capped ones: larger and larger capped budgets until the contracts of their best plan cost what there
-is, then local
-steps. The lower bound comes from capped offers with a larger lambda (``docs/theory/offers.md``), which leaves a gap: most
-solutions are CONVERGED with a proved bound, and CERTIFIED where the bound comes as near as was asked for.
+The price of a plan is exact (:func:`stackfu.model.offers.contract_transfers`), and never more than that of capped offers. The
+best plan is sought from the best capped ones: larger and larger capped budgets until the contracts of their best plan cost what
+there is, then local steps. The lower bound comes from capped offers with a larger lambda (``docs/theory/offers.md``), which
+leaves a gap: most solutions are CONVERGED with a proved bound, and CERTIFIED where the bound comes as near as was asked for.
 """
 
 from __future__ import annotations
@@ -20,22 +18,23 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 
 from ..errors import ConvergenceError, InfeasibleError, InputError
+from ..followers.contracts import settle_contracts
 from ..jit import clock
 from ..judging.plan import check_contract_bound, gaps_are_relative_to
-from ..model import Array, GameModel, Objective
+from ..model import Array, GameModel, Limits, Objective
+from ..model.arguments import number
 from ..model.offers import (
     Offers,
     capped_prices,
     check_outside,
     contract_offers,
     contract_transfers,
-    utilities_of,
 )
-from ..model.responses import best_responses
 from ..results import Equilibrium, Solution, Status, Uniqueness
 from ..results.contract_certificate import ContractCertificate, ContractPiece
-from .acceptance import TIE, acceptance
-from .capped.mechanism import capped, value_of
+from .acceptance import acceptance
+from .asked import refuse_what_no_plan_can_keep
+from .capped.mechanism import breaks, capped, value_of, within_rounding
 from .capped.plans import Plans
 from .capped.problem import PlanProblem
 from .capped.search import search
@@ -52,6 +51,8 @@ PIECES = 12
 GAP = 1e-3
 #: Relative change of the objective at which sequential quadratic programming stops.
 PROGRAMME = 1e-10
+#: Weight of the loss where the spend is what matters, and nothing but the loss keeps plans from using no data at all.
+MINOR = 1e-3
 #: Best-response runs that look for other equilibria of the contracts.
 RUNS = 32
 #: Up to this many contracts every set of clients that might reject is tried.
@@ -78,6 +79,7 @@ def contract(
 ) -> Solution:
     """The best contracts found within the budget, with a lower bound; at least as good as capped offers."""
     began = clock()
+    time_limit = Limits(time_limit=time_limit).time_limit
     asked: dict[str, Any] = {
         "max_loss": max_loss,
         "min_total": min_total,
@@ -92,16 +94,18 @@ def contract(
         "callback": callback,
     }
     apart = check_outside(game, outside)
+    refuse_what_no_plan_can_keep(game, budget, apart)
     try:
         best = capped(game, budget, payment_weight=payment_weight, loss_weight=loss_weight, **asked)
     except (InfeasibleError, ConvergenceError):
         # contracts are cheaper: from the plan for which capped offers cost least
-        cheapest = capped(game, np.inf, payment_weight=1.0, loss_weight=0.0, **asked)
+        bounded = np.isfinite(max_loss) or min_total > 0 or min_samples > 0
+        cheapest = capped(game, np.inf, payment_weight=1.0, loss_weight=0.0 if bounded else MINOR, **asked)
         goal = replace(cheapest.goal, budget=budget, payment_weight=payment_weight, loss_weight=loss_weight)
         best = replace(cheapest, goal=goal, budget=budget)
     goal, limits = best.goal, best.limits
     assert limits is not None
-    x = _improve(game, goal, apart, best.participation, began + 0.7 * time_limit)
+    x = _improve(game, within_rounding(game, goal), apart, best.participation, began + 0.7 * time_limit)
     offers = contract_offers(game, game.profile(x), apart)
     if offers.most > budget * (1.0 + LIMIT_ROUNDING):
         raise ConvergenceError(
@@ -121,10 +125,12 @@ def contract(
         message=_others(game, offers.caps),
     )
     if certificate is not None and not check_contract_bound(found, certificate):
-        lower = min(certificate.lower, value)
+        lower = min(max(certificate.lower, 0.0), value)
         proved = value - lower <= limits.gap * gaps_are_relative_to(game, goal)
         status = Status.CERTIFIED if proved else Status.CONVERGED
         found = replace(found, status=status, lower_bound=lower, certificate=certificate)
+    if (broken := breaks(game, goal, offers)) is not None:
+        found = replace(found, status=Status.FAILED, message=broken)
     return replace(found, seconds=clock() - began)
 
 
@@ -345,10 +351,9 @@ def worst_equilibrium(
     """The equilibrium of a plan's contracts with the largest loss that best responses find, and its loss; None: only the plan.
 
     ``premium`` in [0, 1] moves the transfers from the least that keep everybody in to the capped payouts, under which
-    acceptance is the only
-    equilibrium (Theorem 3 of the theory of offers). Starts are random subsets of acceptance.
+    acceptance is the only equilibrium (Theorem 3 of the theory of offers). Starts are random subsets of acceptance.
     """
-    if not 0.0 <= premium <= 1.0:
+    if not 0.0 <= number(premium, "premium") <= 1.0:
         raise InputError("premium", "must lie in [0, 1]", value=premium)
     profile = game.profile(plan)
     least = np.array(contract_transfers(game, profile))
@@ -361,37 +366,10 @@ def worst_equilibrium(
         x = np.where(
             rng.uniform(size=game.count) < share, plan, plan * rng.uniform(size=game.count) * (run % 2)
         )
-        settled = _settle(game, plan, transfers, x)
+        settled = settle_contracts(game, plan, transfers, x)
         if settled is None or np.abs(settled - plan).max() <= SAME_PROFILE:
             continue
         reached = game.loss_of(game.profile(settled))
         if worst is None or reached > loss:
             worst, loss = settled, reached
     return worst, loss
-
-
-def _settle(game: GameModel, plan: Array, transfers: Array, x: Array) -> Array | None:
-    """Best responses one after the other until nobody moves; None if they do not settle."""
-    w = game.costs / (2.0 * game.lam * game.alpha)
-    x = np.array(x)
-    for _ in range(60):
-        moved = 0.0
-        for k in np.flatnonzero(plan):
-            if not x.any():
-                return None
-            profile = game.profile(x)
-            away = np.array(x)
-            away[k] = best_responses(game.alpha * plan, w, profile, game.sampling)[k] / game.alpha[k]
-            into = np.array(x)
-            into[k] = plan[k]
-            accepts = utilities_of(game, transfers, game.profile(into))[k]
-            rejects = (
-                utilities_of(game, np.zeros(game.count), game.profile(away))[k] if away.any() else -np.inf
-            )
-            stakes = game.costs[k] + transfers[k] + game.lam * profile.to_clients[k]
-            following = into if accepts >= rejects - TIE * stakes else away
-            moved = max(moved, abs(following[k] - x[k]))
-            x = following
-        if moved <= ROUNDING:
-            return x
-    return None

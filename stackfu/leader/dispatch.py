@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import InputError
 from ..followers import find_equilibrium
 from ..model import GameModel, Objective
+from ..model.arguments import number
 from ..model.offers import KINDS
 from ..results import Solution, Status
 from .mechanisms import Proposal, mechanism, refuse_unknown
@@ -26,7 +27,7 @@ def solve(game: GameModel, budget: float | None, method: str, options: dict[str,
     """
     options = dict(options)
     kind = options.pop("offers", "linear")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InputError("offers", 'must be "linear", "capped" or "contract"', value=repr(kind))
     if kind != "linear":
         from .posting import solve_by_plan
@@ -109,12 +110,7 @@ def _solution(
 def _limit(budget: float | None) -> float:
     if budget is None:
         return float("inf")
-    if isinstance(budget, (bool, str)):
-        raise InputError("budget", "must be a number or None", value=repr(budget))
-    try:
-        value = float(budget)
-    except (TypeError, ValueError):
-        raise InputError("budget", "must be a number or None", value=repr(budget)) from None
+    value = number(budget, "budget", "must be a number or None")
     if np.isnan(value) or value < 0:
         raise InputError("budget", "must not be negative or NaN", value=value)
     return value

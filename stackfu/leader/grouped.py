@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..embedding import MeanEmbeddings
+from ..embedding.names import by_name
 from ..errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
 from ..followers import find_equilibrium
 from ..jit import clock
@@ -87,6 +88,7 @@ def check_groups(game: GameModel, groups: Any) -> Index:
     if groups is None:
         raise InputError("groups", 'method "grouped" needs a label for every remaining client')
     try:
+        groups = by_name(groups, "groups", lambda: game.names)
         labels = groups.tolist() if hasattr(groups, "tolist") else list(groups)
     except TypeError:
         labels = None

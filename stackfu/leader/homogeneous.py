@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -20,6 +21,7 @@ from scipy.optimize import minimize_scalar
 from ..errors import InfeasibleError, InputError
 from ..followers import find_equilibrium
 from ..jit import clock
+from ..judging.bound import check_bound
 from ..model import Array, GameModel, Limits, Objective, frozen
 from ..results import Equilibrium, Solution, Status, Uniqueness
 from ..results.certificate import Knot, LeaderCertificate, Leaf, Node, Split
@@ -236,5 +238,6 @@ def prove(game: GameModel, goal: Objective, x: Array, objective: float) -> Leade
     for leaf, end in zip(leaves, points[1:], strict=False):
         tree += [Split(end), leaf] if end < 1.0 else []
     tree.append(leaves[-1])
-    held = accepted(game, goal, LeaderCertificate(objective, tuple(knots), tuple(tree)))
+    check = partial(check_bound, game, goal, arithmetic="intervals")
+    held = accepted(check, LeaderCertificate(objective, tuple(knots), tuple(tree)))
     return None if held is None else held[0]

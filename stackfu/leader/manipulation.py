@@ -6,9 +6,9 @@ size           client k brings ``factor * n_k`` samples by copying its own; mixt
 embedding      client k reports another client's embedding; the data it brings are its own
 =============  ==========================================================================================================
 
-The gain is the client's true utility under the offers of the misreported game minus that under the offers of the true one,
-both where the
-clients settle by best responses. Reports are tried from a list, so what is found is a lower bound of what manipulation can gain.
+The gain is the client's true utility under the offers of the misreported game minus that under the offers of the true one, both
+where the clients settle by best responses. Reports are tried from a list, so what is found is a lower bound of what
+manipulation can gain.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 
 from ..embedding import MeanEmbeddings
-from ..errors import InputError, StackfuError
+from ..errors import ConvergenceError, InputError, StackfuError
 from ..followers.below_caps import settle
+from ..followers.contracts import settle_contracts
 from ..model import Array, GameModel
+from ..model.arguments import number
 from ..model.offers import Offers, utilities_of
 from ..results.manipulation import Manipulation, Misreport
 
 __all__ = ["FACTORS", "KINDS", "manipulation"]
 
-Mechanism = Callable[[GameModel], Offers]
+OfferRule = Callable[[GameModel], Offers]
 KINDS = ("cost", "size", "embedding")
 #: Factors by which costs and sizes are misreported.
 FACTORS = (0.5, 0.8, 1.25, 2.0, 3.0)
@@ -37,7 +39,7 @@ GAINED = 1e-9
 
 def manipulation(
     game: GameModel,
-    mechanism: Mechanism,
+    mechanism: OfferRule,
     name: str,
     *,
     kinds: Sequence[str] = KINDS,
@@ -46,28 +48,25 @@ def manipulation(
 ) -> Manipulation:
     """The best misreport of every kind for every client (by name, or by number among the original ones), under offers that a
     mechanism makes."""
-    given: Any = factors
-    for factor in given:
-        if isinstance(factor, str) or not 0.0 < factor < np.inf:
+    factors = _several(factors, "factors", "factors")
+    for factor in factors:
+        if not 0.0 < number(factor, "factors") < np.inf:
             raise InputError("factors", "must be positive and finite", value=repr(factor))
-    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    kinds = (kinds,) if isinstance(kinds, str) else _several(kinds, "kinds", ", ".join(KINDS))
     for kind in kinds:
         if kind not in KINDS:
             raise InputError("kinds", f"must be among {', '.join(KINDS)}", value=repr(kind))
     numbers = {int(k): i for i, k in enumerate(game.remaining)}
     names = {name: k for k, name in enumerate(game.all_names)}
     asked = []
-    for client in numbers if clients is None else clients:
-        number = names.get(client) if isinstance(client, str) else client
-        if (
-            not isinstance(number, (int, np.integer))
-            or isinstance(number, bool)
-            or int(number) not in numbers
-        ):
+    for client in numbers if clients is None else _several(clients, "clients", "client numbers or names"):
+        found: Any = names.get(client) if isinstance(client, str) else client
+        whole = isinstance(found, (int, np.integer)) and not isinstance(found, bool)
+        if not whole or int(found) not in numbers:
             raise InputError("clients", "there is no such remaining client", value=repr(client))
-        asked.append(int(number))
+        asked.append(int(found))
     honest = _utilities(game, mechanism(game))
-    found = []
+    misreports = []
     for k in asked:
         place = numbers[k]
         for kind in kinds:
@@ -79,13 +78,26 @@ def manipulation(
                     continue  # a report under which nothing can be offered
                 if gain > best + GAINED * game.costs[place]:
                     best, report = gain, label
-            found.append(Misreport(k, kind, report, best, best / float(game.costs[place])))
-    return Manipulation(game, name, tuple(found))
+            misreports.append(Misreport(k, kind, report, best, best / float(game.costs[place])))
+    return Manipulation(game, name, tuple(misreports))
+
+
+def _several(values: Any, name: str, what: str) -> tuple[Any, ...]:
+    """What was given as a list, whatever it was iterated by."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InputError(name, f"must be a list of {what}", value=repr(values))
+    return tuple(values)
 
 
 def _utilities(game: GameModel, offers: Offers) -> Array:
-    """Everybody's utility where the clients of this game settle under the offers."""
-    x = settle(game, offers.prices, offers.caps)
+    """Everybody's utility where the clients of this game settle under the offers, starting from what is asked of them."""
+    if offers.kind == "contract":
+        found = settle_contracts(game, offers.caps, offers.prices * offers.caps, offers.caps)
+        if found is None:
+            raise ConvergenceError("best responses to the contracts did not settle")
+        x = found
+    else:
+        x = settle(game, offers.prices, offers.caps)
     payouts = offers.payouts(x)
     return utilities_of(game, payouts, game.profile(x))
 

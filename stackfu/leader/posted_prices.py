@@ -1,11 +1,9 @@
 """Costs that nobody knows: plans that are safe for a box of costs, and prices that learn where in the box they lie.
 
-Capped offers for the upper ends of cost intervals are safe for the whole box: the plan is the only equilibrium for every
-lower cost, at the same spend
-(Theorem 2 of the theory of offers). To pay less, the server probes: it posts offers as if costs were lower. A client that
-still brings its cap costs
-at most what was assumed; one that holds back reveals its cost exactly, and whatever happens the spend stays below the sum
-of price times cap.
+Capped offers for the upper ends of cost intervals are safe for the whole box: the plan is the only equilibrium for every lower
+cost, at the same spend (Theorem 2 of the theory of offers). To pay less, the server probes: it posts offers as if costs were
+lower. A client that still brings its cap costs at most what was assumed; one that holds back reveals its cost exactly, and
+whatever happens the spend stays below the sum of price times cap.
 
 >>> import stackfu as sf
 >>> from stackfu.leader.posted_prices import PostedPrices
@@ -28,7 +26,8 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from ..followers.below_caps import settle
-from ..model import Array, GameModel
+from ..model import Array, GameModel, Objective
+from ..model.arguments import number, numbers
 from ..model.offers import Offers
 from ..model.revealed import CostIntervals, check_interval, revealed_costs
 from ..results import Solution
@@ -58,18 +57,24 @@ class PostedPrices:
     history: list[dict[str, Any]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self.intervals = check_interval(self.game, self.low, self.high)
-        probe: Any = self.probe
-        if isinstance(probe, str) or not 0.0 <= probe <= 1.0:
-            raise InputError("probe", "must lie in [0, 1]", value=probe)
+        game: Any = self.game
+        if not isinstance(game, GameModel):
+            raise InputError("game", "must be a StackelbergGame", value=repr(game))
+        self.intervals = check_interval(game, self.low, self.high, ("low", "high"))
+        self.budget = Objective(budget=self.budget).budget
+        if not 0.0 <= number(self.probe, "probe") <= 1.0:
+            raise InputError("probe", "must lie in [0, 1]", value=self.probe)
 
     def post(self, **options: Any) -> Offers:
         """Offers for the next request; ``options`` are those of capped offers."""
         refuse_unknown(read("capped offers", capped, False), options)
+        if "costs_between" in options:
+            raise InputError("costs_between", "are what the loop knows by now; begin it with low and high")
         low, high = self.intervals.low, self.intervals.high
         settled = high - low <= CLOSE * high
         assumed = np.where(settled, high, high - self.probe * (high - low))
-        self.posted = capped(self.game.replace(costs=assumed), self.budget, progress=False, **options)
+        asked = {"progress": False, **options}
+        self.posted = capped(self.game.replace(costs=assumed), self.budget, **asked)
         return self.posted.offers
 
     def answer(self, true_costs: npt.ArrayLike) -> Array:
@@ -134,12 +139,19 @@ def regret_curve(
     from .certified import certified
 
     loop = PostedPrices(game, low, high, budget, probe)
+    refuse_unknown(read("capped offers", capped, False), options)
+    if isinstance(requests, bool) or not isinstance(requests, (int, np.integer)) or requests < 1:
+        raise InputError("requests", "must be a positive whole number", value=repr(requests))
+    guesses = np.atleast_1d(numbers(linear_guesses, "linear_guesses"))
+    for factor in guesses.flat:
+        if not 0.0 < factor < np.inf:
+            raise InputError("linear_guesses", "must be positive and finite", value=factor)
     for _ in range(requests):
         loop.post(**options)
         loop.observe(loop.answer(game.costs))
-    informed = capped(game, budget, progress=False, **options)
+    informed = capped(game, budget, **{"progress": False, **options})
     losses, spends = [], []
-    for factor in np.asarray(linear_guesses, dtype=np.float64):
+    for factor in guesses.flat:
         guess = certified(game.replace(costs=factor * game.costs), budget, progress=False, gap=1e-3)
         x = settle(game, guess.payments, np.ones(game.count))
         losses.append(game.loss_of(game.profile(x), informed.goal.finite_sample))

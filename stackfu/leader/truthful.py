@@ -8,16 +8,19 @@ as if ``kappa_k`` were their largest, and as if everybody brought the same share
     p_k(t) = alpha_k (max_{j != k} kappa_j - 2 lam (||mu_N - mu_k||^2 + a / (2 t)) / t)_+,      cap_k = the largest t
     with p_k(t) t <= alpha_k B
 
-So misreporting its own cost changes nothing about a client's own offer, and the spend is at most B whatever anybody does.
+So misreporting its own cost changes nothing about a client's own offer, and the spend is at most B whatever anybody does. It
+does change what the others are offered, if nobody reports a larger cost: by that a client can still gain. With ``public_cost``, a
+cost per share that is known without asking, no offer depends on any report, and there is nothing to gain at all.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..errors import NoEquilibriumError
+from ..errors import InputError, NoEquilibriumError
 from ..followers.below_caps import settle
 from ..model import Array, GameModel, Objective, frozen
+from ..model.arguments import number
 from ..model.offers import Offers
 from ..results import Equilibrium, Solution, Status, Uniqueness
 
@@ -27,12 +30,17 @@ __all__ = ["posted"]
 GRID = 200
 
 
-def posted_offers(game: GameModel, budget: float) -> Offers:
-    """Caps and prices that do not depend on a client's own cost."""
-    kappa = game.kappa
-    order = np.argsort(kappa)
-    largest, second = kappa[order[-1]], kappa[order[-2]]
-    others = np.where(np.arange(game.count) == order[-1], second, largest)
+def posted_offers(game: GameModel, budget: float, public_cost: float | None = None) -> Offers:
+    """Caps and prices that do not depend on a client's own cost; with a public cost per share, on nobody's."""
+    if public_cost is not None:
+        if not 0.0 < number(public_cost, "public_cost") < np.inf:
+            raise InputError("public_cost", "must be positive and finite", value=public_cost)
+        others = np.full(game.count, float(public_cost))
+    else:
+        kappa = game.kappa
+        order = np.argsort(kappa)
+        largest, second = kappa[order[-1]], kappa[order[-2]]
+        others = np.where(np.arange(game.count) == order[-1], second, largest)
     d2 = game.profile(np.ones(game.count)).to_clients
     caps, prices = np.zeros(game.count), np.zeros(game.count)
     shares = np.linspace(0.0, 1.0, GRID + 1)[1:]
@@ -56,9 +64,9 @@ def posted_offers(game: GameModel, budget: float) -> Offers:
     return Offers("capped", frozen(prices), frozen(caps), frozen(np.zeros(game.count)))
 
 
-def posted(game: GameModel, budget: float) -> Solution:
+def posted(game: GameModel, budget: float, *, public_cost: float | None = None) -> Solution:
     """Posted prices: what a client is offered does not depend on the cost it reports."""
-    offers = posted_offers(game, budget)
+    offers = posted_offers(game, budget, public_cost)
     if not offers.caps.any():
         raise NoEquilibriumError(f"a budget of {budget:g} posts nothing to anybody")
     x = settle(game, offers.prices, offers.caps)
@@ -86,6 +94,8 @@ def posted(game: GameModel, budget: float) -> Solution:
         objective=game.loss_of(equilibrium.profile),
         lower_bound=-np.inf,
         goal=goal,
-        message="prices follow from public data and from what the others report",
+        message="prices follow from public data"
+        + (" and from what the others report" if public_cost is None else " alone"),
         posted=offers,
+        own_options={} if public_cost is None else {"public_cost": float(public_cost)},
     )

@@ -4,7 +4,7 @@
     >>> sf.lemmas.ALL["participation-impact"].verdict.value
     'true after correction'
 
-One object a statement. ``applies(game)`` gives the margin of each hypothesis, ``holds(game)`` the slack of
+One object per statement. ``applies(game)`` gives the margin of each hypothesis, ``holds(game)`` the slack of
 the conclusion, for the wording that is true or (``form="stated"``) for the paper's own. Where the paper's
 wording fails, ``refute()`` builds the smallest counterexample known and recomputes the violated inequality;
 from the command line that is

@@ -96,31 +96,47 @@ def drifts(gram, z):
     return out
 
 
+@njit(cache=True, fastmath=REORDER)
+def gap_between(features, row, origin, point):
+    """``||point - (features[row] - origin)||^2``."""
+    acc = 0.0
+    for d in range(len(point)):
+        gap = point[d] - (np.float64(features[row, d]) - origin[d])
+        acc += gap * gap
+    return acc
+
+
 @njit(cache=True)
-def drifts_of_rows(rows, z):
-    """The same from feature rows, by differences: what a client far from the others has is not rounded away beside them."""
-    N, D = rows.shape
+def drifts_of_rows(features, rows, origin, z):
+    """The same from feature rows, by differences: what a client far from the others has is not rounded away beside them.
+
+    Rows are taken from ``origin``, so that what all of them share is not rounded either.
+    """
+    N, D = len(rows), features.shape[1]
     out, m = np.empty(N), np.zeros(D)
     for i in range(N):
         if z[i] > 0.0:
             for d in range(D):
-                m[d] += z[i] * rows[i, d]
+                m[d] += z[i] * (np.float64(features[rows[i], d]) - origin[d])
     for k in range(N):
-        acc = 0.0
+        if z[k] <= 0.5:
+            out[k] = gap_between(features, rows[k], origin, m)
+            continue
+        out[k] = 0.0
         for d in range(D):
-            gap = m[d] - rows[k, d]
-            if z[k] > 0.5:
-                gap = 0.0
-                for i in range(N):
-                    gap += z[i] * (rows[i, d] - rows[k, d])
-            acc += gap * gap
-        out[k] = acc
+            gap = 0.0
+            for i in range(N):
+                gap += z[i] * (np.float64(features[rows[i], d]) - np.float64(features[rows[k], d]))
+            out[k] += gap * gap
     return out
 
 
 @njit(cache=True)
-def judge(drift, alpha, caps, w, prices, x, a):
-    """Largest violation of an equilibrium condition relative to the client's own terms, and largest gain divided by lam."""
+def judge(drift, alpha, caps, costs, payments, weights, x, a):
+    """Largest violation of an equilibrium condition relative to the client's own terms, and largest gain divided by lam.
+
+    ``weights`` are ``2 lam alpha_k``, which make money a reluctance.
+    """
     N = len(alpha)
     y = np.empty(N)
     total, active = 0.0, 0
@@ -139,17 +155,18 @@ def judge(drift, alpha, caps, w, prices, x, a):
                 if i != k:
                     rest += y[i]
         pull = d2 + a / (2.0 * total) if a > 0.0 else d2
-        g = pull - total * w[k]
+        w, price = (costs[k] - payments[k]) / weights[k], max(costs[k], payments[k]) / weights[k]
+        g = pull - total * w
         wrong = max(g if x[k] < caps[k] else 0.0, -g if x[k] > 0.0 else 0.0)
         if wrong > 0.0:
-            violation = max(violation, wrong / max(pull, total * prices[k]))
+            violation = max(violation, wrong / max(pull, total * price))
         if active == 0 or (active == 1 and y[k] > 0.0):  # facing nobody
             rest, d2 = 0.0, 0.0
         bound = alpha[k] * caps[k]
-        if w[k] > 0.0:
-            response = min(max(positive_root(w[k], total * total * d2, a) - rest, 0.0), bound)
+        if w > 0.0:
+            response = min(max(positive_root(w, total * total * d2, a) - rest, 0.0), bound)
         else:
-            response = bound if w[k] < 0.0 or d2 > 0.0 or a > 0.0 else y[k]
+            response = bound if w < 0.0 or d2 > 0.0 or a > 0.0 else y[k]
         step = response - y[k]
         after = total + step
         if after <= 0.0 and (d2 > 0.0 or a > 0.0):
@@ -157,5 +174,5 @@ def judge(drift, alpha, caps, w, prices, x, a):
         saved = d2 / after * (1.0 + total / after) if d2 > 0.0 else 0.0
         if a > 0.0:
             saved += a / total / after
-        gain = max(gain, step * (saved - 2.0 * w[k]))
+        gain = max(gain, step * (saved - 2.0 * w))
     return violation, gain

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..embedding import MeanEmbeddings
+from ..embedding.names import PerClient, by_name, listed
 from ..errors import InputError
+from .arguments import number, numbers
 from .geometry import Array, FeatureGeometry, Geometry, GramGeometry, frozen
 from .losses import ServerLoss
 
@@ -51,11 +53,11 @@ class GameData:
     def __init__(
         self,
         embeddings: MeanEmbeddings,
-        sizes: npt.ArrayLike,
+        sizes: PerClient,
         removed: Iterable[int | str] | int | str = (),
         *,
         names: Sequence[str] | None = None,
-        costs: npt.ArrayLike | None = None,
+        costs: PerClient | None = None,
         cost_scale: float = 10.0,
         lambda_v: float = 1.0,
         lambda_s: float = 1.0,
@@ -70,61 +72,25 @@ class GameData:
         count = len(embeddings)
         called = check_names(getattr(embeddings, "names", None) if names is None else names, count)
         who: Sequence[int | str] = range(count) if called is None else called
-        all_sizes = vector(sizes, "sizes", count, "embeddings has {} clients")
+        amounts = by_name(sizes, "sizes", lambda: [str(k) for k in who])
+        all_sizes = vector(amounts, "sizes", count, "embeddings has {} clients")
         _require_positive(all_sizes, "sizes", who)
         gone = _client_numbers(removed, count, called)
-        keep = np.setdiff1d(np.arange(count), np.array(gone, dtype=np.intp))
-        if len(keep) == 0:
-            raise InputError("removed", "nobody is left", value=tuple(who[k] for k in gone))
-        if len(keep) == 1:
-            raise InputError(
-                "removed",
-                f"only client {who[keep[0]]} is left; a game needs at least two remaining clients",
-                value=gone,
-            )
-        weights = {
-            "lambda_v": (_number(lambda_v, "lambda_v"), 0.0),
-            "lambda_s": (_number(lambda_s, "lambda_s"), 0.0),
-            "lambda_q": (_number(lambda_q, "lambda_q"), None),
-            "loss_constant": (_number(loss_constant, "loss_constant"), None),
-            "sampling_constant": (_number(sampling_constant, "sampling_constant"), 0.0),
-        }
-        for name, (value, floor) in weights.items():
-            if value < 0 or (floor is None and value == 0):
-                raise InputError(
-                    name, "must be positive" if floor is None else "must not be negative", value=value
-                )
+        keep = _those_who_stay(gone, count, who)
+        weights = _weights_of_the_game(lambda_v, lambda_s, lambda_q, loss_constant, sampling_constant)
         if not np.isfinite(_quiet_sum(all_sizes)):
             raise InputError("sizes", "are too large: their sum is not a number", value=all_sizes.max())
-        sizes_left = all_sizes[keep]
-        alpha = sizes_left / sizes_left.sum()
-        if costs is None:
-            scale = _number(cost_scale, "cost_scale")
-            if scale <= 0:
-                raise InputError("cost_scale", "must be positive", value=scale)
-            cost = scale * sizes_left / all_sizes.sum()
-        else:
-            cost = vector(costs, "costs", len(keep), "{} clients remain")
-            _require_positive(cost, "costs", [who[k] for k in keep])
-
-        with np.errstate(over="ignore", divide="ignore", under="ignore", invalid="ignore"):
-            reluctance = cost / (2.0 * weights["lambda_q"][0] * weights["loss_constant"][0] * alpha)
-        if not np.isfinite(reluctance).all():
-            k = int(np.argmin(np.isfinite(reluctance)))
-            raise InputError(
-                "costs",
-                "are too large beside lambda_q * loss_constant: the ratio is not a number",
-                client=who[int(keep[k])],
-                value=cost[k],
-            )
-
-        if server_loss is None:
-            constant = weights["loss_constant"][0]
-            loss = ServerLoss.of_paper(weights["lambda_v"][0] * constant, weights["lambda_s"][0] * constant)
-        else:
-            loss = _own_loss(server_loss, weights["lambda_v"][0], weights["lambda_s"][0], embeddings)
+        alpha = all_sizes[keep] / all_sizes[keep].sum()
+        cost = (
+            _costs_by_size(cost_scale, all_sizes, keep)
+            if costs is None
+            else _costs_as_given(costs, [who[k] for k in keep])
+        )
+        _require_reluctance(
+            cost, weights["lambda_q"] * weights["loss_constant"], alpha, lambda k: who[int(keep[k])]
+        )
         self._embeddings = embeddings
-        self._loss = loss
+        self._loss = _loss_of_the_game(server_loss, weights, embeddings)
         self._names = called
         self._calibrated = bool(calibrated)
         self._sizes = frozen(all_sizes)
@@ -134,16 +100,8 @@ class GameData:
         self._alpha = frozen(alpha)
         self._costs = frozen(cost)
         self._kappa = frozen(cost / alpha)
-        self._weights = {name: value for name, (value, _) in weights.items()}
-        original_weights = all_sizes / all_sizes.sum()
-        features = embeddings.features
-        if features is not None and features.shape[1] < len(keep):
-            self._geometry: Geometry = FeatureGeometry(features, keep, self._alpha, original_weights)
-        elif features is not None:
-            self._geometry = GramGeometry.of_features(features, keep, self._alpha, original_weights)
-        else:
-            # the embeddings know 1 - G better than G where clients are nearly alike; centring ignores the constant
-            self._geometry = GramGeometry(embeddings._inner_products, keep, self._alpha, original_weights)
+        self._weights = weights
+        self._geometry = _geometry_of(embeddings, keep, self._alpha, all_sizes / all_sizes.sum())
 
     # ---------------------------------------------------------------- data
 
@@ -397,13 +355,10 @@ class GameData:
 
 
 def _number(value: object, name: str) -> float:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise InputError(name, "must be a number", value=repr(value)) from None
-    if not np.isfinite(number):
-        raise InputError(name, "must be finite", value=number)
-    return number
+    found = number(value, name)
+    if not np.isfinite(found):
+        raise InputError(name, "must be finite", value=found)
+    return found
 
 
 def _quiet_sum(values: Array) -> float:
@@ -415,10 +370,7 @@ def vector(
     values: npt.ArrayLike, name: str, count: int, why: str, who: Callable[[int], int | str] | None = None
 ) -> Array:
     """A finite float64 vector of the right length, or an error naming the entry, by client if ``who`` says whose it is."""
-    try:
-        vector = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(name, "must be a sequence of numbers", value=repr(values)) from None
+    vector = numbers(values, name, who=who)
     if vector.ndim != 1 or len(vector) != count:
         raise InputError(name, f"needs {count} numbers ({why.format(count)}), got shape {vector.shape}")
     if not np.isfinite(vector).all():
@@ -463,9 +415,10 @@ def _client_numbers(
     for client in removed:
         if isinstance(client, str):
             if client not in known:
-                shown = ", ".join(list(known)[:12]) + (", ..." if len(known) > 12 else "")
                 raise InputError(
-                    "removed", f"there is no such client; the clients are {shown}", value=repr(client)
+                    "removed",
+                    f"there is no such client; the clients are {listed(list(known))}",
+                    value=repr(client),
                 )
             numbers.append(known[client])
         elif isinstance(client, bool) or not isinstance(client, (int, np.integer)):
@@ -482,6 +435,91 @@ def _client_numbers(
             "removed", "names a client twice", value=again if names is None else repr(names[again])
         )
     return tuple(sorted(numbers))
+
+
+def _those_who_stay(gone: tuple[int, ...], count: int, who: Sequence[int | str]) -> npt.NDArray[np.intp]:
+    """The clients that are left, at least two."""
+    keep = np.setdiff1d(np.arange(count), np.array(gone, dtype=np.intp))
+    if len(keep) == 0:
+        raise InputError("removed", "nobody is left", value=tuple(who[k] for k in gone))
+    if len(keep) == 1:
+        raise InputError(
+            "removed",
+            f"only client {who[keep[0]]} is left; a game needs at least two remaining clients",
+            value=gone,
+        )
+    return keep
+
+
+def _weights_of_the_game(
+    lambda_v: float, lambda_s: float, lambda_q: float, loss_constant: float, sampling_constant: float
+) -> dict[str, float]:
+    """The weights and constants by name: none negative, lambda_q and C positive."""
+    weights = {
+        "lambda_v": _number(lambda_v, "lambda_v"),
+        "lambda_s": _number(lambda_s, "lambda_s"),
+        "lambda_q": _number(lambda_q, "lambda_q"),
+        "loss_constant": _number(loss_constant, "loss_constant"),
+        "sampling_constant": _number(sampling_constant, "sampling_constant"),
+    }
+    for name, value in weights.items():
+        positive = name in ("lambda_q", "loss_constant")
+        if value < 0 or (positive and value == 0):
+            raise InputError(name, "must be positive" if positive else "must not be negative", value=value)
+    return weights
+
+
+def _costs_by_size(cost_scale: float, sizes: Array, keep: npt.NDArray[np.intp]) -> Array:
+    """Costs in proportion to the clients' shares of all data, that of removed clients included."""
+    scale = _number(cost_scale, "cost_scale")
+    if scale <= 0:
+        raise InputError("cost_scale", "must be positive", value=scale)
+    return np.asarray(scale * sizes[keep] / sizes.sum())
+
+
+def _costs_as_given(costs: PerClient, who: Sequence[int | str]) -> Array:
+    """One positive cost per client that is left."""
+    asked = by_name(costs, "costs", lambda: [str(name) for name in who])
+    cost = vector(asked, "costs", len(who), "{} clients remain")
+    _require_positive(cost, "costs", who)
+    return cost
+
+
+def _require_reluctance(cost: Array, lam: float, alpha: Array, who: Callable[[int], int | str]) -> None:
+    """Every formula divides costs by lam."""
+    with np.errstate(over="ignore", divide="ignore", under="ignore", invalid="ignore"):
+        reluctance = cost / (2.0 * lam * alpha)
+    if not np.isfinite(reluctance).all():
+        k = int(np.argmin(np.isfinite(reluctance)))
+        raise InputError(
+            "costs",
+            "are too large beside lambda_q * loss_constant: the ratio is not a number",
+            client=who(k),
+            value=cost[k],
+        )
+
+
+def _geometry_of(
+    embeddings: MeanEmbeddings, keep: npt.NDArray[np.intp], alpha: Array, original_weights: Array
+) -> Geometry:
+    """Features where they are fewer than clients, inner products otherwise."""
+    features = embeddings.features
+    if features is None:
+        # the embeddings know 1 - G better than G where clients are nearly alike; centring ignores the constant
+        return GramGeometry(embeddings._inner_products, keep, alpha, original_weights)
+    if features.shape[1] < len(keep):
+        return FeatureGeometry(features, keep, alpha, original_weights)
+    return GramGeometry.of_features(features, keep, alpha, original_weights)
+
+
+def _loss_of_the_game(
+    server_loss: ServerLoss | None, weights: dict[str, float], embeddings: MeanEmbeddings
+) -> ServerLoss:
+    """The paper's loss, or a user's own."""
+    lambda_v, lambda_s, constant = (weights[name] for name in ("lambda_v", "lambda_s", "loss_constant"))
+    if server_loss is None:
+        return ServerLoss.of_paper(lambda_v * constant, lambda_s * constant)
+    return _own_loss(server_loss, lambda_v, lambda_s, embeddings)
 
 
 def _own_loss(loss: object, lambda_v: float, lambda_s: float, embeddings: MeanEmbeddings) -> ServerLoss:

@@ -14,16 +14,16 @@ so ``y != 0`` is an equilibrium iff ``g_k <= 0`` where ``y_k = 0``, ``g_k = 0`` 
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cached_property
 from inspect import getattr_static
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..embedding.names import PerClient, by_name
 from ..errors import InputError
 from .data import GameData, vector
-from .geometry import Array, frozen
+from .geometry import Array, frozen, kernels
 from .impacts import Impacts, predicted_impacts
 from .price import cheapest_payments
 from .profile import Profile
@@ -53,7 +53,7 @@ class GameModel(GameData):
 
     # ---------------------------------------------------------------- profiles and payments
 
-    def profile(self, participation: npt.ArrayLike) -> Profile:
+    def profile(self, participation: PerClient) -> Profile:
         """The variables y, S, z, m of a participation profile; refuses the empty one."""
         x = self.check_participation(participation)
         y = self._alpha * x
@@ -65,7 +65,7 @@ class GameModel(GameData):
         z = y / total
         return Profile(x, y, total, z, self._geometry.mixture(z))
 
-    def check_participation(self, participation: npt.ArrayLike) -> Array:
+    def check_participation(self, participation: PerClient) -> Array:
         """A read-only copy of a participation vector, or an error naming the client."""
         x = self._each(participation, "participation")
         if x.min() < 0 or x.max() > 1:
@@ -73,29 +73,30 @@ class GameModel(GameData):
             raise InputError("participation", "must lie in [0, 1]", client=self.who(int(k)), value=x[k])
         return frozen(x)
 
-    def check_payments(self, payments: npt.ArrayLike | None) -> Array:
+    def check_payments(self, payments: PerClient | None) -> Array:
         """A read-only copy of a payment vector (None: all zero), or an error naming the client."""
         if payments is None:
             return self.no_payments
         return self.check_amounts(payments, "payments")
 
-    def check_amounts(self, amounts: npt.ArrayLike, name: str) -> Array:
+    def check_amounts(self, amounts: PerClient, name: str) -> Array:
         """A read-only copy of one amount of money per client, or an error naming argument and client."""
-        p = self._each(amounts, name)
+        p = self._each(amounts, name, others=0.0)
         if p.min() < 0:
             k = np.flatnonzero(p < 0)[0]
             raise InputError(name, "must not be negative", client=self.who(int(k)), value=p[k])
         return frozen(p)
 
-    def _each(self, values: npt.ArrayLike, name: str) -> Array:
-        """One finite number per remaining client."""
-        return vector(values, name, self.count, "{} clients remain", self.who)
+    def _each(self, values: PerClient, name: str, others: float | None = None) -> Array:
+        """One finite number per remaining client; ``others`` for who is not named, where they came by name."""
+        ordered = by_name(values, name, lambda: self.names, others)
+        return vector(ordered, name, self.count, "{} clients remain", self.who)
 
-    def check_caps(self, caps: npt.ArrayLike | None) -> Array:
+    def check_caps(self, caps: PerClient | None) -> Array:
         """A read-only copy of the shares that are taken at most (None: everything), or an error naming the client."""
         if caps is None:
             return self.no_caps
-        most = self._each(caps, "caps")
+        most = self._each(caps, "caps", others=1.0)
         if most.min() < 0 or most.max() > 1:
             k = np.flatnonzero((most < 0) | (most > 1))[0]
             raise InputError("caps", "must lie in [0, 1]", client=self.who(int(k)), value=most[k])
@@ -115,7 +116,7 @@ class GameModel(GameData):
 
     # ---------------------------------------------------------------- the model's formulas
 
-    def reluctance(self, payments: npt.ArrayLike | None = None) -> Array:
+    def reluctance(self, payments: PerClient | None = None) -> Array:
         """``w_k = (c_k - p_k) / (2 lam alpha_k)``: net cost in units of squared distance."""
         return self.reluctance_under(self.check_payments(payments))
 
@@ -131,11 +132,11 @@ class GameModel(GameData):
     def _drift_weight(self) -> Array:
         return 2.0 * self.lam * self._alpha
 
-    def inclination(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
+    def inclination(self, payments: PerClient | None, participation: PerClient) -> Array:
         """``g_k = d_k^2 + a / (2 S) - S w_k``: positive where a client would rather take part more."""
         return inclinations(self.reluctance(payments), self.profile(participation), self.sampling)
 
-    def client_impacts(self, participation: npt.ArrayLike) -> Array:
+    def client_impacts(self, participation: PerClient) -> Array:
         """``u_k = lam (d_k^2 + a / S)``: what drift and thin data cost each client."""
         return self._suffered(self.profile(participation))
 
@@ -143,7 +144,7 @@ class GameModel(GameData):
         drift = self.lam * profile.to_clients
         return drift if self.sampling == 0.0 else drift + self.lam * self.sampling / profile.total
 
-    def impacts(self, participation: npt.ArrayLike) -> Impacts:
+    def impacts(self, participation: PerClient) -> Impacts:
         """Predicted changes in loss against the original federation, see :mod:`stackfu.model.impacts`.
 
         >>> import numpy as np, stackfu as sf
@@ -154,12 +155,12 @@ class GameModel(GameData):
         """
         return predicted_impacts(self, self.profile(participation), self.calibrated)
 
-    def client_utilities(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Array:
+    def client_utilities(self, payments: PerClient | None, participation: PerClient) -> Array:
         """``U_k = (p_k - c_k) x_k - lam (d_k^2 + a / S)``."""
         profile = self.profile(participation)
         return (self.check_payments(payments) - self._costs) * profile.x - self._suffered(profile)
 
-    def server_loss(self, participation: npt.ArrayLike) -> float:
+    def server_loss(self, participation: PerClient) -> float:
         """The loss of :attr:`loss`; the paper's is ``u_server = lam_v ||m - mu_N||^2 + lam_s ||m - mu_O||^2``.
 
         With a sampling constant, every squared distance is ``a / S`` larger.
@@ -180,25 +181,25 @@ class GameModel(GameData):
             value += self._loss.weight * self.sampling / profile.total
         return value + self._sampling_penalty(profile) if sampling or self._loss.sampling else value
 
-    def server_utility(self, payments: npt.ArrayLike, participation: npt.ArrayLike) -> float:
+    def server_utility(self, payments: PerClient, participation: PerClient) -> float:
         """``U_sr = -u_server - p . x``."""
         spend = float(self.check_payments(payments) @ self.check_participation(participation))
         return -self.server_loss(participation) - spend
 
-    def effectiveness_bound(self, participation: npt.ArrayLike) -> float:
+    def effectiveness_bound(self, participation: PerClient) -> float:
         """Bound on V, the loss against complete retraining: ``C ||m - mu_N||^2``."""
         return self.loss_constant * self.profile(participation).distances.to_remaining
 
-    def stability_bound(self, participation: npt.ArrayLike) -> float:
+    def stability_bound(self, participation: PerClient) -> float:
         """Bound on S, the loss against the original model: ``C ||m - mu_O||^2``."""
         return self.loss_constant * self.profile(participation).distances.to_original
 
-    def change_bounds(self, participation: npt.ArrayLike, gaps: npt.ArrayLike | None = None) -> Array:
+    def change_bounds(self, participation: PerClient, gaps: PerClient | None = None) -> Array:
         """Bounds on Q_k, a client's own loss change: ``C d_k^2 + delta_k`` (``gaps`` are the delta_k, default 0)."""
         bound = self.loss_constant * self.profile(participation).to_clients
-        return bound if gaps is None else bound + vector(gaps, "gaps", self.count, "{} clients remain")
+        return bound if gaps is None else bound + self._each(gaps, "gaps", others=0.0)
 
-    def finite_sample_penalty(self, participation: npt.ArrayLike) -> float:
+    def finite_sample_penalty(self, participation: PerClient) -> float:
         """``weight sum_k z_k (1 - ||mu_k||^2) / (n_N S)``: variance of the used samples' embedding.
 
         ``u_server`` speaks of distributions and is blind to how many samples represent them; this term is what is
@@ -234,9 +235,9 @@ class GameModel(GameData):
 
     def best_response(
         self,
-        payments: npt.ArrayLike | None,
-        participation: npt.ArrayLike,
-        caps: npt.ArrayLike | None = None,
+        payments: PerClient | None,
+        participation: PerClient,
+        caps: PerClient | None = None,
     ) -> Array:
         """Every client's best response to the others.
 
@@ -249,9 +250,7 @@ class GameModel(GameData):
         bound = self._alpha * self.check_caps(caps)
         return best_responses(bound, self.reluctance(payments), profile, self.sampling) / self._alpha
 
-    def thresholds(
-        self, participation: npt.ArrayLike, caps: npt.ArrayLike | None = None
-    ) -> tuple[Array, Array]:
+    def thresholds(self, participation: PerClient, caps: PerClient | None = None) -> tuple[Array, Array]:
         """Payments below which a client stays out, and above which it takes part as much as it may, the others fixed.
 
         ``p(R) = c_k - 2 lam alpha_k (q_k / R^3 + a / (2 R^2))`` at ``R = S0_k`` and at ``R = S0_k + cap_k alpha_k``.
@@ -271,9 +270,9 @@ class GameModel(GameData):
 
     def residual(
         self,
-        payments: npt.ArrayLike | None,
-        participation: npt.ArrayLike,
-        caps: npt.ArrayLike | None = None,
+        payments: PerClient | None,
+        participation: PerClient,
+        caps: PerClient | None = None,
     ) -> float:
         """Largest violation of an equilibrium condition, relative to what is added up in it.
 
@@ -285,27 +284,27 @@ class GameModel(GameData):
 
     def regrets(
         self,
-        payments: npt.ArrayLike | None,
-        participation: npt.ArrayLike,
-        caps: npt.ArrayLike | None = None,
+        payments: PerClient | None,
+        participation: PerClient,
+        caps: PerClient | None = None,
     ) -> Array:
         """What every client could gain by its best response, never negative."""
         return self._regrets(self.reluctance(payments), self.profile(participation), self.check_caps(caps))
 
     def regret(
         self,
-        payments: npt.ArrayLike | None,
-        participation: npt.ArrayLike,
-        caps: npt.ArrayLike | None = None,
+        payments: PerClient | None,
+        participation: PerClient,
+        caps: PerClient | None = None,
     ) -> float:
         """Largest gain any client has from deviating."""
         return float(self.regrets(payments, participation, caps).max())
 
     def judge(
         self,
-        payments: npt.ArrayLike | None,
-        participation: npt.ArrayLike | Profile,
-        caps: npt.ArrayLike | None = None,
+        payments: PerClient | None,
+        participation: PerClient | Profile,
+        caps: PerClient | None = None,
     ) -> tuple[float, float]:
         """Residual and regret of a profile, with one pass over the clients."""
         p, most = self.check_payments(payments), self.check_caps(caps)
@@ -320,10 +319,11 @@ class GameModel(GameData):
     def judge_checked(self, payments: Array, x: Array, caps: Array | None = None) -> tuple[float, float]:
         """:meth:`judge` for payments, a participation and caps that need no checking."""
         most = self.no_caps if caps is None else caps
-        w, prices = self.reluctance_under(payments), self._prices(payments)
         y = self._alpha * x
         drift = self._geometry.drifts(y / max(float(y.sum()), 5e-324))
-        violation, gain = _kernels().judge(drift, self._alpha, most, w, prices, x, self.sampling)
+        violation, gain = kernels().judge(
+            drift, self._alpha, most, self._costs, payments, self._drift_weight, x, self.sampling
+        )
         return violation, self.lam * gain
 
     def _residual(self, payments: Array, profile: Profile, caps: Array) -> float:
@@ -341,7 +341,7 @@ class GameModel(GameData):
         """
         return float(self.payments_for(np.ones(self.count)).sum())
 
-    def payments_for(self, participation: npt.ArrayLike) -> Array:
+    def payments_for(self, participation: PerClient) -> Array:
         """Cheapest payments that make a profile an equilibrium; see :mod:`stackfu.model.price`."""
         return cheapest_payments(self, self.profile(participation))
 
@@ -369,11 +369,3 @@ class GameModel(GameData):
 _FORMULAS = frozenset(
     name for owner in (GameData, GameModel) for name in vars(owner) if not name.startswith("_")
 ) | {"__getattribute__"}
-
-
-@cache
-def _kernels() -> Any:
-    """The compiled passes, loaded when they are first needed."""
-    from . import _geometry_kernels
-
-    return _geometry_kernels

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -313,11 +313,11 @@ class GramGeometry(Geometry):
         return EPS * self._largest / self.scale if self.scale > 0 else float("inf")
 
     def drifts(self, z: Array) -> Array:
-        from . import _geometry_kernels as kernels
-
+        compiled = kernels()
         if self._centred is None:
-            return np.asarray(kernels.drifts(self._gram, z))
-        return np.asarray(kernels.drifts_of_rows(self._centred[self._remaining], z))
+            return np.asarray(compiled.drifts(self._gram, z))
+        origin = np.zeros(self._centred.shape[1])
+        return np.asarray(compiled.drifts_of_rows(self._centred, self._remaining, origin, z))
 
     def mixture(self, z: Array) -> MixtureDistances:
         inner = self._gram @ z
@@ -406,27 +406,21 @@ class FeatureGeometry(Geometry):
         return bool(self.count * self.features.shape[1] >= LARGE_PASS)
 
     def drifts(self, z: Array) -> Array:
-        from . import _geometry_kernels as kernels
-
         if self.count * self.features.shape[1] > CLOSE_LOOK:
             return self.mixture(z).to_clients
-        rows = np.asarray(self.features[self.remaining], dtype=np.float64)
-        return np.asarray(kernels.drifts_of_rows(rows - rows[0], z))
+        origin = np.asarray(self.features[self.remaining[0]], dtype=np.float64)
+        return np.asarray(kernels().drifts_of_rows(self.features, self.remaining, origin, z))
 
     def combine(self, weights: Array) -> Array:
         """``sum_k weights_k mu_k`` over the remaining clients, (D,), float64."""
         if self._large:
-            from . import _geometry_kernels as kernels
-
-            return np.asarray(kernels.combine(self.features, self.remaining, weights))
+            return np.asarray(kernels().combine(self.features, self.remaining, weights))
         return self._weighted_rows(self.remaining, weights)
 
     def squared_distances(self, point: Array) -> Array:
         """``||mu_k - point||^2`` for every remaining client, from differences, never from expanded squares."""
         if self._large:
-            from . import _geometry_kernels as kernels
-
-            return np.asarray(kernels.squared_distances(self.features, self.remaining, point))
+            return np.asarray(kernels().squared_distances(self.features, self.remaining, point))
         out = np.empty(self.count)
         for start in range(0, self.count, self._BLOCK):
             difference = np.asarray(self._rows(start), dtype=np.float64) - point
@@ -519,3 +513,11 @@ class FeatureGeometry(Geometry):
             m = (centre - self.mean_remaining) + off
         shift = self.mean_original - self.mean_remaining
         return MixtureDistances(to_clients, float(m @ m), float(np.sum((m - shift) ** 2)))
+
+
+@cache
+def kernels() -> Any:
+    """The compiled passes, loaded when they are first needed."""
+    from . import _geometry_kernels
+
+    return _geometry_kernels

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from .arguments import number
 
 __all__ = ["Limits", "Objective"]
 
@@ -50,6 +51,11 @@ class Objective:
         """Whether what is minimised is the server's loss itself, so that a bound of one is a bound of the other."""
         return self.loss_weight == 1.0 and self.payment_weight == 0.0 and not self.finite_sample
 
+    @property
+    def is_spend(self) -> bool:
+        """Whether what is minimised is what is paid."""
+        return self.loss_weight == 0.0 and self.payment_weight == 1.0
+
     def value(self, loss: float, spend: float) -> float:
         """``loss_weight * loss + payment_weight * spend``."""
         return self.loss_weight * loss + self.payment_weight * spend
@@ -83,12 +89,7 @@ class Limits:
 
 
 def _not_negative(name: str, value: object) -> float:
-    if isinstance(value, (bool, str)):
-        raise InputError(name, "must be a number", value=repr(value))
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise InputError(name, "must be a number", value=repr(value)) from None
-    if np.isnan(number) or number < 0:
-        raise InputError(name, "must not be negative or NaN", value=number)
-    return number
+    found = number(value, name)
+    if np.isnan(found) or found < 0:
+        raise InputError(name, "must not be negative or NaN", value=found)
+    return found

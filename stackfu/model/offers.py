@@ -23,8 +23,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from ..embedding.names import PerClient, by_name
 from ..errors import InputError
+from .arguments import numbers
 from .data import GameData
+from .game_model import GameModel
 from .geometry import Array, frozen
 from .price import brackets
 from .profile import Profile
@@ -36,10 +39,12 @@ __all__ = [
     "Offers",
     "capped_offers",
     "capped_prices",
+    "check_offers",
     "check_outside",
     "contract_offers",
     "contract_transfers",
     "firmness",
+    "least_keeping",
     "plan_price",
     "stakes",
     "utilities_of",
@@ -50,6 +55,8 @@ KINDS: tuple[Kind, ...] = ("linear", "capped", "contract")
 
 #: Prices below this share of the cost are rounding errors of 0.
 ROUNDING = 1e-13
+#: Whoever has more than this outside is not kept by any sum that is a number.
+MOST_OUTSIDE = 1e290
 #: Roundings that a proof that nobody is indifferent allows for: per client in sums over clients, and in everything else.
 PER_CLIENT, APART = 200, 10_000
 
@@ -77,10 +84,18 @@ class Offers:
 
     def payouts(self, participation: npt.ArrayLike) -> Array:
         """What each client receives for a participation; more than the cap is neither used nor paid."""
-        x = np.minimum(np.asarray(participation, dtype=np.float64), self.caps)
+        brought = numbers(participation, "participation")
+        if brought.shape != self.caps.shape:
+            raise InputError("participation", f"needs {len(self.caps)} numbers", value=brought.shape)
+        x = np.minimum(brought, self.caps)
         if self.kind == "contract":
             return np.asarray(np.where(x >= self.caps, self.prices * self.caps, 0.0) + self.retainers)
         return np.asarray(self.prices * x + self.retainers)
+
+    def to(self, clients: npt.NDArray[np.intp]) -> Offers:
+        """What is posted to some of the clients, by their places."""
+        parts = (frozen(each[clients]) for each in (self.prices, self.caps, self.retainers))
+        return Offers(self.kind, *parts)
 
     @property
     def most(self) -> float:
@@ -120,9 +135,8 @@ def capped_prices(game: GameData, profile: Profile, outside: Array | None = None
 
         p_k = max(0, c_k - 2 lam alpha_k D_k / S)     where x_k > 0
 
-    With outside utilities ``o_k`` the payout is at least ``c_k x_k + lam (d_k^2 + a / S) + o_k``: by a higher price
-    where the client
-    takes part (which changes nothing else), by a retainer where it does not.
+    With outside utilities ``o_k`` the payout is at least ``c_k x_k + lam (d_k^2 + a / S) + o_k``: by a higher price where the
+    client takes part (which changes nothing else), by a retainer where it does not.
     """
     bracket = brackets(game, profile)
     prices = np.where((profile.x > 0) & (bracket > ROUNDING * game.costs), bracket, 0.0)
@@ -142,6 +156,12 @@ def _kept(game: GameData, plan: Profile, prices: Array, outside: Array | None) -
     return prices, np.where(takes_part, 0.0, missing)
 
 
+def least_keeping(game: GameData, outside: Array) -> Array:
+    """What keeping each client costs at least, whatever the plan: ``(lam a + o_k)_+``, as nobody brings less than nothing,
+    no mixture is nearer to a client than its own data, and S is at most 1."""
+    return np.asarray(np.maximum(game.lam * game.sampling + outside, 0.0))
+
+
 def plan_price(game: GameData, profile: Profile, outside: Array | None = None) -> float:
     """What capped offers pay for a plan: ``sum_k z_k (kappa_k S - 2 lam D_k)_+``, and what keeps everybody."""
     prices, retainers = capped_prices(game, profile, outside)
@@ -153,9 +173,8 @@ def contract_transfers(game: GameData, profile: Profile) -> Array:
 
         T_k = kappa_k y_k + lam (q_k / S^2 + a / S) - min_{0 <= y' <= y_k} [kappa_k y' + lam (q_k / R^2 + a / R)],   R = S0_k + y'
 
-    The minimum is where ``R`` solves ``2 w R^3 - a R - 2 q = 0`` with the unpaid reluctance w, clipped. It is never
-    negative, and never
-    more than the capped payout.
+    The minimum is where ``R`` solves ``2 w R^3 - a R - 2 q = 0`` with the unpaid reluctance w, clipped. It is never negative,
+    and never more than the capped payout.
     """
     a, lam, rest = game.sampling, game.lam, profile.others
     w = game.costs / (2.0 * lam * game.alpha)
@@ -209,20 +228,36 @@ def contract_offers(game: GameData, plan: Profile, outside: Array | None = None)
 # -------------------------------------------------------------------- arguments
 
 
-def check_outside(game: GameData, outside: npt.ArrayLike | None) -> Array | None:
+def check_offers(game: GameModel, offers: object) -> Offers:
+    """Offers for the remaining clients of a game, or an error naming the client."""
+    if not isinstance(offers, Offers):
+        raise InputError("offers", "must be Offers, such as those of a solution", value=repr(offers))
+    if offers.kind not in KINDS:
+        raise InputError("offers", f"must be of a kind among {', '.join(KINDS)}", value=repr(offers.kind))
+    return Offers(
+        offers.kind,
+        game.check_payments(offers.prices),
+        game.check_caps(offers.caps),
+        game.check_amounts(offers.retainers, "retainers"),
+    )
+
+
+def check_outside(game: GameData, outside: PerClient | None) -> Array | None:
     """Outside utilities, one per remaining client, or a single number for everybody; ``-inf`` for who cannot leave."""
     if outside is None:
         return None
-    try:
-        values = np.asarray(outside, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("outside", "must be numbers, one per client", value=repr(outside)) from None
+    ordered = by_name(outside, "outside", lambda: game.names, others=-np.inf)
+    values = numbers(ordered, "outside", "must be numbers, one per client", game.who)
     if values.ndim == 0:
         values = np.full(game.count, float(values))
     if values.shape != (game.count,):
         raise InputError(
             "outside", f"needs {game.count} numbers ({game.count} clients remain)", value=values.shape
         )
+    beyond = np.flatnonzero(np.isfinite(values) & (values > MOST_OUTSIDE))
+    if len(beyond):
+        k = int(beyond[0])
+        raise InputError("outside", "is more than any budget can meet", client=game.who(k), value=values[k])
     bad = np.flatnonzero(np.isnan(values) | (values == np.inf))
     if len(bad):
         k = int(bad[0])

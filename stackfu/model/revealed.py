@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..embedding.names import PerClient, by_name
 from ..errors import InputError
 from .data import GameData, vector
 from .geometry import Array, frozen
@@ -64,15 +64,19 @@ class CostIntervals:
         return f"CostIntervals({len(self.low)} clients, {int(self.known.sum())} known)"
 
 
-def check_interval(game: GameData, low: npt.ArrayLike, high: npt.ArrayLike) -> CostIntervals:
+def check_interval(
+    game: GameData, low: PerClient, high: PerClient, names: tuple[str, str] = ("costs_between",) * 2
+) -> CostIntervals:
     """Costs between two vectors; an error that names the client if they are upside down."""
-    below = vector(low, "costs_between", game.count, "{} clients remain", game.who)
-    above = vector(high, "costs_between", game.count, "{} clients remain", game.who)
+    below, above = (
+        vector(by_name(end, name, lambda: game.names), name, game.count, "{} clients remain", game.who)
+        for end, name in zip((low, high), names, strict=True)
+    )
     bad = np.flatnonzero((below > above) | (below < 0) | (above <= 0))
     if len(bad):
         k = int(bad[0])
         raise InputError(
-            "costs_between",
+            names[0] if names[0] == names[1] else " and ".join(names),
             "must go from a smaller to a larger positive cost",
             client=game.who(k),
             value=f"({below[k]:g}, {above[k]:g})",

@@ -1,4 +1,4 @@
-"""Who leaves a federation, in which order, and what is left."""
+"""Who leaves a federation, in which order, and who stays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Departure:
 
 @dataclass(frozen=True, eq=False)
 class Cascade(Sequence[Departure]):
-    """Rounds of departures until nobody wants to leave, or nobody is left to form a federation."""
+    """Rounds of departures until nobody wants to leave, or too few stay to form a federation."""
 
     game: GameModel
     outside: Array
@@ -38,21 +38,26 @@ class Cascade(Sequence[Departure]):
     rounds: tuple[Departure, ...]
 
     @property
-    def left(self) -> tuple[int, ...]:
-        """Client numbers in the order in which they left."""
+    def departed(self) -> tuple[int, ...]:
+        """Client numbers in the order in which they departed."""
         return tuple(k for r in self.rounds for k in r.leaving)
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """The same by its older name, which can be read both ways."""
+        return self.departed
 
     @property
     def stayed(self) -> tuple[int, ...]:
         """Client numbers that stayed; empty if the federation fell apart."""
-        gone = set(self.left)
+        gone = set(self.departed)
         stayed = tuple(int(k) for k in self.game.remaining if int(k) not in gone)
         return stayed if len(stayed) > 1 else ()
 
     @property
     def stable(self) -> bool:
-        """Whether nobody left at all."""
-        return not self.left
+        """Whether nobody departed at all."""
+        return not self.departed
 
     def summary(self) -> dict[str, Any]:
         """The cascade as plain values."""
@@ -60,7 +65,7 @@ class Cascade(Sequence[Departure]):
         return {
             "order": self.order,
             "stayed": [called(k) for k in self.stayed],
-            "left": [called(k) for k in self.left],
+            "departed": [called(k) for k in self.departed],
             "rounds": [
                 {
                     "clients": [called(k) for k in r.clients],
@@ -75,14 +80,14 @@ class Cascade(Sequence[Departure]):
         }
 
     def to_pandas(self) -> Any:
-        """One row per client: the round in which it left (NaN: it stayed) and its utility when it decided."""
+        """One row per client: the round in which it departed (NaN: it stayed) and its utility when it decided."""
         when = {k: i for i, r in enumerate(self.rounds) for k in r.leaving}
         last: dict[int, float] = {}
         for r in self.rounds:
             last.update(zip(r.clients, r.utilities, strict=True))
         index = [int(k) for k in self.game.remaining]
         columns = {
-            "left_in_round": [float(when.get(k, np.nan)) for k in index],
+            "departed_in_round": [float(when.get(k, np.nan)) for k in index],
             "utility": [last[k] for k in index],
             "outside": self.outside,
         }
@@ -119,6 +124,10 @@ class Cascade(Sequence[Departure]):
         return self.rounds[index]
 
     def __repr__(self) -> str:
-        called = self.game.called
-        left = ", ".join(called(k) for k in self.left[:8]) or "nobody"
-        return f"Cascade({self.order}: {left} left, {len(self.stayed)} of {self.game.count} stayed)"
+        who = ", ".join(self.game.called(k) for k in self.departed[:8])
+        who += ", ..." if len(self.departed) > 8 else ""
+        verb = "departs" if len(self.departed) == 1 else "depart"
+        gone = (
+            f"{len(self.departed)} of {self.game.count} clients {verb} ({who})" if who else "nobody departs"
+        )
+        return f"Cascade({self.order}: {gone}, {len(self.stayed)} stay)"

@@ -1,10 +1,8 @@
 """The proof of a lower bound for contracts: certificates for capped offers with a larger lambda, one per interval of totals.
 
-A contract pays client k at least ``rho z_k (kappa_k S - 2 lam phi D_k)_+`` for every ``rho`` in (0, 1] with ``phi = (2 - x)
-/ (2 (1 - x)^2)``, ``x = rho
-h_k < 1`` and ``z_k <= h_k``: what bringing ``1 - rho`` of the share unpaid would save (``docs/theory/offers.md``). So
-whatever bounds capped offers
-with ``phi lam`` and the budget ``B / rho`` bounds contracts.
+A contract pays client k at least ``rho z_k (kappa_k S - 2 lam phi D_k)_+`` for every ``rho`` in (0, 1] with ``phi = (2 - x) /
+(2 (1 - x)^2)``, ``x = rho h_k < 1`` and ``z_k <= h_k``: what bringing ``1 - rho`` of the share unpaid would save
+(``docs/theory/offers.md``). So whatever bounds capped offers with ``phi lam`` and the budget ``B / rho`` bounds contracts.
 """
 
 from __future__ import annotations

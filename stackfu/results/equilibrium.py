@@ -12,7 +12,8 @@ import numpy as np
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Profile
 from ..model.impacts import Impacts, guessed
-from ..pages import MOST_ROWS, bar, card, data_frame, table
+from ..model.offers import Offers
+from ..pages import MOST_ROWS, NOTHING, bar, card, data_frame, number, table
 from .facade import facade
 from .status import Status, Uniqueness
 from .verification import Verification
@@ -202,23 +203,29 @@ class Equilibrium:
         )
         return card(title, self.clients_html(), note=note)
 
-    def clients_html(self) -> str:
-        """One row per client as an HTML table."""
+    def clients_html(self, offers: Offers | None = None) -> str:
+        """One row per client as an HTML table; of ``offers`` if more was posted than the payments."""
         game, shown = self.game, min(self.game.count, MOST_ROWS)
+        linear = self.payments * self.participation
+        receives = linear if offers is None else offers.payouts(self.participation)
+        utilities = self.utilities + (receives - linear)
+        caps = self.caps if offers is None or offers.kind == "linear" else offers.caps
         rows = [
             [
                 game.names[k] if game.count <= MOST_ROWS else game.who(k),
                 float(game.sizes[k]),
                 float(game.costs[k]),
-                float(self.payments[k]),
+                number(self.payments[k], NOTHING * game.costs[k]),
+                *([] if caps is None else [f"{caps[k]:.0%}"]),
                 bar(float(self.participation[k])),
-                float(self.payments[k] * self.participation[k]),
-                float(self.utilities[k]),
+                number(receives[k], NOTHING * game.costs[k]),
+                float(utilities[k]),
                 f"{self.impacts.clients[k]:+.3g}",
             ]
             for k in range(shown)
         ]
-        head = ["client", "samples", "cost", "payment", "takes part", "receives", "utility"]
+        limit = [] if caps is None else ["for at most"]
+        head = ["client", "samples", "cost", "payment", *limit, "takes part", "receives", "utility"]
         head.append("predicted change of its loss")
         return table(head, rows, game.count - shown)
 
@@ -290,9 +297,10 @@ class Equilibria(Sequence[Equilibrium]):
             for i, e in enumerate(self.items)
         ]
         head = ["", "data used", "taking part", "spend", "server loss", "status"]
-        found = "all of them" if self.complete else "perhaps not all of them"
+        count = "1 equilibrium" if len(self.items) == 1 else f"{len(self.items)} equilibria"
+        found = "and no other" if self.complete else "perhaps not all of them"
         note = f"{self.reason}. {guessed(self.game)}".strip()
-        return card(f"{len(self.items)} equilibria, {found}", table(head, rows), note=note)
+        return card(f"{count}, {found}", table(head, rows), note=note)
 
     def __len__(self) -> int:
         return len(self.items)

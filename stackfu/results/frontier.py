@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InfeasibleError, InputError
+from ..errors import ConvergenceError, InfeasibleError, InputError
 from ..model import Array, GameModel
 from ..model.impacts import guessed
 from ..pages import card, data_frame, table
@@ -25,6 +25,8 @@ __all__ = ["Frontier"]
 
 #: Money stops helping where the objective is within this part of its range of the best one; the budget is found as exactly.
 SATURATED = 1e-4
+#: How a search says that a budget is too small: it is proved, or (contracts) none within it were found.
+TOO_LITTLE = (InfeasibleError, ConvergenceError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +96,7 @@ class Frontier(Sequence[Solution]):
         best: Solution = game.solve(None, start=self.participation, **self.options)
         try:
             nothing = game.solve(0.0, **self.options).objective
-        except InfeasibleError:
+        except TOO_LITTLE:
             nothing = max(s.objective for s in self.solutions)
         target = best.objective + SATURATED * max(nothing - best.objective, SATURATED * abs(best.objective))
         low, high, start = 0.0, best.spend, best.participation
@@ -104,7 +106,7 @@ class Frontier(Sequence[Solution]):
             budget = 0.5 * (low + high)
             try:
                 found = game.solve(budget, start=start, **self.options)
-            except InfeasibleError:
+            except TOO_LITTLE:
                 low = budget
                 continue
             if found.objective <= target:

@@ -165,8 +165,8 @@ class Solution:
 
     @property
     def proves(self) -> str:
-        """What the lower bound is a bound of: the server loss, or the objective if that is something else."""
-        return "server loss" if self.goal.is_loss else "objective"
+        """What the lower bound is a bound of: the server loss, the spend, or the objective if that is something else."""
+        return "server loss" if self.goal.is_loss else "spend" if self.goal.is_spend else "objective"
 
     def verify(self, tolerance: float = 1e-9) -> Verification:
         """Recompute everything from the game: equilibrium, spend, loss, budget, and the certificate's arithmetic."""
@@ -231,9 +231,11 @@ class Solution:
             ["data used", f"{self.equilibrium.total:.1%}"],
             ["largest predicted rise of a client's loss", f"{self.equilibrium.impacts.worst:+.3g}"],
         ]
-        title = f"Payments by {self.method}: {self.status.name.lower().replace('_', ' ')}"
+        posted = {"linear": "Payments", "capped": "Capped offers", "contract": "Contracts"}[self.offers.kind]
+        by = "" if self.method == "certified" else f" by {self.method}"
+        title = f"{posted}{by}: {self.status.name.lower().replace('_', ' ')}"
         note = " ".join(filter(None, [f"{self.status.value}.", self.message, guessed(self.game)]))
-        return card(title, table(["", ""], rows), self.equilibrium.clients_html(), note=note)
+        return card(title, table(["", ""], rows), self.equilibrium.clients_html(self.offers), note=note)
 
     def save(self, path: Any) -> None:
         """Write the solution with its game to a ``.json`` or ``.npz`` file, without loss."""

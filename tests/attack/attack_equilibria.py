@@ -297,6 +297,14 @@ def _same(x, other):
     return all(abs(a - b) < arb("1e-50") * size for a, b in zip(x, other, strict=True))
 
 
+def _real_roots(poly):
+    """Real roots in balls; None if they cannot be told apart."""
+    try:
+        return [r.real.mid() for r in poly.complex_roots() if r.imag.contains(0)]
+    except ValueError:
+        return None
+
+
 def _positive_roots(poly, sizes):
     """Positive real roots, good to the last digits; factors of s are taken out."""
     # what balls of 120 digits left of an exact zero, beside what it was added up from
@@ -312,13 +320,12 @@ def _positive_roots(poly, sizes):
         return []
     poly = arb_poly(coefficients)
     slope = poly.derivative()
-    try:
-        roots = [r.real.mid() for r in poly.complex_roots() if r.imag.contains(0)]
-    except ValueError:  # a multiple root: its neighbours in the derivative
-        try:
-            roots = [r.real.mid() for r in slope.complex_roots() if r.imag.contains(0)]
-        except ValueError:
-            return []
+    roots = _real_roots(poly)
+    if roots is None:
+        # a multiple root has its neighbours in the derivative; where caps of 1e-324 put roots beside zero, the others are those of
+        # the higher powers. Both are made good on the whole polynomial below
+        parts = (slope, *(arb_poly(coefficients[i:]) for i in range(1, len(coefficients) - 1)))
+        roots = [root for part in parts for root in _real_roots(part) or ()]
     out = []
     for root in roots:
         s = root

@@ -351,15 +351,15 @@ def judge(rng, game, budget, options, solution, reference, known):
         return "overspent", {"spend": paid}
     # a loss is a squared distance, which coordinates rounded to floats leave uncertain by the square of their own rounding
     digits = 4e-15 * float(np.abs(reference.rows).max())
-    rounding = reference.on_loss * float(sum(reference.weights)) * digits**2
-    if abs(claimed - solution.objective) > 1e-7 * abs(claimed) + rounding:
+    rounding = float(sum(reference.weights)) * digits**2
+    if abs(claimed - solution.objective) > 1e-7 * abs(claimed) + reference.on_loss * rounding:
         return "objective wrong", {"claimed": solution.objective, "value": claimed}
     gain = reference.gains(solution.offers, solution.participation)
     if gain > 1e-6:
         return "no equilibrium", {"gain": gain}
     if float((reference.alpha * solution.participation).sum()) < float(reference.floor) * (1 - 1e-9):
         return "floor missed", {}
-    if float(loss[0]) > float(reference.cap) * (1 + 1e-9):
+    if float(loss[0]) > float(reference.cap) * (1 + 1e-9) + rounding:
         return "loss cap missed", {}
     if options.get("robust") and np.isfinite(reference.budget):
         for other in attack_equilibria.Reference(game, solution.payments, None).equilibria():

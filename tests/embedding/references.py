@@ -26,6 +26,13 @@ def clouds(seed, sizes, d, dtype=np.float64, spread=0.5, offset=0.0):
     return [(offset + spread * rng.normal(size=d) + rng.normal(size=(n, d))).astype(dtype) for n in sizes]
 
 
+def tight_clusters(dtype, distance):
+    """Two clients whose samples are a few steps apart and far from each other's, and a bandwidth of two steps."""
+    step = max(1.0, distance * 2.0**-20)
+    steps = np.random.default_rng(2).integers(0, 4, size=(2, 50, 3)) * step
+    return [steps[0].astype(dtype), (steps[1] + distance).astype(dtype)], 2.0 * step
+
+
 def reference_joint_gram(samples, labels, sigma=None, shares=None):
     """Block means of k_x(a, b) 1[y = y'] / pi_y, pair by pair, in long double; k_x is 1 without a bandwidth."""
     everybody = [y for client in labels for y in client]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stackfu.embedding import MeanEmbeddings
 from stackfu.embedding import gram as gram_module
 from stackfu.embedding.samples import Samples
-from tests.embedding.references import clouds, reference_gram, reference_squared_distances
+from tests.embedding.references import clouds, reference_gram, reference_squared_distances, tight_clusters
 
 ACCURACY = {np.float32: 1e-6, np.float64: 1e-12}
 
@@ -41,10 +41,7 @@ def test_data_far_from_the_origin(dtype, offset):
 @pytest.mark.parametrize("distance", [30.0, 1e4, 1e12])
 def test_two_tight_clusters_far_apart(dtype, distance):
     """Inner products would lose the distances within a cluster; differences keep them."""
-    rng = np.random.default_rng(2)
-    steps = rng.integers(0, 4, size=(2, 50, 3)) * max(1.0, distance * 2.0**-20)
-    samples = [steps[0].astype(dtype), (steps[1] + distance).astype(dtype)]
-    sigma = 2.0 * max(1.0, distance * 2.0**-20)
+    samples, sigma = tight_clusters(dtype, distance)
     got = MeanEmbeddings.from_samples(samples, bandwidth=sigma).gram
     assert np.abs(got - reference_gram(samples, sigma)).max() < ACCURACY[dtype]
 

@@ -9,7 +9,7 @@ from stackfu.embedding import MeanEmbeddings, bandwidth, mmd
 from stackfu.embedding.bandwidth import median_of
 from stackfu.embedding.gram import choose_arithmetic
 from stackfu.errors import InputError
-from tests.embedding.references import clouds, reference_gram, reference_joint_gram
+from tests.embedding.references import clouds, reference_gram, reference_joint_gram, tight_clusters
 
 torch = pytest.importorskip("torch")
 
@@ -60,10 +60,7 @@ def test_gram_has_the_promised_accuracy_at_any_shape_and_bandwidth(shape, dtype,
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("distance", [30.0, 1e4, 1e12])
 def test_two_tight_clusters_far_apart(dtype, distance):
-    rng = np.random.default_rng(2)
-    steps = rng.integers(0, 4, size=(2, 50, 3)) * max(1.0, distance * 2.0**-20)
-    samples = [steps[0].astype(dtype), (steps[1] + distance).astype(dtype)]
-    sigma = 2.0 * max(1.0, distance * 2.0**-20)
+    samples, sigma = tight_clusters(dtype, distance)
     got = MeanEmbeddings.from_samples(tensors(samples), sigma, backend="torch").gram
     assert np.abs(got - reference_gram(samples, sigma)).max() < (1e-6 if dtype == np.float32 else 1e-12)
 

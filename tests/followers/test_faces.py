@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import stackfu as sf
+from stackfu.followers import faces
 from stackfu.followers.faces import _Polytope
 
 
@@ -43,3 +45,19 @@ def test_ranges_and_dimension_are_those_of_many_vertices(seed):
     np.testing.assert_allclose(grouped[0], lower, atol=1e-12)
     np.testing.assert_allclose(grouped[1], upper, atol=1e-12)
     assert grouped[2] == dimension
+
+
+def test_where_trades_take_too_long_to_find_nothing_is_called_unique(monkeypatch):
+    """Of very many clients ranges are not worked out one by one; whoever lists equilibria has the patience."""
+    half = np.random.default_rng(0).normal(size=(4, 3))
+    twins = sf.MeanEmbeddings.from_features(np.concatenate([half, half]))
+    game = sf.StackelbergGame(twins, np.full(8, 10.0), costs=np.full(8, 3.0))
+    assert game.equilibrium(method="sweeps").uniqueness is sf.Uniqueness.CONTINUUM
+    monkeypatch.setattr(faces, "FEW", 0)
+    monkeypatch.setattr(faces, "MOST_MOVED", 0)
+    monkeypatch.setattr(_Polytope, "interior", lambda self: None)
+    assert game.equilibrium(method="sweeps").uniqueness is sf.Uniqueness.UNKNOWN
+    assert game.equilibria().uniqueness is sf.Uniqueness.CONTINUUM
+    monkeypatch.setattr(faces, "MOST_TIGHT", 0)
+    assert game.equilibrium(method="sweeps").uniqueness is sf.Uniqueness.UNKNOWN
+    assert game.equilibria().uniqueness is sf.Uniqueness.CONTINUUM

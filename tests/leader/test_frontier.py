@@ -35,6 +35,44 @@ def test_saturation_budget_is_where_money_stops_helping():
     assert frontier.full_participation_price == game.full_participation_price
 
 
+def test_saturation_is_that_of_the_objective_that_was_asked_for():
+    """Where spending is weighed too, money stops helping where the weighted sum does, long before the loss does."""
+    game, _ = random_game(2, 5)
+    unlimited = game.solve(None)
+    weight = 0.5 * (game.solve(0.0).server_loss - unlimited.server_loss) / unlimited.spend
+    frontier = game.frontier([0.1 * game.full_participation_price], payment_weight=weight)
+    enough, best = frontier.saturation_budget, game.solve(None, payment_weight=weight)
+    spread = game.solve(0.0, payment_weight=weight).objective - best.objective
+    assert 0.0 < enough <= best.spend
+    assert (
+        game.solve(1.001 * enough, payment_weight=weight).objective <= best.objective + 1.2e-4 * spread + 1e-9
+    )
+    assert game.solve(0.9 * enough, payment_weight=weight).objective > best.objective + 1e-4 * spread
+    assert enough < 0.98 * game.frontier([0.0]).saturation_budget
+
+
+def test_saturation_of_contracts_begins_where_the_first_ones_are_found(monkeypatch):
+    """Contracts never say that a budget is proved to be too small, only that none were found."""
+    monkeypatch.setattr("stackfu.results.frontier.SATURATED", 0.2)
+    game, _ = random_game(2, 3)
+    asked = {"offers": "contract", "min_total": 0.6, "gap": 1e-2, "time_limit": 0.5}
+    whole = game.solve(None, **asked)
+    with pytest.raises(sf.errors.ConvergenceError):
+        game.solve(0.0, **asked)
+    enough = game.frontier([whole.spend], **asked).saturation_budget
+    assert 0.0 < enough <= whole.spend * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("options", [{"min_total": 0.5}, {"gap": 1e-3}, {"start": np.ones(5)}])
+def test_what_a_mechanism_does_not_know_is_refused_by_its_own_name(options):
+    """A frontier starts each search from the one before only where the mechanism can, and blames nobody for it."""
+    game, budget = random_game(4, 5)
+    (name,) = options
+    with pytest.raises(sf.InputError, match=f"^{name}: is not an option of method .haipo"):
+        game.frontier([0.5 * budget, budget], method="haipo", **options)
+    assert len(game.frontier([0.5 * budget, budget], method="haipo")) == 2
+
+
 def test_budgets_that_are_no_numbers_are_refused():
     embeddings = sf.MeanEmbeddings.from_features(np.eye(3))
     with pytest.raises(sf.errors.InputError, match="budgets"):

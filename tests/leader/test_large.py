@@ -11,7 +11,7 @@ from leader_games import random_game
 
 import stackfu as sf
 from stackfu.judging.bound import check_bound
-from stackfu.leader.certified import boxes, large
+from stackfu.leader.certified import boxes, large, totals
 from stackfu.leader.certified.bound import box_margin, classify
 from stackfu.leader.certified.candidates import Candidates
 from stackfu.leader.certified.large import search_large
@@ -81,6 +81,52 @@ def test_it_agrees_with_the_search_for_few_clients(count, seed):
     assert small_run.bound <= large_run.best.value * (1 + 1e-12)
     assert check_bound(game, objective, large_run.certificate, "intervals")
     assert large_run.best.value <= small_run.best.value + 1e-3 * reference
+
+
+def test_multipliers_for_what_balls_told_are_tried_where_the_balls_tell_it():
+    """Thirty clients of whom balls decide all one after the other: without those balls multipliers for the rest prove nothing."""
+    game, budget = federation(30, 128, 3)
+    unpaid = game.equilibrium()
+    gap = 1e-6 * unpaid.server_loss
+    found = search(
+        game, Objective(budget), gap=gap, time_limit=LONG, max_nodes=300, starts=(unpaid.participation,)
+    )
+    assert found.status is sf.Status.CERTIFIED
+    assert found.best.value - found.bound <= gap
+    assert check_bound(game, Objective(budget), found.certificate)
+
+
+def test_a_hundred_clients_of_whom_balls_decide_all_close_to_a_hundred_thousandth():
+    game, budget = federation(100, 128, 1)
+    found, reference = run(game, Objective(budget), 1e-5, max_nodes=250)
+    owes(game, Objective(budget), found, reference, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"finite_sample": True}, {"payment_weight": 0.3, "budget": np.inf}], ids=str
+)
+def test_the_method_made_for_it_says_what_the_cone_solver_says(changes, monkeypatch):
+    game, budget = federation(40, 16, 1)
+    objective = Objective(**{"budget": budget, **changes})
+    known = totals.Totals(game, objective)
+    nobody = np.zeros(40, dtype=bool)
+    classes = classify(known.problem, 0.2, 1.0, nobody, nobody)
+    unpaid = game.equilibrium().total
+    for total in np.linspace(0.8 * unpaid, 0.95, 6):
+        monkeypatch.setattr(totals, "CONE", 10**6)
+        cone = known.solve(total, classes)
+        assert not known.slices
+        monkeypatch.setattr(totals, "CONE", 0)
+        before = known.solves
+        made_for_it = known.solve(total, classes)
+        assert known.slices
+        known.slices = 0
+        if cone.excess <= 1e-7:
+            assert known.solves == before, "the cone solver was asked after all"
+            assert made_for_it.value == pytest.approx(cone.value, rel=1e-6)
+            assert made_for_it.bound == pytest.approx(cone.bound, rel=1e-6)
+        else:
+            assert made_for_it.bound > cone.value
 
 
 @pytest.mark.parametrize("gram", [False, True])
@@ -235,7 +281,7 @@ def test_an_interrupt_returns_the_incumbent_and_a_valid_bound():
 @pytest.mark.parametrize("moment", [1, 2, 7, 20, 60, 150, 400, 900])
 def test_an_interrupt_at_any_moment_loses_no_bound(moment, monkeypatch):
     """Between two boxes, in the middle of one, before the first: what is claimed then is what the judge accepts."""
-    game, budget = federation(80, 6, 2)
+    game, budget = federation(120, 6, 2)
     best = game.solve(budget, gap=1e-3).objective
     calls, original = itertools.count(1), boxes.box_margin
 

@@ -1,5 +1,6 @@
 """What is done differently for very many clients, against what is done for few."""
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,9 @@ from stackfu.judging import bound as judge
 from stackfu.judging import bound_at_scale
 from stackfu.judging import rows as judged_rows
 from stackfu.judging.bound import check_bound
-from stackfu.judging.bound_at_scale import ScaleChecker
+from stackfu.judging.bound_at_scale import ScaleChecker, _Streams
+from stackfu.judging.bound_formula import Checker
+from stackfu.judging.large_space import LargeSpace
 from stackfu.judging.numbers import IntervalArithmetic
 from stackfu.judging.space import Space
 from stackfu.leader.certified import bound, court, knots, large, room, sifting
@@ -142,6 +145,43 @@ def test_the_checker_reads_features_in_blocks_or_by_kernels_alike(dtype, monkeyp
         assert np.allclose(a.high, b.high, atol=1e-13)
 
 
+@pytest.mark.parametrize("sampling", [0.0, 1e-4])
+def test_the_checker_at_scale_knows_of_clients_what_the_plain_one_knows(sampling):
+    """Who is paid, who volunteers, upper bounds of their distances, and which boxes are empty; but for the last digits."""
+    game, budget = small_game()
+    game = game.replace(sampling_constant=sampling * game.geometry.scale * game.sizes.sum())
+    goal = Objective(budget)
+    certificate = LeaderCertificate(0.0, (), (Leaf(((0, 0),)),))
+    arithmetic, rng = IntervalArithmetic(), np.random.default_rng(6)
+    plain = Checker(Space(game, goal, arithmetic), goal, certificate)
+    fast = _Streams(LargeSpace(game, goal, arithmetic), goal, certificate)
+    seen = set()
+    for low in (0.0, 0.02, 0.4, 0.7):
+        for some in (0.0, 0.1):
+            ends = np.array([[low]]), np.array([[low + 0.05]])
+            middle = np.asarray(plain.theta_low * rng.uniform(0.2, 1.6) * (low + 0.02))[None, :]
+            near, far = (
+                middle * rng.uniform(0.7, 1.0, middle.shape),
+                middle * rng.uniform(1.0, 1.3, middle.shape),
+            )
+            paid = rng.uniform(size=middle.shape) < some
+            volunteer = ~paid & (rng.uniform(size=middle.shape) < some)
+            (known, empty), (other, also) = (
+                c.classify(*ends, paid, volunteer, near, far) for c in (plain, fast)
+            )
+            assert empty == also
+            assert np.array_equal(known.paid, other.paid)
+            assert np.array_equal(known.volunteer, other.volunteer)
+            assert (other.ceiling >= far).all()
+            assert np.allclose(known.ceiling, other.ceiling, rtol=1e-14)
+            seen |= {
+                ("empty", bool(empty)),
+                ("paid", bool(known.paid.any())),
+                ("volunteer", bool(known.volunteer.any())),
+            }
+    assert len(seen) == 6  # each of them happened, and each did not
+
+
 def test_a_checker_that_keeps_few_knots_proves_the_same(monkeypatch):
     game, budget = small_game()
     found = game.solve(budget, gap=1e-2)
@@ -149,6 +189,16 @@ def test_a_checker_that_keeps_few_knots_proves_the_same(monkeypatch):
     monkeypatch.setattr(bound_at_scale, "FEWEST_KEPT", 2)
     lower = found.certificate.lower - 0.1 * abs(found.certificate.lower)  # caps are not sharpened at scale
     assert ScaleChecker(game, Objective(budget)).check(replace(found.certificate, lower=lower))
+
+
+def test_a_knot_of_very_many_clients_is_held_once():
+    game, budget = small_game()
+    goal = Objective(budget)
+    certificate = random_certificate(game, goal, np.random.default_rng(0), 0.0)
+    streams = _Streams(LargeSpace(game, goal, IntervalArithmetic()), goal, certificate)
+    knot = streams.multipliers.knots([1])
+    for end in ("low", "high"):
+        assert np.shares_memory(getattr(knot.inner, end), getattr(knot.centres[0].inner, end))
 
 
 def test_moved_data_break_a_certificate_at_scale():
@@ -262,6 +312,29 @@ def test_inner_products_that_take_longer_to_read_than_there_is_time_are_not_read
     assert (found.status, found.bound) == (sf.Status.TIME_LIMIT, -np.inf)
 
 
+def test_profiles_to_start_from_are_not_kept(monkeypatch):
+    game, budget = small_game()
+    given, alive = [], []
+
+    def profiles():
+        for share in (1.0, 0.5, 0.6):
+            x = np.full(game.count, share)
+            given.append(weakref.ref(x))
+            yield x
+            del x
+
+    def look(search):
+        alive.extend(x() is not None for x in given)
+
+    monkeypatch.setattr(large._Search, "first_proposals", look)
+    options = {"gap": 0.0, "time_limit": 600.0, "max_nodes": 2}
+    with pytest.raises(
+        sf.ConvergenceError
+    ):  # none of these keeps the budget, and nothing better was looked for
+        search_large(game, Objective(budget), starts=profiles(), **options)
+    assert alive == [True, False, False]  # the first is where proposals begin
+
+
 def test_what_is_freed_is_given_back_where_clients_are_very_many(monkeypatch):
     calls = []
     monkeypatch.setattr(room, "_trim", lambda: calls.append)
@@ -298,3 +371,21 @@ def test_a_weighted_quantile_of_very_many_values_is_that_of_sorting_all(seed):
         # sums in another order may stop at a neighbour
         near = values[order[[max(at - 1, 0), min(at + 1, len(values) - 1)]]]
         assert near[0] <= found <= near[1]
+
+
+@pytest.mark.parametrize(("width", "spanned"), [(5, True), (600, False)])
+def test_many_clients_in_few_directions_need_no_pass_over_all_pairs(width, spanned):
+    """What coordinates give is what all pairs give; where the basis leaves something out, all pairs are asked."""
+    count = 2100
+    rng = np.random.default_rng(width)
+    points = rng.normal(size=(count, width)) / np.sqrt(width)
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_gram(points @ points.T), np.ones(count), range(3), costs=np.ones(count - 3)
+    )
+    place = normalised(game, Objective(budget=1.0)).place
+    assert place._spanned is spanned
+    weights = rng.normal(size=game.count)
+    products = place.inner(weights)
+    place.__dict__["_spanned"] = False
+    size = np.sqrt(place.diagonal.max() * place.dot(weights, weights))
+    assert products == pytest.approx(place.inner(weights), abs=1e-11 * size)

@@ -130,13 +130,15 @@ def test_root_of_the_cubic_to_the_last_digits(u, v, t):
     w, q, a = 10.0**u, 10.0**v, 10.0**t
     found = float(positive_root(np.array([w]), np.array([q]), a)[0])
     with mpmath.workdps(40):
-        roots = mpmath.polyroots(
-            [2 * mpmath.mpf(w), 0, -mpmath.mpf(a), -2 * mpmath.mpf(q)], maxsteps=500, extraprec=400
-        )
-        exact = max(
-            float(mpmath.re(r)) for r in roots if abs(mpmath.im(r)) < mpmath.mpf(10) ** -30 * (1 + abs(r))
-        )
-    assert found == pytest.approx(exact, rel=1e-13)
+        w, q, a = map(mpmath.mpf, (w, q, a))
+        low, high = mpmath.mpf(0), mpmath.cbrt(2 * q / w) + mpmath.sqrt(a / w)
+        for _ in range(
+            130
+        ):  # the coefficients change their sign once: there is one positive root, between these
+            middle = (low + high) / 2
+            above = 2 * w * middle**3 - a * middle - 2 * q > 0
+            low, high = (low, middle) if above else (middle, high)
+    assert found == pytest.approx(float(high), rel=1e-13)
 
 
 def test_without_a_sampling_constant_it_is_the_paper_bit_for_bit():

@@ -46,8 +46,9 @@ BASELINES, BOUND, CERTIFIED, FRONTIER = (
     f"tests/leader/test_{name}.py" for name in ("baselines", "bound", "certified", "frontier")
 )
 PRICE, RESPONSES = (f"tests/model/test_{name}.py" for name in ("price", "responses"))
-BOUND_JUDGE, COMPLETENESS, POINT, LIES = (
-    f"tests/judging/test_{name}.py" for name in ("bound_judge", "completeness", "point", "what_lied")
+BOUND_JUDGE, COMPLETENESS, SEGMENT_KERNELS, POINT, LIES = (
+    f"tests/judging/test_{name}.py"
+    for name in ("bound_judge", "completeness", "segment_kernels", "point", "what_lied")
 )
 ON_THE_PATH = (
     "catalog or touching or square or continuum or everybody_ties or (tiny_weights and 1e-09) or numpy_reference or "
@@ -183,16 +184,17 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         chosen("floats_and_balls or own_terms or row_by_row or larger", COMPLETENESS, LIES),
     ),
     "stackfu/judging/completeness.py": (
-        {"check_alike", "settle", "several", "strictly_inside"},
+        {"check_alike", "settle"},
         chosen("test_", COMPLETENESS),
+    ),
+    "stackfu/judging/_segment_kernels.py": (
+        {"settle", "several", "strictly_inside", "regular", "vanishes", "cut"},
+        chosen("test_", COMPLETENESS, SEGMENT_KERNELS),
     ),
     "stackfu/judging/bound_formula.py": (
         {
             "judge",
-            "_load",
-            "_between",
-            "_end",
-            "_classify",
+            "classify",
             "_constant",
             "_margin",
             "client_sums",
@@ -202,6 +204,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         },
         chosen("test_", BOUND_JUDGE),
     ),
+    "stackfu/judging/bound_multipliers.py": ({"knots", "between", "end"}, chosen("test_", BOUND_JUDGE)),
     "stackfu/judging/bound_verdict.py": ({"parabola"}, chosen("test_", BOUND_JUDGE)),
     "stackfu/judging/point.py": (
         {"objective", "_in_balls", "_squares", "_in_floats"},

@@ -10,6 +10,8 @@ from leader_games import random_game
 from plans import random_plan
 
 import stackfu as sf
+from stackfu.judging import plan_bound
+from stackfu.judging.numbers import IntervalArithmetic
 from stackfu.judging.plan_bound import check_plan_bound
 from stackfu.leader.capped.bound import Multipliers, Region, at_best_level, ball, eagerness, margin
 from stackfu.leader.capped.plans import Plans
@@ -18,7 +20,7 @@ from stackfu.leader.capped.programme import PENALTY, relaxed
 from stackfu.leader.capped.search import search
 from stackfu.model import Objective
 from stackfu.model.offers import plan_price
-from stackfu.results.plan_certificate import Cut, PlanCertificate, PlanNode
+from stackfu.results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode
 
 SEEDS = st.integers(0, 10**6)
 
@@ -70,16 +72,17 @@ def random_region(p, rng, z, total):
     )
 
 
+def outside_options(game, rng):
+    """What leaving is worth to some clients; the others have nowhere to go."""
+    return np.where(rng.uniform(size=game.count) < 0.5, -np.inf, rng.normal(size=game.count))
+
+
 @settings(max_examples=200)
 @given(SEEDS, st.booleans(), st.booleans())
 def test_any_multipliers_bound_every_plan_of_a_region(seed, leaving, paying):
     game, x = random_plan(seed)
     rng = np.random.default_rng(seed)
-    outside = (
-        np.where(rng.uniform(size=game.count) < 0.5, -np.inf, rng.normal(size=game.count))
-        if leaving
-        else None
-    )
+    outside = outside_options(game, rng) if leaving else None
     profile = game.profile(x)
     goal = Objective(
         budget=plan_price(game, profile, outside) * 1.0000001 + 1e-12,
@@ -117,6 +120,55 @@ def test_any_multipliers_bound_every_plan_of_a_region(seed, leaving, paying):
     assert (d2 <= inside.far + 1e-6).all()
 
 
+@settings(max_examples=200)
+@given(SEEDS, st.booleans())
+def test_the_judge_counts_no_more_than_any_plan_of_a_region_has(seed, paying):
+    """The same of the judge's own formula, where clients can leave and have to be kept."""
+    game, x = random_plan(seed)
+    rng = np.random.default_rng(seed)
+    outside = np.where(rng.uniform(size=game.count) < 0.3, -np.inf, rng.normal(size=game.count))
+    profile = game.profile(x)
+    spend, loss = plan_price(game, profile, outside), game.loss_of(profile)
+    weight = rng.uniform() if paying else 0.0
+    goal = Objective(budget=spend * 1.0000001 + 1e-12, max_loss=loss * 1.0000001, payment_weight=weight)
+    p = PlanProblem.of(game, goal, outside)
+    z, total = profile.mixture, profile.total
+    region = random_region(p, rng, z, total)
+    price = rng.exponential()
+    mixture = rng.dirichlet(np.ones(p.count)) + rng.normal(size=p.count) * 0.1
+    knot = PlanKnot(
+        objective=1.0,
+        budget=price,
+        loss_cap=rng.exponential() * rng.integers(0, 2),
+        level=rng.normal() * p.unit_loss,
+        direct=price * p.unit_spend / p.unit_square * rng.uniform(0, 1.2) * rng.integers(0, 2),
+        rows=(
+            np.arange(p.count),
+            rng.normal(size=p.count) * rng.integers(0, 2) * p.unit_loss / p.unit_square,
+        ),
+        keep=(np.arange(p.count), rng.uniform(size=p.count) * price * p.unit_spend / p.unit_square),
+        centre=(np.arange(p.count), mixture),
+    )
+    lower = loss + weight * spend
+    certificate = PlanCertificate(lower + 1e-9 * (1 + lower), total, (knot, knot), ())
+    arithmetic = IntervalArithmetic()
+    with arithmetic.context():
+        checker = plan_bound._Checker(game, goal, certificate, outside, (0.0, 1.0), arithmetic)
+        products = checker._knot(1)
+        square = p.unit_square
+        judged = plan_bound._Region(
+            region.low, region.high, region.least, region.most, region.near * square, region.far * square,
+            region.cut_low * square, region.cut_high * square,
+        )  # fmt: skip
+        least = checker._margin(judged, products)
+    if not np.isfinite(least):
+        return
+    # weights of a centre need not sum to 1: what is missing lies at the mean of all, from where the judge counts
+    embedding = (z - mixture) @ (p.points + p.target)
+    away = float(arithmetic.low(products.weight)) * square * float(embedding @ embedding)
+    assert least + away <= 1e-6 * (p.unit_loss + abs(least) + away)
+
+
 @given(SEEDS, st.booleans())
 @example(
     96, False
@@ -127,11 +179,7 @@ def test_any_multipliers_bound_every_plan_of_a_region(seed, leaving, paying):
 def test_multipliers_prove_what_their_programme_found(seed, leaving):
     game, x = random_plan(seed)
     rng = np.random.default_rng(seed)
-    outside = (
-        np.where(rng.uniform(size=game.count) < 0.5, -np.inf, rng.normal(size=game.count))
-        if leaving
-        else None
-    )
+    outside = outside_options(game, rng) if leaving else None
     profile = game.profile(x)
     z, total = profile.mixture, profile.total
     goal = Objective(budget=rng.uniform(0.2, 1.5) * max(plan_price(game, profile, outside), 1e-3))
@@ -253,6 +301,43 @@ def test_never_worse_than_linear_payments(seed):
         assert plan.objective <= linear.objective * (1 + 1e-9)
 
 
+@settings(max_examples=12)
+@given(
+    st.integers(0, 10**6),
+    st.integers(2, 5),
+    st.sampled_from([0.02, 0.2, 0.7, None]),
+    st.fixed_dictionaries(
+        {"min_total": st.sampled_from([0.05, 0.4, 0.9])},
+        optional={
+            "finite_sample": st.just(True),
+            "payment_weight": st.sampled_from([0.01, 1.0, 100.0]),
+            "loss_weight": st.sampled_from([0.5, 2.0]),
+            "min_samples": st.sampled_from([10.0, 200.0]),
+            "max_loss": st.sampled_from([0.6, 1.0]),
+        },
+    ),
+)
+def test_never_worse_than_linear_payments_whatever_is_asked(seed, clients, share, options):
+    game, _ = random_game(seed, clients)
+    budget = None if share is None else share * game.full_participation_price
+    if "finite_sample" in options:  # a kernel with k(a, a) = 1
+        gram = game.embeddings.gram / (1.001 * float(game.embeddings.squared_norms.max()))
+        game = game.replace(embeddings=sf.MeanEmbeddings.from_gram(gram), costs=game.costs)
+        budget = None if share is None else share * game.full_participation_price
+    if "max_loss" in options:
+        options = {**options, "max_loss": options["max_loss"] * game.equilibrium().server_loss}
+    try:
+        linear = game.solve(budget, **options, progress=False, gap=1e-3)
+    except sf.InfeasibleError:
+        return
+    plan = game.solve(budget, **options, offers="capped", progress=False, gap=1e-2)
+    hair = 1e-10 * options.get("payment_weight", 0.0) * float(game.costs.sum())  # nobody is left indifferent
+    assert plan.objective <= linear.objective * (1 + 1e-9) + hair
+    assert plan.lower_bound <= linear.objective * (1 + 1e-9)
+    assert budget is None or plan.offers.most <= budget * (1 + 1e-9)
+    assert plan.verify(), plan.verify().message
+
+
 def test_asks_for_a_sampling_term_or_a_floor():
     game, budget = game_with_budget(0, 4, False)
     with pytest.raises(sf.InputError, match="sampling term or a floor"):
@@ -327,6 +412,13 @@ def test_outside_options_are_met_and_certified():
     assert not replace(sol, outside=outside + game.costs).verify()
 
 
+def test_no_bound_of_a_spend_lies_below_nothing():
+    game, _ = game_with_budget(0, 4, True)
+    free = game.cheapest(10 * game.equilibrium().server_loss, offers="capped", gap=0.5, progress=False)
+    assert free.objective == free.lower_bound == 0.0
+    assert free.verify(), free.verify().message
+
+
 def test_least_spend_for_a_loss():
     game, budget = game_with_budget(3, 5, True)
     best = game.solve(budget, offers="capped", progress=False, gap=1e-4)
@@ -357,10 +449,22 @@ def test_contracts_are_no_worse_and_say_what_else_may_happen():
     assert sol.status is sf.Status.CONVERGED
     assert sol.objective <= plan.objective * (1 + 1e-9)
     assert sol.lower_bound <= sol.objective
-    assert "equilibrium" in sol.message
+    assert "everybody accepting is" in sol.message
     assert sol.verify(), sol.verify().message
     narrow = replace(sol.certificate, pieces=sol.certificate.pieces[:-1])
     assert not replace(sol, certificate=narrow).verify()
+
+
+@pytest.mark.parametrize(
+    ("seed", "options"), [(4, {"min_total": 0.3}), (5, {}), (6, {"payment_weight": 0.5})]
+)
+def test_contracts_are_never_worse_than_linear_payments(seed, options):
+    game, budget = game_with_budget(seed, 4, True)
+    linear = game.solve(budget, progress=False, gap=1e-3, **options)
+    sol = game.solve(budget, offers="contract", progress=False, time_limit=6, **options)
+    assert sol.objective <= linear.objective * (1 + 1e-9)
+    assert sol.equilibrium.total >= options.get("min_total", 0.0) * (1 - 1e-9)
+    assert sol.offers.most <= budget * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
@@ -419,3 +523,21 @@ def test_a_loss_that_no_data_reaches_is_refused_at_once():
     for money in (budget, None):
         with pytest.raises(sf.InfeasibleError, match="whatever the budget"):
             game.solve(money, offers="capped", max_loss=0.1 * least, payment_weight=1.0, progress=False)
+
+
+def test_regions_that_break_the_budget_are_cut_where_cuts_help():
+    """A programme that breaks the budget misjudges products; one client's ranges were cut until nothing was left of them, for a
+    minute."""
+    gram = np.array(
+        [
+            [0.6925907800492335, 0.6063953122615813, 0.6453316123649112, 0.606993342471855, 0.6272712775285136],
+            [0.6063953122615813, 0.6493804956344182, 0.502896862994745, 0.4675120880516561, 0.5729040982134099],
+            [0.6453316123649112, 0.502896862994745, 0.6609528876525026, 0.6156445658983467, 0.5760172212990506],
+            [0.606993342471855, 0.4675120880516561, 0.6156445658983467, 0.5952291019164744, 0.5413319353968691],
+            [0.6272712775285136, 0.5729040982134099, 0.5760172212990506, 0.5413319353968691, 0.5820586694243474],
+        ]
+    )  # fmt: skip
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_gram(gram), [25, 15, 30, 35, 20], [1], cost_scale=1)
+    sol = game.solve(0.002, offers="capped", min_total=0.0572117561594858, progress=False)
+    assert sol.status is sf.Status.CERTIFIED
+    assert sol.nodes < 500

@@ -1,5 +1,7 @@
 """Capped offers for many clients: the local search's formulas, and what is promised at sizes that a bound does not close."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,11 @@ from hypothesis import strategies as st
 from plans import random_plan
 
 import stackfu as sf
-from stackfu.leader.capped.descent import _gradients, _point, descend
+from stackfu.leader.capped import plans as plans_module
+from stackfu.leader.capped import problem as problem_module
+from stackfu.leader.capped.bound import at_best_level, margin, restricted, root_region
+from stackfu.leader.capped.columns import relaxed_columns
+from stackfu.leader.capped.descent import _gradients, _point, _slopes, descend
 from stackfu.leader.capped.problem import SMALL, PlanProblem
 from stackfu.model import Objective
 
@@ -82,16 +88,165 @@ def test_local_search_offers_plans_that_improve_and_stops_when_late():
     assert not offered
 
 
-@pytest.mark.parametrize("clients", [SMALL + 20, 400])
+@pytest.mark.parametrize("clients", [SMALL + 20, 400, 2000])
 def test_many_clients_never_do_worse_than_with_linear_payments(clients):
     game, budget = crowd(clients)
-    linear = game.solve(budget, min_total=0.1, progress=False, gap=1e-3)
-    plan = game.solve(budget, min_total=0.1, offers="capped", progress=False, gap=0.1, time_limit=6)
+    linear = game.solve(budget, min_total=0.1, progress=False, gap=1e-3, time_limit=30)
+    plan = game.solve(budget, min_total=0.1, offers="capped", progress=False, gap=0.1, time_limit=12)
     assert plan.objective <= linear.objective * (1 + 1e-9)
     assert plan.lower_bound <= plan.objective
     assert plan.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
     assert plan.offers.most <= budget * (1 + 1e-9)
     assert plan.verify(), plan.verify().message
+
+
+def test_a_sample_stands_for_everybody(monkeypatch):
+    """Few of many, the largest for certain: they own as much, their mean lies near, and what they propose serves all."""
+    monkeypatch.setattr(problem_module, "SAMPLE", 300)
+    game, budget = crowd(3000, seed=2)
+    p = PlanProblem.of(game, Objective(budget=budget, min_total=0.1))
+    rows, few = p.sampled
+    assert abs(len(rows) - 300) <= 1
+    large = np.flatnonzero(300 * p.alpha >= 1.0)
+    assert len(large) > 0
+    assert set(large) <= set(rows)
+    assert few.alpha.sum() == pytest.approx(1.0)
+    assert float(few.alpha @ few.theta) == pytest.approx(float(p.alpha @ p.theta), rel=0.2)
+    assert np.linalg.norm(few.alpha @ few.points - p.alpha @ p.points) < 0.1
+    ideal = p.ideal @ p.points
+    assert float((p.points @ ideal).min()) >= float(ideal @ ideal) - 1e-9  # the nearest of all mixtures
+
+    region = root_region(p, 0.5, 0.52)
+    bounds = []
+    for answer in (
+        relaxed_columns(few, restricted(region, rows), 0.51, np.inf),
+        relaxed_columns(p, region, 0.51, np.inf),
+    ):
+        multipliers = replace(answer.multipliers, rows=np.zeros(p.count))
+        bounds.append(margin(p, region, at_best_level(p, region, multipliers), 0.0)[0])
+    assert 0.8 * bounds[1] <= bounds[0] <= 1.01 * bounds[1]
+
+
+class Bought:
+    """Loss and price of plans from the embeddings, without the library: what no plan that is said to be best may lose to."""
+
+    def __init__(self, game):
+        rows, sizes = np.asarray(game.embeddings.features), np.asarray(game.all_sizes)
+        self.game, self.rows = game, rows[game.remaining]
+        self.targets = game.alpha @ self.rows, sizes @ rows / sizes.sum()
+
+    def __call__(self, x):
+        game, y = self.game, self.game.alpha * x
+        total, used = y.sum(), float(game.sizes @ x)
+        m = y @ self.rows / total
+        loss = sum(float((m - t) @ (m - t)) + game.sampling_constant / used for t in self.targets)
+        d2 = ((self.rows - m) ** 2).sum(axis=1) + 0.5 * game.sampling_constant / used
+        return loss, float(np.maximum(game.costs - 2 * game.alpha * d2 / total, 0) @ x), total
+
+    def within(self, x, budget, floor):
+        """The largest part of a participation that the budget pays for, with its loss; None below the floor."""
+        low, high = 0.0, 1.0
+        for _ in range(30):
+            share = 0.5 * (low + high)
+            low, high = (share, high) if self(share * x)[1] <= budget else (low, share)
+        return self(low * x)[0] if low > 0 and self(low * x)[2] >= floor else np.inf
+
+    def best_of_many(self, budget, floor, starts):
+        """Everybody who lies on one side of a plane, weighed by cost, or near a point; then steps that help, one at a time."""
+        rng = np.random.default_rng(0)
+        best, kept = min(
+            ((self.within(x, budget, floor), i) for i, x in enumerate(starts)), default=(np.inf, 0)
+        )
+        x = starts[kept]
+        for _ in range(300):
+            toward = self.rows @ rng.normal(size=self.rows.shape[1])
+            score = toward / np.ptp(toward) + rng.uniform(0, 2) * self.game.kappa / self.game.kappa.max()
+            trial = (score <= np.quantile(score, rng.uniform(0.05, 1))) * 1.0
+            for other in (trial, x + rng.uniform(0, 0.3) * (trial - x)):
+                value = self.within(other, budget, floor)
+                if value < best:
+                    best, x = value, other
+        return best
+
+
+def test_plans_for_very_many_are_found_from_samples_and_judged_for_everybody(monkeypatch):
+    """With the sizes at which samples begin made small: the same steps as with a hundred thousand clients."""
+    monkeypatch.setattr(problem_module, "SAMPLE", 300)
+    monkeypatch.setattr(plans_module, "SAMPLES", (60, 200))
+    asked, explored = [], []
+    everybody, by_samples = plans_module.everybody, plans_module.Plans._by_samples
+
+    def asking(problem, sample, found):
+        asked.append((problem.count, sample.count))
+        return everybody(problem, sample, found)
+
+    def exploring(self, start):
+        by_samples(self, start)
+        explored.append(None if self.best is None else self.best.loss)
+
+    monkeypatch.setattr(plans_module, "everybody", asking)
+    monkeypatch.setattr(plans_module.Plans, "_by_samples", exploring)
+    game, budget = crowd(1200, seed=4)
+    unpaid = game.equilibrium()
+    linear = game.solve(budget, min_total=0.1, progress=False, gap=1e-3, time_limit=30)
+    plan = game.solve(budget, min_total=0.1, offers="capped", progress=False, gap=0.06, time_limit=12)
+    assert [(count, sample // 10) for count, sample in asked] == [(200, 6), (1200, 20)]
+    bought = Bought(game)
+    loss, spend, total = bought(plan.participation)
+    assert loss == pytest.approx(plan.objective)
+    assert spend <= budget * (1 + 1e-9)
+    assert spend == pytest.approx(plan.offers.most, rel=1e-4)
+    assert total >= 0.1 * (1 - 1e-9)
+    assert plan.offers.most <= budget * (1 + 1e-9)
+    assert plan.caps == pytest.approx(plan.participation, abs=0)
+    assert plan.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
+    assert plan.objective <= linear.objective * (1 + 1e-9)
+    # what samples alone led to is no worse than doing nothing, and not far from the end
+    assert explored == [pytest.approx(plan.objective, rel=0.15)]
+    found = bought.best_of_many(
+        budget, 0.1, [linear.participation, unpaid.participation, np.ones(game.count)]
+    )
+    assert found < 0.9 * unpaid.server_loss
+    assert 0.5 * unpaid.server_loss < plan.lower_bound <= plan.objective <= found
+    assert plan.certificate is not None
+    assert plan.verify(), plan.verify().message
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"payment_weight": 0.5},
+        {"payment_weight": 1.0, "loss_weight": 0.0, "max_loss": 0.009},
+        {"payment_weight": 0.5, "outside": np.append(np.full(20, -0.01), np.full(380, -np.inf))},
+    ],
+    ids=["priced", "cheapest", "kept"],
+)
+def test_samples_serve_whatever_is_asked(asked, monkeypatch):
+    monkeypatch.setattr(problem_module, "SAMPLE", 150)
+    monkeypatch.setattr(plans_module, "SAMPLES", (60, 120))
+    game, _ = crowd(400, seed=5)
+    plan = game.solve(None, offers="capped", progress=False, gap=0.2, time_limit=8, **asked)
+    loss, spend, _ = Bought(game)(plan.participation)
+    assert plan.lower_bound <= plan.objective
+    assert loss <= asked.get("max_loss", np.inf) * (1 + 1e-9)
+    assert plan.verify(), plan.verify().message
+    if "outside" not in asked:
+        linear = game.solve(None, progress=False, gap=1e-3, time_limit=20, **asked)
+        assert plan.objective <= linear.objective * (1 + 1e-9)
+        assert spend == pytest.approx(plan.spend, rel=1e-4)
+    else:
+        assert game.cascade(offers=plan.offers, outside=asked["outside"]).stable
+
+
+@settings(max_examples=30)
+@given(SEEDS)
+def test_slopes_of_clients_outside_the_plan_are_those_inside_it(seed):
+    game, x = random_plan(seed)
+    p = PlanProblem.of(game, Objective(budget=1.0))
+    at = _point(p, np.clip(x, 0.05, 0.95))
+    own, others = _slopes(p, at, p), _slopes(p, at, replace(p))
+    for mine, theirs in zip(own, others, strict=True):
+        assert theirs == pytest.approx(mine, rel=1e-6, abs=1e-9 * (1 + np.abs(mine).max()))
 
 
 def test_a_limit_of_time_is_kept_and_what_was_found_stands():

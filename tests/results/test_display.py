@@ -2,13 +2,14 @@
 
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 import stackfu as sf
-from stackfu.pages import MOST_ROWS
+from stackfu.pages import MOST_ROWS, number
 
 HOSTILE = ["<b>Leeds</b>", "York & Co", "<span onclick=x>Hull", '"Bath"', "Ely"]
 
@@ -62,8 +63,11 @@ def test_every_result_has_a_page_that_is_whole_and_escaped(name):
     assert "<span onclick" not in page  # a name that looks like a piece of the page is none
     if name in ("embeddings", "game", "equilibrium", "solution"):
         assert "&lt;b&gt;Leeds&lt;/b&gt;" in page
+    assert not re.search(
+        r"<thead><tr>(<th[^>]*></th>)*</tr>", page
+    )  # a table without headings has no line for them
     # colours come from the page around it, so that it can be read in light and in dark
-    assert not re.search(r"#[0-9a-f]{3}|rgb|white|black", page)
+    assert not re.search(r"#[0-9a-f]{3}|rgb|white(?!-space)|black", page)
 
 
 @pytest.mark.parametrize("name", ["game", "equilibrium", "equilibria", "solution", "frontier"])
@@ -87,6 +91,28 @@ def test_predicted_changes_stand_beside_every_client():
     assert kept["calibrated"] is False
     pytest.importorskip("pandas")
     np.testing.assert_array_equal(solution.to_pandas()["predicted_change"], changes.clients)
+
+
+@pytest.mark.parametrize("offers", ["capped", "contract"])
+def test_offers_show_their_limits_and_what_is_received(offers):
+    """Retainers are received too, and count in the utility."""
+    played = game()
+    found = played.solve(20.0, offers=offers, min_total=0.2)
+    solution = replace(found, posted=replace(found.offers, retainers=np.linspace(0.1, 0.2, played.count)))
+    page = solution._repr_html_()
+    assert {"capped": "Capped offers", "contract": "Contracts"}[offers] in page
+    assert "for at most" in page
+    rows = re.findall(r"<tr><td>.*?</tr>", page.split("for at most")[1])
+    linear = solution.payments * solution.participation
+    utilities = solution.equilibrium.utilities + solution.payouts - linear
+    for row, cap, receives, utility in zip(rows, solution.caps, solution.payouts, utilities, strict=True):
+        assert f"<td>{cap:.0%}</td>" in row
+        assert f"<td>{number(receives)}</td><td>{number(utility)}</td>" in row
+    assert "for at most" not in played.solve(0.05)._repr_html_()
+
+
+def test_one_equilibrium_is_not_many():
+    assert "1 equilibrium, and no other" in game().equilibria()._repr_html_()
 
 
 def test_long_tables_are_cut_and_say_so():
@@ -144,3 +170,8 @@ def test_results_draw_themselves():
     axes = sf.plot.distance_map(played)
     assert {text.get_text() for text in axes.texts} == set(HOSTILE)  # names, not numbers
     pyplot.close(axes.figure)
+
+
+def test_payments_below_rounding_show_as_nothing_in_notebooks():
+    page = game().equilibrium(np.full(4, 1e-15))._repr_html_()
+    assert "e-1" not in page.split("predicted change")[1].split("</table>")[0]

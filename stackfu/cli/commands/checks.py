@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from ...errors import InputError
 from ..answers import say_json
-from ..app import app
+from ..app import app, examples
 from ..arguments import AsJson
 from ..game_files import load_file, load_game
 
-if TYPE_CHECKING:
-    pass
 
-
-@app.command(epilog="Example: stackfu verify solution.json && echo sound")
+@app.command(epilog=examples("stackfu verify solution.json && echo sound"))
 def verify(
     solution: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A solution or equilibrium file.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A solution or equilibrium file; - reads standard input.", show_default=False
+        ),
     ],
     tolerance: Annotated[float, typer.Option(help="What counts as rounding, relative.")] = 1e-9,
     as_json: AsJson = False,
@@ -40,18 +39,16 @@ def verify(
     if as_json:
         say_json(check.summary())
     else:
-        from ..tables import console
+        from ..tables import console, led_by
 
         out = console()
-        word = "[green]sound[/]" if check else "[red]not sound[/]"
-        out.print(escape(repr(thing)))
-        out.print(
-            f"{word}: {escape(check.message)} (regret {check.regret:.1e}, residual {check.residual:.1e})."
-        )
+        found = f": {check.message} (regret {check.regret:.1e}, residual {check.residual:.1e})."
+        out.print(repr(thing))
+        out.print(led_by("sound", "green", found) if check else led_by("not sound", "red", found))
     return 0 if check else 1
 
 
-@app.command(epilog="Examples: stackfu lemmas | stackfu lemmas game.json --json")
+@app.command(epilog=examples("stackfu lemmas", "stackfu lemmas game.json --json"))
 def lemmas(
     game_file: Annotated[
         Path | None,
@@ -75,11 +72,11 @@ def lemmas(
     if as_json:
         say_json(report.to_dict())
     else:
-        from ..tables import console, game_line, lemmas_table
+        from ..tables import console, game_line, led_by, lemmas_table
 
         out = console()
         out.print(game_line(game))
         out.print(lemmas_table(report))
         for topic in ("uniqueness", "convergence", "budgets"):
-            out.print(f"[bold]{topic.capitalize()}:[/] {escape(getattr(report, topic))}.")
+            out.print(led_by(f"{topic.capitalize()}:", "bold", f" {getattr(report, topic)}."))
     return 0 if all(row.holds is None or row.holds for row in report) else 1

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ...errors import InputError
-from ..answers import say_json
-from ..app import app
+from ..answers import say_json, say_note
+from ..app import app, examples
 from ..arguments import AsJson, GameFile, Sampling, per_client, utilities
 from ..game_files import game_of, load_file, sampled
 
@@ -21,8 +20,11 @@ WHOLE_CURVE = 2000
 
 
 @app.command(
-    epilog="Examples: stackfu equilibria game.json | stackfu equilibria game.json --payments 0.1,0,0 --caps 1,0.5,1 | "
-    "stackfu equilibria solution.json --prove"
+    epilog=examples(
+        "stackfu equilibria game.json",
+        "stackfu equilibria game.json --payments 0.1,0,0 --caps 1,0.5,1",
+        "stackfu equilibria solution.json --prove",
+    )
 )
 def equilibria(
     game_file: GameFile,
@@ -72,6 +74,13 @@ def equilibria(
             "--one finds one of them in seconds",
             value=game.count,
         )
+    from ...followers.path import tracing
+
+    if not one and not as_json and game.count > tracing.LARGEST_CHAIN:
+        say_note(
+            f"{game.count} clients: above {tracing.LARGEST_CHAIN} equilibria are listed, and that none is missing may stay open; "
+            "--one finds one of them in seconds"
+        )
     found = _only(game.equilibrium(paid, caps=taken)) if one else game.equilibria(paid, caps=taken)
     proofs = [eq.prove() for eq in found] if prove else []
     if as_json:
@@ -88,10 +97,10 @@ def equilibria(
         for i, eq in enumerate(found):
             out.print(clients_table(eq, f"E{i + 1}"))
             if eq.face is not None:
-                out.print(escape(f"   {eq.face}"))
+                out.print(f"   {eq.face}")
         for i, proof in enumerate(proofs):
-            out.print(escape(f"E{i + 1}: {proof}"))
-        out.print(escape(f"{found.uniqueness.value.capitalize()}: {found.reason}."))
+            out.print(f"E{i + 1}: {proof}")
+        out.print(f"{found.uniqueness.value.capitalize()}: {found.reason}.")
     if not found:
         return 3
     return 0 if found.complete and all(proofs) else 1
@@ -106,8 +115,10 @@ def _only(eq: Equilibrium) -> Equilibria:
 
 
 @app.command(
-    epilog="Examples: stackfu cascade game.json --outside -0.5 | "
-    "stackfu cascade solution.json --outside -0.1,-0.2,-0.1 --order simultaneous --json"
+    epilog=examples(
+        "stackfu cascade game.json --outside -0.5",
+        "stackfu cascade solution.json --outside -0.1,-0.2,-0.1 --order simultaneous --json",
+    )
 )
 def cascade(
     game_file: GameFile,
@@ -127,20 +138,19 @@ def cascade(
     game, offers = game_of(thing, game_file), getattr(thing, "offers", None)
     posted: dict[str, Any] = {}
     if offers is not None:
-        posted = {"payments": offers.prices, "retainers": offers.retainers}
-        posted |= {} if offers.kind == "linear" else {"caps": offers.caps}
+        posted = {"offers": offers}
     elif hasattr(thing, "payments"):
         posted = {"payments": thing.payments, "caps": thing.caps}
     found = game.cascade(outside=utilities(outside, game), order=order, **posted)  # type: ignore[arg-type]
     if as_json:
         say_json(found.summary())
     else:
-        from ..tables import cascade_table, console, game_line, say_guess
+        from ..tables import and_more, cascade_table, console, game_line, say_guess
 
         out = console()
         out.print(game_line(game))
         out.print(cascade_table(found, "Departures"))
-        stayed = ", ".join(map(game.called, found.stayed)) or "nobody"
+        stayed = and_more([game.called(k) for k in found.stayed])
         out.print(f"{len(found.stayed)} of {game.count} stay: {stayed}.")
         say_guess(out, game)
     return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..answers import proved, say_json, working
-from ..app import app
+from ..app import app, examples
 from ..arguments import AsJson, Quiet
 from ..budgets import even_grid
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...results import Equilibrium, Solution
 
 
-@app.command(epilog="Example: stackfu demo --budget 0.1 --output /tmp/demo")
+@app.command(epilog=examples("stackfu demo --budget 0.1 --output /tmp/demo"))
 def demo(
     budget: Annotated[
         float, typer.Option("--budget", "-b", help="Largest spend: payment times participation, summed.")
@@ -71,22 +71,30 @@ def demo(
         say_json(record)
         return code
 
-    from ..tables import best_in_words, clients_table, comparison_table, console, game_line, say_guess
+    from ..tables import best_in_words, clients_table, comparison_table, console, game_line, led_by, say_guess
 
     out = console()
-    out.print(f"[bold]1. The federation.[/] {game_line(game)}")
+    out.print(led_by("1. The federation.", "bold", f" {game_line(game)}"))
     out.print(
         f"   Digits are spread with Dirichlet(0.2) over labels and quantities; the kernel has bandwidth "
         f"{game.embeddings.bandwidth:.3g} (median distance)."
     )
     _labels(out, federation)
     out.print(
-        f"[bold]2. Without payments[/] the clients settle where {unpaid.total:.1%} of the remaining data "
-        f"takes part; that is {unpaid.uniqueness.value}."
+        led_by(
+            "2. Without payments",
+            "bold",
+            f" the clients settle where {unpaid.total:.1%} of the remaining data takes part; "
+            f"that is {unpaid.uniqueness.value}.",
+        )
     )
     share = budget / game.full_participation_price
     out.print(
-        f"[bold]3. A budget of {budget:g}[/], {share:.0%} of what it costs to have everybody take part fully."
+        led_by(
+            f"3. A budget of {budget:g}",
+            "bold",
+            f", {share:.0%} of what it costs to have everybody take part fully.",
+        )
     )
     rows: list[tuple[str, Equilibrium, Solution | None]] = [
         ("none", unpaid, None),
@@ -96,10 +104,11 @@ def demo(
     ]
     out.print(comparison_table(rows, "What the budget buys"))
     out.print(clients_table(best.equilibrium, "The certified payments, client by client"))
-    out.print("[bold]4. The certificate.[/] " + best_in_words(best))
+    out.print(led_by("4. The certificate.", "bold", f" {best_in_words(best)}"))
     out.print(f"   Checked again from scratch: {check.message}.")
     say_guess(out, game)
-    out.print(f"[bold]5. Files[/] in {output}: {', '.join(path.name for path in written.values())}.")
+    files = ", ".join(path.name for path in written.values())
+    out.print(led_by("5. Files", "bold", f" in {output}: {files}."))
     out.print(
         f"   Open {written['explorer']} in a browser; check with: stackfu verify {written['certified']}"
     )

@@ -9,15 +9,17 @@ import typer
 
 from ...errors import InputError
 from ..answers import progress, proved, say_json, say_note, status, working
-from ..app import app
-from ..arguments import AsJson, Floor, GameFile, Quiet, TimeLimit, utilities, words
-from ..budgets import even_grid
+from ..app import app, examples
+from ..arguments import AsJson, Floor, GameFile, Quiet, utilities, words
+from ..budgets import MANY, even_grid, open_note
 from ..game_files import load_game, writable
 
 
 @app.command(
-    epilog="Examples: stackfu explore game.json -o explorer.html --points 25 | "
-    "stackfu explore game.json --compare haipo,capped --outside -0.05"
+    epilog=examples(
+        "stackfu explore game.json -o explorer.html --points 25",
+        "stackfu explore game.json --compare haipo,capped --outside -0.05",
+    )
 )
 def explore(
     game_file: GameFile,
@@ -31,21 +33,20 @@ def explore(
     ] = None,
     points: Annotated[
         int | None,
-        typer.Option(
-            help="Most budgets on the slider.", min=2, show_default="13; 5 with hundreds of clients"
-        ),
+        typer.Option(help="Most budgets on the slider.", min=2, show_default="13; 5 above 50 clients"),
     ] = None,
     compare: Annotated[
         str | None,
         typer.Option(
             help="Lines beside the certified payments: uniform,haipo,capped, or none.",
-            show_default="all; none with hundreds of clients",
+            show_default="all; none above 50 clients",
         ),
     ] = None,
     outside: Annotated[
         str | None,
         typer.Option(
-            help="Utility outside the federation, one for everybody or one per remaining client: who would leave is marked.",
+            help="Utility outside the federation: one for everybody, one per remaining client (a,b,c), or York=a,Hull=b; "
+            "who would leave is marked.",
             show_default=False,
         ),
     ] = None,
@@ -53,12 +54,15 @@ def explore(
         str | None, typer.Option(help="Heading of the page.", show_default="name of the file")
     ] = None,
     min_total: Floor = None,
-    time_limit: TimeLimit = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option("--time-limit", help="Seconds for each search.", show_default="60; 5 above 50 clients"),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
     """Write one HTML page to explore the game with a budget slider; it needs no network and no server."""
-    from ...explorer import MOST_CLIENTS, write_explorer
+    from ...explorer import write_explorer
     from ...model.offers import check_outside
 
     game = load_game(game_file)
@@ -70,13 +74,13 @@ def explore(
     writable(target, ".html", ".htm")
     lines = None if compare is None else [] if compare == "none" else words(compare)
     apart = check_outside(game, utilities(outside, game))
-    if game.count > MOST_CLIENTS:
+    if game.count > MANY:
         # the slider needs a search per budget: a page in seconds beats narrow gaps, and the page says how wide they are
-        points, limit = points or 5, time_limit or 5.0
+        points, limit, lines = points or 5, time_limit or 5.0, lines or []
         if time_limit is None and not as_json:
             say_note(
                 f"{game.count} clients: {points} budgets at most, {limit:g} s for each search; "
-                "--points and --time-limit ask for more"
+                "--points, --time-limit and --compare ask for more"
             )
         time_limit = limit
     with working(None, quiet or as_json):
@@ -86,6 +90,8 @@ def explore(
         )
     with status("lines to compare with", quiet or as_json):
         write_explorer(traced, target, title or game_file.stem, compare=lines, outside=apart)
+    if (note := open_note(traced, time_limit)) and not as_json:
+        say_note(note)
     if as_json:
         say_json({"output": str(target), **traced.summary()})
     else:

@@ -6,19 +6,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ...errors import InputError
 from ..answers import say_json, say_note
-from ..app import app
+from ..app import app, examples
 from ..arguments import AsJson, GameFile, number, words
 from ..game_files import load_game, writable
 
+#: With more clients than this, all distances between them are a lot of text.
+LARGE = 500
+#: With more clients than this, their inner products take longer and more room than random features do.
+CROWD = 2000
+
 
 @app.command(
-    epilog="Examples: stackfu embed clients.csv --removed 0,1,2 -o game.json | "
-    "stackfu embed vectors.parquet --client hospital --labels diagnosis --kernel joint --removed Leeds -o game.npz | "
-    "stackfu embed vectors.parquet --client hospital --drop diagnosis --features 1024 -o game.npz"
+    epilog=examples(
+        "stackfu embed clients.csv --removed 0,1,2 -o game.json",
+        "stackfu embed vectors.parquet --client hospital --labels diagnosis --kernel joint --removed Leeds -o game.npz",
+        "stackfu embed vectors.parquet --client hospital --drop diagnosis --features 1024 -o game.npz",
+    )
 )
 def embed(
     samples: Annotated[
@@ -32,7 +38,10 @@ def embed(
         Path, typer.Option("--output", "-o", help="Game file to write (.json or .npz).")
     ] = Path("game.json"),
     removed: Annotated[
-        str, typer.Option(help="Clients to forget, as they are called in the file: a,b,c.")
+        str,
+        typer.Option(
+            help="Clients to forget, as they are called in the file: a,b,c; a name that holds a comma in quotation marks."
+        ),
     ] = "",
     client: Annotated[str, typer.Option(help="Column (or array) that says whose sample it is.")] = "client",
     drop: Annotated[str, typer.Option(help="Columns to leave out: a,b,c.")] = "",
@@ -78,6 +87,12 @@ def embed(
         if typed and chosen == "labels":
             raise InputError(option, "is about coordinates; the kernel looks at labels alone", value=chosen)
     table = standardised(table) if standardise else table
+    count = len(table.names)
+    if features is None and chosen == "rbf" and count > CROWD and not as_json:
+        say_note(
+            f"{count} clients: the inner products of all pairs are a file of {8e-6 * count**2:.0f} MB; --features 256 keeps 256 "
+            "numbers of each client instead"
+        )
     note = scale_note(table)
     embeddings = MeanEmbeddings.from_samples(
         None if chosen == "labels" else table.samples,
@@ -97,6 +112,10 @@ def embed(
         lambda_s=lambda_s,
         lambda_q=lambda_q,
     )
+    if output.suffix == ".json" and len(game.all_names) > LARGE and not as_json:
+        say_note(
+            f"{len(game.all_names)} clients make a large .json file; .npz is smaller, and read in a moment"
+        )
     game.save(output)
     if as_json:
         notes = [note] if note else []
@@ -117,8 +136,10 @@ def embed(
 
 
 @app.command(
-    epilog="Examples: stackfu calibrate game.json --plan 8 -o pilots.csv | "
-    "stackfu calibrate game.json pilots.csv -o calibrated.json"
+    epilog=examples(
+        "stackfu calibrate game.json --plan 8 -o pilots.csv",
+        "stackfu calibrate game.json pilots.csv -o calibrated.json",
+    )
 )
 def calibrate(
     game_file: GameFile,
@@ -126,7 +147,8 @@ def calibrate(
         Path | None,
         typer.Argument(
             metavar="[PILOTS]",
-            help="What pilot trainings did: a table with the columns pilot, client, participation and change.",
+            help="What pilot trainings did: a table with the columns pilot, client, participation and change; "
+            "- reads standard input.",
             show_default=False,
         ),
     ] = None,
@@ -182,12 +204,16 @@ def calibrate(
     if as_json:
         say_json(found.summary())
     else:
-        from ..tables import console
+        from ..tables import console, led_by
 
         out = console()
-        out.print(escape(f"{found}."))
+        out.print(f"{found}.")
         if not found.identified:
-            out.print("[yellow]The pilots do not tell C from zero:[/] run more of them; no game was written.")
+            out.print(
+                led_by(
+                    "The pilots do not tell C from zero:", "yellow", " run more of them; no game was written."
+                )
+            )
         elif output is not None:
             out.print(f"Written: {output}")
     return 0 if found.identified else 1

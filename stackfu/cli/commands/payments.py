@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import InputError
-from ..answers import progress, proved, say_json, working
-from ..app import app
+from ..answers import progress, proved, say_json, say_note, working
+from ..app import app, examples
 from ..arguments import (
     AsJson,
     Floor,
@@ -26,7 +26,7 @@ from ..arguments import (
     utilities,
     words,
 )
-from ..budgets import grid
+from ..budgets import MANY, grid, open_note
 from ..game_files import load_game, sampled, writable
 
 if TYPE_CHECKING:
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 
 
 @app.command(
-    epilog="Examples: stackfu solve game.json --budget 0.05 -o solution.json | "
-    "stackfu solve game.json --budget 0.05 --min-total 0.5 --json | "
-    "stackfu solve game.json --payment-weight 1"
+    epilog=examples(
+        "stackfu solve game.json --budget 0.05 -o solution.json",
+        "stackfu solve game.json --budget 0.05 --min-total 0.5 --json",
+        "stackfu solve game.json --payment-weight 1",
+    )
 )
 def solve(
     game_file: GameFile,
@@ -96,6 +98,7 @@ def solve(
             comparison_table,
             console,
             game_line,
+            led_by,
             offers_table,
             say_guess,
         )
@@ -114,7 +117,7 @@ def solve(
         out.print(best_in_words(solution))
         say_guess(out, game)
         if not solution.status.success:
-            out.print(f"[yellow]{solution.status.value}.[/] {solution.message}")
+            out.print(led_by(f"{solution.status.value}.", "yellow", f" {solution.message}"))
         if output is not None:
             out.print(f"Written: {output}")
     return proved(solution.status)
@@ -138,8 +141,10 @@ def _solve(
 
 
 @app.command(
-    epilog="Examples: stackfu cheapest game.json --max-loss 0.02 --min-total 0.3 | "
-    "stackfu cheapest game.json --max-loss 0.1 --sampling-constant 30 --json"
+    epilog=examples(
+        "stackfu cheapest game.json --max-loss 0.02 --min-total 0.3",
+        "stackfu cheapest game.json --max-loss 0.1 --sampling-constant 30 --json",
+    )
 )
 def cheapest(
     game_file: GameFile,
@@ -183,8 +188,10 @@ def cheapest(
 
 
 @app.command(
-    epilog="Examples: stackfu frontier game.json --points 20 -o frontier.csv | "
-    "stackfu frontier game.json --budgets 0,0.05,0.1 --json"
+    epilog=examples(
+        "stackfu frontier game.json --points 20 -o frontier.csv",
+        "stackfu frontier game.json --budgets 0,0.05,0.1 --json",
+    )
 )
 def frontier(
     game_file: GameFile,
@@ -216,6 +223,11 @@ def frontier(
         if budgets is not None and value is not None:
             raise InputError(f"--{name}", "describes a grid; with --budgets there is none", value=value)
     game = load_game(game_file)
+    if game.count > MANY and time_limit is None and not as_json:
+        say_note(
+            f"{game.count} clients: a search per budget, each as long as it takes; --time-limit 5 ends each after 5 s with "
+            "the gap it has, --points asks for fewer"
+        )
     with working(None, quiet or as_json):
         values = (
             [number(word, "budgets") for word in words(budgets)]
@@ -229,6 +241,8 @@ def frontier(
         from ..records import write_frontier
 
         write_frontier(traced, output)
+    if (note := open_note(traced, time_limit)) and not as_json:
+        say_note(note)
     if as_json:
         say_json(traced.summary())
     else:

@@ -105,3 +105,22 @@ def leave_trace(chain, rows, z, s0, alpha, tops, status, reach, highest, lowest)
         if rows < 0:
             return rows
     return extend(chain, rows, z, s0, alpha, tops, status, start, end)
+
+
+@njit(cache=True)
+def smallest_total(apart, w, shares, caps, a, short):
+    """The largest total at which two clients, or with a sampling term one, surely want more and may bring as much; 0 if none.
+
+    Squared distances up to ``short`` say nothing.
+    """
+    found = 0.0
+    for i in range(len(w)):
+        root, most = np.sqrt(max(w[i], 0.0)), shares[i] * caps[i]
+        for j in range(i):
+            if apart[i, j] > short:
+                both = root + np.sqrt(max(w[j], 0.0))
+                least = min(most, shares[j] * caps[j])
+                found = max(found, least if both == 0.0 else min(least, apart[i, j] / (both * both)))
+        if a > 0.0:
+            found = max(found, most if root == 0.0 else min(most, np.sqrt(0.5 * a) / root))
+    return found

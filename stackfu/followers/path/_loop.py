@@ -8,7 +8,7 @@ import numpy as np
 
 from ...jit import njit
 from ..tolerances import BOTTOM, GIVE_UP, LONG_PIECE, TINY
-from ._chain import leave_trace
+from ._chain import leave_trace, smallest_total
 from ._piece import (
     FULL,
     Event,
@@ -22,6 +22,8 @@ from ._piece import (
     violation_at,
 )
 from ._zeros import FOUND, note, record_zeros
+
+__all__ = ["DONE", "NO_ROOM", "STUCK", "follow", "smallest_total"]
 
 DONE, STUCK, NO_ROOM = 0, 1, 2
 _GIVE_UP, _GIVE_UP_MORE = GIVE_UP

@@ -71,18 +71,11 @@ def smallest_total(game: GameModel, w: Array, caps: Array | None = None) -> floa
     whatever the mixture, and brings more than the smaller of what is taken from them only if that is more than the total. With a
     sampling term whoever has ``s w_k < a / (2 s)`` wants more as well.
     """
-    bound = game.alpha if caps is None else game.alpha * caps
-    roots = np.sqrt(np.maximum(w, 0.0))
-    apart = game.geometry.pairwise
-    with np.errstate(divide="ignore", invalid="ignore"):
-        least = apart / np.square(roots[:, None] + roots)
     # stored inner products fall a little short of those of embeddings: about clients that are so close they say nothing
-    least = np.where(apart > SHORT * distances_of(game).defect, least, 0.0)
-    found = float(np.minimum(least, np.minimum(bound[:, None], bound)).max())
-    if game.sampling > 0.0:
-        with np.errstate(divide="ignore"):
-            found = max(found, float(np.minimum(np.sqrt(0.5 * game.sampling) / roots, bound).max()))
-    return CLEARLY_BELOW * found
+    short = SHORT * distances_of(game).defect
+    most = game.no_caps if caps is None else caps
+    found = _kernels().smallest_total(game.geometry.pairwise, w, game.alpha, most, game.sampling, short)
+    return float(CLEARLY_BELOW * found)
 
 
 def _follow(

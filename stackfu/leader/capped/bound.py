@@ -16,11 +16,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ...model import Array
 from .problem import PlanProblem
 
-__all__ = ["Multipliers", "Region", "at_best_level", "ball", "eagerness", "is_empty", "margin", "root_region"]
+__all__ = [
+    "Multipliers",
+    "Region",
+    "at_best_level",
+    "ball",
+    "eagerness",
+    "is_empty",
+    "margin",
+    "restricted",
+    "root_region",
+]
+
+Mask = npt.NDArray[np.bool_]
 
 #: Regions that are empty by less than this are not called empty: that is rounding.
 EMPTY = 1e-9
@@ -54,6 +67,20 @@ def root_region(problem: PlanProblem, low: float, high: float = 1.0) -> Region:
         np.array(problem.reach),
         np.full(n, -np.inf),
         np.full(n, np.inf),
+    )
+
+
+def restricted(region: Region, clients: npt.NDArray[np.int64]) -> Region:
+    """What a region says about some of the clients."""
+    return Region(
+        region.low,
+        region.high,
+        region.least[clients],
+        region.most[clients],
+        region.near[clients],
+        region.far[clients],
+        region.cut_low[clients],
+        region.cut_high[clients],
     )
 
 
@@ -122,9 +149,21 @@ def _products(p: PlanProblem, y: Multipliers) -> _Products:
     return _Products(ell, nu, direct, keep, weight, centre, slope)
 
 
-def _eager_part(u: _Products, rows: Array, z: Array, places: Array) -> Array:
-    """``z (nu_1 f_+ + nu_2 (-f)_+) - P f`` at the places f where it can be least."""
-    return np.asarray(z * np.where(places > 0.0, u.nu * places, -u.direct * places) - rows * places)
+def _direct(u: _Products, told: Mask) -> Array | float:
+    """What reluctance is counted with: nu_2, of those whose stakes f tells without what it takes from ``X z theta S``."""
+    return u.direct - np.where(told, u.keep, 0.0) if told.any() else u.direct
+
+
+def _eager_part(u: _Products, direct: Array | float, rows: Array, z: Array, places: Array) -> Array:
+    """``z (nu_1 f_+ + direct (-f)_+) - P f`` at the places f where it can be least."""
+    return np.asarray(z * np.where(places > 0.0, u.nu * places, -direct * places) - rows * places)
+
+
+def _stakes(p: PlanProblem, region: Region, total: float, told: Mask) -> Array:
+    """What a share is counted with in what keeps its client: ``theta S``, of which f takes the rest, or the least of
+    ``min(D_k, theta S)``."""
+    least = region.near + 0.5 * p.client_sampling / region.high
+    return np.where(told, p.theta * total, np.minimum(least, p.theta * total))
 
 
 def _places(problem: PlanProblem, region: Region) -> Array:
@@ -143,24 +182,39 @@ def margin(problem: PlanProblem, region: Region, y: Multipliers, lower: float) -
     places = _places(p, region)
     a0, b0 = region.low, region.high
     capped = p.alpha / b0 < region.most  # the cap alpha_k / S is the tighter one somewhere
-    dmin = region.near + 0.5 * p.client_sampling / b0
-    values, corners = [], []
-    for s in (a0, b0):
-        v = 1.0 / s
-        psi = y.level - 2.0 * u.slope - u.nu * (p.theta * s - p.diagonal) - u.ell * v * p.noise
-        if u.keep.any():
-            psi = psi - u.keep * np.minimum(dmin, p.theta * s)
-        upper = np.where(capped, p.alpha * v, region.most)
-        both = np.stack(
-            [
-                _eager_part(u, y.rows, region.least, places) - psi * region.least,
-                _eager_part(u, y.rows, upper, places) - psi * upper,
-            ]
-        )
-        least = both.min(axis=(0, 1))
-        corners.append(both - least)
-        values.append(_constant(p, y, u, v, s, lower) + float(least.sum()))
-    return min(values) - _deviation(p, region, y, u, places, capped, np.minimum(*corners)), u.weight, u.centre
+    told = np.zeros(p.count, dtype=bool)
+    ends = [_corners(p, region, y, u, places, s, capped, told) for s in (a0, b0)]
+    if u.keep.any():  # stakes can be counted in two ways: for every client the one that proves more
+        other = [_corners(p, region, y, u, places, s, capped, ~told) for s in (a0, b0)]
+        told = sum(at.min(axis=(0, 1)) for at in other) > sum(at.min(axis=(0, 1)) for at in ends)
+        ends = [np.where(told, new, old) for new, old in zip(other, ends, strict=True)]
+    leasts = [at.min(axis=(0, 1)) for at in ends]
+    spare = np.minimum(*(at - least for at, least in zip(ends, leasts, strict=True)))
+    values = [
+        _constant(p, y, u, 1.0 / s, s, lower) + float(least.sum())
+        for s, least in zip((a0, b0), leasts, strict=True)
+    ]
+    return min(values) - _deviation(p, region, y, u, places, capped, spare, told), u.weight, u.centre
+
+
+def _corners(
+    p: PlanProblem,
+    region: Region,
+    y: Multipliers,
+    u: _Products,
+    places: Array,
+    total: float,
+    capped: Mask,
+    told: Mask,
+) -> Array:
+    """What every client adds at a total: at either end of its share, at three places of its eagerness."""
+    v = 1.0 / total
+    psi = y.level - 2.0 * u.slope - u.nu * (p.theta * total - p.diagonal) - u.ell * v * p.noise
+    if u.keep.any():
+        psi = psi - u.keep * _stakes(p, region, total, told)
+    shares = (region.least, np.where(capped, p.alpha * v, region.most))
+    direct = _direct(u, told)
+    return np.stack([_eager_part(u, direct, y.rows, z, places) - psi * z for z in shares])
 
 
 def at_best_level(problem: PlanProblem, region: Region, y: Multipliers) -> Multipliers:
@@ -171,16 +225,23 @@ def at_best_level(problem: PlanProblem, region: Region, y: Multipliers) -> Multi
     p, s = problem, y.total
     u = _products(p, y)
     places = _places(p, region)
-    base = -2.0 * u.slope - u.nu * (p.theta * s - p.diagonal) - (u.ell / s) * p.noise
+    told = np.zeros(p.count, dtype=bool)
     if u.keep.any():
-        base = base - u.keep * np.minimum(region.near + 0.5 * p.client_sampling / region.high, p.theta * s)
+        here, nowhere = replace(region, low=s, high=s), np.zeros(p.count, dtype=bool)
+        held, free = (
+            _corners(p, here, y, u, places, s, nowhere, way).min(axis=(0, 1)) for way in (told, ~told)
+        )
+        told = free > held
+    base = -2.0 * u.slope - u.nu * (p.theta * s - p.diagonal) - (u.ell / s) * p.noise
+    base = base - u.keep * _stakes(p, region, s, told)
     most = np.maximum(np.minimum(region.most, p.alpha / s), region.least)
     width = most - region.least
     free = width > 0.0
     if not free.any():
         return y
-    rise = _eager_part(u, y.rows, most, places).min(axis=0) - base * most
-    rise = rise - (_eager_part(u, y.rows, region.least, places).min(axis=0) - base * region.least)
+    direct = _direct(u, told)
+    rise = _eager_part(u, direct, y.rows, most, places).min(axis=0) - base * most
+    rise = rise - (_eager_part(u, direct, y.rows, region.least, places).min(axis=0) - base * region.least)
     breaks = rise[free] / width[free]
     order = np.argsort(breaks, kind="stable")
     filled = region.least.sum() + np.cumsum(width[free][order])
@@ -208,8 +269,9 @@ def _deviation(
     y: Multipliers,
     u: _Products,
     places: Array,
-    capped: np.ndarray,
+    capped: Mask,
     spare: Array,
+    told: Mask,
 ) -> float:
     """How far ``g`` can lie below its chord on [low, high]; second order in the width.
 
@@ -223,12 +285,14 @@ def _deviation(
     of_v2 = 0.75 * width**2 / a0**4  # of 1 / S^2, at most
     at_least, at_most = u.ell * p.noise * region.least * of_v, u.ell * p.noise * region.most * of_v
     # z = alpha v: -psi z has the terms -alpha v (level - 2 slope + nu_1 diag) and ell alpha noise v^2; the spend per
-    # share is eager; the part of retention, keep alpha v min(dmin, theta S), is at most keep alpha v dmin
-    # beyond what is concave
-    eager = u.nu * np.maximum(places, 0.0) + u.direct * np.maximum(-places, 0.0)
+    # share is eager; the part of retention is constant, keep alpha theta, or keep alpha v min(dmin, theta S), which is
+    # at most keep alpha v dmin beyond what is concave
+    direct = _direct(u, told)
+    eager = u.nu * np.maximum(places, 0.0) + direct * np.maximum(-places, 0.0)
     per_v = p.alpha * (2.0 * u.slope - y.level - u.nu * p.diagonal + eager)
     if u.keep.any():
-        per_v = per_v + p.alpha * u.keep * (region.near + 0.5 * p.client_sampling / b0)
+        held = np.where(told, 0.0, region.near + 0.5 * p.client_sampling / b0)
+        per_v = per_v + p.alpha * u.keep * held
     moving = np.maximum(per_v, 0.0) * of_v + u.ell * p.alpha * p.noise * of_v2
     at_most = np.where(capped, moving, at_most)
     clients = np.maximum(np.maximum(at_least - spare[0], at_most - spare[1]), 0.0).max(axis=0)

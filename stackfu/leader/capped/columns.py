@@ -158,6 +158,7 @@ def _solve(
         slack=slack,
         products=np.zeros(0),
         prices=np.zeros(0),
+        drawn=np.zeros(0),
         multipliers=Multipliers(
             total=total,
             objective=1.0,

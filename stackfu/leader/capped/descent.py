@@ -8,6 +8,10 @@ passes over the clients. With ``z = y / S`` and the clients that are paid, ``the
     spend:  F_z = (theta_k S - D_k)_+ - 2 <mu_k, sum_paid z_j (m - mu_j)>,  F_S = sum_paid z_j (theta_j + a v^2 / 2)
 
 Retention is not part of it.
+
+Where clients are very many, a sample of them (:meth:`.problem.PlanProblem.sampled`) is searched first. What it finds is a
+mixture, a total and the prices of the limits, and by these everybody is asked: who brings data at a gain to the server brings
+all of it (:func:`everybody`).
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from ...model import Array
 from ..tolerances import ROUNDING, TINY
 from .problem import PlanProblem
 
-__all__ = ["descend"]
+__all__ = ["Prices", "affordable", "descend", "everybody"]
 
 #: Rounds of multipliers, steps in each, and the first price of a broken constraint, beside the objective.
 ROUNDS, STEPS, PENALTY = 12, 100, 10.0
@@ -62,33 +66,63 @@ def _spend(p: PlanProblem, z: Array, gaps: Array, total: float) -> float:
 
 def _gradients(p: PlanProblem, at: _Point) -> tuple[Array, Array]:
     """Of loss and spend in the participation x."""
+    of_loss, of_spend = _slopes(p, at, p)
+    return p.alpha * of_loss, p.alpha * of_spend
+
+
+def _slopes(p: PlanProblem, at: _Point, clients: PlanProblem) -> tuple[Array, Array]:
+    """Of loss and spend in the amounts y of clients, who need not be those that the plan is made of."""
     v, z, m = 1.0 / at.total, at.z, at.m
-    price = p.theta * at.total - at.gaps - 0.5 * p.client_sampling * v
+    half = 0.5 * p.client_sampling * v
+    price = p.theta * at.total - at.gaps - half
     paid = np.where(price > 0.0, z, 0.0)
     pull = float(paid.sum()) * m - paid @ p.points
-    along = p.points @ np.stack([m, pull], axis=1)
-    of_loss = 2.0 * p.loss_square * along[:, 0] + v * p.noise
+    along = clients.points @ np.stack([m, pull], axis=1)
+    if clients is not p:
+        gaps = np.maximum(clients.diagonal - 2.0 * along[:, 0] + float(m @ m), 0.0)
+        price = clients.theta * at.total - gaps - half
+    # what the mixture as a whole has of each: z . F_z
+    noise = float(p.noise @ z)
+    mixed_loss = 2.0 * p.loss_square * float(m @ m) + v * noise
+    mixed_spend = at.spend - 2.0 * float(m @ pull)
+    of_loss = 2.0 * p.loss_square * along[:, 0] + v * clients.noise
     of_spend = np.maximum(price, 0.0) - 2.0 * along[:, 1]
-    by_total = -(float(p.noise @ z) + p.loss_sampling) * v * v
-    spend_by_total = float(paid @ p.theta) + 0.5 * p.client_sampling * v * v * float(paid.sum())
-    return (
-        p.alpha * (v * (of_loss - float(z @ of_loss)) + by_total),
-        p.alpha * (v * (of_spend - float(z @ of_spend)) + spend_by_total),
-    )
+    by_total = -(noise + p.loss_sampling) * v * v
+    spend_by_total = float(paid @ p.theta) + half * v * float(paid.sum())
+    return v * (of_loss - mixed_loss) + by_total, v * (of_spend - mixed_spend) + spend_by_total
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Where a search ended: a participation, and what budget, floor and cap on the loss are worth there."""
+
+    x: Array
+    limits: Array
+    unit: float  # of the objective that the limits are priced in
 
 
 def descend(
-    problem: PlanProblem, start: Array, offer: Callable[[Array], bool], late: Callable[[], bool]
-) -> None:
-    """Improve a participation, offering what is met on the way, until it is late or nothing improves."""
+    problem: PlanProblem,
+    start: Array,
+    offer: Callable[[Array], bool],
+    late: Callable[[], bool],
+    known: Prices | None = None,
+) -> Prices | None:
+    """Improve a participation, offering what is met on the way, until it is late or nothing improves.
+
+    Prices of the limits that are known from an earlier search are where this one starts.
+    """
     p = problem
     x = np.clip(start, SOMEBODY, 1.0)
     limits = _limits(p)
     if p.outside is not None or limits is None:
-        return
-    first = _point(p, x)
-    unit = max(abs(p.loss_weight * first.loss + p.payment_weight * first.spend), TINY)
-    multipliers, penalty, before = np.zeros(3), PENALTY, np.inf
+        return known
+    if known is None:
+        first = _point(p, x)
+        unit = max(abs(p.loss_weight * first.loss + p.payment_weight * first.spend), TINY)
+        known = Prices(x, np.zeros(3), unit)
+    multipliers, unit = known.limits, known.unit
+    penalty, before = PENALTY, np.inf
 
     def lagrangian(x: Array) -> tuple[float, Array]:
         at = _point(p, np.maximum(x, SOMEBODY))
@@ -107,7 +141,7 @@ def descend(
     bounds = np.stack([np.zeros(p.count), np.ones(p.count)], axis=1)
     for _ in range(ROUNDS):
         if late():
-            return
+            break
         found = minimize(
             lagrangian,
             x,
@@ -124,11 +158,23 @@ def descend(
         if broken.max() > MET:
             penalty *= 2.0
         offer(x)
-        offer(_affordable(p, at) * x)
+        offer(affordable(p, x, at) * x)
         value = p.loss_weight * at.loss + p.payment_weight * at.spend
         if broken.max() <= MET and abs(value - before) <= FLAT * abs(value) + ROUNDING:
-            return
+            break
         before = value
+    return Prices(x, multipliers, unit)
+
+
+def everybody(problem: PlanProblem, sample: PlanProblem, found: Prices) -> Array:
+    """What every client brings at the mixture, the total and the prices that a sample of them led to: all or nothing."""
+    limits = _limits(problem)
+    assert limits is not None
+    of_loss, of_spend = _slopes(sample, _point(sample, found.x), problem)
+    worth = np.array(limits) * found.limits
+    slope = (sample.loss_weight / found.unit + worth[2]) * of_loss
+    slope += (sample.payment_weight / found.unit + worth[0]) * of_spend - worth[1]
+    return np.where(slope < 0.0, 1.0, SOMEBODY)
 
 
 def _limits(p: PlanProblem) -> tuple[float, float, float] | None:
@@ -152,8 +198,9 @@ def _broken(at: _Point, limits: tuple[float, float, float]) -> Array:
     return np.where(there_is, by, -1.0)
 
 
-def _affordable(p: PlanProblem, at: _Point) -> float:
+def affordable(p: PlanProblem, x: Array, at: _Point | None = None) -> float:
     """The part of everybody's amount that the budget pays for; the mixture stays what it is."""
+    at = _point(p, x) if at is None else at
     low, high = 0.0, 1.0
     for _ in range(40):
         share = 0.5 * (low + high)

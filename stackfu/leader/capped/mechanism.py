@@ -15,31 +15,34 @@ from ...jit import clock
 from ...judging.plan import gaps_are_relative_to
 from ...judging.plan_bound import check_plan_bound
 from ...judging.point import enclose_point
+from ...judging.solution import judge_point
 from ...judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...model.offers import Offers, capped_offers, check_outside
 from ...model.revealed import check_interval
 from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..asked import objective_of
+from ..asked import objective_of, refuse_what_no_plan_can_keep, starting_profiles
 from .plans import Plan, Plans
 from .problem import PlanProblem
 from .search import Run, search
 
-__all__ = ["capped", "plan_equilibrium", "value_of"]
+__all__ = ["breaks", "capped", "plan_equilibrium", "value_of", "within_rounding"]
 
 #: Share of the time that the linear problem may take, whose solution is where the search starts.
 LINEAR_SHARE = 0.25
+#: The same where a sample stands for the clients: their linear problem is far from closed in any share.
+SMALL_LINEAR_SHARE = 0.1
 #: Share of the gap that the search closes; the rest is room for the rounding of the claim.
 SEARCHED = 0.99
 #: Share of the time after which local search makes way for the bound.
 LOCAL_SHARE = 0.4
 #: The same with many clients: before the linear problem, and after it.
 FIRST_SHARE, LAST_SHARE = 0.25, 0.65
-#: Share of the time that is set aside for checking the certificate where clients are many.
-CHECK_SHARE = 0.1
 #: How near to the least spend of any plan one comes to tell whether the budget pays for one, at first and if it is in doubt.
 NEAR_ENOUGH = (1e-2, 1e-6)
+#: Twice the rounding of a mixture's coordinates, relative to the largest one, and some.
+COORDINATE_ROUNDING = 64.0 * 2.0**-53
 UNIQUE = "any plan is the only equilibrium of its capped offers (Theorem 1 of the theory of offers)"
 INDIFFERENT = "the plan is an equilibrium; rounding leaves open whether everybody would rather bring more, and it is the only one"
 
@@ -85,11 +88,10 @@ def capped(
     )
     apart = check_outside(game, outside)
     _require_an_optimum(game, goal)
+    refuse_what_no_plan_can_keep(game, goal.budget, apart)
     if callback is not None and not callable(callback):
         raise InputError("callback", "must be a function of one record", value=repr(callback))
-    given = (
-        [] if start is None else [game.check_participation(row) for row in np.atleast_2d(np.asarray(start))]
-    )
+    given = starting_profiles(game, start)
     with reporting("capped", progress, callback) as report:
         return _optimise(game, goal, limits, apart, given, report)
 
@@ -140,19 +142,19 @@ def _optimise(
     if goal.budget >= 1.01 * float(game.costs.sum()) and outside is None:
         sought = replace(goal, budget=np.inf)  # prices never exceed costs
     problem = PlanProblem.of(game, sought, outside)
-    plans = Plans(game, sought, problem, outside)
+    firm = within_rounding(game, sought)
+    plans = Plans(game, firm, problem.with_loss_cap(firm.max_loss), outside)
     unpaid = _unpaid(game)
     reference = gaps_are_relative_to(game, goal)
     starts = [unpaid, np.ones(game.count), *given]
     if problem.large:
         plans.deadline = began + FIRST_SHARE * limits.time_limit
         plans.explore(tuple(starts))
-    starts += _linear(game, goal, LINEAR_SHARE * limits.time_limit)
+    share = LINEAR_SHARE if problem.sampled is None else SMALL_LINEAR_SHARE
+    starts += _linear(game, goal, share * limits.time_limit)
     plans.deadline = began + (LAST_SHARE if problem.large else LOCAL_SHARE) * limits.time_limit
     plans.begin(tuple(starts))
-    # with very many clients the judge takes a while, and its time is part of the limit
-    ends = began + (1.0 - CHECK_SHARE if problem.large else 1.0) * limits.time_limit
-    plans.deadline = ends
+    plans.deadline = ends = began + limits.time_limit
     if plans.best is None:
         cheap = _cheapest_admissible(game, sought, outside, 0.5 * limits.time_limit)
         if cheap is not None:
@@ -164,6 +166,7 @@ def _optimise(
         reference=reference / problem.unit_loss,
         time_limit=max(ends - clock(), 0.0),
         max_nodes=limits.max_nodes,
+        judged=problem.large,
         callback=report,
     )
     plans.tidy()
@@ -185,13 +188,16 @@ def _solution(
 ) -> Solution:
     offers = Offers("capped", plan.prices, frozen(plan.x), plan.retainers)
     value = value_of(game, goal, offers)
-    status, message, lower = run.status, "", min(run.bound, value)
+    status, message = run.status, ""
+    lower = min(max(run.bound, 0.0), value)  # losses and payments are never negative
     verdict = check_plan_bound(game, sought, run.certificate, outside)
     if not verdict:
         # the plan and its guarantees stand; what the search believed about its optimality does not
         status, message, lower = Status.CONVERGED, f"the bound was not accepted: {verdict.message}", -np.inf
     elif status is Status.CERTIFIED and value - lower > limits.gap * reference:
         status = Status.GAP_OPEN
+    if (broken := breaks(game, goal, offers)) is not None:
+        status, message = Status.FAILED, broken
     return Solution(
         game=game,
         budget=goal.budget,
@@ -211,6 +217,24 @@ def _solution(
         outside=outside,
         certificate=run.certificate if verdict else None,
     )
+
+
+def within_rounding(game: GameModel, goal: Objective) -> Objective:
+    """The goal with a cap on the loss that a plan keeps even if its loss is a little larger than floats say.
+
+    ``loss = w ||m - t||^2`` of coordinates as large as c that round by eps is off by about ``2 sqrt(loss w) c eps``: many of its
+    digits if it is next to nothing.
+    """
+    if not 0.0 < goal.max_loss < np.inf:
+        return goal
+    off = COORDINATE_ROUNDING * np.sqrt(game.loss.weight * game.geometry.scale / goal.max_loss)
+    return replace(goal, max_loss=goal.max_loss * (1.0 - min(float(off), 0.5)))
+
+
+def breaks(game: GameModel, goal: Objective, offers: Offers) -> str | None:
+    """What a plan breaks of what was asked for, computed to the last digit, in words."""
+    point = enclose_point(game, goal, offers.prices, offers.caps)
+    return next(judge_point(goal, point, offers.most, "the offers can cost"), None)
 
 
 def value_of(game: GameModel, goal: Objective, offers: Offers) -> float:
@@ -288,7 +312,8 @@ def _cheapest_admissible(
     found."""
     bill = replace(goal, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
     problem = PlanProblem.of(game, bill, outside)
-    plans = Plans(game, bill, problem, outside)
+    firm = within_rounding(game, bill)
+    plans = Plans(game, firm, problem.with_loss_cap(firm.max_loss), outside)
     plans.begin((np.ones(game.count),))
     reference = float(game.costs.sum()) / problem.unit_loss
     if plans.best is not None:

@@ -11,7 +11,7 @@ from ...model import Array, GameModel, Objective
 from ...model.offers import capped_offers, firmness
 from ..tolerances import COARSE_SNAP, LIMIT_ROUNDING, ROUNDING, SNAP
 from .columns import linearised_columns
-from .descent import descend
+from .descent import Prices, affordable, descend, everybody
 from .problem import PlanProblem
 from .programme import linearised
 
@@ -25,6 +25,8 @@ SMALLEST_SCALE = 1e-6
 LEAST_PLAN, FIRST_TOTAL = 1e-6, 1e-3
 #: Shares this near to 0 or 1 are tried there, the widest edge first: a plan that is as good with fewer fractions is the better one.
 EDGES = (1e-3, 1e-5, 1e-7)
+#: Clients in the samples by which a search among very many begins.
+SAMPLES = (2_000, 10_000)
 #: Steps of a local search end when no share moves by more than this.
 SETTLED = 1e-8
 
@@ -47,6 +49,7 @@ class Plans:
     def __init__(self, game: GameModel, goal: Objective, problem: PlanProblem, outside: Array | None) -> None:
         self.game, self.goal, self.problem, self.outside = game, goal, problem, outside
         self.best: Plan | None = None
+        self.known: Prices | None = None  # what the last search in all amounts found the limits to be worth
         self.deadline = np.inf  # of local search, on the clock of :func:`stackfu.jit.clock`
 
     @property
@@ -169,13 +172,35 @@ class Plans:
     def descend(self) -> None:
         """All amounts at once, from the best plan."""
         if self.best is not None:
-            descend(self.problem, self.best.x, self.offer, lambda: self.late)
+            self.known = descend(self.problem, self.best.x, self.offer, lambda: self.late, self.known)
 
     def explore(self, starts: tuple[Array, ...]) -> None:
-        """All amounts at once, from each start."""
+        """All amounts at once, from each start; with very many clients a sample of them goes first."""
+        p = self.problem
         for x in starts:
             self.offer(x)
-            descend(self.problem, x, self.offer, lambda: self.late)
+        if p.sampled is not None:
+            self._by_samples(starts[0])
+            self.descend()
+            return
+        for x in starts:
+            descend(p, x, self.offer, lambda: self.late)
+
+    def _by_samples(self, start: Array) -> None:
+        """A search in the amounts of few clients, then of more; what the last one finds, everybody is asked for."""
+        p = self.problem
+        x, known = start, None
+        last: PlanProblem | None = None
+        for size in (s for s in SAMPLES if s < p.count):
+            rows, few = p.sample(size)
+            x = start[rows] if last is None or known is None else everybody(few, last, known)
+            known, last = descend(few, x, lambda _: True, lambda: self.late, known), few
+        if last is None or known is None:
+            return
+        x = everybody(p, last, known)
+        self.offer(x)
+        self.offer(affordable(p, x) * x)
+        self.known = known
 
     def tidy(self) -> None:
         """Leave out who brings next to nothing and raise who brings next to everything, if the plan stays as good."""

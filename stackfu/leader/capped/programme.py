@@ -7,9 +7,10 @@ eagerness
     e_k >= f_k,    plus_k  >= z_k e_k      (if it may ride free)      spend >= S theta.z - diag.z + q - a v / 2 + sum_k plus_k
     i_k >= -f_k,   minus_k >= z_k i_k      (if it may be paid)        spend >= sum_k minus_k
 
-with the products bounded below by McCormick's inequalities on the region, or by their tangents at a plan (local search).
-With outside
-options ``r_k >= d_k^2 / 2 + a v / 2 + o_k + z_k min(D_k, theta_k S)``, relaxed below, is added to both.
+with the products bounded below by McCormick's inequalities on the region, or by their tangents at a plan (local search). With
+outside options ``r_k >= d_k^2 / 2 + a v / 2 + o_k + z_k min(D_k, theta_k S)`` is added to both. There the product is ``z_k (theta_k
+S - (-f_k)_+)``, of which a region allows what lies in the hull of its corners, either end of the share and three places of the
+eagerness; local search takes the stakes of the plan.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Answer:
     slack: float  # xi
     products: Array  # plus_k
     prices: Array  # minus_k
+    drawn: Array  # what stands for z_k min(D_k, theta_k S), of those who can leave
     multipliers: Multipliers
 
 
@@ -84,6 +86,8 @@ class _Setting:
     most: Array
     plus: _Products
     minus: _Products
+    #: Of those who can leave: the places of their eagerness on a region, (3, N), or their stakes at a plan.
+    places: Array | None
     stakes: Array
     #: Scale of ``||m||^2``, and the price of broken limits.
     size: float
@@ -101,8 +105,10 @@ def relaxed(
     rides, paid = np.flatnonzero(high > 0.0), np.flatnonzero(low < 0.0)
     plus = _Products.mccormick(rides, least, most, np.maximum(low[rides], 0.0), high[rides])
     minus = _Products.mccormick(paid, least, most, np.maximum(-high[paid], 0.0), -low[paid])
-    dmin = region.near + 0.5 * problem.client_sampling / region.high
-    setting = _Setting(total, problem.budget, least, most, plus, minus, dmin, size, penalty)
+    places = np.stack([low, np.clip(0.0, low, high), high])
+    setting = _Setting(
+        total, problem.budget, least, most, plus, minus, places, np.zeros(problem.count), size, penalty
+    )
     return _Programme(problem, setting).solve()
 
 
@@ -114,7 +120,7 @@ def linearised(problem: PlanProblem, z: Array, total: float, size: float, shrink
     minus = _Products.tangent(np.zeros(0, dtype=np.intp), np.zeros(0), np.zeros(0))
     most = np.minimum(problem.alpha / total, 1.0)
     budget = problem.budget * (1.0 - shrink)
-    setting = _Setting(total, budget, np.zeros(n), most, plus, minus, stakes, size, PENALTY)
+    setting = _Setting(total, budget, np.zeros(n), most, plus, minus, None, stakes, size, PENALTY)
     return _Programme(problem, setting).solve()
 
 
@@ -142,13 +148,15 @@ class _Programme:
         )  # reluctance of those who may be paid, and its product with z
         blocks.variable("minus", len(setting.minus.clients))
         blocks.variable("retainer", len(self.leavers))
+        blocks.variable("corners", 0 if setting.places is None else 6 * len(self.leavers))
         blocks.variable("xi", 1)  # what limits are broken by
         self._mixture()
         self._spend()
         self._limits()
         self._products(1.0, setting.plus, "e", "plus")
         self._products(-1.0, setting.minus, "i", "minus")
-        self._retainers()
+        if len(self.leavers):
+            self._retainers()
         self._objective()
         blocks.finish()
 
@@ -239,20 +247,54 @@ class _Programme:
     def _retainers(self) -> None:
         """What keeps those who could leave: at least 0, and at least what they lose by staying."""
         p, blocks, who = self.problem, self.blocks, self.leavers
-        if not len(who):
-            return
         assert p.outside is not None
-        at = np.arange(len(who))
+        at, most = np.arange(len(who)), (p.theta * self.setting.total)[who]
         self._rows("keep", len(who))
         blocks.entries("keep", "q", at, 0, 0.5)
         blocks.entries("keep", "m", at[:, None], self._all("m")[None, :], -p.points[who])
-        blocks.entries(
-            "keep", "z", at, who, np.minimum(self.setting.stakes, p.theta * self.setting.total)[who]
-        )
+        if self.setting.places is None:
+            blocks.entries("keep", "z", at, who, np.minimum(self.setting.stakes[who], most))
+        else:
+            shares, places = self._corners(self.setting.places)
+            self.drawn = shares * (most + np.minimum(places, 0.0))
+            blocks.entries("keep", "corners", at[None, :], self._corner_columns(), self.drawn)
         blocks.entries("keep", "retainer", at, at, -1.0)
         blocks.right("keep", -(0.5 * p.diagonal[who] + self.half + p.outside[who]))
         self._rows("least retainer", len(who))
         blocks.entries("least retainer", "retainer", at, at, -1.0)
+
+    def _corner_columns(self) -> Index:
+        """Where the weights of the corners are, (6, those who can leave)."""
+        return np.arange(6 * len(self.leavers)).reshape(6, -1)
+
+    def _corners(self, places: Array) -> tuple[Array, Array]:
+        """Shares and eagerness at the corners, of which both are a mean, and with them the products; (6, those who can leave)."""
+        p, setting, blocks, who = self.problem, self.setting, self.blocks, self.leavers
+        at, columns = np.arange(len(who)), self._corner_columns()
+        shares = np.repeat(np.stack([setting.least[who], setting.most[who]]), 3, axis=0)
+        places = np.tile(places[:, who], (2, 1))
+        self._rows("least weight", columns.size)
+        blocks.entries("least weight", "corners", columns, columns, -1.0)
+        for name, value in (("weights", np.ones_like(shares)), ("share", shares), ("place", -places)):
+            blocks.block(name, len(who), clarabel.ZeroConeT)
+            blocks.entries(name, "corners", at[None, :], columns, value)
+        blocks.right("weights", 1.0)
+        blocks.entries("share", "z", at, who, -1.0)
+        blocks.entries("place", "q", at, 0, 1.0)
+        blocks.entries("place", "m", at[:, None], self._all("m")[None, :], -2.0 * p.points[who])
+        blocks.right("place", p.theta[who] * setting.total - p.diagonal[who] - self.half)
+        for product, clients, value in (
+            ("plus", setting.plus.clients, shares * np.maximum(places, 0.0)),
+            ("minus", setting.minus.clients, shares * np.maximum(-places, 0.0)),
+        ):
+            both, here, there = np.intersect1d(who, clients, return_indices=True)
+            rows = np.arange(len(both))
+            self._rows(f"{product} above corners", len(both))
+            blocks.entries(
+                f"{product} above corners", "corners", rows[None, :], columns[:, here], value[:, here]
+            )
+            blocks.entries(f"{product} above corners", product, rows, there, -1.0)
+        return shares, places
 
     def _objective(self) -> None:
         p, blocks = self.problem, self.blocks
@@ -274,6 +316,9 @@ class _Programme:
         mixture = mixture / mixture.sum() if mixture.sum() > 0 else p.alpha / p.alpha.sum()
         gains, owes = np.zeros(p.count), np.zeros(p.count)
         gains[setting.plus.clients], owes[setting.minus.clients] = part["plus"], part["minus"]
+        drawn = np.zeros(p.count)
+        if len(part["corners"]):
+            drawn[self.leavers] = (self.drawn * part["corners"].reshape(6, -1)).sum(axis=0)
         broken = float(part["xi"][0])
         penalty = float(cost[self.blocks.variables["xi"]][0]) * broken
         return Answer(
@@ -283,6 +328,7 @@ class _Programme:
             slack=broken,
             products=gains,
             prices=owes,
+            drawn=drawn,
             multipliers=self._multipliers(mixture, dual),
         )
 
@@ -295,6 +341,8 @@ class _Programme:
         prices = np.zeros(p.count)
         prices[setting.plus.clients] += dual[rows["e above"]]
         prices[setting.minus.clients] -= dual[rows["i above"]]
+        if "place" in rows:
+            prices[self.leavers] += dual[rows["place"]]
         budget, cap = price("budget"), price("loss")
         direct = min(price("direct"), p.payment_weight + budget)
         keep = None

@@ -22,7 +22,17 @@ from ...model import Array
 from ...results import Status
 from ...results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode
 from ..tolerances import EIGENVALUE_ROUNDING, ONE_TOTAL, SAFETY, SMALLEST_TOTAL
-from .bound import Multipliers, Region, at_best_level, ball, eagerness, is_empty, margin, root_region
+from .bound import (
+    Multipliers,
+    Region,
+    at_best_level,
+    ball,
+    eagerness,
+    is_empty,
+    margin,
+    restricted,
+    root_region,
+)
 from .columns import relaxed_columns
 from .plans import Plans
 from .problem import PlanProblem
@@ -44,6 +54,8 @@ BROKEN = 1e-9
 TOTALS_FIRST = 2.0
 #: Intervals of totals whose ends have a larger ratio are cut at their geometric mean.
 WIDE = 4.0
+#: What the judge of a certificate with very many clients takes for every leaf of its tree, in evaluations of the bound.
+PASSES_TO_JUDGE = 20.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +87,11 @@ class _Node:
 
 
 class _Search:
-    def __init__(self, problem: PlanProblem, plans: Plans, gap: float, deadline: float) -> None:
-        self.problem, self.plans, self.gap, self.deadline = problem, plans, gap, deadline
+    def __init__(
+        self, problem: PlanProblem, plans: Plans, gap: float, until: float, judged: bool = False
+    ) -> None:
+        self.problem, self.plans, self.gap, self.until, self.judged = problem, plans, gap, until, judged
+        self.passing, self.leaves = 0.0, 1
         self.knots: list[Multipliers] = []
         # regions between two local searches, doubled by each one that found nothing, and those still to wait for
         self.pause = self.waiting = 0
@@ -86,12 +101,20 @@ class _Search:
         """Regions with at least this bound are closed."""
         return self.plans.target - self.gap
 
+    @property
+    def deadline(self) -> float:
+        """When the search has to end: what it leaves behind will be judged before its time is over."""
+        judging = PASSES_TO_JUDGE * self.passing * (self.leaves + 1) if self.judged else 0.0
+        return self.until - judging
+
     # ------------------------------------------------------------ bounding
 
     def use(self, node: _Node, number: int) -> None:
         """Use a knot on a node: raise its bound, narrow its region."""
         p, knot = self.problem, self.knots[number]
+        began = clock()
         least, weight, centre = margin(p, node.region, knot, 0.0)
+        self.passing = max(clock() - began, 0.8 * self.passing)
         if not np.isfinite(least):
             return
         if knot.objective > 0.0:
@@ -138,11 +161,14 @@ class _Search:
     def programme(self, region: Region, total: float) -> Answer:
         """The relaxation at one total.
 
-        Where the spend is minimised under a cap on the loss, the loss is minimised under the spend to beat instead:
-        it is the same question,
-        but the loss curves around its best mixture, and so its multipliers give balls.
+        Where the spend is minimised under a cap on the loss, the loss is minimised under the spend to beat instead: it is the
+        same question, but the loss curves around its best mixture, and so its multipliers give balls.
         """
         p, size = self.problem, self.plans.size
+        few = None
+        if p.sampled is not None:
+            few, p = p.sampled.rows, p.sampled.problem
+            region = restricted(region, few)
         turned = p.loss_weight == 0.0 and np.isfinite(p.loss_cap) and np.isfinite(self.target)
         if turned:
             spend = max(min(self.target / p.payment_weight, p.budget), 0.0)
@@ -151,6 +177,9 @@ class _Search:
             answer = relaxed_columns(p, region, total, self.deadline)
             if answer.slack > BROKEN:
                 answer = relaxed_columns(p, region, total, self.deadline, 1e3 * PENALTY)
+            if few is not None:  # a mixture of the sample is none of everybody's
+                nobody = np.zeros(self.problem.count)
+                answer = replace(answer, z=nobody[:0], multipliers=replace(answer.multipliers, rows=nobody))
         else:
             answer = relaxed(p, region, total, size)
             if answer.slack > BROKEN:
@@ -175,6 +204,9 @@ class _Search:
     def propose(self, answer: Answer) -> None:
         """A region's plan."""
         p, plans = self.problem, self.plans
+        if not len(answer.z):
+            return
+        plans.deadline = self.deadline
         before = plans.target
         if p.spend(answer.z, answer.total) <= p.budget:
             plans.offer_mixture(answer.z, answer.total)
@@ -205,15 +237,19 @@ class _Search:
         direct = min(answer.multipliers.direct, price)
         errors = (price - direct) * (z * np.maximum(raw, 0.0) - answer.products)
         errors += direct * (z * np.maximum(-raw, 0.0) - answer.prices)
+        if answer.multipliers.keep is not None:
+            errors += answer.multipliers.keep * (z * (p.theta * total + np.minimum(raw, 0.0)) - answer.drawn)
+        most = np.minimum(region.most, p.alpha / region.low)
+        # no more than a product can err on what is left of its factors: a programme that breaks the budget tells no errors
+        errors = np.minimum(errors, 2.0 * price * (most - region.least) * np.maximum(high - low, 0.0))
         k = int(np.argmax(errors))
         error = float(errors[k])
         several = region.high - region.low > ONE_TOTAL * region.high
         if several and (error <= EIGENVALUE_ROUNDING or self.loose(node) >= TOTALS_FIRST * error):
             return halves
-        most = min(region.most[k], p.alpha[k] / region.low)
-        share_width = (most - region.least[k]) / min(p.alpha[k] / region.low, 1.0)
+        share_width = (most[k] - region.least[k]) / min(p.alpha[k] / region.low, 1.0)
         if share_width >= (high[k] - low[k]) / p.reach[k]:
-            return Cut("share", k, _between(region.least[k], most, z[k]))
+            return Cut("share", k, _between(region.least[k], most[k], z[k]))
         if low[k] < 0.0 < high[k] and min(-low[k], high[k]) > 0.1 * (high[k] - low[k]):
             return Cut("eager", k, 0.0)
         return Cut("eager", k, _between(low[k], high[k], float(raw[k])))
@@ -256,14 +292,15 @@ def search(
     time_limit: float,
     max_nodes: int,
     totals: tuple[float, float] = (0.0, 1.0),
+    judged: bool = False,
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
     """Branch and bound until the ``gap`` (normalised), the time or the nodes are used up; plans are in ``plans``.
 
-    ``totals`` restricts total participation.
+    ``totals`` restricts total participation. ``judged``: the time that checking the certificate takes is part of the limit.
     """
     began = clock()
-    state = _Search(problem, plans, gap, began + time_limit)
+    state = _Search(problem, plans, gap, began + time_limit, judged)
     least = max(_least_total(problem, plans.target), totals[0])
     root = _Node(root_region(problem, least, totals[1]), -np.inf)
     state.knots += _nearest(problem)
@@ -292,6 +329,7 @@ def search(
             # only now: an interrupt before this line leaves the node as it was
             heapq.heappop(heap)
             node.cut, node.children = cut, children
+            state.leaves += 1
             for child in children:
                 counter += 1
                 if child.bound < state.target:

@@ -123,208 +123,306 @@ def write_guess(moving, capped, tight, eager, hull, binds, out):
 
 
 @njit(cache=True, error_model="numpy")
+def limits_at(alpha, theta, volunteer, ceiling, s, shrink, u, limit, room):
+    """Caps of shares, limits of rows (``D_k <= limit_k``; volunteers ``D_k >= theta_k S``) and what a share counts on the hull."""
+    for k in range(len(alpha)):
+        u[k] = alpha[k] / s
+        limit[k] = theta[k] * s * (1.0 + shrink if volunteer[k] else 1.0 - shrink)
+        room[k] = s * (max(ceiling[k], theta[k]) - theta[k] * s) / alpha[k]
+
+
+@njit(cache=True, error_model="numpy")
+def members(mask):
+    """The clients of a mask."""
+    count = 0
+    for k in range(len(mask)):
+        if mask[k]:
+            count += 1
+    out = np.empty(count, dtype=np.int64)
+    count = 0
+    for k in range(len(mask)):
+        if mask[k]:
+            out[count] = k
+            count += 1
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def set_out(u, rows, nu, moving, capped, tight, eager, hull, z, own, tight_rows, followed):
+    """What the guess fixes: shares that do not move, rows' multipliers on the hull, whose rows follow the budget's price."""
+    for k in range(len(u)):
+        if not moving[k]:
+            z[k] = u[k] if capped[k] else 0.0
+        own[k] = max(rows[k] - nu * u[k], 0.0) if hull[k] else 0.0
+        tight_rows[k] = rows[k] if tight[k] else 0.0
+        followed[k] = u[k] if eager[k] or hull[k] else 0.0  # multiplier nu u_k, plus the hull's own
+
+
+@njit(cache=True, error_model="numpy")
+def prices_at(
+    points, theta, diagonal, noise, pull, room, loss_square, loss_constant, client_sampling, loss_sampling,
+    s, nu, ell, z, own, tight_rows, followed, inner, every, mixed, q, distance,
+):  # fmt: skip
+    """What a share costs everybody (``q``) and how far everybody is (``distance``); T, the sum of shares, spend and loss."""
+    v = 1.0 / s
+    half_a = 0.5 * client_sampling * v
+    tau = inner_products(points, z, inner)
+    weight = ell * loss_square + nu
+    for k in range(len(z)):
+        every[k] = tight_rows[k] + nu * followed[k] + own[k]
+        weight += every[k]
+    inner_products(points, every, mixed)
+    whole = theta_z = diagonal_z = pull_z = noise_z = gained = 0.0
+    for k in range(len(z)):
+        distance[k] = tau - 2.0 * inner[k] + diagonal[k] + half_a
+        q[k] = (
+            2.0 * (weight * inner[k] - mixed[k] - ell * pull[k])
+            + nu * (theta[k] * s - diagonal[k])
+            + ell * v * noise[k]
+            - own[k] * room[k]
+        )
+        whole += z[k]
+        theta_z += theta[k] * z[k]
+        diagonal_z += diagonal[k] * z[k]
+        pull_z += pull[k] * z[k]
+        noise_z += noise[k] * z[k]
+        gained += followed[k] * (distance[k] - theta[k] * s)
+    spend = s * theta_z - diagonal_z + tau - half_a + gained
+    loss = loss_square * tau - 2.0 * pull_z + loss_constant + v * (noise_z + loss_sampling)
+    return weight, whole, spend, loss
+
+
+@njit(cache=True, error_model="numpy")
+def places(binds, at_moving, at_tight, at_hull):
+    """Where in the system the conditions begin after those of moving shares: budget, loss cap, tight rows, hull; and its size."""
+    first = len(at_moving) + 1
+    second = first + (1 if binds[0] else 0)
+    third = second + (1 if binds[1] else 0)
+    fourth = third + len(at_tight)
+    return first, second, third, fourth, fourth + len(at_hull)
+
+
+@njit(cache=True, error_model="numpy")
+def write_slopes(
+    gram, theta, diagonal, noise, pull, room, inner, towards_followed, weight, weight_follow,
+    loss_square, payment_unit, s, binds, at_moving, at_tight, at_hull, out,
+):  # fmt: skip
+    """The Jacobian of the conditions; rows and columns in the same order, symmetric but for units and the level."""
+    i0 = len(at_moving)
+    i1, i2, i3, i4, _ = places(binds, at_moving, at_tight, at_hull)
+    for i, k in enumerate(at_moving):
+        for j, other in enumerate(at_moving):
+            out[i, j] = 2.0 * weight * gram[k, other]
+        out[i, i0], out[i0, i] = -1.0, 1.0
+        if binds[0]:
+            slope = (
+                s * theta[k]
+                - diagonal[k]
+                + (1.0 + weight_follow) * 2.0 * inner[k]
+                - 2.0 * towards_followed[k]
+            )
+            out[i1, i], out[i, i1] = slope, payment_unit * slope
+        if binds[1]:
+            slope = loss_square * 2.0 * inner[k] - 2.0 * pull[k] + noise[k] / s
+            out[i2, i], out[i, i2] = slope, slope
+        for j, row in enumerate(at_tight):
+            slope = 2.0 * inner[k] - 2.0 * gram[row, k]
+            out[i3 + j, i], out[i, i3 + j] = slope, slope
+        for j, row in enumerate(at_hull):
+            slope = 2.0 * inner[k] - 2.0 * gram[row, k]
+            if row == k:
+                slope -= room[k]
+            out[i4 + j, i], out[i, i4 + j] = slope, slope
+
+
+@njit(cache=True, error_model="numpy")
+def write_residual(
+    theta,
+    limit,
+    room,
+    s,
+    z,
+    q,
+    distance,
+    level,
+    missing,
+    overspent,
+    lost,
+    binds,
+    at_moving,
+    at_tight,
+    at_hull,
+    out,
+):
+    """By how much the conditions are missed; the largest, infinite if one is not a number."""
+    i1, i2, i3, i4, _ = places(binds, at_moving, at_tight, at_hull)
+    for i, k in enumerate(at_moving):
+        out[i] = q[k] - level
+    out[len(at_moving)] = missing
+    if binds[0]:
+        out[i1] = overspent
+    if binds[1]:
+        out[i2] = lost
+    for j, k in enumerate(at_tight):
+        out[i3 + j] = distance[k] - limit[k]
+    for j, k in enumerate(at_hull):
+        out[i4 + j] = distance[k] - theta[k] * s - room[k] * z[k]
+    size = 0.0
+    for value in out:
+        size = max(size, abs(value)) if np.isfinite(value) else np.inf
+    return size
+
+
+@njit(cache=True, error_model="numpy")
+def correct_guess(
+    theta,
+    u,
+    limit,
+    room,
+    paid,
+    volunteer,
+    s,
+    nu,
+    level,
+    z,
+    q,
+    distance,
+    own,
+    rows,
+    moving,
+    capped,
+    tight,
+    eager,
+    hull,
+):
+    """Change what the solution contradicts; whether there was anything."""
+    changed = False
+    scale = max(abs(level), 1e-3)
+    for k in range(len(u)):
+        small = TOUCHING * min(u[k], 1.0)
+        was_tight, was_eager, was_hull = tight[k], eager[k], hull[k]
+        if moving[k]:
+            if z[k] < -small:
+                moving[k], capped[k], changed = False, False, True
+            elif z[k] > u[k] + small:
+                moving[k], capped[k], changed = False, True, True
+        elif not volunteer[k]:
+            # a share at a limit that wants to leave it
+            off = q[k] - level if capped[k] else level - q[k]
+            if off > WANTED * scale:
+                moving[k], capped[k], changed = True, False, True
+        slack = distance[k] - (theta[k] * s if volunteer[k] else limit[k])
+        free = not (paid[k] or volunteer[k])
+        # tight rows whose multiplier has the wrong sign, loose rows that are broken
+        if was_tight:
+            if not volunteer[k] and rows[k] < -TOUCHING:
+                tight[k], changed = False, True
+            if (free or volunteer[k]) and rows[k] > nu * u[k] + TOUCHING:
+                tight[k], eager[k], changed = False, True, True
+        elif was_eager:
+            if slack < -BROKEN:
+                tight[k], eager[k], changed = True, False, True
+            elif free and room[k] * z[k] - (distance[k] - theta[k] * s) < -BROKEN:
+                hull[k], eager[k], changed = True, False, True
+        elif was_hull:
+            if own[k] < -TOUCHING:
+                hull[k], eager[k], changed = False, True, True
+        elif not volunteer[k] and slack > BROKEN:
+            tight[k], changed = True, True
+    return changed
+
+
+@njit(cache=True, error_model="numpy")
+def weakest_row(at_tight, rows):
+    """The tight row with the smallest multiplier."""
+    weakest, least = at_tight[0], np.inf
+    for k in at_tight:
+        if abs(rows[k]) < least:
+            weakest, least = k, abs(rows[k])
+    return weakest
+
+
+@njit(cache=True, error_model="numpy")
 def polish_at(
     points, alpha, theta, diagonal, noise, pull, gram, paid, volunteer, ceiling,
     loss_square, loss_constant, loss_weight, payment_weight, payment_unit, cap, client_sampling, loss_sampling,
     spendable, total, shrink, z, rows, budget, loss_cap, moving, capped, tight, eager, hull, binds,
 ):  # fmt: skip
     """The conditions at one S; shares, row multipliers and the guess in place. Whether they hold, budget and cap multipliers."""
-    N = len(alpha)
-    s, v = total, 1.0 / total
-    half_a = 0.5 * client_sampling * v
+    N, failed = len(alpha), (False, 0.0, 0.0)
     u, limit, room = np.empty(N), np.empty(N), np.empty(N)
-    for k in range(N):
-        u[k] = alpha[k] * v
-        # rows: D_k <= limit_k; volunteers: D_k >= theta_k S
-        limit[k] = theta[k] * s * (1.0 + shrink if volunteer[k] else 1.0 - shrink)
-        room[k] = s * (max(ceiling[k], theta[k]) - theta[k] * s) / alpha[k]
+    limits_at(alpha, theta, volunteer, ceiling, total, shrink, u, limit, room)
     inner, mixed, q, distance = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
     every, own, tight_rows, followed = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
-    at_moving, at_tight, at_hull = (
-        np.empty(N, dtype=np.int64),
-        np.empty(N, dtype=np.int64),
-        np.empty(N, dtype=np.int64),
-    )
+    towards_followed = np.empty(N)
     seen = np.zeros((CORRECTIONS, 5 * N + 2), dtype=np.bool_)
     z_before, rows_before = np.empty(N), np.empty(N)
     level = 0.0
     for correction in range(CORRECTIONS):
         write_guess(moving, capped, tight, eager, hull, binds, seen[correction])
         if same_guess(seen, correction, seen[correction]):
-            return False, 0.0, 0.0
+            return failed
         budget_before, cap_before = budget, loss_cap
-        for k in range(N):
-            z_before[k], rows_before[k] = z[k], rows[k]
-        nm = nt = nh = 0
-        nu = payment_unit * (payment_weight + (budget if binds[0] else 0.0))
-        weight_follow = 0.0
-        for k in range(N):
-            if moving[k]:
-                at_moving[nm] = k
-                nm += 1
-            else:
-                z[k] = u[k] if capped[k] else 0.0
-            if tight[k]:
-                at_tight[nt] = k
-                nt += 1
-            if hull[k]:
-                at_hull[nh] = k
-                nh += 1
-            own[k] = max(rows[k] - nu * u[k], 0.0) if hull[k] else 0.0
-            tight_rows[k] = rows[k] if tight[k] else 0.0
-            followed[k] = u[k] if eager[k] or hull[k] else 0.0  # multiplier nu u_k, plus the hull's own
-            weight_follow += followed[k]
-        i0 = nm
-        i1 = i0 + 1
-        i2 = i1 + (1 if binds[0] else 0)
-        i3 = i2 + (1 if binds[1] else 0)
-        i4 = i3 + nt
-        n = i4 + nh
+        z_before[:], rows_before[:] = z, rows
         budget = budget if binds[0] else 0.0
         loss_cap = loss_cap if binds[1] else 0.0
-        level_known = False
-        towards_followed = np.empty(N)
+        nu = payment_unit * (payment_weight + budget)
+        set_out(u, rows, nu, moving, capped, tight, eager, hull, z, own, tight_rows, followed)
         inner_products(points, followed, towards_followed)
+        weight_follow = followed.sum()
+        at_moving, at_tight, at_hull = members(moving), members(tight), members(hull)
+        i1, i2, i3, i4, n = places(binds, at_moving, at_tight, at_hull)
+        level_known = False
         size, spend, loss = np.inf, 0.0, 0.0
         for _ in range(NEWTON_STEPS):
             nu = payment_unit * (payment_weight + budget)
-            ell = loss_weight + loss_cap
-            tau = inner_products(points, z, inner)
-            weight = ell * loss_square + nu
-            for k in range(N):
-                every[k] = tight_rows[k] + nu * followed[k] + own[k]
-                weight += every[k]
-            inner_products(points, every, mixed)
-            whole = theta_z = diagonal_z = pull_z = noise_z = gained = 0.0
-            for k in range(N):
-                distance[k] = tau - 2.0 * inner[k] + diagonal[k] + half_a
-                q[k] = (
-                    2.0 * (weight * inner[k] - mixed[k] - ell * pull[k])
-                    + nu * (theta[k] * s - diagonal[k])
-                    + ell * v * noise[k]
-                    - own[k] * room[k]
-                )
-                whole += z[k]
-                theta_z += theta[k] * z[k]
-                diagonal_z += diagonal[k] * z[k]
-                pull_z += pull[k] * z[k]
-                noise_z += noise[k] * z[k]
-                gained += followed[k] * (distance[k] - theta[k] * s)
-            spend = s * theta_z - diagonal_z + tau - half_a + gained
-            loss = loss_square * tau - 2.0 * pull_z + loss_constant + v * (noise_z + loss_sampling)
-            if not level_known:
-                if nm:
-                    level = 0.0
-                    for i in range(nm):
-                        level += q[at_moving[i]] / nm
-                level_known = True
+            weight, whole, spend, loss = prices_at(
+                points, theta, diagonal, noise, pull, room, loss_square, loss_constant, client_sampling, loss_sampling,
+                total, nu, loss_weight + loss_cap, z, own, tight_rows, followed, inner, every, mixed, q, distance,
+            )  # fmt: skip
+            if not level_known and len(at_moving):
+                level = q[at_moving].mean()
+            level_known = True
             residual = np.empty(n)
-            jacobian = np.zeros((n, n))
-            for i in range(nm):
-                k = at_moving[i]
-                residual[i] = q[k] - level
-                for j in range(nm):
-                    jacobian[i, j] = 2.0 * weight * gram[k, at_moving[j]]
-                jacobian[i, i0], jacobian[i0, i] = -1.0, 1.0
-                if binds[0]:
-                    slope = (
-                        s * theta[k]
-                        - diagonal[k]
-                        + (1.0 + weight_follow) * 2.0 * inner[k]
-                        - 2.0 * towards_followed[k]
-                    )
-                    jacobian[i1, i], jacobian[i, i1] = slope, payment_unit * slope
-                if binds[1]:
-                    slope = loss_square * 2.0 * inner[k] - 2.0 * pull[k] + v * noise[k]
-                    jacobian[i2, i], jacobian[i, i2] = slope, slope
-                for j in range(nt):
-                    slope = 2.0 * inner[k] - 2.0 * gram[at_tight[j], k]
-                    jacobian[i3 + j, i], jacobian[i, i3 + j] = slope, slope
-                for j in range(nh):
-                    slope = 2.0 * inner[k] - 2.0 * gram[at_hull[j], k]
-                    if at_hull[j] == k:
-                        slope -= room[k]
-                    jacobian[i4 + j, i], jacobian[i, i4 + j] = slope, slope
-            residual[i0] = whole - 1.0
-            if binds[0]:
-                residual[i1] = spend - spendable
-            if binds[1]:
-                residual[i2] = loss - cap * (1.0 - shrink)
-            for j in range(nt):
-                k = at_tight[j]
-                residual[i3 + j] = distance[k] - limit[k]
-            for j in range(nh):
-                k = at_hull[j]
-                residual[i4 + j] = distance[k] - theta[k] * s - room[k] * z[k]
-            size = 0.0
-            for value in residual:
-                size = max(size, abs(value)) if np.isfinite(value) else np.inf
+            size = write_residual(
+                theta, limit, room, total, z, q, distance, level, whole - 1.0, spend - spendable, loss - cap * (1.0 - shrink),
+                binds, at_moving, at_tight, at_hull, residual,
+            )  # fmt: skip
             if not np.isfinite(size):
-                return False, 0.0, 0.0
+                return failed
             if size <= SOLVED * max(1.0, abs(level)):
                 break
-            newton_step(jacobian, residual, 1e-12)
-            step = residual
-            for i in range(nm):
-                z[at_moving[i]] -= step[i]
-            level -= step[i0]
+            slopes = np.zeros((n, n))
+            write_slopes(
+                gram, theta, diagonal, noise, pull, room, inner, towards_followed, weight, weight_follow,
+                loss_square, payment_unit, total, binds, at_moving, at_tight, at_hull, slopes,
+            )  # fmt: skip
+            newton_step(slopes, residual, 1e-12)
+            for i, k in enumerate(at_moving):
+                z[k] -= residual[i]
+            level -= residual[len(at_moving)]
             if binds[0]:
-                budget -= step[i1]
+                budget -= residual[i1]
             if binds[1]:
-                loss_cap -= step[i2]
-            for j in range(nt):
-                tight_rows[at_tight[j]] -= step[i3 + j]
-            for j in range(nh):
-                own[at_hull[j]] -= step[i4 + j]
+                loss_cap -= residual[i2]
+            for j, k in enumerate(at_tight):
+                tight_rows[k] -= residual[i3 + j]
+            for j, k in enumerate(at_hull):
+                own[k] -= residual[i4 + j]
         if size > UNSOLVED:
             # more conditions than freedom: the weakest tight row is the one that is tight by accident
-            if not nt:
-                return False, 0.0, 0.0
-            weakest, least = at_tight[0], np.inf
-            for j in range(nt):
-                if abs(rows_before[at_tight[j]]) < least:
-                    weakest, least = at_tight[j], abs(rows_before[at_tight[j]])
-            tight[weakest] = False
+            if not len(at_tight):
+                return failed
+            tight[weakest_row(at_tight, rows_before)] = False
             budget, loss_cap = budget_before, cap_before
-            for k in range(N):
-                z[k], rows[k] = z_before[k], rows_before[k]
+            z[:], rows[:] = z_before, rows_before
             continue
-        # what contradicts the guess
         nu = payment_unit * (payment_weight + budget)
-        changed = False
-        scale = max(abs(level), 1e-3)
-        for k in range(N):
-            rows[k] = tight_rows[k] + nu * followed[k] + own[k]
-            small = TOUCHING * min(u[k], 1.0)
-            was_tight, was_eager, was_hull = tight[k], eager[k], hull[k]
-            if moving[k]:
-                if z[k] < -small:
-                    moving[k], capped[k], changed = False, False, True
-                elif z[k] > u[k] + small:
-                    moving[k], capped[k], changed = False, True, True
-            elif not volunteer[k]:
-                # a share at a limit that wants to leave it
-                off = q[k] - level if capped[k] else level - q[k]
-                if off > WANTED * scale:
-                    moving[k], capped[k], changed = True, False, True
-            slack = distance[k] - (theta[k] * s if volunteer[k] else limit[k])
-            free = not (paid[k] or volunteer[k])
-            # tight rows whose multiplier has the wrong sign, loose rows that are broken
-            if was_tight:
-                if not volunteer[k] and rows[k] < -TOUCHING:
-                    tight[k], changed = False, True
-                if (free or volunteer[k]) and rows[k] > nu * u[k] + TOUCHING:
-                    tight[k], eager[k], changed = False, True, True
-            elif was_eager:
-                if slack < -BROKEN:
-                    tight[k], eager[k], changed = True, False, True
-                elif free and room[k] * z[k] - (distance[k] - theta[k] * s) < -BROKEN:
-                    hull[k], eager[k], changed = True, False, True
-            elif was_hull:
-                if own[k] < -TOUCHING:
-                    hull[k], eager[k], changed = False, True, True
-            elif not volunteer[k] and slack > BROKEN:
-                tight[k], changed = True, True
+        rows[:] = tight_rows + nu * followed + own
+        changed = correct_guess(
+            theta, u, limit, room, paid, volunteer, total, nu, level, z, q, distance, own, rows,
+            moving, capped, tight, eager, hull,
+        )  # fmt: skip
         if (binds[0] and budget < 0.0) or (not binds[0] and spend > spendable * (1.0 + TOUCHING)):
             binds[0], changed = not binds[0], True
         if (binds[1] and loss_cap < 0.0) or (not binds[1] and loss > cap):
@@ -335,7 +433,7 @@ def polish_at(
             z[k] = min(max(z[k], 0.0), u[k])
             if not volunteer[k]:
                 rows[k] = max(rows[k], 0.0)
-    return False, 0.0, 0.0
+    return failed
 
 
 @njit(cache=True, error_model="numpy")

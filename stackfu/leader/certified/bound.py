@@ -297,6 +297,10 @@ class Classes:
     volunteer: Mask
     ceiling: Array  # upper bounds of D_k on the box
 
+    def agrees(self, other: Classes) -> bool:
+        """Whether the same clients are decided in the same way."""
+        return np.array_equal(self.paid, other.paid) and np.array_equal(self.volunteer, other.volunteer)
+
 
 def classify(
     problem: BoundProblem,

@@ -100,6 +100,10 @@ class Candidates:
         """Keep the profile if it is feasible; whether it is."""
         return self._keep(self.realise(x))
 
+    def offer_start(self, x: Array) -> bool:
+        """Keep a profile that a search begins with, paid or as an equilibrium that needs no payments; whether it is feasible."""
+        return self.offer(x) or self.offer_unpaid(x)
+
     def offer_unpaid(self, x: Array) -> bool:
         """Keep an equilibrium that needs no payments, also where rounding would charge it some."""
         nothing = np.zeros(self.game.count)

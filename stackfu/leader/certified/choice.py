@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from ...model import Array, GameModel, Objective
 from .search import Run, search
 
 __all__ = ["SMALL", "best_search"]
 
-#: Up to this many clients general cone programmes with warm starts are the faster way (``stackfu_bench``: both searches
-#: on the same games).
-SMALL = 60
+#: Up to this many clients the search with polished multipliers is the faster way whatever is asked for; with 300 it is slower where
+#: sampling noise, a cap on the loss or no budget make many clients undecided (both searches on the same games).
+SMALL = 100
 
 
 def best_search(
@@ -22,7 +24,7 @@ def best_search(
     gap: float,
     time_limit: float,
     max_nodes: int,
-    starts: tuple[Array, ...] = (),
+    starts: Iterable[Array] = (),
     later: Callable[[], Iterable[Array]] | None = None,
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
@@ -41,8 +43,11 @@ def best_search(
             later=later,
             callback=callback,
         )
-    from .large import search_large
+    if objective.loss_weight == 0.0 and np.isfinite(objective.max_loss):
+        from .least_spend import least_spend as search_many
+    else:
+        from .large import search_large as search_many
 
-    return search_large(
+    return search_many(
         game, objective, gap=gap, time_limit=time_limit, max_nodes=max_nodes, starts=starts, callback=callback
     )

@@ -14,14 +14,16 @@ from ...judging.space import held_products
 from ...model import GameModel, Objective
 from ...results.certificate import LeaderCertificate, Leaf, Split
 from ...results.certificate import Node as CertificateNode
+from ...threads import factoring
 from .boxes import Boxes, Node, Step
+from .claims import accepted
 from .normalised import certificate_knot
 from .room import give_back
 
 __all__ = ["Court", "Deadline"]
 
-#: How often a claim that the judge finds too high is lowered, and how far it stays below what was found: part of the gap.
-CLAIMS, MODESTY = 8, 0.005
+#: How far a claim stays below what was found, and how far below that it may fall at no loss: parts of the gap that was closed.
+MODESTY, RESERVE = 0.005, 0.015
 #: What checking is expected to cost, relative to what was measured.
 CAUTION = 1.3
 #: Clients for whom a factorisation is timed, to know what one for all takes.
@@ -47,6 +49,7 @@ class Court:
     def __init__(self, game: GameModel, objective: Objective, boxes: Boxes, out_of_time: Deadline) -> None:
         self.game, self.objective, self.boxes, self.out_of_time = game, objective, boxes, out_of_time
         self.large = is_large(game)
+        self.threads: int | None = None  # that may factor inner products; None: as many as may work now
         self.leaf_steps = 0
         self.checker: ScaleChecker | None = None
         self.products: InnerProducts | None = None  # held, so that the judge does not read them again
@@ -92,7 +95,8 @@ class Court:
             return 0.0
         few = np.eye(TIMED)
         began = clock()
-        np.linalg.cholesky(few)
+        with factoring(self.game.count, self.threads):
+            np.linalg.cholesky(few)
         return CAUTION * (clock() - began) * (self.game.count / TIMED) ** 3
 
     def _read(self) -> None:
@@ -102,7 +106,8 @@ class Court:
             self.checker = ScaleChecker(self.game, self.objective)
             give_back(self.game.count)
         elif self.game.count > ALL_PAIRS and self.products is None:
-            self.products = held_products(self.game, self.objective)
+            with factoring(self.game.count, self.threads):
+                self.products = held_products(self.game, self.objective)
 
     def check(self, claim: LeaderCertificate) -> BoundVerdict:
         """What the judge says about a certificate."""
@@ -132,12 +137,19 @@ class Court:
     def certificate(
         self, root: Node, lower: float, gap: float
     ) -> tuple[LeaderCertificate | None, BoundVerdict | None]:
-        """The tree in preorder with the knots it uses, its claim lowered until the judge accepts it, and the judge's verdict.
+        """The tree as a certificate, its claim lowered until the judge accepts it, and the judge's verdict.
 
-        ``lower`` was found, ``gap`` is what it may be away from the incumbent; the search ends here, and its knots with it.
+        ``lower`` was found, ``gap`` is what it may be away from the incumbent.
         """
         if not np.isfinite(lower):
             return None, None
+        # sums are rounded differently here and there
+        claim = replace(self.tree(root, lower), lower=lower - MODESTY * gap)
+        self._read()
+        return accepted(self.check, claim, RESERVE * gap) or (None, None)
+
+    def tree(self, root: Node, lower: float) -> LeaderCertificate:
+        """The tree in preorder with the knots it uses; the search ends here, and its knots with it."""
         problem, unit = self.boxes.problem, self.boxes.problem.unit_loss
         used: dict[int, int] = {}
         tree: list[CertificateNode] = []
@@ -156,14 +168,4 @@ class Court:
             tree.append(Leaf(tuple(steps)))
         knots = tuple(certificate_knot(problem, self.boxes.knots.without_products(i)) for i in used)
         self.boxes.knots.clear()  # the checker needs room
-        # sums are rounded differently here and there
-        claim = LeaderCertificate(lower - MODESTY * gap, knots, tuple(tree))
-        self._read()
-        for _ in range(CLAIMS):
-            verdict = self.check(claim)
-            if verdict:
-                return claim, verdict
-            if not np.isfinite(verdict.margin):
-                break
-            claim = replace(claim, lower=claim.lower + 1.5 * min(verdict.margin, -1e-15 * abs(claim.lower)))
-        return None, None
+        return LeaderCertificate(lower, knots, tuple(tree))

@@ -14,17 +14,13 @@ hull of "``e_k = 0`` or
                 d_k^2 - theta_k S <= e_k + xi                   (rows; multiplier P_k)
                 e_k <= h_k z_k                                  (hull; e_k = 0 for the paid, no such row for those at full)
 
-``xi`` lets rows be broken at a steep price, so that there always is an interior. Whoever is known to stay at 0 or at
-full leaves the program
-(its part of every sum is a constant), and so does the row of whoever is known to be a volunteer: its ``e_k`` equals
-``d_k^2 - theta_k S`` and
-goes into ``pay``.
+``xi`` lets rows be broken at a steep price, so that there always is an interior. Whoever is known to stay at 0 or at full
+leaves the program (its part of every sum is a constant), and so does the row of whoever is known to be a volunteer: its ``e_k``
+equals ``d_k^2 - theta_k S`` and goes into ``pay``.
 
-Every quadratic form above is ``||m||^2`` plus something linear. A Newton step of the primal-dual method therefore has,
-besides m, only a 2 x 2
-block ``(z_k, e_k)`` for each client; eliminating these leaves ``2 r + 4`` unknowns (m, the multipliers y of ``m = F'z``,
-xi, and the multipliers
-of the simplex, the budget and the cap), and one iteration costs ``O((columns + rows) r^2)``.
+Every quadratic form above is ``||m||^2`` plus something linear. A Newton step of the primal-dual method therefore has, besides
+m, only a 2 x 2 block ``(z_k, e_k)`` for each client; eliminating these leaves ``2 r + 4`` unknowns (m, the multipliers y of ``m
+= F'z``, xi, and the multipliers of the simplex, the budget and the cap), and one iteration costs ``O((columns + rows) r^2)``.
 """
 
 from __future__ import annotations

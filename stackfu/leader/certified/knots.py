@@ -21,7 +21,7 @@ __all__ = ["COMPACT", "Knots", "compact"]
 #: From this many clients on knots are kept in single precision.
 COMPACT = 200_000
 #: Products are kept of as many knots as have this many clients in all, and of a few at least.
-MOST_KEPT, FEWEST_KEPT = 16_000_000, 6
+MOST_KEPT, FEWEST_KEPT = 10_000_000, 6
 
 
 def compact(values: Array) -> Array:

@@ -10,10 +10,9 @@ interval halved at the new knot
 the hull        the program itself is too weak there: the client with the largest ``(u_k - z_k) e_k u_k`` is decided,
 first "paid", then "volunteer"
 
-Each bound also says how far from its centre a better mixture can be, which narrows every client's distance (steps of a
-leaf), and with it the
-hull. Every solved program proposes a point: its volunteers are guessed, the program is solved for them with budget and thresholds
-shrunk by a hair, and the profile is realised exactly through its price.
+Each bound also says how far from its centre a better mixture can be, which narrows every client's distance (steps of a leaf),
+and with it the hull. Every solved program proposes a point: its volunteers are guessed, the program is solved for them with
+budget and thresholds shrunk by a hair, and the profile is realised exactly through its price.
 
 The tree that results is the certificate: every leaf keeps the steps that closed it, so nothing has to be believed.
 """
@@ -21,8 +20,9 @@ The tree that results is the certificate: every leaf keeps the steps that closed
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,10 +33,11 @@ from ...errors import ConvergenceError, InfeasibleError
 from ...jit import clock
 from ...model import Array, GameModel, Objective
 from ...results import Status
+from ...results.certificate import LeaderCertificate
 from ..tolerances import BROKEN, GENEROUS, ONE_TOTAL, ROUNDING, SAFETY, SMALLEST_TOTAL
 from .bound import MANY, Between, Classes, Multipliers
 from .boxes import Boxes, Node, Step, Verdict, recipe_of
-from .candidates import Candidates
+from .candidates import Candidate, Candidates
 from .court import Court, Deadline
 from .interior_point import Columns, Constants, Goal, Rows, solve_slice
 from .knots import Knots
@@ -47,7 +48,7 @@ from .room import give_back
 from .search import Run
 from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
 
-__all__ = ["search_large"]
+__all__ = ["Refutation", "refute", "search_large"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -60,12 +61,15 @@ PENALTY = 30.0
 
 
 class _Search:
-    def __init__(self, game: GameModel, objective: Objective, gap: float, time_limit: float) -> None:
+    def __init__(
+        self, game: GameModel, objective: Objective, gap: float, time_limit: float, goal: float = np.inf
+    ) -> None:
         self.began = clock()
         self.out_of_time = Deadline(self.began + time_limit)
         self.game, self.objective = game, objective
         self.problem = normalised(game, objective)
         self.unit = self.problem.unit_loss
+        self.goal = goal / self.unit  # what is to be proved or reached, if it is not the best there is
         self.candidates = Candidates(game, objective, self.problem)
         # a little is left to the judge, whose arithmetic rounds against the claim
         self.gap = 0.98 * gap / self.unit
@@ -79,6 +83,7 @@ class _Search:
         self.solves = 0
         self.sharpest = 0
         self.patience, self.patient_until = 1, 0
+        self.improved = False  # whether a proposal led to payments
         self.recent: dict[Node, tuple[Any, Verdict]] = {}
         self.origin = np.ones(game.count)
 
@@ -106,7 +111,12 @@ class _Search:
     @property
     def target(self) -> float:
         """A node whose bound reaches this needs no more work."""
-        return self.candidates.value / self.unit - self.gap
+        return min(self.candidates.value / self.unit - self.gap, self.goal)
+
+    @property
+    def reached(self) -> bool:
+        """Whether what was to be reached is."""
+        return bool(np.isfinite(self.goal)) and self.upper <= self.goal
 
     @cached_property
     def worst(self) -> float:
@@ -136,6 +146,7 @@ class _Search:
         if known is not None and known[0] == (self.target, node.first, node.second, node.plan):
             return known[1]
         verdict = self.boxes.judge(node, node.low, node.high, self.target, node.plan, node.ends)
+        verdict.classes = None  # which nobody asks for again
         self.recent[node] = (self.target, node.first, node.second, node.plan), verdict
         node.helped = verdict.steps
         if verdict.bound >= node.bound:
@@ -166,11 +177,11 @@ class _Search:
         return self.knots.add(_known(self.problem, y)), answer
 
     def _prices(self, y: Multipliers | Between) -> Prices:
-        rows, along, slope = (np.asarray(a, dtype=np.float64) for a in (y.rows, y.along, y.slope))
+        along = y.along
         inner = along / y.weight
         centre = y.pull / y.weight
         return Prices(
-            y.total, y.budget, y.loss_cap, y.level, rows, centre, inner, along - slope,
+            y.total, y.budget, y.loss_cap, y.level, y.rows, centre, inner, along - y.slope,
             self.problem.place.dot(centre, centre, inner),
         )  # fmt: skip
 
@@ -180,10 +191,13 @@ class _Search:
             return False
         before = self.candidates.value
         if self.game.count > 2 * SAMPLE:
-            if self.solves < self.patient_until or answer.bound < 0.5 * self.upper:
+            # where the bound is far below payments that a proposal led to, nothing better is near
+            far = self.improved and answer.bound < 0.5 * self.upper
+            if self.solves < self.patient_until or far:
                 return False
             self.proposals.around(total, answer.prices)
             # proposals are dear: each that leads to nothing makes the next one wait twice as long
+            self.improved = self.improved or self.candidates.value < before
             self.patience = 1 if self.candidates.value < before else 2 * self.patience
             self.patient_until = self.solves + self.patience
         else:
@@ -192,19 +206,31 @@ class _Search:
                 self.proposals.at(total, mask, answer.prices)
         return self.candidates.value < before
 
+    def start_from(self, profiles: Iterable[Array]) -> None:
+        """Offer some profiles, none of which is kept but the best, and the first for want of any."""
+        for number, x in enumerate(profiles):
+            if number == 0:
+                self.origin = x
+            self.candidates.offer_start(x)
+        if self.candidates.best is not None:
+            self.origin = self.candidates.best.x
+
     def first_proposals(self) -> None:
         """From the incumbent, a search over S; with many clients first for a sample of them."""
         best = self.candidates.best
         profile = self.game.profile(best.x if best is not None else self.origin)
         guess = self.unpriced(profile.total, profile.mixture)
         start = min(max(profile.total, 1.001 * self.problem.floor), NEARLY_ALL)
-        until = self.began + 0.3 * (self.out_of_time.until - self.began)
+        now = clock()  # the judge may have taken most of the time to read the game
+        until = now + 0.3 * max(self.out_of_time.until - self.out_of_time.reserve - now, 0.0)
+        before = self.candidates.value
 
         def enough() -> bool:
-            return clock() > until
+            return clock() > until or self.reached
 
         if self.game.count <= 2 * SAMPLE:
             self._remember(*self.proposals.scan(start, guess, enough))
+            self.improved = self.candidates.value < before
             return
         chosen, few = sample(self.problem)
         small = Proposals(few, None, 1.0, 1e-2 * min(self.upper, self.worst), self.penalty, self.out_of_time)
@@ -218,6 +244,7 @@ class _Search:
         self._remember(
             *self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough)
         )
+        self.improved = self.candidates.value < before
         if not enough():  # the best total was closed in on: other totals are not where better payments are
             self.patience = self.patient_until = CLOSED_IN
 
@@ -245,7 +272,6 @@ class _Search:
         verdict = self.examine(node)
         if verdict.bound >= self.target:
             return
-        assert verdict.classes is not None
         ends = node.ends
         recipe = recipe_of(verdict.trail)
         middle = (
@@ -300,9 +326,15 @@ class _Search:
         knot, answer = self.solve(at, known.classes, self.boxes.at(ends[0], at) if ends else None)
         if answer.broken > BROKEN and answer.bound < self.target:
             knot, answer = self.solve(at, known.classes, self.knots[knot], 100.0)
+        known.classes = None  # proposals need room
         self.propose(at, answer)
-        recipe = recipe_of((*known.trail, (knot, knot)))
+        trail = (*known.trail, (knot, knot))
+        recipe = recipe_of(trail)
         solved = self.boxes.judge(node, at, at, self.target, recipe, (), 1)
+        if solved.bound < self.target <= answer.bound and len(recipe) < len(trail) - 1:
+            # solved for what the whole trail tells, the multipliers are good: what was left out tells some of it
+            recipe = tuple(pair for pair in trail if pair != (0, 0))
+            solved = self.boxes.judge(node, at, at, self.target, recipe, (), 1)
         missing = self.target - solved.bound
         node.solved.append(at)
         exact = answer.value - answer.bound <= 0.3 * missing
@@ -357,12 +389,10 @@ class _Search:
 
     def _from_zero(self, node: Node) -> None:
         """Cut off ``(0, b]``: some clients own more than b, so they cannot be at full, and their data are too
-        different for all of them to
-        be content with so little participation.
+        different for all of them to be content with so little participation.
 
-        With ``P = p w`` on those clients (w their shares) and c their mean, ``g = const + p (sum_k w_k ||mu_k - c||^2 -
-        b sum_k w_k theta_k)``, which
-        is positive for b small and p large enough.
+        With ``P = p w`` on those clients (w their shares) and c their mean, ``g = const + p (sum_k w_k ||mu_k - c||^2 - b sum_k
+        w_k theta_k)``, which is positive for b small and p large enough.
         """
         p, n = self.problem, self.game.count
         goal = self.target if np.isfinite(self.target) else self.worst
@@ -432,36 +462,71 @@ def search_large(
     gap: float,
     time_limit: float,
     max_nodes: int,
-    starts: tuple[Array, ...] = (),
+    starts: Iterable[Array] = (),
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
     """Best-first search until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
-    from threadpoolctl import threadpool_limits
-
     search = _Search(game, objective, gap, time_limit)
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _one_thread() as threads:
+        search.court.threads = threads
         return _run(search, max_nodes, starts, callback)
+
+
+@dataclass(eq=False)
+class _Explored:
+    """How a search ended."""
+
+    root: Node
+    status: Status = Status.CERTIFIED
+    bound: float = -np.inf
+    nodes: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 def _run(
     search: _Search,
     max_nodes: int,
-    starts: tuple[Array, ...],
+    starts: Iterable[Array],
     callback: Callable[[dict[str, Any]], None] | None,
 ) -> Run:
+    found = _explore(search, max_nodes, starts, callback)
+    best = search.candidates.best
+    if best is None:
+        if found.status is Status.CERTIFIED:
+            raise InfeasibleError(
+                "no payments satisfy the constraints: every box of total participation was refuted"
+            )
+        raise ConvergenceError(
+            f"no feasible payments were found, and none were proved impossible ({found.status.name.lower()})"
+        )
+    unit = search.unit
+    certificate, verdict = search.court.certificate(found.root, found.bound * unit, search.gap * unit)
+    return Run(
+        best=best,
+        bound=-np.inf if certificate is None else certificate.lower,
+        history=tuple(found.history),
+        status=found.status,
+        nodes=found.nodes,
+        pool=tuple(search.candidates.pool),
+        certificate=certificate,
+        verdict=verdict,
+    )
+
+
+def _explore(
+    search: _Search,
+    max_nodes: int,
+    starts: Iterable[Array],
+    callback: Callable[[dict[str, Any]], None] | None,
+) -> _Explored:
     objective, unit = search.objective, search.unit
-    if starts:
-        search.origin = starts[0]
-    for x in starts:
-        if not search.candidates.offer(x):
-            search.candidates.offer_unpaid(x)
-    history: list[dict[str, Any]] = []
-    status = Status.CERTIFIED
+    search.start_from(starts)
     root = Node(objective.min_total, 1.0, 0, 0, ())
+    out = _Explored(root)
     heap: list[tuple[float, int, Node]] = [(-np.inf, 0, root)]
     current: list[Node] = []  # taken off the heap, and not back on it
     expanding: Node | None = None
-    closed, nodes = np.inf, 0
+    closed = np.inf
 
     def lower() -> float:
         return min(heap[0][0] if heap else np.inf, *(n.bound for n in current), closed, search.upper)
@@ -472,12 +537,12 @@ def _run(
             heap[0] = (root.bound, 0, root)
             search.court.leaf_steps += search.court.to_check(root)
             search.first_proposals()
-        while heap and heap[0][0] < search.target:
+        while heap and heap[0][0] < search.target and not search.reached:
             if search.out_of_time():
-                status = Status.TIME_LIMIT
+                out.status = Status.TIME_LIMIT
                 break
-            if nodes >= max_nodes:
-                status = Status.MAX_ITERATIONS
+            if out.nodes >= max_nodes:
+                out.status = Status.MAX_ITERATIONS
                 break
             expanding = node = heap[0][2]
             current = [node]
@@ -486,7 +551,7 @@ def _run(
             search.expand(node)
             search.recent.clear()
             give_back(search.game.count)
-            nodes += 1
+            out.nodes += 1
             children = node.children or [node]
             for child in children:
                 search.examine(child)
@@ -495,44 +560,65 @@ def _run(
             search.court.keep_reserve()
             for child in children:
                 if child.bound < search.target:
-                    heapq.heappush(heap, (child.bound, nodes * 2 + len(heap), child))
+                    heapq.heappush(heap, (child.bound, out.nodes * 2 + len(heap), child))
                 else:  # balls were taken for points below the target: no more is proved
                     closed = min(closed, search.target)
             current = []
             record = {
-                "node": nodes,
+                "node": out.nodes,
                 "interval": (float(node.low), float(node.high)),
                 "lower": lower() * unit,
                 "upper": search.candidates.value,
                 "solves": search.solves + search.proposals.solves,
                 "seconds": clock() - search.began,
             }
-            history.append(record)
+            out.history.append(record)
             if callback is not None:
                 callback(record)
     except KeyboardInterrupt:
-        status = Status.INTERRUPTED
+        out.status = Status.INTERRUPTED
         if expanding is not None:
             expanding.close_up()
-    best = search.candidates.best
-    if best is None:
-        if status is Status.CERTIFIED:
-            raise InfeasibleError(
-                "no payments satisfy the constraints: every box of total participation was refuted"
-            )
-        raise ConvergenceError(
-            f"no feasible payments were found, and none were proved impossible ({status.name.lower()})"
-        )
-    bound = lower()
+    out.bound = lower()
     search.recent.clear()
-    certificate, verdict = search.court.certificate(root, bound * unit, search.gap * unit)
-    return Run(
-        best=best,
-        bound=-np.inf if certificate is None else certificate.lower,
-        history=tuple(history),
-        status=status,
-        nodes=nodes,
-        pool=tuple(search.candidates.pool),
-        certificate=certificate,
-        verdict=verdict,
-    )
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Refutation:
+    """Whether any payments bring the objective to a goal: the best ones met, or a tree whose multipliers show that none do."""
+
+    best: Candidate | None
+    tree: LeaderCertificate | None
+    status: Status
+    nodes: int
+
+
+def refute(
+    game: GameModel,
+    objective: Objective,
+    goal: float,
+    *,
+    gap: float,
+    time_limit: float,
+    max_nodes: int,
+    starts: Iterable[Array],
+    callback: Callable[[dict[str, Any]], None] | None = None,
+) -> Refutation:
+    """Search until payments reach the goal or every box is shown to hold none, which the caller has the judge look at."""
+    with _one_thread() as threads:
+        search = _Search(game, objective, gap, time_limit, goal)
+        search.court.threads = threads
+        found = _explore(search, max_nodes, starts, callback)
+        ruled_out = found.status is Status.CERTIFIED and found.bound >= search.goal and not search.reached
+        tree = search.court.tree(found.root, goal) if ruled_out else None
+        return Refutation(search.candidates.best, tree, found.status, found.nodes)
+
+
+@contextmanager
+def _one_thread() -> Iterator[int | None]:
+    """One thread for products of matrices while a search runs; how many there were before."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas") as pinned:
+        yield pinned.get_original_num_threads()["blas"]

@@ -27,7 +27,7 @@ from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..asked import objective_of
+from ..asked import objective_of, starting_profiles
 from ..haipo import best_iterate
 from ..homogeneous import buy_data
 from ..tolerances import LIMIT_ROUNDING, SAFETY, SAME_FACE, SAME_PROFILE, SAME_SPEND
@@ -42,6 +42,8 @@ __all__ = ["certified"]
 
 #: Share of the time that each baseline may take, and the fewest equilibria that it is begun for.
 BASELINES, FEWEST = 0.04, 5
+#: Equilibria that a baseline may play at most.
+MOST_BASELINES = 50
 #: Playing back and judging takes about so many times what the unpaid equilibrium takes.
 AFTERWARDS = 3.0
 #: An equilibrium that took less time than the clock resolves is taken to have needed this many seconds.
@@ -93,7 +95,7 @@ def certified(
         )
     if callback is not None and not callable(callback):
         raise InputError("callback", "must be a function of one record", value=repr(callback))
-    given = _starting_profiles(game, start)
+    given = starting_profiles(game, start)
     if game.is_homogeneous:
         bought = buy_data(game, goal, limits)
         return judged(replace(bought, robust=bool(robust)), limits.gap * abs(bought.objective))
@@ -116,13 +118,14 @@ def _optimise(
     took = clock() - began  # not its own seconds, which count those in which functions were compiled
     gap = limits.gap * measured_against(game, goal, game.loss_of(unpaid.profile, goal.finite_sample))
     starts = [unpaid.participation, np.ones(game.count), *given]
-    affordable = int(BASELINES * limits.time_limit / max(took, SHORTEST))
+    affordable = int(min(BASELINES * limits.time_limit / max(took, SHORTEST), MOST_BASELINES))
     later = partial(_baselines, game, sought, affordable)
     if game.count > SMALL:
         starts += later()
     if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
-    del unpaid
+    profiles = iter(starts)
+    del unpaid, starts  # whoever has looked at a profile may forget it
     give_back(game.count)
     run = search(
         game,
@@ -131,11 +134,10 @@ def _optimise(
         # what is found is then played back and judged
         time_limit=max(limits.time_limit - (clock() - began) - AFTERWARDS * took, 0.0),
         max_nodes=limits.max_nodes,
-        starts=tuple(starts),
+        starts=profiles,
         later=later,
         callback=report,
     )
-    del starts
     give_back(game.count)
     best, message = run.best, ""
     if robust:
@@ -212,7 +214,7 @@ def _baselines(game: GameModel, sought: Objective, most: int) -> list[Array]:
     found = []
     for baseline in (best_iterate, best_price):
         try:
-            found.append(baseline(game, sought.budget, max_iterations=min(most, 50))[1].x)
+            found.append(baseline(game, sought.budget, max_iterations=most)[1].x)
         except (ConvergenceError, NoEquilibriumError):
             continue
     return found
@@ -224,16 +226,6 @@ def effective_budget(game: GameModel, budget: float) -> float:
     A budget of 1e300 would otherwise spoil the scaling of the cone programs.
     """
     return budget if budget < 1.01 * float(game.costs.sum()) else float("inf")
-
-
-def _starting_profiles(game: GameModel, start: npt.ArrayLike | None) -> list[Array]:
-    if start is None:
-        return []
-    try:
-        rows = np.atleast_2d(np.asarray(start, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InputError("start", "must be a participation profile or a list of them") from None
-    return [game.check_participation(row) for row in rows]
 
 
 def _cheapest_admissible(game: GameModel, objective: Objective, time_limit: float) -> Array:
@@ -287,7 +279,7 @@ def play_back(
 
     What is found again within rounding stands for x, unless it is rounding that makes it miss the goal's constraints.
     """
-    meant = game.profile(x)
+    payments, meant = frozen(payments), game.profile(x)
     residual = game.residual(payments, x)
     verdict = enumerate_equilibria(game, payments) if game.count <= ENUMERATE_UP_TO else None
     try:

@@ -27,6 +27,9 @@ __all__ = ["ActiveSet", "polish", "polish_with_total"]
 
 Mask = npt.NDArray[np.bool_]
 
+#: Multipliers below this part of the weight of ``||m||^2`` do not tell which rows are tight.
+NATURAL = 1e-4
+
 
 class ActiveSet:
     """The guess: which shares move, which rows are tight, whether budget and loss cap bind."""
@@ -43,6 +46,52 @@ class ActiveSet:
     ) -> None:
         self.moving, self.capped, self.tight, self.eager, self.hull = moving, capped, tight, eager, hull
         self.budget, self.loss_cap = budget, loss_cap
+
+    @classmethod
+    def read(
+        cls,
+        problem: LeaderProblem,
+        classes: Classes,
+        total: float,
+        z: Array,
+        budget: float,
+        loss_cap: float,
+        at_zero: Array,
+        at_cap: Array,
+        steep: Array,
+        gain: Array,
+        no_gain: Array,
+        hull: Array,
+    ) -> ActiveSet:
+        """The guess of an interior point: of a complementary pair, whichever is larger beside its own size is not zero.
+
+        Multipliers: of shares at 0 and at their caps, of rows (``steep``), of ``e_k >= 0`` (``no_gain``) and of the hull; ``gain``
+        is ``e_k``.
+        """
+        p, u, full = problem, problem.alpha / total, classes.volunteer
+        free = ~(classes.paid | full)
+        nu = p.payment_unit * (p.payment_weight + budget)
+        natural = NATURAL * (
+            (p.loss_weight + loss_cap) * p.loss_square + nu
+        )  # below this, multipliers are noise
+        price = max(float(at_zero.max()), float(at_cap.max()), natural)
+        capped = at_cap / price > (u - z) / u
+        moving = ~capped & (at_zero / price < z / u)
+        capped[full], moving[full] = True, False
+        m = z @ p.points
+        over = m @ m - 2.0 * (p.points @ m) + p.diagonal + 0.5 * p.client_sampling / total - p.theta * total
+        active = steep / max(float(steep.max()), natural) > np.abs(over)
+        eager = free & (gain > no_gain)
+        left = (np.maximum(classes.ceiling, p.theta) - p.theta * total) * z / p.alpha - over / total
+        on_hull = eager & (hull > np.abs(left))
+        eager &= ~on_hull
+        tight = active & ~eager & ~on_hull
+        eager[full] = ~active[full]
+        spent = False
+        if np.isfinite(p.budget):
+            paid_out = float(p.alpha @ np.where(classes.paid, 0.0, np.maximum(over, 0.0))) / total
+            spent = budget > max(p.usable_budget(total) - (paid_out - float(z @ over)), 0.0)
+        return cls(moving, capped, tight, eager, on_hull, spent, loss_cap > 0.0)
 
     def fitted(self, classes: Classes) -> ActiveSet:
         """A copy that respects what is known about the clients: volunteers are at their caps, paid ones gain nothing."""

@@ -13,8 +13,9 @@ moving to another S is three vector additions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import clarabel
 import numpy as np
@@ -25,6 +26,7 @@ from ..cone import Blocks, quiet_settings
 from .bound import Classes, Multipliers, box_margin
 from .polish import ActiveSet, polish, polish_with_total
 from .problem import HELD_BACK_AT_MOST, LeaderProblem
+from .sifting import Restriction, Slice, solve_at
 
 __all__ = ["PointAnswer", "PointProgramme"]
 
@@ -34,8 +36,6 @@ SOLVER_TOLERANCE = 1e-9
 HELD = 1e-7
 #: Value and bound of a polished answer agree to this, relative to the value.
 ACCURATE = 1e-9
-#: Multipliers below this part of the weight of ``||m||^2`` do not tell which rows are tight.
-NATURAL = 1e-4
 #: Negative multipliers of volunteers below this part of the largest are zero.
 NOISE = 1e-8
 #: Budgets, and rooms below loss caps, are scaled to 1 down to these sizes. Below, polishing has to tell how much may be spent: at
@@ -100,6 +100,15 @@ def answer_at(
     return PointAnswer(s, z, y, classes, value, bound, excess, np.where(split > NO_SPLIT, split, 0.0), active)
 
 
+class _Spend(NamedTuple):
+    """What the spend over U is made of: per variable its slope, also per S and per ``v = 1 / S``, and what no variable moves."""
+
+    slopes: dict[str, tuple[Any, Any, Any]]
+    fixed: float
+    per_v: float
+    per_v2: float
+
+
 class PointProgramme:
     """The relaxation at fixed S for one set of decided clients; built once, then moved from S to S."""
 
@@ -120,29 +129,38 @@ class PointProgramme:
         self._solver: Any = None
 
     def _build(self, shrink: float) -> None:
-        p, unit = self.problem, self.unit
-        n, r = p.points.shape
         volunteer, paid = self.classes.volunteer, self.classes.paid
         free = ~(volunteer | paid)
         self._free, self._full, self._below = (np.flatnonzero(m) for m in (free, volunteer, ~volunteer))
-        f, full, below = self._free, self._full, self._below
-        every = np.arange(n)
-        sign = np.where(volunteer, -1.0, 1.0)
-        half_a = 0.5 * p.client_sampling
-        u2 = unit * unit
+        self.blocks, self._strict = Blocks(), 0.0
+        spend = self._spend()
+        self._shares()
+        self._distances(shrink)
+        self._hulls()
+        if np.isfinite(self.problem.budget):
+            self._budget(spend)
+        if np.isfinite(self.problem.loss_cap):
+            self._loss_cap(shrink)
+        self.blocks.square("tau", "c")
+        self._objective(spend)
+        self.blocks.finish()
 
-        blocks = self.blocks = Blocks()
+    def _shares(self) -> None:
+        """The variables, and what makes a mixture of shares."""
+        blocks, p = self.blocks, self.problem
+        (n, r), full, below = p.points.shape, self._full, self._below
+        gains, every = np.arange(len(self._free)), np.arange(n)
         blocks.variable("z", n)  # the mixture
         blocks.variable("c", r)  # its embedding over unit
         blocks.variable("tau", 1)  # at least ||c||^2
-        blocks.variable("e", len(f))  # what an undecided client would gain beyond indifference
+        blocks.variable("e", len(gains))  # what an undecided client would gain beyond indifference
         blocks.variable("excess", 1)
 
         blocks.block("mixture", 1, clarabel.ZeroConeT)  # sum z = 1
         blocks.entries("mixture", "z", 0, every, 1.0)
         blocks.right("mixture", 1.0)
         blocks.block("embedding", r, clarabel.ZeroConeT)  # F'z = unit c
-        blocks.entries("embedding", "z", np.arange(r)[:, None], every[None, :], p.points.T / unit)
+        blocks.entries("embedding", "z", np.arange(r)[:, None], every[None, :], p.points.T / self.unit)
         blocks.entries("embedding", "c", np.arange(r), np.arange(r), -1.0)
         blocks.block("full", len(full), clarabel.ZeroConeT)  # z_k = alpha_k / S for volunteers
         blocks.entries("full", "z", np.arange(len(full)), full, 1.0)
@@ -152,14 +170,18 @@ class PointProgramme:
         blocks.right("cap", per_v=p.alpha[below])
         blocks.block("share", len(below), clarabel.NonnegativeConeT)  # z >= 0
         blocks.entries("share", "z", np.arange(len(below)), below, -1.0)
-        blocks.block("gain", len(f), clarabel.NonnegativeConeT)  # e >= 0
-        blocks.entries("gain", "e", np.arange(len(f)), np.arange(len(f)), -1.0)
+        blocks.block("gain", len(gains), clarabel.NonnegativeConeT)  # e >= 0
+        blocks.entries("gain", "e", gains, gains, -1.0)
         blocks.block("slack", 1, clarabel.NonnegativeConeT)  # excess >= 0
         blocks.entries("slack", "excess", 0, 0, -1.0)
 
-        # D_k - theta_k S <= e_k (undecided), 0 (paid); >= 0 for volunteers
+    def _distances(self, shrink: float) -> None:
+        """``D_k - theta_k S <= e_k`` (undecided), 0 (paid); >= 0 for volunteers."""
+        blocks, p, unit, f = self.blocks, self.problem, self.unit, self._free
+        n, r = p.points.shape
+        every, sign = np.arange(n), np.where(self.classes.volunteer, -1.0, 1.0)
         blocks.block("distance", n, clarabel.NonnegativeConeT)
-        blocks.entries("distance", "tau", every, 0, u2 * sign)
+        blocks.entries("distance", "tau", every, 0, unit * unit * sign)
         blocks.entries(
             "distance", "c", every[:, None], np.arange(r)[None, :], -2.0 * unit * sign[:, None] * p.points
         )
@@ -169,76 +191,87 @@ class PointProgramme:
             "distance",
             -sign * p.diagonal,
             per_s=sign * p.theta * (1.0 - shrink * sign),
-            per_v=-sign * half_a,
+            per_v=-sign * (0.5 * p.client_sampling),
         )
-        # v (D_k - theta_k S) <= (R_k - theta_k S) z_k / alpha_k for the undecided
-        blocks.block("hull", len(f), clarabel.NonnegativeConeT)
-        at = np.arange(len(f))
+
+    def _hulls(self) -> None:
+        """``v (D_k - theta_k S) <= (R_k - theta_k S) z_k / alpha_k`` for the undecided."""
+        blocks, p, unit, f = self.blocks, self.problem, self.unit, self._free
+        at, r = np.arange(len(f)), p.points.shape[1]
         roof = np.maximum(self.classes.ceiling[f], p.theta[f])
-        blocks.entries("hull", "tau", at, 0, per_v=u2)
+        blocks.block("hull", len(f), clarabel.NonnegativeConeT)
+        blocks.entries("hull", "tau", at, 0, per_v=unit * unit)
         blocks.entries("hull", "c", at[:, None], np.arange(r)[None, :], per_v=-2.0 * unit * p.points[f])
         blocks.entries("hull", "z", at, f, -roof / p.alpha[f], per_s=p.theta[f] / p.alpha[f])
         blocks.entries("hull", "excess", at, 0, -1.0)
-        blocks.right("hull", p.theta[f], per_v=-p.diagonal[f], per_v2=-half_a)
+        blocks.right("hull", p.theta[f], per_v=-p.diagonal[f], per_v2=-0.5 * p.client_sampling)
 
-        # spend / U, as a row of the budget and a part of the objective
-        owned = p.alpha[full]
-        pay: dict[str, tuple[Any, Any, Any]] = {
-            "z": (-p.diagonal, p.theta, 0.0),
-            "tau": (u2, 0.0, u2 * owned.sum()),
-            "c": (0.0, 0.0, -2.0 * unit * (owned @ p.points[full])),
-            "e": (0.0, 0.0, p.alpha[f]),
-        }
+    def _spend(self) -> _Spend:
+        """Spend over U, for the row of the budget and for the objective."""
+        p, unit, full = self.problem, self.unit, self._full
+        owned, half_a, u2 = p.alpha[full], 0.5 * p.client_sampling, unit * unit
         saved = float(owned @ p.theta[full])  # volunteers: alpha_k (v D_k - theta_k)
-        pay_constant = (-saved, 0.0, float(owned @ p.diagonal[full]) - half_a, half_a * owned.sum())
-        self._strict = 0.0
-        if np.isfinite(p.budget):
-            # a small budget must not be small beside the solver's tolerance
-            strict = self._strict = 1.0 / min(max(p.budget / p.payment_unit, SMALLEST_BUDGET), 1.0)
-            blocks.block("budget", 1, clarabel.NonnegativeConeT)
-            for name, (c0, c1, c2) in pay.items():
-                size = blocks.variables[name].stop - blocks.variables[name].start
-                blocks.entries(
-                    "budget",
-                    name,
-                    0,
-                    np.arange(size),
-                    strict * np.asarray(c0),
-                    strict * np.asarray(c1),
-                    strict * np.asarray(c2),
-                )
-            blocks.entries("budget", "excess", 0, 0, -1.0)
-            limit = p.usable_budget(0.0)
-            lost = min(p.spend_rounding, HELD_BACK_AT_MOST * p.budget / p.payment_unit)
-            blocks.right(
-                "budget",
-                strict * (limit - pay_constant[0]),
-                per_s=-strict * lost,
-                per_v=-strict * pay_constant[2],
-                per_v2=-strict * pay_constant[3],
-            )
-        if np.isfinite(p.loss_cap):
-            # the room between the cap and the least loss must not be small beside the solver's tolerance either
-            narrow = self._narrow = 1.0 / min(max(p.loss_cap - p.nearest_loss, SMALLEST_ROOM), 1.0)
-            blocks.block("loss", 1, clarabel.NonnegativeConeT)
-            blocks.entries("loss", "tau", 0, 0, narrow * u2 * p.loss_square)
-            blocks.entries("loss", "z", 0, every, -2.0 * narrow * p.loss_pull, per_v=narrow * p.noise)
-            blocks.entries("loss", "excess", 0, 0, -1.0)
-            blocks.right(
-                "loss",
-                narrow * (p.loss_cap * (1.0 - shrink) - p.loss_constant),
-                per_v=-narrow * p.loss_sampling,
-            )
-        blocks.square("tau", "c")
+        return _Spend(
+            {
+                "z": (-p.diagonal, p.theta, 0.0),
+                "tau": (u2, 0.0, u2 * owned.sum()),
+                "c": (0.0, 0.0, -2.0 * unit * (owned @ p.points[full])),
+                "e": (0.0, 0.0, p.alpha[self._free]),
+            },
+            -saved,
+            float(owned @ p.diagonal[full]) - half_a,
+            half_a * owned.sum(),
+        )
 
-        blocks.cost("tau", p.loss_weight * p.loss_square * u2)
+    def _budget(self, spend: _Spend) -> None:
+        """The spend stays within what the budget leaves; a small budget must not be small beside the solver's tolerance."""
+        blocks, p = self.blocks, self.problem
+        strict = self._strict = 1.0 / min(max(p.budget / p.payment_unit, SMALLEST_BUDGET), 1.0)
+        blocks.block("budget", 1, clarabel.NonnegativeConeT)
+        for name, (c0, c1, c2) in spend.slopes.items():
+            size = blocks.variables[name].stop - blocks.variables[name].start
+            blocks.entries(
+                "budget",
+                name,
+                0,
+                np.arange(size),
+                strict * np.asarray(c0),
+                strict * np.asarray(c1),
+                strict * np.asarray(c2),
+            )
+        blocks.entries("budget", "excess", 0, 0, -1.0)
+        limit = p.usable_budget(0.0)
+        lost = min(p.spend_rounding, HELD_BACK_AT_MOST * p.budget / p.payment_unit)
+        blocks.right(
+            "budget",
+            strict * (limit - spend.fixed),
+            per_s=-strict * lost,
+            per_v=-strict * spend.per_v,
+            per_v2=-strict * spend.per_v2,
+        )
+
+    def _loss_cap(self, shrink: float) -> None:
+        """The loss stays below its cap; the room above the least loss must not be small beside the tolerance either."""
+        blocks, p = self.blocks, self.problem
+        narrow = self._narrow = 1.0 / min(max(p.loss_cap - p.nearest_loss, SMALLEST_ROOM), 1.0)
+        every = np.arange(len(p.points))
+        blocks.block("loss", 1, clarabel.NonnegativeConeT)
+        blocks.entries("loss", "tau", 0, 0, narrow * (self.unit * self.unit) * p.loss_square)
+        blocks.entries("loss", "z", 0, every, -2.0 * narrow * p.loss_pull, per_v=narrow * p.noise)
+        blocks.entries("loss", "excess", 0, 0, -1.0)
+        blocks.right(
+            "loss", narrow * (p.loss_cap * (1.0 - shrink) - p.loss_constant), per_v=-narrow * p.loss_sampling
+        )
+
+    def _objective(self, spend: _Spend) -> None:
+        blocks, p = self.blocks, self.problem
+        blocks.cost("tau", p.loss_weight * p.loss_square * (self.unit * self.unit))
         blocks.cost("z", -2.0 * p.loss_weight * p.loss_pull, per_v=p.loss_weight * p.noise)
         if p.payment_weight:
-            for name, (c0, c1, c2) in pay.items():
+            for name, (c0, c1, c2) in spend.slopes.items():
                 w = p.payment_weight * p.payment_unit
                 blocks.cost(name, w * np.asarray(c0), w * np.asarray(c1), w * np.asarray(c2))
         blocks.cost("excess", self.penalty)
-        blocks.finish()
 
     def _start(self, data: Array, b: Array, q: Array) -> None:
         settings = quiet_settings(SOLVER_TOLERANCE)
@@ -284,38 +317,47 @@ class PointProgramme:
         z[full] = u[full]
         if z.sum() <= 0.0:
             return None
-        # complementary pairs: whichever is larger beside its own size is not zero
-        push_up, push_down = np.zeros(n), np.zeros(n)
-        push_up[below], push_down[below] = dual[rows["share"]], dual[rows["cap"]]
-        natural = NATURAL * ((p.loss_weight + cap) * p.loss_square + nu)  # below this, multipliers are noise
-        price = max(float(push_up.max()), float(push_down.max()), natural)
-        capped = push_down / price > (u - z) / u
-        moving = ~capped & (push_up / price < z / u)
-        capped[full], moving[full] = True, False
-        m = z @ p.points
-        over = m @ m - 2.0 * (p.points @ m) + p.diagonal + 0.5 * p.client_sampling / total - p.theta * total
-        active = steep / max(float(steep.max()), natural) > np.abs(over)
-        eager, hull = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
-        e, gain = np.maximum(x[columns["e"]], 0.0), dual[rows["gain"]]
-        eager[free] = e > gain
-        roof = np.maximum(classes.ceiling[free], p.theta[free])
-        left = (roof - p.theta[free] * total) * z[free] / p.alpha[free] - over[free] / total
-        hull[free] = eager[free] & (pushed > np.abs(left))
-        eager &= ~hull
-        tight = active & ~eager & ~hull
-        eager[full] = ~active[full]
-        spent = bool(self._strict) and budget > self._left(total, z, over)
-        guess = ActiveSet(moving, capped, tight, eager, hull, spent, cap > 0.0)
+        at_zero, at_cap, gain, no_gain, hull = np.zeros((5, n))
+        at_zero[below], at_cap[below] = dual[rows["share"]], dual[rows["cap"]]
+        gain[free], no_gain[free] = np.maximum(x[columns["e"]], 0.0), dual[rows["gain"]]
+        hull[free] = pushed
+        guess = ActiveSet.read(p, classes, total, z, budget, cap, at_zero, at_cap, steep, gain, no_gain, hull)
         excess = max(float(x[columns["excess"]][0]), 0.0)
         return answer_at(p, classes, total, z, multipliers, budget, cap, excess, guess)
 
-    def _left(self, total: float, z: Array, over: Array) -> float:
-        """What an answer leaves of the budget."""
-        p = self.problem
-        paid_out = float(p.alpha @ np.where(self.classes.paid, 0.0, np.maximum(over, 0.0))) / total - float(
-            z @ over
-        )
-        return max(p.usable_budget(total) - paid_out, 0.0)
+
+def by_slice(
+    problem: LeaderProblem,
+    classes: Classes,
+    total: float,
+    penalty: float,
+    shrink: float,
+    stop: Callable[[], bool],
+) -> PointAnswer | None:
+    """The relaxation at S by the interior-point method made for it, without the rows of volunteers; to be polished."""
+    roof = np.where(
+        classes.paid, classes.ceiling, np.maximum(classes.ceiling, problem.theta)
+    )  # as in polishing
+    known = Restriction(classes.paid, classes.volunteer, roof)
+    found = solve_at(problem, total, known, penalty=penalty, held_back=shrink, stop=stop)
+    p, y, u = problem, found.prices, problem.alpha / total
+    z = np.clip(found.z, 0.0, u)
+    if not (np.isfinite(y.rows).all() and np.isfinite(z).all()) or z.sum() <= 0.0:
+        return None
+    # multipliers are those of complementary pairs: what a share's price or a row's leaves over belongs to its limits
+    nu = p.payment_unit * (p.payment_weight + y.budget)
+    price = Slice(p, total, known).cost(y.budget, y.cap, y.rows, y.inner, y.pulled) - y.level
+    beyond = y.rows - nu * u
+    guess = ActiveSet.read(
+        p, classes, total, z, y.budget, y.cap,
+        at_zero=np.maximum(price, 0.0),
+        at_cap=np.maximum(-price, 0.0),
+        steep=np.where(classes.volunteer, np.maximum(-beyond, 0.0), np.where(classes.paid, y.rows, np.minimum(y.rows, nu * u))),
+        gain=found.excess_unpaid,
+        no_gain=np.maximum(-beyond, 0.0),
+        hull=total * np.maximum(beyond, 0.0),
+    )  # fmt: skip
+    return answer_at(p, classes, total, z, y.rows, y.budget, y.cap, found.broken, guess)
 
 
 def tolerance(problem: LeaderProblem, answer: PointAnswer) -> float:

@@ -1,8 +1,7 @@
 """Good payments fast: the program at fixed S for guessed volunteers, the guess improved by its own prices, and a search over S.
 
-With the volunteers decided the leader's problem at one S is convex and small (:mod:`stackfu.leader.certified.sifting`);
-its solution is
-realised exactly through the price of its profile. Two moves improve the guess and never lose the point at hand:
+With the volunteers decided the leader's problem at one S is convex and small (:mod:`stackfu.leader.certified.sifting`); its
+solution is realised exactly through the price of its profile. Two moves improve the guess and never lose the point at hand:
 
 - a client at full whose distance condition binds becomes a volunteer (its condition goes away, its payment is 0 anyway);
 - a volunteer that would have to be paid after all is released from being at full.
@@ -150,9 +149,8 @@ class Proposals:
     def around(self, total: float, guess: Prices) -> Found:
         """The best at S of two guesses: the volunteers as at a known point, and as at the ideal mixture.
 
-        With very many clients some are near indifference wherever the mixture is, and a guess of all of them holds it
-        fast; there the
-        relaxed program within a ball around the known point says who volunteers.
+        With very many clients some are near indifference wherever the mixture is, and a guess of all of them holds it fast;
+        there the relaxed program within a ball around the known point says who volunteers.
         """
         if self.problem.place.count > 2 * SAMPLE:
             return self._within(total, guess, NEARBY if guess.priced else ROUGH)
@@ -255,6 +253,8 @@ class Proposals:
             best = min(totals, key=lambda s: found[s].value)
             i = totals.index(best)
             left, right = totals[max(i - 1, 0)], totals[min(i + 1, len(totals) - 1)]
+            for s in set(totals) - {left, best, right}:  # only the value counts any more
+                found[s] = Found(found[s].value, found[best].prices, None)
             if enough() or right - left < FLAT * best:
                 break
             further = right - best >= best - left

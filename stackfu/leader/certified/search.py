@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
 from ...jit import clock
-from ...judging.bound import BoundVerdict
+from ...judging.bound import BoundVerdict, check_bound
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, Split
@@ -39,7 +39,7 @@ Decisions = npt.NDArray[np.int8]
 Pair = tuple[PointAnswer, PointAnswer]
 
 #: Steps of the ball argument kept along a branch of the tree: older ones hardly add anything.
-MOST_BALLS = 2
+MOST_BALLS = 6
 #: Steps of the ball argument that a box tries on its own, and the part of the gap that makes another one worth it.
 FURTHER_BALLS = 3
 WORTHWHILE = 1e-3
@@ -52,6 +52,8 @@ SOON_NODES = 100
 SOON = 0.2
 #: After this part of its time a search has what it has so far judged once, to know what judging will take at the end.
 PROBE = 0.1
+#: How far the final claim may fall below what was found at no loss: part of the gap, of which :data:`WITHIN` is closed.
+RESERVE = 9e-4
 #: Relative rounding of the least loss over all mixtures.
 NEAREST_ROUNDING = 1e-9
 
@@ -79,11 +81,12 @@ class Box:
     decided: Decisions
     ends: Pair
     balls: tuple[Pair, ...] = ()
-    refreshed: bool = False  # the ends were solved for what is known here
+    refreshed: Classes | None = None  # what was known when the ends were last solved for this box
     value: float = -np.inf  # proved lower bound, normalised
     seen: tuple[float, PointAnswer | None] | None = None  # target and settled optimum that it was proved with
     steps: tuple[Pair, ...] = ()
     classes: Classes | None = None
+    trail: tuple[Pair, ...] = ()  # the steps whose balls led to the classes
     node: Node | None = None
     children: tuple[Box, ...] = ()
 
@@ -183,7 +186,7 @@ class Search(Totals):
             near = bounds[0] if near is None else np.maximum(near, bounds[0])
             far = bounds[1] if far is None else np.minimum(far, bounds[1])
             steps.append(pair)
-        box.value, box.steps, box.classes = value, proof, classes
+        box.value, box.steps, box.classes, box.trail = value, proof, classes, tuple(steps)
 
     def companions(self, box: Box) -> list[Pair]:
         """The settled optimum's prices at both ends of a box nearby."""
@@ -213,7 +216,7 @@ class Search(Totals):
             self.propose(middle, box.classes)
         at = middle.total
         box.node = Split(at)
-        balls = box.steps[-MOST_BALLS:]
+        balls = box.trail[-MOST_BALLS:]
         first = Box(low, at, box.decided, (box.ends[0], middle), balls)
         second = Box(at, high, box.decided, (middle, box.ends[1]), balls)
         return first, second
@@ -224,20 +227,17 @@ class Search(Totals):
         for verdict in (PAID, VOLUNTEER):
             decided = box.decided.copy()
             decided[client] = verdict
-            out.append(Box(box.low, box.high, decided, box.ends, box.steps[-MOST_BALLS:]))
+            out.append(Box(box.low, box.high, decided, box.ends, box.trail[-MOST_BALLS:]))
         return tuple(out)
 
     def stale(self, box: Box) -> bool:
         """Whether more is known in this box than when its ends were solved."""
         known = box.classes
         assert known is not None
-        if box.refreshed:
+        if box.refreshed is not None and box.refreshed.agrees(known):
             return False
-        box.refreshed = True
-        return any(
-            (end.classes.paid != known.paid).any() or (end.classes.volunteer != known.volunteer).any()
-            for end in box.ends
-        )
+        box.refreshed = known
+        return not all(end.classes.agrees(known) for end in box.ends)
 
     def refresh(self, box: Box) -> None:
         """Solve both ends again for what is known in this box."""
@@ -249,12 +249,12 @@ class Search(Totals):
         for answer in answers:
             if answer is not None:
                 self.propose(answer, box.classes)
-        before = (box.value, box.steps, box.ends, box.balls, box.classes, box.seen)
-        box.balls = box.steps[:-1][-MOST_BALLS:]
+        before = (box.value, box.steps, box.ends, box.balls, box.classes, box.seen, box.trail)
+        box.balls = box.trail  # the new multipliers are for what these tell
         box.ends = (answers[0] or box.ends[0], answers[1] or box.ends[1])
         self.evaluate(box)
         if box.value < before[0]:
-            box.value, box.steps, box.ends, box.balls, box.classes, box.seen = before
+            box.value, box.steps, box.ends, box.balls, box.classes, box.seen, box.trail = before
 
     def branch(self, box: Box) -> tuple[Box, ...]:
         """Children of a box: S split, or a client decided."""
@@ -383,7 +383,9 @@ class Search(Totals):
                 stack += box.children[::-1]
             else:
                 nodes.append(Leaf(tuple((number(i), number(j)) for i, j in box.steps)))
-        return accepted(self.game, self.objective, LeaderCertificate(lower, tuple(knots), tuple(nodes)))
+        claim = LeaderCertificate(lower, tuple(knots), tuple(nodes))
+        check = partial(check_bound, self.game, self.objective, arithmetic="intervals")
+        return accepted(check, claim, RESERVE * self.gap * self.problem.unit_loss)
 
 
 def search(
@@ -393,7 +395,7 @@ def search(
     gap: float,
     time_limit: float,
     max_nodes: int,
-    starts: tuple[Array, ...] = (),
+    starts: Iterable[Array] = (),
     later: Callable[[], Iterable[Array]] | None = None,
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
@@ -411,7 +413,7 @@ def search(
             f"clients' data has a loss below {nearest:.6g}"
         )
     for x in starts:
-        if (found.offer(x) or found.offer_unpaid(x)) and objective.loss_weight:
+        if found.offer_start(x) and objective.loss_weight:
             found.blend(x)
     history: list[dict[str, Any]] = []
     status = Status.CERTIFIED

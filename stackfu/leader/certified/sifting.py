@@ -7,9 +7,8 @@ else is held where the last multipliers put it, and one pass over all clients pr
     cost_k - t      per unit of z_k: who is held at full and should leave, who is held at 0 and should come
     D_k - theta_k S     whose condition is broken, who is held as a volunteer and is none
 
-The worst violators join the working set (nobody leaves: reselecting oscillates) until the gap between the point and the
-bound that the
-multipliers prove for *all* clients is small enough, or a few rounds are over.
+The worst violators join the working set (nobody leaves: reselecting oscillates) until the gap between the point and the bound
+that the multipliers prove for *all* clients is small enough, or a few rounds are over.
 
 With very many clients a good share of them is in doubt at first, far more than a working set holds. Then samples come before
 sifting (:func:`_narrow`): every client is put where the last prices say, and a sample of those in doubt, each standing for many,
@@ -32,6 +31,7 @@ from ...model import Array
 from ..tolerances import SAFETY
 from .bound import BoundProblem
 from .interior_point import Columns, Constants, Goal, Rows, SlicePoint, solve_slice
+from .knots import compact
 from .points import ArrayPoints
 
 __all__ = ["Prices", "Restriction", "SliceAnswer", "sample", "solve_at"]
@@ -113,12 +113,13 @@ class Slice:
         self.wanted = p.theta * total  # against D_k
         self.shift = 0.5 * p.client_sampling / total
         self.pay = self.wanted - p.place.diagonal
-        self.loss = p.noise / total
+        self.loss = p.noise / total if p.noise.any() else p.noise
+        if p.loss_pull.any():
+            self.loss = self.loss - 2.0 * p.loss_pull
         self.offset = self.shift - self.pay + held_back * self.wanted
         room = restriction.ceiling - self.wanted
         self.conditional = ~restriction.full & (room > 0)  # rows that can bind where better points are
         self.hulled = self.conditional & ~restriction.paid
-        self.hull = np.where(self.hulled, room / self.cap, np.inf)
         self.pay_constant = -self.shift
         self.loss_constant = p.loss_sampling / total
 
@@ -206,7 +207,7 @@ class Slice:
         between = self.hulled[rows] & (among >= 0)
         alone = (among < 0) & (held[rows] > 0) & ~r.paid[rows]
         relief = np.where(r.full[rows] | alone | between, own, 0.0)
-        hull = np.where(between, self.hull[rows] * cap[rows] / own, np.inf)
+        hull = np.where(between, (r.ceiling[rows] - self.wanted[rows]) / own, np.inf)
         return solve_slice(
             Columns(points.rows(columns), mass, self.pay[columns], self.loss[columns]),
             Rows(points.rows(rows), self.offset[rows], relief, hull, np.where(between, among, -1)),
@@ -239,9 +240,9 @@ def solve_at(
     """Solve at S to ``tolerance`` relative to the loss; stop sifting once value and bound are within ``enough``.
 
     ``stop_above`` is a bound that would do. ``held_back`` is a relative part of the thresholds ``theta_k S`` that the
-    conditions leave unused, so that a profile made of the
-    answer keeps them in spite of rounding. Multipliers are then still valid, a hair less sharp. Once ``stop`` says so, the answer
-    is what there is. Unless the point has to be ``exact``, prices of very many clients may come with one that only samples reach.
+    conditions leave unused, so that a profile made of the answer keeps them in spite of rounding. Multipliers are then still
+    valid, a hair less sharp. Once ``stop`` says so, the answer is what there is. Unless the point has to be ``exact``, prices
+    of very many clients may come with one that only samples reach.
     """
     slice_ = Slice(problem, total, restriction, penalty, held_back, stop)
     n = len(problem.alpha)
@@ -409,10 +410,11 @@ def _narrow(
         prices, advantage, bound = slice_.price(
             point.price, point.cap_price, volunteers, centre, inner=inner, square=square
         )
-        e = np.where(slice_.hulled | fixed, np.maximum(distances, 0.0), 0.0)
         value = point.value + problem.loss_weight * problem.loss_constant
         if best is None or bound > best.bound:
-            best = SliceAnswer(np.clip(z, 0.0, cap), e, prices, value, bound, point.excess, level, iterations)
+            e = np.where(slice_.hulled | fixed, np.maximum(distances, 0.0), 0.0)
+            at = compact(np.clip(z, 0.0, cap)), compact(e)
+            best = SliceAnswer(*at, prices, value, bound, point.excess, level, iterations)
         if best.bound >= stop_above or slice_.out_of_time:
             break
         if enough is not None:

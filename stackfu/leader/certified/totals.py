@@ -15,7 +15,7 @@ from ..tolerances import GENEROUS, ROUNDING, SAFETY, SMALLEST_TOTAL
 from .bound import Classes
 from .candidates import Candidate, Candidates
 from .problem import LeaderProblem
-from .programme import HELD, PointAnswer, PointProgramme, answer_at, optimum, warm
+from .programme import HELD, PointAnswer, PointProgramme, answer_at, by_slice, optimum, warm
 
 __all__ = ["Totals"]
 
@@ -24,6 +24,10 @@ SHRINK = 1e-11
 #: Prices of breaking a row, in normalised loss. The first at which the rows hold, or at which the bound is beyond what matters, is
 #: enough: small multipliers interpolate better.
 PENALTIES = (1.0, 30.0, 1e3, 3e4)
+#: Beyond this many clients the interior-point method made for the relaxation is faster than a general cone solver.
+CONE = 60
+#: It needs something to choose: volunteers who own less than this part of S.
+SOME_ROOM = 1.0 - 1e-7
 #: A box narrower than this, relative to its S, is not split further.
 NARROWEST = 1e-10
 #: Ratio of neighbouring totals that are solved first.
@@ -56,7 +60,7 @@ class Totals:
         self.gap = WITHIN * gap / self.problem.unit_loss
         self.found = Candidates(game, objective, self.problem)
         self._programmes: dict[Any, PointProgramme] = {}
-        self.solves = self.warm = 0
+        self.solves = self.warm = self.slices = 0
         self._settled_for: Candidate | None = None
         # volunteers that were tried, and between which totals
         self._guessed: dict[bytes, tuple[float, float]] = {}
@@ -96,6 +100,9 @@ class Totals:
             if answer is not None:
                 self.warm += 1
                 return answer
+        quick = self._by_slice(total, classes) if self.game.count > CONE else None
+        if quick is not None:
+            return quick
         best: PointAnswer | None = None
         for penalty in PENALTIES:
             if clock() > self.deadline:
@@ -107,6 +114,18 @@ class Totals:
             if best is not None and (best.excess <= HELD or best.bound > self.target):
                 break
         return best
+
+    def _by_slice(self, total: float, classes: Classes) -> PointAnswer | None:
+        """The relaxation by the method made for it, if polishing brings in the rows that it leaves out or nobody needs them."""
+        p, owned = self.problem, float(self.problem.alpha[classes.volunteer].sum())
+        if not p.loss_square or owned >= total * SOME_ROOM:
+            return None
+        rough = by_slice(p, classes, total, PENALTIES[1], SHRINK, lambda: clock() > self.deadline)
+        self.slices += 1
+        polished = (
+            warm(p, classes, rough, total, SHRINK) if rough is not None and rough.excess <= HELD else None
+        )
+        return polished or (rough if rough is not None and rough.bound > self.target else None)
 
     def _programme(self, classes: Classes, penalty: float) -> PointProgramme:
         """The cone programme for what is known, built once."""

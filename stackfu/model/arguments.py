@@ -1,0 +1,67 @@
+"""Numbers as they are given: read, or refused by the name of the argument.
+
+Text is none, even if it looks like one; neither are dates, complex numbers and lists in lists of different lengths.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from .geometry import Array
+
+__all__ = ["number", "numbers"]
+
+#: Python's own kinds of number (truth values too), and objects, which are looked at one by one.
+_NUMBERS, _OBJECTS = "buif", "O"
+
+
+def number(value: object, name: str, problem: str = "must be a number") -> float:
+    """One number, which may be NaN or infinite.
+
+    >>> number("0.5", "budget")
+    Traceback (most recent call last):
+    stackfu.errors.InputError: budget = '0.5': must be a number
+    """
+    kind = np.asarray(value).dtype.kind if isinstance(value, (np.generic, np.ndarray)) else ""
+    sole = not isinstance(value, np.ndarray) or value.ndim == 0
+    if isinstance(value, (bool, str, bytes)) or kind not in ("", "u", "i", "f") or not sole:
+        raise InputError(name, problem, value=reprlib.repr(value))
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(name, problem, value=reprlib.repr(value)) from None
+
+
+def numbers(
+    values: npt.ArrayLike,
+    name: str,
+    problem: str = "must be a sequence of numbers",
+    who: Callable[[int], int | str] | None = None,
+) -> Array:
+    """An array of numbers, which may be NaN or infinite; ``who`` tells whose an entry is that is none."""
+    try:
+        read = np.asarray(values)
+        if read.dtype.kind in _NUMBERS:
+            with np.errstate(over="ignore"):  # of more digits than float64 has
+                return np.asarray(read, dtype=np.float64)
+        if read.dtype.kind == _OBJECTS and not any(isinstance(v, (str, bytes)) for v in read.flat):
+            return read.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    if who is not None and isinstance(values, (list, tuple)):
+        for k, value in enumerate(values):
+            try:
+                if value is not None:
+                    number(value, name)
+            except InputError as error:
+                try:
+                    client = who(k)
+                except IndexError:
+                    break
+                raise InputError(name, error.problem, client=client, value=error.value) from None
+    raise InputError(name, problem, value=reprlib.repr(values))

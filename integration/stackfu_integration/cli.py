@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from stackfu.errors import StackfuError
 from stackfu_integration.flower.cli import app as flower_commands
@@ -23,7 +24,8 @@ def main() -> None:
     try:
         app()
     except StackfuError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        line = Text.assemble(("error:", "bold red"), f" {error}")  # brackets in the message are no markup
+        Console(stderr=True).print(line, highlight=False, soft_wrap=True)
         raise SystemExit(2) from error
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from stackfu.atomic import make_folder, replace_atomically
 
-__all__ = ["write_atomically", "write_checkpoint", "write_json", "write_npy", "write_text"]
+__all__ = ["write_checkpoint", "write_json", "write_npy", "write_text", "write_with"]
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
+def write_with(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``, whose folder is made."""
     make_folder(path.parent)
     replace_atomically(path, write)
@@ -23,7 +23,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
 
 def write_text(path: Path, text: str) -> Path:
     """Write UTF-8 text."""
-    return write_atomically(path, lambda stream: stream.write(text.encode()))
+    return write_with(path, lambda stream: stream.write(text.encode()))
 
 
 def write_json(path: Path, value: Any) -> Path:
@@ -33,11 +33,11 @@ def write_json(path: Path, value: Any) -> Path:
 
 def write_npy(path: Path, array: np.ndarray[Any, Any]) -> Path:
     """Write one array."""
-    return write_atomically(path, lambda stream: np.save(stream, array))
+    return write_with(path, lambda stream: np.save(stream, array))
 
 
 def write_checkpoint(path: Path, value: dict[str, Any]) -> Path:
     """Write tensors and plain values that ``torch.load(weights_only=True)`` reads back."""
     import torch  # here: clients of a federation, and pages that only read results, need not have it
 
-    return write_atomically(path, lambda stream: torch.save(value, stream))
+    return write_with(path, lambda stream: torch.save(value, stream))

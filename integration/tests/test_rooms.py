@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -49,13 +50,22 @@ def test_no_module_imports_itself_by_a_detour():
     list(TopologicalSorter(GRAPH).static_order())  # raises CycleError with the modules on the cycle
 
 
+def test_no_module_is_hidden_by_a_name_of_its_package():
+    """What a package's front exports under the name of a module would take the module's place."""
+    for name in MODULES:
+        package, _, own = name.rpartition(".")
+        if package:
+            module = importlib.import_module(name)
+            assert getattr(importlib.import_module(package), own) is module, name
+
+
 LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
 
 
 @pytest.mark.parametrize(
     ("who", "knows"),
     [
-        (LAB, [LAB, f"{PACKAGE}.storage", f"{PACKAGE}.summary"]),
+        (LAB, [LAB, *(f"{PACKAGE}.{name}" for name in ("ranks", "storage", "summary"))]),
         (f"{LAB}.data", [f"{LAB}.data", f"{LAB}.runtime", f"{PACKAGE}.storage"]),
         (
             f"{LAB}.report",
@@ -68,7 +78,8 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
         (f"{FLOWER}.events", [f"{FLOWER}.rows"]),
         (f"{FLOWER}.rows", []),
         (f"{FLOWER}.keys", [f"{PACKAGE}.storage"]),
-        (f"{FLOWER}.ledger", [f"{FLOWER}.events", f"{FLOWER}.chain", f"{FLOWER}.keys"]),
+        (f"{FLOWER}.naming", []),
+        (f"{FLOWER}.ledger", [f"{FLOWER}.{name}" for name in ("events", "chain", "keys", "naming")]),
         (
             f"{FLOWER}.wire",
             [
@@ -78,11 +89,15 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
         ),
         (
             f"{FLOWER}.audit",
-            [*(f"{FLOWER}.{name}" for name in ("convex", "events", "ledger")), f"{PACKAGE}.storage"],
+            [
+                *(f"{FLOWER}.{name}" for name in ("audit", "convex", "events", "ledger", "naming")),
+                f"{PACKAGE}.storage",
+            ],
         ),
         (
             f"{FLOWER}.client",
             [
+                f"{FLOWER}.client",
                 f"{FLOWER}.wire",
                 *(f"{FLOWER}.{name}" for name in ("offer", "privacy", "model_store", "books", "chain")),
                 *(
@@ -95,7 +110,7 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_room_knows_only_what_is_below_it(who, knows):
-    allowed = {name for prefix in knows for name in below(prefix)}
+    allowed = {name for prefix in [*knows, f"{PACKAGE}.arrays"] for name in below(prefix)}
     reached = {name for module in below(who) for name in GRAPH[module]}
     assert reached <= allowed
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from stackfu.cli.arguments import words
 from stackfu_integration.flower import Terms, UnlearningMechanism
 from stackfu_integration.flower.lab import initial_arrays
 
@@ -15,7 +16,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Train with everybody and remove the clients named in the run config."""
     run = context.run_config
-    names = [name.strip() for name in str(run["names"]).split(",") if name.strip()]
+    names = words(str(run["names"]))
     mechanism = UnlearningMechanism(
         Path(str(run["folder"])),
         names or int(run["clients"]),
@@ -24,5 +25,4 @@ def main(grid: Grid, context: Context) -> None:
         wait=float(run["wait"]),
     )
     mechanism.train(grid, initial_arrays(run), rounds=int(run["training-rounds"]))
-    removed = tuple(client.strip() for client in str(run["removed"]).split(","))
-    mechanism.remove(grid, removed, request=str(run["request"]))
+    mechanism.remove(grid, words(str(run["removed"])), request=str(run["request"]))

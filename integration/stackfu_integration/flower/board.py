@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 import stackfu as sf
 from stackfu.errors import StackfuError
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.events import (
     ClientExcluded,
     EmbeddingReceived,
@@ -24,8 +23,6 @@ from stackfu_integration.flower.privacy import denoised_gram
 from stackfu_integration.flower.terms import Terms
 
 __all__ = ["Board"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -81,16 +78,11 @@ class Board:
         """Training samples of a client."""
         return int(self.sizes[self.remaining.index(client)])
 
-    @cached_property
-    def noise(self) -> FloatArray:
-        """``D sigma_k^2`` of the remaining clients."""
-        return np.asarray(self.rows.shape[1] * self.deviations**2)
-
     def offers(self, prices: FloatArray, x: FloatArray, caps: FloatArray | None = None) -> dict[int, Offer]:
         """What every remaining client is told when ``x`` is announced."""
         y = self.game.alpha * x
-        rows, noise = self.rows, self.noise
-        aggregate, total, energy = y @ rows, float(y.sum()), float(y**2 @ noise)
+        aggregate, total = y @ self.rows, float(y.sum())
+        bias = self._bias(x, aggregate, total)
         return {
             client: Offer(
                 price=float(prices[k]),
@@ -100,13 +92,23 @@ class Board:
                 share=float(x[k]),
                 total=total,
                 aggregate=aggregate,
-                own=rows[k],
-                noise=energy,
-                own_noise=float(noise[k]),
+                own=self.rows[k],
+                bias=float(bias[k]),
                 cap=1.0 if caps is None else float(caps[k]),
             )
             for k, client in enumerate(self.remaining)
         }
+
+    def _bias(self, x: FloatArray, aggregate: FloatArray, total: float) -> FloatArray:
+        """What the noise adds to every ``|a - S mu_k|^2``: the embeddings as sent against the game that is solved.
+
+        Both must answer alike. Were the expected noise taken off instead, the clients would play a game whose inner
+        products no vectors have, and the plan that was certified would not be an equilibrium of theirs.
+        """
+        if not (self.deviations.any() and total > 0.0):
+            return np.zeros(len(self.remaining))
+        gaps = aggregate - total * self.rows
+        return np.asarray((gaps**2).sum(axis=1) - total**2 * self.game.profile(x).to_clients)
 
 
 def _game(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,6 +12,9 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from stackfu.errors import InputError
+
+if TYPE_CHECKING:
+    from stackfu_integration.flower.ledger import PaymentLedger
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 flower = typer.Typer(no_args_is_help=True, add_completion=False, help="Run the mechanism with Flower.")
@@ -20,6 +24,9 @@ Run = Annotated[Path, typer.Argument(help="folder of the run, or its ledger.sqli
 Settings = Annotated[
     list[str] | None, typer.Option("--run-config", "-c", help="overrides of the app's config: key=value")
 ]
+
+
+_PAIR = re.compile(r"""(?<!\S)([\w.-]+)=(?:(['"])(.*?)\2|(\S*))(?!\S)""")
 
 
 def _ledger_file(run: Path) -> Path:
@@ -36,10 +43,17 @@ def ledger(
     ] = None,
 ) -> None:
     """Print the ledger of a run: offers, responses, work done and payments, one row per event."""
-    from stackfu_integration.flower.events import NOBODY
+    from stackfu_integration.flower.events import EVENTS, NOBODY
     from stackfu_integration.flower.ledger import PaymentLedger
+    from stackfu_integration.flower.rows import told
     from stackfu_integration.storage import write_json
 
+    if export is not None and (request is not None or kind is not None):
+        raise InputError(
+            "export", "is of all rows, by which alone they can be checked: no --request, no --kind"
+        )
+    if kind is not None and kind not in EVENTS:
+        raise InputError("kind", f"must be one of {', '.join(sorted(EVENTS))}", value=kind)
     if export is not None:
         with PaymentLedger(_ledger_file(run), create=False) as book:
             write_json(export, book.exported())
@@ -49,25 +63,33 @@ def ledger(
     for column in ("client", "round", "amount"):
         next(c for c in table.columns if c.header == column).justify = "right"
     with PaymentLedger(_ledger_file(run), create=False) as book:
+        who, known = book.naming, book.requests()
+        if request is not None and request not in known:
+            raise InputError("request", f"must be one of {', '.join(known) or 'none'}", value=request)
         for row in book.rows(request, kind):
-            detail = ", ".join(f"{k}={_short(v)}" for k, v in row.detail.items())
+            detail = ", ".join(f"{k}={_short(v)}" for k, v in told(row, who).items())
             table.add_row(
                 row.at[:19].replace("T", " "),
                 row.request,
                 row.kind,
-                "" if row.client == NOBODY else str(row.client),
+                "" if row.client == NOBODY else who(row.client),
                 "" if row.round == NOBODY else str(row.round),
                 "" if row.amount is None else f"{row.amount:.6g}",
                 detail if len(detail) <= 120 else f"{detail[:117]}...",
             )
-    Console(width=None if Console().is_terminal else 220).print(table)
+    width = None if Console().is_terminal else 220
+    Console(width=width, markup=False, emoji=False).print(table)
 
 
 def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_short, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_short(held)}" for key, held in value.items()) + "}"
     text = str(value)
-    return f"{text[:10]}…" if len(text) == 64 else text
+    return f"{text[:10]}…" if len(text) in (64, 128) else text  # a hash or key, a signature
 
 
 @app.command()
@@ -79,7 +101,8 @@ def audit(
         Path | None, typer.Option(help="the server's public key, from a source you trust")
     ] = None,
     client_keys: Annotated[
-        Path | None, typer.Option(help="folder of clients' public keys, named by number: 3.pub")
+        Path | None,
+        typer.Option(help="folder of clients' public keys: 3.pub, or Leeds.pub where clients have names"),
     ] = None,
     receipts: Annotated[
         list[Path] | None, typer.Option(help="receipts.jsonl, or the folder, of a client; may be repeated")
@@ -94,8 +117,8 @@ def audit(
     from stackfu_integration.flower.verification import verify
 
     path = _ledger_file(run)
-    report = verify(path.parent, _evidence(server_key, client_keys, receipts or []))
     with PaymentLedger(path, create=False) as book:
+        report = verify(path.parent, _evidence(book, server_key, client_keys, receipts or []))
         known = book.requests()
         if request is None:
             if not known:
@@ -112,7 +135,9 @@ def audit(
         raise typer.Exit(1)
 
 
-def _evidence(server_key: Path | None, client_keys: Path | None, receipts: list[Path]) -> Any:
+def _evidence(
+    book: PaymentLedger, server_key: Path | None, client_keys: Path | None, receipts: list[Path]
+) -> Any:
     """Read what somebody brings along to an audit."""
     from stackfu_integration.flower.books import read_receipts
     from stackfu_integration.flower.keys import read_public_key
@@ -120,12 +145,16 @@ def _evidence(server_key: Path | None, client_keys: Path | None, receipts: list[
 
     keys = {}
     if client_keys is not None:
+        numbers = {name: number for number, name in enumerate(book.naming.names)}
         for path in sorted(client_keys.glob("*.pub")):
-            if not path.stem.isdigit():
+            if path.stem not in numbers and not path.stem.isdigit():
                 raise InputError(
-                    "client-keys", "must be named by the clients' numbers, as in 3.pub", value=path
+                    "client-keys",
+                    f"must be named by the clients' numbers or names, as in {next(iter(numbers), 3)}.pub",
+                    value=path,
                 )
-            keys[int(path.stem)] = read_public_key(path)
+            number = numbers[path.stem] if path.stem in numbers else int(path.stem)
+            keys[number] = read_public_key(path)
     files = [path / "receipts.jsonl" if path.is_dir() else path for path in receipts]
     kept = tuple(receipt for path in files for receipt in read_receipts(path))
     return Evidence(None if server_key is None else read_public_key(server_key), keys, kept)
@@ -144,9 +173,11 @@ def simulate(
 
     if engine not in ("ray", "none"):
         raise InputError("engine", "must be ray or none", value=engine)
+    if policy not in ("", "open"):
+        raise InputError("policy", "must be open, or left out", value=policy)
     given, chosen = _read(settings), folder or APP_FOLDER
-    (simulated if engine == "ray" else run_in_process)(chosen, policy=policy, **given)
     _, _, config = load_app(chosen, given)
+    (simulated if engine == "ray" else run_in_process)(chosen, policy=policy, **given)
     _finish(Path(str(config["folder"])), str(config["request"]))
 
 
@@ -163,9 +194,9 @@ def deploy(
     from stackfu_integration.flower.deployment import Deployment, DeploymentError
     from stackfu_integration.flower.simulation import APP_FOLDER, load_app
 
-    given, chosen = _read(settings), folder or APP_FOLDER
-    _, _, config = load_app(chosen, given)
-    given = {name: config[name] for name in given}  # with the types that the app has
+    typed, chosen = _read(settings), folder or APP_FOLDER
+    _, _, config = load_app(chosen, typed)
+    given = {name: config[name] for name in typed}  # with the types that the app has
     given["folder"] = str(Path(str(config["folder"])).resolve())  # the server app runs elsewhere
     with Deployment(keep, int(config["clients"]), chosen) as deployment:
         state = deployment.wait_for(deployment.submit(**given), timeout)
@@ -204,18 +235,15 @@ def load(
         count_two_servers,
         terms_of_the_load,
     )
-    from stackfu_integration.flower.power_cuts import count_power_cuts
+    from stackfu_integration.flower.power_cuts import METHODS, count_power_cuts
     from stackfu_integration.storage import write_json
 
     counts = {
         "faults_and_kills": count_faults_and_kills(clients, kills),
         "two_servers": count_two_servers(pairs=pairs),
         "power_cuts": {
-            **{
-                rule: count_power_cuts(terms_of_the_load(aggregation=rule), most=cuts)
-                for rule in ("clipped", "secure")
-            },
-            "mode": count_power_cuts(terms_of_the_load(unlearning="mode", rounds=3), most=cuts),
+            name: count_power_cuts(terms_of_the_load(**changes), most=cuts)
+            for name, changes in METHODS.items()
         },
     }
     if out is not None:
@@ -274,25 +302,18 @@ def directions(
 
 
 def _read(settings: list[str] | None) -> dict[str, Any]:
-    """Read ``key=value`` pairs, several of them in one option allowed, as Flower does."""
+    """Read ``key=value`` pairs, several of them in one option allowed and values in quotation marks, as Flower does."""
     given: dict[str, Any] = {}
-    for pair in (pair for option in settings or [] for pair in option.split()):
-        key, separator, value = pair.partition("=")
-        if not separator:
-            raise InputError("run-config", "must look like key=value", value=pair)
-        given[key] = _value(value.strip("'\""))
+    for option in settings or []:
+        rest = _PAIR.sub("", option).strip()
+        if rest:
+            raise InputError(
+                "run-config",
+                "must look like key=value, and a value with spaces stands in quotation marks: -c 'names=\"New York,Hull\"'",
+                value=rest,
+            )
+        given |= {key: quoted or value for key, _, quoted, value in _PAIR.findall(option)}
     return given
-
-
-def _value(text: str) -> Any:
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _finish(folder: Path, request: str) -> None:

@@ -13,6 +13,10 @@ fallen, because F is convex; a smaller gradient is progress too. Any other point
 is where a straight line between the two slopes says that it is. Points of whichever kind are remembered as curvature. What is
 remembered is in the ledger (:class:`~.events.SlopeSummed`), so a server that was killed takes the steps that it would have taken.
 
+Newton's method (``newton``) starts from the trained head instead, and asks for second derivatives too: every answer has one more
+array, the upper triangle of ``hess f_k(w) / n_k``, so that the average holds the Hessian of F but for ``l2`` on its diagonal. Its
+step is ``-(hess F)^-1 grad F``, shortened like any other.
+
 The bound ``|w - w*| <= |grad F(w)| / l2`` rests on none of this.
 """
 
@@ -25,28 +29,36 @@ from itertools import pairwise
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
-from numpy.typing import NDArray
 
 from stackfu.errors import InputError
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.events import SlopeSummed
 from stackfu_integration.flower.robust import of_type
 
 __all__ = [
+    "CURVATURE",
     "METHOD",
+    "MOST_NUMBERS",
+    "NEWTON",
     "Seen",
+    "curved",
     "descended",
     "flat",
     "head_of",
     "in_double",
     "next_point",
     "of_one_objective",
+    "packed",
+    "unpacked",
+    "with_curvature",
     "with_head",
     "zeroed",
 ]
 
-FloatArray = NDArray[np.float64]
 
-METHOD = "convex-head"
+METHOD, NEWTON = "convex-head", "newton"
+CURVATURE = "stackfu.curvature"  # the array of second derivatives in answers to Newton's method
+MOST_NUMBERS = 2000  # of a head whose second derivatives are sent: 2 million of them, 16 megabytes
 MEMORY = 12  # steps, as in the lab
 
 
@@ -101,6 +113,42 @@ def descended(model: ArrayRecord, names: Collection[str], gradient: FloatArray, 
     return with_head(model, names, head - np.asarray(gradient, dtype=np.float64) / samples)
 
 
+# ---- second derivatives
+
+
+def packed(matrix: FloatArray) -> FloatArray:
+    """The upper triangle of a symmetric matrix, row by row.
+
+    >>> packed(np.array([[1.0, 2.0], [2.0, 3.0]]))
+    array([1., 2., 3.])
+    """
+    return np.asarray(matrix[np.triu_indices(len(matrix))], dtype=np.float64)
+
+
+def unpacked(triangle: FloatArray, size: int) -> FloatArray:
+    """The symmetric matrix of an upper triangle."""
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = triangle
+    return np.asarray(matrix + np.triu(matrix, 1).T)
+
+
+def with_curvature(model: ArrayRecord, names: Collection[str]) -> ArrayRecord:
+    """What is sent to clients whose second derivatives are wanted: the model, and room for them."""
+    size = len(flat(head_of(model, names)))
+    return ArrayRecord(OrderedDict([*model.items(), (CURVATURE, Array(np.zeros(size * (size + 1) // 2)))]))
+
+
+def curved(model: ArrayRecord, names: Collection[str], hessian: FloatArray, samples: int) -> ArrayRecord:
+    """The model with the second derivatives of the mean loss, ``hessian`` being those of the sum over so many samples."""
+    size = len(flat(head_of(model, names)))
+    if np.shape(hessian) != (size, size) or samples < 1:
+        raise InputError(
+            "curvature", f"must be a square of {size} rows, over some samples", value=np.shape(hessian)
+        )
+    filled = {CURVATURE: Array(packed(np.asarray(hessian, dtype=np.float64)) / samples)}
+    return ArrayRecord(OrderedDict((name, filled.get(name, array)) for name, array in model.items()))
+
+
 # ---- steps
 
 
@@ -137,10 +185,13 @@ def of_one_objective(events: Sequence[SlopeSummed], clients: Collection[int]) ->
     return [event for event in same if event.number in numbers]
 
 
-def next_point(history: Sequence[Seen], now: Seen) -> tuple[int, FloatArray]:
+def next_point(
+    history: Sequence[Seen], now: Seen, hessian: FloatArray | None = None
+) -> tuple[int, FloatArray]:
     """Return the round of the point that the next step begins from, and where it leads.
 
-    ``history`` are the points before, of the same objective, and ``now.base`` is not looked at.
+    ``history`` are the points before, of the same objective, and ``now.base`` is not looked at. ``hessian`` is that of F at
+    ``now``, where it is known.
 
     >>> first = Seen(1, np.array([0.0]), np.array([-2.0]), 1)
     >>> next_point([], first)
@@ -150,16 +201,26 @@ def next_point(history: Sequence[Seen], now: Seen) -> tuple[int, FloatArray]:
     >>> next_point([first], Seen(2, np.array([1.0]), np.array([-1.0]), 0))
     (2, array([2.]))
     """
-    if not history:
+    if not history and hessian is None:
         return now.number, now.point - now.slope / max(1.0, now.norm)
     known = {seen.number: seen for seen in history}
-    base = known[history[-1].base]
+    base = known[history[-1].base] if history else now
     step = now.point - base.point
     falls, rises = float(base.slope @ step), float(now.slope @ step)
     if rises > 0.0 and now.norm >= base.norm:
         share = falls / (falls - rises) if falls < 0.0 else 0.0
         return base.number, base.point + min(0.9, max(0.1, share)) * step
+    if hessian is not None:
+        return now.number, now.point - _newton(hessian, now.slope)
     return now.number, now.point - _inverse_times(now.slope, _pairs([*history, now], known))
+
+
+def _newton(hessian: FloatArray, slope: FloatArray) -> FloatArray:
+    """Newton's step back, or the slope itself where a matrix that somebody spoilt has no inverse."""
+    try:
+        return np.asarray(np.linalg.solve(hessian, slope))
+    except np.linalg.LinAlgError:
+        return slope / max(1.0, float(np.linalg.norm(slope)))
 
 
 def _pairs(seen: Sequence[Seen], known: Mapping[int, Seen]) -> list[tuple[FloatArray, FloatArray]]:

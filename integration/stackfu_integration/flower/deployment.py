@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from stackfu.errors import StackfuError
+from stackfu.errors import InputError, StackfuError
 from stackfu_integration.flower.doors import admit_operator, log_in
 from stackfu_integration.flower.simulation import APP_FOLDER
 from stackfu_integration.storage import write_text
@@ -365,4 +365,10 @@ def _signal(send: Any) -> None:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+    if not isinstance(value, str):
+        return repr(value)
+    if '"' not in value:
+        return json.dumps(value)
+    if "'" in value:  # Flower ends a value at the next mark of the kind that it began with
+        raise InputError("run config", "a value cannot hold both kinds of quotation marks", value=value)
+    return f"'{value}'"

@@ -10,17 +10,19 @@ event is a new class with a new ``kind``; the ledger, its command line and the a
 without further ado.
 
 ==============  ==========================================================================================
-in a run        RunStarted, ClientEnrolled, RoundFinished, UpdatesKept, ClientFault
+in a run        RunStarted, ClientEnrolled, RoundFinished, UpdatesKept, ShardsTrained, ClientFault
 request         RemovalRequested; TermsAmended and RequestAborted may follow at any time before it is closed;
                 ConsentGiven, where those who leave are to work, or those who stay to send gradients
 embeddings      BandwidthAgreed, EmbeddingReceived, ClientExcluded; of those who leave SumAgreed, SumHeard,
                 GroupSumReceived; closed by GameFounded
 offers          PriceOffered; closed by GameSolved
 responses       ParticipationAnnounced, ShareAnswered, ClientCommitted; closed by CommitmentsClosed
-unlearning      PartingWork, StartPrepared; WorkDelivered, WorkJudged, WorkRepeated, SlopeSummed, RoundFinished; in sums
-                SumAgreed, SumHeard; closed by ModelUnlearned
+unlearning      PartingWork, StartPrepared, NoisePromised; WorkDelivered, WorkJudged, WorkRepeated, SlopeSummed, ShardsTrained,
+                RoundFinished; in sums SumAgreed, SumHeard; GradientReported, DistanceBounded, NoiseDrawn; closed by
+                ModelUnlearned
 settlement      ClientPaid; closed by RequestSettled
-measures        ClientMeasured, PaymentAcknowledged, GradientReported, DistanceBounded; closed by MeasuresClosed
+measures        ClientMeasured, PaymentAcknowledged, GradientReported, DistanceBounded; in sums SumAgreed, GradientHidden,
+                SumHeard, SumOpened; closed by MeasuresClosed
 report          PayloadsErased; closed by RequestClosed
 ==============  ==========================================================================================
 
@@ -42,12 +44,17 @@ from stackfu_integration.flower.rows import (
     Content,
     Count,
     CountPerClient,
+    CountPerShard,
     Event,
+    KeysPerClient,
     Lengths,
     NamePerClient,
+    NamePerShard,
     Names,
     Number,
     NumberPerClient,
+    NumbersPerShard,
+    OtherNumbers,
     Row,
     Signed,
     Vector,
@@ -74,10 +81,13 @@ __all__ = [
     "Event",
     "GameFounded",
     "GameSolved",
+    "GradientHidden",
     "GradientReported",
     "GroupSumReceived",
     "MeasuresClosed",
     "ModelUnlearned",
+    "NoiseDrawn",
+    "NoisePromised",
     "ParticipationAnnounced",
     "PartingWork",
     "PayloadsErased",
@@ -90,11 +100,13 @@ __all__ = [
     "RoundFinished",
     "Row",
     "RunStarted",
+    "ShardsTrained",
     "ShareAnswered",
     "SlopeSummed",
     "StartPrepared",
     "SumAgreed",
     "SumHeard",
+    "SumOpened",
     "TermsAmended",
     "UpdatesKept",
     "WorkDelivered",
@@ -232,7 +244,7 @@ class SumAgreed(Event, kind="sum"):
 
     number: Number
     threshold: int
-    keys: Mapping[str, str]
+    keys: KeysPerClient
     shares: Content
 
 
@@ -243,6 +255,14 @@ class SumHeard(Event, kind="heard"):
     number: Number
     clients: ClientNumbers
     total: str
+
+
+@dataclass(frozen=True)
+class SumOpened(Event, kind="opened"):
+    """What those who delivered gave to open a sum (JSON, by giver and owner): with it masks come off the sum, and no summand."""
+
+    number: Number
+    shares: Content
 
 
 @dataclass(frozen=True)
@@ -391,6 +411,41 @@ class StartPrepared(Event, kind="start"):
 
 
 @dataclass(frozen=True)
+class NoisePromised(Event, kind="promised"):
+    """Noise will be drawn from the private key of this public one, and from a row that nobody has seen yet."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class NoiseDrawn(Event, kind="noise"):
+    """The model ``noiseless`` got noise of this deviation in every number of its head, and is released as ``model``.
+
+    It was drawn from the promised key and the hash of row ``beside`` (:mod:`.phases.release`).
+    """
+
+    deviation: Amount
+    noiseless: str
+    model: str
+    beside: int
+
+
+@dataclass(frozen=True)
+class ShardsTrained(Event, kind="shards"):
+    """The heads of all shards after a round are in the file ``model``; by shard their digests, samples, and whose data they met.
+
+    ``retrained`` are the shards that a request trained anew (:mod:`.phases.shards`).
+    """
+
+    number: Number
+    model: str
+    heads: NamePerShard
+    samples: CountPerShard
+    members: NumbersPerShard
+    retrained: OtherNumbers = ()
+
+
+@dataclass(frozen=True)
 class WorkDelivered(ClientEvent, kind="work"):
     """A client delivered a round of unlearning: a model (its digest) trained with so many samples."""
 
@@ -486,6 +541,15 @@ class GradientReported(ClientEvent, kind="gradient"):
 
 
 @dataclass(frozen=True)
+class GradientHidden(ClientEvent, kind="hidden"):
+    """What a participant sent of that sum where only the sum of all is to be seen: its own behind masks."""
+
+    samples: Count
+    masked: Content
+    receipt: Signed = None
+
+
+@dataclass(frozen=True)
 class DistanceBounded(Event, kind="bound"):
     """How far the unlearned head can be from the optimum on the samples of the clients that reported gradients."""
 
@@ -508,7 +572,7 @@ class PayloadsErased(Event, kind="erased"):
     """The vectors of these rows are no longer in the file; their salted hashes stay in the chain."""
 
     what: str
-    rows: ClientNumbers
+    rows: OtherNumbers
 
 
 @dataclass(frozen=True)

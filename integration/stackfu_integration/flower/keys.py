@@ -104,6 +104,11 @@ class SigningKey:
         )
         return raw.hex()
 
+    @property
+    def secret(self) -> bytes:
+        """The private part: whoever has it can sign, and knows whatever is drawn from it."""
+        return self._private.private_bytes_raw()
+
     def sign(self, value: Any) -> str:
         """Sign a value in canonical JSON."""
         return self._private.sign(canonical(value)).hex()

@@ -12,13 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context
-from numpy.typing import NDArray
 from torch.nn import functional
 
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.client import Participant
-from stackfu_integration.flower.parting import distil, only_train, part_with, summed_gradient
+from stackfu_integration.flower.parting import (
+    distil,
+    only_train,
+    part_with,
+    summed_curvature,
+    summed_gradient,
+)
 from stackfu_integration.flower.policy import Policy
-from stackfu_integration.flower.wire.messages import PartingOrder
+from stackfu_integration.flower.wire import PartingOrder
 from stackfu_integration.flower.wire.records import setting
 from stackfu_integration.lab.data import dirichlet_partition, load_dataset
 from stackfu_integration.lab.federation import (
@@ -29,9 +35,10 @@ from stackfu_integration.lab.federation import (
     client_seed,
     local_train,
 )
-from stackfu_integration.lab.measures.forgetting import separation
+from stackfu_integration.lab.federation.clients import LabelledTensors
 from stackfu_integration.lab.models import Classifier, Identity
 from stackfu_integration.lab.unlearning.participation import SHARE_STREAM
+from stackfu_integration.ranks import separation
 
 __all__ = [
     "TRAINING",
@@ -154,7 +161,12 @@ class LabParticipant(Participant):
         write_arrays(model, arrays)
         return model
 
-    def samples(self, arrays: ArrayRecord) -> NDArray[np.float64]:
+    def _shared(self, share: float, config: ConfigRecord) -> LabelledTensors:
+        """The share of the data that the seed draws."""
+        seed = client_seed(setting(config, "seed", int), self.client, 0, SHARE_STREAM)
+        return self._data.train.share(share, seed)
+
+    def samples(self, arrays: ArrayRecord) -> FloatArray:
         """Return penultimate features of the training data."""
         model = self._model(arrays)
         with torch.no_grad():
@@ -164,7 +176,7 @@ class LabParticipant(Participant):
     def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
         """Train one round on the share that the seed draws."""
         seed, number = setting(config, "seed", int), setting(config, "server-round", int) - 1
-        data = self._data.train.share(share, client_seed(seed, self.client, 0, SHARE_STREAM))
+        data = self._shared(share, config)
         distil(self._model(arrays), self._data.train, self.client, config, self.folder, self.policy)
         model, settings = self._model(arrays), self.settings
         if "learning-rate" in config:
@@ -180,13 +192,15 @@ class LabParticipant(Participant):
         used = part_with(order, model, aside, self._data.train, self.settings, self.client, self.folder)
         return read_arrays(model), used
 
-    def gradient(
-        self, arrays: ArrayRecord, share: float, config: ConfigRecord
-    ) -> tuple[NDArray[np.float64], int]:
+    def gradient(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[FloatArray, int]:
         """Return the summed gradient over the share that :meth:`train` draws."""
-        seed = setting(config, "seed", int)
-        data = self._data.train.share(share, client_seed(seed, self.client, 0, SHARE_STREAM))
+        data = self._shared(share, config)
         return summed_gradient(self._model(arrays), data, arrays, config), len(data)
+
+    def curvature(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[FloatArray, int]:
+        """Return the summed Hessian of the head over the same share."""
+        data = self._shared(share, config)
+        return summed_curvature(self._model(arrays), data, arrays, config), len(data)
 
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
         """Return loss and accuracy on unseen data, and the success of a confidence attack on membership."""

@@ -50,10 +50,12 @@ from stackfu_integration.flower.events import (
     PayloadsErased,
     RemovalRequested,
     Row,
+    RunStarted,
     from_row,
     to_row,
 )
 from stackfu_integration.flower.keys import SigningKey
+from stackfu_integration.flower.naming import Naming
 
 __all__ = ["RUN", "LedgerError", "PaymentLedger", "broken_link"]
 
@@ -386,7 +388,11 @@ class PaymentLedger:
 
     def events(self, request: str, kind: type[_AnyEvent]) -> list[_AnyEvent]:
         """Return the events of this class in the order in which they happened."""
-        return [_read(row, kind) for row in self.rows(request, kind.kind)]
+        return [event for _, event in self.placed(request, kind)]
+
+    def placed(self, request: str, kind: type[_AnyEvent]) -> list[tuple[int, _AnyEvent]]:
+        """Return the events of this class with the numbers of their rows."""
+        return [(row.seq, _read(row, kind)) for row in self.rows(request, kind.kind)]
 
     def last(self, request: str, kind: type[_AnyEvent]) -> _AnyEvent | None:
         """Return the event of this class with the highest round, if there is one."""
@@ -429,6 +435,12 @@ class PaymentLedger:
     def requests(self) -> list[str]:
         """Return the removal requests in the order in which they arrived."""
         return [row.request for row in self.rows(kind=RemovalRequested.kind)]
+
+    @property
+    def naming(self) -> Naming:
+        """What the clients are called."""
+        run = self.last(RUN, RunStarted)
+        return Naming() if run is None else Naming(run.names)
 
     def _last_row(self, request: str, kind: type[Event]) -> Row | None:
         found = self._select(request, kind.kind, "round DESC, seq", limit=1)

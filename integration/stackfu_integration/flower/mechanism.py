@@ -29,6 +29,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from stackfu.embedding.names import listed
 from stackfu.errors import InputError, StackfuError
 from stackfu_integration.flower.audit import write_audit
 from stackfu_integration.flower.client import Participant
@@ -43,6 +44,7 @@ from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.ledger import PaymentLedger
 from stackfu_integration.flower.methods import METHODS
 from stackfu_integration.flower.model_store import ModelStore
+from stackfu_integration.flower.naming import one_line
 from stackfu_integration.flower.phases import (
     REMOVAL,
     convex_rounds,
@@ -51,6 +53,7 @@ from stackfu_integration.flower.phases import (
     leaving,
     report,
     settlement,
+    shards,
     start,
     train,
     unlearning,
@@ -93,6 +96,9 @@ class UnlearningMechanism:
         self.names: tuple[str, ...] = ()
         if not isinstance(self.clients, int):
             self.names = tuple(str(name) for name in self.clients)
+            strange = [name for name in self.names if one_line(name) != name or not name.strip()]
+            if strange:
+                raise InputError("clients", "a name is one line without | < > and `", value=strange[0])
             if len(set(self.names)) < len(self.names):
                 raise InputError("clients", "two have the same name", value=self.names)
         self.count = self.clients if isinstance(self.clients, int) else len(self.names)
@@ -107,12 +113,16 @@ class UnlearningMechanism:
 
     def number_of(self, client: int | str) -> int:
         """A client's number, from its name or its number."""
-        if client in self.names:
-            return self.names.index(str(client))
-        try:
-            return int(client)
-        except ValueError as error:
-            raise InputError("client", f"is none of {', '.join(self.names)}", value=client) from error
+        for known in (self.names, [str(number) for number in range(self.count)]):
+            for typed in (str(client), str(client).strip()):
+                if typed in known:
+                    return known.index(typed)
+        raise InputError("client", f"is none of {listed(self.names or known)}", value=client)
+
+    def _check_named(self, terms: Terms) -> None:
+        """Whoever terms state a cost of is a client: what a typing error names would be left out in silence."""
+        for client in (*terms.costs, *terms.cost_intervals):
+            self.number_of(client)
 
     def train(
         self,
@@ -160,6 +170,7 @@ class UnlearningMechanism:
         ``strategy`` is one of Flower's for the rounds of unlearning.
         """
         start.check(self.ledger, self.models, self.terms, strategy)
+        self._check_named(self.terms)
         going = tuple(sorted(self.number_of(client) for client in removed))
         if opening.open_request(self.ledger, request, going, self.terms, self.count):
             self.after(opening.PHASE)
@@ -170,6 +181,8 @@ class UnlearningMechanism:
             try:
                 removal = self._session(grid, request).removal(request)
                 if not self.ledger.has(request, CommitmentsClosed):
+                    name = shards.PHASE
+                    shards.leave_out_untouched(removal)
                     name = leaving.PHASE
                     leaving.ask_consent(removal)
                     name = convex_rounds.PHASE
@@ -196,11 +209,12 @@ class UnlearningMechanism:
         terms = terms_of(self.ledger, request)
         if self.ledger.has(request, CommitmentsClosed) and not self.ledger.has(request, RequestSettled):
             settlement.settle(self.ledger, request, terms)
-        report.close(self.ledger, request, terms)
+        report.close(self.ledger, self.models, request, terms)
         return write_audit(self.ledger, request, self.folder)
 
     def amend(self, request: str, terms: Terms, reason: str) -> None:
         """State other terms for an open request before anybody is committed, with a reason; offers are made anew."""
+        self._check_named(terms)
         with self.ledger.transaction():
             opening.amend_request(self.ledger, request, terms, reason)
             founded = self.ledger.last(request, GameFounded)

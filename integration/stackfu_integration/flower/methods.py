@@ -8,6 +8,10 @@ differ in the model that these rounds start from, in what a round is, and in who
 - ``head``              from the trained one, of which some arrays are trained on and all others stay to the last bit
 - ``convex-head``       from the first model, of which the last layer starts at zero and is brought to the optimum of a penalised
                         softmax loss by sums of gradients; needs apps that give them (:mod:`.convex`)
+- ``newton``            from the first model with the trained last layer, which Newton steps bring to the same optimum; noise hides
+                        how far it still is from it; needs apps that give first and second derivatives (:mod:`.phases.release`)
+- ``shards``            from the first model, in those shards of clients that held somebody who leaves; the others' heads stay as
+                        they are, and the model is the mean of all (:mod:`.phases.shards`); needs training in shards
 - ``federaser``         from the first model, with the lengths that updates had in training
 - ``fedrecovery``       from the trained model without the removed clients' part of every round, and noise; needs kept updates
 - ``gradient-ascent``   from where the removed clients, before they go, undo their training near the others' models; needs
@@ -29,8 +33,8 @@ from typing import Literal, get_args
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
-from numpy.typing import NDArray
 
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.robust import lengths_of, of_type
 
 __all__ = [
@@ -50,13 +54,14 @@ __all__ = [
     "without_leavers",
 ]
 
-FloatArray = NDArray[np.float64]
 
 Unlearning = Literal[
     "retrain",
     "continue",
     "head",
     "convex-head",
+    "newton",
+    "shards",
     "federaser",
     "fedrecovery",
     "gradient-ascent",
@@ -72,7 +77,10 @@ _NOISE = 81  # seed stream
 
 @dataclass(frozen=True)
 class Method:
-    """What a method needs: the first model (``anew``), kept updates, single updates, work of those who leave, gradients."""
+    """What a method needs: the first model (``anew``), kept updates, single updates, work of those who leave, gradients.
+
+    ``head``: it trains some arrays only, which the terms name.
+    """
 
     name: str
     anew: bool = False
@@ -80,13 +88,16 @@ class Method:
     single: bool = False
     leavers: bool = False
     gradients: bool = False
+    head: bool = False
 
 
 METHODS: Mapping[str, Method] = {
     "retrain": Method("Retraining", anew=True),
     "continue": Method("Training on"),
-    "head": Method("Training the head on", single=True),
-    "convex-head": Method("Convex heads", anew=True, single=True, gradients=True),
+    "head": Method("Training the head on", head=True),
+    "convex-head": Method("Convex heads", anew=True, gradients=True, head=True),
+    "newton": Method("Certified removal by Newton steps", anew=True, gradients=True, head=True),
+    "shards": Method("Shards", anew=True, single=True, head=True),
     "federaser": Method("FedEraser", anew=True, single=True),
     "fedrecovery": Method("FedRecovery", updates=True),
     "gradient-ascent": Method("Projected gradient ascent", updates=True, leavers=True),
@@ -100,7 +111,7 @@ def without_leavers() -> str:
     """The methods that need nobody who leaves.
 
     >>> without_leavers()
-    'retrain, continue, head, convex-head, federaser, fedrecovery'
+    'retrain, continue, head, convex-head, newton, shards, federaser, fedrecovery'
     """
     return ", ".join(name for name, method in METHODS.items() if not method.leavers)
 

@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from stackfu.errors import FileFormatError
-from stackfu_integration.storage import write_atomically
+from stackfu_integration.storage import write_with
 
 __all__ = ["ModelStore", "digest"]
 
@@ -43,7 +43,7 @@ class ModelStore:
         path = self.folder / f"{name}.npz"
         if not path.is_file():
             values = {key: array.numpy() for key, array in arrays.items()}
-            write_atomically(path, lambda stream: np.savez(stream, **values))  # type: ignore[arg-type]
+            write_with(path, lambda stream: np.savez(stream, **values))  # type: ignore[arg-type]
         return name
 
     def get(self, name: str) -> ArrayRecord:

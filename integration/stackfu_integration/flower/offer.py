@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from stackfu_integration.arrays import FloatArray
 
 __all__ = ["Offer"]
 
@@ -25,9 +26,9 @@ __all__ = ["Offer"]
 class Offer:
     """A price for one client, and the announced behaviour of all.
 
-    ``own`` is the embedding that the client sent in and ``share`` its announced participation. ``noise`` is
-    ``D sum_i y_i^2 sigma_i^2`` over all clients and ``own_noise`` is ``D sigma_k^2``; both are 0 where no
-    privacy noise was asked for. ``cap`` is the largest share that is taken and paid.
+    ``own`` is the embedding that the client sent in and ``share`` its announced participation. ``bias`` is what
+    privacy noise adds to ``|a - S mu_k|^2``: what the embeddings as they were sent say, less what the game says that was
+    solved; 0 where no noise was asked for. ``cap`` is the largest share that is taken and paid.
     """
 
     price: float
@@ -36,10 +37,9 @@ class Offer:
     lam: float
     share: float
     total: float
-    aggregate: NDArray[np.float64]
-    own: NDArray[np.float64]
-    noise: float = 0.0
-    own_noise: float = 0.0
+    aggregate: FloatArray
+    own: FloatArray
+    bias: float = 0.0
     cap: float = 1.0
 
     @property
@@ -51,12 +51,9 @@ class Offer:
 
     @property
     def squared_gap(self) -> float:
-        """``|a_0 - S_0 mu_k|^2`` without the bias of the noise; negative where the noise is larger than the gap."""
-        brought, others = self.alpha * self.share, self.others
-        gap = self.aggregate - brought * self.own - others * self.own
-        # the noise of the others' sum, and of the own embedding, which enters S_0 times
-        bias = self.noise - brought**2 * self.own_noise + others**2 * self.own_noise
-        return float(gap @ gap) - bias
+        """``|a_0 - S_0 mu_k|^2`` without the bias of the noise; the own part drops out of it."""
+        gap = self.aggregate - (self.alpha * self.share + self.others) * self.own
+        return float(gap @ gap) - self.bias
 
     def best_response(self) -> float:
         """Return the share of its data with which the client does best, the others fixed.

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
 from stackfu.errors import FileFormatError, InputError
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.methods import MODE_RATE
 from stackfu_integration.flower.policy import POLICY_FILE, Policy
-from stackfu_integration.flower.wire.messages import PartingOrder
+from stackfu_integration.flower.wire import PartingOrder
 from stackfu_integration.flower.wire.records import setting
 from stackfu_integration.lab.federation.clients import LabelledTensors
 from stackfu_integration.lab.federation.local import LocalTraining, client_seed, local_train
@@ -34,7 +34,7 @@ from stackfu_integration.storage import write_checkpoint
 if TYPE_CHECKING:
     from stackfu_integration.lab.unlearning.quickdrop import DistilledSets
 
-__all__ = ["SET_FILE", "distil", "only_train", "part_with", "summed_gradient"]
+__all__ = ["SET_FILE", "distil", "only_train", "part_with", "summed_curvature", "summed_gradient"]
 
 SET_FILE = "synthetic.pt"
 _CHUNK = 1024  # samples at a time
@@ -103,7 +103,7 @@ def only_train(model: nn.Module, config: ConfigRecord) -> list[nn.Parameter]:
 
 def summed_gradient(
     model: nn.Module, data: LabelledTensors, arrays: ArrayRecord, config: ConfigRecord
-) -> NDArray[np.float64]:
+) -> FloatArray:
     """The gradient of the summed cross-entropy in double precision, with all layers as in use; entries follow ``arrays``.
 
     Where the order names some arrays, it is theirs alone.
@@ -117,6 +117,50 @@ def summed_gradient(
     entries = dict(model.named_parameters())
     parts = [entries[name].grad for name in arrays if name in wanted]
     return np.concatenate([np.zeros(0) if g is None else g.flatten().numpy() for g in parts])
+
+
+def summed_curvature(
+    model: nn.Module, data: LabelledTensors, arrays: ArrayRecord, config: ConfigRecord
+) -> FloatArray:
+    """The Hessian of the summed cross-entropy in the numbers of the last layer, whose gradient :func:`summed_gradient` is.
+
+    With the layer's inputs ``z`` and the probabilities ``p`` of a sample it is ``(diag p - p p^T) x (z, 1)(z, 1)^T``, a Kronecker
+    product: exact, as scores are linear in these numbers.
+    """
+    model = model.double().eval()
+    wanted = setting(config, "only", str).split(",") if "only" in config else list(arrays)
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
+    owner = next((name for name in layers if {f"{name}.weight", f"{name}.bias"} == set(wanted)), None)
+    if owner is None:
+        raise InputError("only", "second derivatives are those of a linear layer and its bias", value=wanted)
+    layer, seen = layers[owner], []
+    hook = layer.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
+    width, classes = layer.in_features + 1, layer.out_features
+    total = torch.zeros(classes, width, classes, width, dtype=torch.float64)
+    try:
+        with torch.no_grad():
+            for x in data.x.split(_CHUNK):
+                scores = model(x.double() if x.is_floating_point() else x)
+                inputs, output = seen.pop()
+                if not torch.equal(output, scores):
+                    raise InputError("only", "names a layer that is not the model's last", value=wanted)
+                z = torch.cat([inputs, torch.ones(len(inputs), 1, dtype=torch.float64)], 1)
+                p = scores.softmax(1)
+                weights = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+                for a in range(classes):
+                    for b in range(a, classes):
+                        block = (z * weights[:, a, b, None]).T @ z
+                        total[a, :, b, :] += block
+                        if a != b:
+                            total[b, :, a, :] += block.T
+    finally:
+        hook.remove()
+    # numbers of the model come array by array, those of the product row by row
+    places = torch.arange(classes * width).reshape(classes, width)
+    parts = {f"{owner}.weight": places[:, :-1].flatten(), f"{owner}.bias": places[:, -1]}
+    order = torch.cat([parts[name] for name in arrays if name in wanted])
+    square = total.reshape(classes * width, classes * width)
+    return np.asarray(square[order][:, order].numpy())
 
 
 def distil(

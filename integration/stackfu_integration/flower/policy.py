@@ -79,7 +79,8 @@ class Policy:
     ``most_features``, ``least_bandwidth`` and ``most_bandwidth`` bound what is computed, ``kernels`` of which kind.
     ``erase`` demands that the server erases embeddings after settlement. ``server_key`` is the server's public key;
     without it the first one that is seen is kept. ``train_rounds`` bounds the rounds of unlearning. ``only_sums`` refuses
-    rounds of which the server would see this client's update by itself. ``peers`` are other clients' public keys: with them,
+    rounds, and gradients, that the server would see of this client by themselves; second derivatives are shown by themselves with
+    ``curvature`` only, since those of few samples tell what the samples are. ``peers`` are other clients' public keys: with them,
     nobody else is a member of a sum in which this client hides something. ``parting`` are the methods for which this client works
     when it leaves (:mod:`.methods`): what it sends is made, once more, of the data that is to be forgotten.
     """
@@ -96,6 +97,7 @@ class Policy:
     server_key: str = ""
     train_rounds: int = 10_000
     only_sums: bool = False
+    curvature: bool = False
     peers: tuple[str, ...] = ()
     parting: tuple[str, ...] = ()
 
@@ -126,6 +128,7 @@ class Policy:
             kernels=("rbf", "labels", "joint"),
             erase=False,
             parting=PARTING_METHODS,
+            curvature=True,
         )
 
     @classmethod

@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from stackfu.errors import StackfuError
+from stackfu_integration.arrays import FloatArray, IntArray
 from stackfu_integration.flower.books import read_receipts
 from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.convex import flat
 from stackfu_integration.flower.events import ClientPaid, PaymentAcknowledged, RequestClosed
 from stackfu_integration.flower.in_process import InProcessGrid
 from stackfu_integration.flower.keys import read_public_key
@@ -39,11 +41,24 @@ from stackfu_integration.flower.scale import tiny_client_app
 from stackfu_integration.flower.terms import Terms
 from stackfu_integration.flower.verification import Evidence, verify
 
-__all__ = ["Disk", "Moment", "count_power_cuts", "problem_after"]
+__all__ = ["METHODS", "Disk", "Moment", "count_power_cuts", "problem_after"]
 
 Tree = Mapping[str, bytes | None]  # content by path; of a folder, None
 _LEDGER, _LOG, _INDEX = "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"
 _CLIENTS, _REMOVED = 5, (0, 1)
+_HEAD: dict[str, Any] = {"head": ("weight", "bias"), "min_total": 0.3}
+_CONVEX: dict[str, Any] = {**_HEAD, "certify_l2": 1.0, "certify_distance": 0.1, "rounds": 8}
+
+#: What requests are cut in, by name: changes of the terms.
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "clipped": {},
+    "secure": {"aggregation": "secure"},
+    "mode": {"unlearning": "mode", "rounds": 3},
+    "convex-head": {"unlearning": "convex-head", **_CONVEX},
+    "convex-head, secure": {"unlearning": "convex-head", "aggregation": "secure", **_CONVEX},
+    "newton": {"unlearning": "newton", **_CONVEX},
+    "shards": {"unlearning": "shards", "shards": 2, **_HEAD},
+}
 
 
 @dataclass(frozen=True)
@@ -182,14 +197,59 @@ def watched(disk: Disk) -> Iterator[None]:
 # ---- a run, and the run after it
 
 
+class TinyHead(SigningTiny):
+    """A softmax head of two classes, which the first coordinate tells apart."""
+
+    def _used(self, share: float) -> tuple[FloatArray, IntArray]:
+        used = self._data[: round(share * len(self._data))]
+        inputs = np.column_stack([used, np.ones(len(used))])
+        return inputs, (used[:, 0] > self._data[:, 0].mean()).astype(np.int64)
+
+    @staticmethod
+    def _chances(arrays: ArrayRecord, inputs: FloatArray) -> FloatArray:
+        head = np.column_stack([arrays["weight"].numpy(), arrays["bias"].numpy()]).astype(np.float64)
+        scores = np.exp(inputs @ head.T - (inputs @ head.T).max(1, keepdims=True))
+        return np.asarray(scores / scores.sum(1, keepdims=True))
+
+    def gradient(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[FloatArray, int]:
+        """The gradient of the summed cross-entropy."""
+        inputs, labels = self._used(share)
+        found = (self._chances(arrays, inputs) - np.eye(2)[labels]).T @ inputs
+        return np.concatenate([found[:, :-1].ravel(), found[:, -1]]), len(inputs)
+
+    def curvature(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[FloatArray, int]:
+        """Its Hessian."""
+        inputs, _ = self._used(share)
+        spread = self._chances(arrays, inputs).prod(1)
+        block = (inputs * spread[:, None]).T @ inputs
+        square = np.kron(np.array([[1.0, -1.0], [-1.0, 1.0]]), block)
+        places = np.arange(len(square)).reshape(2, -1)
+        order = np.concatenate([places[:, :-1].ravel(), places[:, -1]])
+        return square[order][:, order], len(inputs)
+
+    def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
+        """A step along the gradient."""
+        slope, used = self.gradient(arrays, share, config)
+        moved = (flat(arrays) - 0.1 * slope / used).astype(np.float32)
+        return ArrayRecord({"weight": Array(moved[:-2].reshape(2, -1)), "bias": Array(moved[-2:])}), used
+
+    def measure(self, arrays: ArrayRecord) -> dict[str, float]:
+        """How often the head is right."""
+        inputs, labels = self._used(1.0)
+        return {"accuracy": float((self._chances(arrays, inputs).argmax(1) == labels).mean())}
+
+
 def run_all(base: Path, terms: Terms) -> None:
     """Train and remove, or go on with it, with five clients that keep books in the same folder."""
     nodes = [{"partition-id": i, "client-folder": str(base / "clients" / str(i))} for i in range(_CLIENTS)]
     mechanism = UnlearningMechanism(base / "run", _CLIENTS, terms, wait=0.0, timeout=1.0)
+    first = {"model": np.zeros(9, np.float32)}
+    if terms.head:
+        first = {"weight": np.zeros((2, 8), np.float32), "bias": np.zeros(2, np.float32)}
     try:
-        grid = InProcessGrid(tiny_client_app(SigningTiny), nodes)
-        mechanism.train(grid, ArrayRecord({"model": Array(np.zeros(9, dtype=np.float32))}), 1)
-        mechanism.remove(grid, _REMOVED)
+        grid = InProcessGrid(tiny_client_app(TinyHead if terms.head else SigningTiny), nodes)
+        mechanism.train(grid, ArrayRecord({name: Array(values) for name, values in first.items()}), 1)
+        mechanism.remove(grid, _REMOVED[:1] if terms.unlearning == "shards" else _REMOVED)
     finally:
         mechanism.ledger.close()
 

@@ -26,18 +26,19 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from stackfu.embedding.privacy import class_feature_sensitivity
 from stackfu.embedding.privacy import gaussian_deviation as deviation_of
 from stackfu.errors import InputError
+from stackfu_integration.arrays import FloatArray
 
 __all__ = [
     "DISTANCES",
     "add_noise",
     "denoised_gram",
     "gaussian_deviation",
-    "largest_norm",
+    "largest_honest_norm",
     "nearest_gram",
     "noise_generator",
     "private_median",
@@ -45,8 +46,6 @@ __all__ = [
 ]
 
 DISTANCES = np.logspace(-3, 4, 561)  # what private_median chooses from: steps of 3%
-
-FloatArray = NDArray[np.float64]
 
 
 def gaussian_deviation(epsilon: float, delta: float, size: int) -> float:
@@ -102,10 +101,10 @@ def private_median(points: FloatArray, epsilon: float, generator: np.random.Gene
     return float(generator.choice(DISTANCES, p=chance / chance.sum()))
 
 
-def largest_norm(deviation: float, features: int) -> float:
+def largest_honest_norm(deviation: float, features: int) -> float:
     """Norm that an honest release exceeds with a probability below 2e-8.
 
-    >>> largest_norm(0.0, 256)
+    >>> largest_honest_norm(0.0, 256)
     1.000000001
     """
     return 1.0 + 1e-9 + deviation * (math.sqrt(features) + 6.0)

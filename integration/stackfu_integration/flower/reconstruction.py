@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import stackfu as sf
+from stackfu_integration.arrays import FloatArray, IntArray
 from stackfu_integration.flower.lab import load_federation
 from stackfu_integration.flower.privacy import denoised_gram, gaussian_deviation
+from stackfu_integration.ranks import separation
 
 __all__ = [
     "Attack",
@@ -32,10 +33,7 @@ __all__ = [
     "cost_of_noise",
     "features_of",
     "measure_privacy",
-    "membership_auc",
 ]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -51,20 +49,7 @@ def features_of(points: FloatArray, bandwidth: float, features: int, seed: int) 
     return np.array([sf.client_features(point[None], bandwidth, features, seed) for point in points])
 
 
-def membership_auc(weights: FloatArray, members: NDArray[np.bool_]) -> float:
-    """Return the chance that a member's weight is above a non-member's, ties counted half.
-
-    >>> membership_auc(np.array([0.3, 0.2, 0.0, 0.0]), np.array([True, False, True, False]))
-    0.625
-    """
-    from scipy.stats import rankdata
-
-    ranks, inside = rankdata(weights), int(members.sum())
-    outside = len(members) - inside
-    return float((ranks[members].sum() - inside * (inside + 1) / 2) / (inside * outside))
-
-
-def class_mix_error(weights: FloatArray, labels: NDArray[np.int64], truth: FloatArray) -> float:
+def class_mix_error(weights: FloatArray, labels: IntArray, truth: FloatArray) -> float:
     """Return the total variation between the class mix of the weights and the true one."""
     mix = np.bincount(labels, weights, minlength=len(truth))
     mix = mix / mix.sum() if mix.sum() > 0 else np.full(len(truth), 1.0 / len(truth))
@@ -145,11 +130,11 @@ def measure_privacy(
                     ]
                     chosen = np.concatenate([np.flatnonzero(owner == k), others])
                     seen = means[k] + deviations[k] * random.normal(size=count)
-                    weights = attack(seen, mapped[chosen])
+                    weights, own = attack(seen, mapped[chosen]), owner[chosen] == k
                     truth = np.bincount(labels[k], minlength=classes) / sizes[k]
                     found.append(
                         Attack(
-                            membership_auc(weights, owner[chosen] == k),
+                            separation(weights[own], weights[~own]),
                             class_mix_error(weights, label[chosen], truth),
                         )
                     )

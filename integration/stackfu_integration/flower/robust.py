@@ -15,8 +15,10 @@ that points against the reference undoes the others' work. What it does not show
 Directions say something while the others agree. Near the end of training honest updates cancel, ``sum_k s_k u_k = 0``,
 and everybody points against the sum of the others. Of n equally long updates that cancel, the sum of all but one is
 ``1 / (n - 1)`` as long as they are together, at most 0.5. So the others are a reference only where that ``coherence`` is 0.6
-or more, and where there are four of them: two or three may agree by chance. One round's cosine is a noisy thing, and whoever
-flips signs does it in every round: what is judged is the mean of a client's cosines in all rounds so far that had a reference.
+or more, and where there are four of them: two or three may agree by chance. In a model of few numbers any two updates may
+be at odds: the others are a reference only where an update without direction, uniform on the sphere of the model's dimension,
+would be refused less than once in a hundred. One round's cosine is a noisy thing, and whoever flips signs does it in every
+round: what is judged is the mean of a client's cosines in all rounds so far that had a reference.
 :mod:`.directions` measures what that refuses, of honest clients and of flipped signs; every judgement says whether the same client
 with its signs flipped would have been refused.
 """
@@ -30,6 +32,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
+from scipy.special import betainc
+
+from stackfu_integration.arrays import FloatArray
 
 __all__ = [
     "Judgement",
@@ -38,14 +43,14 @@ __all__ = [
     "lengths_of",
     "of_type",
     "recalibrated",
+    "refused_by_chance",
     "robust_average",
     "update_of",
     "within_reach",
 ]
 
-FloatArray = NDArray[np.float64]
-
 _COHERENT = 0.6
+_BY_CHANCE = 0.01  # of updates without direction that a threshold may refuse
 _MANY = 4  # others; of three clients in a federation of digits one in three was refused at least once, honest as it was
 
 
@@ -182,6 +187,14 @@ def _moved(sent: ArrayRecord, step: FloatArray, averaged: ArrayRecord) -> ArrayR
     return ArrayRecord(out)
 
 
+def refused_by_chance(dimension: int, least_cosine: float) -> float:
+    """How often a uniform direction in so many dimensions has a cosine below ``least_cosine`` with a given one."""
+    if dimension < 2:
+        return 0.5 if least_cosine > -1.0 else 0.0
+    tail = float(betainc(0.5 * (dimension - 1), 0.5, 1.0 - least_cosine**2)) / 2.0
+    return tail if least_cosine <= 0.0 else 1.0 - tail
+
+
 def judge(
     models: Mapping[int, ArrayRecord],
     samples: Mapping[int, int],
@@ -196,7 +209,8 @@ def judge(
     """Look at every client's update; ``reference`` is the update of data that the server holds, if it holds any.
 
     Norms are compared with the median of the others, for which two others are needed. Directions are compared with the
-    reference, or with the sum of at least four others that agree; ``earlier`` are each client's cosines in the rounds before.
+    reference, or with the sum of at least four others that agree, if the model has enough numbers for directions to differ by
+    more than chance (:func:`refused_by_chance`); ``earlier`` are each client's cosines in the rounds before.
     ``measured`` also says whether the same updates with their signs flipped would have been refused.
     """
     clients = sorted(models)
@@ -204,6 +218,7 @@ def judge(
     norms = {client: float(np.linalg.norm(update)) for client, update in updates.items()}
     factors = _clip_factors(updates, clip_factor) if clients else {}
     found: dict[int, Judgement] = {}
+    telling = bool(clients) and refused_by_chance(updates[clients[0]].size, least_cosine) <= _BY_CHANCE
     for client in clients:
         others = [c for c in clients if c != client]
         measured = {"norm": norms[client]}
@@ -223,7 +238,7 @@ def judge(
             against = np.asarray(sum(samples[c] * factors[c] * updates[c] for c in others))
             length = sum(samples[c] * factors[c] * norms[c] for c in others)
             measured["coherence"] = float(np.linalg.norm(against)) / length if length > 0.0 else 0.0
-            agree = measured["coherence"] >= _COHERENT and len(others) >= _MANY
+            agree = telling and measured["coherence"] >= _COHERENT and len(others) >= _MANY
             against = against if agree else None
         seen = list((earlier or {}).get(client, ()))
         if against is not None and norms[client] > 0.0 and np.linalg.norm(against) > 0.0:

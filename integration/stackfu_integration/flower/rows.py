@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stackfu.errors import FileFormatError
+from stackfu_integration.arrays import FloatArray
 
 __all__ = [
     "EVENTS",
@@ -22,19 +23,27 @@ __all__ = [
     "Content",
     "Count",
     "CountPerClient",
+    "CountPerShard",
     "Event",
+    "KeysPerClient",
     "Lengths",
     "NamePerClient",
+    "NamePerShard",
     "Names",
     "Number",
     "NumberPerClient",
+    "NumbersPerShard",
+    "OtherNumbers",
     "Row",
     "Signed",
     "Vector",
     "Verdict",
     "from_row",
     "to_row",
+    "told",
 ]
+
+NameOf: TypeAlias = Callable[[int], str]  # what a client is called
 
 NOBODY = -1  # in the columns client and round: an event of the server, or one that belongs to no round
 
@@ -61,13 +70,18 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _untouched(stored: Any, who: NameOf) -> Any:
+    return stored
+
+
 @dataclass(frozen=True)
 class _Stored:
-    """The column of a field, and the translation into what the column holds and back."""
+    """The column of a field, and the translation into what the column holds and back; ``tell`` puts names for clients in it."""
 
     column: str = "detail"
     write: Callable[[Any], Any] = _same
     read: Callable[[Any], Any] = _same
+    tell: Callable[[Any, NameOf], Any] = _untouched
 
 
 def _with_text_keys(by_client: Mapping[int, Any]) -> dict[str, Any]:
@@ -78,11 +92,19 @@ def _by_client_number(stored: Mapping[str, Any]) -> dict[int, Any]:
     return {client: stored[str(client)] for client in sorted(int(text) for text in stored)}
 
 
-def _to_bytes(vector: NDArray[np.float64]) -> bytes:
+def _named(stored: Any, who: NameOf) -> list[str]:
+    return [who(int(client)) for client in stored]
+
+
+def _named_keys(stored: Mapping[str, Any], who: NameOf) -> dict[str, Any]:
+    return {who(int(client)): value for client, value in stored.items()}
+
+
+def _to_bytes(vector: FloatArray) -> bytes:
     return np.ascontiguousarray(vector, dtype=np.float64).tobytes()
 
 
-def _from_bytes(stored: bytes | None) -> NDArray[np.float64]:
+def _from_bytes(stored: bytes | None) -> FloatArray:
     return np.frombuffer(stored or b"", dtype=np.float64)  # nothing is left of a vector that was erased
 
 
@@ -92,16 +114,28 @@ Amount = Annotated[float, _Stored("amount", float, float)]
 Count = Annotated[int, _Stored("amount", float, int)]
 Verdict = Annotated[bool, _Stored("amount", float, bool)]
 Content = Annotated[bytes, _Stored("payload", bytes, lambda stored: stored or b"")]
-Vector = Annotated[NDArray[np.float64], _Stored("payload", _to_bytes, _from_bytes)]
-ClientNumbers = Annotated[tuple[int, ...], _Stored(write=list, read=tuple)]
+Vector = Annotated[FloatArray, _Stored("payload", _to_bytes, _from_bytes)]
+ClientNumbers = Annotated[tuple[int, ...], _Stored(write=list, read=tuple, tell=_named)]
+OtherNumbers = Annotated[tuple[int, ...], _Stored(write=list, read=tuple)]  # of rows, of shards
 Names = Annotated[tuple[str, ...], _Stored(write=list, read=tuple)]
 Signed = Mapping[str, Any] | None
-Lengths = Annotated[
-    Mapping[int, Mapping[str, float]] | None, _Stored(write=_with_text_keys, read=_by_client_number)
+_PER_CLIENT = _Stored(write=_with_text_keys, read=_by_client_number, tell=_named_keys)
+_PER_SHARD = _Stored(write=_with_text_keys, read=_by_client_number)
+Lengths = Annotated[Mapping[int, Mapping[str, float]] | None, _PER_CLIENT]
+NamePerClient = Annotated[Mapping[int, str], _PER_CLIENT]
+NumberPerClient = Annotated[Mapping[int, float], _PER_CLIENT]
+CountPerClient = Annotated[Mapping[int, int] | None, _PER_CLIENT]
+KeysPerClient = Annotated[Mapping[str, str], _Stored(tell=_named_keys)]
+NamePerShard = Annotated[Mapping[int, str], _PER_SHARD]
+CountPerShard = Annotated[Mapping[int, int], _PER_SHARD]
+NumbersPerShard = Annotated[
+    Mapping[int, tuple[int, ...]],
+    _Stored(
+        write=lambda by_shard: _with_text_keys({shard: list(held) for shard, held in by_shard.items()}),
+        read=lambda stored: {shard: tuple(held) for shard, held in _by_client_number(stored).items()},
+        tell=lambda stored, who: {shard: _named(held, who) for shard, held in stored.items()},
+    ),
 ]
-NamePerClient = Annotated[Mapping[int, str], _Stored(write=_with_text_keys, read=_by_client_number)]
-NumberPerClient = Annotated[Mapping[int, float], _Stored(write=_with_text_keys, read=_by_client_number)]
-CountPerClient = Annotated[Mapping[int, int] | None, _Stored(write=_with_text_keys, read=_by_client_number)]
 
 
 # ---- events
@@ -170,6 +204,21 @@ def to_row(request: str, event: Event) -> Row:
         target, key = (detail, slot.name) if slot.stored.column == "detail" else (columns, slot.stored.column)
         target[key] = slot.stored.write(value)
     return Row(request=request, kind=event.kind, detail=detail, **columns)
+
+
+def told(row: Row, who: NameOf) -> dict[str, Any]:
+    """Return the detail of a row with the names of the clients in it; what is no part of an event stays as it is.
+
+    >>> from stackfu_integration.flower.events import GroupSumReceived
+    >>> told(to_row("r1", GroupSumReceived((0, 2), 7, np.zeros(1), 0.0)), ["Leeds", "York", "Hull"].__getitem__)
+    {'clients': ['Leeds', 'Hull'], 'deviation': 0.0}
+    """
+    tell = {slot.name: slot.stored.tell for slot in _slots(row.kind)} if row.kind in EVENTS else {}
+    detail = dict(row.detail)
+    for name, value in row.detail.items():
+        with suppress(AttributeError, TypeError, ValueError):
+            detail[name] = tell.get(name, _untouched)(value, who)
+    return detail
 
 
 def from_row(row: Row) -> Event:

@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from numpy.typing import NDArray
 from rich.table import Table
 
 from stackfu.errors import InputError
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.audit import audit
-from stackfu_integration.flower.client import Participant, add_mechanism
+from stackfu_integration.flower.client import Participant, add_mechanism, training_app
 from stackfu_integration.flower.in_process import InProcessGrid
 from stackfu_integration.flower.mechanism import UnlearningMechanism
 from stackfu_integration.flower.policy import Policy
 from stackfu_integration.flower.terms import Terms
-from stackfu_integration.flower.wire.messages import PartingOrder
+from stackfu_integration.flower.wire import PartingOrder
 from stackfu_integration.lab.mechanisms import CERTIFIED, UNIFORM
 
 __all__ = ["TinyParticipant", "measure", "tabulate"]
@@ -57,7 +57,7 @@ class TinyParticipant(Participant):
         """Number of points."""
         return len(self._data)
 
-    def samples(self, arrays: ArrayRecord) -> NDArray[np.float64]:
+    def samples(self, arrays: ArrayRecord) -> FloatArray:
         """Return the points."""
         return self._data
 
@@ -82,18 +82,7 @@ class TinyParticipant(Participant):
 
 def tiny_client_app(load: Callable[[Context], TinyParticipant] = TinyParticipant) -> ClientApp:
     """Return a client app for :class:`TinyParticipant`, or one like it."""
-    app = ClientApp()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        content = message.content
-        arrays, used = load(context).train(
-            content.array_records["arrays"], 1.0, content.config_records["config"]
-        )
-        metrics = MetricRecord({"num-examples": used})
-        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
-
-    return add_mechanism(app, load)
+    return add_mechanism(training_app(load), load)
 
 
 def measure(clients: int, engine: str = "none", method: str = "auto") -> dict[str, Any]:

@@ -39,9 +39,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from numpy.typing import NDArray
 
 from stackfu.errors import InputError, StackfuError
+from stackfu_integration.arrays import FloatArray, UIntArray
 from stackfu_integration.flower.keys import canonical, fingerprint
 
 __all__ = [
@@ -51,15 +51,14 @@ __all__ = [
     "Keys",
     "Member",
     "SumError",
+    "SumGroup",
     "SumName",
     "put_together",
     "split",
     "threshold_of",
-    "unmasked_total",
     "usable",
 ]
 
-UIntArray = NDArray[np.uint64]
 
 EMBEDDING_BITS = 32
 MODEL_BITS = 24  # as many as a number of single precision has, and a model times a million samples still fits
@@ -188,7 +187,7 @@ class Member:
     >>> sealed = {k: member.sealed_shares(group, 2) for k, member in members.items()}
     >>> sent = {k: members[k].masked(np.array([0.25, -1.0]) * k, 24, group) for k in (3, 5)}  # 9 has dropped out
     >>> opened = {k: members[k].opened({j: sealed[j][k] for j in group if j != k}, group, group, 2, [3, 5]) for k in (3, 5)}
-    >>> unmasked_total(sent[3] + sent[5], sent, group, opened, 2, 24, name)
+    >>> SumGroup(name, group, 2).unmasked(sent[3] + sent[5], sent, opened, 24)
     array([ 2., -8.])
     """
 
@@ -214,7 +213,7 @@ class Member:
     @cached_property
     def keys(self) -> Keys:
         """What this member announces."""
-        return Keys(_public(self._seal), _public(self._mask), hashlib.sha256(self._seed).hexdigest())
+        return Keys(_public(self._seal), _public(self._mask), _hashed(self._seed))
 
     def _check_group(self, group: Mapping[int, Keys], threshold: int) -> None:
         if group.get(self.client) != self.keys:
@@ -250,7 +249,7 @@ class Member:
         of = fingerprint(sorted((k, str(keys)) for k, keys in group.items()))
         return _agreed(self._seal, group[other].seal, "seal", *vars(self.name).values(), sender, receiver, of)
 
-    def masked(self, vector: NDArray[np.float64], bits: int, group: Mapping[int, Keys]) -> UIntArray:
+    def masked(self, vector: FloatArray, bits: int, group: Mapping[int, Keys]) -> UIntArray:
         """This member's vector behind its masks; ``group`` are the members that shared their secrets."""
         if group.get(self.client) != self.keys or len(group) < 2:
             raise InputError("group", "does not have this client among others", client=self.client)
@@ -308,40 +307,53 @@ def _between(private: X25519PrivateKey, public: str, name: SumName) -> bytes:
 # ---- the server
 
 
-def unmasked_total(
-    total: UIntArray,
-    alive: Collection[int],
-    group: Mapping[int, Keys],
-    opened: Mapping[int, Mapping[int, str]],
-    threshold: int,
-    bits: int,
-    name: SumName,
-) -> NDArray[np.float64]:
-    """The sum of the vectors of the members that delivered, from the sum of what they sent; ``group`` are those that were to."""
-    length = len(total)
-    for owner in sorted(group):
-        shares = {m: int(given[owner], 16) % _PRIME for m, given in opened.items() if owner in given}
-        if owner in alive:
-            seed = _recovered(
-                shares, threshold, lambda s: hashlib.sha256(s).hexdigest(), group[owner].seed, owner
+@dataclass(frozen=True)
+class SumGroup:
+    """The members of a sum that made shares, and how many of them can put a secret together."""
+
+    name: SumName
+    members: Mapping[int, Keys]
+    threshold: int
+
+    def unmasked(
+        self, total: UIntArray, alive: Collection[int], opened: Mapping[int, Mapping[int, str]], bits: int
+    ) -> FloatArray:
+        """The sum of the vectors of the members that delivered, ``alive``, from the sum of what they sent and the opened shares."""
+        length = len(total)
+        for owner, keys in sorted(self.members.items()):
+            shares = {m: int(given[owner], 16) % _PRIME for m, given in opened.items() if owner in given}
+            if owner in alive:
+                total = total - _stream(self._recovered(shares, _hashed, keys.seed, owner), length)
+            else:
+                key = self._recovered(shares, _public_of, keys.mask, owner)
+                private = X25519PrivateKey.from_private_bytes(key)
+                for other in alive:
+                    mask = _stream(_between(private, self.members[other].mask, self.name), length)
+                    total = total - mask if other < owner else total + mask
+        whole = np.asarray(total, dtype=np.uint64).view(np.int64).astype(np.float64)
+        if np.abs(whole).max(initial=0.0) > len(alive) * _LARGEST:
+            raise SumError(
+                "a member sent something else than its vector: the sum is none that vectors can have"
             )
-            total = total - _stream(seed, length)
-        else:
-            key = _recovered(
-                shares,
-                threshold,
-                lambda s: _public(X25519PrivateKey.from_private_bytes(s)),
-                group[owner].mask,
-                owner,
-            )
-            private = X25519PrivateKey.from_private_bytes(key)
-            for other in alive:
-                mask = _stream(_between(private, group[other].mask, name), length)
-                total = total - mask if other < owner else total + mask
-    whole = np.asarray(total, dtype=np.uint64).view(np.int64).astype(np.float64)
-    if np.abs(whole).max(initial=0.0) > len(alive) * _LARGEST:
-        raise SumError("a member sent something else than its vector: the sum is none that vectors can have")
-    return np.asarray(whole / 2.0**bits)
+        return np.asarray(whole / 2.0**bits)
+
+    def _recovered(
+        self, shares: Mapping[int, int], announce: Callable[[bytes], str], announced: str, owner: int
+    ) -> bytes:
+        """Put a secret together; some shares may be wrong, and what was announced tells."""
+        for chosen in _choices(sorted(shares), self.threshold):
+            secret = put_together({member: shares[member] for member in chosen})
+            if announce(secret) == announced:
+                return secret
+        raise SumError(f"{len(shares)} shares do not give what client {owner} hid its vector with")
+
+
+def _hashed(seed: bytes) -> str:
+    return hashlib.sha256(seed).hexdigest()
+
+
+def _public_of(private: bytes) -> str:
+    return _public(X25519PrivateKey.from_private_bytes(private))
 
 
 def _choices(members: list[int], threshold: int) -> Iterator[tuple[int, ...]]:
@@ -352,14 +364,3 @@ def _choices(members: list[int], threshold: int) -> Iterator[tuple[int, ...]]:
     draw = random.Random(0)
     for _ in range(_TRIES):
         yield tuple(sorted(draw.sample(members, threshold)))
-
-
-def _recovered(
-    shares: Mapping[int, int], threshold: int, announce: Callable[[bytes], str], announced: str, owner: int
-) -> bytes:
-    """Put a secret together; some shares may be wrong, and what was announced tells."""
-    for chosen in _choices(sorted(shares), threshold):
-        secret = put_together({member: shares[member] for member in chosen})
-        if announce(secret) == announced:
-            return secret
-    raise SumError(f"{len(shares)} shares do not give what client {owner} hid its vector with")

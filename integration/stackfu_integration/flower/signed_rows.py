@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from stackfu.errors import FileFormatError
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.events import (
@@ -20,11 +22,13 @@ from stackfu_integration.flower.events import (
     ClientPaid,
     ConsentGiven,
     EmbeddingReceived,
+    Event,
+    GradientHidden,
     GradientReported,
-    ModelUnlearned,
     PartingWork,
     PaymentAcknowledged,
     PriceOffered,
+    RoundFinished,
     ShareAnswered,
     WorkDelivered,
     WorkJudged,
@@ -32,6 +36,7 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.ledger import RUN, PaymentLedger, broken_link
 from stackfu_integration.flower.misfit import MisfitError, need
+from stackfu_integration.flower.naming import PLAIN_NAME, Naming
 from stackfu_integration.flower.receipts import (
     CONSENT,
     EMBEDDING,
@@ -80,6 +85,11 @@ class SignedRows:
 
     def events(self) -> None:
         """Every row is an event."""
+        strange = [name for name in self.ledger.requests() if not PLAIN_NAME.fullmatch(name)]
+        need(
+            not strange,
+            f"a request is called {shown(strange[0]) if strange else ''}: no request has such a name",
+        )
         for row in self.ledger.rows():
             try:
                 from_row(row)
@@ -90,86 +100,78 @@ class SignedRows:
 
     def receipts(self) -> None:
         """What clients signed is what the ledger says."""
-        enrolled = self.ledger.by_client(RUN, ClientEnrolled)
+        enrolled, who = self.ledger.by_client(RUN, ClientEnrolled), self.ledger.naming
         self._signers = {client: event.signer for client, event in enrolled.items()}
-        for client, key in self.evidence.client_keys.items():
-            signer = self._signers.get(client)
-            if signer is not None:
-                need(signer == key, f"client {client} enrolled with another key than its own")
-        strange = sorted(
-            c for c, signer in self._signers.items() if signer and c not in self.evidence.client_keys
-        )
-        if strange:
-            self.questions.append(
-                f"whether clients {strange} are who they seem: a server that plays them signs with keys of its own; give the "
-                "public keys that you got from the clients"
-            )
-        unsigned = sorted(client for client, signer in self._signers.items() if not signer)
-        if unsigned:
-            self.questions.append(f"what clients {unsigned} really said: they have no keys and sign nothing")
+        self._check_signers(who)
         for request in self.ledger.requests():
             offers = {(o.client, o.attempt): o for o in self.ledger.events(request, PriceOffered)}
             # of work that was refused nothing follows, whatever was signed
             refused = {(w.client, w.number) for w in self.ledger.events(request, WorkJudged) if not w.passed}
             for row in self.ledger.rows(request):
                 event = from_row(row)
-                where = f"row {row.seq} ({row.kind} of client {row.client})"
-                if isinstance(event, EmbeddingReceived):
-                    facts: dict[str, Any] = {"size": event.size, "deviation": event.deviation}
-                    if len(event.mean):
-                        facts["vector"] = fingerprint_of(event.mean)
-                    self._check_receipt(
-                        where, event.client, event.receipt, EMBEDDING, request=request, **facts
-                    )
-                elif isinstance(event, ShareAnswered):
-                    receipt = self._check_receipt(
-                        where,
-                        event.client,
-                        event.receipt,
-                        SHARE,
-                        request=request,
-                        number=event.number,
-                        share=event.share,
-                    )
-                    if receipt is not None:
-                        offer = offers.get((event.client, int(receipt.statement["attempt"])))
-                        price = receipt.statement["price"]
-                        need(
-                            offer is not None and offer.price == price,
-                            f"{where}: the client signed a price of {price!r}, and the ledger offers another",
-                        )
-                        cap = receipt.statement["cap"]
-                        need(
-                            offer is not None and offer.cap == cap,
-                            f"{where}: the client signed a cap of {cap!r}, and the ledger offers another",
-                        )
-                elif isinstance(event, WorkDelivered) and (event.client, event.number) not in refused:
-                    facts = {"number": event.number, "samples": event.samples, "model": event.model}
-                    self._check_receipt(where, event.client, event.receipt, WORK, request=request, **facts)
-                elif isinstance(event, ConsentGiven):
-                    facts = {"method": event.method}
-                    self._check_receipt(where, event.client, event.receipt, CONSENT, request=request, **facts)
-                elif isinstance(event, PartingWork):
-                    facts = {"number": event.number, "samples": event.samples, "model": event.model}
-                    self._check_receipt(where, event.client, event.receipt, PARTING, request=request, **facts)
-                elif isinstance(event, GradientReported):
-                    facts = {
-                        "samples": event.samples,
-                        "gradient": fingerprint_of(event.gradient),
-                        "model": self.ledger.need(request, ModelUnlearned).model,
-                    }
-                    self._check_receipt(
-                        where, event.client, event.receipt, GRADIENT, request=request, **facts
-                    )
-                elif isinstance(event, PaymentAcknowledged):
-                    facts = {"amount": event.amount, "agreed": event.agreed}
-                    self._check_receipt(where, event.client, event.receipt, PAYMENT, request=request, **facts)
-                    paid = self.ledger.by_client(request, ClientPaid).get(event.client)
-                    amount = 0.0 if paid is None else paid.amount
+                signed = self._facts(request, event)
+                if signed is None or (
+                    isinstance(event, WorkDelivered) and (event.client, event.number) in refused
+                ):
+                    continue
+                where, (what, facts) = f"row {row.seq} ({row.kind} of client {who(row.client)})", signed
+                plain = getattr(event, "receipt", None)
+                receipt = self._check_receipt(where, row.client, plain, what, request=request, **facts)
+                if what == SHARE and receipt is not None:
+                    said = receipt.statement
+                    _check_offer(where, said, offers.get((row.client, int(said["attempt"]))))
+                if isinstance(event, PaymentAcknowledged):
+                    amount = self._paid(request, event.client)
                     need(
                         amount == event.amount,
                         f"{where}: the client acknowledged {event.amount!r}, and the ledger pays {amount!r}",
                     )
+
+    def _check_signers(self, who: Naming) -> None:
+        """Clients enrolled with the keys that somebody knows otherwise; whoever has none signs nothing."""
+        for client, key in self.evidence.client_keys.items():
+            signer = self._signers.get(client)
+            if signer is not None:
+                need(signer == key, f"client {who(client)} enrolled with another key than its own")
+        strange = sorted(
+            c for c, signer in self._signers.items() if signer and c not in self.evidence.client_keys
+        )
+        if strange:
+            self.questions.append(
+                f"who is behind {who.all(strange)}: a server that plays clients signs with keys of its own; give the public keys "
+                "that you got from the clients"
+            )
+        unsigned = sorted(client for client, signer in self._signers.items() if not signer)
+        if unsigned:
+            self.questions.append(
+                f"what was really said by {who.all(unsigned)}: without keys nothing is signed"
+            )
+
+    def _facts(self, request: str, event: Event) -> tuple[str, dict[str, Any]] | None:
+        """What a client signs with an event, and which of its facts the ledger states; ``None``: nothing is signed."""
+        match event:
+            case EmbeddingReceived():
+                sent = {"vector": fingerprint_of(event.mean)} if len(event.mean) else {}
+                return EMBEDDING, {"size": event.size, "deviation": event.deviation, **sent}
+            case ShareAnswered():
+                return SHARE, {"number": event.number, "share": event.share}
+            case WorkDelivered():
+                return WORK, {"number": event.number, "samples": event.samples, "model": event.model}
+            case ConsentGiven():
+                return CONSENT, {"method": event.method}
+            case PartingWork():
+                return PARTING, {"number": event.number, "samples": event.samples, "model": event.model}
+            case GradientReported() | GradientHidden():
+                model = self.ledger.need(request, RoundFinished).model
+                return GRADIENT, {"samples": event.samples, "model": model, **_gradient_sent(event)}
+            case PaymentAcknowledged():
+                return PAYMENT, {"amount": event.amount, "agreed": event.agreed}
+        return None
+
+    def _paid(self, request: str, client: int) -> float:
+        """What the ledger pays a client."""
+        paid = self.ledger.by_client(request, ClientPaid).get(client)
+        return 0.0 if paid is None else paid.amount
 
     def _check_receipt(
         self, where: str, client: int, plain: Mapping[str, Any] | None, what: str, **facts: Any
@@ -213,6 +215,7 @@ class SignedRows:
             )
         for head in self.evidence.heads:
             self._on_chain("a head from outside", head)
+        who = self.ledger.naming
         by_key = {key: client for client, key in self._signers.items() if key}
         for receipt in self.evidence.receipts:
             need(receipt.is_signed, "a receipt from outside: its signature is wrong")
@@ -223,13 +226,13 @@ class SignedRows:
             )
             assert client is not None
             what = str(said.get("what"))
-            where = f"a receipt of client {client} about its {shown(what)[1:-1]}"
+            where = f"a receipt of client {who(client)} about its {shown(what)[1:-1]}"
             self._on_chain(where, receipt.head)
             request = str(said.get("request", RUN))
             other = self._signed_otherwise(client, request, said)
             if other is not None:
                 self.questions.append(
-                    f"which of two statements of client {client} about its {what} in {request} holds: it signed "
+                    f"which of two statements of client {who(client)} about its {what} in {request} holds: it signed "
                     f"another one than is in the ledger ({other}). Both are its own, so nothing is held against the server"
                 )
             elif said.get("what") == SHARE:
@@ -244,8 +247,7 @@ class SignedRows:
                     f"{where}: it was offered {shown(said['price'])}, the ledger says {price!r}",
                 )
             elif said.get("what") == PAYMENT:
-                paid = self.ledger.by_client(request, ClientPaid).get(client)
-                amount = 0.0 if paid is None else paid.amount
+                amount = self._paid(request, client)
                 need(
                     amount == said["amount"],
                     f"{where}: it was paid {shown(said['amount'])}, the ledger says {amount!r}",
@@ -280,4 +282,20 @@ class SignedRows:
                 if kept.get(n) != said.get(n)
             ),
             None,
+        )
+
+
+def _gradient_sent(event: GradientReported | GradientHidden) -> dict[str, str]:
+    """The fingerprint of a gradient as it was sent, unless it is erased."""
+    if isinstance(event, GradientReported):
+        return {"gradient": fingerprint_of(event.gradient)} if len(event.gradient) else {}
+    return {"gradient": fingerprint_of(np.frombuffer(event.masked, np.uint8))} if event.masked else {}
+
+
+def _check_offer(where: str, said: Mapping[str, Any], offer: PriceOffered | None) -> None:
+    """A client signed the price and the cap that the ledger offers it."""
+    for name in ("price", "cap"):
+        need(
+            offer is not None and getattr(offer, name) == said[name],
+            f"{where}: the client signed a {name} of {said[name]!r}, and the ledger offers another",
         )

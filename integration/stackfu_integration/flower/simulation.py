@@ -7,7 +7,7 @@ import os
 import sys
 import tomllib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,21 @@ __all__ = ["APP_FOLDER", "load_app", "run_in_process", "run_with_ray", "simulate
 APP_FOLDER = Path(__file__).resolve().parents[2] / "flower-app"
 
 
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+#: By the type that a setting has in the app's own config: how it is read, and what it must be.
+_READ: dict[type, tuple[Callable[[str], Any], str]] = {
+    bool: (_flag, "true or false"),
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+    str: (str, "text"),
+}
+
+
 def load_app(
     folder: Path, overrides: Mapping[str, Any] | None = None
 ) -> tuple[ServerApp, ClientApp, dict[str, Any]]:
@@ -35,7 +50,11 @@ def load_app(
     for name, value in (overrides or {}).items():
         if name not in config:
             raise InputError("run config", f"the app does not know {name}", value=value)
-        config[name] = str(value) if isinstance(config[name], str) else type(config[name])(value)
+        read, what = _READ[type(config[name])]
+        try:
+            config[name] = read(str(value))
+        except ValueError as error:
+            raise InputError("run config", f"{name} must be {what}", value=value) from error
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     # Ray's workers import the app by name

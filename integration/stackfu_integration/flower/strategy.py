@@ -44,10 +44,11 @@ from stackfu_integration.flower.wire.records import show_head
 
 __all__ = [
     "Aggregate",
-    "Member",
+    "CohortMember",
     "NobodyAnsweredError",
     "ParticipationFedAvg",
     "RoundOutcome",
+    "View",
     "model_problem",
 ]
 
@@ -57,7 +58,7 @@ class NobodyAnsweredError(StackfuError):
 
 
 @dataclass(frozen=True)
-class Member:
+class CohortMember:
     """One client of a cohort: its share, and the samples it must use (``None``: as many as it says)."""
 
     share: float = 1.0
@@ -98,6 +99,7 @@ class RoundOutcome:
 
 Aggregate = Callable[[Mapping[int, ArrayRecord], Mapping[int, int], ArrayRecord], ArrayRecord]
 Judge = Callable[[int, Mapping[int, ArrayRecord], Mapping[int, int], ArrayRecord], dict[int, Judgement]]
+View = Callable[[int, ArrayRecord], ArrayRecord]
 Inspect = Callable[[int, Mapping[int, Delivery], Mapping[int, RecordDict]], Mapping[int, str]]
 
 
@@ -138,13 +140,14 @@ class ParticipationFedAvg(Strategy):
     the next one begins: what it writes down is safe. ``done`` rounds are behind us already, and rounds are
     numbered on from there. A client that fails ``patience`` rounds in a row is not asked again. ``inspect(number,
     delivered, orders)`` may look at what was delivered before it is judged, and name problems by client. ``only`` names the arrays
-    that may change, where not all may.
+    that may change, where not all may. ``view(client, arrays)`` is what a client is sent of the arrays that rounds hand on, where
+    that is not all of them; ``aggregate`` then makes new ones of what clients answered.
     """
 
     def __init__(
         self,
         nodes: Mapping[int, int],
-        cohort: Mapping[int, Member],
+        cohort: Mapping[int, CohortMember],
         *,
         finished: Callable[[RoundOutcome], None] = lambda outcome: None,
         message_type: str = UNLEARN,
@@ -157,8 +160,9 @@ class ParticipationFedAvg(Strategy):
         head: Callable[[], Head | None] = lambda: None,
         inner: Strategy | None = None,
         only: tuple[str, ...] = (),
+        view: View | None = None,
     ) -> None:
-        self.only = only
+        self.only, self._view = only, view
         self.nodes, self.cohort, self.done = dict(nodes), dict(cohort), done
         self.patience, self.message_type, self.most_samples = patience, message_type, most_samples
         self.inner = inner
@@ -187,7 +191,11 @@ class ParticipationFedAvg(Strategy):
     def _order(self, client: int, arrays: ArrayRecord, number: int, config: ConfigRecord) -> RecordDict:
         member = self.cohort[client]
         agreed = {} if member.samples is None else {"samples": member.samples}
+        arrays = self._seen_by(client, arrays)
         return TrainingOrder(arrays, member.share, number, ConfigRecord({**config, **agreed})).encode()
+
+    def _seen_by(self, client: int, arrays: ArrayRecord) -> ArrayRecord:
+        return arrays if self._view is None else self._view(client, arrays)
 
     def _chosen(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, with_us: list[int]
@@ -243,14 +251,16 @@ class ParticipationFedAvg(Strategy):
             log(WARNING, "round %d, client %d: %s", number, client, problem)
         sound = {c: m for c, m in models.items() if c not in judgements or judgements[c].passed}
         arrays, metrics = self._model_of(server_round, sound, samples, contents, replies)
-        if self.only:  # what may not change is not averaged either
+        if self.only and self._view is None:  # what may not change is not averaged either
             kept = self._sent
             arrays = ArrayRecord(
                 OrderedDict((n, a if n in self.only else kept[n]) for n, a in arrays.items())
             )
         told = {*self._asked, *problems}
         excused = tuple(c for c in sorted(self.cohort) if c not in told and self._missed[c] < self.patience)
-        lengths = {client: lengths_of(model, self._sent) for client, model in models.items()}
+        lengths = {
+            client: lengths_of(model, self._seen_by(client, self._sent)) for client, model in models.items()
+        }
         outcome = RoundOutcome(number, arrays, delivered, problems, judgements, excused, lengths, sound)
         self._finished(outcome)
         return arrays, metrics
@@ -302,10 +312,11 @@ class ParticipationFedAvg(Strategy):
         if agreed is not None and abs(used - agreed) > 1:  # whoever rounds otherwise is no cheat
             return f"used {used} samples, {agreed} were agreed"
         assert self._sent is not None
-        problem = model_problem(arrays, self._sent)
+        sent = self._seen_by(client, self._sent)
+        problem = model_problem(arrays, sent)
         changed = [
             name
-            for name, array in self._sent.items()
+            for name, array in sent.items()
             if self.only and name not in self.only and problem is None
             if not np.array_equal(arrays[name].numpy(), array.numpy())
         ]

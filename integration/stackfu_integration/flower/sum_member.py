@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stackfu.errors import InputError
+from stackfu_integration.arrays import FloatArray, UIntArray
 from stackfu_integration.flower.books import ClientBooks
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.policy import PolicyError
@@ -98,9 +96,7 @@ class SumMember:
             )
         return {int(c): Keys.read(keys) for c, keys in told["members"].items()}, int(told["threshold"])
 
-    def masked(
-        self, name: SumName, vector: NDArray[np.float64], bits: int, members: Mapping[int, Keys]
-    ) -> NDArray[np.uint64]:
+    def masked(self, name: SumName, vector: FloatArray, bits: int, members: Mapping[int, Keys]) -> UIntArray:
         """This client's vector behind masks for ``members``, those of the group that made shares."""
         group, threshold = self._group(name)
         if any(group.get(client) != keys for client, keys in members.items()) or len(members) < threshold:

@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass, field, fields
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Literal, get_args
 
+from stackfu.cli.arguments import words
 from stackfu.errors import InputError
 from stackfu_integration.flower.methods import METHODS, Unlearning, degradation_rounds
 from stackfu_integration.lab.mechanisms import CERTIFIED, known_options
 
 __all__ = ["EPSILON", "LEAST_COSINE", "Terms"]
 
-Offers = Literal["linear", "capped"]
+OfferKind = Literal["linear", "capped"]
 Aggregation = Literal["mean", "clipped", "trimmed", "krum", "secure"]
 
 EPSILON = 4.0  # privacy of one embedding, unless the terms say otherwise: docs/howto/private_embeddings.md measures it
@@ -42,8 +43,8 @@ class Terms:
 
     ``unlearning`` is one of :mod:`.methods`: ``"retrain"`` from the first model, which never meets the removed data,
     ``"continue"`` from the trained one, and others, of which some need work of those who leave. ``head`` names the arrays that
-    ``"head"`` trains on and ``"convex-head"`` brings to their optimum; ``recovery_noise`` is the deviation of the noise of
-    ``"fedrecovery"``.
+    ``"head"`` and ``"shards"`` train on and ``"convex-head"`` and ``"newton"`` bring to their optimum; ``recovery_noise`` is the
+    deviation of the noise of ``"fedrecovery"``, and ``shards`` how many models ``"shards"`` trains.
 
     ``finite_sample`` lets the loss know how many samples take part, so that money
     left over buys data, and ``min_total`` is a floor on the share of the remaining data that takes part. ``offers`` are
@@ -61,8 +62,9 @@ class Terms:
 
     ``certify_l2`` asks the participants for the gradient of their loss at the unlearned model, a softmax head: the audit
     then bounds how far it is from the head that minimises their mean loss plus ``certify_l2 / 2 |w|^2``, and has never
-    met the removed data (:mod:`.phases.evidence`). ``"convex-head"`` trains that head, and stops when it is within
-    ``certify_distance`` of the optimum.
+    met the removed data (:mod:`.phases.evidence`). ``"convex-head"`` and ``"newton"`` train that head, and stop when it is within
+    ``certify_distance`` of the optimum. What ``"newton"`` releases has noise, so much that whoever sees it cannot tell it from the
+    optimum with the same noise: by more than ``removal_epsilon``, but for a probability of ``removal_delta``.
 
     ``deadline`` is how many seconds a request may take in all, ``attempt_seconds`` how many the clients have to agree
     to one set of offers.
@@ -90,9 +92,10 @@ class Terms:
     unlearning: Unlearning = "retrain"
     head: tuple[str, ...] = ()
     recovery_noise: float = 0.02
+    shards: int = 3
     rounds: int = 10
     method: str = CERTIFIED
-    offers: Offers | None = None
+    offers: OfferKind | None = None
     finite_sample: bool = True
     min_total: float = 0.0
     time_limit: float = 60.0
@@ -108,10 +111,21 @@ class Terms:
     spot_checks: float = 0.0
     certify_l2: float | None = None
     certify_distance: float = 0.01
+    removal_epsilon: float = 1.0
+    removal_delta: float = 1e-5
     deadline: float = 7 * 86_400.0
     attempt_seconds: float = 86_400.0
 
     def __post_init__(self) -> None:
+        self._make_plain()
+        self._check_choices()
+        self._check_money()
+        self._check_embeddings()
+        self._check_offers()
+        self._check_rounds()
+        self._check_unlearning()
+
+    def _make_plain(self) -> None:
         object.__setattr__(self, "costs", {str(k): float(v) for k, v in dict(self.costs).items()})
         object.__setattr__(
             self,
@@ -119,6 +133,22 @@ class Terms:
             {str(k): (float(v[0]), float(v[1])) for k, v in dict(self.cost_intervals).items()},
         )
         object.__setattr__(self, "head", tuple(str(name) for name in self.head))
+
+    def _check_choices(self) -> None:
+        known_options(self.method)  # refuses what nobody registered
+        if self.offers is None:
+            object.__setattr__(self, "offers", "capped" if self.method == CERTIFIED else "linear")
+        for name, allowed in (
+            ("unlearning", Unlearning),
+            ("offers", OfferKind),
+            ("aggregation", Aggregation),
+        ):
+            if getattr(self, name) not in get_args(allowed):
+                raise InputError(
+                    name, f"must be one of {', '.join(get_args(allowed))}", value=getattr(self, name)
+                )
+
+    def _check_money(self) -> None:
         if self.budget is not None and not 0 <= self.budget < math.inf:
             raise InputError("budget", "must be a number that is not negative", value=self.budget)
         if not 0 < self.budget_share <= 1:
@@ -137,6 +167,8 @@ class Terms:
                 raise InputError("cost_intervals", f"client {client} has a cost already", value=ends)
         if self.decimals is not None and not 0 <= self.decimals <= 12:
             raise InputError("decimals", "must be between 0 and 12", value=self.decimals)
+
+    def _check_embeddings(self) -> None:
         if self.epsilon is not None and not 0 < self.epsilon < math.inf:
             raise InputError("epsilon", "must be positive; None asks for no noise", value=self.epsilon)
         if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
@@ -147,18 +179,10 @@ class Terms:
             raise InputError("delta", "must be between 0 and 1", value=self.delta)
         if self.features < 1:
             raise InputError("features", "must be at least 1", value=self.features)
-        if self.rounds < 1:
-            raise InputError("rounds", "must be at least 1", value=self.rounds)
+
+    def _check_offers(self) -> None:
         if not 0 <= self.min_total <= 1:
             raise InputError("min_total", "must be in [0, 1]", value=self.min_total)
-        known_options(self.method)  # refuses what nobody registered
-        if self.offers is None:
-            object.__setattr__(self, "offers", "capped" if self.method == CERTIFIED else "linear")
-        for name, allowed in (("unlearning", Unlearning), ("offers", Offers), ("aggregation", Aggregation)):
-            if getattr(self, name) not in get_args(allowed):
-                raise InputError(
-                    name, f"must be one of {', '.join(get_args(allowed))}", value=getattr(self, name)
-                )
         if self.offers != "linear" and self.method != CERTIFIED:
             raise InputError(
                 "offers", f"the method {self.method} knows linear offers only", value=self.offers
@@ -173,35 +197,17 @@ class Terms:
             raise InputError("announcements", "must be at least 1", value=self.announcements)
         if not 0 < self.damping <= 1:
             raise InputError("damping", "must be in (0, 1]", value=self.damping)
+
+    def _check_rounds(self) -> None:
+        """Of training: how often, how updates are added up and looked at, and how long anybody waits."""
+        if self.rounds < 1:
+            raise InputError("rounds", "must be at least 1", value=self.rounds)
         if not self.clip_factor >= 1:
             raise InputError("clip_factor", "must be at least 1", value=self.clip_factor)
         if not 0 <= self.trim < 0.5:
             raise InputError("trim", "must be in [0, 0.5)", value=self.trim)
         if not -1 <= self.least_cosine <= 1:
             raise InputError("least_cosine", "must be in [-1, 1]", value=self.least_cosine)
-        method = METHODS[self.unlearning]
-        if self.aggregation == "secure" and method.single:
-            raise InputError(
-                "aggregation", f"{method.name} needs to see single updates", value=self.aggregation
-            )
-        if (self.unlearning in ("head", "convex-head")) != bool(self.head):
-            raise InputError(
-                "head", "names the arrays that unlearning = head or convex-head trains on", value=self.head
-            )
-        if self.unlearning == "convex-head" and self.certify_l2 is None:
-            raise InputError("certify_l2", "is the penalty of convex heads, and must be stated")
-        if self.unlearning == "convex-head" and self.aggregation not in ("mean", "clipped"):
-            raise InputError(
-                "aggregation",
-                "of convex heads is mean or clipped: other rules are no sum of gradients",
-                value=self.aggregation,
-            )
-        if not 0 < self.certify_distance < math.inf:
-            raise InputError("certify_distance", "must be positive", value=self.certify_distance)
-        if not 0 <= self.recovery_noise < math.inf:
-            raise InputError("recovery_noise", "must not be negative", value=self.recovery_noise)
-        if self.unlearning == "mode" and degradation_rounds(self.rounds) < 1:
-            raise InputError("rounds", "MoDe needs at least 3", value=self.rounds)
         if self.aggregation == "secure" and self.spot_checks > 0:
             raise InputError(
                 "spot_checks",
@@ -210,11 +216,52 @@ class Terms:
             )
         if not 0 <= self.spot_checks <= 1:
             raise InputError("spot_checks", "must be in [0, 1]", value=self.spot_checks)
-        if self.certify_l2 is not None and not 0 < self.certify_l2 < math.inf:
-            raise InputError("certify_l2", "must be positive; None asks for no bound", value=self.certify_l2)
         for name in ("deadline", "attempt_seconds"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(name, "must be positive and finite", value=getattr(self, name))
+
+    def _check_unlearning(self) -> None:
+        method = METHODS[self.unlearning]
+        if self.aggregation == "secure" and method.single:
+            raise InputError(
+                "aggregation", f"{method.name} needs to see single updates", value=self.aggregation
+            )
+        if method.head != bool(self.head):
+            known = ", ".join(name for name, other in METHODS.items() if other.head)
+            raise InputError(
+                "head",
+                f"names the arrays that are trained, where unlearning is one of {known}",
+                value=self.head,
+            )
+        if method.gradients and self.certify_l2 is None:
+            raise InputError("certify_l2", f"is the penalty of {self.unlearning}, and must be stated")
+        if method.gradients and self.aggregation not in ("mean", "clipped", "secure"):
+            raise InputError(
+                "aggregation",
+                f"of {self.unlearning} is mean, clipped or secure: other rules are no sum of gradients, and where they stop is no "
+                "optimum of anybody's loss",
+                value=self.aggregation,
+            )
+        if not 0 < self.removal_epsilon < math.inf or not 0 < self.removal_delta < 1:
+            raise InputError(
+                "removal_epsilon",
+                "must be positive, and removal_delta between 0 and 1",
+                value=(self.removal_epsilon, self.removal_delta),
+            )
+        if self.shards < 2:
+            raise InputError("shards", "must be at least 2", value=self.shards)
+        if not 0 < self.certify_distance < math.inf:
+            raise InputError("certify_distance", "must be positive", value=self.certify_distance)
+        if not 0 <= self.recovery_noise < math.inf:
+            raise InputError("recovery_noise", "must not be negative", value=self.recovery_noise)
+        if self.unlearning == "mode" and degradation_rounds(self.rounds) < 1:
+            raise InputError("rounds", "MoDe needs at least 3", value=self.rounds)
+        if self.certify_l2 is not None and not 0 < self.certify_l2 < math.inf:
+            raise InputError("certify_l2", "must be positive; None asks for no bound", value=self.certify_l2)
+
+    def shard_of(self, client: int) -> int:
+        """The shard that a client is dealt to."""
+        return client % self.shards
 
     def stated(self) -> dict[str, Any]:
         """The terms as plain values, as the ledger keeps them."""
@@ -276,7 +323,8 @@ class Terms:
 
         A run config cannot hold "nothing". For ``budget``, ``bandwidth``, ``epsilon``, ``decimals`` and ``certify_l2``, empty text
         stands for what holds when nothing is said, and ``"none"`` for ``None``; a number is a number, and 0 is 0.
-        ``head`` is written as ``"fc.weight,fc.bias"``, ``costs`` as ``"Leeds=3.5,York=2"``, intervals as ``"Leeds=3:4"``.
+        ``head`` is written as ``"fc.weight,fc.bias"``, ``costs`` as ``"Leeds=3.5,York=2"``, intervals as ``"Leeds=3:4"``; an
+        entry that holds a comma stands in quotation marks.
 
         >>> Terms.from_config({"budget": "0", "epsilon": "none", "learning-rate": 0.1}).budget
         0.0
@@ -292,10 +340,10 @@ class Terms:
                     number = int if name == "decimals" else float
                     given[name] = None if text == "none" else _number(name, text, number)
         if isinstance(given.get("head"), str):
-            given["head"] = tuple(name.strip() for name in given["head"].split(",") if name.strip())
+            given["head"] = tuple(words(given["head"]))
         for name in ("costs", "cost_intervals"):
             if isinstance(given.get(name), str):
-                pairs = [pair.partition("=") for pair in given[name].split(",") if pair.strip()]
+                pairs = [pair.rpartition("=") for pair in words(given[name])]
                 values = {
                     client.strip(): [_number(name, part, float) for part in text.split(":")]
                     for client, _, text in pairs

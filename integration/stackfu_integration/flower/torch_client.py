@@ -4,7 +4,7 @@
         def model(self): return MyNetwork()
         def data(self): return train_x, train_y, test_x, test_y
 
-``train_message`` is the handler of Flower's ordinary training. Every random number comes from the seed that the order
+:func:`client_app` answers Flower's ordinary training too. Every random number comes from the seed that the order
 carries, so that a round can be repeated to the last bit.
 """
 
@@ -17,16 +17,22 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from flwr.clientapp import ClientApp
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stackfu_integration.flower.client import Participant, add_mechanism
-from stackfu_integration.flower.parting import distil, only_train, part_with, summed_gradient
+from stackfu_integration.arrays import FloatArray
+from stackfu_integration.flower.client import Participant, add_mechanism, training_app
+from stackfu_integration.flower.parting import (
+    distil,
+    only_train,
+    part_with,
+    summed_curvature,
+    summed_gradient,
+)
 from stackfu_integration.flower.policy import Policy
-from stackfu_integration.flower.wire.messages import PartingOrder
+from stackfu_integration.flower.wire import PartingOrder
 from stackfu_integration.flower.wire.records import setting
 from stackfu_integration.lab.federation.clients import LabelledTensors
 from stackfu_integration.lab.federation.local import LocalTraining
@@ -90,7 +96,7 @@ class TorchParticipant(Participant):
         model.load_state_dict({name: torch.from_numpy(np.array(a.numpy())) for name, a in arrays.items()})
         return model
 
-    def samples(self, arrays: ArrayRecord) -> NDArray[np.float64]:
+    def samples(self, arrays: ArrayRecord) -> FloatArray:
         """Return what the last linear layer sees of the training data."""
         model = self._with(arrays).eval()
         last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
@@ -109,12 +115,15 @@ class TorchParticipant(Participant):
         chosen = torch.randperm(self.size, generator=generator)[:used]
         return self._data[0][chosen], self._data[1][chosen]
 
-    def gradient(
-        self, arrays: ArrayRecord, share: float, config: ConfigRecord
-    ) -> tuple[NDArray[np.float64], int]:
+    def gradient(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[FloatArray, int]:
         """Return the summed gradient over the samples that :meth:`train` uses."""
         data = LabelledTensors(*self._chosen(share, config))
         return summed_gradient(self._with(arrays), data, arrays, config), len(data)
+
+    def curvature(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[FloatArray, int]:
+        """Return the summed Hessian of the last layer over the same samples."""
+        data = LabelledTensors(*self._chosen(share, config))
+        return summed_curvature(self._with(arrays), data, arrays, config), len(data)
 
     def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
         """Train on as many samples as were agreed, the same ones in every round."""
@@ -164,12 +173,4 @@ class TorchParticipant(Participant):
 
 def client_app(load: Callable[[Context], TorchParticipant]) -> ClientApp:
     """Return a client app: ordinary training, and the mechanism."""
-    app = ClientApp()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        arrays, used = load(context).train(message.content["arrays"], 1.0, message.content["config"])
-        content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": used})})
-        return Message(content, reply_to=message)
-
-    return add_mechanism(app, load)
+    return add_mechanism(training_app(load), load)

@@ -19,7 +19,6 @@ What cannot be recomputed from these is said in words (:attr:`Report.open_questi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from stackfu_integration.flower.events import RunStarted
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.misfit import MisfitError
 from stackfu_integration.flower.model_store import ModelStore
-from stackfu_integration.flower.recomputed import Recomputed
+from stackfu_integration.flower.recomputed import STEPS, Case
 from stackfu_integration.flower.signed_rows import Evidence, SignedRows
 
 __all__ = ["Evidence", "Report", "verify"]
@@ -71,8 +70,9 @@ def verify(folder: Path, evidence: Evidence = NO_EVIDENCE, request: str | None =
 
 
 def _verify(ledger: PaymentLedger, models: ModelStore, evidence: Evidence, request: str | None) -> Report:
-    rows, again = SignedRows(ledger, evidence), Recomputed(ledger, models)
+    rows = SignedRows(ledger, evidence)
     checked: list[str] = []
+    questions: list[str] = []
     misfit, name = None, ""
     try:
         for name, step in (
@@ -80,28 +80,20 @@ def _verify(ledger: PaymentLedger, models: ModelStore, evidence: Evidence, reque
             ("every row is an event", rows.events),
             ("clients' receipts", rows.receipts),
             ("receipts and heads from outside", rows.outside),
-            ("models of the run", partial(_run_models, ledger, models, again.questions)),
+            ("models of the run", partial(_run_models, ledger, models, questions)),
         ):
             step()
             checked.append(name)
         for name in ledger.requests() if request is None else [request]:
-            steps: tuple[tuple[str, Callable[[str], None]], ...] = (
-                ("costs and budget", again.game),
-                ("solution, prices and certificate", again.solutions),
-                ("commitments", again.commitments),
-                ("work", again.work),
-                ("payments", again.payments),
-                ("models and distance", again.files),
-                ("evidence of forgetting", again.evidence),
-            )
-            for what, check in steps:
-                check(name)
+            case = Case(ledger, models, name, questions)
+            for what, check in STEPS:
+                check(case)
                 checked.append(f"{name}: {what}")
     except MisfitError as error:
         misfit = str(error)
     except Exception as error:  # whatever is in the file, it is said and not thrown
         misfit = f"{name}: {error or type(error).__name__}"
-    return Report(tuple(checked), misfit, tuple(dict.fromkeys([*rows.questions, *again.questions, *_ALWAYS])))
+    return Report(tuple(checked), misfit, tuple(dict.fromkeys([*rows.questions, *questions, *_ALWAYS])))
 
 
 def _run_models(ledger: PaymentLedger, models: ModelStore, questions: list[str]) -> None:

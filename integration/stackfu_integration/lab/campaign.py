@@ -10,11 +10,12 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from stackfu.errors import InputError
+from stackfu.errors import InputError, StackfuError
 from stackfu_integration.lab.experiment import Experiment, Reporter, Settings
 from stackfu_integration.lab.presets import Preset, preset
 
@@ -28,6 +29,9 @@ class Task:
     preset: str
     beta: float
     seed: int
+
+    def __str__(self) -> str:
+        return f"{self.preset}, β = {self.beta:g}, seed {self.seed}"
 
 
 @lru_cache(maxsize=1)
@@ -105,8 +109,13 @@ class Campaign:
             experiment.reporter = reporter
             experiment.prepare()
 
-    def run(self, jobs: int, finished: Callable[[Task], None]) -> None:
-        """Compute every run, ``jobs`` at a time; an error ends the campaign after the runs that are under way."""
+    def run(
+        self,
+        jobs: int,
+        finished: Callable[[Task], None],
+        failing: Callable[[Task, Exception], None] = lambda task, error: None,
+    ) -> None:
+        """Compute every run, ``jobs`` at a time; runs that fail are named at once and at the end, and the others go on."""
         if jobs < 1:
             raise InputError("jobs", "must be at least 1", value=jobs)
         chosen = {p.name: p for p in self.presets}
@@ -118,10 +127,23 @@ class Campaign:
                 pool.submit(_compute, chosen[task.preset], settings, *places, task.beta, task.seed): task
                 for task in self.tasks()
             }
+            failed: dict[Task, Exception] = {}
             try:
                 for future in as_completed(futures):
-                    future.result()
-                    finished(futures[future])
+                    task = futures[future]
+                    try:
+                        future.result()
+                    except BrokenProcessPool:  # a killed process takes all others with it
+                        raise
+                    except Exception as error:
+                        failed[task] = error
+                        failing(task, error)
+                    else:
+                        finished(task)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+        if failed:
+            said = "; ".join(f"{task}: {error}" for task, error in failed.items())
+            first = next(iter(failed.values()))
+            raise StackfuError(f"{len(failed)} of {len(futures)} runs failed: {said}") from first

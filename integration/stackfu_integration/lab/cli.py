@@ -24,7 +24,7 @@ DEFAULT_RUNS = Path("runs")
 
 
 class _Bars:
-    """Progress bars for an experiment: one line for the runs and one for what is being computed."""
+    """Progress of an experiment: a bar for the runs and one for what is being computed; in a log file a line per run."""
 
     def __init__(self, progress: Progress, runs: int) -> None:
         self._progress = progress
@@ -42,12 +42,17 @@ class _Bars:
             self._progress.update(self._stage, completed=to)
 
     def note(self, text: str) -> None:
-        self._progress.console.print(text)
+        self._progress.console.print(text, highlight=False, soft_wrap=True)
 
     def run_finished(self, what: str = "") -> None:
         self._progress.advance(self._runs)
         if what and self._stage is not None:
             self._progress.update(self._stage, description=f"finished {what}", advance=1)
+        if not self._progress.console.is_terminal:
+            runs = next(task for task in self._progress.tasks if task.id == self._runs)
+            minutes = (runs.elapsed or 0.0) / 60
+            done = f"{runs.completed:g} of {runs.total:g} runs after {minutes:.1f} minutes"
+            self.note(f"{done}: {what}" if what else done)
 
 
 @app.command()
@@ -222,7 +227,9 @@ def campaign(
         chosen.prepare(bars)  # type: ignore[arg-type]
         bars.begin("runs under way", len(tasks))
         chosen.run(
-            jobs, lambda task: bars.run_finished(f"{task.preset}, β = {task.beta:g}, seed {task.seed}")
+            jobs,
+            lambda task: bars.run_finished(str(task)),
+            lambda task, error: bars.note(f"failed: {task}: {error}"),
         )
 
 

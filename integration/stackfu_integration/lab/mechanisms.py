@@ -13,9 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from stackfu.errors import InputError
+
+if TYPE_CHECKING:
+    from stackfu import StackelbergGame
 
 __all__ = [
     "BUDGETED",
@@ -80,6 +83,17 @@ class Mechanism:
     method: str | None = None
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     view: View | None = None
+
+    def options_in(self, game: StackelbergGame, budget: float) -> dict[str, Any]:
+        """The options for a game.
+
+        Capped offers need a loss that counts data. Where the pilots' A is 0, which it is where more data taught nothing, they get a
+        floor instead: the part of all data that the budget is of the full price, which everybody's bringing that part can afford.
+        """
+        options = dict(self.options)
+        if options.get("offers") == "capped" and game.sampling_constant == 0.0:
+            options["min_total"] = (1.0 - 1e-6) * min(budget / float(game.full_participation_price), 1.0)
+        return options
 
 
 MECHANISMS: dict[str, Mechanism] = {

@@ -19,6 +19,7 @@ from torch import Tensor
 from stackfu.embedding import MeanEmbeddings
 from stackfu.errors import InputError
 from stackfu.game import StackelbergGame
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.lab.federation.clients import LabFederation
 from stackfu_integration.lab.mechanisms import BUDGETED, PAPER_VIEW, View
 from stackfu_integration.lab.mechanisms import mechanism as mechanism_by_name
@@ -26,8 +27,6 @@ from stackfu_integration.lab.models.classifier import write_weights
 from stackfu_integration.summary import solution_summary
 
 __all__ = ["PaymentPlan", "build_game", "penultimate_features", "plan_payments", "warm_up"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def plan_payments(game: StackelbergGame, mechanism: str, budget: float) -> Payme
             "lower_bound": None,
         }
     else:
-        solution = game.solve(budget, chosen.method, **chosen.options)
+        solution = game.solve(budget, chosen.method, **chosen.options_in(game, budget))
         participation, payments = np.asarray(solution.participation), np.asarray(solution.payments)
         caps = np.asarray(solution.offers.caps)
         found = solution_summary(solution)

@@ -19,6 +19,7 @@ from torch import Tensor
 from stackfu.calibration import Calibration, pilot_profiles
 from stackfu.errors import InputError
 from stackfu.game import StackelbergGame
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.measures import evaluate, pooled_losses
 from stackfu_integration.lab.unlearning.participation import ParticipationMethod
@@ -34,7 +35,6 @@ __all__ = [
     "saturating_r2",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 #: Measured on a client's own test samples, or on all test samples in the client's label mixture.
 LossKind = Literal["own", "pooled"]
 PILOT_SEED = 3000  # added to a run's seed: pilots draw from other streams than training
@@ -188,7 +188,7 @@ def saturating_r2(game: StackelbergGame, pilots: Pilots, kind: LossKind, classes
 
     A way to read predictions (:mod:`~stackfu_integration.lab.report.predictions`): its constants are not those of a game.
     """
-    from stackfu_integration.lab.report.predictions import Evidence, fitted
+    from stackfu_integration.lab.report.predictions import Trainings, fitted
 
     changes = pilots.changes(kind)
     bare = game.replace(loss_constant=1.0, sampling_constant=0.0)
@@ -197,7 +197,7 @@ def saturating_r2(game: StackelbergGame, pilots: Pilots, kind: LossKind, classes
     thin = np.broadcast_to((1.0 / used - 1.0 / game.all_sizes.sum())[:, None], drift.shape)
     room = np.maximum(np.log(classes) - pilots.before[kind][list(pilots.remaining)], 0.0)
     nothing = np.zeros(len(changes), dtype=np.bool_)
-    whole = Evidence(np.stack([drift, thin], axis=-1), changes, ~nothing, nothing, room)
+    whole = Trainings(np.stack([drift, thin], axis=-1), changes, ~nothing, nothing, room)
     guess = []
     for number in range(len(changes)):
         others = np.arange(len(changes)) != number

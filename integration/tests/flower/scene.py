@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from stackfu_integration.flower import (
@@ -21,7 +22,9 @@ from stackfu_integration.flower import (
     UnlearningMechanism,
     add_mechanism,
 )
+from stackfu_integration.flower.client import training_app
 from stackfu_integration.flower.events import ModelUnlearned
+from stackfu_integration.flower.wire import UNLEARN
 
 CLIENTS, REMOVED, DIMENSION = 8, (0, 1), 3
 SIZES = [40, 30, 25, 60, 35, 50, 20, 45]
@@ -83,14 +86,7 @@ class Averager(Participant):
 
 
 def client_app(load: Callable[[Context], Participant] = Averager, *, mechanism: bool = True) -> ClientApp:
-    app = ClientApp()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        arrays, used = load(context).train(message.content["arrays"], 1.0, message.content["config"])
-        content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": used})})
-        return Message(content, reply_to=message)
-
+    app = training_app(load)
     return add_mechanism(app, load) if mechanism else app
 
 
@@ -167,3 +163,52 @@ class FaultyGrid(InProcessGrid):
             return []
         overdue, self.late = self.late, []
         return [*overdue, *super().send_and_receive(messages, timeout=timeout)]
+
+
+class Killed(BaseException):
+    """The server is killed here: no phase catches it."""
+
+
+def dies_in_round(number):
+    """A client whose server is killed when it is asked for this round of unlearning."""
+
+    def dies(message, answer):
+        if message.metadata.message_type == UNLEARN and message.content["config"]["server-round"] == number:
+            raise Killed
+        return answer(message)
+
+    return dies
+
+
+def killed_after_any_row(monkeypatch, rows, make, sound, once):
+    """Run scenes to their ``rows``-th commits, kill them there and run them again; how many died.
+
+    Every commit of the ledger is a place to die; the books must end as those of ``sound``, in all kinds of rows that are written
+    ``once``. It ends with a scene that is over before it dies.
+    """
+    commit, left = PaymentLedger.transaction, -1
+
+    @contextmanager
+    def dying(self):
+        nonlocal left
+        with commit(self):
+            yield
+        left -= 1
+        if left == 0:
+            raise Killed
+
+    monkeypatch.setattr(PaymentLedger, "transaction", dying)
+    deaths = 0
+    for row in rows:
+        scene, left = make(f"run-{row}"), row
+        try:
+            scene.run()
+            break
+        except Killed:
+            deaths += 1
+        finally:
+            left = -1
+        scene.run()
+        assert scene.books(*once) == sound.books(*once), row
+        assert scene.final_model() == sound.final_model()
+    return deaths

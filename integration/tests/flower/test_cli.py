@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from dataclasses import replace
 
 import pytest
+from flwr.common.config import parse_config_args
+from scene import TERMS, initial
 from typer.testing import CliRunner
 
-from stackfu.errors import StackfuError
+from stackfu.errors import InputError, StackfuError
 from stackfu_integration.cli import app
+from stackfu_integration.flower import PaymentLedger, UnlearningMechanism
+from stackfu_integration.flower.cli import _read
+from stackfu_integration.flower.deployment import _toml
+from stackfu_integration.flower.events import GameFounded
+from stackfu_integration.flower.simulation import APP_FOLDER, load_app
 
 
 def run(*arguments: str):
@@ -32,6 +42,23 @@ def test_the_ledger_is_printed(sound):
     assert paid.output.count("payment") == len(sound.books("payment"))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--kind", "payments"), "must be one of .*payment, "),
+        (("--request", "r7"), "must be one of r1"),
+        (("--export", "x.json", "--kind", "payment"), "of all rows"),
+    ],
+)
+def test_what_the_ledger_has_no_answer_to_is_refused(sound, arguments, problem):
+    """An empty table looked like an answer."""
+    assert re.search(problem, str(run("ledger", str(sound.folder), *arguments).exception))
+
+
+def test_a_policy_that_does_not_exist_is_refused():
+    assert "must be open" in str(run("flower", "simulate", "--policy", "closed").exception)
+
+
 def test_the_audit_is_written_again_and_printed(sound):
     path = sound.folder / "audit-r1.json"
     before = path.read_text()
@@ -53,11 +80,84 @@ def test_a_request_that_does_not_exist(sound):
     assert "known: r1" in str(run("audit", str(sound.folder), "r7").exception)
 
 
+NAMES = ["Leeds", "New York", "Bath, Somerset", "O'Hare [2]", *"efgh"]
+
+
+def test_clients_go_by_their_names(scene, tmp_path):
+    scene.terms = replace(TERMS, costs={"New York": 30.0})
+    mechanism = UnlearningMechanism(scene.folder, NAMES, scene.terms, wait=0.0, timeout=1.0)
+    mechanism.train(scene.grid(), initial(), 1)
+    mechanism.remove(scene.grid(), ["Leeds"])
+    mechanism.ledger.close()
+    printed = run("ledger", str(scene.folder)).output
+    assert "removed=[Leeds]" in printed
+    assert re.search(
+        r"game .*costs=\{Leeds: [\d.]+, New York: 30, Bath, Somerset: [\d.]+, O'Hare \[2\]: ", printed
+    )
+    assert re.search(r"offer +O'Hare \[2\] ", printed)
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    for client in (0, 1, 3, 4):
+        shutil.copy(scene.client_folder(client) / "client.pub", keys / f"{NAMES[client]}.pub")
+    shutil.copy(scene.client_folder(5) / "client.pub", keys / "5.pub")
+    audited = run("audit", str(scene.folder), "--plain", "--client-keys", str(keys))
+    assert audited.exit_code == 0, audited.output
+    assert 'who is behind clients "Bath, Somerset", g, h: a server' in audited.output
+    (keys / "Oslo.pub").write_text((keys / "5.pub").read_text())
+    assert "numbers or names, as in Leeds.pub" in str(
+        run("audit", str(scene.folder), "--client-keys", str(keys)).exception
+    )
+
+
+def test_settings_with_spaces_and_quotation_marks():
+    options = [
+        "clients=4 names='\"Bath, Somerset\",New York' ",
+        "removed=007",
+        'costs="New York=3,e=2"',
+        "budget=",
+    ]
+    assert _read(options) == {
+        "clients": "4",
+        "names": '"Bath, Somerset",New York',
+        "removed": "007",
+        "costs": "New York=3,e=2",
+        "budget": "",
+    }
+    for option in ("names=New York", "clients 4", "names='New York", "a=1 =2"):
+        with pytest.raises(InputError, match="stands in quotation marks"):
+            _read([option])
+
+
+@pytest.mark.parametrize("setting", ["clients=4.5", "clients=four", "timeout=soon", "finite-sample=no"])
+def test_a_setting_of_another_kind_is_refused(setting):
+    with pytest.raises(InputError, match=f"{setting.partition('=')[0]} must be"):
+        load_app(APP_FOLDER, _read([setting]))
+
+
+def test_names_reach_flower_as_they_are():
+    """Flower reads a run config by patterns of its own, and ends a value at the next quotation mark."""
+    names = '"Bath, Somerset",New York'
+    line = f"names={_toml(names)} clients={_toml(4)} request={_toml('York 1')} finite-sample={_toml(True)}"
+    assert parse_config_args([line]) == {
+        "names": names,
+        "clients": 4,
+        "request": "York 1",
+        "finite-sample": True,
+    }
+    with pytest.raises(InputError, match="both kinds"):
+        _toml('"O\'Hare"')
+
+
 def test_simulate_without_an_engine(tmp_path):
-    config = f"folder={tmp_path}/run clients=4 removed=0 training-rounds=1 rounds=1 local-epochs=1.0"
-    result = run("flower", "simulate", "--engine", "none", "-c", config)
+    config = f"folder={tmp_path}/run clients=4 training-rounds=1 rounds=1 local-epochs=1.0"
+    named = """names='"Bath, Somerset",New York,Hull,Ely' removed='"Bath, Somerset"' costs='"New York=7.5"'"""
+    result = run("flower", "simulate", "--engine", "none", "-c", config, "-c", named)
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "run" / "audit-r1.md").is_file()
+    text = (tmp_path / "run" / "audit-r1.md").read_text()
+    assert '\nClient "Bath, Somerset" left.\n' in text
+    assert "| New York | remaining" in text
+    with PaymentLedger(tmp_path / "run" / "ledger.sqlite", create=False) as ledger:
+        assert ledger.need("r1", GameFounded).costs[1] == 7.5
 
 
 def test_scale(tmp_path):

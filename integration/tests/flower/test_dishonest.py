@@ -7,6 +7,7 @@ Whatever works is either refused or said in the audit's own words. Plain faults 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -399,7 +400,10 @@ def test_what_a_client_signs_or_calls_its_arrays_is_no_text_of_the_audit(scene):
     scene.run()
     report = verify(scene.folder)
     assert report.misfit is None
-    assert any("client 6 disputes" in question for question in report.open_questions)
+    (dispute,) = (question for question in report.open_questions if "client 6 disputes" in question)
+    assert re.search(
+        r"of [\d.e-]+; .* owed ' script alert\(1\).*, and 3 of the 3 rounds that it delivered passed", dispute
+    )
     for text in (text_of(scene), "\n".join(report.lines())):
         assert "script alert(1)" in text
         marked = [line for line in text.splitlines() if "<script>" in line or "[link]" in line]

@@ -159,7 +159,7 @@ def play(folder: Path, terms, kind, change, client: int) -> None:
 
 @pytest.mark.parametrize(("terms", "kind"), CASES, ids=lambda given: given if isinstance(given, str) else "")
 def test_anything_in_answer_to_a_question(terms, kind):
-    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=3, suppress_health_check=list(HealthCheck))
     @given(changes())
     def with_change(change):
         with tempfile.TemporaryDirectory() as folder:

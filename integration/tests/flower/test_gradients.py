@@ -58,6 +58,19 @@ class Softmax(Averager):
         found, _ = slope(head_of(arrays), *self.used(share))
         return np.concatenate([found[:, :-1].ravel(), found[:, -1]]), round(share * len(self.data))
 
+    def curvature(self, arrays, share, config):
+        x, _ = self.used(share)
+        inputs = np.column_stack([x, np.ones(len(x))])
+        scores = inputs @ head_of(arrays).T
+        chances = np.exp(scores - scores.max(1, keepdims=True))
+        chances /= chances.sum(1, keepdims=True)
+        spread = np.einsum("na,ab->nab", chances, np.eye(CLASSES)) - np.einsum("na,nb->nab", chances, chances)
+        blocks = np.einsum("nab,ni,nj->aibj", spread, inputs, inputs)
+        places = np.arange(CLASSES * (WIDTH + 1)).reshape(CLASSES, WIDTH + 1)
+        order = np.concatenate([places[:, :-1].ravel(), places[:, -1]])
+        square = blocks.reshape(len(order), len(order))
+        return square[order][:, order], len(x)
+
     def measure(self, arrays):
         return {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,10 +14,21 @@ from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp.strategy import FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
-from scene import CLIENTS, REMOVED, TERMS, TRAINING_ROUNDS, Averager, FaultyGrid, Scene, client_app, initial
+from scene import (
+    CLIENTS,
+    REMOVED,
+    TERMS,
+    TRAINING_ROUNDS,
+    Averager,
+    FaultyGrid,
+    Scene,
+    client_app,
+    initial,
+    killed_after_any_row,
+)
 
 from stackfu.errors import InputError
-from stackfu_integration.flower import PaymentLedger, Policy, Terms, add_mechanism
+from stackfu_integration.flower import Policy, Terms, add_mechanism
 from stackfu_integration.flower.events import EmbeddingReceived, PartingWork, StartPrepared
 from stackfu_integration.flower.methods import (
     METHODS,
@@ -81,7 +91,7 @@ def silent(message, answer):
 
 
 def test_the_methods_of_the_lab_are_spoken_or_named():
-    """Every method of the lab has a counterpart here, but for those that need another kind of training."""
+    """Every method of the lab has a counterpart here; convex heads with noise are Newton's."""
     from stackfu_integration.lab import unlearning
 
     here = {
@@ -89,13 +99,13 @@ def test_the_methods_of_the_lab_are_spoken_or_named():
         "ParticipationRetraining": "retrain",
         "HeadFineTuning": "head",
         "ConvexHead": "convex-head",
+        "Shards": "shards",
         "FedEraser": "federaser",
         "FedRecovery": "fedrecovery",
         "GradientAscent": "gradient-ascent",
         "QuickDrop": "quickdrop",
         "MoDe": "mode",
     }
-    elsewhere = {"Shards"}
     methods = {
         name
         for name in unlearning.__all__
@@ -103,8 +113,8 @@ def test_the_methods_of_the_lab_are_spoken_or_named():
         and issubclass(kind, unlearning.UnlearningMethod)
         and kind is not unlearning.UnlearningMethod
     }
-    assert methods == {*here, *elsewhere}
-    assert set(METHODS) - set(here.values()) == {"continue"}
+    assert methods == set(here)
+    assert set(METHODS) - set(here.values()) == {"continue", "newton"}
     assert {name for name, method in METHODS.items() if method.leavers} == set(PARTING_METHODS)
 
 
@@ -172,14 +182,14 @@ def test_fedrecovery_starts_from_kept_updates_and_the_audit_works_it_out_again(s
         ArrayRecord({"mean": Array(np.ones(3, dtype=np.float32))})
     )
     wrong = ModelStore(scene.folder / "models").get(other)
-    from stackfu_integration.flower import recomputed
+    from stackfu_integration.flower.recomputed import models
 
-    original = recomputed.recovered_from
-    recomputed.recovered_from = lambda *given: wrong
+    original = models.recovered_from
+    models.recovered_from = lambda *given: wrong
     try:
         assert "FedRecovery" in str(verify(scene.folder).misfit)
     finally:
-        recomputed.recovered_from = original
+        models.recovered_from = original
 
 
 def test_mode_by_hand(scene):
@@ -299,7 +309,9 @@ def test_a_refusal_ends_the_request_before_anybody_is_asked_and_says_what_can_be
     assert facts["aborted"]["phase"] == "leaving"
     reason = facts["aborted"]["reason"]
     assert "works for mode, not for quickdrop" in reason
-    assert "can be had: retrain, continue, head, convex-head, federaser, fedrecovery" in reason
+    assert (
+        "can be had: retrain, continue, head, convex-head, newton, shards, federaser, fedrecovery" in reason
+    )
     assert verify(scene.folder).misfit is None
     with acting.ledger() as ledger:
         assert ledger.events("r1", EmbeddingReceived) == []
@@ -383,42 +395,16 @@ def test_a_leaver_that_sends_no_model_ends_the_request(scene, act, said):
 # ---- crashes, and servers that do not keep to it
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("terms", [MODE, ASCENT], ids=lambda terms: terms.unlearning)
 def test_killed_after_any_row_those_who_leave_end_where_they_would_have(tmp_path, terms, monkeypatch):
     calm = played(Scene(tmp_path / "calm"), terms)
     calm.run()
-    commit, counted = PaymentLedger.transaction, {"left": -1}
-
-    @contextmanager
-    def dying(self):
-        with commit(self):
-            yield
-        counted["left"] -= 1
-        if counted["left"] == 0:
-            raise Killed
-
-    monkeypatch.setattr(PaymentLedger, "transaction", dying)
     with calm.ledger() as ledger:
         opened = next(row.seq for row in ledger.rows() if row.kind == "request")
-    deaths = 0
-    for commits in range(opened - 6, 200):
-        scene = played(Scene(tmp_path / f"run-{commits}"), terms)
-        counted["left"] = commits
-        try:
-            scene.run()
-            counted["left"] = -1
-            break
-        except Killed:
-            deaths += 1
-        counted["left"] = -1
-        scene.run()
-        once = ("payment", "settled", "work", "round", "parting", "start", "consent")
-        assert scene.books(*once) == calm.books(*once), commits
-        assert scene.final_model() == calm.final_model()
+    once = ("payment", "settled", "work", "round", "parting", "start", "consent")
+    deaths = killed_after_any_row(
+        monkeypatch, range(opened - 6, 200), lambda name: played(Scene(tmp_path / name), terms), calm, once
+    )
     assert deaths > 10
 
 

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stackfu as sf
+from stackfu.model.offers import capped_offers
 from stackfu_integration.flower import Offer
-from stackfu_integration.flower.board import Board
+from stackfu_integration.flower.board import Board, _game
+from stackfu_integration.flower.terms import Terms
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 7), scale=st.floats(0.01, 50.0), paid=st.floats(0.0, 1.5))
@@ -57,27 +59,23 @@ def test_facing_nobody_and_indifference():
     assert paid.best_response() == 1.0
 
 
-def test_the_noise_is_taken_out_of_the_reply():
-    """Averaged over noise, the squared gap that a client computes is the true one."""
-    rng = np.random.default_rng(0)
-    rows, sigma = rng.normal(size=(5, 30)) / 8, np.array([0.05, 0.02, 0.1, 0.0, 0.07])
-    y = np.array([0.1, 0.2, 0.35, 0.15, 0.1])
-    k, alpha, features = 2, 0.4, 30
-    found = []
-    for _ in range(4000):
-        seen = rows + sigma[:, None] * rng.normal(size=rows.shape)
-        offer = Offer(
-            price=0.0,
-            cost=1.0,
-            alpha=alpha,
-            lam=1.0,
-            share=y[k] / alpha,
-            total=y.sum(),
-            aggregate=y @ seen,
-            own=seen[k],
-            noise=features * float(y**2 @ sigma**2),
-            own_noise=features * sigma[k] ** 2,
-        )
-        found.append(offer.squared_gap)
-    true = y @ rows - y.sum() * rows[k]
-    assert np.mean(found) == pytest.approx(true @ true, rel=0.05)
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 6), sigma=st.floats(0.01, 0.3))
+def test_what_was_certified_is_what_the_clients_answer_under_noise_too(seed, n, sigma):
+    """The game is solved on the nearest matrix that vectors can have; the clients' answers are those of that game."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal(size=(n, 12))
+    true /= np.linalg.norm(true, axis=1)[:, None] * rng.uniform(1.0, 2.0, (n, 1))
+    deviations = np.full(n, sigma) * rng.uniform(0.5, 1.0, n)
+    rows = true + deviations[:, None] * rng.normal(size=true.shape)
+    sizes = rng.integers(5, 100, n).astype(float)
+    gone, size = rng.normal(size=12) / 4, 30.0
+    costs = {k: float(cost) for k, cost in enumerate(rng.uniform(0.1, 5.0, n))}
+    game, clipped = _game(Terms(), costs, list(range(n)), rows, deviations, sizes, size * gone, size, 0.0)
+    board = Board(list(range(n)), rows, deviations, sizes, game, clipped)
+    plan = rng.uniform(0.05, 1.0, n)
+    offer = capped_offers(game, game.profile(plan))
+    replies = [told.best_response() for told in board.offers(offer.prices, plan, plan).values()]
+    assert replies == pytest.approx(plan, abs=1e-6)
+    x, prices = rng.uniform(0.0, 1.0, n), rng.uniform(0.0, 1.0, n) * game.costs
+    replies = [told.best_response() for told in board.offers(prices, x).values()]
+    assert replies == pytest.approx(game.best_response(prices, x), abs=1e-5)

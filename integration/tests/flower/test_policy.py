@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scene import CLIENTS, REMOVED, TERMS, Averager, Scene
+from scene import CLIENTS, REMOVED, TERMS, Averager, Killed, Scene
 from scipy.stats import norm
 
 from stackfu.errors import FileFormatError, InputError
@@ -97,9 +97,6 @@ def test_releases_are_counted_over_requests_and_the_one_too_many_is_refused(tmp_
 
 def test_the_same_question_costs_once(scene):
     scene.load, scene.terms = Careful, replace(TERMS, epsilon=1.0)
-
-    class Killed(BaseException):
-        pass
 
     def die(message, answer):
         answer(message)

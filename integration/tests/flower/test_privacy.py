@@ -13,7 +13,7 @@ import stackfu as sf
 from stackfu.errors import InputError
 from stackfu_integration.flower import Terms, gaussian_deviation, unbiased_gram
 from stackfu_integration.flower.events import EmbeddingReceived
-from stackfu_integration.flower.privacy import add_noise, largest_norm, nearest_gram
+from stackfu_integration.flower.privacy import add_noise, largest_honest_norm, nearest_gram
 from stackfu_integration.flower.wire import RESPOND, OfferQuestion
 
 privacy = {"epsilon": st.floats(0.01, 20.0), "delta": st.floats(1e-10, 0.1), "size": st.integers(1, 10**6)}
@@ -95,7 +95,7 @@ def test_honest_noisy_embeddings_pass_the_norm_check():
     direction = rng.normal(size=64)
     for _ in range(1000):
         noisy = direction / np.linalg.norm(direction) + 0.3 * rng.normal(size=64)
-        assert np.linalg.norm(noisy) <= largest_norm(0.3, 64)
+        assert np.linalg.norm(noisy) <= largest_honest_norm(0.3, 64)
 
 
 @pytest.mark.parametrize("epsilon", [5.0, 50.0])

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from flwr.clientapp.mod import LocalDpMod
 from hypothesis import given
 from hypothesis import strategies as st
-from scene import CLIENTS, REMOVED, TERMS, Averager, Scene, client_app, initial
+from scene import CLIENTS, REMOVED, TERMS, Averager, Killed, Scene, client_app, initial
 
 from stackfu.errors import InputError
 from stackfu_integration.flower import InProcessGrid, Policy, Terms, UnlearningMechanism, add_mechanism
@@ -24,11 +24,11 @@ from stackfu_integration.flower.secure_sum import (
     Keys,
     Member,
     SumError,
+    SumGroup,
     SumName,
     put_together,
     split,
     threshold_of,
-    unmasked_total,
 )
 from stackfu_integration.flower.sum_member import SumMember
 from stackfu_integration.flower.verification import verify
@@ -62,7 +62,8 @@ class Sum:
         opened = {k: self.opened(k) for k in (self.alive if helpers is None else helpers)}
         opened.update(changed.get("opened", {}))
         masked = np.sum([self.sent[k] for k in sorted(self.sent)], axis=0, dtype=np.uint64)
-        return unmasked_total(masked, sorted(self.sent), self.group, opened, self.threshold, MODEL_BITS, NAME)
+        group = SumGroup(NAME, self.group, self.threshold)
+        return group.unmasked(masked, sorted(self.sent), opened, MODEL_BITS)
 
 
 @given(st.data(), st.lists(st.integers(0, 300), min_size=2, max_size=7, unique=True), st.integers(1, 9))
@@ -416,9 +417,6 @@ def test_killed_in_the_middle_of_a_sum_the_server_goes_on_with_it(scene, monkeyp
     reference = Scene(scene.folder.parent / "reference", terms=SECURE)
     reference.run()
     scene.terms = SECURE
-
-    class Killed(BaseException):
-        pass
 
     add = PaymentLedger.add
     left = [2]

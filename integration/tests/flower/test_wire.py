@@ -20,6 +20,8 @@ from stackfu_integration.flower.wire import (
     ConsentQuestion,
     EmbeddingAnswer,
     EmbeddingQuestion,
+    GradientAnswer,
+    GradientQuestion,
     KeysAnswer,
     KeysQuestion,
     MeasureAnswer,
@@ -51,16 +53,16 @@ model = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=5).map(
 settings = st.dictionaries(st.sampled_from(["seed", "request", "rate"]), count | number | text).map(
     lambda entries: ConfigRecord(entries)
 )
-offers = st.builds(
-    Offer, number, number, number, number, number, number, vector, vector, noise=number, own_noise=number
-)
+offers = st.builds(Offer, number, number, number, number, number, number, vector, vector, bias=number)
 KEY = SigningKey.generate()
 receipts = st.none() | st.builds(
     lambda share, seq: Receipt.sign(KEY, SHARE, Head.signed(seq, "ab", KEY), share=share), number, count
 )
 digits = st.binary(min_size=32, max_size=32).map(bytes.hex)
 keys = st.builds(Keys, digits, digits, digits)
-group = st.dictionaries(count, keys, max_size=3)
+group, members = (st.dictionaries(count, keys, min_size=least, max_size=3) for least in (0, 1))
+nothing = st.builds(np.empty, st.just(0))
+masked = st.lists(st.integers(0, 2**64 - 1), max_size=5).map(lambda v: np.array(v, dtype=np.uint64))
 names = st.builds(SumName, text, text, count)
 sealed = st.dictionaries(count, st.binary(max_size=9).map(bytes.hex), max_size=3)
 MESSAGES = {
@@ -95,7 +97,8 @@ MESSAGES = {
         st.booleans(),
         group,
     ),
-    EmbeddingAnswer: st.builds(EmbeddingAnswer, vector, count | number, number, receipts),
+    EmbeddingAnswer: st.builds(EmbeddingAnswer, vector, count | number, number, receipts)
+    | st.builds(EmbeddingAnswer, nothing, count | number, number, receipts, masked),
     OfferQuestion: st.builds(
         OfferQuestion, text, offers, count, count, st.none() | number, count, st.integers(-1, 9)
     ),
@@ -105,6 +108,12 @@ MESSAGES = {
     PartingOrder: st.builds(
         PartingOrder, model, text, text, count, count, st.none() | model, st.none() | number
     ),
+    GradientQuestion: st.builds(
+        GradientQuestion, model, text, number, count, count, st.sampled_from([(), ("w",), ("w", "b")])
+    )
+    | st.builds(GradientQuestion, model, text, number, count, count, st.just(()), members, count),
+    GradientAnswer: st.builds(GradientAnswer, vector, count | number, receipts)
+    | st.builds(GradientAnswer, nothing, count | number, receipts, masked),
     TrainingAnswer: st.builds(TrainingAnswer, model, count | number, count, receipts),
     MeasureQuestion: st.builds(MeasureQuestion, model, model, text, number, count, count, st.integers(-1, 9)),
     MeasureAnswer: st.builds(

@@ -16,7 +16,7 @@ from scene import CLIENTS, REMOVED, TERMS, Averager, Scene, client_app, initial
 from stackfu_integration.flower import InProcessGrid, UnlearningMechanism, add_mechanism
 from stackfu_integration.flower.directions import digits_participants, refused_shares
 from stackfu_integration.flower.events import WorkDelivered, WorkJudged, WorkRepeated
-from stackfu_integration.flower.robust import average, judge, robust_average, update_of
+from stackfu_integration.flower.robust import average, judge, refused_by_chance, robust_average, update_of
 from stackfu_integration.flower.terms import LEAST_COSINE
 from stackfu_integration.flower.verification import verify
 from stackfu_integration.flower.wire import UNLEARN
@@ -146,6 +146,24 @@ def test_near_the_end_honest_clients_cancel_and_nobody_is_refused_for_it():
     models = {0: record([1, 0]), 1: record([-0.5, 0.9]), 2: record([-0.5, -0.9])}
     found = judge(models, dict.fromkeys(models, 5), sent, clip_factor=4.0, least_norm=0.01, least_cosine=-0.5)
     assert all(judgement.passed for judgement in found.values())
+
+
+@pytest.mark.parametrize(("dimension", "least"), [(2, -0.5), (3, -0.1), (3, 0.3), (40, -0.1), (600, -0.1)])
+def test_how_often_chance_alone_is_refused(dimension, least):
+    directions = np.random.default_rng(0).normal(size=(40_000, dimension))
+    cosines = directions[:, 0] / np.linalg.norm(directions, axis=1)
+    assert refused_by_chance(dimension, least) == pytest.approx(np.mean(cosines < least), abs=0.01)
+    assert refused_by_chance(dimension, -1.0) == 0.0
+
+
+@pytest.mark.parametrize(("dimension", "judged"), [(3, False), (600, True)])
+def test_few_numbers_tell_no_direction(dimension, judged):
+    """Four who agree and one against them: with three numbers that is an honest client of other data in one case of six."""
+    sent, ahead = record(np.zeros(dimension)), np.eye(dimension)[0]
+    models = {k: record(ahead) for k in range(5)} | {5: record(-0.7 * ahead + 0.7 * np.eye(dimension)[1])}
+    found = judge(models, dict.fromkeys(models, 5), sent, clip_factor=4.0, least_norm=0.01, least_cosine=-0.1)
+    assert found[5].passed is not judged
+    assert ("cosine" in found[5].measured) is judged
 
 
 # ---- in a run

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
+from rich.progress import Progress
 from typer.testing import CliRunner
 
-from stackfu.errors import InputError
+from stackfu.errors import InputError, StackfuError
 from stackfu_integration.cli import app
 from stackfu_integration.lab.campaign import Campaign, Task
+from stackfu_integration.lab.cli import _Bars
 from stackfu_integration.lab.data import DatasetError
 from stackfu_integration.lab.experiment import Experiment, Settings
 from stackfu_integration.lab.forecast import forecast, passes_per_run
@@ -189,3 +194,26 @@ def test_an_interrupted_extraction_goes_on_where_it_stopped(tmp_path, monkeypatc
     assert sorted(path.suffix for path in (tmp_path / "features").iterdir()) == [".json", ".npy"]
     assert np.array_equal(extract(backbone, inputs, cache=tmp_path), inputs)
     assert len(seen) == 4
+
+
+def test_a_run_that_fails_is_named_at_the_end_and_the_others_are_done(finished, tmp_path):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    broken = tmp_path / "runs" / "tiny-b0.1-s0"
+    broken.mkdir()
+    (broken / "partition.json").write_text("{")
+    done, failed = [], []
+    with pytest.raises(StackfuError, match=r"1 of 2 runs failed: tiny, β = 0.1, seed 0: .+"):
+        campaign(tmp_path, betas=(0.1, 0.5), seeds=1).run(1, done.append, lambda task, _: failed.append(task))
+    assert (done, failed) == ([Task("tiny", 0.5, 0)], [Task("tiny", 0.1, 0)])
+
+
+def test_a_log_file_gets_a_line_per_finished_run():
+    text = StringIO()
+    with Progress(console=Console(file=text, width=200)) as progress:
+        bars = _Bars(progress, 2)
+        bars.begin("runs under way", 2)
+        bars.run_finished("digits, seed 0")
+        bars.run_finished()
+    lines = [line for line in text.getvalue().splitlines() if "minutes" in line]
+    assert lines[0] == "1 of 2 runs after 0.0 minutes: digits, seed 0"
+    assert lines[1] == "2 of 2 runs after 0.0 minutes"

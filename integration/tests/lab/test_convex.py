@@ -101,7 +101,7 @@ def test_the_optimum_is_that_of_the_pooled_data(curvature, l2):
     torch.testing.assert_close(found.head, together.head, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10**6),
     st.floats(1e-4, 1.0),

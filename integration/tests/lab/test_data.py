@@ -32,7 +32,7 @@ def labels(counts):
     train=st.lists(st.integers(60, 120), min_size=2, max_size=12),
     test=st.integers(40, 60),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_partition_is_disjoint_guaranteed_and_of_one_mixture(beta, seed, clients, train, test):
     y_train, y_test = labels(train), labels([test] * len(train))
     least = {"min_train": 5, "min_test": 3}

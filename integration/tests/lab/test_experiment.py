@@ -41,7 +41,7 @@ from stackfu_integration.lab.report.figures import (
     prediction_figure,
     save,
 )
-from stackfu_integration.lab.report.predictions import ENOUGH, SATURATING, Evidence, fitted, gather, score
+from stackfu_integration.lab.report.predictions import ENOUGH, SATURATING, Trainings, fitted, gather, score
 from stackfu_integration.lab.report.tables import game_share, wall_clock
 from stackfu_integration.lab.runs import materials, playing, run
 from stackfu_integration.lab.unlearning import MoDe
@@ -159,7 +159,7 @@ def test_a_score_is_perfect_for_what_the_model_made_and_nothing_for_noise():
         pilot, thin = np.arange(6) < 3, np.arange(6) == 5
         made = changes(columns)
         made[thin] += wrong
-        return Evidence(columns, made, pilot, thin)
+        return Trainings(columns, made, pilot, thin)
 
     wrong = 0.0
 
@@ -187,7 +187,7 @@ def test_a_saturating_model_finds_the_constants_that_made_the_losses(sampling):
     def evidence(noise):
         thin = 1.0 / rng.uniform(5, 1000, 12)
         columns = np.stack([rng.normal(size=(12, 5)), np.broadcast_to(thin[:, None], (12, 5))], axis=-1)
-        blank = Evidence(columns, np.zeros((12, 5)), thin > 0, thin < 0, room)
+        blank = Trainings(columns, np.zeros((12, 5)), thin > 0, thin < 0, room)
         made = np.array(
             [
                 [
@@ -359,7 +359,7 @@ def test_presets_are_complete():
     assert run_name("digits", 0.2, 3) == "digits-b0.2-s3"
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES if name not in ("answers", "later")])
+@pytest.mark.parametrize("name", [name for name in TABLES if name not in ("answers", "later", "transfer")])
 def test_tables_render(results, name):
     table = TABLES[name](results)
     assert table.rows
@@ -369,6 +369,18 @@ def test_tables_render(results, name):
     assert all(line.count("|") == len(table.columns) + 1 for line in lines[2:])
     assert len(table.csv().splitlines()) == 1 + len(table.rows)
     assert len(json.loads(table.json())["rows"]) == len(table.rows)
+
+
+def test_constants_of_one_partition_are_tested_on_another_of_the_same_data(results):
+    def called(**changes):
+        return [replace(result, run={**result.run, **changes}) for result in results]
+
+    mine = results[0].run["preset"]
+    table = TABLES["transfer"]([*results, *called(preset="divided otherwise")])
+    assert {row[:2] for row in table.rows} == {(mine, "divided otherwise"), ("divided otherwise", mine)}
+    assert all(len(row) == len(table.columns) for row in table.rows)
+    assert not TABLES["transfer"]([*results, *called(preset="other features", backbone="another")]).rows
+    assert not TABLES["transfer"](results).rows
 
 
 def test_table_one_shows_differences_from_retrain(results):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tiny import save_bert
 
 from stackfu_integration.lab import runtime
 from stackfu_integration.lab.cells import CONVEX, RETRAIN, TUNED, CellKey, PlanKey
@@ -35,7 +36,6 @@ def news(count, seed):
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """Rows in the layout of AG News, and a BERT of two small layers in the folder of bert-base-uncased."""
-    transformers = runtime.import_transformers()
     folder = tmp_path_factory.mktemp("data")
     (folder / "ag_news").mkdir()
     for name, count, seed in (("train.csv", 160, 0), ("test.csv", 120, 1)):
@@ -45,19 +45,9 @@ def root(tmp_path_factory):
             writer.writerows(news(count, seed))
     model = folder / "bert-base-uncased"
     model.mkdir()
-    words = sorted(set(" ".join(WORDS).split()))
-    (model / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
-    transformers.BertTokenizer(str(model / "vocab.txt")).save_pretrained(model)
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=5 + len(words),
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=128,
+    save_bert(
+        model, WORDS, hidden_size=8, num_hidden_layers=2, intermediate_size=16, max_position_embeddings=128
     )
-    transformers.BertModel(config).save_pretrained(model)
     return folder
 
 

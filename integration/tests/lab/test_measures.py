@@ -26,11 +26,11 @@ from stackfu_integration.lab.measures import (
     rounds_to_relearn,
     side_effects,
 )
-from stackfu_integration.lab.measures.forgetting import separation
 from stackfu_integration.lab.measures.membership import log_odds
 from stackfu_integration.lab.measures.performance import logits_on
 from stackfu_integration.lab.models import Classifier, Identity
 from stackfu_integration.lab.unlearning import Retrain
+from stackfu_integration.ranks import separation
 
 
 def test_performance_is_what_scikit_learn_computes(federation, trained):

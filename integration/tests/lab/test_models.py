@@ -5,6 +5,7 @@ import importlib
 import numpy as np
 import pytest
 import torch
+from tiny import save_bert
 
 from stackfu.errors import InputError
 from stackfu_integration.lab.data import Dataset, Split
@@ -22,7 +23,7 @@ from stackfu_integration.lab.models import (
 from stackfu_integration.lab.models.extraction import extract_timed
 from stackfu_integration.lab.models.image import _ResNet20, resnet18, resnet20
 from stackfu_integration.lab.models.text import TextBackbone
-from stackfu_integration.lab.runtime import import_torchvision, import_transformers, resolve_device
+from stackfu_integration.lab.runtime import import_torchvision, resolve_device
 from stackfu_integration.lab.unlearning import DistilledSets
 
 TEXTS = np.array(["stocks fall on oil fears", "team wins the cup", "a"] * 3, dtype=object)
@@ -32,21 +33,10 @@ IMAGES = np.random.default_rng(0).integers(0, 256, size=(6, 32, 32, 3), dtype=np
 @pytest.fixture(scope="module")
 def tiny_bert(tmp_path_factory):
     """A random three-layer BERT in the layout that transformers saves."""
-    transformers = import_transformers()
     folder = tmp_path_factory.mktemp("bert")
-    words = sorted({word for text in TEXTS for word in text.split()})
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
-    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=5 + len(words),
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=32,
+    save_bert(
+        folder, TEXTS, hidden_size=16, num_hidden_layers=3, intermediate_size=32, max_position_embeddings=32
     )
-    transformers.BertModel(config).save_pretrained(folder)
     return str(folder)
 
 

@@ -6,7 +6,7 @@ from tiny import REMOVED
 
 from stackfu.errors import InputError
 from stackfu_integration.lab.measures import evaluate
-from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
+from stackfu_integration.lab.mechanisms import BUDGETED, CAPPED_LABELS, MECHANISMS
 from stackfu_integration.lab.payments import build_game, penultimate_features, plan_payments
 from stackfu_integration.lab.unlearning import HeadFineTuning, ParticipationRetraining
 
@@ -117,3 +117,15 @@ def test_random_features_come_close_to_the_exact_game(federation, trained, game)
     approximate = build_game(samples, REMOVED, loss_constant=3.0, features=4096)
     exact, close = (np.asarray(g.embeddings.distances()) for g in (game, approximate))
     np.testing.assert_allclose(close, exact, atol=0.03)
+
+
+@pytest.mark.parametrize(("view", "part"), [("features", 0.5), ("labels", 1.0)])
+def test_where_more_data_taught_nothing_capped_offers_have_a_floor(federation, trained, view, part):
+    """A calibration may end at A = 0; a loss that does not count data has no best plan. The floor is within the budget."""
+    samples = penultimate_features(federation, trained.final)
+    labels = [client.train.y.numpy() for client in federation.clients]
+    game = build_game(samples, REMOVED, labels=labels, view=view, loss_constant=3.0)
+    budget = part * game.full_participation_price
+    plan = plan_payments(game, CAPPED_LABELS, budget)
+    assert plan.spend <= budget * (1 + 1e-9)
+    assert game.alpha @ plan.participation >= part * (1 - 1e-5)

@@ -7,7 +7,7 @@ import pytest
 
 from stackfu_integration.lab.cells import CONVEX, RETRAIN, CellKey, PlanKey
 from stackfu_integration.lab.report import TABLES, RunResult, frontier_figure
-from stackfu_integration.lab.report.predictions import Evidence, fitted, score_later
+from stackfu_integration.lab.report.predictions import Trainings, fitted, score_later
 from stackfu_integration.lab.report.tables.targets import BETTER, RUNTIME, standings
 
 PAID = CellKey(CONVEX, PlanKey("certified", 0.5))
@@ -108,7 +108,7 @@ def evidence(seed, constants, noise=0.0):
     columns = rng.uniform(size=(6, 4, 2))
     changes = columns @ np.array(constants) + noise * rng.normal(size=(6, 4))
     pilot = np.arange(6) < 3
-    return Evidence(columns, changes, pilot, np.zeros(6, dtype=np.bool_))
+    return Trainings(columns, changes, pilot, np.zeros(6, dtype=np.bool_))
 
 
 def test_later_federations_are_predicted_with_constants_of_earlier_ones():

@@ -4,25 +4,31 @@ Whoever stays is asked first whether its app gives gradients at all, before anyb
 not is left out of the game; where nobody's does, the request ends with a reason that says which methods can be had.
 
 Rounds end when ``|grad F| / l2`` is at most ``certify_distance``, when the model's precision knows no further step, or with the
-last one agreed. The model is the head with the least gradient. Clients agreed to a price for all rounds: those that worked to the
+last one agreed. The model is the head with the least gradient. With secure aggregation the sums are all that is seen, and
+nothing is judged (:mod:`.summed_rounds`). Clients agreed to a price for all rounds: those that worked to the
 end are paid for the rounds that were not needed as well, as whoever stands ready is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.convex import (
-    METHOD,
+    CURVATURE,
+    NEWTON,
     Seen,
     flat,
     head_of,
     in_double,
     next_point,
     of_one_objective,
+    unpacked,
+    with_curvature,
     with_head,
 )
 from stackfu_integration.flower.events import ConsentGiven, SlopeSummed, TermsAmended, WorkJudged
@@ -35,7 +41,8 @@ from stackfu_integration.flower.robust import Judgement, robust_average, within_
 from stackfu_integration.flower.wire import ConsentAnswer, ConsentQuestion, Refusal
 from stackfu_integration.flower.wire.exchange import NO_ANSWER
 
-__all__ = ["NOT_ASKED", "PHASE", "Descent", "ask_for_gradients", "excuse"]
+__all__ = ["NOT_ASKED", "PHASE", "Descent", "ask_for_gradients", "excuse", "without_curvature"]
+
 
 PHASE = "gradients"
 NOT_ASKED = "was not asked in this round"
@@ -45,13 +52,14 @@ _ROOM = 0.9  # of the distance: single precision moves a gradient by a little, a
 def ask_for_gradients(removal: Removal) -> None:
     """Ask those who stay whether they can work for the method, each once; where nobody can the request ends."""
     ledger, name = removal.ledger, removal.terms.unlearning
-    if name != METHOD:
+    if not METHODS[name].gradients:
         return
     amended = ledger.last(removal.name, TermsAmended)
     number = 0 if amended is None else amended.number + 1
     given = {e.client for e in ledger.events(removal.name, ConsentGiven) if e.method == name}
     away = {*removal.request.removed, *removal.request.gone, *removal.excluded, *given}
-    asked = {client: ConsentQuestion(removal.name, name) for client in removal.nodes if client not in away}
+    question = ConsentQuestion(removal.name, name, removal.terms.aggregation == "secure")
+    asked = {client: question for client in removal.nodes if client not in away}
     problems: dict[int, str] = {}
     for client, answer in removal.ask(asked, ConsentAnswer.decode).items():
         if isinstance(answer, Refusal):
@@ -85,6 +93,19 @@ class Descent:
         self._summed: SlopeSummed | None = None
         self._answers: dict[int, ArrayRecord] = {}
 
+    @property
+    def told(self) -> dict[str, str]:
+        """The settings of an order."""
+        return {"only": ",".join(self._removal.terms.head), "method": self._removal.terms.unlearning}
+
+    @property
+    def _newton(self) -> bool:
+        return self._removal.terms.unlearning == NEWTON
+
+    def shown(self, model: ArrayRecord) -> ArrayRecord:
+        """What clients are sent: the model, and for Newton's method room for second derivatives."""
+        return with_curvature(model, self._removal.terms.head) if self._newton else model
+
     def judge(
         self,
         found: dict[int, Judgement],
@@ -96,10 +117,12 @@ class Descent:
         """Refuse what cannot be the gradient of a convex loss, beside what the same client sent in the round before.
 
         The gradient of a convex function does not fall along a step: ``<grad f(v) - grad f(w), v - w> >= 0``. Flipped signs do, and
-        what is honest never does by more than rounding.
+        what is honest never does by more than rounding. Second derivatives of a convex function have no negative direction.
         """
         removal, names = self._removal, self._removal.terms.head
         self._answers = {client: head_of(model, names) for client, model in models.items()}
+        if self._newton:
+            found = {c: _with_curvature_judged(judged, models[c]) for c, judged in found.items()}
         earlier = removal.ledger.last(removal.name, SlopeSummed)
         if earlier is None:
             return found
@@ -125,18 +148,33 @@ class Descent:
     ) -> ArrayRecord:
         """Return the model for the next round; from the last round, the one with the least gradient."""
         removal, terms = self._removal, self._removal.terms
-        assert terms.certify_l2 is not None
-        number = rounds_done(removal.ledger, removal.name) + 1
         here = in_double(head_of(sent, terms.head))
         heads = {client: in_double(head_of(model, terms.head)) for client, model in models.items()}
         factors = {"clip_factor": terms.clip_factor, "trim": terms.trim}
-        averaged = robust_average(heads, samples, here, terms.aggregation, **factors)
-        point = flat(here)
-        slope = point - flat(averaged) + terms.certify_l2 * point
-        earlier = of_one_objective(removal.ledger.events(removal.name, SlopeSummed), models)
+        averaged = flat(robust_average(heads, samples, here, terms.aggregation, **factors))
+        if self._newton:
+            averaged = np.concatenate([averaged, _mean_curvature(models, samples, terms.clip_factor)])
+        answered = {str(client): Array(flat(head)) for client, head in sorted(self._answers.items())}
+        return self.step_from(
+            averaged, tuple(sorted(models)), sent, removal.models.put(ArrayRecord(answered))
+        )
+
+    def step_from(
+        self, averaged: FloatArray, clients: Collection[int], sent: ArrayRecord, answers: str = ""
+    ) -> ArrayRecord:
+        """The same from the average of the clients' heads, and for Newton's method of their second derivatives behind them."""
+        removal, terms = self._removal, self._removal.terms
+        assert terms.certify_l2 is not None
+        number = rounds_done(removal.ledger, removal.name) + 1
+        point = flat(in_double(head_of(sent, terms.head)))
+        slope = point - averaged[: len(point)] + terms.certify_l2 * point
+        hessian = None
+        if self._newton:
+            hessian = unpacked(averaged[len(point) :], len(point)) + terms.certify_l2 * np.eye(len(point))
+        earlier = of_one_objective(removal.ledger.events(removal.name, SlopeSummed), clients)
         history = [self._read(event) for event in earlier]
         now = Seen(number, point, slope, number)
-        base, wanted = next_point(history, now)
+        base, wanted = next_point(history, now, hessian)
         following = with_head(sent, terms.head, wanted)
         reached = now.norm <= _ROOM * terms.certify_distance * terms.certify_l2
         tried = {digest(sent), *(event.at for event in earlier)}
@@ -146,10 +184,7 @@ class Descent:
             best = min([now, *history], key=lambda seen: seen.norm)
             following = with_head(sent, terms.head, best.point)
         name, at = removal.models.put(ArrayRecord({"slope": Array(slope)})), removal.models.put(sent)
-        answered = {str(client): Array(flat(head)) for client, head in sorted(self._answers.items())}
-        answers = removal.models.put(ArrayRecord(answered))
-        clients = tuple(sorted(models))
-        self._summed = SlopeSummed(number, now.norm, at, name, answers, clients, base, last)
+        self._summed = SlopeSummed(number, now.norm, at, name, answers, tuple(sorted(clients)), base, last)
         return following
 
     def _read(self, event: SlopeSummed) -> Seen:
@@ -167,6 +202,40 @@ class Descent:
         """Whether no further round is needed."""
         last = self._removal.ledger.last(self._removal.name, SlopeSummed)
         return last is not None and last.last
+
+
+def without_curvature(model: ArrayRecord) -> ArrayRecord:
+    """The model of an answer, of which second derivatives are no part."""
+    return ArrayRecord(OrderedDict((name, array) for name, array in model.items() if name != CURVATURE))
+
+
+def _square(model: ArrayRecord) -> FloatArray:
+    triangle = model[CURVATURE].numpy()
+    return unpacked(triangle, round((np.sqrt(8 * len(triangle) + 1) - 1) / 2))
+
+
+def _with_curvature_judged(found: Judgement, model: ArrayRecord) -> Judgement:
+    values = np.linalg.eigvalsh(_square(model))
+    if found.passed and values[0] < -1e-9 * max(abs(values[0]), abs(values[-1])):
+        problem = "sent what are no second derivatives of a convex loss: they fall in some direction"
+        return Judgement(False, problem, found.measured)
+    return found
+
+
+def _mean_curvature(
+    models: Mapping[int, ArrayRecord], samples: Mapping[int, int], clip_factor: float
+) -> FloatArray:
+    """The mean of second derivatives; nobody's count for more than ``clip_factor`` times the median trace."""
+    traces = {client: float(np.trace(_square(model))) for client, model in models.items()}
+    most, total = clip_factor * float(np.median(list(traces.values()))), sum(samples[c] for c in models)
+    parts = [
+        samples[c]
+        / total
+        * min(1.0, most / traces[c] if traces[c] > 0.0 else 1.0)
+        * models[c][CURVATURE].numpy()
+        for c in sorted(models)
+    ]
+    return np.asarray(sum(parts), dtype=np.float64)
 
 
 def excuse(removal: Removal) -> None:

@@ -22,7 +22,7 @@ from stackfu_integration.flower.events import (
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.phases.session import NO_NODE, NO_SUM, Removal, StuckError
 from stackfu_integration.flower.phases.sums import Agreed, agree, keep, open_sum
-from stackfu_integration.flower.privacy import gaussian_deviation, largest_norm
+from stackfu_integration.flower.privacy import gaussian_deviation, largest_honest_norm
 from stackfu_integration.flower.receipts import EMBEDDING, fingerprint_of
 from stackfu_integration.flower.secure_sum import EMBEDDING_BITS, SumError, SumName
 from stackfu_integration.flower.wire import (
@@ -182,7 +182,7 @@ def _take_sum(removal: Removal, agreed: Agreed, heard: SumHeard) -> None:
         for client in heard.clients:
             removal.leave_out(client, PHASE, f"took part in a sum that cannot be had: {error}")
         return
-    if np.linalg.norm(total / size) > largest_norm(deviation / size, len(total)):
+    if np.linalg.norm(total / size) > largest_honest_norm(deviation / size, len(total)):
         for client in heard.clients:
             removal.leave_out(client, PHASE, "took part in a sum that no embeddings can have")
         return
@@ -218,7 +218,7 @@ def _check(removal: Removal, client: int, answer: EmbeddingAnswer) -> EmbeddingR
     if not np.isfinite(mean).all():
         return Refusal("sent an embedding with numbers that are not finite")
     norm = float(np.linalg.norm(mean))
-    if norm > largest_norm(answer.deviation, terms.features):
+    if norm > largest_honest_norm(answer.deviation, terms.features):
         return Refusal(f"sent an embedding of norm {norm:.6g}; a mean of unit vectors has at most 1")
     receipt = None if answer.receipt is None else answer.receipt.plain()
     return EmbeddingReceived(client, int(answer.size), mean, answer.deviation, receipt)

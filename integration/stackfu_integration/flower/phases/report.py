@@ -1,16 +1,23 @@
-"""Embeddings are erased, the request is closed, and its audit written."""
+"""Embeddings are erased, and what would take noise off a release; the request is closed, and its audit written."""
 
 from __future__ import annotations
 
 from stackfu_integration.flower.audit import write_audit
 from stackfu_integration.flower.events import (
     EmbeddingReceived,
+    GradientHidden,
+    GradientReported,
     GroupSumReceived,
+    NoisePromised,
     PayloadsErased,
     RequestClosed,
     SumAgreed,
+    SumOpened,
 )
 from stackfu_integration.flower.ledger import PaymentLedger
+from stackfu_integration.flower.model_store import ModelStore
+from stackfu_integration.flower.phases.release import forget_noise
+from stackfu_integration.flower.phases.rounds import forget_models
 from stackfu_integration.flower.phases.session import Removal
 from stackfu_integration.flower.terms import Terms
 
@@ -21,12 +28,17 @@ PHASE = "report"
 
 def run(removal: Removal) -> None:
     """Close the request; the audit can be written again from the ledger at any time."""
-    close(removal.ledger, removal.name, removal.terms)
+    close(removal.ledger, removal.models, removal.name, removal.terms)
     write_audit(removal.ledger, removal.name, removal.folder)
 
 
-def close(ledger: PaymentLedger, request: str, terms: Terms) -> None:
+def close(ledger: PaymentLedger, models: ModelStore, request: str, terms: Terms) -> None:
     """Erase what is not needed any more, and close the request."""
+    noisy = ledger.has(request, NoisePromised)
     if terms.erase and not ledger.has(request, PayloadsErased):
-        ledger.erase(request, (EmbeddingReceived, GroupSumReceived, SumAgreed))
+        gradients = (GradientReported, GradientHidden, SumOpened) if noisy else ()
+        ledger.erase(request, (EmbeddingReceived, GroupSumReceived, SumAgreed, *gradients))
+    if terms.erase and noisy:
+        forget_noise(ledger, request)
+        forget_models(ledger, models)
     ledger.add(request, RequestClosed())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stackfu.errors import InputError, StackfuError
 from stackfu_integration.flower.events import (
+    ClientExcluded,
     CommitmentsClosed,
     GameFounded,
     RemovalRequested,
@@ -13,6 +14,7 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.keys import canonical
 from stackfu_integration.flower.ledger import PaymentLedger
+from stackfu_integration.flower.naming import PLAIN_NAME
 from stackfu_integration.flower.phases.rounds import last_model
 from stackfu_integration.flower.phases.session import terms_of
 from stackfu_integration.flower.terms import Terms
@@ -26,8 +28,8 @@ def open_request(
     ledger: PaymentLedger, name: str, removed: tuple[int, ...], terms: Terms, clients: int
 ) -> bool:
     """Write the request down and say so, or check that it is the one in the ledger."""
-    if not name:
-        raise InputError("request", "needs a name")
+    if not PLAIN_NAME.fullmatch(name):  # files are named after it
+        raise InputError("request", "needs a name of letters, digits, spaces, dots and dashes", value=name)
     known = ledger.last(name, RemovalRequested)
     if known is not None:
         same_terms = canonical(terms_of(ledger, name).stated()) == canonical(terms.stated())
@@ -41,7 +43,9 @@ def open_request(
     gone = {client for other in earlier for client in ledger.need(other, RemovalRequested).removed}
     present = set(range(clients)) - gone
     if not removed or not set(removed) < present:
-        raise InputError("removed", f"must name some, not all, of clients {sorted(present)}", value=removed)
+        raise InputError(
+            "removed", f"must name some, not all, of {ledger.naming.all(sorted(present))}", value=removed
+        )
     before = last_model(ledger, earlier[-1]) if earlier else last_model(ledger)
     if before is None:
         raise StackfuError("nothing has been trained yet")
@@ -68,6 +72,9 @@ def amend_request(ledger: PaymentLedger, name: str, terms: Terms, reason: str) -
     fixed = terms.concern_embeddings(terms_of(ledger, name))
     if fixed and ledger.has(name, GameFounded):
         raise InputError(fixed[0], "cannot be amended: the embeddings are there already; abort the request")
+    shards = [t.unlearning == "shards" for t in (terms, terms_of(ledger, name))]
+    if shards[0] != shards[1] and ledger.has(name, ClientExcluded):
+        raise InputError("unlearning", "clients of other shards are left out already; abort the request")
     last = ledger.last(name, TermsAmended)
     ledger.add(name, TermsAmended(0 if last is None else last.number + 1, terms.stated(), reason))
 

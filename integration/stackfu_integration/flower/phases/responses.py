@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.board import Board
 from stackfu_integration.flower.events import (
     ClientCommitted,
@@ -34,7 +34,6 @@ from stackfu_integration.flower.wire import OfferQuestion, Refusal, ShareAnswer
 __all__ = ["PHASE", "run"]
 
 PHASE = "responses"
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

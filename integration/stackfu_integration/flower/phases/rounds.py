@@ -8,26 +8,33 @@ from contextlib import suppress
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
-from stackfu_integration.flower.convex import METHOD, of_one_objective
+from stackfu_integration.flower.convex import CURVATURE, of_one_objective
 from stackfu_integration.flower.events import (
+    ModelUnlearned,
+    NoiseDrawn,
+    PayloadsErased,
     RequestAborted,
     RequestClosed,
     RoundFinished,
     RunStarted,
+    ShardsTrained,
     SlopeSummed,
     StartPrepared,
     UpdatesKept,
 )
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
+from stackfu_integration.flower.methods import METHODS
+from stackfu_integration.flower.model_store import ModelStore
 from stackfu_integration.flower.phases.session import Session, terms_of
 from stackfu_integration.flower.robust import recalibrated, robust_average
 from stackfu_integration.flower.strategy import (
     Aggregate,
+    CohortMember,
     Inspect,
     Judge,
-    Member,
     ParticipationFedAvg,
     RoundOutcome,
+    View,
 )
 
 __all__ = ["forget_models", "last_model", "lengths_in_training", "rounds_done", "run_rounds"]
@@ -44,8 +51,8 @@ def rounds_done(ledger: PaymentLedger, request: str = RUN) -> int:
 
 
 def last_model(ledger: PaymentLedger, request: str = RUN) -> str | None:
-    """Return the name of the model after the last round of training, or of a request."""
-    last = ledger.last(request, RoundFinished)
+    """Return the name of the model after the last round of training, or of a request; of a request that is through, its outcome."""
+    last = ledger.last(request, ModelUnlearned) or ledger.last(request, RoundFinished)
     return None if last is None else last.model
 
 
@@ -60,7 +67,7 @@ def run_rounds(
     request: str,
     start: ArrayRecord,
     rounds: int,
-    cohort: Mapping[int, Member],
+    cohort: Mapping[int, CohortMember],
     *,
     message_type: str,
     settings: ConfigRecord,
@@ -72,6 +79,7 @@ def run_rounds(
     combine: Callable[[ArrayRecord, int], ArrayRecord] = lambda averaged, samples: averaged,
     step: Aggregate | None = None,
     enough: Callable[[], bool] = lambda: False,
+    view: View | None = None,
 ) -> None:
     """Average from ``start``, from the round after the last one in the ledger up to round ``rounds``.
 
@@ -79,7 +87,7 @@ def run_rounds(
     ``strategy`` of Flower's takes the place of the averaging; what it remembers beside the model does not survive a
     crash. Without ``follow`` the next round starts from ``start``, and not from where the last one ended; ``combine(average,
     samples)`` may add to an average of so many samples. ``step`` takes the place of averaging; ``enough`` ends
-    the rounds early.
+    the rounds early; ``view(client, arrays)`` is what a client is sent of the arrays.
     """
     terms = session.terms
     done, last = rounds_done(session.ledger, request), last_model(session.ledger, request)
@@ -93,7 +101,7 @@ def run_rounds(
                 session.models.put(model)
         with session.ledger.transaction():
             write(outcome, name)
-        forget_models(session)
+        forget_models(session.ledger, session.models)
         if enough():
             raise _EnoughError
 
@@ -120,7 +128,8 @@ def run_rounds(
         inspect=inspect,
         head=lambda: session.ledger.head,
         inner=strategy,
-        only=terms.head if request != RUN else (),
+        only=(*terms.head, CURVATURE) if terms.head and (request != RUN or view is not None) else (),
+        view=view,
     )
     with suppress(_EnoughError):
         averaging.start(
@@ -132,9 +141,8 @@ def run_rounds(
         )
 
 
-def forget_models(session: Session) -> None:
+def forget_models(ledger: PaymentLedger, models: ModelStore) -> None:
     """Keep the first model, the last of training, the last of every request, and what an open request or kept updates need."""
-    ledger = session.ledger
     run, names = ledger.last(RUN, RunStarted), set()
     if run is not None:
         names.add(run.initial)
@@ -143,16 +151,25 @@ def forget_models(session: Session) -> None:
     if ledger.has(RUN, UpdatesKept):
         names |= {finished.model for finished in ledger.events(RUN, RoundFinished)}
     for request in ledger.requests():
-        method = None if ledger.has(request, RequestClosed) else terms_of(ledger, request).unlearning
+        over = ledger.has(request, RequestClosed) or ledger.has(request, PayloadsErased)
+        method = None if over else terms_of(ledger, request).unlearning
         if method == "mode":
             names |= {finished.model for finished in ledger.events(request, RoundFinished)}
-        elif method == METHOD and (slopes := ledger.events(request, SlopeSummed)):
+        elif (
+            method is not None
+            and METHODS[method].gradients
+            and (slopes := ledger.events(request, SlopeSummed))
+        ):
             for event in of_one_objective(slopes, slopes[-1].clients):
                 names |= {event.at, event.slope}
             names |= {slopes[-1].at, slopes[-1].answers}
-        prepared = ledger.last(request, StartPrepared)
+        prepared, drawn = ledger.last(request, StartPrepared), ledger.last(request, NoiseDrawn)
         if prepared is not None:
             names.add(prepared.model)
+        if drawn is not None and not ledger.has(request, PayloadsErased):
+            names.add(drawn.noiseless)
     carried = [request for request in ledger.requests() if not ledger.has(request, RequestAborted)]
-    names |= {name for request in (RUN, *carried) if (name := last_model(ledger, request)) is not None}
-    session.models.keep_only(names)
+    for request in (RUN, *carried):
+        shards = ledger.last(request, ShardsTrained)
+        names |= {name for name in (last_model(ledger, request), shards and shards.model) if name}
+    models.keep_only(names)

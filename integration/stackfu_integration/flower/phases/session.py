@@ -138,12 +138,12 @@ class Removal(Session):
         except StackfuError as error:
             raise StuckError(str(error)) from error
 
-    def leave_out(self, client: int, phase: str, problem: str) -> None:
+    def leave_out(self, client: int, phase: str, problem: str, *, blame: bool = True) -> None:
         """Name a client and leave it out of the game, once; a removed client owes nobody an answer."""
         if self.ledger.of_client(self.name, ClientExcluded, client) is not None:
             return
         has_left = client in self.request.removed and problem in (NO_ANSWER, NO_NODE, NO_SUM)
         with self.ledger.transaction():
-            if not has_left:
+            if blame and not has_left:
                 self.ledger.add_fault(self.name, client, phase, problem)
             self.ledger.add(self.name, ClientExcluded(client, phase, problem))

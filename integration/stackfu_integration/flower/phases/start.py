@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Strategy
 
 from stackfu.errors import InputError
-from stackfu_integration.flower.convex import METHOD, head_of, zeroed
+from stackfu_integration.flower.convex import METHOD, MOST_NUMBERS, NEWTON, flat, head_of, with_head, zeroed
 from stackfu_integration.flower.events import (
     RemovalRequested,
     RoundFinished,
@@ -17,6 +17,7 @@ from stackfu_integration.flower.events import (
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.methods import ASCENT_RADIUS, METHODS, distance_between, recovered
 from stackfu_integration.flower.model_store import ModelStore
+from stackfu_integration.flower.phases import shards
 from stackfu_integration.flower.phases.evidence import is_head
 from stackfu_integration.flower.phases.leaving import Parted, hear, write
 from stackfu_integration.flower.phases.rounds import last_model, lengths_in_training
@@ -25,13 +26,13 @@ from stackfu_integration.flower.robust import average
 from stackfu_integration.flower.terms import Terms
 from stackfu_integration.flower.wire import PartingOrder
 
-__all__ = ["check", "first_model", "recovered_from"]
+__all__ = ["check", "descent_start", "first_model", "recovered_from"]
 
 
 def check(ledger: PaymentLedger, models: ModelStore, terms: Terms, strategy: Strategy | None) -> None:
     """Refuse terms whose method needs something of the training that was not kept, or does not go with the strategy."""
     run, method = ledger.last(RUN, RunStarted), METHODS[terms.unlearning]
-    if strategy is not None and terms.unlearning in ("federaser", "mode", METHOD):
+    if strategy is not None and (terms.unlearning in ("federaser", "mode", "shards") or method.gradients):
         raise InputError("strategy", f"{method.name} is one of its own")
     if strategy is not None and terms.aggregation == "secure":
         raise InputError("strategy", "sees single updates, and with secure aggregation nobody does")
@@ -51,15 +52,26 @@ def check(ledger: PaymentLedger, models: ModelStore, terms: Terms, strategy: Str
     unknown = sorted(set(terms.head) - set(models.get(run.initial))) if terms.head else []
     if unknown:
         raise InputError("head", "is no array of the model", value=unknown[0])
-    if terms.unlearning == METHOD and not is_head(head_of(models.get(run.initial), terms.head)):
-        raise InputError("head", "of convex heads names one matrix and its bias", value=terms.head)
+    if method.gradients or terms.unlearning == "shards":
+        head = head_of(models.get(run.initial), terms.head)
+        if not is_head(head):
+            raise InputError(
+                "head",
+                f"of {terms.unlearning} names one matrix and its bias, the last layer",
+                value=terms.head,
+            )
+        if terms.unlearning == NEWTON and len(flat(head)) > MOST_NUMBERS:
+            said = f"has {len(flat(head))} numbers, and Newton's method sends half as many as their square: {MOST_NUMBERS} at most"
+            raise InputError("head", said, value=terms.head)
+    if terms.unlearning == "shards":
+        shards.check(ledger, terms)
 
 
 def first_model(removal: Removal) -> ArrayRecord:
     """Return the model that the first round starts from; one that is made for it is made once."""
     ledger, models, terms = removal.ledger, removal.models, removal.terms
-    if terms.unlearning == METHOD:
-        started = zeroed(models.get(ledger.need(RUN, RunStarted).initial), terms.head)
+    if METHODS[terms.unlearning].gradients:
+        started = descent_start(ledger, models, removal.request, terms)
         if not ledger.has(removal.name, StartPrepared):
             ledger.add(removal.name, StartPrepared(models.put(started)))
         return started
@@ -75,6 +87,16 @@ def first_model(removal: Removal) -> ArrayRecord:
         ledger.add(removal.name, StartPrepared(models.put(made)))
         return made
     return _ascended(removal) if terms.unlearning == "gradient-ascent" else _dropped(removal)
+
+
+def descent_start(
+    ledger: PaymentLedger, models: ModelStore, request: RemovalRequested, terms: Terms
+) -> ArrayRecord:
+    """The first weights with a head of zeros, or for Newton's method with the head as it was before the request."""
+    first = models.get(ledger.need(RUN, RunStarted).initial)
+    if terms.unlearning == METHOD:
+        return zeroed(first, terms.head)
+    return with_head(first, terms.head, flat(head_of(models.get(request.before), terms.head)))
 
 
 def recovered_from(

@@ -5,6 +5,9 @@
 Whoever drops out in a round is missing from its sum, and the round counts without it. What cannot be seen cannot be judged:
 everybody who delivered is paid, and the audit says so. A member that sends something else than its vector spoils the sum, nobody
 can tell whose fault it is, and the request ends there.
+
+Where only some arrays are trained the sum is theirs. For methods of gradients it is a sum of gradients, from which the server takes
+a step (:mod:`.convex_rounds`).
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from numpy.typing import NDArray
 
+from stackfu_integration.arrays import FloatArray, UIntArray
+from stackfu_integration.flower.convex import CURVATURE, flat, head_of, with_head
 from stackfu_integration.flower.events import (
     ClientCommitted,
     RoundFinished,
@@ -24,6 +27,7 @@ from stackfu_integration.flower.events import (
     WorkJudged,
 )
 from stackfu_integration.flower.model_store import digest
+from stackfu_integration.flower.phases.convex_rounds import Descent
 from stackfu_integration.flower.phases.rounds import forget_models, last_model, rounds_done
 from stackfu_integration.flower.phases.session import Removal, StuckError
 from stackfu_integration.flower.phases.sums import Agreed, agree, keep, open_sum
@@ -40,15 +44,20 @@ IN_A_SUM = "seen in a sum"  # what is measured of an update that is not seen by 
 
 
 def run_summed_rounds(
-    removal: Removal, start: ArrayRecord, commitments: Mapping[int, ClientCommitted]
+    removal: Removal,
+    start: ArrayRecord,
+    commitments: Mapping[int, ClientCommitted],
+    descent: Descent | None = None,
 ) -> None:
-    """Unlearn from the round after the last one in the ledger on."""
+    """Unlearn from the round after the last one in the ledger on; ``descent`` makes a step of a sum of gradients."""
     missed = dict.fromkeys(commitments, 0)
     for number in range(rounds_done(removal.ledger, removal.name) + 1, removal.terms.rounds + 1):
+        if descent is not None and descent.enough():
+            return
         last = last_model(removal.ledger, removal.name)
         model = start if last is None else removal.models.get(last)
         try:
-            delivered = _round(removal, number, model, commitments, missed)
+            delivered = _round(removal, number, model, commitments, missed, descent)
         except SumError as error:
             raise StuckError(f"round {number}: {error}") from error
         for client in commitments:
@@ -61,6 +70,7 @@ def _round(
     model: ArrayRecord,
     commitments: Mapping[int, ClientCommitted],
     missed: Mapping[int, int],
+    descent: Descent | None,
 ) -> tuple[int, ...]:
     """Do one round and return who delivered."""
     ledger, name = removal.ledger, SumName(removal.name, "round", number)
@@ -70,15 +80,24 @@ def _round(
         raise SumError(f"too few can hide their updates among each other's: {problems or there}")
     heard = next((e for e in ledger.events(removal.name, SumHeard) if e.number == number), None)
     if heard is None:
-        heard = _hear(removal, agreed, model, commitments, problems)
+        heard = _hear(removal, agreed, model, commitments, problems, descent)
     total = open_sum(removal, agreed, heard, MODEL_BITS)
     samples = {w.client: w.samples for w in ledger.events(removal.name, WorkDelivered) if w.number == number}
-    stored = removal.models.put(_model_of(total / sum(samples[c] for c in heard.clients), model))
+    mean = total / sum(samples[c] for c in heard.clients)
+    if descent is not None:
+        following = descent.step_from(mean, heard.clients, model)
+    elif removal.terms.head:
+        following = with_head(model, removal.terms.head, mean)
+    else:
+        following = _model_of(mean, model)
+    stored = removal.models.put(following)
     with ledger.transaction():
+        if descent is not None:
+            descent.write()
         for client in heard.clients:
             ledger.add(removal.name, WorkJudged(client, number, True, measured={IN_A_SUM: 1.0}))
         ledger.add(removal.name, RoundFinished(number, stored))
-    forget_models(removal)
+    forget_models(ledger, removal.models)
     return heard.clients
 
 
@@ -88,12 +107,19 @@ def _hear(
     model: ArrayRecord,
     commitments: Mapping[int, ClientCommitted],
     problems: dict[int, str],
+    descent: Descent | None,
 ) -> SumHeard:
     """Let the members train, and write down who delivered, with the sum of what they sent."""
     number, ledger = agreed.name.number, removal.ledger
-    length = sum(array.numpy().size for array in model.values())
-    orders = {c: _Order(model, commitments[c], removal, agreed) for c in agreed.members if c in removal.nodes}
-    sent: dict[int, NDArray[np.uint64]] = {}
+    terms, shown = removal.terms, model if descent is None else descent.shown(model)
+    told = {"only": ",".join(terms.head)} if terms.head else {}
+    told = told if descent is None else descent.told
+    summed = head_of(shown, [*terms.head, CURVATURE]) if terms.head else shown
+    length = len(flat(summed))
+    orders = {
+        c: _Order(shown, commitments[c], removal, agreed, told) for c in agreed.members if c in removal.nodes
+    }
+    sent: dict[int, UIntArray] = {}
     work: dict[int, WorkDelivered] = {}
     for client, answer in removal.ask(orders, _masked_answer).items():
         problem = answer.problem if isinstance(answer, Refusal) else None
@@ -147,8 +173,15 @@ class _Order:
 
     message_type = SUMMED
 
-    def __init__(self, model: ArrayRecord, agreed: ClientCommitted, removal: Removal, among: Agreed) -> None:
-        settings = config(request=removal.name, seed=removal.terms.seed, samples=agreed.samples)
+    def __init__(
+        self,
+        model: ArrayRecord,
+        agreed: ClientCommitted,
+        removal: Removal,
+        among: Agreed,
+        told: Mapping[str, str],
+    ) -> None:
+        settings = config(request=removal.name, seed=removal.terms.seed, samples=agreed.samples, **told)
         settings = ConfigRecord({**settings, "group": group_text(among.members)})
         self._order = TrainingOrder(model, agreed.share, among.name.number, settings)
 
@@ -157,7 +190,7 @@ class _Order:
         return self._order.encode()
 
 
-def _model_of(mean: NDArray[np.float64], like: ArrayRecord) -> ArrayRecord:
+def _model_of(mean: FloatArray, like: ArrayRecord) -> ArrayRecord:
     """The mean as a model of the same arrays."""
     out: OrderedDict[str, Array] = OrderedDict()
     place = 0

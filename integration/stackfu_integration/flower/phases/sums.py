@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stackfu_integration.flower.events import SumAgreed, SumHeard
+from stackfu_integration.arrays import FloatArray, UIntArray
+from stackfu_integration.flower.events import SumAgreed, SumHeard, SumOpened
 from stackfu_integration.flower.phases.session import Removal
 from stackfu_integration.flower.receipts import SUM_KEYS
 from stackfu_integration.flower.secure_sum import (
     MOST_MEMBERS,
     Keys,
     SumError,
+    SumGroup,
     SumName,
     threshold_of,
-    unmasked_total,
     usable,
 )
 from stackfu_integration.flower.wire import (
@@ -37,24 +37,29 @@ from stackfu_integration.flower.wire import (
 )
 from stackfu_integration.flower.wire.records import masked_record, read_masked
 
-__all__ = ["Agreed", "agree", "keep", "open_sum"]
+__all__ = ["Agreed", "agree", "keep", "open_sum", "read_group", "read_shares"]
+
+
+_LONGEST = 64 * 2**20  # characters of shares: 256 members have 9 million
 
 
 @dataclass(frozen=True)
-class Agreed:
+class Agreed(SumGroup):
     """A sum whose members made shares; ``shares`` are sealed, by receiver and sender."""
 
-    name: SumName
-    members: Mapping[int, Keys]
-    threshold: int
     shares: Mapping[int, Mapping[int, str]]
+
+
+def read_group(name: SumName, event: SumAgreed) -> SumGroup:
+    """The members of a sum, by the ledger; that is left when the shares are erased."""
+    members = {int(client): Keys.read(keys) for client, keys in event.keys.items()}
+    return SumGroup(name, members, event.threshold)
 
 
 def _read(name: SumName, event: SumAgreed) -> Agreed:
     sealed = json.loads(zlib.decompress(event.shares))
     shares = {int(to): {int(by): text for by, text in given.items()} for to, given in sealed.items()}
-    members = {int(client): Keys.read(keys) for client, keys in event.keys.items()}
-    return Agreed(name, members, event.threshold, shares)
+    return Agreed(**vars(read_group(name, event)), shares=shares)
 
 
 def agree(removal: Removal, name: SumName, clients: list[int]) -> tuple[Agreed | None, dict[int, str]]:
@@ -110,15 +115,27 @@ def agree(removal: Removal, name: SumName, clients: list[int]) -> tuple[Agreed |
     return Agreed(name, members, threshold, shares), problems
 
 
-def keep(removal: Removal, agreed: Agreed, sent: Mapping[int, NDArray[np.uint64]]) -> SumHeard:
+def keep(removal: Removal, agreed: Agreed, sent: Mapping[int, UIntArray]) -> SumHeard:
     """The row that says who delivered, once the sum of what they sent is on disk."""
     parts = np.array([sent[client] for client in sorted(sent)], dtype=np.uint64)
     total = removal.models.put(masked_record(parts.sum(axis=0, dtype=np.uint64)))
     return SumHeard(agreed.name.number, tuple(sorted(sent)), total)
 
 
-def open_sum(removal: Removal, agreed: Agreed, heard: SumHeard, bits: int) -> NDArray[np.float64]:
-    """Ask those who delivered for their shares, and take the masks off."""
+def open_sum(
+    removal: Removal, agreed: Agreed, heard: SumHeard, bits: int, *, show: bool = False
+) -> FloatArray:
+    """Ask those who delivered for their shares, and take the masks off; ``show``: so that anybody else can do it too."""
+    opened = _opened(removal, agreed, heard, show)
+    total = read_masked(removal.models.get(heard.total))
+    return agreed.unmasked(total, heard.clients, opened, bits)
+
+
+def _opened(removal: Removal, agreed: Agreed, heard: SumHeard, show: bool) -> Mapping[int, Mapping[int, str]]:
+    """The shares of those who delivered, asked for or as they were shown before."""
+    shown = [e for e in removal.ledger.events(removal.name, SumOpened) if e.number == heard.number]
+    if shown:
+        return read_shares(shown[0])
     alive = heard.clients
     if len(alive) < agreed.threshold:
         raise SumError(
@@ -135,5 +152,12 @@ def open_sum(removal: Removal, agreed: Agreed, heard: SumHeard, bits: int) -> ND
         raise SumError(
             f"{len(opened)} of {len(alive)} members helped to open the sum, {agreed.threshold} are needed"
         )
-    total = read_masked(removal.models.get(heard.total))
-    return unmasked_total(total, alive, agreed.members, opened, agreed.threshold, bits, agreed.name)
+    if show:
+        removal.ledger.add(removal.name, SumOpened(heard.number, zlib.compress(json.dumps(opened).encode())))
+    return opened
+
+
+def read_shares(event: SumOpened) -> dict[int, dict[int, str]]:
+    """What was shown of the shares that opened a sum, by giver and owner."""
+    told = json.loads(zlib.decompressobj().decompress(event.shares, _LONGEST))
+    return {int(giver): {int(owner): text for owner, text in given.items()} for giver, given in told.items()}

@@ -15,7 +15,8 @@ from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.model_store import ModelStore, digest
 from stackfu_integration.flower.phases.rounds import last_model, run_rounds
 from stackfu_integration.flower.phases.session import Session
-from stackfu_integration.flower.strategy import Member, RoundOutcome
+from stackfu_integration.flower.phases.shards import METHOD, rounds_of
+from stackfu_integration.flower.strategy import CohortMember, RoundOutcome
 from stackfu_integration.flower.wire import TRAIN
 
 __all__ = ["PHASE", "open_run", "run"]
@@ -60,7 +61,17 @@ def run(
 ) -> None:
     """Train from the last round in the ledger on."""
 
+    shards = rounds_of(session) if session.terms.unlearning == METHOD else None
+    options: dict[str, Any] = {}
+    if shards is not None:
+        if strategy is not None:
+            raise InputError("strategy", "training in shards is one of its own")
+        initial, settings = shards.stack, {**settings, "only": ",".join(session.terms.head)}
+        options = {"step": shards.step, "view": shards.view, "follow": False}
+
     def write(outcome: RoundOutcome, model: str) -> None:
+        if shards is not None:
+            model = shards.entered(outcome, model)
         for client, problem in outcome.problems.items():
             session.ledger.add_fault(RUN, client, f"{PHASE} {outcome.number}", problem)
         session.ledger.add(RUN, RoundFinished(outcome.number, model, outcome.samples, outcome.lengths))
@@ -73,11 +84,12 @@ def run(
         RUN,
         initial,
         rounds,
-        {client: Member() for client in range(session.clients)},
+        {client: CohortMember() for client in range(session.clients)},
         message_type=TRAIN,
         settings=ConfigRecord({"seed": session.terms.seed, **_told(session), **settings}),
         write=write,
         strategy=strategy,
+        **options,
     )
 
 

@@ -16,7 +16,8 @@ from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
 from stackfu_integration.flower.client import round_of
-from stackfu_integration.flower.convex import METHOD
+from stackfu_integration.flower.convex import METHOD as CONVEX
+from stackfu_integration.flower.convex import NEWTON
 from stackfu_integration.flower.events import (
     NOBODY,
     ClientCommitted,
@@ -29,6 +30,7 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.ledger import RUN
 from stackfu_integration.flower.methods import (
+    METHODS,
     MODE_GUIDANCE_RATE,
     MODE_MOMENTUM,
     MODE_RATE,
@@ -36,15 +38,16 @@ from stackfu_integration.flower.methods import (
     mixed,
 )
 from stackfu_integration.flower.model_store import digest
-from stackfu_integration.flower.phases import leaving
-from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED, Descent, excuse
+from stackfu_integration.flower.phases import leaving, shards
+from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED, Descent, excuse, without_curvature
+from stackfu_integration.flower.phases.release import promise, release
 from stackfu_integration.flower.phases.rounds import rounds_done, run_rounds
 from stackfu_integration.flower.phases.session import Removal, StuckError
 from stackfu_integration.flower.phases.start import first_model
 from stackfu_integration.flower.phases.summed_rounds import run_summed_rounds
 from stackfu_integration.flower.receipts import WORK
 from stackfu_integration.flower.robust import Judgement, average, judge, update_of
-from stackfu_integration.flower.strategy import Delivery, Member, NobodyAnsweredError, RoundOutcome
+from stackfu_integration.flower.strategy import CohortMember, Delivery, NobodyAnsweredError, RoundOutcome
 from stackfu_integration.flower.wire import REPEAT, UNLEARN, PartingOrder, Refusal, TrainingAnswer
 from stackfu_integration.flower.wire.records import config
 
@@ -65,27 +68,66 @@ def run(removal: Removal, strategy: Strategy | None = None) -> None:
     """
     ledger, terms = removal.ledger, removal.terms
     commitments = ledger.by_client(removal.name, ClientCommitted)
+    gradients = METHODS[terms.unlearning].gradients
+    if terms.unlearning == NEWTON:
+        promise(removal)
     if terms.aggregation == "secure":
-        run_summed_rounds(removal, first_model(removal), commitments)
+        descent = Descent(removal) if gradients else None
+        run_summed_rounds(removal, first_model(removal), commitments, descent)
     elif terms.unlearning == "mode":
         for number in range(rounds_done(ledger, removal.name) + 1, terms.rounds + 1):
             _mode_round(removal, number, commitments)
-    elif terms.unlearning == METHOD:
-        descent, told = Descent(removal), {"only": ",".join(terms.head), "method": METHOD}
-        hooks = {
-            "judge": lambda *seen: descent.judge(_judge(removal, *seen), *seen),
-            "step": descent.step,
-            "enough": descent.enough,
-        }
-        _rounds(removal, commitments, first_model(removal), terms.rounds, told, descent.write, **hooks)
+    elif gradients:
+        _descend(removal, commitments)
+    elif terms.unlearning == shards.METHOD:
+        heads, told = shards.rounds_of(removal, removal.name), {"only": ",".join(terms.head)}
+        judged = heads.judge(lambda *seen: _judge(removal, *seen))
+        _rounds(
+            removal,
+            commitments,
+            heads.stack,
+            terms.rounds,
+            told,
+            follow=False,
+            judge=judged,
+            step=heads.step,
+            view=heads.view,
+            entered=heads.entered,
+        )
     else:
         only = {"only": ",".join(terms.head)} if terms.head else {}
         _rounds(removal, commitments, first_model(removal), terms.rounds, only, strategy=strategy)
     model = ledger.need(removal.name, RoundFinished).model
+    if terms.unlearning == NEWTON:
+        model = release(removal)
     with ledger.transaction():
-        if terms.unlearning == METHOD:
+        if gradients:
             excuse(removal)
         ledger.add(removal.name, ModelUnlearned(model))
+
+
+def _descend(removal: Removal, commitments: Mapping[int, ClientCommitted]) -> None:
+    """Rounds of gradients, each answer looked at by its head; second derivatives are looked at by themselves."""
+    descent = Descent(removal)
+
+    def judge(
+        number: int, models: Mapping[int, ArrayRecord], samples: Mapping[int, int], sent: ArrayRecord
+    ) -> dict[int, Judgement]:
+        bare = {client: without_curvature(model) for client, model in models.items()}
+        return descent.judge(_judge(removal, number, bare, samples, sent), number, models, samples, sent)
+
+    _rounds(
+        removal,
+        commitments,
+        first_model(removal),
+        removal.terms.rounds,
+        descent.told,
+        descent.write,
+        judge=judge,
+        step=descent.step,
+        enough=descent.enough,
+        view=lambda client, model: descent.shown(model),
+    )
 
 
 def _rounds(
@@ -95,13 +137,17 @@ def _rounds(
     rounds: int,
     told: Mapping[str, str | float],
     also: Callable[[], None] = lambda: None,
+    entered: Callable[[RoundOutcome, str], str] = lambda outcome, model: model,
     **options: Any,
 ) -> None:
-    """Do rounds up to round ``rounds``; ``told`` are settings of the method, and ``also`` writes something with each."""
+    """Do rounds up to round ``rounds``; ``told`` are settings of the method, and ``also`` writes something with each.
+
+    ``entered`` writes as well, and names the model that a round counts with where it is not what rounds hand on.
+    """
 
     def write(outcome: RoundOutcome, model: str) -> None:
         also()
-        _write(removal, outcome, model)
+        _write(removal, outcome, entered(outcome, model))
 
     for attempt in range(removal.patience):
         try:
@@ -110,7 +156,10 @@ def _rounds(
                 removal.name,
                 first,
                 rounds,
-                {client: Member(agreed.share, agreed.samples) for client, agreed in commitments.items()},
+                {
+                    client: CohortMember(agreed.share, agreed.samples)
+                    for client, agreed in commitments.items()
+                },
                 message_type=UNLEARN,
                 settings=config(request=removal.name, seed=removal.terms.seed, **told),
                 write=write,
@@ -186,8 +235,8 @@ def _judge(
     terms, reference = removal.terms, None
     if removal.probe is not None:
         settings = config(request=removal.name, seed=terms.seed, server_round=number)
-        if terms.unlearning == METHOD:
-            settings["only"], settings["method"] = ",".join(terms.head), METHOD
+        if METHODS[terms.unlearning].gradients:
+            settings["only"], settings["method"] = ",".join(terms.head), CONVEX
         trained, _ = round_of(removal.probe, sent, 1.0, settings)
         reference = update_of(trained, sent)
         reference = reference if np.linalg.norm(reference) > 0 else None
@@ -202,7 +251,7 @@ def _judge(
         clip_factor=terms.clip_factor,
         least_norm=terms.least_norm,
         # at an optimum gradients cancel, and each points against the others'
-        least_cosine=-1.0 if terms.unlearning == METHOD else terms.least_cosine,
+        least_cosine=-1.0 if METHODS[terms.unlearning].gradients else terms.least_cosine,
         reference=reference,
         earlier=earlier,
     )

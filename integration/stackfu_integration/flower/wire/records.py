@@ -11,17 +11,21 @@ from typing import TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from numpy.typing import NDArray
 
+from stackfu_integration.arrays import FloatArray, UIntArray
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.receipts import Receipt
 
 __all__ = [
     "config",
     "head_in",
+    "hidden_or_plain",
     "masked_record",
     "metric",
+    "metrics",
     "model_in",
+    "optional",
+    "read_hidden_or_plain",
     "read_masked",
     "read_vector",
     "receipt_in",
@@ -37,27 +41,37 @@ _LONGEST_STATEMENT = 10_000  # the ledger keeps them; the longest honest one has
 _T = TypeVar("_T", str, int, float)
 
 
-def vectors(**named: NDArray[np.float64]) -> ArrayRecord:
+def vectors(**named: FloatArray) -> ArrayRecord:
     """Pack vectors of double precision."""
     return ArrayRecord({name: Array(np.ascontiguousarray(v, dtype=np.float64)) for name, v in named.items()})
 
 
-def read_vector(record: ArrayRecord, name: str) -> NDArray[np.float64]:
+def read_vector(record: ArrayRecord, name: str) -> FloatArray:
     """Unpack a vector."""
     return np.asarray(record[name].numpy(), dtype=np.float64)
 
 
-def masked_record(masked: NDArray[np.uint64]) -> ArrayRecord:
+def masked_record(masked: UIntArray) -> ArrayRecord:
     """Pack a vector behind masks; Flower's arrays know no unsigned numbers of 64 bits."""
     return ArrayRecord({"masked": Array(np.ascontiguousarray(masked).view(np.int64))})
 
 
-def read_masked(record: ArrayRecord) -> NDArray[np.uint64]:
+def read_masked(record: ArrayRecord) -> UIntArray:
     """Unpack a vector behind masks."""
     values = record["masked"].numpy()
     if values.dtype != np.int64 or values.ndim != 1:
         raise TypeError("a masked vector is one of whole numbers of 64 bits")
     return np.asarray(values.copy().view(np.uint64))
+
+
+def hidden_or_plain(masked: UIntArray | None, **plain: FloatArray) -> ArrayRecord:
+    """Pack a vector behind masks where there is one, and the plain one where not."""
+    return vectors(**plain) if masked is None else masked_record(masked)
+
+
+def read_hidden_or_plain(record: ArrayRecord, name: str) -> tuple[FloatArray, UIntArray | None]:
+    """Unpack either; of a vector behind masks the plain one is empty."""
+    return (np.empty(0), read_masked(record)) if "masked" in record else (read_vector(record, name), None)
 
 
 def model_in(content: RecordDict, name: str = "arrays") -> ArrayRecord:
@@ -88,12 +102,22 @@ def metric(content: RecordDict, name: str) -> float | int:
     return number
 
 
+def metrics(**entries: float | int) -> RecordDict:
+    """Return an answer that holds these numbers; underscores in names become dashes, as Flower writes them."""
+    return RecordDict({"metrics": MetricRecord({k.replace("_", "-"): v for k, v in entries.items()})})
+
+
 def setting(record: ConfigRecord, name: str, kind: type[_T]) -> _T:
     """Return an entry of a config record as text or number."""
     value = record[name]
     if isinstance(value, (list, bytes)):
         raise TypeError(f"{name} must be one value")
     return kind(value)
+
+
+def optional(record: ConfigRecord, name: str, kind: type[_T]) -> _T | None:
+    """Return an entry of a config record that may be missing."""
+    return setting(record, name, kind) if name in record else None
 
 
 def config(**entries: str | int | float | bool | None) -> ConfigRecord:

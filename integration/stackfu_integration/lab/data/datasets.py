@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from stackfu.errors import InputError
+from stackfu_integration.arrays import IntArray
 
 __all__ = ["Dataset", "Inputs", "Modality", "Split", "content_hash"]
 
@@ -39,7 +40,7 @@ class Split:
     """Inputs and labels of equal length."""
 
     x: Inputs
-    y: np.ndarray[Any, np.dtype[np.int64]]
+    y: IntArray
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -48,7 +49,7 @@ class Split:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, indices: np.ndarray[Any, np.dtype[np.int64]]) -> Split:
+    def take(self, indices: IntArray) -> Split:
         """Return the samples at ``indices``, in that order."""
         return Split(self.x[indices], self.y[indices])
 

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from stackfu.errors import InputError, StackfuError
+from stackfu_integration.arrays import IntArray
 from stackfu_integration.lab.data.datasets import Dataset, Modality, Split
 from stackfu_integration.lab.runtime import import_torchvision
 
-__all__ = ["DATASETS", "DatasetError", "Source", "find_dataset", "load_dataset"]
+__all__ = ["DATASETS", "DatasetError", "Format", "find_dataset", "load_dataset"]
 
 Pools = tuple[Split, Split, str]  # train, test, origin
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
@@ -34,7 +35,7 @@ class DatasetError(StackfuError):
 
 
 @dataclass(frozen=True)
-class Source:
+class Format:
     """One format of a data set: the files that must exist in a folder, and how to read them."""
 
     description: str
@@ -50,11 +51,11 @@ class DatasetSpec:
     name: str
     modality: Modality
     classes: int
-    sources: tuple[Source, ...]
+    sources: tuple[Format, ...]
     download: Callable[[Path], Pools] | None = None
 
 
-def _integers(values: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _integers(values: Any) -> IntArray:
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
@@ -193,19 +194,19 @@ def _download_cifar(root: Path) -> Pools:
 DATASETS: dict[str, DatasetSpec] = {
     spec.name: spec
     for spec in (
-        DatasetSpec("digits", "vector", 10, (Source("embedded", ("",), (), _read_digits),)),
+        DatasetSpec("digits", "vector", 10, (Format("embedded", ("",), (), _read_digits),)),
         DatasetSpec(
             "ag-news",
             "text",
             4,
             (
-                Source(
+                Format(
                     "CSV files label,text",
                     ("ag_news", "ag-news"),
                     ("train.csv", "test.csv"),
                     _read_ag_news_csv,
                 ),
-                Source(
+                Format(
                     "a folder saved by Hugging Face datasets",
                     ("ag_news", "ag-news"),
                     ("dataset_dict.json",),
@@ -219,13 +220,13 @@ DATASETS: dict[str, DatasetSpec] = {
             "image",
             10,
             (
-                Source(
+                Format(
                     "gzipped IDX files (Debian: dataset-fashion-mnist)",
                     ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw", str(DEBIAN_FASHION_MNIST)),
                     tuple(f"{name}.gz" for name in _IDX),
                     _read_fashion_idx(".gz"),
                 ),
-                Source("IDX files", ("fashion-mnist", "FashionMNIST/raw"), _IDX, _read_fashion_idx("")),
+                Format("IDX files", ("fashion-mnist", "FashionMNIST/raw"), _IDX, _read_fashion_idx("")),
             ),
             _download_fashion,
         ),
@@ -234,8 +235,8 @@ DATASETS: dict[str, DatasetSpec] = {
             "image",
             100,
             (
-                Source("one NumPy archive", ("cifar100",), ("cifar100_25k.npz",), _read_cifar_npz),
-                Source("torchvision's format", ("cifar-100-python",), ("train", "test"), _read_cifar_python),
+                Format("one NumPy archive", ("cifar100",), ("cifar100_25k.npz",), _read_cifar_npz),
+                Format("torchvision's format", ("cifar-100-python",), ("train", "test"), _read_cifar_python),
             ),
             _download_cifar,
         ),

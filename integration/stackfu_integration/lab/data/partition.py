@@ -22,15 +22,13 @@ from typing import Any, Literal
 import numpy as np
 
 from stackfu.errors import FileFormatError, InputError
+from stackfu_integration.arrays import FloatArray, IntArray
 from stackfu_integration.storage import write_json
 
 __all__ = ["SCHEMES", "ClientIndices", "Partition", "Scheme", "clusters", "dirichlet_partition", "renamed"]
 
 Scheme = Literal["labels", "classes", "covariate", "concept"]
 SCHEMES: tuple[Scheme, ...] = ("labels", "classes", "covariate", "concept")
-
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)

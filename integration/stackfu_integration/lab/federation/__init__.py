@@ -1,5 +1,6 @@
 """Clients with data, local training, FedAvg in a fixed order, and what is kept along the way."""
 
+from stackfu_integration.lab.federation.averaging import Observer, aggregate, fedavg
 from stackfu_integration.lab.federation.clients import (
     Client,
     LabelledTensors,
@@ -7,7 +8,6 @@ from stackfu_integration.lab.federation.clients import (
     build_federation,
 )
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.fedavg import Observer, aggregate, fedavg
 from stackfu_integration.lab.federation.local import LocalTraining, client_seed, local_train
 from stackfu_integration.lab.federation.trained import Trained, UpdateHistory, train_federation
 

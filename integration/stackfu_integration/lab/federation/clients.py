@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stackfu.errors import InputError
+from stackfu_integration.arrays import IntArray
 from stackfu_integration.lab.data.partition import Partition
 from stackfu_integration.lab.models.backbones import Backbone
 from stackfu_integration.lab.models.classifier import Classifier
@@ -69,7 +70,7 @@ class LabFederation:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
-    def sizes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def sizes(self) -> IntArray:
         """Training samples of each client."""
         return np.array([len(client.train) for client in self.clients])
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from stackfu.errors import FileFormatError, InputError
+from stackfu_integration.lab.federation.averaging import Observer, fedavg
 from stackfu_integration.lab.federation.clients import LabelledTensors, LabFederation
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.fedavg import Observer, fedavg
 from stackfu_integration.lab.federation.local import LocalTraining
 from stackfu_integration.lab.models.classifier import read_weights
 from stackfu_integration.storage import write_checkpoint

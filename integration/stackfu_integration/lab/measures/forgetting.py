@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from stackfu_integration.lab.federation.clients import LabFederation
 from stackfu_integration.lab.measures.performance import Performance, logits_on
+from stackfu_integration.ranks import separation
 
-__all__ = ["agreement", "backdoor_success", "membership_auc", "prediction_distance", "separation"]
-
-
-def separation(members: Tensor, strangers: Tensor) -> float:
-    """Area under the ROC curve: how often a member's score exceeds a stranger's, ties counting half.
-
-    >>> separation(torch.tensor([0.9, 0.8]), torch.tensor([0.1, 0.8]))
-    0.875
-    """
-    from scipy.stats import rankdata
-
-    ranks = rankdata(np.concatenate([members.numpy(), strangers.numpy()]))
-    m, n = len(members), len(strangers)
-    return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
+__all__ = ["agreement", "backdoor_success", "membership_auc", "prediction_distance"]
 
 
 def _confidence(scores: Tensor, labels: Tensor) -> Tensor:

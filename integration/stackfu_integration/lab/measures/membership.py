@@ -30,6 +30,7 @@ from stackfu_integration.lab.federation.local import client_seed
 from stackfu_integration.lab.federation.trained import Trained, train_federation
 from stackfu_integration.lab.intervals import rate_interval
 from stackfu_integration.lab.measures.performance import logits_on
+from stackfu_integration.ranks import separation
 
 __all__ = ["FALSE_POSITIVES", "Detection", "LikelihoodRatioAttack", "detection", "log_odds"]
 
@@ -86,8 +87,6 @@ def detection(members: Tensor, strangers: Tensor, false_positives: float = FALSE
     >>> found.found, found.accused
     (11, 1)
     """
-    from stackfu_integration.lab.measures.forgetting import separation
-
     if not len(members) or not len(strangers):
         raise InputError(
             "members", "and strangers must both have samples", value=(len(members), len(strangers))

@@ -21,12 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.lab.federation.clients import LabFederation
 from stackfu_integration.lab.models.classifier import write_weights
 
 __all__ = ["Performance", "SideEffects", "evaluate", "logits_on", "pooled_losses", "side_effects"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)

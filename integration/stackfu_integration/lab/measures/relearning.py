@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from stackfu.errors import InputError
-from stackfu_integration.lab.federation.fedavg import fedavg
+from stackfu_integration.lab.federation.averaging import fedavg
 from stackfu_integration.lab.federation.trained import Trained
 
 __all__ = ["rounds_to_relearn"]

@@ -16,7 +16,7 @@ from stackfu_integration.lab.cells import CONVEX, HEAD, Approach, CellKey, PlanK
 from stackfu_integration.lab.intervals import mean_interval
 from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
 from stackfu_integration.lab.report.results import RunResult
-from stackfu_integration.storage import write_atomically
+from stackfu_integration.storage import write_with
 
 __all__ = ["budget_figure", "participation_figure", "prediction_figure", "save"]
 
@@ -27,7 +27,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as PNG and as SVG; without dates or random numbers, equal data gives equal files."""
     with matplotlib.rc_context({"svg.hashsalt": "stackfu-lab"}):
         return [
-            write_atomically(
+            write_with(
                 path.with_name(f"{path.name}.{kind}"),
                 lambda stream, kind=kind: figure.savefig(  # type: ignore[misc]
                     stream,

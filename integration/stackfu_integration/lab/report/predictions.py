@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from stackfu_integration.arrays import BoolArray, FloatArray
 from stackfu_integration.lab.cells import Approach, CellKey, PlanKey
 from stackfu_integration.lab.mechanisms import PAPER_VIEW, VIEWS, View
 from stackfu_integration.lab.report.results import RunResult
@@ -37,16 +37,15 @@ __all__ = [
     "ENOUGH",
     "MODELS",
     "SATURATING",
-    "Evidence",
     "LaterScore",
     "Score",
+    "Trainings",
     "fitted",
     "gather",
     "score",
     "score_later",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 #: A model whose sampling term ends at what knowing nothing costs.
 SATURATING = "labels, saturating"
@@ -66,15 +65,13 @@ ENOUGH = 5
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Trainings:
     """The trainings of one run by one approach: one row per profile, one column per remaining client."""
 
     columns: FloatArray  # (profiles, clients, constants): what each constant multiplies
     changes: FloatArray  # (profiles, clients): what happened to the losses
-    pilot: np.ndarray[Any, np.dtype[np.bool_]]  # (profiles,): which of them were pilots
-    thin: np.ndarray[
-        Any, np.dtype[np.bool_]
-    ]  # (profiles,): which of them had fewer than ENOUGH samples per class
+    pilot: BoolArray  # (profiles,): which of them were pilots
+    thin: BoolArray  # (profiles,): which of them had fewer than ENOUGH samples per class
     room: FloatArray | None = None  # (clients,): where the sampling term ends, if it does
 
     def fit(self) -> FloatArray:
@@ -88,9 +85,9 @@ class Evidence:
         thinned = constants[1] * self.columns[..., 1]
         return np.asarray(constants[0] * self.columns[..., 0] + _limited(thinned, self.room))
 
-    def part(self, which: np.ndarray[Any, np.dtype[np.bool_]]) -> Evidence:
+    def part(self, which: BoolArray) -> Trainings:
         """Some of the profiles."""
-        return Evidence(
+        return Trainings(
             self.columns[which], self.changes[which], self.pilot[which], self.thin[which], self.room
         )
 
@@ -101,23 +98,28 @@ def _limited(thinned: FloatArray, room: FloatArray) -> FloatArray:
     return np.asarray(np.divide(thinned * room, both, out=np.zeros_like(both), where=both > 0))
 
 
-def fitted(evidence: Sequence[Evidence]) -> FloatArray:
+def fitted(evidence: Sequence[Trainings]) -> FloatArray:
     """Non-negative least squares over several runs, scaled so that no constant's unit matters."""
     linear = _linear(evidence)
     return linear if evidence[0].room is None else _saturating(evidence, linear)
 
 
-def _saturating(evidence: Sequence[Evidence], linear: FloatArray) -> FloatArray:
+def _saturating(evidence: Sequence[Trainings], linear: FloatArray) -> FloatArray:
     """Least squares in C, at every A the best one, and A: the line's A is too small wherever the term saturates."""
     from scipy.optimize import minimize_scalar
 
-    drift = np.concatenate([item.columns[..., 0].ravel() for item in evidence])
+    drift, thin = (np.concatenate([item.columns[..., k].ravel() for item in evidence]) for k in (0, 1))
+    room = np.concatenate(
+        [
+            np.broadcast_to(np.asarray(item.room, dtype=np.float64), item.changes.shape).ravel()
+            for item in evidence
+        ]
+    )
     observed = np.concatenate([item.changes.ravel() for item in evidence])
     size = float(drift @ drift)
 
     def at(sampling: float) -> tuple[float, FloatArray]:
-        thinned = [item.predict(np.array([0.0, sampling])).ravel() for item in evidence]
-        rest = observed - np.concatenate(thinned)
+        rest = observed - _limited(sampling * thin, room)
         constant = max(float(drift @ rest) / size, 0.0) if size > 0 else 0.0
         return float(((rest - constant * drift) ** 2).sum()), np.array([constant, sampling])
 
@@ -130,7 +132,7 @@ def _saturating(evidence: Sequence[Evidence], linear: FloatArray) -> FloatArray:
     return min(at(0.0), at(float(np.exp(found.x))), key=lambda pair: pair[0])[1]
 
 
-def _linear(evidence: Sequence[Evidence]) -> FloatArray:
+def _linear(evidence: Sequence[Trainings]) -> FloatArray:
     from scipy.optimize import nnls
 
     design = np.concatenate([item.columns.reshape(-1, item.columns.shape[-1]) for item in evidence])
@@ -159,7 +161,7 @@ def _profiles(run: RunResult, approach: Approach, kind: str) -> Iterator[tuple[F
             )
 
 
-def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") -> Evidence | None:
+def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") -> Trainings | None:
     """Everything that one run says about a model; nothing if it has no pilots by this approach, or no such view."""
     if approach not in run.game.get("pilots", {}) or MODELS[model] not in run.game["views"]:
         return None
@@ -186,22 +188,17 @@ def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") ->
         pilot.append(is_pilot)
         thinned.append(amounts.sum() < ENOUGH * run.run["classes"])
     room = np.maximum(np.log(run.run["classes"]) - before[remaining], 0.0) if model == SATURATING else None
-    return Evidence(np.array(rows), np.array(changes), np.array(pilot), np.array(thinned), room)
-
-
-def _spearman(a: FloatArray, b: FloatArray) -> float:
-    from scipy.stats import rankdata
-
-    x, y = rankdata(a) - (len(a) + 1) / 2, rankdata(b) - (len(b) + 1) / 2
-    size = float(np.linalg.norm(x) * np.linalg.norm(y))
-    return float(x @ y) / size if size > 0 else float("nan")
+    return Trainings(np.array(rows), np.array(changes), np.array(pilot), np.array(thinned), room)
 
 
 def _ranks(predicted: FloatArray, observed: FloatArray) -> float:
-    """Mean rank correlation of the rows; rows that do not vary say nothing."""
-    found = [_spearman(a, b) for a, b in zip(predicted, observed, strict=True)]
-    known = [value for value in found if not np.isnan(value)]
-    return float(np.mean(known)) if known else float("nan")
+    """Mean rank correlation (Spearman's) of the rows; rows that do not vary say nothing."""
+    from scipy.stats import rankdata
+
+    x, y = (rankdata(rows, axis=1) - (rows.shape[1] + 1) / 2 for rows in (predicted, observed))
+    size = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    vary = size > 0
+    return float(np.mean((x * y).sum(axis=1)[vary] / size[vary])) if vary.any() else float("nan")
 
 
 def _r2(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float:
@@ -237,7 +234,7 @@ class Score:
         return len(self.within)
 
 
-def _elsewhere(evidence: Sequence[Evidence]) -> list[FloatArray]:
+def _elsewhere(evidence: Sequence[Trainings]) -> list[FloatArray]:
     """For every run the constants that the others fit."""
     return [
         fitted([other for k, other in enumerate(evidence) if k != number]) for number in range(len(evidence))
@@ -245,12 +242,12 @@ def _elsewhere(evidence: Sequence[Evidence]) -> list[FloatArray]:
 
 
 def _predicted(
-    evidence: Sequence[Evidence], constants: Sequence[FloatArray]
+    evidence: Sequence[Trainings], constants: Sequence[FloatArray]
 ) -> list[tuple[FloatArray, FloatArray]]:
     return [(item.predict(fit), item.changes) for item, fit in zip(evidence, constants, strict=True)]
 
 
-def score(evidence: Sequence[Evidence]) -> Score:
+def score(evidence: Sequence[Trainings]) -> Score:
     """Score a model on several runs; two at least, since constants come from the others."""
     everything = _predicted(evidence, _elsewhere(evidence))
     paid = [item.part(~item.pilot) for item in evidence]
@@ -283,11 +280,11 @@ class LaterScore:
     r2_enough: float
 
 
-def score_later(known: Sequence[Evidence], new: Sequence[Evidence]) -> LaterScore:
+def score_later(known: Sequence[Trainings], new: Sequence[Trainings]) -> LaterScore:
     """Predict ``new`` with constants of ``known``; each R2 with those of trainings of its own kind."""
 
     def scored(
-        which: Callable[[Evidence], np.ndarray[Any, np.dtype[np.bool_]]],
+        which: Callable[[Trainings], BoolArray],
     ) -> list[tuple[FloatArray, FloatArray]]:
         fit = fitted([item.part(which(item)) for item in known])
         chosen = [item.part(which(item)) for item in new]

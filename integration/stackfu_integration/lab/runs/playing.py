@@ -210,7 +210,7 @@ class Playing:
                 plan = plans[str(key)]
                 offers[key.mechanism] = np.array(plan["payments"]), np.array(plan["caps"]), nothing
         try:
-            kept = game.solve(budget, **MECHANISMS[CAPPED_LABELS].options, outside=outside)
+            kept = game.solve(budget, **MECHANISMS[CAPPED_LABELS].options_in(game, budget), outside=outside)
             offers["retention"] = tuple(
                 np.asarray(value) for value in (kept.offers.prices, kept.offers.caps, kept.offers.retainers)
             )  # type: ignore[assignment]

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from stackfu.errors import InputError
+from stackfu_integration.lab.federation.averaging import aggregate, fedavg
 from stackfu_integration.lab.federation.clients import LabelledTensors
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.fedavg import aggregate, fedavg
 from stackfu_integration.lab.federation.local import LocalTraining, batches, client_seed
 from stackfu_integration.lab.federation.trained import Trained, stored_updates
 from stackfu_integration.lab.models.classifier import Classifier, read_weights, write_weights

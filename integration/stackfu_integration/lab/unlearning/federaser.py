@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from stackfu.errors import InputError
+from stackfu_integration.lab.federation.averaging import aggregate
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.fedavg import aggregate
 from stackfu_integration.lab.federation.local import client_seed, local_train
 from stackfu_integration.lab.federation.trained import Trained, UpdateHistory
 from stackfu_integration.lab.models.classifier import layer_slices, read_weights, write_weights

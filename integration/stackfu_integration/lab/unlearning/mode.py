@@ -14,9 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from stackfu_integration.lab.federation.averaging import aggregate, fedavg
 from stackfu_integration.lab.federation.clients import LabelledTensors
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.fedavg import aggregate, fedavg
 from stackfu_integration.lab.federation.local import LocalTraining, client_seed, local_train
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.models.classifier import read_weights, write_weights

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from stackfu.errors import InputError
+from stackfu_integration.lab.federation.averaging import fedavg
 from stackfu_integration.lab.federation.clients import LabelledTensors
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.fedavg import fedavg
 from stackfu_integration.lab.federation.local import client_seed
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.models.classifier import Classifier, read_weights, write_weights

@@ -22,9 +22,9 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stackfu.errors import InputError
+from stackfu_integration.lab.federation.averaging import aggregate, fedavg
 from stackfu_integration.lab.federation.clients import LabelledTensors
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.fedavg import aggregate, fedavg
 from stackfu_integration.lab.federation.local import client_seed, local_train
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.models.classifier import read_weights, write_weights

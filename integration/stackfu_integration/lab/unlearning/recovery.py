@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from stackfu.errors import InputError
+from stackfu_integration.lab.federation.averaging import aggregate
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.fedavg import aggregate
 from stackfu_integration.lab.federation.local import client_seed
 from stackfu_integration.lab.federation.trained import Trained, stored_updates
 from stackfu_integration.lab.unlearning.base import UnlearningMethod

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from stackfu_integration.lab.federation.averaging import fedavg
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.fedavg import fedavg
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.unlearning.base import Guarantee, UnlearningMethod
 

@@ -14,8 +14,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from stackfu.errors import InputError
+from stackfu_integration.lab.federation.averaging import aggregate, fedavg
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.fedavg import aggregate, fedavg
 from stackfu_integration.lab.federation.local import client_seed
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.unlearning.base import Guarantee, UnlearningMethod

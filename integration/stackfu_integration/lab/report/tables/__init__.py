@@ -12,7 +12,7 @@ from stackfu_integration.lab.report.tables.mechanisms import (
     duel_table,
     staying_table,
 )
-from stackfu_integration.lab.report.tables.predicted import later_table, prediction_table
+from stackfu_integration.lab.report.tables.predicted import later_table, prediction_table, transfer_table
 from stackfu_integration.lab.report.tables.seconds import clock_table, cost_table, game_share, wall_clock
 from stackfu_integration.lab.report.tables.side_effects import (
     accuracy_table,
@@ -40,6 +40,7 @@ TABLES: dict[str, Callable[[Sequence[RunResult]], Table]] = {
     "duels": duel_table,
     "predictions": prediction_table,
     "later": later_table,
+    "transfer": transfer_table,
     "staying": staying_table,
     "answers": answer_table,
     "clock": clock_table,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 
 from stackfu_integration.lab.cells import CONVEX, SCRATCH
 from stackfu_integration.lab.report.predictions import CHOSEN_ON, ENOUGH, MODELS, gather, score, score_later
 from stackfu_integration.lab.report.results import RunResult
 from stackfu_integration.lab.report.tables.rows import APPROACHES
-from stackfu_integration.lab.report.tables.table import Table, by_preset, spread
+from stackfu_integration.lab.report.tables.table import Cell, Table, by_preset, spread
 
-__all__ = ["later_table", "prediction_table"]
+__all__ = ["later_table", "prediction_table", "transfer_table"]
 
 
 def prediction_table(results: Sequence[RunResult]) -> Table:
@@ -72,52 +73,80 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
     )
 
 
+def _told(known: Sequence[RunResult], new: Sequence[RunResult]) -> Iterator[tuple[Cell, ...]]:
+    """What constants of some runs are worth on others: one row per approach, kind of test samples and model."""
+    for approach in (SCRATCH, CONVEX):
+        for kind in ("own", "pooled"):
+            for model in MODELS:
+                fitted, tested = (
+                    [item for run in runs if (item := gather(run, approach, model, kind)) is not None]
+                    for runs in (known, new)
+                )
+                if fitted and tested:
+                    made = score_later(fitted, tested)
+                    yield (
+                        APPROACHES[approach],
+                        kind,
+                        model,
+                        spread(made.within, 2, sign=True),
+                        made.r2,
+                        made.r2_paid,
+                        made.r2_enough,
+                        len(fitted),
+                        len(tested),
+                    )
+
+
+_TOLD = (
+    "unlearning",
+    "test samples",
+    "model",
+    "ρ within a training",
+    "R² (all trainings)",
+    "R² (mechanisms)",
+    "R² (enough samples)",
+    "fitted on",
+    "tested on",
+)
+
+
 def later_table(results: Sequence[RunResult]) -> Table:
     """The same on federations that had no part in choosing a model or its constants."""
-    rows = []
-    for preset, runs in by_preset(results):
-        first = [run for run in runs if run.run["seed"] < CHOSEN_ON]
-        later = [run for run in runs if run.run["seed"] >= CHOSEN_ON]
-        for approach in (SCRATCH, CONVEX):
-            for kind in ("own", "pooled"):
-                for model in MODELS:
-                    known, new = (
-                        [item for run in part if (item := gather(run, approach, model, kind)) is not None]
-                        for part in (first, later)
-                    )
-                    if not known or not new:
-                        continue
-                    made = score_later(known, new)
-                    rows.append(
-                        (
-                            preset,
-                            APPROACHES[approach],
-                            kind,
-                            model,
-                            spread(made.within, 2, sign=True),
-                            made.r2,
-                            made.r2_paid,
-                            made.r2_enough,
-                            len(known),
-                            len(new),
-                        )
-                    )
     return Table(
         "Predictions of later federations.",
-        (
-            "preset",
-            "unlearning",
-            "test samples",
-            "model",
-            "ρ within a training",
-            "R² (all trainings)",
-            "R² (mechanisms)",
-            "R² (enough samples)",
-            "fitted on",
-            "tested on",
+        ("preset", *_TOLD),
+        tuple(
+            (preset, *row)
+            for preset, runs in by_preset(results)
+            for row in _told(
+                [run for run in runs if run.run["seed"] < CHOSEN_ON],
+                [run for run in runs if run.run["seed"] >= CHOSEN_ON],
+            )
         ),
-        tuple(rows),
         f"Constants from the federations of the first {CHOSEN_ON} seeds, tested on those of later seeds. The saturating form was "
         "chosen on the first ones too; the others go back to an earlier campaign that had all of these partitions, with "
         "other trainings.",
     )
+
+
+def transfer_table(results: Sequence[RunResult]) -> Table:
+    """Constants fitted where clients differ in one way, tested where the same data are divided in another."""
+    presets = [(preset, runs, _material(runs[0])) for preset, runs in by_preset(results)]
+    return Table(
+        "Constants of one partition on another.",
+        ("constants of", "preset", *_TOLD),
+        tuple(
+            (source, target, *row)
+            for target, new, material in presets
+            for source, known, same in presets
+            if source != target and same == material
+            for row in _told(known, new)
+        ),
+        "Constants from all federations of one preset, tested on those of another that divides the same data for the same model "
+        "over its clients by another scheme.",
+    )
+
+
+def _material(run: RunResult) -> tuple[str, str, str]:
+    """What two presets share when only the division differs."""
+    return run.run["dataset_digest"], run.run["backbone"], json.dumps(run.run["training"], sort_keys=True)

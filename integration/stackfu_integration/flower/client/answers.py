@@ -1,0 +1,315 @@
+"""What a client answers to the server's questions, each checked against its own books and policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import ROUND_DOWN, Decimal
+from typing import Any
+
+import numpy as np
+from flwr.app import RecordDict
+
+import stackfu as sf
+from stackfu.errors import InputError
+from stackfu_integration.arrays import FloatArray, UIntArray
+from stackfu_integration.flower import receipts, wire
+from stackfu_integration.flower.client.desk import Desk
+from stackfu_integration.flower.client.participant import Participant
+from stackfu_integration.flower.convex import METHOD, NEWTON
+from stackfu_integration.flower.model_store import digest
+from stackfu_integration.flower.policy import PolicyError, Release
+from stackfu_integration.flower.privacy import add_noise, gaussian_deviation, noise_generator, private_median
+from stackfu_integration.flower.receipts import Receipt, fingerprint_of
+from stackfu_integration.flower.secure_sum import EMBEDDING_BITS, MODEL_BITS, SumName
+from stackfu_integration.flower.wire.records import settings_in
+from stackfu_integration.flower.wire.sums import KEYS, OPEN, SHARES
+
+__all__ = ["ANSWERS"]
+
+_SPREAD_SAMPLES = 1000
+
+
+# ---- who is there
+
+
+def _roll(desk: Desk, asked: wire.RollQuestion) -> wire.RollAnswer:
+    return wire.RollAnswer(desk.participant.client, desk.sign(receipts.ENROLMENT, nonce=asked.nonce))
+
+
+# ---- embeddings
+
+
+def _spread(desk: Desk, asked: wire.SpreadQuestion) -> wire.SpreadAnswer:
+    points = desk.participant.samples(asked.model)
+    value = (
+        _plain_median(desk, points)
+        if asked.epsilon is None
+        else _noisy_median(desk, points, asked, asked.epsilon)
+    )
+    return wire.SpreadAnswer(value**2, desk.participant.size)
+
+
+def _plain_median(desk: Desk, points: FloatArray) -> float:
+    if not desk.books.policy.noiseless:
+        raise PolicyError("this client says nothing of its distances without noise")
+    if len(points) > _SPREAD_SAMPLES:
+        points = points[np.random.default_rng(0).choice(len(points), _SPREAD_SAMPLES, replace=False)]
+    return float(sf.median_bandwidth([points])) if len(points) > 1 else 0.0
+
+
+def _noisy_median(desk: Desk, points: FloatArray, asked: wire.SpreadQuestion, epsilon: float) -> float:
+    name = f"bandwidth {asked.request} {epsilon!r} {digest(asked.model)}"
+    if epsilon > desk.books.policy.epsilon:
+        raise PolicyError(f"this client spends epsilon up to {desk.books.policy.epsilon:g} at once")
+    desk.books.account(name, Release(epsilon=epsilon))
+    random = noise_generator(desk.secret, name)
+    return private_median(points, epsilon, random) if len(points) > 1 else 0.0
+
+
+def _embedding(desk: Desk, asked: wire.EmbeddingQuestion) -> wire.EmbeddingAnswer:
+    """Release an embedding, as far as the policy allows it and the total is not spent."""
+    desk.books.policy.check_embedding(
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        features=asked.features,
+        bandwidth=asked.bandwidth,
+        kernel=asked.kernel,
+        erase=asked.erase,
+    )
+    size = desk.participant.size
+    mean, deviation = _released_mean(desk, asked)
+    hidden = None
+    if asked.group:
+        name = SumName(asked.request, "embeddings")
+        hidden = desk.sums.masked(name, size * mean, EMBEDDING_BITS, asked.group)
+    sent = _fingerprint_sent(mean, hidden)
+    desk.books.about(asked.request).update(embedding=sent, size=size)
+    desk.books.save()
+    receipt = desk.sign(
+        receipts.EMBEDDING,
+        request=asked.request,
+        vector=sent,
+        size=size,
+        deviation=deviation,
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+    )
+    return wire.EmbeddingAnswer(mean, size, deviation, receipt, hidden)
+
+
+def _released_mean(desk: Desk, asked: wire.EmbeddingQuestion) -> tuple[FloatArray, float]:
+    """The mean of the features, entered into the books before it leaves, and the deviation of the noise in it."""
+    # everything but the group: asked for again in another group, it is the same release
+    what = (
+        asked.request,
+        asked.bandwidth,
+        asked.features,
+        asked.seed,
+        asked.epsilon,
+        asked.delta,
+        asked.kernel,
+        digest(asked.model),
+    )
+    points, size = desk.participant.samples(asked.model), desk.participant.size
+    mean = sf.client_features(points, asked.bandwidth, asked.features, asked.seed)
+    if asked.epsilon is None or asked.delta is None:
+        desk.books.account(f"embedding {what!r}", Release(mu=math.inf))
+        return mean, 0.0
+    deviation = gaussian_deviation(asked.epsilon, asked.delta, size)
+    desk.books.account(f"embedding {what!r}", Release(mu=2.0 / size / deviation))
+    return add_noise(mean, deviation, desk.secret, *what), deviation
+
+
+def _fingerprint_sent(plain: FloatArray, hidden: UIntArray | None) -> str:
+    return fingerprint_of(plain if hidden is None else hidden)
+
+
+# ---- offers
+
+
+def _response(desk: Desk, asked: wire.OfferQuestion) -> wire.ShareAnswer:
+    """Check what the server says of this client, decide, and sign."""
+    participant, books, offer = desk.participant, desk.books, asked.offer
+    stated = {
+        "cost": offer.cost,
+        "price": offer.price,
+        "cap": offer.cap,
+        "rounds": asked.rounds,
+        "decimals": asked.decimals,
+    }
+    _check_own_embedding(desk, asked)
+    _check_own_cost(desk, asked)
+    _check_unchanged(desk, asked, stated)
+    _check_offer(desk, asked)
+    own_view = offer if participant.cost is None else replace(offer, cost=participant.cost)
+    share = float(participant.decide(own_view))
+    answered = {"attempt": asked.attempt, "number": asked.number, "share": share, **stated}
+    books.about(asked.request)["offer"] = answered
+    books.save()
+    signable = math.isfinite(share)
+    receipt = desk.sign(receipts.SHARE, request=asked.request, **answered) if signable else None
+    return wire.ShareAnswer(share, receipt)
+
+
+def _check_own_embedding(desk: Desk, asked: wire.OfferQuestion) -> None:
+    """The server quotes the embedding that this client sent."""
+    known = desk.books.about(asked.request)
+    if "embedding" not in known and desk.books.lasting:
+        raise InputError("own", "this client sent no embedding for the request", value=asked.request)
+    if "embedding" in known and known["embedding"] != fingerprint_of(asked.offer.own):
+        raise InputError("own", "the server did not repeat the embedding that this client sent")
+
+
+def _check_own_cost(desk: Desk, asked: wire.OfferQuestion) -> None:
+    """The cost that the server reckons with is this client's, or its interval holds it."""
+    own, most = desk.participant.cost, asked.offer.cost
+    if own is not None:
+        least = most if asked.least_cost is None else asked.least_cost
+        if not least * (1 - 1e-9) - 1e-12 <= own <= most * (1 + 1e-9) + 1e-12:
+            raise InputError("cost", f"this client's cost is {own:g}", value=most)
+
+
+def _check_unchanged(desk: Desk, asked: wire.OfferQuestion, stated: dict[str, float]) -> None:
+    """Within one attempt an offer stays what it was."""
+    before = desk.books.about(asked.request).get("offer")
+    if before is not None and before["attempt"] == asked.attempt:
+        for name, value in stated.items():
+            if before.get(name, value) != value:
+                raise InputError(name, f"the server said {before[name]:g} before", value=value)
+
+
+def _check_offer(desk: Desk, asked: wire.OfferQuestion) -> None:
+    """An offer that can be meant, for work that this client does, as one that stays."""
+    desk.check_rounds(asked.rounds, least=1)
+    if "parting" in desk.books.about(asked.request):
+        raise InputError("request", "this client was asked to work as one that leaves", value=asked.request)
+    offer = asked.offer
+    if not (offer.price >= 0 and 0 < offer.alpha <= 1 and 0 <= offer.cap <= 1 and 0 <= offer.share <= 1):
+        raise InputError("offer", "is none that can be meant", value=offer.price)
+
+
+# ---- consent
+
+
+def _consent(desk: Desk, asked: wire.ConsentQuestion) -> wire.ConsentAnswer:
+    if asked.method in (METHOD, NEWTON):
+        _consent_to_gradients(desk, asked)
+    else:
+        _consent_to_parting(desk, asked)
+    return wire.ConsentAnswer(desk.sign(receipts.CONSENT, request=asked.request, method=asked.method))
+
+
+def _consent_to_gradients(desk: Desk, asked: wire.ConsentQuestion) -> None:
+    """Those who stay say beforehand whether they can work for a method of gradients."""
+    if type(desk.participant).gradient is Participant.gradient:
+        raise InputError("gradient", "this client's app gives none")
+    if asked.method == NEWTON and type(desk.participant).curvature is Participant.curvature:
+        raise InputError("curvature", "this client's app gives no second derivatives")
+    desk.check_sums("updates", asked.summed)
+    if asked.method == NEWTON:
+        desk.check_curvature(asked.summed)
+    desk.books.about(asked.request)["gradients"] = asked.method
+    desk.books.save()
+
+
+def _consent_to_parting(desk: Desk, asked: wire.ConsentQuestion) -> None:
+    """Those who leave say beforehand whether they work for it, and cannot be among those who stay."""
+    desk.books.policy.check_parting(asked.method)
+    known = desk.books.about(asked.request)
+    if "offer" in known:
+        raise InputError("request", "this client was made an offer as one that stays", value=asked.request)
+    known["parting"] = asked.method
+    desk.books.save()
+
+
+# ---- evidence
+
+
+def _gradient(desk: Desk, asked: wire.GradientQuestion) -> wire.GradientAnswer:
+    _check_gradient(desk, asked)
+    vector, used = desk.participant.gradient(asked.model, asked.share, settings_in(desk.content))
+    hidden = _hidden_gradient(desk, asked, vector) if asked.group else None
+    receipt = desk.sign(
+        receipts.GRADIENT,
+        request=asked.request,
+        model=digest(asked.model),
+        gradient=_fingerprint_sent(vector, hidden),
+        samples=used,
+    )
+    return wire.GradientAnswer(vector, used, receipt, hidden)
+
+
+def _check_gradient(desk: Desk, asked: wire.GradientQuestion) -> None:
+    """One gradient per request: at one model, with the share that this client worked with."""
+    desk.check_sums("gradients", bool(asked.group))
+    known = desk.books.about(asked.request)
+    if known.get("share") != asked.share and desk.books.lasting:
+        raise InputError("share", "this client worked with another one", value=asked.share)
+    if known.setdefault("gradient of", digest(asked.model)) != digest(asked.model):
+        raise InputError("model", "this client has told its gradient at another one", value=asked.request)
+    desk.books.save()
+
+
+def _hidden_gradient(desk: Desk, asked: wire.GradientQuestion, vector: FloatArray) -> UIntArray:
+    """A gradient is in one sum: in two of them, one without somebody, it would be told."""
+    if desk.books.about(asked.request).setdefault("gradient sum", asked.number) != asked.number:
+        raise InputError("number", "this client has told its gradient in another sum", value=asked.number)
+    desk.books.save()
+    name = SumName(asked.request, "gradient", asked.number)
+    return desk.sums.masked(name, vector, MODEL_BITS, asked.group)
+
+
+# ---- payment and measures
+
+
+def _measure(desk: Desk, asked: wire.MeasureQuestion) -> wire.MeasureAnswer:
+    receipt = _acknowledgement(desk, asked)
+    if asked.amount > 0.0:
+        desk.participant.paid(asked.amount, settings_in(desk.content))
+    found = {
+        f"{which}.{name}": value
+        for which, model in (("before", asked.before), ("after", asked.after))
+        for name, value in desk.participant.measure(model).items()
+    }
+    return wire.MeasureAnswer(found, receipt)
+
+
+def _acknowledgement(desk: Desk, told: wire.MeasureQuestion) -> Receipt | None:
+    """Compare a payment with what the client's own books say it is owed, and sign the outcome."""
+    known = desk.books.about(told.request)
+    owed, delivered = _owed(known, told), len(known.get("delivered", {}))
+    known["paid"] = {"amount": told.amount, "owed": owed, "passed": told.passed, "delivered": delivered}
+    desk.books.save()
+    # whoever stood ready and was not asked in a round is paid for it all the same
+    agreed = told.passed >= delivered and math.isclose(told.amount, owed, rel_tol=1e-9, abs_tol=1e-12)
+    return desk.sign(receipts.PAYMENT, request=told.request, agreed=agreed, **known["paid"])
+
+
+def _owed(known: dict[str, Any], told: wire.MeasureQuestion) -> float:
+    """What the rounds that passed are worth, by the rules that the offer stated, whatever is stated now."""
+    offer = known.get("offer")
+    if offer is None:
+        return 0.0
+    rounds, decimals = offer.get("rounds", told.agreed), offer.get("decimals", told.decimals)
+    owed: float = offer["price"] * known.get("share", 0.0) / max(rounds, 1) * told.passed
+    if decimals >= 0:
+        coin = Decimal(1).scaleb(-decimals)
+        owed = float(Decimal(repr(owed)).quantize(coin, rounding=ROUND_DOWN))
+    return owed
+
+
+#: What the server may ask, how that is read, and who answers.
+ANSWERS: tuple[tuple[str, Callable[[RecordDict], Any], Callable[[Desk, Any], Any]], ...] = (
+    (wire.ROLL, wire.RollQuestion.decode, _roll),
+    (wire.SPREAD, wire.SpreadQuestion.decode, _spread),
+    (KEYS, wire.KeysQuestion.decode, lambda desk, asked: desk.sums.keys(asked.name, desk.head)),
+    (SHARES, wire.SharesQuestion.decode, lambda desk, asked: desk.sums.shares(asked)),
+    (OPEN, wire.OpenQuestion.decode, lambda desk, asked: desk.sums.opened(asked)),
+    (wire.EMBED, wire.EmbeddingQuestion.decode, _embedding),
+    (wire.RESPOND, wire.OfferQuestion.decode, _response),
+    (wire.CONSENT, wire.ConsentQuestion.decode, _consent),
+    (wire.GRADIENT, wire.GradientQuestion.decode, _gradient),
+    (wire.MEASURE, wire.MeasureQuestion.decode, _measure),
+)

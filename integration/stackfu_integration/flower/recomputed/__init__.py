@@ -1,0 +1,40 @@
+"""One removal request worked out again from the ledger and the models: steps in the order in which they rest on each other.
+
+game         costs, price of full participation and budget follow from sizes and terms
+solutions    prices and participation are those of the solution on file, and stackfu's judges accept it
+commitments  shares are what clients answered, at the prices offered, within the budget
+work         every round that passed was committed to and delivered
+payments     every amount is price * share * passed / agreed, and the sum is what was settled
+models       every model that counts is the file that its hash names, and they are as far apart as stated
+evidence     the bound on the distance follows from the gradients
+
+Every step raises :class:`~stackfu_integration.flower.misfit.MisfitError` where something does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stackfu_integration.flower.recomputed import (
+    commitments,
+    evidence,
+    game,
+    models,
+    payments,
+    solutions,
+    work,
+)
+from stackfu_integration.flower.recomputed.case import Case
+
+__all__ = ["STEPS", "Case"]
+
+#: What is checked, and who checks it.
+STEPS: tuple[tuple[str, Callable[[Case], None]], ...] = (
+    ("costs and budget", game.check),
+    ("solution, prices and certificate", solutions.check),
+    ("commitments", commitments.check),
+    ("work", work.check),
+    ("payments", payments.check),
+    ("models and distance", models.check),
+    ("evidence of forgetting", evidence.check),
+)

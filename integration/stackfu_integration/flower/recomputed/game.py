@@ -1,0 +1,59 @@
+"""Costs, budget and the price of full participation, from sizes, terms and embeddings."""
+
+from __future__ import annotations
+
+from stackfu_integration.flower.board import Board
+from stackfu_integration.flower.events import (
+    ClientExcluded,
+    GameFounded,
+    GroupSumReceived,
+    PayloadsErased,
+    RequestAborted,
+)
+from stackfu_integration.flower.misfit import need
+from stackfu_integration.flower.recomputed.case import Case, same
+
+__all__ = ["check"]
+
+
+def check(case: Case) -> None:
+    """Everything that the game was founded with."""
+    aborted = case.last(RequestAborted)
+    if aborted is not None:
+        case.questions.append(
+            f"{case.request} was aborted ({aborted.reason}); what was done until then is checked"
+        )
+    sizes, group = case.sizes, case.last(GroupSumReceived)
+    if group is not None:
+        need(
+            sum(sizes[client] for client in group.clients) == group.size,
+            f"{case.request}: the sum of {case.who.all(group.clients)} is of another size",
+        )
+    if case.has(PayloadsErased) and sizes:
+        case.questions.append(
+            f"{case.request}: whether the inner products in the solution's file are those of the embeddings, which are "
+            "erased; every client saw its own embedding quoted before it answered, and signed that"
+        )
+    for place, founded in case.placed(GameFounded):
+        _check_founded(case, place, founded)
+
+
+def _check_founded(case: Case, place: int, founded: GameFounded) -> None:
+    where, terms, sizes = f"row {place} (game)", case.terms_at(place), case.sizes
+    total = sum(sizes.values())
+    for client, size in sizes.items():
+        cost = terms.cost_of(client, case.who(client), size / total)
+        need(
+            same(founded.costs.get(client), cost),
+            f"{where}: the cost of client {case.who(client)} is {cost!r} by the terms",
+        )
+    budget = terms.budget_share * founded.full_price if terms.budget is None else terms.budget
+    need(same(founded.budget, budget), f"{where}: the budget is {budget!r} by the terms")
+    excluded_later = any(later > place for later, _ in case.placed(ClientExcluded))
+    if not case.has(PayloadsErased) and not excluded_later:
+        board = Board.from_ledger(case.ledger, case.request, terms, founded.costs)
+        full = float(board.game.full_participation_price)
+        need(
+            same(founded.full_price, full),
+            f"{where}: full participation costs {full!r} by the embeddings",
+        )

@@ -1,0 +1,58 @@
+"""Which client is which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flwr.app import RecordDict
+
+from stackfu_integration.flower.receipts import Receipt
+from stackfu_integration.flower.wire.records import (
+    config,
+    metric,
+    metrics,
+    receipt_in,
+    setting,
+    settings_in,
+    signed,
+)
+
+__all__ = ["ROLL", "RollAnswer", "RollQuestion"]
+
+ROLL = "query.stackfu_roll"
+
+
+@dataclass(frozen=True)
+class RollQuestion:
+    """Which client are you? ``nonce`` is drawn for the occasion, so that an old answer is of no use."""
+
+    message_type: ClassVar[str] = ROLL
+
+    nonce: str = ""
+
+    def encode(self) -> RecordDict:
+        """One setting."""
+        return RecordDict({"config": config(nonce=self.nonce)})
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> RollQuestion:
+        """Read the setting."""
+        return cls(setting(settings_in(content), "nonce", str))
+
+
+@dataclass(frozen=True)
+class RollAnswer:
+    """The client's number, if it is one."""
+
+    client: float | int
+    receipt: Receipt | None = None
+
+    def encode(self) -> RecordDict:
+        """One metric, signed."""
+        return signed(metrics(client=self.client), self.receipt)
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> RollAnswer:
+        """Read the metric."""
+        return cls(metric(content, "client"), receipt_in(content))

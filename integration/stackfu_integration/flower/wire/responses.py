@@ -1,0 +1,93 @@
+"""Offers, and what clients would bring for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flwr.app import RecordDict
+
+from stackfu_integration.flower.offer import Offer
+from stackfu_integration.flower.receipts import Receipt
+from stackfu_integration.flower.wire.records import (
+    config,
+    metric,
+    metrics,
+    model_in,
+    optional,
+    read_vector,
+    receipt_in,
+    setting,
+    settings_in,
+    signed,
+    vectors,
+)
+
+__all__ = ["RESPOND", "OfferQuestion", "ShareAnswer"]
+
+RESPOND = "query.stackfu_respond"
+
+_OFFER_NUMBERS = ("price", "cost", "alpha", "lam", "share", "total", "bias", "cap")
+
+
+@dataclass(frozen=True)
+class OfferQuestion:
+    """Given this offer, the ``number``-th announcement in the ``attempt``-th set of offers, how much do you bring?
+
+    The price is for ``rounds`` rounds, and what is paid is rounded down to ``decimals`` places, -1 for not at all.
+    """
+
+    message_type: ClassVar[str] = RESPOND
+
+    request: str
+    offer: Offer
+    number: int = 0
+    attempt: int = 0
+    least_cost: float | None = (
+        None  # where the server knows an interval, of which the offer quotes the upper end
+    )
+    rounds: int = 1
+    decimals: int = -1
+
+    def encode(self) -> RecordDict:
+        """The numbers of the offer as settings, the public sum and the client's own embedding as vectors."""
+        told = {name: getattr(self.offer, name) for name in _OFFER_NUMBERS}
+        arrays = vectors(aggregate=self.offer.aggregate, own=self.offer.own)
+        settings = config(
+            request=self.request,
+            number=self.number,
+            attempt=self.attempt,
+            least_cost=self.least_cost,
+            rounds=self.rounds,
+            decimals=self.decimals,
+            **told,
+        )
+        return RecordDict({"config": settings, "arrays": arrays})
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> OfferQuestion:
+        """Read the offer."""
+        settings, arrays = settings_in(content), model_in(content)
+        told = {name: setting(settings, name.replace("_", "-"), float) for name in _OFFER_NUMBERS}
+        offer = Offer(aggregate=read_vector(arrays, "aggregate"), own=read_vector(arrays, "own"), **told)
+        request, number = setting(settings, "request", str), setting(settings, "number", int)
+        least = optional(settings, "least-cost", float)
+        counts = (setting(settings, name, int) for name in ("rounds", "decimals"))
+        return cls(request, offer, number, setting(settings, "attempt", int), least, *counts)
+
+
+@dataclass(frozen=True)
+class ShareAnswer:
+    """The share of its data that the client would bring."""
+
+    share: float
+    receipt: Receipt | None = None
+
+    def encode(self) -> RecordDict:
+        """One metric, signed."""
+        return signed(metrics(share=self.share), self.receipt)
+
+    @classmethod
+    def decode(cls, content: RecordDict) -> ShareAnswer:
+        """Read the metric."""
+        return cls(float(metric(content, "share")), receipt_in(content))

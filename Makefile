@@ -87,7 +87,7 @@ test-core: $(STAMP)-test $(STAMP)-browser  ## the tests of the package itself, w
 test-oldest:  ## the same tests on the oldest versions that pyproject.toml allows
 	$(MAKE) VENV=$(VENV)-oldest $(VENV)-oldest/.stamp-test
 	$(VENV)-oldest/bin/python -m pip install --quiet $$($(VENV)-oldest/bin/python tests/oldest.py)
-	$(VENV)-oldest/bin/python -m pytest -q -W ignore::DeprecationWarning
+	$(VENV)-oldest/bin/python -m pytest -q -n auto -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
 
 test-deployment: $(STAMP)-test $(STAMP)-lab  ## the Flower deployment as separate processes, with kills; takes minutes
 	STACKFU_DEPLOYMENT=1 $(BIN)/python -m pytest -q integration/tests/flower/test_deployment.py integration/tests/flower/test_doors.py

@@ -35,6 +35,7 @@ myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"stackfu {release}"
 html_static_path = ["_static"]
+html_js_files = ["accessible.js"]
 templates_path: list[str] = []
 
 autodoc_typehints = "description"
@@ -57,7 +58,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/plot_",
     "download_all_examples": False,
     "show_memory": False,
-    "capture_repr": (),
+    "capture_repr": ("_repr_html_",),
     "write_computation_times": False,
     "remove_config_comments": True,
     "abort_on_example_error": True,

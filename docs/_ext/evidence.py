@@ -59,6 +59,12 @@ def selected(presets: Sequence[str] = (), betas: Sequence[float] = ()) -> list[R
     ]
 
 
+@cache
+def _whole(name: str, presets: tuple[str, ...], betas: tuple[float, ...]) -> Table:
+    """A table of the report with all that it has; several pages ask for parts of one."""
+    return TABLES[name](selected(presets, betas))
+
+
 def table(
     name: str,
     presets: Sequence[str] = (),
@@ -72,7 +78,7 @@ def table(
     """
     if name not in TABLES:
         raise ValueError(f"no table {name!r}; there are {', '.join(TABLES)}")
-    whole = TABLES[name](selected(presets, betas))
+    whole = _whole(name, tuple(presets), tuple(betas))
     if unknown := {*columns, *(where or {})} - set(whole.columns):
         raise ValueError(f"table {name!r} has no column {', '.join(sorted(unknown))}")
     place = {column: i for i, column in enumerate(whole.columns)}

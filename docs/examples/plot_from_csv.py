@@ -60,14 +60,12 @@ solution = game.solve(budget, gap=1e-3)
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
 sf.plot.participation(game.equilibrium(), left)
 sf.plot.participation(solution, right)
-print(solution)
 
 # %%
-# What is posted, what each receives, and a check that shares no code with the search:
+# What is posted and what each receives, and a check that shares no code with the search:
 
-for name, price, payout in zip(game.names, solution.payments, solution.payouts, strict=True):
-    print(f"{name:8} price {price:.4f}   receives {payout:.4f}")
 print(solution.verify().message)
+solution
 
 # %%
 # More money, less loss, until it stops helping; everything below the steps is proved out of reach. The same numbers make a

@@ -1,17 +1,19 @@
 """Capped plans at every size, beside the best linear payments and beside a local search that shares no code with them.
 
-    python -m stackfu_bench.offers_by_size 50 200 1000 10000 --seconds 60 --out stackfu_bench/results/offers_by_size.json
+    python -m stackfu_bench.offers_by_size                                  # all sizes, into stackfu_bench/results
+    python -m stackfu_bench.offers_by_size 50 200 --only capped --seconds 60
 
 One federation per size (:func:`stackfu_bench.benchmarks.leader.federation_of`) with a sampling constant, a floor on total
-participation and a budget of 5 % of the price of full participation. What is measured is added to the row of its size in the file.
+participation and a budget of 5 % of the price of full participation. Every part is measured in a process of its own, and what is
+measured is added to the row of its size in the file.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
+import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,20 +23,30 @@ from scipy.optimize import minimize
 
 import stackfu as sf
 from stackfu_bench.benchmarks.leader import federation_of
+from stackfu_bench.by_size import RESULTS, apart, keep, load, make, most_memory, sampled
+from stackfu_bench.machine import machine
 
 #: Figures that are losses.
 LOSSES = ("loss", "bound", "linear", "linear_bound", "local_search")
 #: Part of the full price that may be spent, and of the data that must take part.
 BUDGET, FLOOR = 0.05, 0.1
-#: Sampling constant, in units of the clients' spread and of the number of samples.
-SAMPLING = 0.002
+#: Clients, and the seconds by the clock that each part gets.
+SIZES = {50: 60.0, 200: 60.0, 1_000: 60.0, 10_000: 60.0, 100_000: 120.0, 1_000_000: 300.0}
+#: Seconds for sizes that are not among them, and for a quick run.
+LIMIT, QUICK = 60.0, 10.0
+#: Clients of the game that is solved first, so that nothing is compiled while the clock runs.
+WARM_UP = 50
 
 
-def game_of(clients: int) -> tuple[sf.StackelbergGame, float]:
+def width_of(clients: int) -> int:
+    """How many features a federation of this size has here."""
+    return 64 if clients < 10_000 else 128
+
+
+def game_of(clients: int, width: int) -> tuple[sf.StackelbergGame, float]:
     """The federation of a size, and the budget."""
-    game, _ = federation_of(clients, 64 if clients < 10_000 else 128)
-    sampled = game.replace(sampling_constant=SAMPLING * game.geometry.scale * float(game.sizes.sum()))
-    return sampled, BUDGET * sampled.full_participation_price
+    game = sampled(federation_of(clients, width)[0])
+    return game, BUDGET * game.full_participation_price
 
 
 @dataclass
@@ -166,8 +178,8 @@ def capped(game: sf.StackelbergGame, budget: float, seconds: float) -> dict[str,
         "nodes": plan.nodes,
         "seconds": time.perf_counter() - began,
         "cpu": time.process_time() - cpu,
-        "memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "features_gb": np.asarray(game.embeddings.features).nbytes / 2**30,
+        "memory_gb": most_memory(),
+        "game_gb": np.asarray(game.embeddings.features).nbytes / 1e9,
     }
     began = time.perf_counter()
     return row | {"verified": bool(plan.verify()), "verify_seconds": time.perf_counter() - began}
@@ -202,35 +214,38 @@ def local(game: sf.StackelbergGame, budget: float, seconds: float) -> dict[str, 
 PARTS = {"capped": capped, "linear": linear, "local": local}
 
 
-def main() -> None:
-    """Measure the sizes that are named; losses are parts of the unpaid one."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("clients", nargs="+", type=int)
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part of the row; default: all")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each part")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    game, budget = game_of(50)
+def measure(folder: Path, part: str, seconds: float) -> dict[str, Any]:
+    """A part of a row, on the game of a folder; losses are parts of the unpaid one."""
+    game, budget = game_of(WARM_UP, 64)
     game.solve(budget, offers="capped", min_total=FLOOR, gap=0.5, time_limit=2.0, progress=False)  # compile
-    for clients in options.clients:
-        game, budget = game_of(clients)
-        unpaid = game.equilibrium().server_loss
-        row: dict[str, Any] = {"clients": clients}
-        for name in options.only or PARTS:
-            found = PARTS[name](game, budget, options.seconds) | {f"{name}_limit": options.seconds}
-            row |= {k: v / unpaid if k in LOSSES and v is not None else v for k, v in found.items()}
-        print(json.dumps(row, indent=1), flush=True)
-        if options.out is not None:
-            keep(options.out, row)
+    game = sampled(load(folder))
+    unpaid = game.equilibrium().server_loss
+    found = PARTS[part](game, BUDGET * game.full_participation_price, seconds)
+    scaled = {k: v / unpaid if k in LOSSES and v is not None else v for k, v in found.items()}
+    return scaled | {f"{part}_limit": seconds}
 
 
-def keep(path: Path, row: dict[str, Any]) -> None:
-    """Add what was measured to the row of its size."""
-    rows = {r["clients"]: r for r in (json.loads(path.read_text()) if path.exists() else [])}
-    rows[row["clients"]] = rows.get(row["clients"], {}) | row
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps([rows[n] for n in sorted(rows)], indent=1) + "\n")
-    partial.replace(path)
+def main(given: Sequence[str] | None = None) -> None:
+    """Measure the sizes that are named, every part in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("clients", nargs="*", type=int, help=f"default: {', '.join(map(str, SIZES))}")
+    parser.add_argument("--only", choices=PARTS, action="append", help="a part of the row; default: all")
+    parser.add_argument("--quick", action="store_true", help="the smallest size, ten seconds for each part")
+    parser.add_argument("--seconds", type=float, help="for each part; default: by size, 60 to 300")
+    parser.add_argument("--out", type=Path, default=RESULTS / "offers_by_size.json")
+    options = parser.parse_args(given)
+    sizes = options.clients or ([min(SIZES)] if options.quick else list(SIZES))
+    for clients in sizes:
+        width = width_of(clients)
+        seconds = options.seconds or (QUICK if options.quick else SIZES.get(clients, LIMIT))
+        row: dict[str, Any] = {"clients": clients, "width": width, "machine": machine()}
+        with tempfile.TemporaryDirectory() as folder:
+            apart(make, Path(folder), clients, width)
+            for part in options.only or PARTS:
+                print(f"{clients} clients, {part}, {seconds:g} s ...", flush=True)
+                found = apart(measure, Path(folder), part, seconds)
+                print("  " + ", ".join(f"{name} {value}" for name, value in found.items()), flush=True)
+                keep(options.out, row | found, ["clients"])
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ class Certified:
         return self.game.solve(self.budget).nodes
 
 
-def federation_of(clients, width, gram=False):
+def federation_of(clients, width, gram=False, seed=0, cost=3.0):
     """Clusters of clients whose costs per sample differ by cluster and by client; a budget that binds."""
-    rng = np.random.default_rng([clients, 0])
+    rng = np.random.default_rng([clients, seed])
     gone, clusters = max(clients // 50, 3), 20
     who = rng.integers(0, clusters, clients + gone)
     points = rng.normal(size=(clusters, width))[who] + rng.normal(size=(clients + gone, width))
@@ -52,7 +52,7 @@ def federation_of(clients, width, gram=False):
     embeddings = (
         sf.MeanEmbeddings.from_gram(rows @ rows.T) if gram else sf.MeanEmbeddings.from_features(points)
     )
-    game = sf.StackelbergGame(embeddings, sizes, range(gone), costs=3.0 * alpha * kappa / (alpha @ kappa))
+    game = sf.StackelbergGame(embeddings, sizes, range(gone), costs=cost * alpha * kappa / (alpha @ kappa))
     return game, 0.05 * game.full_participation_price
 
 

@@ -8,35 +8,17 @@ import importlib
 import importlib.metadata
 import json
 import os
-import platform
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from stackfu_bench.machine import machine
 from stackfu_bench.peers import SECTIONS, Row
 
 RESULTS = Path(__file__).parents[1] / "results"
 PACKAGES = ("stackfu", "numpy", "scipy", "numba", "llvmlite", "scikit-learn", "torch", "pykeops", "cvxpy",
             "clarabel", "scs", "ecos", "casadi", "nashopt", "nashpy", "pygambit", "quantecon")  # fmt: skip
-
-
-def machine() -> dict[str, object]:
-    model = platform.processor()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [
-            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line
-        ]
-        model = names[0] if names else model
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {
-        "cpu": model,
-        "cores": cores,
-        "load_at_start": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
 
 
 def versions() -> dict[str, str]:

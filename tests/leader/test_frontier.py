@@ -95,3 +95,47 @@ def test_saturation_is_measured_by_the_range_of_the_loss_and_not_by_its_size():
     assert least > 0.1 * (unpaid - least)
     reached = far.solve(frontier.saturation_budget).server_loss
     assert reached - least == pytest.approx(1e-4 * (unpaid - least), rel=0.1)
+
+
+def test_searches_that_are_stopped_help_each_other():
+    """What a neighbour found is looked at from both sides: no budget shows worse than a smaller one, and none shows nothing."""
+    game, _ = random_game(3, 12)
+    budgets = np.linspace(0.1, 0.9, 5) * game.full_participation_price
+    frontier = game.frontier(budgets, time_limit=1e-9, gap=1e-12)
+    assert not any(s.status.success for s in frontier)
+    assert np.all(np.diff(frontier.objectives) <= 1e-9 * frontier.objectives[:-1])
+    assert np.all(frontier.spends <= budgets * (1 + 1e-9))
+    alone = [game.solve(budget, time_limit=1e-9, gap=1e-12).objective for budget in budgets]
+    assert np.all(frontier.objectives <= alone)
+    assert frontier.objectives.sum() < 0.9 * sum(alone)
+    assert all(s.verify() for s in frontier)
+
+
+def test_payments_of_a_smaller_budget_stand_in_for_worse_ones_judged_for_the_larger(monkeypatch):
+    game, _ = random_game(2, 5)
+    small, large = np.array([0.05, 0.2]) * game.full_participation_price
+    real = sf.leader.frontier.solve
+
+    def lazy(game, budget, method, options):
+        """A search that finds nothing for the larger budget, though it proves a bound."""
+        found = real(game, budget, method, options)
+        if budget < large:
+            return found
+        nothing = game.equilibrium()
+        value = found.goal.value(nothing.server_loss, 0.0)
+        return replace(
+            found,
+            payments=game.no_payments,
+            equilibrium=nothing,
+            objective=value,
+            status=sf.Status.TIME_LIMIT,
+        )
+
+    monkeypatch.setattr("stackfu.leader.frontier.solve", lazy)
+    frontier = game.frontier([small, large])
+    assert frontier[1].objective <= frontier[0].objective
+    assert frontier[1].budget == large
+    assert frontier[1].status is sf.Status.TIME_LIMIT
+    assert frontier[1].lower_bound < frontier[0].lower_bound
+    assert frontier[1].verify()
+    assert "neighbouring budget" in frontier[1].message

@@ -39,6 +39,9 @@ __all__ = ["Checker", "Known", "Step", "Sums", "Weights", "verdict_on"]
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
+#: More than a few roundings of floats that are multiplied, added and rooted outside of the arithmetic can take away.
+UPWARD = 1.0 + 1e-9
+
 
 def verdict_on(
     certificate: LeaderCertificate, judged: Iterable[tuple[Box, tuple[float, str]]]
@@ -166,7 +169,7 @@ class Checker:
         size = np.maximum(first.size, second.size)
         wrong = self._signs(ends, known)
         margin, certain = self._margin(low, high, ends, known, between, size)
-        return Step(first, second, ends, between, same, size, margin, certain, wrong)
+        return Step(low, first, second, ends, between, same, size, margin, certain, wrong)
 
     def load(self, boxes: list[Box]) -> Callable[[list[int]], Knots]:
         """A function that gives some of the knots that the boxes use, by their numbers."""
@@ -264,7 +267,8 @@ class Checker:
         delta = apart + h * sums.drift + late - sums.top_bend
         value = parabola(*(np.asarray(n.low(x)) for x in (*g, delta)))
         certain = np.minimum(n.low(ends[0].omega), n.low(ends[1].omega)) > 0.0
-        return np.where(sums.helpless, -np.inf, self._less_defect(value, heaviest, size)), np.asarray(certain)
+        lost = self.fuzz(self.longest(low), size)
+        return np.where(sums.helpless, -np.inf, self._less(value, heaviest, lost)), np.asarray(certain)
 
     def client_sums(self, at: Weights, ends: list[End], known: Known) -> Sums:
         """Every client's part of ``g``, added up; :mod:`._bound_kernels` holds the same for one box in one pass."""
@@ -316,16 +320,21 @@ class Checker:
             return n.of(0.0)
         return ell * space.sampling + 0.5 * space.client_sampling * (end.rows_total - nu)
 
-    def _less_defect(self, value: Floats, weight: Any, size: Floats) -> Floats:
+    def _less(self, value: Floats, weight: Any, fuzz: Floats) -> Floats:
         """``value`` minus what ``T ||m - c||^2`` may be below 0 because the inner products are rounded."""
         if not self.space.defect:
             return value
-        lost = np.nextafter(np.asarray(self.numbers.high(weight)) * self._fuzz(size), np.inf)
+        lost = np.nextafter(np.asarray(self.numbers.high(weight)) * fuzz, np.inf)
         return np.asarray(np.nextafter(value - lost, -np.inf))
 
-    def _fuzz(self, size: Floats) -> Floats:
-        """Above ``defect ||x - y||^2`` for mixtures and centres x, y."""
-        return np.asarray(self.space.defect * 4.0 * (1.0 + size) ** 2 * (1.0 + 1e-9))
+    def fuzz(self, one: Floats | float, other: Floats | float) -> Floats:
+        """Above ``defect ||x - y||^2`` for weights x and y of these Euclidean lengths at most."""
+        return np.asarray(self.space.defect * (one + other) ** 2 * UPWARD)
+
+    def longest(self, low: Floats) -> Floats:
+        """Above the length of all shares z on boxes from ``low`` on: ``||z||^2 <= max z_k sum z_k``, and ``z_k <= alpha_k / low``."""
+        most = float(np.max(self.numbers.high(self.space.alpha)))
+        return np.sqrt(np.minimum(most / low, 1.0)) * UPWARD
 
     def _from_zero(self, high: Floats, knots: Knots, constant: Mask, known: Known) -> list[tuple[float, str]]:
         """The bound on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
@@ -365,7 +374,7 @@ class Checker:
         )
         worst = np.maximum(np.asarray(n.high(psi)).max(axis=1, keepdims=True), 0.0)
         margin = np.nextafter(np.asarray(n.low(value)) - worst, -np.inf)
-        margin = np.where(bad, -np.inf, self._less_defect(margin, end.weight, knots.size))
+        margin = np.where(bad, -np.inf, self._less(margin, end.weight, self.fuzz(1.0, knots.size)))
         certain = np.asarray(n.low(end.omega)) > 0.0
         out = []
         for row in range(len(high)):
@@ -385,29 +394,32 @@ class Checker:
         weights, parts = [end.weight[rows] for end in step.ends], [end.part[rows] for end in step.ends]
         lightest = -n.maximum(-weights[0], -weights[1])
         # where inner products are not those of vectors to the last digit, distances are taken in K + defect I, which is a metric
-        fuzz = n.of(self._fuzz(step.size[rows]))
-        radius = n.root(n.of(-step.margin[rows]) / lightest + fuzz)
+        size, share = step.size[rows], self.longest(step.low[rows])
+        of_mixtures, of_centres = n.of(self.fuzz(share, size)), n.of(self.fuzz(size, size))
+        to_client, from_client = n.of(self.fuzz(1.0, size)), n.of(self.fuzz(1.0, share))
+        radius = n.root(n.of(-step.margin[rows]) / lightest + of_mixtures)
         above, below = [], []
         for part in parts:
             rest = 1.0 - part
             inner = rest * first.inner[rows] + part * second.inner[rows]
             square = rest * first.square[rows] + part * second.square[rows] - rest * part * between
             gap = n.positive(space.diagonal - 2.0 * inner + square)
-            above.append(n.root(gap + fuzz))
+            above.append(n.root(gap + to_client))
             below.append(n.root(gap))
         furthest = n.maximum(above[0], above[1])
         # c(S) lies on the segment between the ends' centres
         move = parts[1] - parts[0]
-        apart = n.root(n.positive(move * move * between) + fuzz)
+        apart = n.root(n.positive(move * move * between) + of_centres)
         closest = n.where(step.same[rows], below[0], n.positive(0.5 * (below[0] + below[1] - apart)))
         most, left = furthest + radius, n.positive(closest - radius)
-        return np.maximum(near, n.low(left * left - fuzz)), np.minimum(far, n.high(most * most))
+        return np.maximum(near, n.low(left * left - from_client)), np.minimum(far, n.high(most * most))
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
     """One step of many leaves: what it was made of, its margins, and what is wrong with its multipliers."""
 
+    low: Floats
     first: Knots
     second: Knots
     ends: list[End]

@@ -1,4 +1,4 @@
-"""Inner products that are those of vectors only up to a defect: what the judge of bounds gives away for it is enough, and little."""
+"""Inner products of vectors up to a defect only: what the judge of bounds gives away for it is enough, and little."""
 
 from types import SimpleNamespace
 

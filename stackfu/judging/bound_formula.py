@@ -332,7 +332,7 @@ class Checker:
         return np.asarray(self.space.defect * (one + other) ** 2 * UPWARD)
 
     def longest(self, low: Floats) -> Floats:
-        """Above the length of all shares z at totals from ``low`` on: ``||z||^2 <= max z_k sum z_k`` and ``z_k <= alpha_k / low``."""
+        """Above the length of all shares z at totals from ``low`` on: ``||z||^2 <= max z_k sum z_k``, ``z_k <= alpha_k / low``."""
         most = float(np.max(self.numbers.high(self.space.alpha)))
         return np.sqrt(np.minimum(most / low, 1.0)) * UPWARD
 

@@ -502,15 +502,18 @@ def test_budgets_end_where_more_buys_nothing_for_many_clients_too():
     from types import SimpleNamespace
 
     from stackfu.cli.budgets import MANY, even_grid, grid
+    from stackfu.model import Objective
     from stackfu.results import Status
 
     class Game:
         count = MANY + 1
+        full_participation_price = 20.0
 
         def equilibrium(self):
             return SimpleNamespace(server_loss=1.0)
 
         free = False
+        status, lower_bound = Status.CERTIFIED, 0.0
 
         def solve(self, budget, **options):
             assert budget != 0.0
@@ -519,17 +522,27 @@ def test_budgets_end_where_more_buys_nothing_for_many_clients_too():
             return SimpleNamespace(
                 spend=spend,
                 objective=loss,
-                status=Status.CERTIFIED,
+                status=self.status,
                 participation=None,
                 limits=SimpleNamespace(gap=1e-3),
+                lower_bound=self.lower_bound,
+                gap=loss - self.lower_bound,
+                goal=Objective(),
             )
 
     assert grid(Game(), None, 4)[-1] == pytest.approx(0.6)
-    assert even_grid(Game(), None, 5) == pytest.approx([0.2, 0.4, 0.6])
+    assert even_grid(Game(), None, 5) == pytest.approx([0.15, 0.3, 0.45, 0.6])
     Game.count = MANY
     assert grid(Game(), None, 4)[-1] == 9.6
     Game.count, Game.free = MANY + 1, True
     assert grid(Game(), None, 4) == [0.0]
+    # a search that was stopped and found nothing knows of no end; nobody needs more than the price of everything
+    Game.status, Game.full_participation_price = Status.TIME_LIMIT, 0.519
+    assert grid(Game(), None, 4)[-1] == 0.519
+    assert even_grid(Game(), None, 5) == pytest.approx([0.15, 0.3, 0.45, 0.519])
+    # one that was stopped where it had found most of it knows
+    Game.free = False
+    assert even_grid(Game(), None, 5) == pytest.approx([0.15, 0.3, 0.45, 0.6])
 
 
 # -------------------------------------------------------------------- embed

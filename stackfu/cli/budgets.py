@@ -16,12 +16,20 @@ __all__ = ["MANY", "even_grid", "grid", "open_note"]
 MANY = 50
 #: How often half of the money is tried where what is best is best for less.
 HALVES = 6
+#: A search that was stopped knows where money stops helping if its gap is at most this part of all that payments can change.
+MOSTLY = 0.1
 
 
 def _top(game: StackelbergGame, to: float | None, **options: Any) -> float:
-    """The end of a grid of budgets: ``to``, by default what the best payments without a budget spend."""
+    """The end of a grid of budgets: ``to``, by default what the best payments without a budget spend.
+
+    Where the search for those has found little of what may be there, nobody knows what they spend: the price of full participation.
+    """
     if to is None:
         best = game.solve(None, progress=False, **options)
+        unpaid = best.goal.value(game.equilibrium().server_loss, 0.0)
+        if not best.status.success and best.gap > MOSTLY * (unpaid - best.lower_bound):
+            return game.full_participation_price
         return _least_spend(game, best, options) if game.count > MANY else best.spend
     if not 0 < to < float("inf"):
         raise InputError("to", "must be positive", value=to)
@@ -37,7 +45,7 @@ def _least_spend(game: StackelbergGame, best: Solution, options: dict[str, Any])
         if not top > 0:
             break  # it comes for free
         for_less = game.solve(top / 2, progress=False, start=best.participation, **options)
-        if not (for_less.status.success and for_less.objective <= enough):
+        if for_less.status.name == "FAILED" or not for_less.objective <= enough:
             break
         top = for_less.spend
     return top
@@ -66,10 +74,13 @@ def grid(game: StackelbergGame, to: float | None, points: int, **options: Any) -
 
 
 def even_grid(game: StackelbergGame, to: float | None, points: int, **options: Any) -> list[float]:
-    """Budgets in even round steps that reach the top; exactly, where it was typed."""
+    """Budgets in even round steps that reach the top; exactly, where it was typed or everybody takes part fully for less."""
     from ..explorer import even_budgets
 
     top = _top(game, to, **options)
     if not top > 0:
         return [0.0]
-    return even_budgets(top, points) if to is None else [top * i / points for i in range(1, points + 1)]
+    if to is not None:
+        return [top * i / points for i in range(1, points + 1)]
+    most = max(top, game.full_participation_price)
+    return [min(budget, most) for budget in even_budgets(top, points)]

@@ -47,7 +47,7 @@ def even_budgets(top: float, points: int) -> list[float]:
     [0.05, 0.1, 0.15, 0.2, 0.25, 0.3]
     """
     power = 10.0 ** np.floor(np.log10(top / points))
-    step = next(m * power for m in (1.0, 2.0, 2.5, 5.0, 10.0) if m * power * points >= top * (1 - 1e-12))
+    step = next(m * power for m in (1.0, 1.5, 2.0, 2.5, 5.0, 10.0) if m * power * points >= top * (1 - 1e-12))
     count = int(np.ceil(top / step * (1 - 1e-12)))
     return [float(f"{i * step:.12g}") for i in range(1, count + 1)]
 
@@ -189,20 +189,25 @@ def _unpaid_stop(unpaid: Equilibrium, frontier: Frontier, groups: Groups | None)
         "lower_bound": None,
         "gap": None,
         "status": unpaid.status.name,
+        "settled": True,
+        "telling": False,
         "certificate": ["No payments are offered, so there was nothing to optimise.", *_about(unpaid, found)],
     }
 
 
 def _paid_stop(solution: Solution, bound: float, groups: Groups | None) -> dict[str, Any]:
     eq, found = solution.equilibrium, None if groups else solution.equilibria
+    telling = _telling(solution, bound)
     limit = f"no payments within the budget of {solution.budget:.6g} bring the {solution.proves} below {bound:.6g}"
+    if not telling:
+        limit = "no payments do better than these by more than the gap that was asked for"
     reached = f"these reach {solution.objective:.6g}"
     if solution.status.proved:
         first = f"Proved: {limit}, and {reached}."
-    elif np.isfinite(bound):
+    elif telling:
         first = f"Proved: {limit}; {reached}. The gap is wider than was asked for ({solution.status.value})."
     else:
-        first = f"Of these payments nothing is proved but what they do: {reached}."
+        first = f"Of these payments nothing is proved but what they do: {reached} ({solution.status.value})."
     words = [first, *_about(eq, found)]
     if found is not None and len(found) > 1:
         words.append(
@@ -216,20 +221,25 @@ def _paid_stop(solution: Solution, bound: float, groups: Groups | None) -> dict[
         "lower_bound": bound if np.isfinite(bound) else None,
         "gap": max(solution.objective - bound, 0.0) if np.isfinite(bound) else None,
         "status": solution.status.name,
+        "settled": solution.status.success,
+        "telling": telling,
         "certificate": words,
     }
 
 
+def _telling(solution: Solution, bound: float) -> bool:
+    """Whether a bound says more than everybody knows: neither the paper's loss nor a spend is ever below 0."""
+    return bool(np.isfinite(bound)) and (bound > 0 or not solution.game.has_paper_loss)
+
+
 def _about(eq: Equilibrium, found: Equilibria | None) -> list[str]:
     """What is known about the participation that is shown."""
-    shown = (
-        f"The participation shown is an equilibrium: recomputed from the game, no client gains more than "
-        f"{eq.regret:.1e} by deviating."
-    )
+    gains = "gains" if eq.regret == 0 else f"gains more than {eq.regret:.1e}"
+    shown = f"The participation shown is an equilibrium: recomputed from the game, no client {gains} by deviating."
     if found is None:
         return [
             shown,
-            "Whether there are others was not asked for so many clients; stackfu equilibria on the saved solution tells.",
+            "Whether there are others was not asked for so many clients.",
         ]
     return [shown, f"It is {found.uniqueness.value}: {found.reason}."]
 

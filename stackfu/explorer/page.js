@@ -276,7 +276,7 @@
     axes.root.append(svg("path", { d: line(losses, axes), fill: "none", stroke: "var(--accent)", "stroke-width": 2 }));
     stops.forEach((stop, i) => {
       const words = `Budget ${digits(stop.budget)}\nserver loss ${digits(stop.server_loss, 6)}` +
-        (stop.lower_bound === null ? "" : `\nno payments bring the ${data.proves} below ${down(stop.lower_bound, 6)}`);
+        (!stop.telling ? "" : `\nno payments bring the ${data.proves} below ${down(stop.lower_bound, 6)}`);
       const now = i === chosen;
       const dot = mark(words, svg("circle", {
         class: "halo", cx: axes.X(stop.budget), cy: axes.Y(stop.objective), r: now ? 7 : 4,
@@ -343,6 +343,7 @@
   // what rounding left of nothing reads as nothing; saved tables keep every digit
   const isPaid = (value, k) => value > game.nothing * clients.cost[k];
   const pay = (value, k) => (isPaid(value, k) ? four(value) : "0");
+  const without = (value, k) => (value > game.nothing * groups[k].cost[4] ? value : 0);
 
   // [name of the cell, heading, values at a stop, how a value reads]
   const columns = groups ? [
@@ -351,9 +352,9 @@
     ["samples", "samples", () => groups.map((g) => g.samples), amount],
     ["distance", "distance", () => groups.map((g) => g.distance), middle],
     ["cost", "cost", () => groups.map((g) => g.cost), middle],
-    ["payment", "payment", (stop) => stop.groups.map((g) => g.payments), middle],
+    ["payment", "payment", (stop) => stop.groups.map((g) => g.payments), (q, k) => middle(q.map((v) => without(v, k)))],
     ["participation", "takes part", (stop) => stop.groups.map((g) => g.participation), middlePercent],
-    ["receives", "receive together", (stop) => stop.groups.map((g) => g.receives), four],
+    ["receives", "receive together", (stop) => stop.groups.map((g) => g.receives), (v, k) => four(without(v, k))],
     ["utility", "utility", (stop) => stop.groups.map((g) => g.utilities), middle],
     ["change", `predicted change${guess}`, (stop) => stop.groups.map((g) => g.change), middle],
     ["out", "stay out", (stop) => stop.groups.map((g) => g.out), String],
@@ -521,10 +522,14 @@
         `and the server's loss, how far the model is from where it should be, is ${digits(unpaid.server_loss)}.`;
     }
     const paid = clients ? stop.receives.filter(isPaid).length : null;
-    const change = share < 1 ? `${percent(1 - share)} less than without payments`
-      : share > 1 ? `${percent(share - 1)} more than without payments` : "as without payments";
-    const proof = stop.lower_bound === null ? "Whether other payments do better is not proved."
-      : `It is proved that no payments within this budget bring the ${data.proves} below ${down(stop.lower_bound)}.`;
+    const change = Math.abs(share - 1) < 1e-9 ? "as without payments" : share < 1 ? `${percent(1 - share)} less than without payments`
+      : `${percent(share - 1)} more than without payments`;
+    const bound = stop.telling ? `It is proved that no payments within this budget bring the ${data.proves} below ${down(stop.lower_bound)}.`
+      : stop.settled && stop.lower_bound !== null ? "It is proved that no payments do better by more than the gap that was asked for." : "";
+    // what a search that ran out of time did not find says nothing about what money buys
+    const proof = stop.status === "FAILED" ? "What these payments lead to could not be verified; better ones may exist."
+      : stop.settled ? bound || "Whether other payments do better is not proved."
+        : `The search was stopped before it was done: better payments within this budget may exist.${bound && " "}${bound}`;
     return `With a budget of ${digits(stop.budget)} the server pays ${digits(stop.spend)}` +
       (paid === null ? "" : ` to ${paid} of ${game.remaining} clients`) +
       `, and ${percent(stop.total)} of the remaining data takes part. The server's loss is ${digits(stop.server_loss)}, ${change}. ${proof}`;
@@ -555,6 +560,7 @@
       item.textContent = sentence;
       return item;
     }));
+    $("capped-words").hidden = !shown.has("capped");
     drawParticipation(stop);
     drawFrontier(i);
     if ($("mathematics").open) drawLevel(stop);

@@ -7,12 +7,14 @@ import re
 import shutil
 import time
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from importlib import resources
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
 
+from stackfu import Status
 from stackfu.explorer import explorer_data, write_explorer
 
 webdriver = pytest.importorskip(
@@ -113,6 +115,30 @@ def test_the_numbers_are_the_library_s_at_every_stop(opened, frontier):
         np.testing.assert_array_equal([cell.text != "0" for cell in cells], paid)
 
 
+@pytest.mark.parametrize(("bound", "proved"), [(0.0, False), (0.01, True)])
+def test_a_search_that_was_stopped_is_not_taken_for_what_money_buys(
+    browser, frontier, tmp_path, bound, proved
+):
+    """5,000 clients, nothing found in the time: the page said that the budget buys nothing, and called a bound of 0 a proof."""
+    game, own = frontier.game, frontier[-1]
+    unpaid = game.equilibrium()
+    stopped = replace(
+        own, payments=game.no_payments, equilibrium=unpaid, objective=unpaid.server_loss, lower_bound=bound,
+        status=Status.TIME_LIMIT,
+    )  # fmt: skip
+    traced = replace(frontier, solutions=(*frontier.solutions[:-1], stopped))
+    path = tmp_path / "stopped.html"
+    write_explorer(traced, path, compare=[])
+    visit(browser, path.as_uri())
+    slider(browser).send_keys(Keys.END)
+    said = browser.find_element(By.ID, "words").text
+    assert "as without payments. The search was stopped before it was done: better payments" in said
+    assert ("It is proved" in said) == proved
+    certificate = browser.find_element(By.ID, "certificate").get_attribute("textContent")
+    assert "below 0;" not in certificate
+    assert certificate.startswith("Proved" if proved else "Of these payments nothing is proved")
+
+
 def test_home_and_end_reach_both_ends(opened, frontier):
     slider(opened).send_keys(Keys.END)
     assert value(opened, "budget-value") == frontier.budgets[-1]
@@ -181,6 +207,12 @@ def test_lines_are_switched_on_and_off(opened):
         assert name in drawn()
     opened.find_element(By.CSS_SELECTOR, '#lines input[value="haipo"]').click()
     assert drawn() == {"uniform", "capped"}
+
+
+def test_capped_offers_below_the_steps_are_explained(opened):
+    assert not opened.find_element(By.ID, "capped-words").is_displayed()
+    opened.find_element(By.CSS_SELECTOR, '#lines input[value="capped"]').click()
+    assert "Capped offers may" in opened.find_element(By.ID, "capped-words").text
 
 
 def test_who_would_leave_is_marked(opened, frontier):

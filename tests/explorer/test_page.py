@@ -38,7 +38,7 @@ def test_stops_are_even_round_and_reach_the_end(top, points):
     assert stops[-1] - stops[0] < top  # the last step reaches the end, none lies beyond it
     np.testing.assert_allclose(np.diff(stops), stops[0], rtol=1e-9)
     digits = f"{stops[0]:.10e}".split("e")[0].rstrip("0")
-    assert digits in ("1.", "2.", "2.5", "5.")
+    assert digits in ("1.", "1.5", "2.", "2.5", "5.")
 
 
 def test_lines_to_compare_with_are_what_the_mechanisms_reach(frontier):

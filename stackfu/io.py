@@ -31,6 +31,10 @@ __all__ = ["VERSION", "load", "loads", "save", "write_atomically"]
 
 FORMAT = "stackfu"
 VERSION = 2
+#: Sums that are stored beside what they are sums of agree with it to this: they are added up in another order.
+_LAST_DIGITS = 1e-12
+#: The gap of solutions of version 1, which does not name it where it was the default of that time.
+_FORMER_GAP = 1e-3
 
 
 def save(thing: StackelbergGame | Equilibrium | Solution, path: str | os.PathLike[str]) -> None:
@@ -181,7 +185,7 @@ def _decode_offers(record: dict[str, Any] | None) -> Any:
     if record["kind"] not in KINDS:
         raise ValueError(f"unknown kind of offers {record['kind']!r}")
     offers = Offers(record["kind"], *(frozen(record[name]) for name in ("prices", "caps", "retainers")))
-    if not math.isclose(float(record["most"]), offers.most, rel_tol=1e-12):
+    if not math.isclose(float(record["most"]), offers.most, rel_tol=_LAST_DIGITS):
         raise ValueError(f"the offers can cost {offers.most!r}, not {record['most']!r}")
     return offers
 
@@ -223,7 +227,10 @@ def _decode_embeddings(stored: dict[str, Any]) -> MeanEmbeddings:
 def _complement(gram: np.ndarray, stored: Any) -> np.ndarray:
     complement = np.asarray(stored, dtype=np.float64)
     if complement.shape != gram.shape or not np.allclose(
-        _squares(-complement), _squares(gram), rtol=0.0, atol=1e-12 * max(1.0, float(np.abs(gram).max()))
+        _squares(-complement),
+        _squares(gram),
+        rtol=0.0,
+        atol=_LAST_DIGITS * max(1.0, float(np.abs(gram).max())),
     ):
         raise ValueError("the inner products and their complement contradict each other")
     return complement
@@ -319,7 +326,7 @@ def _decode_request(record: dict[str, Any]) -> dict[str, Any]:
     certified = record["method"] == "certified"
     return {
         "goal": goal,
-        "limits": Limits(gap=options.pop("gap", 1e-3)) if certified else None,
+        "limits": Limits(gap=options.pop("gap", _FORMER_GAP)) if certified else None,
         "robust": bool(options.pop("robust", False)),
         "own_options": options,
     }

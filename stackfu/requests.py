@@ -22,6 +22,7 @@ import numpy as np
 
 from .errors import InfeasibleError, InputError
 from .game import StackelbergGame
+from .leader.tolerances import OVERSPENT
 from .model import Objective
 from .model.arguments import number
 from .results import Solution, Status
@@ -93,7 +94,7 @@ class Requests(Sequence[Request]):
         solution = after.solve(share * self.left, **options)
         if solution.status is Status.FAILED:
             raise InfeasibleError(solution.message)
-        if solution.spend > self.left * (1.0 + 1e-9):
+        if solution.spend > self.left * (1.0 + OVERSPENT):
             raise InfeasibleError(f"the answer costs {solution.spend:g}, and {self.left:g} is left")
         gone = tuple(k for k in after.removed if k not in self.game.removed)
         self.history.append(Request(gone, share * self.left, solution))

@@ -19,6 +19,10 @@ EXACT_LIMIT = 4_000_000_000
 _GATHER_NUMBERS = 1 << 19
 _BINS = 1 << 12
 _LISTED_BY_A_TILE = 1 << 12
+#: How often a bracket that is drawn from a sample may miss the median.
+_ODDS = 1e-6
+#: Bounds on squared distances are moved outward by this part: far more than the rounding of a sum of squares.
+_SAFETY = 1e-9
 
 
 class Bandwidth(float):
@@ -184,13 +188,13 @@ def _count(samples: Stack, low: float, width: float) -> tuple[int, NDArray[np.in
 
 def _likely_bracket(samples: Stack) -> tuple[float, float]:
     """Bounds that hold the median squared distance, except with odds of one in a million."""
-    low, high = _sampled(samples, 20_000, 1 - 1e-6, seed=0).interval
-    return low**2 * (1 - 1e-9), high**2 * (1 + 1e-9) + np.finfo(float).tiny
+    low, high = _sampled(samples, 20_000, 1 - _ODDS, seed=0).interval
+    return low**2 * (1 - _SAFETY), high**2 * (1 + _SAFETY) + np.finfo(float).tiny
 
 
 def _above_all_distances(samples: Stack) -> float:
     """Return a number above every squared distance."""
-    return 4.0 * samples.dimension * samples.largest_deviation() ** 2 * (1 + 1e-9) + np.finfo(float).tiny
+    return 4.0 * samples.dimension * samples.largest_deviation() ** 2 * (1 + _SAFETY) + np.finfo(float).tiny
 
 
 def _sampled(samples: Stack, pairs: int, confidence: float, seed: int) -> Bandwidth:

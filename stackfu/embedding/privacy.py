@@ -31,6 +31,8 @@ from stackfu.errors import InputError
 
 COUNT_SENSITIVITY_L1 = 2.0
 COUNT_SENSITIVITY_L2 = math.sqrt(2.0)
+#: The logarithm of the noise is known to this: no digit of the noise that matters depends on it.
+_NOISE_ROUNDING = 1e-13
 
 FloatArray = NDArray[np.float64]
 
@@ -64,7 +66,7 @@ def gaussian_deviation(epsilon: float, delta: float, sensitivity: float = COUNT_
         low -= 1.0
     while _spent_delta(math.exp(high), epsilon) > delta:
         high += 1.0
-    log_ratio = brentq(lambda t: _spent_delta(math.exp(t), epsilon) - delta, low, high, xtol=1e-13)
+    log_ratio = brentq(lambda t: _spent_delta(math.exp(t), epsilon) - delta, low, high, xtol=_NOISE_ROUNDING)
     return float(math.exp(log_ratio) * sensitivity)
 
 

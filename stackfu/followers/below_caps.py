@@ -12,13 +12,12 @@ import numpy as np
 from ..errors import ConvergenceError, NoEquilibriumError
 from ..model import Array, GameModel, frozen
 from .running import running_mixture
+from .tolerances import UNMOVED
 
 __all__ = ["settle"]
 
 #: Rounds of best responses before giving up.
 MOST_ROUNDS = 2000
-#: Clients count as settled when nobody moves by more than this share of its cap.
-STILL = 1e-12
 #: Best responses that still move somebody by more than this part of its cap have not settled.
 UNSETTLED = 1e-7
 
@@ -37,7 +36,7 @@ def settle(game: GameModel, prices: Array, caps: Array, start: Array | None = No
         participants, _, moved = running.sweep(y, able, damping)
         if participants == 0:
             raise NoEquilibriumError("everybody waits for somebody else: nobody takes part")
-        if moved <= STILL:
+        if moved <= UNMOVED:
             break
         if round_ == MOST_ROUNDS // 4:
             damping = 0.5  # best responses that go round in a circle settle when clients move half the way

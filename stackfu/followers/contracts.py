@@ -11,13 +11,12 @@ import numpy as np
 from ..model import Array, GameModel
 from ..model.offers import utilities_of
 from ..model.responses import best_responses
+from .tolerances import UNMOVED
 
 __all__ = ["settle_contracts"]
 
 #: Rounds of best responses before giving up.
-MOST_ROUNDS = 60
-#: Nobody moves by more than this: rounding of a sum over clients.
-STILL = 1e-12
+MOST_ACCEPTANCES = 60
 #: Who loses less than this part of its stakes by accepting is indifferent, and accepts.
 TIE = 1e-9
 
@@ -26,7 +25,7 @@ def settle_contracts(game: GameModel, plan: Array, transfers: Array, x: Array) -
     """Where best responses to contracts lead from a participation, one after the other until nobody moves; None: nowhere."""
     w = game.costs / (2.0 * game.lam * game.alpha)
     x = np.array(x)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MOST_ACCEPTANCES):
         moved = 0.0
         for k in np.flatnonzero(plan):
             if not x.any():
@@ -44,6 +43,6 @@ def settle_contracts(game: GameModel, plan: Array, transfers: Array, x: Array) -
             following = into if accepts >= rejects - TIE * stakes else away
             moved = max(moved, abs(following[k] - x[k]))
             x = following
-        if moved <= STILL:
+        if moved <= UNMOVED:
             return x
     return None

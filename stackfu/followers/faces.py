@@ -27,7 +27,7 @@ FEW = 24
 #: Rounds of projection in search of a point away from all bounds.
 ROUNDS = 200
 #: How far from their bounds, in parts of what they own, an interior point keeps those who can move.
-INSIDE = 1e-3
+AWAY_FROM_BOUNDS = 1e-3
 #: More clients than this who may move are searched for trades only with patience: it takes the third power of their number.
 MOST_TIGHT = 1000
 #: Of more clients than this ranges are worked out one by one only with patience, each by linear programmes in all of them.
@@ -228,7 +228,7 @@ class _Polytope:
 
     def interior(self) -> Array | None:
         """A point of the polytope at which nobody that can move is at a bound, by projections to and fro; None if none is found."""
-        margin = np.where(self.movable, INSIDE * self.alpha, 0.0)
+        margin = np.where(self.movable, AWAY_FROM_BOUNDS * self.alpha, 0.0)
         point = self.y
         for _ in range(ROUNDS):
             inside = np.where(self.movable, np.clip(point, margin, self.alpha - margin), self.y)

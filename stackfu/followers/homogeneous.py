@@ -25,6 +25,8 @@ from .tolerances import EQUAL
 
 __all__ = ["COLLAPSE", "all_alike", "homogeneous_equilibrium"]
 
+#: Part of their most that indifferent clients bring where somebody has to be there, as an example of ever so little.
+EVER_SO_LITTLE = 1e-3
 COLLAPSE = (
     "all clients own the same data and are paid less than their costs, so nobody takes part: "
     "there is no equilibrium with a participant"
@@ -69,7 +71,7 @@ def homogeneous_equilibrium(
         frozen(most[free]),
         count,
         (float(payments @ without), float(payments @ x)),
-        tuple(frozen(v) for v in (without if without.any() else 1e-3 * x, x)),
+        tuple(frozen(v) for v in (without if without.any() else EVER_SO_LITTLE * x, x)),
     )
     return frozen(x), face, True
 

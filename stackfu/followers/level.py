@@ -10,6 +10,9 @@ from .qp import level_profile
 
 __all__ = ["level_curve"]
 
+#: Points of the curve at one total whose levels differ by less than this part of the largest are one point: two pieces meet there.
+SAME_LEVEL = 1e-12
+
 
 def level_curve(
     game: GameModel, payments: Array, points: int = 80, upto: float = 1.0, caps: Array | None = None
@@ -42,6 +45,6 @@ def level_curve(
     s = np.concatenate([totals, grid])
     t = np.concatenate([levels, filled])
     order = np.lexsort((-t, s))
-    rounding = 1e-12 * np.abs(t).max()
+    rounding = SAME_LEVEL * np.abs(t).max()
     distinct = np.concatenate([[True], (np.diff(s[order]) != 0) | (np.abs(np.diff(t[order])) > rounding)])
     return s[order][distinct], t[order][distinct]

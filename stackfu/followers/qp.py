@@ -16,6 +16,9 @@ from .tolerances import BISECTED, BISECTED_BRACKET, QP, QP_SNAP
 
 __all__ = ["bisect_total", "level_profile"]
 
+#: Programmes are divided by their largest number, or by this where all are zero.
+ANY_SIZE = 1e-300
+
 
 def level_profile(gram: Array, alpha: Array, w: Array, s: float) -> tuple[Array, float]:
     """The profile with total s that meets the equilibrium conditions up to a common level, and that level.
@@ -32,7 +35,7 @@ def level_profile(gram: Array, alpha: Array, w: Array, s: float) -> tuple[Array,
     from scipy import sparse
 
     N = len(alpha)
-    size = max(float(np.abs(gram).max()), float(np.abs(s * w).max()), 1e-300)
+    size = max(float(np.abs(gram).max()), float(np.abs(s * w).max()), ANY_SIZE)
     quadratic = sparse.csc_matrix(np.triu(2.0 * gram / size))
     linear = (s * w - np.diag(gram)) / size
     identity = sparse.identity(N, format="csc")

@@ -75,6 +75,8 @@ SETTLED, CONFIRMED = 0.1, 0.5
 NOBODY = 1e-100
 #: Newton's method may leave [0, alpha] by this part of alpha, then it is cut off.
 OVERSHOOT = 1e-12
+#: Best responses have settled when nobody moves by more than this share of its cap: the rounding of a sum over clients.
+UNMOVED = 1e-12
 #: A sample has settled when nobody's participation moves by more than this.
 SAMPLE_SETTLED = 1e-3
 #: What the interior-point solver is asked for, and the part of the smaller of share and total up to which its answers are

@@ -188,9 +188,9 @@ def _check_complete(
     verdict = follow_chain(game, payments, chain, totals, most, continua)
     if verdict or not path.exact:
         return verdict
-    from ..judging.completeness_balls import LARGEST, check_complete_in_balls
+    from ..judging.completeness_balls import LARGEST_CHAIN, check_complete_in_balls
 
-    if game.count > LARGEST:
+    if game.count > LARGEST_CHAIN:
         return verdict
     profiles = [root.participation for root in path.roots]
     return check_complete_in_balls(game, payments, path.exact, profiles, caps, continua)

@@ -1,23 +1,23 @@
 """The checker's sums over clients in intervals, in one pass: :class:`stackfu.judging.bound_formula.Checker`'s, once more.
 
 A number is a pair (low, high). A float operation is off by half a unit in the last place, relative ``2^-53``, or by what underflow
-takes; every result here is moved outward by four times that and by :data:`TINY`. Overflow and NaN anywhere in a client's terms
-end the pass with ``False``: nothing is proved. Sums are taken in blocks, each outward too.
+takes; every result here is moved outward by four times that and by the most that underflow can take. Overflow and NaN anywhere in
+a client's terms end the pass with ``False``: nothing is proved. Sums are taken in blocks, each outward too.
 """
 
 import numpy as np
 from numba import prange
 
 from ..jit import njit
+from .tolerances import UNDERFLOW
 
 WIDE = 2.0**-51
-TINY = 1e-290
-BLOCK = 1024
+SUMMED_AT_ONCE = 1024
 
 
 @njit(cache=True)
 def _out(low, high):
-    return low - (abs(low) * WIDE + TINY), high + (abs(high) * WIDE + TINY)
+    return low - (abs(low) * WIDE + UNDERFLOW), high + (abs(high) * WIDE + UNDERFLOW)
 
 
 @njit(cache=True)
@@ -196,13 +196,24 @@ def client_sums(box, ends, parts, clients, rows, knots, paid, volunteer, ceiling
     knots    arrays of ``<mu_k, c>`` of either knot, then ``<mu_k, M>`` of either
     """
     n = len(paid)
-    blocks = (n + BLOCK - 1) // BLOCK
+    blocks = (n + SUMMED_AT_ONCE - 1) // SUMMED_AT_ONCE
     sums = np.zeros((blocks, 6, 2))
     fine = np.ones(blocks, dtype=np.bool_)
     for block in prange(blocks):
-        stop = min((block + 1) * BLOCK, n)
+        stop = min((block + 1) * SUMMED_AT_ONCE, n)
         fine[block] = _block_sums(
-            block * BLOCK, stop, box, ends, parts, clients, rows, knots, paid, volunteer, ceiling, sums[block]
+            block * SUMMED_AT_ONCE,
+            stop,
+            box,
+            ends,
+            parts,
+            clients,
+            rows,
+            knots,
+            paid,
+            volunteer,
+            ceiling,
+            sums[block],
         )
     return _totals(sums), fine.all()
 
@@ -226,13 +237,13 @@ def classify(low, high, more, less, alpha, theta, paid, volunteer, near, far):
     distance.
     """
     n = len(paid)
-    blocks = (n + BLOCK - 1) // BLOCK
+    blocks = (n + SUMMED_AT_ONCE - 1) // SUMMED_AT_ONCE
     owned, empty = np.zeros((blocks, 2)), np.zeros(blocks, dtype=np.bool_)
     now_paid, now_volunteer = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
     ceiling = np.empty(n)
     for block in prange(blocks):
         total = (0.0, 0.0)
-        for k in range(block * BLOCK, min((block + 1) * BLOCK, n)):
+        for k in range(block * SUMMED_AT_ONCE, min((block + 1) * SUMMED_AT_ONCE, n)):
             ceiling[k] = far[k] if more == 0.0 else _out(0.0, far[k] + more)[1]
             least = near[k] if less == 0.0 else _out(near[k] + less, 0.0)[0]
             too_far = least > _out(0.0, theta[1][k] * high)[1]

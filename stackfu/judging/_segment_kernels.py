@@ -29,11 +29,14 @@ from .findings import (
     TOO_WIDE,
     UNDECIDED,
 )
+from .tolerances import FACTOR_UNDERFLOW, TINY
 
 #: Sums of numbers that are not negative may be taken in any order: their errors are bounded for all of them.
 ANY_ORDER = {"reassoc", "contract"}
 #: Around an equilibrium a piece is cut out at whose ends what decides is this many times what is in doubt.
 CLEAR = 4.0
+#: A level below this part of those at the ends is zero enough to cut around: the cut is as wide as what is in doubt.
+NO_LEVEL = 1e-13
 
 
 @njit(cache=True, fastmath=ANY_ORDER)
@@ -243,7 +246,7 @@ def vanishes(low, high, level, work):
     at_left, at_right = low[0, level] + high[0, level], low[6, level] + high[6, level]
     if not at_left * at_right < 0.0:
         return -1.0, 0.0
-    small = 1e-13 * (abs(at_left) + abs(at_right))
+    small = NO_LEVEL * (abs(at_left) + abs(at_right))
     t = slope = 0.0
     for _ in range(40):  # secants; an end that stays is given half its weight
         t = (left * at_right - right * at_left) / (at_right - at_left)
@@ -281,10 +284,10 @@ def where_to_cut(y, s, bound, low, high, level, doubt, rho, work):
         return 0.0, 1.0, False
     t, slope = vanishes(low, high, level, work)
     if t >= 0.0:
-        room = CLEAR * (doubt + high[0, level] - low[0, level]) / max(abs(slope), 1e-300)
+        room = CLEAR * (doubt + high[0, level] - low[0, level]) / max(abs(slope), TINY)
         return (t - room, t + room, True) if t - room > 0.0 and t + room < 1.0 else (0.0, 1.0, False)
-    first = CLEAR * 4.0 * rho * s[0] / max(abs(s[1] - s[0]), 1e-300) if corner(y, 0, bound) else 0.0
-    last = CLEAR * 4.0 * rho * s[2] / max(abs(s[2] - s[1]), 1e-300) if corner(y, 2, bound) else 0.0
+    first = CLEAR * 4.0 * rho * s[0] / max(abs(s[1] - s[0]), TINY) if corner(y, 0, bound) else 0.0
+    last = CLEAR * 4.0 * rho * s[2] / max(abs(s[2] - s[1]), TINY) if corner(y, 2, bound) else 0.0
     return (first, 1.0 - last, False) if first + last < 0.5 else (0.0, 1.0, False)
 
 
@@ -589,7 +592,7 @@ def positive_definite(matrix, doubt):
         lost = max(lost, row)
         trace += max(B[i, i], 0.0)
         largest = max(largest, abs(B[i, i]))
-    lost = (lost + (2.0 * n + 8.0) * u * trace + 4.0 * u * largest) * (1.0 + 8.0 * n * u) + 1e-280
+    lost = (lost + (2.0 * n + 8.0) * u * trace + 4.0 * u * largest) * (1.0 + 8.0 * n * u) + FACTOR_UNDERFLOW
     for i in range(n):
         for j in range(i + 1):
             rest = B[i, j] - (lost if i == j else 0.0)

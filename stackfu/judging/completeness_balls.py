@@ -19,24 +19,26 @@ from .ball_game import Ball, BallGame, stored_embeddings
 from .completeness import RESOLVED, WIDE, Completeness
 from .numbers import BallArithmetic
 
-__all__ = ["LARGEST", "check_complete_in_balls"]
+__all__ = ["LARGEST_CHAIN", "check_complete_in_balls"]
 
 #: Bits of the midpoints.
-PRECISION = 600
+CHAIN_BITS = 600
 #: Up to this many clients it is worth the time.
-LARGEST = 12
+LARGEST_CHAIN = 12
 #: Segments are halved this often at most.
 DEPTH = 220
 #: A radius that halving does not make smaller than this is due to the chain, not to the length of the segment.
 SHRINKS = 0.9
 #: Undecided pieces that are kept.
-MOST_LEAVES = 60
+MOST_BALL_LEAVES = 60
 #: Stored inner products may fall short of those of embeddings by the largest of them times one of these powers of one half.
 DEFECTS = (60, 56, 54, 52, 51, 50, 49, 48, 46, 44, 40)
 #: Steps towards the zero of a level: they double its digits.
 NEWTON = 12
 #: Around it a piece is cut out at whose ends the level is this many times what is in doubt.
 CLEAR = 4
+#: Totals this near to a bracket, relative to its ends, are in it: they are floats, and it may be narrower than their rounding.
+NEXT_TO = 1e-9
 #: Segments that are looked at, at most.
 MOST_LOOKS = 4000
 
@@ -61,7 +63,7 @@ def check_complete_in_balls(
     True
     """
     most = game.no_caps if caps is None else caps
-    with BallArithmetic(PRECISION).context():
+    with BallArithmetic(CHAIN_BITS).context():
         balls = _Balls.of(game, payments, most)
         profiles = [[flint.arb(v) if not isinstance(v, flint.arb) else v.mid() for v in x] for x in chain]
         if len(profiles) < 3 or len(profiles) % 2 == 0:
@@ -267,7 +269,7 @@ class _Balls(BallGame):
                     continue
                 if depth >= DEPTH or not useful:
                     leaves.append(_Leaf(segment, place, radius))
-                    if len(leaves) > MOST_LEAVES:
+                    if len(leaves) > MOST_BALL_LEAVES:
                         return None
                     continue
                 if whole and around is not None:  # what is left beside the zero is often decided at once
@@ -301,10 +303,9 @@ class _Balls(BallGame):
             low, high = self.bracket(group)
             bracket = (float(low), float(high))
             brackets.append(bracket)
-            # totals of floats are next to the bracket, not in it: it may be narrower than their rounding
-            close = [s for s in left if not s < low * (1 - 1e-9) and not s > high * (1 + 1e-9)]
+            close = [s for s in left if not s < low * (1 - NEXT_TO) and not s > high * (1 + NEXT_TO)]
             if any(
-                bracket[0] <= last * (1 + 1e-9) and first <= bracket[1] * (1 + 1e-9)
+                bracket[0] <= last * (1 + NEXT_TO) and first <= bracket[1] * (1 + NEXT_TO)
                 for first, last in continua
             ):
                 left = [s for s in left if not any(s is c for c in close)]

@@ -23,11 +23,18 @@ from ..errors import InputError
 from ..model import Array, GameModel, frozen
 from ..results import Equilibrium
 from ..results.facade import facade
+from .tolerances import TINY
 
 __all__ = ["Diagnostics", "best_response_jacobian", "diagnose", "sufficient_bounds"]
 
 #: Jacobians are dense; larger games are refused.
-LARGEST = 4000
+LARGEST_JACOBIAN = 4000
+#: A client at a bound whose condition misses zero by less than this part of the largest squared distance may leave it: a kink.
+INDIFFERENT = 1e-11
+#: Play begins so near to the equilibrium, in parts of the distance to the nearer bound: nobody reaches a bound at once.
+WOBBLE = 1e-4
+#: Distances to the equilibrium, beside the first one, at which rounding takes over, and those at which the bounds do.
+DIED_OUT, RAN_AWAY = 1e-9, 1e2
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,17 +179,17 @@ def sufficient_bounds(game: GameModel, payments: Array) -> Array:
 def diagnose(equilibrium: Equilibrium) -> Diagnostics:
     """Contraction diagnostics at an equilibrium of a game with a Gram matrix of moderate size."""
     game, payments, x = equilibrium.game, equilibrium.payments, equilibrium.participation
-    if game.count > LARGEST:
+    if game.count > LARGEST_JACOBIAN:
         raise InputError(
             "equilibrium",
-            f"the Jacobian of {game.count} clients is too large; at most {LARGEST} are diagnosed",
+            f"the Jacobian of {game.count} clients is too large; at most {LARGEST_JACOBIAN} are diagnosed",
         )
     caps, a = equilibrium.caps, game.sampling
     most = game.no_caps if caps is None else caps
     g = game.inclination(payments, x)
     jacobian = best_response_jacobian(game, payments, x, caps)
     at_bound = (x == 0) | (x == most)
-    settled = at_bound & (np.abs(g) > 1e-11 * max(game.geometry.scale, 1e-300))
+    settled = at_bound & (np.abs(g) > INDIFFERENT * max(game.geometry.scale, TINY))
     jacobian[settled] = 0.0
     kinks = int(np.sum(at_bound & ~settled))
     if np.any(jacobian):
@@ -223,7 +230,7 @@ def _observed_rate(
     inside = (x > 0) & (x < most)
     if not inside.any():
         return 0.0
-    wobble = np.where(inside, 1e-4 * np.minimum(x, most - x), 0.0)
+    wobble = np.where(inside, WOBBLE * np.minimum(x, most - x), 0.0)
     wobble *= np.where(np.arange(len(x)) % 2 == 0, 1.0, -0.7)
     gaps = [
         float(np.abs(play - x).max())
@@ -231,8 +238,8 @@ def _observed_rate(
     ]
     # from where the slowest direction dominates to where rounding or the bounds take over
     start = gaps[0]
-    usable = list(takewhile(lambda gap: 1e-9 * start < gap < 1e2 * start, gaps))
+    usable = list(takewhile(lambda gap: DIED_OUT * start < gap < RAN_AWAY * start, gaps))
     if len(usable) < 3:
-        return 0.0 if gaps[-1] <= 1e-9 * start else float("nan")
+        return 0.0 if gaps[-1] <= DIED_OUT * start else float("nan")
     first = len(usable) // 2
     return float((usable[-1] / usable[first]) ** (1.0 / max(len(usable) - 1 - first, 1)))

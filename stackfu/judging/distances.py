@@ -17,7 +17,7 @@ __all__ = ["ALL_PAIRS", "HALVINGS", "RANGE", "Distances", "U", "distances_of", "
 
 #: Unit roundoff.
 U = float(np.finfo(np.float64).eps) / 2
-#: Up to this many clients all pairs are looked at.
+#: Up to this many clients all pairs are looked at; beyond, distances are bounded through the origin or from rows.
 ALL_PAIRS = 1500
 #: A chain's segments are halved this often at most; every halving is a rounding or two.
 HALVINGS = 42

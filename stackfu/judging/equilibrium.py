@@ -22,7 +22,8 @@ from ..model import Array, FeatureGeometry, GameModel
 from ..results import Equilibria, Equilibrium, Face, Uniqueness, Verification
 from ..results.facade import facade
 from .completeness import LARGEST_ALIKE, check_alike
-from .stakes import NEGLIGIBLE, check_at_caps, check_stakes
+from .stakes import check_at_caps, check_stakes
+from .tolerances import FOUND_AGAIN, NEGLIGIBLE, REGRET_ROUNDING
 
 __all__ = ["verify_equilibrium"]
 
@@ -86,10 +87,10 @@ def _numbers(
 ) -> Iterator[str]:
     """Whether the stated regret and residual are those of the profile, to the rounding of either computation."""
     stated = equilibrium.regret
-    if not abs(stated - regret) <= 1e-6 * regret + 1e-12 * unit or stated < 0:
+    if not abs(stated - regret) <= FOUND_AGAIN * regret + REGRET_ROUNDING * unit or stated < 0:
         yield f"the reported regret {stated:.3e} is not what is found again, {regret:.3e}"
     stated = equilibrium.residual
-    if not abs(stated - residual) <= 1e-6 * residual + tolerance or stated < 0:
+    if not abs(stated - residual) <= FOUND_AGAIN * residual + tolerance or stated < 0:
         yield f"the reported residual {stated:.3e} is not what is found again, {residual:.3e}"
 
 

@@ -18,15 +18,14 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel
 from ..threads import factoring
-from .distances import U
+from .distances import ALL_PAIRS, U
 from .numbers import IntervalArithmetic, Intervals
+from .tolerances import FACTOR_UNDERFLOW
 
 __all__ = ["ALL_PAIRS", "InnerProducts", "gamma", "proved_defect", "symmetric_products"]
 
 Floats = npt.NDArray[np.float64]
 WIDE = float(np.finfo(np.longdouble).eps)
-#: Up to this many clients every pair's distance is looked at; beyond, distances are bounded through the origin.
-ALL_PAIRS = 1500
 #: Rows of inner products that are worked on together.
 BLOCK = 512
 
@@ -147,7 +146,7 @@ def proved_defect(symmetric: Floats, spread: float) -> float:
     """``x'Kx >= -defect ||x||^2`` for every K whose rows differ from those of ``symmetric`` by at most ``spread`` in sum."""
     n = len(symmetric)
     trace = float(np.abs(np.diagonal(symmetric)).sum()) * 1.01
-    shift = max(4.0 * n * U * trace, 1e-280)  # clients that coincide have no trace at all
+    shift = max(4.0 * n * U * trace, FACTOR_UNDERFLOW)  # clients that coincide have no trace at all
     for _ in range(60):
         if _factors(symmetric, shift):
             loss = gamma(n + 1) / (1.0 - gamma(n + 1)) * (trace + n * shift) * 1.01

@@ -17,6 +17,7 @@ from .distances import U
 from .inner_products import gamma
 from .rows import FeatureRows
 from .space import Centre, Space
+from .tolerances import NORM_ROUNDING
 
 __all__ = ["LargeSpace"]
 
@@ -102,7 +103,7 @@ class LargeSpace(Space):
         """The reference point of a knot."""
         if knot.support is not None:
             value, error = self._mixture(knot.support, knot.centre)
-            size = float(np.linalg.norm(knot.centre)) * (1 + 1e-9)
+            size = float(np.linalg.norm(knot.centre)) * (1 + NORM_ROUNDING)
             return Centre(self._along(value, error), (value, error), size)
         if len(knot.centre) != len(self._origin):
             raise VerificationError("a centre does not have as many coordinates as the feature rows")

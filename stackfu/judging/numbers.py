@@ -31,14 +31,14 @@ import flint
 import numpy as np
 import numpy.typing as npt
 
+from .tolerances import UNDERFLOW
+
 __all__ = ["BallArithmetic", "IntervalArithmetic", "Intervals", "exact_sum"]
 
 Floats = npt.NDArray[np.float64]
 Vector = Any
 
 _UP, _DOWN = np.inf, -np.inf
-#: Above anything that underflow can take away from a sum of products.
-_UNDERFLOW = 1e-290
 #: Unit roundoff of the widest float that sums are taken in, doubled.
 _SUM_EPS = float(np.finfo(np.longdouble).eps)
 #: Floats that become Python numbers together.
@@ -138,7 +138,7 @@ class IntervalArithmetic:
 
     def between(self, middle: Any, radius: Any) -> Intervals:
         """Entries within ``radius`` of ``middle``."""
-        room = np.asarray(radius) + _UNDERFLOW
+        room = np.asarray(radius) + UNDERFLOW
         return _outward(np.asarray(middle) - room, np.asarray(middle) + room)
 
     def positive(self, x: Intervals) -> Intervals:

@@ -28,7 +28,6 @@ from ..results.plan_certificate import PlanCertificate
 from .plan_bound import check_plan_bound
 from .point import enclose_point
 from .solution import (
-    LAST_DIGITS,
     claims_no_more,
     contradictions,
     judge_point,
@@ -36,8 +35,12 @@ from .solution import (
     measured_against,
     unseen,
 )
+from .tolerances import LAST_DIGITS
 
 __all__ = ["check_contract_bound", "contract_regrets", "gaps_are_relative_to", "verify_plan"]
+
+#: What a claim about shares must hold with to spare: the rounding of a few quotients.
+TO_SPARE = 1e-14
 
 
 def gaps_are_relative_to(game: GameModel, goal: Objective) -> float:
@@ -219,11 +222,11 @@ def check_contract_bound(solution: Solution, certificate: ContractCertificate) -
         least = piece.low if number else min(piece.low, piece.certificate.least)
         if not 0.0 < least <= 1.0:
             return f"a piece begins at a total of {least!r}"
-        top = float(np.minimum(game.alpha / least, 1.0).max()) * (1.0 + 1e-14)
+        top = float(np.minimum(game.alpha / least, 1.0).max()) * (1.0 + TO_SPARE)
         withheld = piece.share * top
         if not (0.0 < piece.share <= 1.0 and withheld < 1.0):
             return "a client cannot withhold more than its share"
-        if piece.larger < (2.0 - withheld) / (2.0 * (1.0 - withheld) ** 2) * (1.0 + 1e-14):
+        if piece.larger < (2.0 - withheld) / (2.0 * (1.0 - withheld) ** 2) * (1.0 + TO_SPARE):
             return "the larger lambda is not large enough"
         if piece.certificate.lower < certificate.lower:
             return "a piece proves less than the whole"

@@ -1,6 +1,6 @@
 """What a profile and its payments are worth, enclosed: spend, loss and total participation between proved bounds.
 
-Up to :data:`LARGEST_BALLS` clients in balls of python-flint, to the last digits; beyond, in floats whose errors are bounded by
+Up to :data:`LARGEST_POINT` clients in balls of python-flint, to the last digits; beyond, in floats whose errors are bounded by
 the sizes of what is added up.
 """
 
@@ -19,7 +19,7 @@ from .numbers import exact_sum
 __all__ = ["PointEnclosure", "enclose_point"]
 
 #: Up to this many original clients balls are used.
-LARGEST_BALLS = 400
+LARGEST_POINT = 400
 Pair = tuple[float, float]
 
 
@@ -40,7 +40,7 @@ class PointEnclosure:
 
 def enclose_point(game: GameModel, goal: Objective, payments: Array, x: Array) -> PointEnclosure:
     """Enclose what the payments cost at the profile, what it is worth, and how much data takes part."""
-    if len(game.all_sizes) <= LARGEST_BALLS:
+    if len(game.all_sizes) <= LARGEST_POINT:
         return _in_balls(game, goal, payments, x)
     return _in_floats(game, goal, payments, x)
 

@@ -59,7 +59,7 @@ SNAP = 1e-9
 #: Clients beyond this number are too many for ball arithmetic.
 LARGEST = 1000
 #: A gain below this part of a client's cost is no reason to move: the client is indifferent.
-NEGLIGIBLE = 1e-26
+NO_REASON_TO_MOVE = 1e-26
 
 FORMAT = "stackfu-certificate"
 #: Version 2 knows caps and a sampling constant; what has neither is written as version 1.
@@ -376,7 +376,7 @@ class _ExactGame(BallGame):
         if self.a > 0:
             saved = saved + self.lam * self.a * step / (now * then)
         gain = self.net[k] * step / alpha + saved
-        if gain < NEGLIGIBLE * self.costs[k]:
+        if gain < NO_REASON_TO_MOVE * self.costs[k]:
             return gain, flint.arb(0)
         return gain, abs(step / alpha)
 

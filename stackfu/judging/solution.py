@@ -21,6 +21,7 @@ from ..results import Equilibrium, Solution, Status, Verification
 from ..results.facade import facade
 from .bound import BoundVerdict, check_bound
 from .point import PointEnclosure, enclose_point
+from .tolerances import EMBEDDING_DIGITS, GAP_ROUNDING, LAST_DIGITS, LOSS_DIGITS
 
 __all__ = [
     "claims_no_more",
@@ -35,8 +36,6 @@ __all__ = [
     "verify_solution",
 ]
 
-#: Spend and constraints are met if they are to this part of themselves: the last digits of a sum of payments.
-LAST_DIGITS = 1e-12
 #: Least loss, relative to the clients' spread (their largest squared distance), that gaps are measured against.
 SMALLEST_LOSS = 1e-6
 
@@ -139,7 +138,7 @@ def keeps_its_promise(
         yield f"the certificate proves {proved:.12g}, not the lower bound {lower:.12g} that is stated"
     if solution.status is Status.CERTIFIED:
         promised = promise(solution)
-        if high - lower > promised * (1.0 + 1e-9) + unseen(solution, high):
+        if high - lower > promised * (1.0 + GAP_ROUNDING) + unseen(solution, high):
             yield f"the gap {high - lower:.3g} is wider than the {promised:.3g} that CERTIFIED promises"
 
 
@@ -152,7 +151,7 @@ def unseen(solution: Solution, high: float) -> float:
     """A difference between two losses that arithmetic cannot resolve: the last digits of the larger one, or of the embeddings."""
     game = solution.game
     largest = float(np.max(game.embeddings.squared_norms))
-    return 1e-14 * abs(high) + 1e-25 * game.loss.weight * solution.goal.loss_weight * largest
+    return LOSS_DIGITS * abs(high) + EMBEDDING_DIGITS * game.loss.weight * solution.goal.loss_weight * largest
 
 
 def promised_gap(solution: Solution) -> float:

@@ -28,6 +28,7 @@ from ..results.certificate import Knot
 from .distances import U
 from .inner_products import ALL_PAIRS, InnerProducts, gamma, proved_defect, symmetric_products
 from .numbers import IntervalArithmetic, exact_sum
+from .tolerances import NORM_ROUNDING
 
 __all__ = ["Centre", "Space", "held_products"]
 
@@ -340,7 +341,7 @@ class Space:
             value = knot.centre - self._origin
             error = U * np.abs(value) * 1.01
             return Centre(self._inner_with(value, error), (value, error), 0.0)
-        size = float(np.linalg.norm(knot.centre)) * (1 + 1e-9)
+        size = float(np.linalg.norm(knot.centre)) * (1 + NORM_ROUNDING)
         if self.kind == "gram":
             return Centre(self.mixed(knot.support, knot.centre), (knot.support, knot.centre), size)
         if numbers.name == "balls":
@@ -375,7 +376,7 @@ class Space:
         weights, rows = np.zeros((2, len(knots), self.count))
         for i, knot in enumerate(knots):
             weights[i, knot.support], rows[i, knot.clients] = knot.centre, knot.rows
-        sizes = np.linalg.norm(weights, axis=1) * (1 + 1e-9)
+        sizes = np.linalg.norm(weights, axis=1) * (1 + NORM_ROUNDING)
         if self.kind == "gram":
             everybody = np.arange(self.count)
             inner, mixed = (self._read.times(everybody, w) for w in (weights, rows))

@@ -21,11 +21,10 @@ import numpy.typing as npt
 from ..model import Array, FeatureGeometry, GameModel
 from .completeness import OUT_OF_RANGE, Completeness
 from .distances import ALL_PAIRS, RANGE, U, distances_of, in_range, kernels, roundings
+from .tolerances import NEGLIGIBLE
 
 __all__ = ["NEGLIGIBLE", "bound_gains", "check_at_caps", "check_stakes"]
 
-#: A profile is an equilibrium for all purposes if nobody can gain this part of its own stakes.
-NEGLIGIBLE = 1e-9
 #: Binary digits of the balls.
 PRECISION = 192
 #: Up to this many clients balls decide where floats cannot.

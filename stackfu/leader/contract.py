@@ -46,9 +46,9 @@ ACCEPTED = "everybody accepting is an equilibrium of the contracts, perhaps not 
 #: Local steps by sequential quadratic programming up to this many clients.
 LOCAL_UP_TO = 40
 #: Intervals of totals on which the bound uses one larger lambda each.
-PIECES = 12
+LAMBDA_PIECES = 12
 #: Gap that is asked for unless said otherwise, relative to the unpaid loss: the bound is seldom tighter.
-GAP = 1e-3
+CONTRACT_GAP = 1e-3
 #: Relative change of the objective at which sequential quadratic programming stops.
 PROGRAMME = 1e-10
 #: Weight of the loss where the spend is what matters, and nothing but the loss keeps plans from using no data at all.
@@ -85,7 +85,7 @@ def contract(
         "min_total": min_total,
         "min_samples": min_samples,
         "finite_sample": finite_sample,
-        "gap": GAP if gap is None else gap,
+        "gap": CONTRACT_GAP if gap is None else gap,
         "time_limit": 0.4 * time_limit,
         "max_nodes": max_nodes,
         "start": start,
@@ -279,12 +279,14 @@ def _bound(
             least = max(least, problem.least_sampling / room * (1.0 - SAFETY))
     if least <= 0.0:
         return None
-    edges = np.append(np.geomspace(least, 1.0, PIECES), []) if least < 1.0 else np.array([1.0, 1.0])
+    edges = np.append(np.geomspace(least, 1.0, LAMBDA_PIECES), []) if least < 1.0 else np.array([1.0, 1.0])
     edges[0], edges[-1] = least, 1.0
     pieces = []
     for low, high in pairwise(edges):
         left = max(deadline - clock(), 0.05)
-        pieces.append(_piece(game, goal, value, float(low), float(high), left / (2 * PIECES), max_nodes))
+        pieces.append(
+            _piece(game, goal, value, float(low), float(high), left / (2 * LAMBDA_PIECES), max_nodes)
+        )
     return ContractCertificate(min(p.certificate.lower for p in pieces), tuple(pieces))
 
 

@@ -34,7 +34,7 @@ __all__ = ["buy_data", "prove"]
 PIECES = 200
 FINEST = 1e-5
 #: Totals that are compared where money counts and more data help everybody.
-GRID = 400
+TOTALS_COMPARED = 400
 
 
 def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
@@ -167,10 +167,10 @@ def _with_sampling(game: GameModel, goal: Objective) -> Array:
 
 def _least(value: Callable[[float], float], low: float, high: float) -> float:
     """The argument with the least value: the best of a grid, then golden section around it."""
-    grid = np.linspace(low, high, GRID)
+    grid = np.linspace(low, high, TOTALS_COMPARED)
     values = [value(float(s)) for s in grid]
     best = int(np.argmin(values))
-    around = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, GRID - 1)]))
+    around = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, TOTALS_COMPARED - 1)]))
     found = minimize_scalar(value, bounds=around, method="bounded", options={"xatol": ROUNDING})
     return float(found.x) if found.fun < values[best] else float(grid[best])
 

@@ -37,7 +37,9 @@ from .mechanisms import read, refuse_unknown
 __all__ = ["PostedPrices", "Regret", "regret_curve"]
 
 #: A client whose interval is this narrow, relative to its upper end, is not probed any more.
-CLOSE = 1e-3
+NARROW_ENOUGH = 1e-3
+#: Gap of the linear payments that the posted offers are compared with: guessed costs are wrong by more.
+GUESS_GAP = 1e-3
 
 
 @dataclass(eq=False)
@@ -71,7 +73,7 @@ class PostedPrices:
         if "costs_between" in options:
             raise InputError("costs_between", "are what the loop knows by now; begin it with low and high")
         low, high = self.intervals.low, self.intervals.high
-        settled = high - low <= CLOSE * high
+        settled = high - low <= NARROW_ENOUGH * high
         assumed = np.where(settled, high, high - self.probe * (high - low))
         asked = {"progress": False, **options}
         self.posted = capped(self.game.replace(costs=assumed), self.budget, **asked)
@@ -152,7 +154,7 @@ def regret_curve(
     informed = capped(game, budget, **{"progress": False, **options})
     losses, spends = [], []
     for factor in guesses.flat:
-        guess = certified(game.replace(costs=factor * game.costs), budget, progress=False, gap=1e-3)
+        guess = certified(game.replace(costs=factor * game.costs), budget, progress=False, gap=GUESS_GAP)
         x = settle(game, guess.payments, np.ones(game.count))
         losses.append(game.loss_of(game.profile(x), informed.goal.finite_sample))
         spends.append(float(guess.payments @ x))

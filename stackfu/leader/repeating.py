@@ -15,7 +15,7 @@ from .dispatch import solve
 __all__ = ["offers_like"]
 
 #: Gap that repeated searches close: what misreporting gains is compared in units of costs, not of the last digit.
-GAP = 1e-2
+REPEATED_GAP = 1e-2
 
 
 def offers_like(solution: Solution, time_limit: float = 10.0) -> Callable[[GameModel], Offers]:
@@ -24,7 +24,7 @@ def offers_like(solution: Solution, time_limit: float = 10.0) -> Callable[[GameM
     options: dict[str, Any] = {**solution.own_options}
     if method == "certified":
         asked = {name: value for name, value in goal.to_dict().items() if name != "budget"}
-        options = {**asked, "gap": GAP, "time_limit": time_limit, "progress": False}
+        options = {**asked, "gap": REPEATED_GAP, "time_limit": time_limit, "progress": False}
     if method != "posted":
         options["offers"] = kind
     if solution.outside is not None:

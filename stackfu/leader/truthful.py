@@ -27,7 +27,7 @@ from ..results import Equilibrium, Solution, Status, Uniqueness
 __all__ = ["posted"]
 
 #: Caps are found on a grid of this many shares, then by bisection.
-GRID = 200
+SHARES_COMPARED = 200
 
 
 def posted_offers(game: GameModel, budget: float, public_cost: float | None = None) -> Offers:
@@ -43,7 +43,7 @@ def posted_offers(game: GameModel, budget: float, public_cost: float | None = No
         others = np.where(np.arange(game.count) == order[-1], second, largest)
     d2 = game.profile(np.ones(game.count)).to_clients
     caps, prices = np.zeros(game.count), np.zeros(game.count)
-    shares = np.linspace(0.0, 1.0, GRID + 1)[1:]
+    shares = np.linspace(0.0, 1.0, SHARES_COMPARED + 1)[1:]
 
     def price(k: int, t: Array) -> Array:
         drawn = 2.0 * game.lam * (d2[k] + 0.5 * game.sampling / t) / t
@@ -53,7 +53,7 @@ def posted_offers(game: GameModel, budget: float, public_cost: float | None = No
         fits = shares[price(k, shares) * shares <= game.alpha[k] * budget]
         if not len(fits):
             continue
-        low, high = float(fits.max()), min(float(fits.max()) + 1.0 / GRID, 1.0)
+        low, high = float(fits.max()), min(float(fits.max()) + 1.0 / SHARES_COMPARED, 1.0)
         for _ in range(50):
             middle = 0.5 * (low + high)
             if float(price(k, np.array([middle]))[0]) * middle <= game.alpha[k] * budget:

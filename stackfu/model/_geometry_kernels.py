@@ -10,6 +10,8 @@ from ..jit import njit
 
 REORDER = {"reassoc", "contract", "nsz", "arcp"}
 PARTS = 64
+#: As in :mod:`.responses`.
+LAST_BIT = 1e-16
 
 
 @njit(cache=True, fastmath=REORDER)
@@ -65,7 +67,7 @@ def positive_root(w, q, a):
     root = np.cbrt(r) + np.sqrt(p)
     for _ in range(60):
         after = root - (root * root * root - p * root - r) / (3.0 * root * root - p)
-        if not after < root * (1.0 - 1e-16):
+        if not after < root * (1.0 - LAST_BIT):
             break
         root = max(after, 0.0)
     return root

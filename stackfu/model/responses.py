@@ -19,6 +19,9 @@ from .profile import Profile
 
 __all__ = ["best_responses", "inclinations", "positive_root", "regrets", "violations"]
 
+#: Newton's method has arrived when a step is below this part of where it is: less than the last bit.
+LAST_BIT = 1e-16
+
 
 def inclinations(w: Array, profile: Profile, a: float = 0.0) -> Array:
     """``g_k = d_k^2 + a / (2 S) - S w_k``: positive where a client would rather take part more."""
@@ -43,7 +46,7 @@ def positive_root(w: Array, q: Array, a: float) -> Array:
     for _ in range(60):
         slope = 3.0 * root**2 - p
         after = root - (root**3 - p * root - r) / slope
-        if np.all(after >= root * (1.0 - 1e-16)):
+        if np.all(after >= root * (1.0 - LAST_BIT)):
             break
         root = np.minimum(root, np.maximum(after, 0.0))
     return np.asarray(root)

@@ -16,7 +16,7 @@ from stackfu.judging.plan_bound import check_plan_bound
 from stackfu.leader.capped.bound import Multipliers, Region, at_best_level, ball, eagerness, margin
 from stackfu.leader.capped.plans import Plans
 from stackfu.leader.capped.problem import PlanProblem
-from stackfu.leader.capped.programme import PENALTY, relaxed
+from stackfu.leader.capped.programme import BUDGET_PENALTY, relaxed
 from stackfu.leader.capped.search import search
 from stackfu.model import Objective
 from stackfu.model.offers import plan_price
@@ -187,7 +187,7 @@ def test_multipliers_prove_what_their_programme_found(seed, leaving):
     region = replace(random_region(p, rng, z, total), low=total, high=total)
     m = z @ p.points
     answer = relaxed(p, region, total, float(m @ m))
-    found = answer.value + PENALTY * max(answer.slack, 0.0)
+    found = answer.value + BUDGET_PENALTY * max(answer.slack, 0.0)
     proved = margin(p, region, at_best_level(p, region, answer.multipliers), 0.0)[0]
     assert proved == pytest.approx(found, rel=1e-2, abs=1e-6)
 

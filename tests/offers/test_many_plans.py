@@ -102,7 +102,7 @@ def test_many_clients_never_do_worse_than_with_linear_payments(clients):
 
 def test_a_sample_stands_for_everybody(monkeypatch):
     """Few of many, the largest for certain: they own as much, their mean lies near, and what they propose serves all."""
-    monkeypatch.setattr(problem_module, "SAMPLE", 300)
+    monkeypatch.setattr(problem_module, "SAMPLED_CLIENTS", 300)
     game, budget = crowd(3000, seed=2)
     p = PlanProblem.of(game, Objective(budget=budget, min_total=0.1))
     rows, few = p.sampled
@@ -171,7 +171,7 @@ class Bought:
 
 def test_plans_for_very_many_are_found_from_samples_and_judged_for_everybody(monkeypatch):
     """With the sizes at which samples begin made small: the same steps as with a hundred thousand clients."""
-    monkeypatch.setattr(problem_module, "SAMPLE", 300)
+    monkeypatch.setattr(problem_module, "SAMPLED_CLIENTS", 300)
     monkeypatch.setattr(plans_module, "SAMPLES", (60, 200))
     asked, explored = [], []
     everybody, by_samples = plans_module.everybody, plans_module.Plans._by_samples
@@ -222,7 +222,7 @@ def test_plans_for_very_many_are_found_from_samples_and_judged_for_everybody(mon
     ids=["priced", "cheapest", "kept"],
 )
 def test_samples_serve_whatever_is_asked(asked, monkeypatch):
-    monkeypatch.setattr(problem_module, "SAMPLE", 150)
+    monkeypatch.setattr(problem_module, "SAMPLED_CLIENTS", 150)
     monkeypatch.setattr(plans_module, "SAMPLES", (60, 120))
     game, _ = crowd(400, seed=5)
     plan = game.solve(None, offers="capped", progress=False, gap=0.2, time_limit=8, **asked)

@@ -30,6 +30,8 @@ from ._factor import append, drop, solve
 from ._polynomials import NEVER, first_violation
 
 OUT, INSIDE, FULL = -1, 0, 1
+#: A condition that is broken already is worse than any that is about to be.
+BEYOND_HARM = 1e300
 (_FIRST, _FIRST_MORE, _LOOSER), (_SECOND, _SECOND_MORE, _LOOSEST) = PATIENCE
 
 #: What ends a piece: at which u, which client (-1: nobody), and which of its bounds (0: lower, 1: upper) if it is inside.
@@ -209,7 +211,7 @@ def next_event(alpha, w, s0, status, z, rho, size, full, idle, random):
                     reach, client, side = u, k, which
                 continue
             eager += 1
-            harm = -c1 / tiny if c0 >= -tiny else 1e300
+            harm = -c1 / tiny if c0 >= -tiny else BEYOND_HARM
             take = reach > 0.0
             if not take and not by_number:
                 take = harm > worst

@@ -2,8 +2,9 @@
 
 A client ten million times larger than the others, an outlier a million times further away, costs over twelve decades: what decides
 about one client is then below the rounding of what is said about another. Here nothing is rounded visibly, so zero tests need no
-care; ties that are exact in the game's own binary numbers show as numbers below :data:`TIE`, everything else is far above it. The
-sets and polynomials are those of :mod:`stackfu.followers.reference`, the steps those of :mod:`._loop`; it is slower by a thousand.
+care; ties that are exact in the game's own binary numbers show as numbers below :data:`EXACT_TIE`, everything else is far above
+it. The sets and polynomials are those of :mod:`stackfu.followers.reference`, the steps those of :mod:`._loop`; it is slower by a
+thousand.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ PRECISION = 600
 #: Up to this many clients it is worth the time.
 LARGEST = 40
 #: Relative to the terms that were added up, below this a number is zero.
-TIE = 2.0**-200
+EXACT_TIE = 2.0**-200
 #: The same where inner products are stored in float64 and were rounded before they came here.
 STORED_TIE = 1e-13
 #: Steps at the same total after which ties are said to go round in circles, by number of clients.
-PATIENCE = (20, 100)
+PRECISE_PATIENCE = (20, 100)
 #: A piece whose middle control profile leaves [0, 1] is halved this often at most.
-CUTS = 12
+PRECISE_CUTS = 12
 #: Shares that leave [0, 1] by less than this are at the bound: they were rounded to float64 for this test.
 OUTSIDE = 1e-12
 OUT, INSIDE, FULL = -1, 0, 1
@@ -114,7 +115,7 @@ class _Walk:
             self.N, self.N, [abs(self.G[i, j]).mid() for i in range(self.N) for j in range(self.N)]
         )
         # stored inner products are rounded themselves: what depends affinely on others does so only up to that
-        self.dependent = TIE**0.5 if game.embeddings.features is not None else STORED_TIE
+        self.dependent = EXACT_TIE**0.5 if game.embeddings.features is not None else STORED_TIE
         self.status = [FULL] * self.N
         self.s = arb(1)
         self.roots: list[tuple[list[Number], list[int], str, int]] = []
@@ -146,7 +147,7 @@ class _Walk:
                 self.s = end
             else:
                 idle += 1
-                if idle > PATIENCE[0] * self.N + PATIENCE[1]:
+                if idle > PRECISE_PATIENCE[0] * self.N + PRECISE_PATIENCE[1]:
                     return False
             if not self.change(client, side, y):
                 return False
@@ -277,7 +278,7 @@ class _Walk:
         ``size`` is that of the terms which the polynomial is made of.
         """
         s = self.s
-        tie = TIE * size
+        tie = EXACT_TIE * size
         value = _value(poly, s)
         if not value > tie:  # zero or (by rounding) below: what happens next decides
             slope = (-s * _value(_slope(poly), s)).mid()  # for a relative step down
@@ -289,9 +290,9 @@ class _Walk:
             if not bend < 0:
                 return None, None
             where = s * (1 + slope / bend)
-            return (where.mid(), None) if where > TIE * s else (None, None)
+            return (where.mid(), None) if where > EXACT_TIE * s else (None, None)
         roots = [r for r in _roots(poly, flint.arb(0), s) if r < s]
-        below = [r for r in roots if r > TIE * s]
+        below = [r for r in roots if r > EXACT_TIE * s]
         return (max(below), None) if below else (None, None)
 
     def zeros(self, y: list[Poly], level: Poly, end: Number) -> None:
@@ -305,7 +306,7 @@ class _Walk:
         for stop in stops:
             value, size = _value(level, stop), _size(self.height, stop)
             where = stop
-            changes = abs(value) > TIE * size and (1 if value > 0 else -1) != self.sign
+            changes = abs(value) > EXACT_TIE * size and (1 if value > 0 else -1) != self.sign
             if changes and not self.zone and before > stop:
                 inner = _roots(level, stop, before)
                 where = inner[0] if inner else stop
@@ -323,7 +324,7 @@ class _Walk:
         crossed: list[Number] | None = None,
     ) -> None:
         """Take a stop of the curve into account, as :func:`._zeros.note` does."""
-        if not abs(value) > TIE * size:
+        if not abs(value) > EXACT_TIE * size:
             self.zone.append((s, y, list(self.status)))
             return
         now = 1 if value > 0 else -1
@@ -385,15 +386,15 @@ class _Walk:
         for i, k in enumerate(inside):
             here = _value(y[k], self.s)
             room = None
-            if rates[i] > TIE:
+            if rates[i] > EXACT_TIE:
                 room = ((self.alpha[k] - here).max(arb(0)) / rates[i]).mid()
-            elif rates[i] < -TIE:
+            elif rates[i] < -EXACT_TIE:
                 room = (here.max(arb(0)) / -rates[i]).mid()
             rooms.append(room)
             if room is not None and room < limit:
                 limit = room
         for i, room in enumerate(rooms):
-            if room is not None and room - limit <= TIE * limit and abs(rates[i]) > strongest:
+            if room is not None and room - limit <= EXACT_TIE * limit and abs(rates[i]) > strongest:
                 leaver, strongest = i, abs(rates[i])
         if leaver < 0:
             self.status[client] = FULL if self.status[client] == OUT else OUT
@@ -430,9 +431,9 @@ class _Walk:
             return
         first = self.placed([_value(p, top) for p in y])
         last = self.chain[-1]
-        if any(abs(a - b) > TIE for a, b in zip(first, last, strict=True)):
+        if any(abs(a - b) > EXACT_TIE for a, b in zip(first, last, strict=True)):
             self.chain += [[((a + b) / 2).mid() for a, b in zip(first, last, strict=True)], first]
-        self.segment(y, top, bottom, CUTS)
+        self.segment(y, top, bottom, PRECISE_CUTS)
 
     def segment(self, y: list[Poly], top: Number, bottom: Number, cuts: int) -> None:
         step = (bottom - top) / 2

@@ -26,14 +26,15 @@ from ..cone import Blocks, quiet_settings
 from ..tolerances import ROUNDING, SNAP
 from .bound import Multipliers, Region, eagerness
 from .problem import PlanProblem
-from .programme import PENALTY, Answer
+from .programme import BUDGET_PENALTY, Answer
 
 __all__ = ["linearised_columns", "relaxed_columns"]
 
 #: Rounds at most, and the gap, relative to the objective's own range, at which they stop.
-ROUNDS, TOLERANCE = 60, 1e-6
-#: The cone of ``q >= ||m||^2`` is scaled by the size of ``||m||``, whose square is kept above this.
-SMALLEST_SQUARE = 1e-8
+COLUMN_ROUNDS, COLUMN_TOLERANCE = 60, 1e-6
+#: The cone of ``q >= ||m||^2`` is scaled by the size of ``||m||``, whose square is kept above this: smaller ones are
+#: below what the gap above tells apart.
+SMALLEST_COLUMN_CONE = 1e-8
 #: Of the cone solver; prices of any accuracy give a bound.
 _SETTINGS = quiet_settings(1e-8)
 
@@ -60,7 +61,7 @@ class _Atom:
 
 
 def relaxed_columns(
-    problem: PlanProblem, region: Region, total: float, deadline: float, penalty: float = PENALTY
+    problem: PlanProblem, region: Region, total: float, deadline: float, penalty: float = BUDGET_PENALTY
 ) -> Answer:
     """A relaxation of a region at one S in it: eagerness at the ends of its range."""
     p = problem
@@ -98,7 +99,7 @@ def linearised_columns(
     )
     n = p.count
     most = np.minimum(p.alpha / total, 1.0)
-    return _solve(p, total, p.budget * (1.0 - shrink), np.zeros(n), most, linear, PENALTY, deadline)
+    return _solve(p, total, p.budget * (1.0 - shrink), np.zeros(n), most, linear, BUDGET_PENALTY, deadline)
 
 
 def _solve(
@@ -124,7 +125,7 @@ def _solve(
     best = -np.inf
     kept: tuple[Array, float, float, float, float, float, float] | None = None
     upper, slack = np.inf, 0.0
-    for _ in range(ROUNDS):
+    for _ in range(COLUMN_ROUNDS):
         prices = 2.0 * q_price * (p.points @ point) + nu1 * linear.first + nu2 * linear.second + ell * noise
         atom, cost, level = _knapsack(p, prices, least, most, linear, noise)
         if atoms:
@@ -134,7 +135,7 @@ def _solve(
             bound -= gamma * p.loss_cap if gamma else 0.0
             if bound > best:
                 best, kept = bound, (np.array(point), nu1, nu2, beta, gamma, level, ell)
-            if clock() > deadline or upper - best <= TOLERANCE * max(abs(upper), ROUNDING) + ROUNDING:
+            if clock() > deadline or upper - best <= COLUMN_TOLERANCE * max(abs(upper), ROUNDING) + ROUNDING:
                 break
         atoms.append(atom)
         weights, point, nu1, nu2, beta, gamma, upper, slack = _master(
@@ -263,7 +264,7 @@ def _master(
     blocks.entries("atoms", "weights", every, every, -1.0)
     blocks.block("elastic", 1, clarabel.NonnegativeConeT)
     blocks.entries("elastic", "xi", 0, 0, -1.0)
-    scale = float(np.sqrt(max(np.einsum("ij,ij->i", points, points).min(), SMALLEST_SQUARE)))
+    scale = float(np.sqrt(max(np.einsum("ij,ij->i", points, points).min(), SMALLEST_COLUMN_CONE)))
     blocks.square("q", "weights", coordinates.T, scale)
     blocks.cost("weights", w_loss * noise)
     blocks.cost("q", w_loss * p.loss_square)

@@ -29,11 +29,11 @@ from .problem import PlanProblem
 __all__ = ["Prices", "affordable", "descend", "everybody"]
 
 #: Rounds of multipliers, steps in each, and the first price of a broken constraint, beside the objective.
-ROUNDS, STEPS, PENALTY = 12, 100, 10.0
+MULTIPLIER_ROUNDS, STEPS_IN_A_ROUND, FIRST_PENALTY = 12, 100, 10.0
 #: Constraints that are broken by more than this part of their limit after a round cost twice as much in the next.
 MET = 1e-4
 #: Rounds end when the objective of what is offered changes by less than this part.
-FLAT = 1e-7
+SETTLED_OBJECTIVE = 1e-7
 #: Participation is kept above this: the mixture of nobody's data is undefined.
 SOMEBODY = 1e-12
 
@@ -122,7 +122,7 @@ def descend(
         unit = max(abs(p.loss_weight * first.loss + p.payment_weight * first.spend), TINY)
         known = Prices(x, np.zeros(3), unit)
     multipliers, unit = known.limits, known.unit
-    penalty, before = PENALTY, np.inf
+    penalty, before = FIRST_PENALTY, np.inf
 
     def lagrangian(x: Array) -> tuple[float, Array]:
         at = _point(p, np.maximum(x, SOMEBODY))
@@ -139,7 +139,7 @@ def descend(
             raise StopIteration
 
     bounds = np.stack([np.zeros(p.count), np.ones(p.count)], axis=1)
-    for _ in range(ROUNDS):
+    for _ in range(MULTIPLIER_ROUNDS):
         if late():
             break
         found = minimize(
@@ -148,7 +148,7 @@ def descend(
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
-            options={"maxiter": STEPS},
+            options={"maxiter": STEPS_IN_A_ROUND},
             callback=stop,
         )
         x = np.clip(np.asarray(found.x), SOMEBODY, 1.0)
@@ -160,7 +160,7 @@ def descend(
         offer(x)
         offer(affordable(p, x, at) * x)
         value = p.loss_weight * at.loss + p.payment_weight * at.spend
-        if broken.max() <= MET and abs(value - before) <= FLAT * abs(value) + ROUNDING:
+        if broken.max() <= MET and abs(value - before) <= SETTLED_OBJECTIVE * abs(value) + ROUNDING:
             break
         before = value
     return Prices(x, multipliers, unit)

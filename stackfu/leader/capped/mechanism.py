@@ -39,6 +39,8 @@ SEARCHED = 0.99
 LOCAL_SHARE = 0.4
 #: The same with many clients: before the linear problem, and after it.
 FIRST_SHARE, LAST_SHARE = 0.25, 0.65
+#: Gap that is asked for unless said otherwise, at least: bounds under capped offers seldom come closer in a moment.
+FINEST_GAP = 1e-4
 #: How near to the least spend of any plan one comes to tell whether the budget pays for one, at first and if it is in doubt.
 NEAR_ENOUGH = (1e-2, 1e-6)
 #: Twice the rounding of a mixture's coordinates, relative to the largest one, and some.
@@ -82,7 +84,7 @@ def capped(
         finite_sample=finite_sample,
     )
     limits = Limits(
-        gap=max(Limits.default_gap(game.count), 1e-4) if gap is None else gap,
+        gap=max(Limits.default_gap(game.count), FINEST_GAP) if gap is None else gap,
         time_limit=time_limit,
         max_nodes=max_nodes,
     )

@@ -28,7 +28,7 @@ EDGES = (1e-3, 1e-5, 1e-7)
 #: Clients in the samples by which a search among very many begins.
 SAMPLES = (2_000, 10_000)
 #: Steps of a local search end when no share moves by more than this.
-SETTLED = 1e-8
+STILL = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class Plans:
             moved = float(np.abs(ahead - z).max())
             z = ahead
             self.offer_mixture(z, total)
-            if moved < SETTLED:
+            if moved < STILL:
                 break
         return z
 

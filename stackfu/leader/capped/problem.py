@@ -30,7 +30,9 @@ MOST_CORNERS = 1000
 SMALL = 100
 #: Above this many clients programmes are solved for a sample of so many. Their multipliers bound everybody's plans, if not quite as
 #: well: by 1 % with 10,000, falling with their number.
-SAMPLE = 30_000
+SAMPLED_CLIENTS = 30_000
+#: Directions in which weights move the embedding by less than this part of the most they can are not moved in.
+DEPENDENT = 1e-10
 
 
 class Sample(NamedTuple):
@@ -128,7 +130,7 @@ class PlanProblem:
     @cached_property
     def sampled(self) -> Sample | None:
         """Few clients who stand for all; None where all are few enough."""
-        return self.sample(SAMPLE) if self.count > SAMPLE else None
+        return self.sample(SAMPLED_CLIENTS) if self.count > SAMPLED_CLIENTS else None
 
     def sample(self, size: int) -> Sample:
         """So many clients, and the problem as it would be with them alone.
@@ -213,7 +215,7 @@ class PlanProblem:
     def _lift(self) -> Array:
         """(N, r): weights that sum to zero and move a mixture's embedding in each direction, as far as weights can."""
         system = np.vstack([self.points.T, np.ones(self.count)])
-        return np.asarray(np.linalg.pinv(system, rcond=1e-10)[:, :-1])
+        return np.asarray(np.linalg.pinv(system, rcond=DEPENDENT)[:, :-1])
 
     def weights_of(self, shift: Array) -> Array:
         """Weights, summing to zero, that move the embedding by ``shift``."""

@@ -26,16 +26,16 @@ from ..cone import Blocks, quiet_settings
 from .bound import Multipliers, Region, eagerness
 from .problem import PlanProblem
 
-__all__ = ["PENALTY", "Answer", "linearised", "relaxed"]
+__all__ = ["BUDGET_PENALTY", "Answer", "linearised", "relaxed"]
 
 Index = npt.NDArray[np.intp]
 
 #: Of the cone solver; bounds do not depend on it.
-TOLERANCE = 1e-9
+CONE_TOLERANCE = 1e-9
 #: Price of breaking the budget or the cap on the loss, per unit, beside the objective's own size.
-PENALTY = 1e2
+BUDGET_PENALTY = 1e2
 #: The cone of ``q >= ||m||^2`` is scaled by the size of ``||m||``, whose square is kept above this.
-SMALLEST_SQUARE = 1e-10
+SMALLEST_CONE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class _Products:
         return cls(clients, np.zeros(len(clients)), None, ((factor, z, z * factor),))
 
 
-_SETTINGS = quiet_settings(TOLERANCE)
+_SETTINGS = quiet_settings(CONE_TOLERANCE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class _Setting:
 
 
 def relaxed(
-    problem: PlanProblem, region: Region, total: float, size: float, penalty: float = PENALTY
+    problem: PlanProblem, region: Region, total: float, size: float, penalty: float = BUDGET_PENALTY
 ) -> Answer:
     """The relaxation of a region at one S in it; ``size`` is the scale of ``||m||^2``."""
     low, high = eagerness(problem, region)
@@ -120,7 +120,7 @@ def linearised(problem: PlanProblem, z: Array, total: float, size: float, shrink
     minus = _Products.tangent(np.zeros(0, dtype=np.intp), np.zeros(0), np.zeros(0))
     most = np.minimum(problem.alpha / total, 1.0)
     budget = problem.budget * (1.0 - shrink)
-    setting = _Setting(total, budget, np.zeros(n), most, plus, minus, None, stakes, size, PENALTY)
+    setting = _Setting(total, budget, np.zeros(n), most, plus, minus, None, stakes, size, BUDGET_PENALTY)
     return _Programme(problem, setting).solve()
 
 
@@ -184,7 +184,7 @@ class _Programme:
         self._rows("most", n)
         blocks.entries("most", "z", every, every, 1.0)
         blocks.right("most", setting.most)
-        blocks.square("q", "m", scale=float(np.sqrt(max(setting.size, SMALLEST_SQUARE))))
+        blocks.square("q", "m", scale=float(np.sqrt(max(setting.size, SMALLEST_CONE))))
 
     def _spend(self) -> None:
         """The spend is at least what the variance says, and at least what is owed client by client."""
@@ -379,6 +379,6 @@ def _lift_weight(rows: Array, others: float, keep: Array | None) -> None:
     """
     others += 0.0 if keep is None else 0.5 * float(keep.sum())
     negative = rows < 0.0
-    missing = TOLERANCE * (others + float(np.abs(rows).sum())) - (others + float(rows.sum()))
+    missing = CONE_TOLERANCE * (others + float(np.abs(rows).sum())) - (others + float(rows.sum()))
     if missing > 0.0 and negative.any():
         rows[negative] *= max(1.0 + missing / float(rows[negative].sum()), 0.0)

@@ -36,20 +36,20 @@ from .bound import (
 from .columns import relaxed_columns
 from .plans import Plans
 from .problem import PlanProblem
-from .programme import PENALTY, Answer, relaxed
+from .programme import BUDGET_PENALTY, Answer, relaxed
 
 __all__ = ["Run", "search"]
 
 #: Programmes solved in one region at most; each one gives a smaller ball.
-ROUNDS = 4
+ROUNDS_IN_A_REGION = 4
 #: Another programme is worth its time if the ball took off this share of what was uncertain.
-WORTHWHILE = 0.05
+ANOTHER_ROUND = 0.05
 #: A ball is kept if it leaves less than this share of what was uncertain.
 NARROWED = 0.98
 #: What a bound is lowered by before it is claimed, relative to the reference: the checker rounds outwards.
 CLAIM = 1e-9
 #: Programmes that break the budget by more than this are solved again with a steeper price.
-BROKEN = 1e-9
+BROKEN_BUDGET = 1e-9
 #: Totals are cut where their interval costs the bound this many times what the worst product does: cuts of a share last.
 TOTALS_FIRST = 2.0
 #: Intervals of totals whose ends have a larger ratio are cut at their geometric mean.
@@ -141,7 +141,7 @@ class _Search:
             return
         for number in dict.fromkeys(inherited):
             self.use(node, number)
-        for attempt in range(ROUNDS):
+        for attempt in range(ROUNDS_IN_A_REGION):
             if node.bound >= self.target or clock() > self.deadline:
                 return
             if is_empty(p, node.region):
@@ -155,7 +155,7 @@ class _Search:
             self.use(node, node.asked)
             if attempt == 0:
                 self.propose(answer)
-            if _spread(node.region) > (1.0 - WORTHWHILE) * spread:
+            if _spread(node.region) > (1.0 - ANOTHER_ROUND) * spread:
                 return
 
     def programme(self, region: Region, total: float) -> Answer:
@@ -175,15 +175,15 @@ class _Search:
             p = replace(p, loss_weight=1.0, payment_weight=0.0, budget=spend, loss_cap=np.inf)
         if p.large:
             answer = relaxed_columns(p, region, total, self.deadline)
-            if answer.slack > BROKEN:
-                answer = relaxed_columns(p, region, total, self.deadline, 1e3 * PENALTY)
+            if answer.slack > BROKEN_BUDGET:
+                answer = relaxed_columns(p, region, total, self.deadline, 1e3 * BUDGET_PENALTY)
             if few is not None:  # a mixture of the sample is none of everybody's
                 nobody = np.zeros(self.problem.count)
                 answer = replace(answer, z=nobody[:0], multipliers=replace(answer.multipliers, rows=nobody))
         else:
             answer = relaxed(p, region, total, size)
-            if answer.slack > BROKEN:
-                answer = relaxed(p, region, total, size, 1e4 * PENALTY)
+            if answer.slack > BROKEN_BUDGET:
+                answer = relaxed(p, region, total, size, 1e4 * BUDGET_PENALTY)
         if turned:
             y = answer.multipliers
             back = replace(y, objective=y.budget / self.problem.payment_weight, budget=0.0, loss_cap=1.0)

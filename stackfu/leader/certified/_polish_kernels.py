@@ -24,9 +24,13 @@ UNSOLVED = 1e-9
 #: Shares and multipliers may miss their limits by this without changing the guess.
 TOUCHING = 1e-12
 #: Rows may be broken by this, relative to the largest squared distance, without changing the guess.
-BROKEN = 1e-11
+BROKEN_ROW = 1e-11
 #: A share at a limit may want to leave it by this, relative to the level.
 WANTED = 1e-9
+#: The level that this is relative to, at least: losses are normalised, and a smaller level is as good as none.
+SMALLEST_LEVEL = 1e-3
+#: Pivots below this part of the first one are rounding, at one S and with S free, where differences leave less of it exact.
+CUTOFF, JOINT_CUTOFF = 1e-12, 1e-13
 
 
 @njit(cache=True, error_model="numpy")
@@ -297,7 +301,7 @@ def correct_guess(
 ):
     """Change what the solution contradicts; whether there was anything."""
     changed = False
-    scale = max(abs(level), 1e-3)
+    scale = max(abs(level), SMALLEST_LEVEL)
     for k in range(len(u)):
         small = TOUCHING * min(u[k], 1.0)
         was_tight, was_eager, was_hull = tight[k], eager[k], hull[k]
@@ -320,14 +324,14 @@ def correct_guess(
             if (free or volunteer[k]) and rows[k] > nu * u[k] + TOUCHING:
                 tight[k], eager[k], changed = False, True, True
         elif was_eager:
-            if slack < -BROKEN:
+            if slack < -BROKEN_ROW:
                 tight[k], eager[k], changed = True, False, True
-            elif free and room[k] * z[k] - (distance[k] - theta[k] * s) < -BROKEN:
+            elif free and room[k] * z[k] - (distance[k] - theta[k] * s) < -BROKEN_ROW:
                 hull[k], eager[k], changed = True, False, True
         elif was_hull:
             if own[k] < -TOUCHING:
                 hull[k], eager[k], changed = False, True, True
-        elif not volunteer[k] and slack > BROKEN:
+        elif not volunteer[k] and slack > BROKEN_ROW:
             tight[k], changed = True, True
     return changed
 
@@ -397,7 +401,7 @@ def polish_at(
                 gram, theta, diagonal, noise, pull, room, inner, towards_followed, weight, weight_follow,
                 loss_square, payment_unit, total, binds, at_moving, at_tight, at_hull, slopes,
             )  # fmt: skip
-            newton_step(slopes, residual, 1e-12)
+            newton_step(slopes, residual, CUTOFF)
             for i, k in enumerate(at_moving):
                 z[k] -= residual[i]
             level -= residual[len(at_moving)]
@@ -596,7 +600,7 @@ def polish_jointly(
                 w[i] = before
                 for j in range(n):
                     slopes[j, i] = (moved[j] - at[j]) / h
-            newton_step(slopes, at, 1e-13)
+            newton_step(slopes, at, JOINT_CUTOFF)
             step = at
             reach = max(abs(step[i4]) / (0.2 * w[i4]), 1.0)
             for i in range(n):
@@ -609,7 +613,7 @@ def polish_jointly(
         if not least_total <= s <= 1.0:
             return failed
         nu = payment_unit * (payment_weight + budget)
-        scale = max(abs(level), 1e-3)
+        scale = max(abs(level), SMALLEST_LEVEL)
         changed = False
         for k in range(N):
             u = alpha[k] / s
@@ -630,9 +634,9 @@ def polish_jointly(
                 elif not paid[k] and own[k] > nu * u + TOUCHING:
                     tight[k], eager[k], changed = False, True, True
             elif eager[k]:
-                if gain[k] < -BROKEN:
+                if gain[k] < -BROKEN_ROW:
                     tight[k], eager[k], changed = True, False, True
-            elif not volunteer[k] and gain[k] > BROKEN:
+            elif not volunteer[k] and gain[k] > BROKEN_ROW:
                 tight[k], changed = True, True
         if (binds[0] and budget < 0.0) or (not binds[0] and over > TOUCHING * abs(room)):
             binds[0], budget, changed = not binds[0], 0.0, True

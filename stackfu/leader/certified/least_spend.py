@@ -39,7 +39,7 @@ ALL_COSTS = 1.01
 #: Losses are shown to be above the cap by this part of it: the judge rounds against the claim.
 BEYOND = 1e-5
 #: How near to the cap a loss is worth telling from it.
-UNRESOLVED = 1e-4
+NEAR_THE_CAP = 1e-4
 #: What is left to be shown is asked for at once where it is this part of what is known, or more.
 ALL_AT_ONCE = 0.3
 #: Part of the gap that the last budgets leave to the judge.
@@ -113,7 +113,7 @@ def _any_payments(
         game,
         _for_loss(objective, most),
         objective.max_loss,
-        gap=UNRESOLVED * objective.max_loss,
+        gap=NEAR_THE_CAP * objective.max_loss,
         time_limit=time_limit,
         max_nodes=max_nodes,
         starts=iter(profiles),
@@ -188,7 +188,7 @@ class _Asked:
             self.game,
             _for_loss(self.objective, budget),
             cap * (1.0 + BEYOND),
-            gap=UNRESOLVED * cap,
+            gap=NEAR_THE_CAP * cap,
             time_limit=seconds,
             max_nodes=max_nodes - self.nodes,
             starts=iter([*unpaid, self.best.x]),

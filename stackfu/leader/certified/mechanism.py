@@ -52,7 +52,7 @@ SHORTEST = 1e-6
 #: that is too small from one that just suffices.
 ROUGH_BILL, FINE_BILL = 1e-3, 1e-7
 #: Part of a cap on the loss that is left open where the least loss is looked for to meet it.
-CLOSE = 1e-7
+LEFT_OPEN = 1e-7
 #: Up to this many remaining clients all equilibria of the returned payments are enumerated.
 ENUMERATE_UP_TO = 300
 
@@ -260,7 +260,7 @@ def _least_loss(game: GameModel, objective: Objective, time_limit: float) -> Arr
     """A profile of as small a loss as the budget buys, for caps that hardly any meets; an error if it is proved that none does."""
     free = replace(objective, max_loss=np.inf, loss_weight=1.0, payment_weight=0.0)
     unpaid = find_equilibrium(game, game.no_payments).participation
-    gap = CLOSE * objective.max_loss
+    gap = LEFT_OPEN * objective.max_loss
     run = search(
         game, free, gap=gap, time_limit=time_limit, max_nodes=10_000, starts=(unpaid, np.ones(game.count))
     )

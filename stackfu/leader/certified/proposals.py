@@ -31,13 +31,17 @@ Mask = npt.NDArray[np.bool_]
 #: Relative part of budget and thresholds held back, so that the realised profile stays within both.
 SHRINKS = (1e-8, 1e-6, 1e-4)
 #: Radius of the ball around a known mixture in which a better one is sought, relative to the spread of the clients.
-ROUGH, NEARBY = 0.05, 0.015
+FIRST_RADIUS, NEARBY = 0.05, 0.015
 #: What is left of the radius once the best mixture of the ball lies well inside.
 SHRINKING = 0.1
 #: Balls tried, and so few clients of whom it is open in a ball whether they volunteer that the point is solved for exactly.
 BALLS, FEW = 8, 1000
 #: A best total is settled if a parabola through its neighbours, this near relative to it, promises less than this part of the gap.
-NARROW, SETTLED = 0.05, 0.05
+NARROW, SETTLED_TOTAL = 0.05, 0.05
+#: A share that is short of its cap by less than this part of it is at the cap: interior points come no nearer.
+AT_CAP = 1e-6
+#: Rows of a ball's programme may be broken by this, in units of the largest squared distance: its answer is a guess for the next.
+ROUGHLY_BROKEN = 1e-6
 GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 
@@ -95,7 +99,7 @@ class Proposals:
                 break
             guess = answer.prices
             keen = self.keen(total, guess)
-            capped = answer.z >= cap * (1.0 - 1e-6)
+            capped = answer.z >= cap * (1.0 - AT_CAP)
             after = keen & (volunteers | capped) | (capped & (guess.rows > 0) & ~volunteers)
             if answer.broken > BROKEN:
                 after = keen | after
@@ -153,7 +157,7 @@ class Proposals:
         there the relaxed program within a ball around the known point says who volunteers.
         """
         if self.problem.place.count > 2 * SAMPLE:
-            return self._within(total, guess, NEARBY if guess.priced else ROUGH)
+            return self._within(total, guess, NEARBY if guess.priced else FIRST_RADIUS)
         known, ideal = self.keen(total, guess), self.keen(total, guess, 0.0)
         found = self.at(total, known, guess)
         return (
@@ -184,7 +188,7 @@ class Proposals:
                 exact=final,
                 stop=self.stop,
             )
-            if relaxed.broken > 1e-6 or self.stop():
+            if relaxed.broken > ROUGHLY_BROKEN or self.stop():
                 return nothing
             after = relaxed.prices
             between = p.place.dot(guess.centre, after.centre, after.inner)
@@ -260,7 +264,7 @@ class Proposals:
             further = right - best >= best - left
             at = best + (1.0 - GOLDEN) * (right - best) if further else best - (1.0 - GOLDEN) * (best - left)
             vertex, gain = _vertex([(s, found[s].value) for s in (left, best, right)])
-            if gain < SETTLED * self.gap and right - left < NARROW * best:
+            if gain < SETTLED_TOTAL * self.gap and right - left < NARROW * best:
                 break
             self._attempt(found, vertex if attempt % 2 == 0 and np.isfinite(gain) else at)
         best = min(found, key=lambda s: found[s].value)

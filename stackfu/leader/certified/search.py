@@ -42,9 +42,9 @@ Pair = tuple[PointAnswer, PointAnswer]
 MOST_BALLS = 6
 #: Steps of the ball argument that a box tries on its own, and the part of the gap that makes another one worth it.
 FURTHER_BALLS = 3
-WORTHWHILE = 1e-3
+ANOTHER_BALL = 1e-3
 #: Boxes within this factor of the settled optimum's total try its prices.
-NEARBY = 1.5
+SAME_REGION = 1.5
 #: Totals this close to the best one, relative to it, are not worth a box of their own.
 CLOSEST = 1e-4
 #: A search that is not done after this many boxes, or this part of its time, asks for further profiles to start from.
@@ -52,8 +52,9 @@ SOON_NODES = 100
 SOON = 0.2
 #: After this part of its time a search has what it has so far judged once, to know what judging will take at the end.
 PROBE = 0.1
-#: How far the final claim may fall below what was found at no loss: part of the gap, of which :data:`WITHIN` is closed.
-RESERVE = 9e-4
+#: How far the final claim may fall below what was found at no loss: part of the gap, which is not closed quite
+#: (:data:`stackfu.leader.certified.totals.CLOSED_PART`).
+CLAIM_RESERVE = 9e-4
 #: Relative rounding of the least loss over all mixtures.
 NEAREST_ROUNDING = 1e-9
 
@@ -174,7 +175,7 @@ class Search(Totals):
             assert at is not None
             # with a ball behind it a positive margin proves the target and no more
             reached = target + margin if near is None or margin < 0 else target
-            improved = reached > value + WORTHWHILE * self.gap
+            improved = reached > value + ANOTHER_BALL * self.gap
             if reached > value:
                 value, proof = reached, (*steps, pair)
             if margin >= 0 or box.low <= 0 or (attempt >= len(inherited) and not improved):
@@ -191,7 +192,11 @@ class Search(Totals):
     def companions(self, box: Box) -> list[Pair]:
         """The settled optimum's prices at both ends of a box nearby."""
         near = self.settled
-        if near is None or box.low <= 0.0 or not box.low <= NEARBY * near.total <= NEARBY**2 * box.high:
+        if (
+            near is None
+            or box.low <= 0.0
+            or not box.low <= SAME_REGION * near.total <= SAME_REGION**2 * box.high
+        ):
             return []
         pair = []
         for total in (box.low, box.high):
@@ -385,7 +390,7 @@ class Search(Totals):
                 nodes.append(Leaf(tuple((number(i), number(j)) for i, j in box.steps)))
         claim = LeaderCertificate(lower, tuple(knots), tuple(nodes))
         check = partial(check_bound, self.game, self.objective, arithmetic="intervals")
-        return accepted(check, claim, RESERVE * self.gap * self.problem.unit_loss)
+        return accepted(check, claim, CLAIM_RESERVE * self.gap * self.problem.unit_loss)
 
 
 def search(

@@ -45,6 +45,8 @@ SAMPLE = 2000
 ROUNDS = 6
 #: Samples of those in doubt before sifting, at most; how many times the working set each of them has, and how exactly it is solved.
 LEVELS, BUNDLES, SAMPLED_TOLERANCE = 8, 4, 1e-7
+#: How exactly everybody's problem is solved for the first prices where clients are few, and a first sample's where they are many.
+GUESSED, FIRST_SAMPLED = 1e-3, 1e-5
 #: Sifting begins with at most so many times the working set.
 SIFTED = 3
 #: Clients that are asked how far their prices moved.
@@ -250,7 +252,7 @@ def solve_at(
     if n <= max(WHOLE, working):
         return _all_columns(slice_, tolerance)
     if (guess is None or not guess.priced) and n <= 2 * SAMPLE:
-        guess = _all_columns(slice_, 1e-3).prices
+        guess = _all_columns(slice_, GUESSED).prices
     rough = guess is None or not guess.priced
     prices = guess if guess is not None and not rough else _sample_prices(slice_)
     iterations, doubt = 0, working
@@ -535,7 +537,7 @@ def _sample_prices(slice_: Slice) -> Prices:
         everyone[few.conditional | full],
         np.where(full, few.cap, 0.0),
         np.zeros(len(chosen)),
-        1e-5,
+        FIRST_SAMPLED,
     )
     z = np.zeros(n)
     z[chosen[full]] = few.cap[full]

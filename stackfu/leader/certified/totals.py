@@ -35,7 +35,7 @@ GRID_STEP = 1.25
 #: Totals beside the best one that show what changes there, relative to it.
 ASIDE = 0.02
 #: Part of the budget that is spent where the budget binds.
-NEARLY_ALL = 1.0 - 1e-3
+BUDGET_BINDS = 1.0 - 1e-3
 #: Steps of the golden section around the best profile found on that grid.
 GOLDEN_STEPS = 12
 #: A bracket below this part of its upper end is one total: the value is flat there to second order.
@@ -43,7 +43,7 @@ ONE_BRACKET = 1e-6
 #: How full a keen client must be to be taken for a volunteer, in turn.
 FULL_ENOUGH = (1.0 - 1e-5, 0.5, 0.0)
 #: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
-WITHIN = 0.999
+CLOSED_PART = 0.999
 #: Budgets above one that leaves no room, relative to what those who take part would cost: the first, the last, and their ratio.
 EXTRA_FIRST, EXTRA_LAST, EXTRA_STEP = 1e-2, 1e-15, 0.25
 
@@ -57,7 +57,7 @@ class Totals:
         self.deadline = clock() + time_limit
         self.game, self.objective = game, objective
         self.problem = LeaderProblem.of(game, objective)
-        self.gap = WITHIN * gap / self.problem.unit_loss
+        self.gap = CLOSED_PART * gap / self.problem.unit_loss
         self.found = Candidates(game, objective, self.problem)
         self._programmes: dict[Any, PointProgramme] = {}
         self.solves = self.warm = self.slices = 0
@@ -255,7 +255,7 @@ class Totals:
             if least < side * at < 1.0:
                 value(side * at)
         if settled() or (
-            best.spend >= NEARLY_ALL * self.objective.budget and self.settle_from_above(classes, at)
+            best.spend >= BUDGET_BINDS * self.objective.budget and self.settle_from_above(classes, at)
         ):
             return
         low, high = max(at / GRID_STEP, least), min(at * GRID_STEP, 1.0)

@@ -23,7 +23,7 @@ FEW_SEEDS ?= 3
 # Runs at a time, one core each
 JOBS      ?= 2
 
-.PHONY: help demo test test-core attack test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers experiments dist dist-check clean
+.PHONY: help demo test test-core attack test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers bench-sizes experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -96,6 +96,7 @@ load: $(STAMP)-lab  ## the books of a thousand clients under faults and kills, a
 	$(BIN)/stackfu-lab flower load --out integration/results/trust/load.json
 	$(BIN)/stackfu-lab flower privacy --draws 2 --out integration/results/trust/privacy.json
 	$(BIN)/stackfu-lab flower directions --seeds 2 --out integration/results/trust/directions.json
+	$(BIN)/stackfu-lab flower scale --out integration/results/trust/scale.json
 
 properties: $(STAMP)-test  ## thousands of examples per statement
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties
@@ -107,7 +108,7 @@ attack: $(STAMP)-test  ## games at nasty scales against references that share no
 	$(BIN)/python tests/attack/attack_offers.py --games 2000 --out stackfu_bench/results/attack/offers.json
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
-	$(BIN)/python tests/mutation/mutants.py
+	$(BIN)/python tests/mutation/mutants.py $(MODULES)
 
 lint: $(STAMP)-lint $(STAMP)-test $(LAB:lab=$(STAMP)-lab)  ## ruff and mypy --strict
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -132,6 +133,12 @@ bench-full: $(STAMP)-bench  ## the asv suite with repetitions
 bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers
 	$(BIN)/python docs/readme_figures.py
+
+# SIZES=--quick for the smallest alone
+bench-sizes: $(STAMP)-core  ## certified payments and capped plans by number of clients; up to hours, interrupted keeps its rows
+	$(BIN)/python -m stackfu_bench.leader_by_size $(SIZES)
+	$(BIN)/python -m stackfu_bench.offers_by_size $(SIZES)
+	$(BIN)/python -m stackfu_bench.truthfulness
 
 experiments: $(STAMP)-lab  ## every experiment from DATA_ROOT=folder into integration/results; says how long, resumes
 	OMP_NUM_THREADS=1 $(BIN)/stackfu-lab campaign $(QUICK) --answers --seeds $(SEEDS) --jobs $(JOBS) --out $(RUNS)

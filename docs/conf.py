@@ -27,6 +27,7 @@ extensions = [
     "asv_tables",
     "attack_tables",
     "experiment_tables",
+    "measured_tables",
 ]
 exclude_patterns = ["_build", "examples", "**/README.md"]
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]

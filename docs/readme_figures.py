@@ -36,6 +36,8 @@ def table() -> str:
     """The rows, how many of all goals are met, and the date and machine of every section."""
     files = sorted((ROOT / "stackfu_bench" / "results").glob("*.json"))
     records = {file.stem: json.loads(file.read_text()) for file in files}
+    # beside the peers' files lie measurements of other kinds, which name no section
+    records = {name: record for name, record in records.items() if "section" in record}
     lines = ["| task | peer | ratio | wanted | note |", "|---|---|---:|---:|---|"]
     for choice in SHOWN:
         row = chosen(records, *choice)

@@ -98,7 +98,7 @@ SIZES = (
     Row(100_000),
     Row(100_000, seed=1),
     # most take part fully even without payments
-    Row(100_000, gap=1e-2, cost=0.03),
+    Row(100_000, gap=1e-2, cost=0.3),
     Row(200_000, 32),
     Row(1_000_000),
 )

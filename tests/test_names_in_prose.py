@@ -17,12 +17,10 @@ CODE = [
     for file in sorted((ROOT / folder).rglob("*.py"))
     if "_build" not in file.parts
 ]
-#: Names of things that were measured once, under the names they had then, and says so.
-HISTORY = {"docs/theory/mutation.md"}
 PAGES = [
     page
     for page in (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md")
-    if not {"_build", "gallery"} & set(page.parts) and str(page.relative_to(ROOT)) not in HISTORY
+    if not {"_build", "gallery"} & set(page.parts)
 ]
 #: One name, perhaps with what owns it; anything else set as code is a formula, a file or a command line.
 NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*(\(\))?")

@@ -1,10 +1,11 @@
-"""Break every core formula once and see whether a test notices: ``python tests/mutation/mutants.py``.
+"""Break every core formula once and see whether a test notices: ``python tests/mutation/mutants.py [part of a path ...]``.
 
 A mutant changes one operator, comparison, constant or function of the mathematics in :data:`TARGETS`: plus
 and minus, times and divided by, the direction of a comparison, min and max, a factor, a sign. Each runs in
 a forked process on a copy of the package, against the tests of its own stage, until the first failure. A
 mutant that no test notices has survived. Compiled kernels run as plain Python here, so that they can be broken
-without compiling them again.
+without compiling them again. A module all of whose mutants were tried is written to ``stackfu_bench/results/mutation.json``,
+from which ``docs/theory/mutation.md`` is made; ``--again`` tries the survivors named there, after tests were written for them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import argparse
 import ast
 import compileall
 import copy
+import datetime
 import itertools
+import json
 import os
 import random
-import re
 import resource
 import shutil
 import signal
@@ -24,8 +26,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "stackfu_bench" / "results" / "mutation.json"
 FORMULAS, INVARIANCES, STATEMENTS = (
     f"tests/properties/test_{name}.py" for name in ("formulas", "invariances", "statements")
 )
@@ -503,20 +507,56 @@ def run_tests(tree: Path, tests: list[str], plays: list[dict[str, object]], limi
     return outcome, usage.ru_utime + usage.ru_stime
 
 
-def survivors(log: str, file: str, source: str, functions: set[str]) -> list[tuple[int, str]]:
-    """Places of a file that an earlier run lists as survived, found again by their change and their line's text."""
-    listed = set(re.findall(rf"^survived .*? {re.escape(file)}:\d+ (.*)$", log, flags=re.MULTILINE))
-    return [
-        (number, change)
-        for number, change in sites(ast.parse(source), functions)
-        if f"{change}: {mutate(source, functions, number)[2]}" in listed
-    ]
+def owners(tree: ast.AST, functions: set[str]) -> dict[int, str]:
+    """The function, or method with its class, that holds each of the nodes of :func:`_mathematics`."""
+    named: dict[int, str] = {}
+
+    def visit(node: ast.AST, inside: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                visit(child, f"{child.name}.")
+            elif isinstance(child, ast.FunctionDef) and child.name in functions:
+                for part in ast.walk(child):
+                    named.setdefault(id(part), inside + child.name)
+            else:
+                visit(child, inside)
+
+    visit(tree, "")
+    return {number: named[id(node)] for number, node in enumerate(_mathematics(tree, functions))}
+
+
+def kept(path: Path) -> dict[str, dict[str, Any]]:
+    """What is known of each module; of those that are not mutated any more, nothing."""
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    return {row["module"]: row for row in rows if row["module"] in TARGETS}
+
+
+def keep(path: Path, module: str, mutants: int, survivors: list[dict[str, str]]) -> None:
+    """Put one module's figures into the file, in the order of :data:`TARGETS`."""
+    from stackfu.atomic import write_atomically
+
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    row = {"module": module, "mutants": mutants, "noticed": mutants - len(survivors), "survivors": survivors}
+    rows = kept(path) | {module: row | {"date": today}}
+    text = json.dumps({"rows": [rows[name] for name in TARGETS if name in rows]}, indent=1)
+    write_atomically(path, (text + "\n").encode())
+
+
+def places_again(
+    source: str, functions: set[str], places: list[tuple[int, str]], row: dict[str, Any] | None
+) -> list[tuple[int, str]] | None:
+    """Those places that survived the last time; None if the module has changed since, so that all have to be tried."""
+    if row is None or row["mutants"] != len(places):
+        return None
+    listed = [(known["change"], known["text"]) for known in row["survivors"]]
+    found = [(n, change) for n, change in places if (change, mutate(source, functions, n)[2]) in listed]
+    return found if len(found) >= len(listed) else None
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("modules", nargs="*", help="modules whose paths contain one of these; default: all")
     parser.add_argument("--sample", type=int, default=0, help="at most this many mutants per file (0: all)")
-    parser.add_argument("--only", default="", help="only files whose name contains this")
     parser.add_argument(
         "--limit",
         type=int,
@@ -525,11 +565,17 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=0.0, help="stop starting mutants after this long")
     parser.add_argument("--plays", type=int, default=25, help="games to try on every mutant")
+    parser.add_argument("--again", action="store_true", help="survivors alone, where the last run names them")
     parser.add_argument(
-        "--again", type=Path, default=None, help="only the survivors that this output of an earlier run lists"
+        "--out", type=Path, default=RESULTS, help="where modules that were tried wholly are kept"
     )
     parser.add_argument("--verbose", action="store_true", help="one line per mutant")
     arguments = parser.parse_args()
+    targets = {
+        file: target
+        for file, target in TARGETS.items()
+        if not arguments.modules or any(part in file for part in arguments.modules)
+    }
     os.environ |= {"NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1", "HYPOTHESIS_PROFILE": "mutation"}
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     # what every mutant imports is loaded once, before forking
@@ -539,7 +585,7 @@ def main() -> int:
     import pytest  # noqa: F401
     import scipy.optimize  # noqa: F401
 
-    drawn = any(arguments.only in file and tests[0] != "-k" for file, (_, tests) in TARGETS.items())
+    drawn = any(tests[0] != "-k" for _, tests in targets.values())
     plays = draw_plays(arguments.plays) if drawn else []
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="mutants-"))
@@ -550,47 +596,58 @@ def main() -> int:
         shutil.copy(ROOT / name, folder / name)
     compileall.compile_dir(folder, quiet=2)  # a mutant compiles its own file only
     counts: dict[str, dict[str, int]] = {}
+    survived: dict[str, list[dict[str, str]]] = {}
+    every: dict[str, int] = {}
+    waiting: dict[str, int] = {}
     jobs: list[list[tuple[str, int, str]]] = []
-    for file, (functions, _) in TARGETS.items():
-        if arguments.only not in file:
-            continue
-        places = sites(ast.parse((folder / file).read_text()), functions)
-        if arguments.again is not None:
-            places = survivors(arguments.again.read_text(), file, (folder / file).read_text(), functions)
-        chosen_places = random.Random(0).sample(places, min(arguments.sample or len(places), len(places)))
+    known = kept(arguments.out)
+    for file, (functions, _) in targets.items():
+        source = (folder / file).read_text()
+        places = sites(ast.parse(source), functions)
+        again = places_again(source, functions, places, known.get(file)) if arguments.again else None
+        wanted = places if again is None else again
+        chosen_places = random.Random(0).sample(wanted, min(arguments.sample or len(wanted), len(wanted)))
         print(f"{file}: {len(chosen_places)} of {len(places)} places", flush=True)
         jobs.append([(file, number, change) for number, change in chosen_places])
+        every[file], waiting[file] = len(places), len(wanted)
     broken: set[str] = set()
     limits: dict[str, int] = {}
     # one mutant of every file in turn, so that a run that is cut short has looked at all of them
     for file, number, change in filter(None, itertools.chain(*itertools.zip_longest(*jobs))):
         if file in broken or (arguments.seconds and time.monotonic() - began > arguments.seconds):
             continue
-        functions, wanted = TARGETS[file]
+        functions, tests = targets[file]
         if file not in counts:
-            outcome, used = run_tests(folder, wanted, plays, 900)
+            outcome, used = run_tests(folder, tests, plays, 900)
             if outcome != "survived":
                 print(f"{file}: the tests fail without any mutant", flush=True)
                 broken.add(file)
                 continue
             limits[file] = min(int(4 * used + 4), arguments.limit)
             counts[file] = {"killed": 0, "survived": 0, "timeout": 0}
+            survived[file] = []
             print(f"{file}: {used:.1f} s without a mutant", flush=True)
         source = (folder / file).read_text()
         mutant, line, text = mutate(source, functions, number)
         (folder / file).write_text(mutant)
-        outcome, used = run_tests(folder, wanted, plays, limits[file])
+        outcome, used = run_tests(folder, tests, plays, limits[file])
         (folder / file).write_text(source)
         counts[file][outcome] += 1
+        if outcome == "survived":
+            owner = owners(ast.parse(source), functions)[number]
+            survived[file].append({"function": owner, "change": change, "text": text})
         if arguments.verbose or outcome == "survived":
             print(f"{outcome} {used:.1f} s {file}:{line} {change}: {text}", flush=True)
+        waiting[file] -= 1
+        if waiting[file] == 0:
+            keep(arguments.out, file, every[file], survived[file])
     for file, tally in counts.items():
         print(f"{file}: {tally}", flush=True)
     total = {key: sum(c[key] for c in counts.values()) for key in ("killed", "survived", "timeout")}
     share = 1 - total["survived"] / max(sum(total.values()), 1)
     print(f"total {total}: {share:.1%} caught")
     shutil.rmtree(folder)
-    return 0
+    return int(bool(broken))
 
 
 if __name__ == "__main__":

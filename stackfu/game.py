@@ -6,6 +6,7 @@ This is the only module of the library that faces upward: the model below knows 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from .model import Array, GameModel, ServerLoss
 from .model.arguments import numbers
 from .model.impacts import guessed
 from .progress import Callback
+from .results.facade import faces_upward
 
 if TYPE_CHECKING:
     from .calibration import Calibration
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["StackelbergGame"]
 
 
+@faces_upward
 class StackelbergGame(GameModel):
     """Federated unlearning as a Stackelberg game. Immutable.
 
@@ -238,6 +241,7 @@ class StackelbergGame(GameModel):
             the only equilibrium, see :mod:`stackfu.model.offers`) or "contract" (all or nothing).
         costs_between
             capped: lower and upper ends of the costs, if they are not known; the plan is then safe for every cost in between.
+            The solution's ``game`` has the upper ends as costs, for which it is optimal.
         outside
             capped, contract: the utility each client has outside the federation; offers are then such that nobody gains by leaving.
         groups
@@ -369,8 +373,8 @@ class StackelbergGame(GameModel):
     ) -> CostIntervals:
         """What observed answers reveal about costs: an interval per client; see :mod:`stackfu.model.revealed`.
 
-        One answer, or one row per request. The game's own costs play no part. An error names the client whose answers
-        contradict each other.
+        One answer, or one row per request; caps are one vector for all of them, or one row per request too. The game's own
+        costs play no part. An error names the client whose answers contradict each other.
         """
         from .model.revealed import CostIntervals, revealed_costs
 
@@ -382,10 +386,19 @@ class StackelbergGame(GameModel):
             raise InputError(
                 "participation", f"needs {len(paid)} rows, one per vector of payments", value=len(done)
             )
-        taken = self.check_caps(caps)
+        rows: Sequence[Any] = [caps] * len(paid)
+        if isinstance(caps, (Sequence, np.ndarray)) and np.ndim(caps) == 2:
+            rows = list(caps)
+            if len(rows) != len(paid):
+                raise InputError(
+                    "caps",
+                    f"needs {len(paid)} rows, one per vector of payments, or one vector",
+                    value=len(rows),
+                )
         known = CostIntervals(np.zeros(self.count), np.full(self.count, np.inf))
-        for p, x in zip(paid, done, strict=True):
-            known = known.meet(revealed_costs(self, self.check_payments(p), self.profile(x), taken), self)
+        for p, x, taken in zip(paid, done, rows, strict=True):
+            told = revealed_costs(self, self.check_payments(p), self.profile(x), self.check_caps(taken))
+            known = known.meet(told, self)
         return known
 
     def manipulation(self, result: Solution, **options: Any) -> Manipulation:
@@ -447,10 +460,20 @@ class StackelbergGame(GameModel):
     # ---------------------------------------------------------------- judges and files
 
     def verify(self, result: Equilibrium | Solution, tolerance: float = 1e-9) -> Verification:
-        """Recompute a result from this game by other means than those that found it; see :mod:`stackfu.judging`."""
+        """Recompute a result from this game by other means than those that found it; see :mod:`stackfu.judging`.
+
+        A result of another game is refused, unless it is a plan of capped offers for costs that are nowhere below this game's
+        (``costs_between``): it is the only equilibrium here too, at the same spend (Theorem 2 of the theory of offers). Its lower
+        bound is one for the costs it was made for.
+        """
         from .judging import verify_equilibrium, verify_plan, verify_solution
         from .results import Solution
 
+        if self._is_planned_for_more(result):
+            check = verify_plan(result, tolerance)
+            more = "; made for larger costs, it holds for these as well" if check else ""
+            return replace(check, message=check.message + more)
+        self._refuse_others(result)
         if isinstance(result, Solution):
             if result.offers.kind != "linear":
                 return verify_plan(result, tolerance)
@@ -461,13 +484,30 @@ class StackelbergGame(GameModel):
         """Prove in ball arithmetic that an exact equilibrium lies in a tiny box around a point."""
         from .judging.proof import prove_equilibrium
 
+        self._refuse_others(result)
         return prove_equilibrium(result, precision)
 
     def diagnose(self, result: Equilibrium) -> Diagnostics:
         """Contraction diagnostics at an equilibrium; see :mod:`stackfu.judging.diagnostics`."""
         from .judging.diagnostics import diagnose
 
+        self._refuse_others(result)
         return diagnose(result)
+
+    def _refuse_others(self, result: Any) -> None:
+        """An error if a result is not one of this game."""
+        game = getattr(result, "game", None)
+        if game is not self and game != self:
+            raise InputError("result", "belongs to another game", value=repr(result))
+
+    def _is_planned_for_more(self, result: Any) -> bool:
+        """Whether a result is a plan of capped offers for this game but for costs, which are nowhere below this game's."""
+        game = getattr(result, "game", None)
+        if not isinstance(game, GameModel) or game is self or not hasattr(result, "offers"):
+            return False
+        if result.offers.kind != "capped" or game.count != self.count or np.any(game.costs < self.costs):
+            return False
+        return game != self and game.replace(costs=self.costs) == self
 
     def clients_frame(self, payments: PerClient | None, participation: PerClient) -> Any:
         """A DataFrame with one row per remaining client: what it owns, is paid, does and gets (needs pandas)."""

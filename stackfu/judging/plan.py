@@ -6,7 +6,8 @@ each client could gain by bringing less, unpaid, is searched for from the defini
 
     U_k(y) = payout_k(y) - kappa_k y - lam (q_k / (S0_k + y)^2 + a / (S0_k + y)),
 
-not by the closed form that priced the plan. Spend, loss and total are enclosed (:mod:`.point`), the lower bound is proved by its
+not by the closed form that priced the plan; that everybody accepting is the only equilibrium, where it is said, by trying every
+set that might reject (:mod:`.rejections`). Spend, loss and total are enclosed (:mod:`.point`), the lower bound is proved by its
 certificate (:mod:`.plan_bound`), and CERTIFIED is said only if the gap is the one that was asked for.
 """
 
@@ -19,28 +20,33 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import StackfuError
-from ..model import Array, GameModel, Objective
+from ..model import Array, GameModel, Objective, frozen
+from ..model.game_model import require_formulas
 from ..model.profile import Profile
 from ..results import Solution, Uniqueness, Verification
 from ..results.contract_certificate import ContractCertificate
-from ..results.facade import facade
 from ..results.plan_certificate import PlanCertificate
 from .plan_bound import check_plan_bound
 from .point import enclose_point
+from .rejections import other_outcome
 from .solution import (
     claims_no_more,
     contradictions,
     judge_point,
     keeps_its_promise,
     measured_against,
+    unpaid_loss,
     unseen,
 )
 from .tolerances import LAST_DIGITS
 
-__all__ = ["check_contract_bound", "contract_regrets", "gaps_are_relative_to", "verify_plan"]
+__all__ = ["ONLY", "check_contract_bound", "contract_regrets", "gaps_are_relative_to", "verify_plan"]
 
 #: What a claim about shares must hold with to spare: the rounding of a few quotients.
 TO_SPARE = 1e-14
+
+#: How the message of contracts begins where nobody can reject; what it says is derived again.
+ONLY = "everybody accepting is the only equilibrium of the contracts"
 
 
 def gaps_are_relative_to(game: GameModel, goal: Objective) -> float:
@@ -49,14 +55,15 @@ def gaps_are_relative_to(game: GameModel, goal: Objective) -> float:
     if goal.loss_weight * game.loss.weight == 0.0:
         return measured_against(game, goal, 0.0, everybody)
     try:
-        unpaid = facade(game).equilibrium().participation
+        loss = unpaid_loss(game, goal)
     except StackfuError:
-        unpaid = np.ones(game.count)
-    return measured_against(game, goal, game.loss_of(game.profile(unpaid), goal.finite_sample), everybody)
+        loss = game.loss_of(game.profile(np.ones(game.count)), goal.finite_sample)
+    return measured_against(game, goal, loss, everybody)
 
 
 def verify_plan(solution: Solution, tolerance: float = 1e-9) -> Verification:
     """Whether plan, offers, spend, objective and lower bound are what the solution says."""
+    require_formulas(solution.game)
     residual = regret = math.inf
     try:
         problem = next(_nonsense(solution), None)
@@ -107,8 +114,10 @@ def _rejections(solution: Solution, tolerance: float) -> Iterator[str]:
     game, eq = solution.game, solution.equilibrium
     if not np.array_equal(eq.participation, solution.offers.caps):
         yield "not everybody brings what its contract says"
-    if eq.uniqueness is not Uniqueness.UNKNOWN:
+    if eq.uniqueness not in (Uniqueness.UNKNOWN, Uniqueness.UNIQUE):
         yield "how many equilibria contracts have is not proved"
+    if eq.uniqueness is Uniqueness.UNIQUE or solution.message.startswith(ONLY):
+        yield from _other_outcomes(solution)
     if eq.status.proved:
         yield "that everybody accepts is found by search, not proved"
     if not (0.0 <= eq.regret <= tolerance * float(game.costs.max()) and 0.0 <= eq.residual <= tolerance):
@@ -117,6 +126,17 @@ def _rejections(solution: Solution, tolerance: float) -> Iterator[str]:
     k = int(np.argmax(regrets))
     if not regrets[k] <= tolerance:
         yield f"client {game.who(k)} gains {regrets[k]:.3e} of its stakes by not accepting"
+
+
+def _other_outcomes(solution: Solution) -> Iterator[str]:
+    """Why everybody accepting is not known to be the only equilibrium, where that is said."""
+    game, offers = solution.game, solution.offers
+    other, complete = other_outcome(game, offers.caps, frozen(offers.prices * offers.caps))
+    if other is not None:
+        who = ", ".join(str(game.who(int(k))) for k in np.flatnonzero(other < offers.caps))
+        yield f"everybody accepting is said to be the only equilibrium, but there is one in which {who} rejects"
+    elif not complete and solution.equilibrium.uniqueness is Uniqueness.UNIQUE:
+        yield "that everybody accepting is the only equilibrium is not found again"
 
 
 def contract_regrets(solution: Solution) -> Array:
@@ -230,8 +250,8 @@ def check_contract_bound(solution: Solution, certificate: ContractCertificate) -
             return "the larger lambda is not large enough"
         if piece.certificate.lower < certificate.lower:
             return "a piece proves less than the whole"
-        own = {} if game.has_paper_loss else {"server_loss": game.loss}
-        eager = game.replace(lambda_q=game.lambda_q * piece.larger, **own)
+        # the library's own class: another constructor might make another game of it
+        eager = GameModel(**game.arguments(lambda_q=game.lambda_q * piece.larger))
         wider = replace(
             goal, budget=goal.budget / piece.share, payment_weight=goal.payment_weight * piece.share
         )

@@ -7,9 +7,11 @@ its transfer is at most
     r_k = kappa_k (ybar_k - y_k) - lam (q_k / R^2 + a / R - q_k / Rbar^2 - a / Rbar),     R = s,  Rbar = s + ybar_k - y_k,
 
 and a client outside I to accept as long as its transfer is at least what its best unpaid answer saves. With transfers that
-move from the least ones (premium 0) to the capped payouts (premium 1), both hold on an interval of premiums. Beyond the largest
-end acceptance by everybody is the only equilibrium; Theorem 3 of ``docs/theory/offers.md`` says that it lies below 1. The least
-transfers leave every single client indifferent: what a hair of premium ends (posted contracts pay one) is not listed.
+move from those that are posted (premium 0) to the capped payouts where these are more (premium 1), both hold on an interval of
+premiums. Beyond the largest end acceptance by everybody is the only equilibrium; Theorem 3 of ``docs/theory/offers.md`` says that
+it lies below 1. What is posted may be more than the least transfers, to keep somebody who has more outside; that can add
+equilibria: who is paid more accepts whatever the others do, and may leave them no reason to. The least transfers leave every single
+client indifferent: what a hair of premium ends (posted contracts pay one) is not listed.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from itertools import combinations
 
 import numpy as np
 
+from ..embedding.names import PerClient
 from ..errors import InputError, NoEquilibriumError
 from ..followers import enumerate_equilibria
 from ..model import Array, GameModel, frozen
@@ -54,7 +57,7 @@ class Acceptance:
     """Every equilibrium of a plan's contracts but the plan; ``complete`` says whether none can be missing."""
 
     game: GameModel
-    least: Array
+    posted: Array
     capped: Array
     rejections: tuple[Rejection, ...]
     complete: bool
@@ -68,7 +71,7 @@ class Acceptance:
         """What is paid for acceptance at a premium between 0 and 1."""
         if not 0.0 <= number(premium, "premium") <= 1.0:
             raise InputError("premium", "must lie in [0, 1]", value=premium)
-        return frozen(self.least + premium * (self.capped - self.least))
+        return frozen(self.posted + premium * (self.capped - self.posted))
 
     def at(self, premium: float = 0.0) -> tuple[Rejection, ...]:
         """The other equilibria at a premium, the worst for the server first."""
@@ -76,8 +79,13 @@ class Acceptance:
         return tuple(sorted(here, key=lambda r: -r.server_loss))
 
 
-def acceptance(game: GameModel, plan: Array) -> Acceptance:
+def acceptance(
+    game: GameModel, plan: PerClient, transfers: PerClient | None = None, *, finite_sample: bool = False
+) -> Acceptance:
     """Try every set of clients that might reject the contracts of a plan.
+
+    ``transfers`` are what is posted for acceptance, by default the least that keep everybody in; ``finite_sample`` says whether
+    losses count the variance of the used samples' embedding.
 
     >>> import stackfu as sf
     >>> points = sf.MeanEmbeddings.from_features([[0.0], [1.0], [-1.0]])
@@ -93,19 +101,21 @@ def acceptance(game: GameModel, plan: Array) -> Acceptance:
         raise InputError(
             "plan", f"all sets of at most {MOST_CONTRACTS} contracts can be tried", value=len(asked)
         )
-    least = contract_transfers(game, profile)
-    capped = frozen(np.maximum(capped_prices(game, profile)[0] * profile.x, least))
+    posted = (
+        contract_transfers(game, profile) if transfers is None else game.check_amounts(transfers, "transfers")
+    )
+    capped = frozen(np.maximum(capped_prices(game, profile)[0] * profile.x, posted))
     found, complete = [], True
     for size in range(1, len(asked) + 1):
         for who in combinations(asked, size):
-            others, sure = _among(game, caps, np.array(who), least, capped)
+            others, sure = _among(game, caps, np.array(who), posted, capped, finite_sample)
             found += others
             complete = complete and sure
-    return Acceptance(game, frozen(least), capped, tuple(found), complete)
+    return Acceptance(game, frozen(posted), capped, tuple(found), complete)
 
 
 def _among(
-    game: GameModel, caps: Array, who: np.ndarray, least: Array, capped: Array
+    game: GameModel, caps: Array, who: np.ndarray, posted: Array, capped: Array, finite_sample: bool
 ) -> tuple[list[Rejection], bool]:
     """Equilibria in which exactly these reject, and whether none is missing."""
     payments = np.where(
@@ -122,15 +132,16 @@ def _among(
         sure = sure and eq.status is Status.CERTIFIED and eq.face is None
         if np.any(eq.participation[who] >= ALL * caps[who]):
             continue  # it brings everything unpaid: an equilibrium of fewer rejections, if it is one
-        low, high = _premiums(game, game.profile(eq.participation), caps, who, least, capped)
+        low, high = _premiums(game, eq.profile, caps, who, posted, capped)
         if low <= high and high > TIE:
             names = tuple(int(game.remaining[k]) for k in who)
-            out.append(Rejection(names, eq.participation, eq.server_loss, low, high))
+            loss = game.loss_of(eq.profile, finite_sample)
+            out.append(Rejection(names, eq.participation, loss, low, high))
     return out, sure
 
 
 def _premiums(
-    game: GameModel, profile: Profile, caps: Array, who: np.ndarray, least: Array, capped: Array
+    game: GameModel, profile: Profile, caps: Array, who: np.ndarray, posted: Array, capped: Array
 ) -> tuple[float, float]:
     """The premiums for which those who reject are content to, and the others to accept."""
     rejects = np.zeros(game.count, dtype=bool)
@@ -146,11 +157,11 @@ def _premiums(
         spared = less * (q * (away + into) / (away * into) ** 2 + game.sampling / (away * into))
     spared = np.where(away > 0, spared, np.inf if game.sampling > 0 else 0.0)
     worth = game.kappa * less - game.lam * spared
-    room = capped - least
+    room = capped - posted
     # where there is no room a transfer is what it is: enough for who accepts up to a tie, too little for who rejects beyond one
-    fixed = np.where(worth > least + TIE * game.costs, np.inf, -np.inf)
+    fixed = np.where(worth > posted + TIE * game.costs, np.inf, -np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
-        at = np.where(room > TIE * game.costs, (worth - least) / room, fixed)
+        at = np.where(room > TIE * game.costs, (worth - posted) / room, fixed)
     asked = caps > 0
     low = float(np.max(at[asked & ~rejects], initial=0.0))
     return max(low, 0.0), min(float(at[rejects].min()), 1.0)

@@ -17,11 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
+from ..embedding.names import PerClient
 from ..errors import ConvergenceError, InfeasibleError, InputError
 from ..followers.contracts import settle_contracts
 from ..jit import clock
-from ..judging.plan import check_contract_bound, gaps_are_relative_to
-from ..model import Array, GameModel, Limits, Objective
+from ..judging.plan import ONLY, check_contract_bound, gaps_are_relative_to
+from ..judging.rejections import MOST_CONTRACTS
+from ..judging.solution import closes
+from ..model import Array, GameModel, Limits, Objective, frozen
 from ..model.arguments import number
 from ..model.offers import (
     Offers,
@@ -55,8 +58,6 @@ PROGRAMME = 1e-10
 MINOR = 1e-3
 #: Best-response runs that look for other equilibria of the contracts.
 RUNS = 32
-#: Up to this many contracts every set of clients that might reject is tried.
-ALL_SETS = 6
 
 
 def contract(
@@ -113,20 +114,21 @@ def contract(
         )
     value = value_of(game, goal, offers)
     certificate = _bound(game, goal, value, began + time_limit, max_nodes)
+    uniqueness, outcomes = _others(game, offers, goal.finite_sample)
     found = replace(
         best,
         payments=offers.prices,
-        equilibrium=accepted(game, offers),
+        equilibrium=accepted(game, offers, uniqueness),
         posted=offers,
         status=Status.CONVERGED,
         objective=value,
         lower_bound=-np.inf,
         certificate=None,
-        message=_others(game, offers.caps),
+        message=outcomes,
     )
     if certificate is not None and not check_contract_bound(found, certificate):
         lower = min(max(certificate.lower, 0.0), value)
-        proved = value - lower <= limits.gap * gaps_are_relative_to(game, goal)
+        proved = closes(value, lower, limits.gap * gaps_are_relative_to(game, goal))
         status = Status.CERTIFIED if proved else Status.CONVERGED
         found = replace(found, status=status, lower_bound=lower, certificate=certificate)
     if (broken := breaks(game, goal, offers)) is not None:
@@ -134,15 +136,15 @@ def contract(
     return replace(found, seconds=clock() - began)
 
 
-def accepted(game: GameModel, offers: Offers) -> Equilibrium:
+def accepted(game: GameModel, offers: Offers, uniqueness: Uniqueness = Uniqueness.UNKNOWN) -> Equilibrium:
     """Everybody accepting its contract."""
     return Equilibrium(
         game=game,
         payments=offers.prices,
         participation=offers.caps,
         status=Status.CONVERGED,
-        uniqueness=Uniqueness.UNKNOWN,
-        reason=ACCEPTED,
+        uniqueness=uniqueness,
+        reason=ONLY if uniqueness is Uniqueness.UNIQUE else ACCEPTED,
         method="plan",
         regret=0.0,
         residual=0.0,
@@ -150,24 +152,29 @@ def accepted(game: GameModel, offers: Offers) -> Equilibrium:
     )
 
 
-def _others(game: GameModel, plan: Array) -> str:
-    """What else may happen, in words: by trying every set of clients where they are few, else by best responses."""
+def _others(game: GameModel, offers: Offers, finite_sample: bool) -> tuple[Uniqueness, str]:
+    """What else may happen: by trying every set of clients where they are few, else by best responses."""
+    plan, transfers = offers.caps, frozen(offers.prices * offers.caps)
     asked = int(np.count_nonzero(plan))
-    if asked > ALL_SETS:
-        worst, loss = worst_equilibrium(game, plan)
+    if asked > MOST_CONTRACTS:
+        worst, loss = worst_equilibrium(game, plan, transfers, finite_sample=finite_sample)
         if worst is None:
-            return "everybody accepting is one equilibrium of the contracts; best responses found no other"
+            return (
+                Uniqueness.UNKNOWN,
+                "everybody accepting is one equilibrium of the contracts; best responses found no other",
+            )
         count = int(np.count_nonzero(worst < plan * (1.0 - SNAP)))
-        return (
+        return Uniqueness.UNKNOWN, (
             "everybody accepting is one equilibrium of the contracts; in the worst one that best responses found "
             f"{count} of {asked} clients reject and the loss is {loss:.6g}"
         )
-    found = acceptance(game, plan)
+    found = acceptance(game, plan, transfers, finite_sample=finite_sample)
     sure = "" if found.complete else ", as far as rounding allows to tell"
     if not found.at():
-        return f"everybody accepting is the only equilibrium of the contracts{sure}: every set that might reject was tried"
+        known = Uniqueness.UNIQUE if found.complete else Uniqueness.UNKNOWN
+        return known, f"{ONLY}{sure}: every set that might reject was tried"
     other = found.at()[0]
-    return (
+    return Uniqueness.UNKNOWN, (
         f"everybody accepting is one of {1 + len(found.at())} equilibria of the contracts{sure}; in the worst one "
         f"{len(other.clients)} of {asked} clients reject and the loss is {other.server_loss:.6g}; transfers more than "
         f"{found.premium:.3g} of the way to the capped payouts leave acceptance only"
@@ -348,30 +355,41 @@ class _Target:
 
 
 def worst_equilibrium(
-    game: GameModel, plan: Array, *, premium: float = 0.0, seed: int = 0
+    game: GameModel,
+    plan: PerClient,
+    transfers: PerClient | None = None,
+    *,
+    premium: float = 0.0,
+    finite_sample: bool = False,
+    seed: int = 0,
 ) -> tuple[Array | None, float]:
     """The equilibrium of a plan's contracts with the largest loss that best responses find, and its loss; None: only the plan.
 
-    ``premium`` in [0, 1] moves the transfers from the least that keep everybody in to the capped payouts, under which
-    acceptance is the only equilibrium (Theorem 3 of the theory of offers). Starts are random subsets of acceptance.
+    ``premium`` in [0, 1] moves the transfers from those that are posted (by default the least that keep everybody in) to the
+    capped payouts where these are more, under which acceptance is the only equilibrium (Theorem 3 of the theory of offers). Starts
+    are random subsets of acceptance.
     """
     if not 0.0 <= number(premium, "premium") <= 1.0:
         raise InputError("premium", "must lie in [0, 1]", value=premium)
     profile = game.profile(plan)
-    least = np.array(contract_transfers(game, profile))
-    transfers = least + premium * (capped_prices(game, profile)[0] * profile.x - least)
+    plan = profile.x
+    posted = (
+        contract_transfers(game, profile) if transfers is None else game.check_amounts(transfers, "transfers")
+    )
+    capped = np.maximum(capped_prices(game, profile)[0] * plan, posted)
+    paid = posted + premium * (capped - posted)
     rng = np.random.default_rng(seed)
     worst: Array | None = None
-    loss = game.loss_of(profile)
+    loss = game.loss_of(profile, finite_sample)
     for run in range(RUNS):
         share = rng.uniform()
         x = np.where(
             rng.uniform(size=game.count) < share, plan, plan * rng.uniform(size=game.count) * (run % 2)
         )
-        settled = settle_contracts(game, plan, transfers, x)
+        settled = settle_contracts(game, plan, paid, x)
         if settled is None or np.abs(settled - plan).max() <= SAME_PROFILE:
             continue
-        reached = game.loss_of(game.profile(settled))
+        reached = game.loss_of(game.profile(settled), finite_sample)
         if worst is None or reached > loss:
             worst, loss = settled, reached
     return worst, loss

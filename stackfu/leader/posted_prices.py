@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
+from ..errors import ConvergenceError, InfeasibleError, InputError
 from ..followers.below_caps import settle
 from ..model import Array, GameModel, Objective
 from ..model.arguments import number, numbers
@@ -40,6 +40,13 @@ __all__ = ["PostedPrices", "Regret", "regret_curve"]
 NARROW_ENOUGH = 1e-3
 #: Gap of the linear payments that the posted offers are compared with: guessed costs are wrong by more.
 GUESS_GAP = 1e-3
+#: What is asked of linear payments as of the posted offers.
+BY_LINEAR_PAYMENTS = frozenset(
+    {
+        *("payment_weight", "loss_weight", "max_loss", "min_total", "min_samples", "finite_sample"),
+        *("gap", "time_limit", "max_nodes"),
+    }
+)
 
 
 @dataclass(eq=False)
@@ -108,11 +115,15 @@ class PostedPrices:
 
 @dataclass(frozen=True, eq=False)
 class Regret:
-    """Losses of the posted prices, request by request, beside what knowing the costs reaches and what linear payments do."""
+    """Losses of the posted prices, request by request, beside what knowing the costs reaches and what linear payments do.
+
+    Losses are the server's, in its own units whatever their weight; not a number where no linear payments meet what was asked for.
+    """
 
     losses: Array
     spends: Array
     informed: float
+    informed_spend: float
     budget: float
     linear_losses: Array
     linear_spends: Array
@@ -121,6 +132,11 @@ class Regret:
     def regrets(self) -> Array:
         """Loss above that of a server who knows the costs."""
         return np.asarray(self.losses - self.informed)
+
+    @property
+    def spend_regrets(self) -> Array:
+        """Spend above that of a server who knows the costs."""
+        return np.asarray(self.spends - self.informed_spend)
 
 
 def regret_curve(
@@ -136,7 +152,8 @@ def regret_curve(
 ) -> Regret:
     """Run the loop against clients whose true costs are the game's, and compare.
 
-    ``linear_guesses`` are factors by which linear payments overestimate costs: what they lead to is shown beside it.
+    ``linear_guesses`` are factors by which linear payments overestimate costs: what they lead to is shown beside it, for the same
+    weights, floor and cap on the loss (linear payments keep nobody who has more ``outside``).
     """
     from .certified import certified
 
@@ -152,17 +169,25 @@ def regret_curve(
         loop.post(**options)
         loop.observe(loop.answer(game.costs))
     informed = capped(game, budget, **{"progress": False, **options})
-    losses, spends = [], []
-    for factor in guesses.flat:
-        guess = certified(game.replace(costs=factor * game.costs), budget, progress=False, gap=GUESS_GAP)
+    alike = {name: value for name, value in options.items() if name in BY_LINEAR_PAYMENTS}
+    linear = np.full((len(guesses), 2), np.nan)
+    for row, factor in zip(linear, guesses.flat, strict=True):
+        try:
+            guess = certified(
+                game.replace(costs=factor * game.costs),
+                budget,
+                **{"gap": GUESS_GAP, **alike, "progress": False},
+            )
+        except (InfeasibleError, ConvergenceError):
+            continue
         x = settle(game, guess.payments, np.ones(game.count))
-        losses.append(game.loss_of(game.profile(x), informed.goal.finite_sample))
-        spends.append(float(guess.payments @ x))
+        row[:] = game.loss_of(game.profile(x), informed.goal.finite_sample), float(guess.payments @ x)
     return Regret(
         np.array([h["loss"] for h in loop.history]),
         np.array([h["spend"] for h in loop.history]),
-        informed.goal.value(game.loss_of(informed.equilibrium.profile, informed.goal.finite_sample), 0.0),
+        game.loss_of(informed.equilibrium.profile, informed.goal.finite_sample),
+        informed.spend,
         budget,
-        np.array(losses),
-        np.array(spends),
+        linear[:, 0],
+        linear[:, 1],
     )

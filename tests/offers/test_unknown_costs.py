@@ -162,3 +162,101 @@ def test_nothing_is_learned_before_something_is_posted():
         loop.observe(np.ones(7))
     with pytest.raises(sf.InputError, match="probe"):
         PostedPrices(game, 0.5 * game.costs, game.costs, 0.1, probe=1.5)
+
+
+def small_game():
+    points = sf.MeanEmbeddings.from_features([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.5, 0.7]])
+    return sf.StackelbergGame(
+        points, [10, 20, 30, 15], removed=[0], costs=[0.3, 0.2, 0.4], sampling_constant=0.5
+    )
+
+
+def test_every_request_may_have_caps_of_its_own():
+    game = small_game()
+    caps = np.array([[0.5, 1.0, 0.8], [1.0, 0.4, 0.6]])
+    prices = np.array([0.4 * game.costs, 0.7 * game.costs])
+    answers = np.array([settle(game, p, c) for p, c in zip(prices, caps, strict=True)])
+    both = game.costs_from(prices, answers, caps=caps)
+    each = [game.costs_from(p, x, c) for p, x, c in zip(prices, answers, caps, strict=True)]
+    assert both.low == pytest.approx(np.maximum(each[0].low, each[1].low))
+    assert both.high == pytest.approx(np.minimum(each[0].high, each[1].high))
+    assert (both.low <= game.costs * (1 + 1e-6)).all()
+    assert (both.high >= game.costs * (1 - 1e-6)).all()
+    assert game.costs_from(prices, answers, caps=caps.tolist()).low == pytest.approx(both.low)
+    with pytest.raises(sf.InputError, match="caps = 1: needs 2 rows"):
+        game.costs_from(prices, answers, caps=caps[:1])
+    with pytest.raises(sf.InputError, match=r"caps\[client 2\] = 1.5"):
+        game.costs_from(prices, answers, caps=[[0.5, 1.0, 0.8], [1.0, 1.5, 0.6]])
+
+
+@pytest.mark.parametrize(
+    "asked", [{"loss_weight": 10.0}, {"min_total": 0.6}, {"finite_sample": True}, {"payment_weight": 0.05}]
+)
+def test_regret_is_in_losses_and_everybody_is_asked_for_the_same(asked):
+    game = small_game()
+    curve = regret_curve(
+        game, 0.5 * game.costs, 2 * game.costs, 0.1, requests=2, linear_guesses=(1.0, 1.1), gap=1e-2, **asked
+    )
+    known = game.solve(0.1, offers="capped", gap=1e-2, progress=False, **asked)
+    counted = asked.get("finite_sample", False)
+    assert curve.informed == pytest.approx(game.loss_of(known.equilibrium.profile, counted))
+    assert curve.informed_spend == pytest.approx(known.spend)
+    assert curve.regrets == pytest.approx(curve.losses - curve.informed)
+    assert curve.spend_regrets == pytest.approx(curve.spends - known.spend)
+    linear = game.solve(0.1, gap=1e-2, progress=False, **asked)
+    assert curve.linear_losses[0] == pytest.approx(
+        game.loss_of(linear.equilibrium.profile, counted), rel=1e-4
+    )
+    assert curve.linear_spends[0] == pytest.approx(linear.spend, rel=1e-4)
+
+
+def test_linear_payments_that_cannot_do_it_are_not_a_number():
+    game = small_game()
+    least = game.solve(0.1, offers="capped", gap=1e-2, progress=False).server_loss
+    curve = regret_curve(
+        game, game.costs, game.costs, 0.1, requests=1, linear_guesses=3.0, gap=1e-2, max_loss=1.01 * least
+    )
+    assert np.isnan(
+        curve.linear_losses
+    ).all()  # at three times their costs clients cannot be paid for such a loss
+    assert np.isnan(curve.linear_spends).all()
+    assert np.isfinite(curve.regrets).all()
+
+
+def test_results_of_another_game_are_refused():
+    game = small_game()
+    other = game.replace(costs=10.0 * game.costs)
+    results = [
+        game.solve(0.1, offers=kind, gap=0.1, time_limit=5.0, progress=False)
+        for kind in ("linear", "capped", "contract")
+    ]
+    cheaper = game.replace(costs=0.5 * game.costs)
+    for result in (*results, results[0].equilibrium):
+        assert game.verify(result)
+        assert game.replace().verify(result)  # an equal game is this game
+        with pytest.raises(sf.InputError, match="result .*belongs to another game"):
+            other.verify(result)
+        if getattr(getattr(result, "offers", None), "kind", "linear") != "capped":
+            with pytest.raises(sf.InputError, match="belongs to another game"):
+                cheaper.verify(result)
+    for ask in (other.prove, other.diagnose):
+        with pytest.raises(sf.InputError, match="belongs to another game"):
+            ask(game.equilibrium())
+    with pytest.raises(sf.InputError, match="belongs to another game"):
+        game.verify("a solution")
+
+
+def test_a_plan_for_the_upper_ends_is_verified_by_the_game_it_was_asked_of():
+    game = small_game()
+    safe = game.solve(
+        0.1, offers="capped", costs_between=(0.5 * game.costs, 1.2 * game.costs), gap=0.1, progress=False
+    )
+    assert safe.game.costs == pytest.approx(1.2 * game.costs)
+    assert safe.verify()
+    check = game.verify(safe)
+    assert check, check.message
+    assert "made for larger costs" in check.message
+    with pytest.raises(sf.InputError, match="belongs to another game"):
+        game.replace(lambda_v=2.0).verify(safe)
+    with pytest.raises(sf.InputError, match="belongs to another game"):
+        game.replace(costs=1.3 * game.costs).verify(safe)

@@ -193,8 +193,8 @@ def _decode_offers(record: dict[str, Any] | None) -> Any:
 def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:
     if record is None:
         return None
-    targets = tuple(Target(t["kind"], tuple(map(float, t["values"]))) for t in record["targets"])
-    return ServerLoss(targets, tuple(map(float, record["weights"])), bool(record["sampling"]))
+    targets = tuple(Target(t["kind"], t["values"]) for t in record["targets"])
+    return ServerLoss(targets, record["weights"], record["sampling"])
 
 
 def _decode_embeddings(stored: dict[str, Any]) -> MeanEmbeddings:

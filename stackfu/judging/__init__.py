@@ -13,7 +13,9 @@ proof           equilibria enclosed in ball arithmetic
 diagnostics     what contraction arguments say about best responses near an equilibrium
 ==============  ==========================================================================================
 
-Nothing here imports a solver. What has to be right for a claim to be true, beside NumPy, numba and python-flint, and about
+Nothing here imports a solver. Where a judge needs an equilibrium to compare with, it asks the library's own solver to propose one
+(:mod:`stackfu.results.facade`), and uses of the answer only what was judged itself: that nobody gains there, that none is missing.
+What has to be right for a claim to be true, beside NumPy, numba and python-flint, and about
 how many lines that is:
 
 ==============================  =============================================================================================  =====

@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..followers import find_equilibrium
 from ..model import GameModel, Objective
 from ..model.arguments import number
+from ..model.game_model import require_formulas
 from ..model.offers import KINDS
 from ..results import Solution, Status
 from .mechanisms import Proposal, mechanism, refuse_unknown
@@ -25,6 +26,7 @@ def solve(game: GameModel, budget: float | None, method: str, options: dict[str,
 
     The option ``offers`` says what is posted: "linear" payments, "capped" offers or "contract"s (:mod:`stackfu.leader.posting`).
     """
+    require_formulas(game)
     options = dict(options)
     kind = options.pop("offers", "linear")
     if not isinstance(kind, str) or kind not in KINDS:

@@ -1,6 +1,6 @@
-"""Numbers as they are given: read, or refused by the name of the argument.
+"""Numbers, counts and yes-or-no as they are given: read, or refused by the name of the argument.
 
-Text is none, even if it looks like one; neither are dates, complex numbers and lists in lists of different lengths.
+Text is none of them, even if it looks like one; neither are dates, complex numbers and lists in lists of different lengths.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from .geometry import Array
 
-__all__ = ["number", "numbers"]
+__all__ = ["count", "flag", "number", "numbers"]
+
+Array = npt.NDArray[np.float64]
 
 #: Python's own kinds of number (truth values too), and objects, which are looked at one by one.
 _NUMBERS, _OBJECTS = "buif", "O"
@@ -35,6 +36,30 @@ def number(value: object, name: str, problem: str = "must be a number") -> float
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise InputError(name, problem, value=reprlib.repr(value)) from None
+
+
+def flag(value: object, name: str) -> bool:
+    """Yes or no.
+
+    >>> flag("no", "robust")
+    Traceback (most recent call last):
+    stackfu.errors.InputError: robust = 'no': must be True or False
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(name, "must be True or False", value=reprlib.repr(value))
+    return bool(value)
+
+
+def count(value: object, name: str, least: int = 0) -> int:
+    """A whole number that is not smaller than ``least``.
+
+    >>> count(2.7, "max_nodes")
+    Traceback (most recent call last):
+    stackfu.errors.InputError: max_nodes = 2.7: must be a whole number of at least 0
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
+        raise InputError(name, f"must be a whole number of at least {least}", value=reprlib.repr(value))
+    return int(value)
 
 
 def numbers(

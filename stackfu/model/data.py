@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..embedding import MeanEmbeddings
 from ..embedding.names import PerClient, by_name, listed
 from ..errors import InputError
-from .arguments import number, numbers
+from .arguments import flag, number, numbers
 from .geometry import Array, FeatureGeometry, Geometry, GramGeometry, frozen
 from .losses import ServerLoss
 
@@ -29,6 +29,11 @@ __all__ = ["GameData"]
 #: Where the rounding error of squared distances is this part of the largest one, clients cannot be told apart: a Gram matrix
 #: of clients that coincide shows distances of one to four rounding errors, so the ratio lies between 1/4 and 1 (or is infinite).
 INDISTINGUISHABLE = 0.2
+#: Weights, norms and targets below this cannot make a loss that overflows: its terms are a weight times two squares.
+FAR_FROM_OVERFLOW = 1e70
+#: Losses must be this many times smaller than the largest number: they are added, squared out and compared.
+HEADROOM = 64.0
+TOO_LARGE = "is too large: the loss is no finite number, or nearly none"
 
 
 class GameData:
@@ -92,7 +97,7 @@ class GameData:
         self._embeddings = embeddings
         self._loss = _loss_of_the_game(server_loss, weights, embeddings)
         self._names = called
-        self._calibrated = bool(calibrated)
+        self._calibrated = flag(calibrated, "calibrated")
         self._sizes = frozen(all_sizes)
         self._removed = gone
         self._remaining = keep
@@ -102,6 +107,29 @@ class GameData:
         self._kappa = frozen(cost / alpha)
         self._weights = weights
         self._geometry = _geometry_of(embeddings, keep, self._alpha, all_sizes / all_sizes.sum())
+        self._require_a_finite_loss()
+
+    def _require_a_finite_loss(self) -> None:
+        """Weights times the largest squared distances to the targets, all of which are added up, must be a number."""
+        loss, geometry, total = self._loss, self._geometry, 0.0
+        given = [self.sampling, *loss.weights, *(v for target in loss.targets for v in target.values)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if max(float(np.max(self._embeddings.squared_norms)), *np.abs(given)) <= FAR_FROM_OVERFLOW:
+                return
+            for j, (weight, target) in enumerate(zip(loss.weights, loss.targets, strict=True)):
+                # no client is farther from a target than from mu_N and on from there
+                reach = np.sqrt(geometry.scale) + np.sqrt(geometry.target(target)[1])
+                total += float(HEADROOM * weight * (reach**2 + self.sampling)) if weight > 0 else 0.0
+                if np.isfinite(total):
+                    continue
+                if not self.has_paper_loss:
+                    raise InputError(
+                        "server_loss",
+                        f"target {j} is too far away or weighs too much: the loss is no finite number, or nearly none",
+                        value=repr(loss),
+                    )
+                name = ("lambda_v", "lambda_s")[j]
+                raise InputError(name, TOO_LARGE, value=self._weights[name])
 
     # ---------------------------------------------------------------- data
 
@@ -294,6 +322,10 @@ class GameData:
 
         Unless ``costs`` is given, the costs are kept when the clients that remain do not change.
         """
+        return type(self)(**self.arguments(**changes))
+
+    def arguments(self, **changes: Any) -> dict[str, Any]:
+        """What the constructor needs to make this game, or one that differs in the named arguments."""
         kept: dict[str, Any] = {
             "embeddings": self._embeddings,
             "sizes": self._sizes,
@@ -311,7 +343,7 @@ class GameData:
             raise InputError(min(unknown), f"is not an argument of a game; those are {known}")
         if {"sizes", "removed", "embeddings", "cost_scale"} & changes.keys() and "costs" not in changes:
             del kept["costs"]
-        return type(self)(**{**kept, **changes})
+        return {**kept, **changes}
 
     # ---------------------------------------------------------------- identity
 
@@ -518,6 +550,9 @@ def _loss_of_the_game(
     """The paper's loss, or a user's own."""
     lambda_v, lambda_s, constant = (weights[name] for name in ("lambda_v", "lambda_s", "loss_constant"))
     if server_loss is None:
+        for name, sum_so_far in (("lambda_v", lambda_v), ("lambda_s", lambda_v + lambda_s)):
+            if not np.isfinite(sum_so_far * constant):
+                raise InputError(name, TOO_LARGE, value=weights[name])
         return ServerLoss.of_paper(lambda_v * constant, lambda_s * constant)
     return _own_loss(server_loss, lambda_v, lambda_s, embeddings)
 

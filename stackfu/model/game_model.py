@@ -15,7 +15,6 @@ so ``y != 0`` is an equilibrium iff ``g_k <= 0`` where ``y_k = 0``, ``g_k = 0`` 
 from __future__ import annotations
 
 from functools import cached_property
-from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from .price import cheapest_payments
 from .profile import Profile
 from .responses import best_responses, inclinations, regrets, violations
 
-__all__ = ["GameModel"]
+__all__ = ["GameModel", "require_formulas"]
 
 #: Similarities of a sample with itself are 1 up to this: means of float64 numbers.
 ONE = 1e-9
@@ -42,14 +41,11 @@ class GameModel(GameData):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        for (
-            name
-        ) in _FORMULAS:  # looked up, not read from the class alone: a base beside this one may bring another
-            if getattr_static(cls, name) is not getattr_static(GameModel, name):
-                raise TypeError(
-                    f"{cls.__name__}.{name}: the solvers read the game's data, not this method, so another {name} would get "
-                    "answers to a different problem; pass server_loss=ServerLoss(...) for an objective of your own"
-                )
+        _require_formulas(cls)
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        _require_formulas(type(self))
+        super().__init__(*arguments, **named)
 
     # ---------------------------------------------------------------- profiles and payments
 
@@ -365,7 +361,37 @@ class GameModel(GameData):
         }
 
 
-#: Names that solvers and judges rely on.
-_FORMULAS = frozenset(
-    name for owner in (GameData, GameModel) for name in vars(owner) if not name.startswith("_")
-) | {"__getattribute__"}
+#: What solvers and judges rely on, by name: all data and formulas, and what attributes and comparisons are made of.
+_FORMULAS: dict[str, object] = {
+    name: value
+    for owner in (GameData, GameModel)
+    for name, value in vars(owner).items()
+    if not name.startswith("__") or name in ("__eq__", "__hash__", "__setattr__")
+}
+_OWN = _FORMULAS.keys() | {"__getattribute__"}
+
+
+def require_formulas(game: GameModel) -> None:
+    """An error if a game computes anything otherwise than the library does: it would get answers to a different problem.
+
+    Classes are looked at when they are made and when a game is; both can be changed afterwards, so solvers and judges ask again.
+    """
+    _require_formulas(type(game))
+    for name in vars(game).keys() & _OWN:
+        if not isinstance(_FORMULAS.get(name), cached_property):
+            raise _another(f"a game's {name}", name)
+
+
+def _require_formulas(cls: type) -> None:
+    for base in cls.__mro__[: cls.__mro__.index(GameData) + 1]:
+        held = vars(base)
+        for name in held.keys() & _OWN:
+            if held[name] is not _FORMULAS.get(name):
+                raise _another(f"{cls.__name__}.{name}", name)
+
+
+def _another(what: str, name: str) -> TypeError:
+    return TypeError(
+        f"{what}: the solvers read the game's data, not this method, so another {name} would get "
+        "answers to a different problem; pass server_loss=ServerLoss(...) for an objective of your own"
+    )

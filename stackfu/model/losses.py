@@ -10,18 +10,22 @@ the sampling term, see :meth:`stackfu.StackelbergGame.finite_sample_penalty`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
+from .arguments import flag, number, numbers
 
 __all__ = ["ServerLoss", "Target"]
 
 Kind = Literal["remaining", "original", "mixture", "point"]
+#: The shares of a mixture sum to 1 up to this, then exactly but for the last digits of each.
+WHOLE, LAST_DIGITS = 1e-9, 2.0**-52
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,20 @@ class Target:
 
     kind: Kind
     values: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, str) or self.kind not in get_args(Kind):
+            raise InputError("kind", f"is none of {', '.join(get_args(Kind))}", value=repr(self.kind))
+        values = numbers(self.values, "values", "must be a sequence of numbers")
+        if values.ndim != 1 or (len(values) > 0) != (self.kind in ("mixture", "point")):
+            what = {"mixture": "one share per original client", "point": "one number per feature"}
+            asked = what.get(self.kind, "left out")
+            raise InputError("values", f'must be {asked} where the kind is "{self.kind}"', value=values.shape)
+        if not np.isfinite(values).all():
+            raise InputError("values", "must be finite", value=values[~np.isfinite(values)][0])
+        object.__setattr__(
+            self, "values", tuple(_shares(values) if self.kind == "mixture" else values.tolist())
+        )
 
     def __str__(self) -> str:
         return self.kind if not self.values else f"{self.kind} of {len(self.values)} numbers"
@@ -53,16 +71,25 @@ class ServerLoss:
     sampling: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.targets) != len(self.weights) or not self.targets:
-            raise InputError(
-                "weights", f"needs one number per target, {len(self.targets)}", value=len(self.weights)
-            )
-        for j, target in enumerate(self.targets):
-            if not isinstance(target, Target) or target.kind not in get_args(Kind):
-                raise InputError("targets", f"entry {j} is none of {', '.join(get_args(Kind))}", value=target)
-        for j, weight in enumerate(self.weights):
-            if not isinstance(weight, (int, float, np.number)) or not np.isfinite(weight) or weight < 0:
+        targets, weights = (_several(getattr(self, name), name) for name in ("targets", "weights"))
+        if len(targets) != len(weights) or not targets:
+            raise InputError("weights", f"needs one number per target, {len(targets)}", value=len(weights))
+        for j, target in enumerate(targets):
+            if (
+                type(target) is not Target
+            ):  # solvers and files read its fields, not what a subclass makes of them
+                raise InputError("targets", f"entry {j} must be a Target", value=type(target).__name__)
+        read = tuple(
+            number(weight, "weights", f"entry {j} must be a number") for j, weight in enumerate(weights)
+        )
+        for j, weight in enumerate(read):
+            if not 0.0 <= weight < math.inf:
                 raise InputError("weights", f"entry {j} must be finite and not negative", value=weight)
+        if not math.isfinite(sum(read)):
+            raise InputError("weights", "must have a finite sum", value=read)
+        object.__setattr__(self, "targets", targets)
+        object.__setattr__(self, "weights", read)
+        object.__setattr__(self, "sampling", flag(self.sampling, "sampling"))
 
     @classmethod
     def of_paper(cls, lam_v: float, lam_s: float) -> ServerLoss:
@@ -72,20 +99,12 @@ class ServerLoss:
     @classmethod
     def to_mixtures(cls, mixtures: npt.ArrayLike, weights: Sequence[float]) -> ServerLoss:
         """Squared distances to mixtures of the original clients' embeddings, one row of shares (summing to 1) per target."""
-        rows = _rows(mixtures, "mixtures")
-        sums = rows.sum(axis=1)
-        bad = np.flatnonzero(~(np.abs(sums - 1.0) <= 1e-9))
-        if len(bad):
-            raise InputError("mixtures", f"row {bad[0]} must sum to 1", value=sums[bad[0]])
-        return cls(
-            tuple(Target("mixture", tuple(map(float, row / row.sum()))) for row in rows), _weights(weights)
-        )
+        return cls(tuple(Target("mixture", row) for row in _rows(mixtures, "mixtures")), weights)  # type: ignore[arg-type]
 
     @classmethod
     def to_points(cls, points: npt.ArrayLike, weights: Sequence[float]) -> ServerLoss:
         """Squared distances to feature rows, for games whose embeddings are feature rows of the same width."""
-        rows = _rows(points, "points")
-        return cls(tuple(Target("point", tuple(map(float, row))) for row in rows), _weights(weights))
+        return cls(tuple(Target("point", row) for row in _rows(points, "points")), weights)  # type: ignore[arg-type]
 
     @property
     def is_of_paper(self) -> bool:
@@ -126,19 +145,24 @@ class ServerLoss:
 
 
 def _rows(values: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
-    try:
-        rows = np.atleast_2d(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InputError(name, "must be an array of numbers, one row per target") from None
+    problem = "must be an array of numbers, one row per target"
+    rows = np.atleast_2d(numbers(values, name, problem))
     if rows.ndim != 2 or rows.size == 0:
-        raise InputError(name, "must be an array of numbers, one row per target", value=rows.shape)
-    if not np.isfinite(rows).all():
-        raise InputError(name, "must be finite", value=rows[~np.isfinite(rows)][0])
+        raise InputError(name, problem, value=rows.shape)
     return rows
 
 
-def _weights(weights: Sequence[float]) -> tuple[float, ...]:
-    try:
-        return tuple(float(w) for w in weights)
-    except (TypeError, ValueError):
-        raise InputError("weights", "must be numbers, one per target", value=repr(weights)) from None
+def _shares(values: npt.NDArray[np.float64]) -> list[float]:
+    """Shares whose sum is 1 to the last digits; what has that already is not touched, so that files give back what they got."""
+    total = math.fsum(values)
+    if not abs(total - 1.0) <= WHOLE:
+        raise InputError("values", "of a mixture must sum to 1", value=total)
+    exact = abs(total - 1.0) <= LAST_DIGITS * float(np.abs(values).sum())
+    shares: list[float] = (values if exact else values / total).tolist()
+    return shares
+
+
+def _several(values: object, name: str) -> tuple[Any, ...]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InputError(name, "must be a sequence, one entry per target", value=repr(values))
+    return tuple(values)

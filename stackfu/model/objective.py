@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .arguments import number
+from .arguments import count, flag, number
 
 __all__ = ["Limits", "Objective"]
+
+#: Boxes are counted in 64 bits.
+MOST_NODES = 2**62
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Objective:
         for name in ("payment_weight", "loss_weight"):
             if np.isinf(getattr(self, name)):
                 raise InputError(name, "must be finite", value=getattr(self, name))
-        object.__setattr__(self, "finite_sample", bool(self.finite_sample))
+        object.__setattr__(self, "finite_sample", flag(self.finite_sample, "finite_sample"))
 
     @property
     def is_loss(self) -> bool:
@@ -75,8 +78,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gap", _not_negative("gap", self.gap))
+        if np.isinf(self.gap):
+            raise InputError("gap", "must be finite", value=self.gap)
         object.__setattr__(self, "time_limit", _not_negative("time_limit", self.time_limit))
-        object.__setattr__(self, "max_nodes", int(min(_not_negative("max_nodes", self.max_nodes), 2**62)))
+        object.__setattr__(self, "max_nodes", min(count(self.max_nodes, "max_nodes"), MOST_NODES))
 
     @staticmethod
     def default_gap(count: int) -> float:

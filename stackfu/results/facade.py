@@ -2,19 +2,21 @@
 
 Results are values: they hold their game and know no solver, judge or file format. Where a method such as
 :meth:`~stackfu.Equilibrium.verify` needs one, it asks the game, whose class :class:`stackfu.StackelbergGame` is the only place
-that faces upward.
+that faces upward. Its methods are the ones that are called, whatever a subclass makes of them: what a result says about itself does
+not depend on who asked for it.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from types import MethodType
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy.typing as npt
 
 from ..errors import InputError
 from ..model import GameModel
 
-__all__ = ["Facade", "facade"]
+__all__ = ["Facade", "facade", "faces_upward"]
 
 
 class Facade(Protocol):
@@ -56,10 +58,30 @@ class Facade(Protocol):
         """Write a result."""
 
 
+Class = TypeVar("Class", bound=type[GameModel])
+_FACING: list[type[GameModel]] = []
+
+
+def faces_upward(cls: Class) -> Class:
+    """Make a class the one whose methods results and judges call."""
+    _FACING.append(cls)
+    return cls
+
+
+class _Own:
+    """A game with the methods of the library's own class."""
+
+    def __init__(self, game: GameModel) -> None:
+        self._game = game
+
+    def __getattr__(self, name: str) -> Any:
+        return MethodType(getattr(_FACING[0], name), self._game)
+
+
 def facade(game: GameModel) -> Facade:
-    """The game with its solvers and judges; refuses a bare model."""
-    if not hasattr(game, "solve"):
+    """The game with the library's solvers and judges; refuses a bare model."""
+    if not _FACING or not issubclass(type(game), _FACING[0]):
         raise InputError(
             "game", "is a bare model; results of a StackelbergGame can do this", value=repr(game)
         )
-    return cast(Facade, game)
+    return cast(Facade, _Own(game))

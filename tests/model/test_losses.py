@@ -1,5 +1,8 @@
 """The server's loss as a value: any weighted sum of squared distances, through the whole certified path."""
 
+import json
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -46,12 +49,65 @@ def test_a_subclass_cannot_get_a_certificate_for_another_problem():
         game.server_loss = lambda x: 0.0
 
 
+def another_game(cls=sf.StackelbergGame, seed=0):
+    game, _ = random_game(seed, 4)
+    return cls(game.embeddings, game.all_sizes, game.removed, costs=game.costs)
+
+
+def test_private_formulas_and_comparisons_belong_to_the_library_too():
+    for name in ("_suffered", "_sampling_penalty", "_drift_weight", "_alpha", "__eq__", "__setattr__"):
+        with pytest.raises(TypeError, match=name):
+            type("Other", (sf.StackelbergGame,), {name: lambda self, *rest: 0.0})
+
+
+def test_a_class_that_is_changed_behind_the_library_s_back_gets_no_game():
+    class Silent(sf.StackelbergGame):
+        def __init_subclass__(cls):
+            pass
+
+    class Other(Silent):
+        def loss_of(self, profile, sampling=False):
+            return 0.0
+
+    with pytest.raises(TypeError, match="loss_of"):
+        another_game(Other)
+
+    class Later(sf.StackelbergGame):
+        pass
+
+    Later.loss_of = lambda self, profile, sampling=False: 0.0
+    with pytest.raises(TypeError, match="loss_of"):
+        another_game(Later)
+
+
+def test_a_game_that_is_changed_afterwards_is_neither_solved_nor_verified():
+    class Later(sf.StackelbergGame):
+        pass
+
+    game = another_game(Later)
+    best, plan = game.solve(0.1, progress=False), game.solve(0.1, "uniform", offers="contract")
+    assert best.verify()
+    Later.loss_of = lambda self, profile, sampling=False: 0.0
+    for call in (lambda: game.solve(0.1), best.verify, best.equilibrium.verify, plan.verify):
+        with pytest.raises(TypeError, match="loss_of"):
+            call()
+    del Later.loss_of
+    game.__dict__["server_loss"] = lambda x: 0.0
+    for call in (lambda: game.solve(0.1), best.verify):
+        with pytest.raises(TypeError, match="server_loss"):
+            call()
+
+
 class Loss(sf.ServerLoss):
     """Of which a file, and what is solved from it, would know nothing."""
 
     @property
     def weight(self):
         return 100.0
+
+
+class Nearby(Target):
+    """The same."""
 
 
 def points_and_game(seed, count=6, width=3, **options):
@@ -150,14 +206,33 @@ def test_own_objective_survives_files_and_editing(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sf.ServerLoss.to_mixtures([[0.5, 0.4]], [1.0]), "row 0 must sum to 1"),
+        (lambda: sf.ServerLoss.to_mixtures([[0.5, 0.4]], [1.0]), "of a mixture must sum to 1"),
+        (lambda: Target("mixture", (0.0, 0.6, 0.6)), "of a mixture must sum to 1"),
+        (lambda: Target("mixture", (np.nan, 1.0)), "values = nan: must be finite"),
+        (lambda: Target("mixture", (np.inf, 1.0)), "values = inf: must be finite"),
+        (lambda: Target("point", ("0.5",)), "must be a sequence of numbers"),
+        (lambda: Target("point", (1j,)), "must be a sequence of numbers"),
+        (lambda: Target("point"), "must be one number per feature"),
+        (lambda: Target("remaining", (5.0,)), 'left out where the kind is "remaining"'),
+        (lambda: Target("original", (5.0,)), 'left out where the kind is "original"'),
+        (lambda: Target(["mixture"]), "kind = .* is none of remaining"),
+        (lambda: sf.ServerLoss((Nearby("remaining"),), (1.0,)), "targets = Nearby: entry 0 must be a Target"),
+        (lambda: sf.ServerLoss(Target("remaining"), (1.0,)), "targets = .* must be a sequence"),
+        (lambda: sf.ServerLoss((Target("remaining"),), (True,)), "weights = True: entry 0 must be a number"),
+        (lambda: sf.ServerLoss((Target("remaining"),), (1.0 + 1j,)), "entry 0 must be a number"),
+        (lambda: sf.ServerLoss((Target("remaining"),), (np.complex128(1.0),)), "entry 0 must be a number"),
+        (lambda: sf.ServerLoss((Target("remaining"),), (np.nan,)), "entry 0 must be finite"),
+        (
+            lambda: sf.ServerLoss((Target("remaining"),), (1.0,), "no"),
+            "sampling = 'no': must be True or False",
+        ),
         (lambda: sf.ServerLoss.to_mixtures([[0.5, 0.5]], [1.0, 2.0]), "one number per target"),
         (lambda: sf.ServerLoss.to_mixtures([[0.5, 0.5]], [-1.0]), "entry 0 must be finite and not negative"),
         (lambda: sf.ServerLoss.to_points([[np.nan]], [1.0]), "must be finite"),
         (lambda: points_and_game(0, server_loss="paper"), "must be a ServerLoss"),
         (lambda: points_and_game(0, server_loss=Loss.of_paper(1.0, 1.0)), "not a class of your own"),
-        (lambda: sf.ServerLoss((Target("median"),), (1.0,)), "entry 0 is none of remaining, original"),
-        (lambda: sf.ServerLoss((Target("remaining"),), ("1",)), "entry 0 must be finite and not negative"),
+        (lambda: sf.ServerLoss((Target("median"),), (1.0,)), "is none of remaining, original"),
+        (lambda: sf.ServerLoss((Target("remaining"),), ("1",)), "entry 0 must be a number"),
         (
             lambda: points_and_game(0, server_loss=sf.ServerLoss.to_mixtures([[0.5, 0.5]], [1.0])),
             "needs 6 shares",
@@ -175,6 +250,45 @@ def test_own_objective_survives_files_and_editing(tmp_path):
 def test_losses_that_make_no_sense_are_refused(make, message):
     with pytest.raises(sf.InputError, match=message):
         make()
+
+
+def test_losses_are_values_whatever_they_were_made_from():
+    """Lists and arrays are copied: nothing that is changed later changes the loss, and equal ones are one key."""
+    shares, weights = np.array([0.25, 0.75]), [np.float32(1.0)]
+    loss = sf.ServerLoss([Target("mixture", shares)], weights)
+    same = sf.ServerLoss((Target("mixture", (0.25, 0.75)),), (1.0,))
+    shares[0], weights[0] = 9.0, 9.0
+    assert loss == same
+    assert hash(loss) == hash(same)
+
+
+@given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=9).filter(lambda v: abs(sum(v)) > 0.1))
+def test_shares_are_made_whole_once(values):
+    shares = np.array(values) / sum(values)
+    once = Target("mixture", shares * (1.0 + 1e-10))
+    assert Target("mixture", once.values) == once
+    assert abs(math.fsum(once.values) - 1.0) <= 1e-15 * np.abs(once.values).sum()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("values", [0.0, 0.6, 0.6, 0.6, 0.0, 0.0], "sum to 1"),
+        ("sampling", "no", "sampling"),
+        ("weights", ["1"], "weights"),
+    ],
+)
+def test_a_file_cannot_bring_a_loss_that_the_constructor_refuses(tmp_path, field, value, message):
+    _, game = points_and_game(
+        3, server_loss=sf.ServerLoss.to_mixtures([[0.0, 0.3, 0.3, 0.4, 0.0, 0.0]], [1.0])
+    )
+    game.save(tmp_path / "game.json")
+    record = json.loads((tmp_path / "game.json").read_text())
+    loss = record["server_loss"]
+    (loss["targets"][0] if field == "values" else loss)[field] = value
+    (tmp_path / "game.json").write_text(json.dumps(record))
+    with pytest.raises(sf.StackfuError, match=message):
+        sf.load(tmp_path / "game.json")
 
 
 @given(seed=st.integers(0, 10**6), constant=st.floats(0.1, 10.0))
@@ -223,4 +337,40 @@ def test_a_loss_with_the_sampling_term_is_optimised_with_it(offers):
     assert found.goal.finite_sample
     assert found.objective == pytest.approx(asked.objective, rel=1e-9)
     assert found.server_loss == pytest.approx(found.objective, rel=1e-9)
+    assert found.verify(), found.verify().message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"server_loss": sf.ServerLoss.to_points([[1e160, 0.0, 0.0]], [1.0])},
+            "server_loss = .* target 0 is too far",
+        ),
+        (
+            {"server_loss": sf.ServerLoss.to_points([[1e154, 0.0, 0.0]], [1.0])},
+            "server_loss = .* target 0 is too far",
+        ),
+        (
+            {"server_loss": sf.ServerLoss.to_points([[1.0, 0.0, 0.0]], [1e308])},
+            "server_loss = .* weighs too much",
+        ),
+        ({"lambda_v": 1e308}, "lambda_v = 1e\\+308: is too large"),
+        ({"lambda_v": 0.0, "lambda_s": 1e308}, "lambda_s = 1e\\+308: is too large"),
+        (
+            {"lambda_v": 1e10, "loss_constant": 1e300, "lambda_q": 1e-300},
+            "lambda_v = 10000000000.0: is too large",
+        ),
+    ],
+)
+def test_a_loss_that_overflows_is_refused(changes, message):
+    with pytest.raises(sf.InputError, match=message):
+        points_and_game(0, **changes)
+
+
+def test_a_large_loss_is_certified_like_any_other():
+    loss = sf.ServerLoss.to_points([[1e150, 0.0, 0.0]], [1.0])
+    _, game = points_and_game(0, server_loss=loss)
+    found = game.solve(0.02, progress=False)
+    assert found.status is sf.Status.CERTIFIED
     assert found.verify(), found.verify().message

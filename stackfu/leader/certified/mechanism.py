@@ -22,7 +22,14 @@ from ...followers.verdict import status_of
 from ...jit import clock
 from ...judging.bound import BoundVerdict, check_bound
 from ...judging.point import enclose_point
-from ...judging.solution import judge_point, judge_robustness, measured_against, proved_bound, unseen
+from ...judging.solution import (
+    closes,
+    judge_point,
+    judge_robustness,
+    measured_against,
+    proved_bound,
+    unseen,
+)
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...progress import reporting
@@ -116,7 +123,8 @@ def _optimise(
     sought = replace(goal, budget=effective_budget(game, goal.budget))
     unpaid = find_equilibrium(game, game.no_payments)
     took = clock() - began  # not its own seconds, which count those in which functions were compiled
-    gap = limits.gap * measured_against(game, goal, game.loss_of(unpaid.profile, goal.finite_sample))
+    unpaid_loss = game.loss_of(unpaid.profile, goal.finite_sample) if unpaid.status.proved else 0.0
+    gap = limits.gap * measured_against(game, goal, unpaid_loss)
     starts = [unpaid.participation, np.ones(game.count), *given]
     affordable = int(min(BASELINES * limits.time_limit / max(took, SHORTEST), MOST_BASELINES))
     later = partial(_baselines, game, sought, affordable)
@@ -195,7 +203,9 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
     ):
         status = Status.CONVERGED
         message = f"some client may gain more than {NEGLIGIBLE:g} of its stakes by deviating from the participation that is meant"
-    elif status is Status.CERTIFIED and not high - lower <= gap * (1.0 + SAFETY) + unseen(found, high):
+    elif status is Status.CERTIFIED and not (
+        math.isfinite(point.loss[1]) and closes(high, lower, gap * (1.0 + SAFETY) + unseen(found, high))
+    ):
         status = Status.GAP_OPEN
     elif status is Status.CERTIFIED and found.robust:
         fragile = next(judge_robustness(found), None)

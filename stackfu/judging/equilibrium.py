@@ -13,12 +13,14 @@ about the same gain is :mod:`stackfu.judging.stakes`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..model import Array, FeatureGeometry, GameModel
+from ..model.game_model import require_formulas
 from ..results import Equilibria, Equilibrium, Face, Uniqueness, Verification
 from ..results.facade import facade
 from .completeness import LARGEST_ALIKE, check_alike
@@ -45,6 +47,7 @@ def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Ver
     word: UNIQUE, MULTIPLE and CONTINUUM are proved again, UNKNOWN claims nothing.
     """
     game, payments, x = equilibrium.game, equilibrium.payments, equilibrium.participation
+    require_formulas(game)
     if len(x) != game.count or not np.all((x >= 0) & (x <= 1)) or not np.any(x > 0):
         return Verification(False, np.inf, np.inf, tolerance, "the participation is no profile")
     caps = game.check_caps(equilibrium.caps)
@@ -101,7 +104,9 @@ def _others(equilibrium: Equilibrium) -> Iterator[str]:
         return
     again: Equilibria | None = None
     if equilibrium.game.count <= LARGEST_ENUMERATION:
-        again = facade(equilibrium.game).equilibria(equilibrium.payments, caps=equilibrium.caps)
+        proposed: Equilibria = facade(equilibrium.game).equilibria(equilibrium.payments, caps=equilibrium.caps)
+        judged = proposed.complete and all(eq.status.proved for eq in proposed)
+        again = proposed if judged else replace(proposed, uniqueness=Uniqueness.UNKNOWN)
     if word is not Uniqueness.UNKNOWN:
         yield from _word(equilibrium, Uniqueness.UNKNOWN if again is None else again.uniqueness)
     if face is not None:

@@ -17,14 +17,17 @@ import numpy as np
 
 from ..errors import StackfuError
 from ..model import GameModel, Objective
+from ..model.game_model import require_formulas
 from ..results import Equilibrium, Solution, Status, Verification
 from ..results.facade import facade
 from .bound import BoundVerdict, check_bound
 from .point import PointEnclosure, enclose_point
+from .stakes import NEGLIGIBLE, check_stakes
 from .tolerances import EMBEDDING_DIGITS, GAP_ROUNDING, LAST_DIGITS, LOSS_DIGITS
 
 __all__ = [
     "claims_no_more",
+    "closes",
     "contradictions",
     "judge_point",
     "judge_robustness",
@@ -32,6 +35,7 @@ __all__ = [
     "measured_against",
     "promised_gap",
     "proved_bound",
+    "unpaid_loss",
     "unseen",
     "verify_solution",
 ]
@@ -42,6 +46,7 @@ SMALLEST_LOSS = 1e-6
 
 def verify_solution(solution: Solution, tolerance: float = 1e-9) -> Verification:
     """Derive every stated number again; ``tolerance`` is what stated floats may differ from what is derived, relative."""
+    require_formulas(solution.game)
     residual = regret = math.inf
     try:
         check = solution.equilibrium.verify(tolerance)
@@ -138,8 +143,13 @@ def keeps_its_promise(
         yield f"the certificate proves {proved:.12g}, not the lower bound {lower:.12g} that is stated"
     if solution.status is Status.CERTIFIED:
         promised = promise(solution)
-        if high - lower > promised * (1.0 + GAP_ROUNDING) + unseen(solution, high):
+        if not closes(high, lower, promised * (1.0 + GAP_ROUNDING) + unseen(solution, high)):
             yield f"the gap {high - lower:.3g} is wider than the {promised:.3g} that CERTIFIED promises"
+
+
+def closes(high: float, lower: float, gap: float) -> bool:
+    """Whether a bound comes within a gap of a value: all three must be numbers, whatever overflowed on the way."""
+    return math.isfinite(high) and math.isfinite(lower) and math.isfinite(gap) and high - lower <= gap
 
 
 def proved_bound(verdict: BoundVerdict) -> float:
@@ -161,8 +171,14 @@ def promised_gap(solution: Solution) -> float:
         return 0.0
     if game.is_homogeneous:
         return limits.gap * abs(solution.objective)
+    return limits.gap * measured_against(game, goal, unpaid_loss(game, goal))
+
+
+def unpaid_loss(game: GameModel, goal: Objective) -> float:
+    """The loss without payments, at the equilibrium that a solver proposes; 0 if that is not proved to be one."""
     unpaid: Equilibrium = facade(game).equilibrium()
-    return limits.gap * measured_against(game, goal, game.loss_of(unpaid.profile, goal.finite_sample))
+    proved = check_stakes(game, game.no_payments, unpaid.participation).max() <= NEGLIGIBLE
+    return game.loss_of(game.profile(unpaid.participation), goal.finite_sample) if proved else 0.0
 
 
 def measured_against(

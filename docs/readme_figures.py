@@ -1,6 +1,7 @@
 """Write the README's six rows of figures from the committed results: ``python docs/readme_figures.py``."""
 
 import json
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +53,7 @@ def table() -> str:
     ]
     together = sum(len(record["rows"]) for record in records.values())
     summary = f"Of {together} rows {len(goals)} have a stated goal, and {met} meet it. Measured: {'; '.join(origins)}."
-    return "\n".join([*lines, "", summary]) + "\n"
+    return "\n".join([*lines, "", textwrap.fill(summary, 120, break_on_hyphens=False)]) + "\n"
 
 
 def with_figures(readme: str) -> str:

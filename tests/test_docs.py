@@ -65,6 +65,34 @@ def test_what_is_typed_at_a_prompt_exists():
                 assert words[1] in targets, line
 
 
+#: Most characters in a line of prose; it is wrapped at 120, and a word that was put in since need not move all others.
+LONGEST = 140
+#: A word, or what is not broken at its spaces: code, links, formulas.
+WORD = re.compile(r"(?:`[^`]*`|!?\[[^\]]*\]\([^)]*\)|\$[^$]+\$|\S)+")
+#: Blocks that are no prose: fences, formulas, tables.
+BLOCKS = re.compile(r"^ *(```|\$\$).*?\1 *$|^ *\|.*$", re.DOTALL | re.MULTILINE)
+
+
+def long_lines(text):
+    """Numbers of the lines of prose that are too long and could be broken."""
+    prose = BLOCKS.sub(lambda block: "\n" * block[0].count("\n"), text)
+    lines = enumerate(prose.splitlines(), 1)
+    return [number for number, line in lines if len(line) > LONGEST and len(WORD.findall(line)) > 1]
+
+
+def test_lines_of_prose_are_of_readable_length():
+    for page in (*PAGES, ROOT / "CHANGELOG.md"):
+        assert not long_lines(page.read_text()), page
+
+
+def test_a_long_line_is_seen_and_what_cannot_be_broken_is_not():
+    long = "word " * 30
+    table, formula, fence = f"| {long} |", f"$$ {long}\n{long} $$", f"```console\n$ {long}\n```"
+    assert long_lines(f"words\n\n{table}\n{formula}\n{fence}\n{long}\n") == [9]
+    assert long_lines(f"a formula $ {long} $ that could stand on its own line") == [1]
+    assert long_lines(f"![{long}](picture.svg)\n`{long}`,\n$ {long} $") == []
+
+
 # -------------------------------------------------------------------- command lines
 
 

@@ -49,7 +49,7 @@ def participation(result: Equilibrium | Solution, ax: Axes | None = None) -> Axe
     distance = game.heterogeneity if game.removed else np.sqrt(game.profile(np.ones(game.count)).to_clients)
     paid = eq.payments > 0
     area = 30.0 + 600.0 * eq.payments / max(float(eq.payments.max()), 1e-300)
-    for mask, marker in ((paid, "o"), (~paid, "D")):
+    for mask, marker, words in ((paid, "o", "paid: the larger, the more per unit"), (~paid, "D", "unpaid")):
         drawn = ax.scatter(
             distance[mask],
             game.alpha[mask],
@@ -61,6 +61,9 @@ def participation(result: Equilibrium | Solution, ax: Axes | None = None) -> Axe
             edgecolors="white",
             linewidths=0.8,
         )
+        if mask.any():
+            ax.plot([], [], marker, color=_SOFT, label=words)
+    ax.legend(frameon=False, fontsize="small")
     if game.count <= _LABELLED:
         for k, name in enumerate(game.names):
             gap = 3.0 + 0.5 * float(np.sqrt(area[k]))
@@ -176,16 +179,14 @@ def cascade(found: Cascade, ax: Axes | None = None) -> Axes:
     here = [len(r.clients) / count for r in found]
     if found.departed:
         here.append(len(found.stayed) / count)
-    samples = dict(zip(map(int, found.game.remaining), found.game.sizes, strict=True))
-    everything = float(found.game.sizes.sum())
-    used = [r.total * sum(samples[k] for k in r.clients) / everything for r in found]
-    rounds = np.arange(len(here))
+    rounds = np.arange(1, len(here) + 1)
     ax.step(rounds, here, where="post", color=_ACCENT, label="clients that are still there")
-    ax.plot(rounds[: len(used)], used, "o--", color=_BOUND, markersize=4, label="data that takes part")
+    ax.plot(rounds[: len(found)], found.used, "o--", color=_BOUND, markersize=4, label="data that takes part")
     for i, r in enumerate(found):
         if r.leaving and count <= _LABELLED:
             names = listed([found.game.called(k) for k in r.leaving])
-            ax.annotate(_verbatim(names), (i, here[i]), (3, 4), textcoords="offset points", fontsize="small")
+            place = (rounds[i], here[i])
+            ax.annotate(_verbatim(names), place, (3, 4), textcoords="offset points", fontsize="small")
     ax.set_ylim(0.0, 1.08)
     ax.yaxis.set_major_formatter(_percent())
     ax.set_xticks(rounds)

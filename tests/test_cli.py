@@ -133,7 +133,7 @@ def test_cheapest_bounds_what_is_spent(run, files):
 def test_solve_that_is_not_settled_exits_with_one(run, files):
     code, out, _ = run("solve", files / "game.json", "-b", 0.05, "--gap", 1e-15, "--time-limit", 0.01)
     assert code == ExitCode.NOT_PROVED
-    assert "stopped by the time limit" in out
+    assert "Stopped by the time limit" in out
 
 
 @pytest.mark.parametrize(
@@ -355,6 +355,71 @@ def test_tables_fit_a_narrow_terminal(run, files, game, tmp_path, monkeypatch):
     assert not re.search(r"\d…", out)
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_digit_is_lost_where_columns_are_scarce(game, width, monkeypatch):
+    """At 80 columns payments lost digits and the payouts went first; now bars shrink, and payouts go last."""
+    from rich.console import Console
+
+    from stackfu.cli.tables import clients_table
+
+    called = [f"a hospital in a far place {k}" for k in range(len(game.all_sizes))]
+    solution = game.replace(names=called).solve(0.05)
+    whole = clients_table(solution.equilibrium, "")
+    payments = next(list(column.cells) for column in whole.columns if column.header == "payment")
+    out = io.StringIO()
+    narrow = Console(width=width, highlight=False, file=out)
+    monkeypatch.setattr("stackfu.cli.tables.console", lambda: narrow)
+    table = clients_table(solution.equilibrium, "")
+    heads = [column.header for column in table.columns]
+    order = ["out below", "change", "utility", "samples", "receives"]
+    kept = [name in heads for name in order]
+    assert kept == sorted(kept)  # what goes, goes in this order
+    narrow.print(table)
+    for paid in payments:
+        assert re.search(rf"\b{re.escape(paid)}\b", out.getvalue()), paid
+    assert not re.search(r"\d…", out.getvalue())
+    assert max(map(len, out.getvalue().splitlines())) <= width
+
+
+def test_contracts_are_called_contracts_and_tell_what_is_known(run, files):
+    code, out, _ = run("solve", files / "game.json", "-b", 0.2, "--offers", "contract", "--min-total", 0.3)
+    said = " ".join(out.split())
+    assert code in (0, 1)
+    for word in ("brings", "is paid", "all or nothing", "contracts"):
+        assert word in said
+    assert "in proportion" not in said
+    message = sf.load(files / "game.json").solve(0.2, offers="contract", min_total=0.3).message
+    assert message[1:] in said
+
+
+def test_the_cheapest_payments_say_what_they_reach(run, files):
+    code, out, _ = run(
+        "cheapest", files / "game.json", "--max-loss", 0.02, "--time-limit", 0.01, "--gap", 1e-15
+    )
+    assert code == ExitCode.NOT_PROVED
+    for word in ("server loss", "takes part", "least spend proved", "none", "Stopped by the time limit"):
+        assert word in out
+    assert "0.0e+00" not in out
+
+
+def test_equilibria_show_caps_and_call_a_guess_a_guess(run, files):
+    _, out, _ = run("equilibria", files / "game.json", "--caps", "1,0.25,1,1,1,1,1")
+    assert "at most" in out
+    assert "25%" in out
+    assert "A guess" in out
+
+
+def test_departures_count_from_one_and_share_one_base(run, files, game):
+    found = game.cascade(outside=-0.03)
+    _, out, _ = run("cascade", files / "game.json", "--outside", -0.03)
+    for departure, used in zip(found, found.used, strict=True):
+        owned = sum(game.all_sizes[k] for k in departure.clients) / game.sizes.sum()
+        assert used == pytest.approx(departure.total * owned)
+        assert f"{used:.1%}" in out
+        assert f"{used:.1%}" in found._repr_html_()
+    assert found.to_pandas()["departed_in_round"].min() == 1
+
+
 #: Names that something on the way might take for more than a name.
 AWKWARD = (
     "Leeds",
@@ -460,13 +525,17 @@ def test_numbers_that_print_alike_are_said_once(game):
             "offers": solution.offers,
             "proves": "server loss",
             "message": "",
+            "status": Status.CERTIFIED,
             "game": game,
         }
         return best_in_words(SimpleNamespace(**parts, **fields, optimistic=best, pessimistic=worst))
 
-    early = SimpleNamespace(lower_bound=-np.inf, status=Status.TIME_LIMIT, method="certified")
+    early = SimpleNamespace(
+        lower_bound=-np.inf, status=Status.TIME_LIMIT, method="certified", message="", offers=solution.offers
+    )
     assert "proved nothing" in best_in_words(early)
     assert "--time-limit" in best_in_words(early)
+    assert "(no gap)" in told(0.2, 0.2, 0.2)
     apart = told(0.1, 0.2, 0.3)
     assert "below 0.1; these bring it to 0.2 (gap 1.0e-01)" in apart
     assert "lies between 0.2 and 0.3" in apart
@@ -493,7 +562,12 @@ def test_equilibria_of_very_many_clients_are_not_listed_for_a_sentence(game, uni
     solution = game.solve(0.05)
     several = SimpleNamespace(uniqueness=Uniqueness[uniqueness], reason="there are many")
     parts = {"lower_bound": 0.1, "objective": 0.2, "gap": 0.1, "equilibrium": several, "budget": 1.0}
-    fields = {"offers": solution.offers, "proves": "server loss", "game": SimpleNamespace(count=301)}
+    fields = {
+        "offers": solution.offers,
+        "proves": "server loss",
+        "game": SimpleNamespace(count=301),
+        "message": "",
+    }
     assert said in best_in_words(SimpleNamespace(**parts, **fields))  # nothing else is there to be asked for
 
 
@@ -994,7 +1068,7 @@ def test_thousands_of_clients_are_told_what_to_do_instead_of_waiting(run, tmp_pa
     record = json.loads(out)
     assert len(record["equilibria"]) == 1
     assert record["complete"] == (record["uniqueness"] == "UNIQUE")
-    assert code == (0 if record["complete"] else 1)
+    assert code == 0  # one was asked for, and is certified
 
 
 def test_the_bare_command_shows_its_help(run):

@@ -140,7 +140,8 @@ def test_departures_round_by_round():
     ax = plot.cascade(found)
     left, used = ax.get_lines()
     assert left.get_ydata() == pytest.approx([1.0, 6 / 7, 6 / 7])
-    assert used.get_ydata()[0] == pytest.approx(found[0].total)
+    assert used.get_ydata() == pytest.approx(found.used)
+    assert left.get_xdata()[0] == used.get_xdata()[0] == 1
     assert ax.get_title() == "6 of 7 stay"
 
 

@@ -14,11 +14,13 @@ from rich.text import Text
 
 from ..embedding.names import listed
 from ..model.impacts import guessed
+from ..model.offers import utilities_of
 from ..pages import NOTHING, number
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
     from ..lemmas import LemmaReport
+    from ..model import GameModel
     from ..results import Cascade, Equilibria, Equilibrium, Frontier, Solution
 
 __all__ = [
@@ -40,6 +42,14 @@ __all__ = [
 #: Longer tables are cut: a terminal is no place for a thousand clients.
 MOST_ROWS = 40
 _GOOD = {"CERTIFIED", "CONVERGED", "UNIQUE"}
+#: What each kind of offers is called.
+POSTED = {"linear": "payments", "capped": "capped offers", "contract": "contracts"}
+#: Widths of the bars, the first that leaves room for the numbers beside them.
+BARS = (10, 5, 0)
+#: Most letters of a name, and how many are left where there is no room for more.
+LONGEST, SHORTEST = 24, 6
+#: A cell: text, or a share that is drawn as a bar.
+Cell = str | Text | float
 
 
 class _Console(Console):
@@ -66,33 +76,39 @@ def say_guess(out: Console, game: StackelbergGame) -> None:
 
 def best_in_words(solution: Solution) -> str:
     """What is proved about a solution, in a sentence."""
+    said = f" {_sentence(solution.message)}" if solution.message and solution.status.success else ""
+    posted = POSTED[solution.offers.kind]
     if solution.lower_bound == -float("inf"):
         if solution.status.name == "TIME_LIMIT":
-            return f"In its time {solution.method} proved nothing about how good these payments are; --time-limit gives it more."
-        return f"{solution.method} proves nothing about how good its payments are."
+            return f"In its time {solution.method} proved nothing about how good these {posted} are; --time-limit gives it more."
+        return f"{solution.method} proves nothing about how good these {posted} are.{said}"
     limit = f"within {f'a budget of {solution.budget:g}' if solution.budget < float('inf') else 'any budget'}"
     if solution.proves == "spend":
         limit = f"with a server loss of at most {solution.goal.max_loss:g}"
-    posted = "payments" if solution.offers.kind == "linear" else f"{solution.offers.kind} offers"
     bound, reached = f"{solution.lower_bound:.6g}", f"{solution.objective:.6g}"
+    gap = f"gap {solution.gap:.1e}" if solution.gap > 0 else "no gap"
     text = f"No {posted} {limit} bring the {solution.proves} below {bound}" + (
-        f", which these reach (gap {solution.gap:.1e})."
-        if bound == reached
-        else f"; these bring it to {reached} (gap {solution.gap:.1e})."
+        f", which these reach ({gap})." if bound == reached else f"; these bring it to {reached} ({gap})."
     )
     several = solution.equilibrium.uniqueness.name
     if several == "UNIQUE":
-        return text + " They have exactly one equilibrium."
+        return f"{text} They have exactly one equilibrium.{said}"
     if solution.offers.kind != "linear":
-        return f"{text} {solution.message[:1].upper()}{solution.message[1:]}."
+        return f"{text}{said}"
     from ..leader.certified.mechanism import ENUMERATE_UP_TO
 
     if solution.game.count > ENUMERATE_UP_TO and several == "UNKNOWN":
-        return f"{text} Whether they have other equilibria is not settled: {solution.equilibrium.reason}."
+        return (
+            f"{text} Whether they have other equilibria is not settled: {solution.equilibrium.reason}.{said}"
+        )
     text += f" Their equilibrium is {solution.equilibrium.uniqueness.value}"
     if solution.game.count > ENUMERATE_UP_TO:  # listing the others would take longer than the search did
-        return f"{text}."
-    return f"{text}: {_between(solution.optimistic, solution.pessimistic)}."
+        return f"{text}.{said}"
+    return f"{text}: {_between(solution.optimistic, solution.pessimistic)}.{said}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _between(best: float, worst: float) -> str:
@@ -107,7 +123,7 @@ def bar(share: float, width: int = 10) -> Text:
     """A share of 1 as a bar with its percentage."""
     filled = round(share * width)
     text = Text("█" * filled, style="cyan").append("░" * (width - filled), style="dim")
-    return text.append(f" {share:>4.0%}")
+    return text.append(f"{' ' if width else ''}{share:>4.0%}")
 
 
 def verdict(name: str) -> Text:
@@ -137,49 +153,75 @@ def game_line(game: StackelbergGame) -> str:
 def clients_table(eq: Equilibrium, title: str) -> Table:
     """One row per client: what it owns, what it is paid, what it does and what it gets."""
     game = eq.game
-    low, high = game.thresholds(eq.participation)
+    low, high = game.thresholds(eq.participation, eq.caps)
+    shown, nothing = range(min(game.count, MOST_ROWS)), NOTHING * game.costs
     receives, changes = eq.payments * eq.participation, eq.impacts.clients
-    heads = "client,samples,cost,payment,<takes part,receives,utility,change,out below,full above"
-    cells: dict[str, list[str | Text]] = {head: [] for head in heads.split(",")}
-    for k in range(min(game.count, MOST_ROWS)):
-        row: list[str | Text] = [
-            short(str(game.who(k))),
-            f"{game.sizes[k]:g}",
-            number(game.costs[k]),
-            number(eq.payments[k], NOTHING * game.costs[k]),
-            bar(eq.participation[k]),
-            number(receives[k], NOTHING * game.costs[k]),
-            number(eq.utilities[k]),
-            f"{changes[k]:+.3g}",
-            number(max(low[k], 0.0)),
-            number(max(high[k], 0.0)),
-        ]
-        for column, cell in zip(cells.values(), row, strict=True):
-            column.append(cell)
-    room = console()
-    table = _of_columns(title, cells, game.count)
-    for spare in (("out below", "full above"), ("receives",)):  # what goes where there is no room
-        if Measurement.get(room, room.options.update(max_width=1000), table).maximum <= room.width:
-            break
-        for name in spare:
-            del cells[name]
-        table = _of_columns(title, cells, game.count)
-    table.caption = "cost, payment: for full participation, in proportion for less; "
-    table.caption += "change: of its loss, predicted, against the original model"
-    if "out below" in cells:
+    cells: dict[str, list[Cell]] = {
+        **_owned(game),
+        "payment": [number(eq.payments[k], nothing[k]) for k in shown],
+        **({} if eq.caps is None else {"at most": [f"{eq.caps[k]:.0%}" for k in shown]}),
+        "<takes part": [float(eq.participation[k]) for k in shown],
+        "receives": [number(receives[k], nothing[k]) for k in shown],
+        "utility": [number(eq.utilities[k]) for k in shown],
+        "change": [f"{changes[k]:+.3g}" for k in shown],
+        "out below": [number(max(low[k], 0.0)) for k in shown],
+        "full above": [number(max(high[k], 0.0)) for k in shown],
+    }
+    spare = (("out below", "full above"), ("change",), ("utility",), ("samples",), ("receives",))
+    table = _fitted(title, cells, spare, game.count)
+    kept = {column.header for column in table.columns}
+    table.caption = "cost, payment: for full participation, in proportion for less"
+    if "at most" in kept:
+        table.caption += "; at most: the most that is taken"
+    if "change" in kept:
+        table.caption += "; change: of its loss, predicted, against the original model"
+    if "out below" in kept:
         table.caption += "; out below, full above: payments at which it would, the others as they are"
     return table
 
 
-def short(name: str) -> str:
+def _owned(game: StackelbergGame | GameModel) -> dict[str, list[Cell]]:
+    """The first columns of a table of clients."""
+    shown = range(min(game.count, MOST_ROWS))
+    return {
+        "client": [str(game.who(k)) for k in shown],
+        "samples": [f"{game.sizes[k]:g}" for k in shown],
+        "cost": [number(game.costs[k]) for k in shown],
+    }
+
+
+def short(name: str, most: int = LONGEST) -> str:
     """A name that leaves room for the rest of its row."""
-    return name if len(name) <= 24 else name[:23] + "…"
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def _of_columns(title: str, cells: dict[str, list[str | Text]], count: int) -> Table:
+def _fitted(
+    title: str, cells: dict[str, list[Cell]], spare: Sequence[Sequence[str]] = (), count: int = 0
+) -> Table:
+    """A table as wide as the terminal at most: bars shrink, then columns go in the order given, then names; never a digit."""
+    room = console()
+
+    def tried(width: int, letters: int = LONGEST) -> tuple[Table, int]:
+        table = _of_columns(title, cells, count, width, letters)
+        return table, Measurement.get(room, room.options.update(max_width=1000), table).maximum - room.width
+
+    for names in ((), *spare):
+        for name in names:
+            cells.pop(name, None)
+        for width in BARS:
+            table, beyond = tried(width)
+            if beyond <= 0:
+                return table
+    return tried(BARS[-1], max(LONGEST - beyond, SHORTEST))[0]
+
+
+def _of_columns(title: str, cells: dict[str, list[Cell]], count: int, width: int, letters: int) -> Table:
     table = _table(title, *cells)
     for row in zip(*cells.values(), strict=True):
-        table.add_row(*row)
+        drawn = [bar(cell, width) if isinstance(cell, float) else cell for cell in row]
+        if "client" in cells:
+            drawn[0] = short(str(drawn[0]), letters)
+        table.add_row(*drawn)
     if count > MOST_ROWS:
         table.add_row("...", f"{count - MOST_ROWS} more")
     return table
@@ -188,39 +230,51 @@ def _of_columns(title: str, cells: dict[str, list[str | Text]], count: int) -> T
 def offers_table(solution: Solution, title: str) -> Table:
     """One row per client: what is posted to it, and what it receives."""
     game, offers = solution.game, solution.offers
-    keeps = bool(offers.retainers.any())
-    columns = ["client", "samples", "cost", "price", "<at most", "receives", *(["retainer"] if keeps else [])]
-    table = _table(title, *columns)
+    shown, nothing = range(min(game.count, MOST_ROWS)), NOTHING * game.costs
     payouts = solution.payouts
-    for k in range(min(game.count, MOST_ROWS)):
-        row: list[str | Text] = [
-            short(str(game.who(k))),
-            f"{game.sizes[k]:g}",
-            number(game.costs[k]),
-            number(offers.prices[k], NOTHING * game.costs[k]),
-            bar(offers.caps[k]),
-            number(payouts[k], NOTHING * game.costs[k]),
-            *([number(offers.retainers[k], NOTHING * game.costs[k])] if keeps else []),
-        ]
-        table.add_row(*row)
-    if game.count > MOST_ROWS:
-        table.add_row("...", f"{game.count - MOST_ROWS} more")
-    table.caption = "cost, price: for all of a client's data, in proportion for less; nothing beyond the limit is used or paid"
+    received: list[Cell] = [number(payouts[k], nothing[k]) for k in shown]
+    kept: list[Cell] = [number(offers.retainers[k], nothing[k]) for k in shown]
+    retainers = {"retainer": kept} if offers.retainers.any() else {}
+    if offers.kind == "contract":
+        sums = offers.prices * offers.caps
+        cells: dict[str, list[Cell]] = {
+            **_owned(game),
+            "<brings": [float(offers.caps[k]) for k in shown],
+            "is paid": [number(sums[k], nothing[k]) for k in shown],
+            **({**retainers, "receives": received} if retainers else {}),
+            "utility": [
+                number(u) for u in utilities_of(game, payouts, solution.equilibrium.profile)[: len(shown)]
+            ],
+        }
+        caption = "a contract is all or nothing: exactly this share of its data for exactly this sum; cost: of all its data"
+    else:
+        cells = {
+            **_owned(game),
+            "price": [number(offers.prices[k], nothing[k]) for k in shown],
+            "<at most": [float(offers.caps[k]) for k in shown],
+            "receives": received,
+            **retainers,
+        }
+        caption = "cost, price: for all of a client's data, in proportion for less; nothing beyond the limit is used or paid"
+    table = _fitted(title, cells, (("utility",), ("samples",), ("receives",)), game.count)
+    table.caption = caption
     return table
 
 
 def cascade_table(found: Cascade, title: str) -> Table:
     """One row per round of departures."""
     table = _table(title, "round", "clients", "data used", "server loss", "<leaving")
-    for i, departure in enumerate(found):
+    table.columns[-1].no_wrap = False
+    for i, (departure, used) in enumerate(zip(found, found.used, strict=True)):
         leaving = [found.game.called(k) for k in departure.leaving]
         table.add_row(
             str(i + 1),
             str(len(departure.clients)),
-            f"{departure.total:.1%}",
+            f"{used:.1%}",
             number(departure.server_loss),
             and_more(leaving),
         )
+    table.caption = "data used: of all that the remaining clients own, those who left included"
     return table
 
 
@@ -232,49 +286,60 @@ def and_more(names: Sequence[str]) -> str:
 
 def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], title: str) -> Table:
     """One row per mechanism."""
-    table = _table(title, "<payments", "spend", "data used", "server loss", "lower bound", "gap", "<status")
+    of_spend = any(solution is not None and solution.proves == "spend" for _, _, solution in rows)
+    bound = "least spend proved" if of_spend else "lower bound"
+    cells: dict[str, list[Cell]] = {
+        name: [] for name in ("<payments", "spend", "data used", "server loss", bound, "gap", "<status")
+    }
     for name, eq, solution in rows:
         proved = solution is not None and solution.lower_bound > -float("inf")
-        bound, gap = (
-            (number(solution.lower_bound), f"{solution.gap:.0e}") if solution and proved else ("", "")
-        )
-        status = eq.status.name if solution is None else solution.status.name
-        table.add_row(
-            name, number(eq.spend), f"{eq.total:.1%}", number(eq.server_loss), bound, gap, verdict(status)
-        )
-    return table
+        row: list[Cell] = [
+            name,
+            number(eq.spend if solution is None else solution.spend),
+            f"{eq.total:.1%}",
+            number(eq.server_loss),
+            number(solution.lower_bound) if solution and proved else "",
+            _gap(solution.gap) if solution and proved else "",
+            verdict(eq.status.name if solution is None else solution.status.name),
+        ]
+        for column, cell in zip(cells.values(), row, strict=True):
+            column.append(cell)
+    return _fitted(title, cells, (("gap",), ("data used",), (bound,)))
+
+
+def _gap(gap: float) -> str:
+    return f"{gap:.0e}" if gap > 0 else "0"
 
 
 def equilibria_table(found: Equilibria, title: str) -> Table:
     """One row per equilibrium."""
-    table = _table(title, "", "data used", "taking part", "spend", "server loss", "residual", "<status")
-    for i, eq in enumerate(found):
-        table.add_row(
-            f"E{i + 1}",
-            f"{eq.total:.4%}",
-            f"{int((eq.participation > 0).sum())} of {found.game.count}",
-            number(eq.spend),
-            f"{eq.server_loss:.6g}",
-            f"{eq.residual:.0e}",
-            verdict(eq.status.name),
-        )
-    return table
+    cells: dict[str, list[Cell]] = {
+        "": [f"E{i + 1}" for i in range(len(found))],
+        "data used": [f"{eq.total:.4%}" for eq in found],
+        "taking part": [f"{int((eq.participation > 0).sum())} of {found.game.count}" for eq in found],
+        "spend": [number(eq.spend) for eq in found],
+        "server loss": [f"{eq.server_loss:.6g}" for eq in found],
+        "residual": [_gap(eq.residual) for eq in found],
+        "<status": [verdict(eq.status.name) for eq in found],
+    }
+    return _fitted(title, cells, (("residual",), ("taking part",)))
 
 
 def frontier_table(frontier: Frontier, title: str) -> Table:
     """One row per budget."""
-    table = _table(title, "budget", "spend", "data used", "server loss", "lower bound", "gap", "<status")
-    for solution, bound in zip(frontier, frontier.lower_bounds, strict=True):
-        table.add_row(
-            number(solution.budget),
-            number(solution.spend),
-            f"{solution.equilibrium.total:.1%}",
-            f"{solution.server_loss:.6g}",
-            f"{bound:.6g}" if bound > -float("inf") else "",
-            f"{max(solution.objective - bound, 0.0):.0e}" if bound > -float("inf") else "",
-            verdict(solution.status.name),
-        )
-    return table
+    bounds = [float(bound) for bound in frontier.lower_bounds]
+    proved = [bound > -float("inf") for bound in bounds]
+    gaps = [max(s.objective - bound, 0.0) for s, bound in zip(frontier, bounds, strict=True)]
+    cells: dict[str, list[Cell]] = {
+        "budget": [number(s.budget) for s in frontier],
+        "spend": [number(s.spend) for s in frontier],
+        "data used": [f"{s.equilibrium.total:.1%}" for s in frontier],
+        "server loss": [f"{s.server_loss:.6g}" for s in frontier],
+        "lower bound": [f"{b:.6g}" if known else "" for b, known in zip(bounds, proved, strict=True)],
+        "gap": [_gap(gap) if known else "" for gap, known in zip(gaps, proved, strict=True)],
+        "<status": [verdict(s.status.name) for s in frontier],
+    }
+    return _fitted(title, cells, (("gap",), ("data used",), ("spend",)))
 
 
 def lemmas_table(report: LemmaReport) -> Table:

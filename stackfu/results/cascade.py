@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..embedding.names import listed
 from ..model import Array, GameModel
 from ..model.impacts import guessed
 from ..pages import MOST_ROWS, card, data_frame, table
@@ -55,6 +56,15 @@ class Cascade(Sequence[Departure]):
         return stayed if len(stayed) > 1 else ()
 
     @property
+    def used(self) -> tuple[float, ...]:
+        """Share of all remaining clients' data that takes part, round by round (``total``: of the data of those who are there)."""
+        alpha, place = self.game.alpha, {int(k): i for i, k in enumerate(self.game.remaining)}
+        return tuple(
+            float(sum(alpha[place[k]] * x for k, x in zip(r.clients, r.participation, strict=True)))
+            for r in self.rounds
+        )
+
+    @property
     def stable(self) -> bool:
         """Whether nobody departed at all."""
         return not self.departed
@@ -72,16 +82,17 @@ class Cascade(Sequence[Departure]):
                     "participation": r.participation,
                     "utilities": r.utilities,
                     "total": r.total,
+                    "used": used,
                     "server_loss": r.server_loss,
                     "leaving": [called(k) for k in r.leaving],
                 }
-                for r in self.rounds
+                for r, used in zip(self.rounds, self.used, strict=True)
             ],
         }
 
     def to_pandas(self) -> Any:
-        """One row per client: the round in which it departed (NaN: it stayed) and its utility when it decided."""
-        when = {k: i for i, r in enumerate(self.rounds) for k in r.leaving}
+        """One row per client: the round in which it departed (the first is 1; NaN: it stayed) and its utility when it decided."""
+        when = {k: i for i, r in enumerate(self.rounds, 1) for k in r.leaving}
         last: dict[int, float] = {}
         for r in self.rounds:
             last.update(zip(r.clients, r.utilities, strict=True))
@@ -103,12 +114,11 @@ class Cascade(Sequence[Departure]):
             [
                 i + 1,
                 len(r.clients),
-                f"{r.total:.1%}",
+                f"{used:.1%}",
                 float(r.server_loss),
-                ", ".join(called(k) for k in r.leaving[:8]) + (", ..." if len(r.leaving) > 8 else "")
-                or "nobody",
+                listed([called(k) for k in r.leaving], 8) or "nobody",
             ]
-            for i, r in enumerate(self.rounds[:MOST_ROWS])
+            for i, (r, used) in enumerate(zip(self.rounds[:MOST_ROWS], self.used, strict=False))
         ]
         head = ["round", "clients", "data used", "server loss", "leaving"]
         return card(
@@ -124,8 +134,7 @@ class Cascade(Sequence[Departure]):
         return self.rounds[index]
 
     def __repr__(self) -> str:
-        who = ", ".join(self.game.called(k) for k in self.departed[:8])
-        who += ", ..." if len(self.departed) > 8 else ""
+        who = listed([self.game.called(k) for k in self.departed], 8)
         verb = "departs" if len(self.departed) == 1 else "depart"
         gone = (
             f"{len(self.departed)} of {self.game.count} clients {verb} ({who})" if who else "nobody departs"

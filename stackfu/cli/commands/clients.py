@@ -89,7 +89,7 @@ def equilibria(
             item["proof"] = str(proof)
         say_json(record)
     else:
-        from ..tables import clients_table, console, equilibria_table, game_line
+        from ..tables import clients_table, console, equilibria_table, game_line, say_guess
 
         out = console()
         out.print(game_line(game))
@@ -101,9 +101,13 @@ def equilibria(
         for i, proof in enumerate(proofs):
             out.print(f"E{i + 1}: {proof}")
         out.print(f"{found.uniqueness.value.capitalize()}: {found.reason}.")
+        say_guess(out, game)
     if not found:
         return 3
-    return 0 if found.complete and all(proofs) else 1
+    whole = (
+        found[0].status.success if one else found.complete
+    )  # one was asked for: that there are others is no failure
+    return 0 if whole and all(proofs) else 1
 
 
 def _only(eq: Equilibrium) -> Equilibria:

@@ -92,35 +92,38 @@ def solve(
     if as_json:
         say_json(solution.summary())
     else:
-        from ..tables import (
-            best_in_words,
-            clients_table,
-            comparison_table,
-            console,
-            game_line,
-            led_by,
-            offers_table,
-            say_guess,
-        )
-
-        out = console()
-        out.print(game_line(game))
-        out.print(
-            comparison_table(
-                [("none", game.equilibrium(), None), (solution.method, solution.equilibrium, solution)], ""
-            )
-        )
-        if solution.offers.kind == "linear":
-            out.print(clients_table(solution.equilibrium, "Client by client"))
-        else:
-            out.print(offers_table(solution, "Client by client"))
-        out.print(best_in_words(solution))
-        say_guess(out, game)
-        if not solution.status.success:
-            out.print(led_by(f"{solution.status.value}.", "yellow", f" {solution.message}"))
-        if output is not None:
-            out.print(f"Written: {output}")
+        _say(solution, "Client by client", output)
     return proved(solution.status)
+
+
+def _say(solution: Solution, title: str, output: Path | None) -> None:
+    """The game, what the payments reach beside none, client by client, and what is proved."""
+    from ..tables import (
+        best_in_words,
+        clients_table,
+        comparison_table,
+        console,
+        game_line,
+        led_by,
+        offers_table,
+        say_guess,
+    )
+
+    game: Any = solution.game
+    out = console()
+    out.print(game_line(game))
+    rows = [("none", game.equilibrium(), None), (solution.method, solution.equilibrium, solution)]
+    out.print(comparison_table(rows, ""))
+    if solution.offers.kind == "linear":
+        out.print(clients_table(solution.equilibrium, title))
+    else:
+        out.print(offers_table(solution, title))
+    out.print(best_in_words(solution))
+    say_guess(out, game)
+    if not solution.status.success:
+        out.print(led_by(f"{solution.status.value.capitalize()}.", "yellow", f" {solution.message}".rstrip()))
+    if output is not None:
+        out.print(f"Written: {output}")
 
 
 def _solve(
@@ -175,15 +178,7 @@ def cheapest(
     if as_json:
         say_json(solution.summary())
     else:
-        from ..tables import best_in_words, console, game_line, offers_table, say_guess
-
-        out = console()
-        out.print(game_line(game))
-        out.print(offers_table(solution, f"Least spend for a loss of at most {max_loss:g}"))
-        out.print(best_in_words(solution))
-        say_guess(out, game)
-        if output is not None:
-            out.print(f"Written: {output}")
+        _say(solution, f"Least spend for a loss of at most {max_loss:g}", output)
     return proved(solution.status)
 
 

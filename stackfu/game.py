@@ -5,7 +5,8 @@ This is the only module of the library that faces upward: the model below knows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +17,7 @@ from .embedding import MeanEmbeddings
 from .embedding.names import PerClient, by_name
 from .errors import InputError
 from .model import Array, GameModel, ServerLoss
-from .model.arguments import numbers
+from .model.arguments import number, numbers
 from .model.impacts import guessed
 from .progress import Callback
 from .results.facade import faces_upward
@@ -159,7 +160,7 @@ class StackelbergGame(GameModel):
         *,
         caps: PerClient | None = None,
         kind: Literal["simultaneous", "sequential", "damped"] = "sequential",
-        damping: float = 0.5,
+        damping: float | None = None,
     ) -> Iterator[Array]:
         """Best-response dynamics, one participation profile after another; see :mod:`stackfu.followers.dynamics`."""
         from .followers.dynamics import best_response_dynamics
@@ -200,6 +201,7 @@ class StackelbergGame(GameModel):
         solver: Literal["closed", "cvxpy"] | None = None,
         tolerance: float | None = None,
         max_iterations: int | None = None,
+        public_cost: float | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
         **own: Any,
@@ -213,7 +215,7 @@ class StackelbergGame(GameModel):
         budget
             Largest total payment ``p . x``; None for no limit (sensible with ``payment_weight``).
         method
-            "certified" (global optimum with a lower bound), "haipo", "uniform", "grouped", or a registered mechanism.
+            "certified" (global optimum with a lower bound), "haipo", "uniform", "grouped", "posted", or a registered mechanism.
         payment_weight
             certified: minimise ``loss_weight * loss + payment_weight * spend`` (default 0).
         loss_weight
@@ -254,6 +256,8 @@ class StackelbergGame(GameModel):
             haipo, uniform: when payments count as unchanged.
         max_iterations
             haipo, uniform: iteration limit.
+        public_cost
+            posted: a cost per share that is known without asking, so that no offer depends on any report (default: the others').
         progress
             certified: a progress line (default: on a terminal).
         callback
@@ -261,42 +265,31 @@ class StackelbergGame(GameModel):
         own
             Options of a registered mechanism of your own.
         """
+        given = _given(locals())
         from .leader import solve
 
-        named = {
-            "payment_weight": payment_weight,
-            "loss_weight": loss_weight,
-            "max_loss": max_loss,
-            "min_total": min_total,
-            "min_samples": min_samples,
-            "finite_sample": finite_sample,
-            "gap": gap,
-            "time_limit": time_limit,
-            "max_nodes": max_nodes,
-            "robust": robust,
-            "start": start,
-            "costs_between": costs_between,
-            "outside": outside,
-            "groups": groups,
-            "others": others,
-            "solver": solver,
-            "tolerance": tolerance,
-            "max_iterations": max_iterations,
-            "progress": progress,
-            "callback": callback,
-        }
-        given = {name: value for name, value in named.items() if value is not None}
-        return solve(self, budget, method, {**given, **own, "offers": offers})
+        return solve(self, budget, method, given)
 
     def cheapest(
         self,
         max_loss: float,
         *,
+        min_total: float | None = None,
+        min_samples: float | None = None,
+        finite_sample: bool | None = None,
+        gap: float | None = None,
+        time_limit: float | None = None,
+        max_nodes: int | None = None,
+        robust: bool | None = None,
+        start: PerClient | None = None,
         offers: Literal["linear", "capped", "contract"] = "linear",
+        costs_between: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         outside: PerClient | None = None,
-        **options: Any,
+        progress: bool | None = None,
+        callback: Callback | None = None,
+        **other: Any,
     ) -> Solution:
-        """The least spend for a server loss of at most ``max_loss``, certified; options are those of :meth:`solve`.
+        """The least spend for a server loss of at most ``max_loss``, certified; options are as in :meth:`solve`.
 
         ``objective`` is the spend, ``lower_bound`` a bound that no offers of this kind can undercut.
 
@@ -308,23 +301,44 @@ class StackelbergGame(GameModel):
         >>> least.status.name, least.server_loss <= 0.1, 0 < least.lower_bound <= least.spend
         ('CERTIFIED', True, True)
         """
-        return self.solve(
-            None,
-            max_loss=max_loss,
-            payment_weight=1.0,
-            loss_weight=0.0,
-            offers=offers,
-            outside=outside,
-            **options,
-        )
+        given = _given(locals())
+        _refuse(other, self.cheapest)
+        number(max_loss, "max_loss")
+        return self.solve(None, payment_weight=1.0, loss_weight=0.0, **given)
 
     def frontier(
-        self, budgets: Sequence[float] | npt.ArrayLike, method: str = "certified", **options: Any
+        self,
+        budgets: Sequence[float] | npt.ArrayLike,
+        method: str = "certified",
+        *,
+        payment_weight: float | None = None,
+        loss_weight: float | None = None,
+        max_loss: float | None = None,
+        min_total: float | None = None,
+        min_samples: float | None = None,
+        finite_sample: bool | None = None,
+        gap: float | None = None,
+        time_limit: float | None = None,
+        max_nodes: int | None = None,
+        robust: bool | None = None,
+        start: PerClient | None = None,
+        offers: Literal["linear", "capped", "contract"] = "linear",
+        costs_between: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        outside: PerClient | None = None,
+        groups: Sequence[Any] | npt.ArrayLike | None = None,
+        others: Literal["equilibrium", "full"] | None = None,
+        solver: Literal["closed", "cvxpy"] | None = None,
+        tolerance: float | None = None,
+        max_iterations: int | None = None,
+        public_cost: float | None = None,
+        progress: bool | None = None,
+        callback: Callback | None = None,
+        **own: Any,
     ) -> Frontier:
-        """Solutions along a list of budgets, each starting from the one before; options are those of :meth:`solve`."""
+        """Solutions along a list of budgets, each starting from its neighbours; options are as in :meth:`solve`."""
+        given = _given(locals())
         from .leader.frontier import trace_frontier
 
-        given = {name: value for name, value in options.items() if value is not None}
         return trace_frontier(self, budgets, method, given)
 
     # ---------------------------------------------------------------- who leaves, what costs are, what lying pays
@@ -401,7 +415,15 @@ class StackelbergGame(GameModel):
             known = known.meet(told, self)
         return known
 
-    def manipulation(self, result: Solution, **options: Any) -> Manipulation:
+    def manipulation(
+        self,
+        result: Solution,
+        *,
+        kinds: Sequence[str] | None = None,
+        clients: Iterable[int | str] | None = None,
+        factors: Sequence[float] | None = None,
+        **other: Any,
+    ) -> Manipulation:
         """What each client would gain by misreporting under the mechanism that made a solution.
 
         See :mod:`stackfu.leader.manipulation`.
@@ -412,7 +434,10 @@ class StackelbergGame(GameModel):
         if getattr(result, "game", None) != self or not hasattr(result, "offers"):
             raise InputError("result", "must be a solution of this game", value=type(result).__name__)
         name = f"{result.method}, {result.offers.kind}"
-        return manipulation(self, offers_like(result), name, **options)
+        _refuse(other, self.manipulation)
+        asked = {"kinds": kinds, "clients": clients, "factors": factors}
+        given: dict[str, Any] = {option: value for option, value in asked.items() if value is not None}
+        return manipulation(self, offers_like(result), name, **given)
 
     def manipulations(self, *results: Solution, **options: Any) -> Manipulations:
         """What misreporting pays under the mechanisms of several solutions of this game, as one table.
@@ -573,3 +598,28 @@ class StackelbergGame(GameModel):
         if result is not None and result.game is not self:
             raise InputError("result", "belongs to another game", value=repr(result))
         save(self if result is None else result, path)
+
+
+#: The options that ``solve`` has by name.
+_OPTIONS = tuple(
+    name
+    for name, parameter in inspect.signature(StackelbergGame.solve).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY
+)
+
+
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What was asked for: options of ``solve`` among a method's arguments that are not their defaults, and a mechanism's own."""
+    named = {name: arguments[name] for name in _OPTIONS if arguments.get(name) is not None}
+    if named.get("offers") == "linear":
+        del named["offers"]
+    return {**named, **arguments.get("own", {})}
+
+
+def _refuse(other: dict[str, Any], method: Callable[..., Any]) -> None:
+    """An error that names the first option that a method does not have."""
+    for name, value in other.items():
+        known = ", ".join(
+            p.name for p in inspect.signature(method).parameters.values() if p.kind is p.KEYWORD_ONLY
+        )
+        raise InputError(name, f"is not an option of {method.__name__}; those are {known}", value=repr(value))

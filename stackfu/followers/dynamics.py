@@ -15,9 +15,13 @@ import numpy as np
 
 from ..errors import InputError
 from ..model import Array, GameModel, frozen
+from ..model.arguments import number
 from .running import running_mixture
 
 __all__ = ["best_response_dynamics"]
+
+#: How far damped rounds go unless said otherwise.
+HALF_WAY = 0.5
 
 
 def best_response_dynamics(
@@ -27,10 +31,11 @@ def best_response_dynamics(
     *,
     caps: Array | None = None,
     kind: Literal["simultaneous", "sequential", "damped"] = "sequential",
-    damping: float = 0.5,
+    damping: float | None = None,
 ) -> Iterator[Array]:
     """The start (cut off at the caps), then the participation after every round, without end.
 
+    ``damping`` is the part of the way that damped rounds go, one half by default.
     If everybody drops out, the all-zero vector is the last one: there is no response to nobody.
 
     Examples
@@ -47,7 +52,10 @@ def best_response_dynamics(
     """
     if kind not in ("simultaneous", "sequential", "damped"):
         raise InputError("kind", 'must be "simultaneous", "sequential" or "damped"', value=repr(kind))
-    if not 0.0 < damping <= 1.0:
+    if damping is not None and kind != "damped":
+        raise InputError("damping", 'is for kind "damped"', value=damping)
+    share = 1.0 if kind == "simultaneous" else HALF_WAY if damping is None else number(damping, "damping")
+    if not 0.0 < share <= 1.0:
         raise InputError("damping", "must lie in (0, 1]", value=damping)
     start = start if caps is None else frozen(np.minimum(start, caps))
     if not np.any(start > 0):
@@ -55,7 +63,7 @@ def best_response_dynamics(
     return (
         _sequential(game, payments, start, caps)
         if kind == "sequential"
-        else _joint(game, payments, start, 1.0 if kind == "simultaneous" else damping, caps)
+        else _joint(game, payments, start, share, caps)
     )
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
-
 from ..errors import InputError
 from ..model import Array
+from ..model.arguments import count, flag, number
 from .tolerances import RESIDUAL
 
 __all__ = ["METHODS", "SearchOptions"]
@@ -17,8 +16,8 @@ __all__ = ["METHODS", "SearchOptions"]
 METHODS = ("auto", "path", "sweeps", "qp")
 #: What a method does not look at; ``auto`` may come to any of them.
 _UNUSED = {
-    "path": ("max_iterations", "seed", "callback"),
-    "qp": ("start", "max_iterations", "seed", "callback"),
+    "path": ("max_iterations", "seed", "callback", "progress"),
+    "qp": ("start", "max_iterations", "seed", "callback", "progress"),
 }
 
 
@@ -44,13 +43,16 @@ class SearchOptions:
             raise InputError("method", 'must be "auto", "path", "sweeps" or "qp"', value=repr(self.method))
         for name in _UNUSED.get(self.method, ()):
             value, unasked = getattr(self, name), _DEFAULTS[name]
+            if value is False:  # asks for nothing
+                continue
             if value is not None if unasked is None else value != unasked:
                 raise InputError(name, f'is not an option of method "{self.method}"', value=value)
-        tolerance = self.tolerance
-        if tolerance is not None and not (
-            isinstance(tolerance, (int, float, np.number)) and 0.0 < tolerance < 1.0
-        ):
-            raise InputError("tolerance", "must lie between 0 and 1", value=tolerance)
+        if self.tolerance is not None and not 0.0 < number(self.tolerance, "tolerance") < 1.0:
+            raise InputError("tolerance", "must lie between 0 and 1", value=self.tolerance)
+        object.__setattr__(self, "max_iterations", count(self.max_iterations, "max_iterations"))
+        object.__setattr__(self, "seed", count(self.seed, "seed"))
+        if self.progress is not None:
+            object.__setattr__(self, "progress", flag(self.progress, "progress"))
         if self.callback is not None and not callable(self.callback):
             raise InputError("callback", "must be a function of one record", value=repr(self.callback))
 

@@ -7,13 +7,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InfeasibleError
+from ..errors import InfeasibleError, InputError
 from ..model import Array, GameModel, Objective
-from ..model.arguments import numbers
-from ..model.offers import least_keeping
+from ..model.arguments import flag, numbers
+from ..model.offers import Kind, least_keeping
 from .tolerances import LIMIT_ROUNDING
 
-__all__ = ["objective_of", "refuse_what_no_plan_can_keep", "starting_profiles"]
+__all__ = [
+    "check_listeners",
+    "objective_of",
+    "refuse_what_has_no_optimum",
+    "refuse_what_no_plan_can_keep",
+    "refuse_what_nobody_wants",
+    "starting_profiles",
+]
 
 
 def objective_of(
@@ -37,6 +44,42 @@ def objective_of(
     return Objective(min_total=min(floor, 1.0), finite_sample=sampling, **asked)
 
 
+def refuse_what_nobody_wants(game: GameModel, goal: Objective) -> None:
+    """An error if nothing that is minimised has a weight, by the name of what has none."""
+    if game.loss.weight * goal.loss_weight + goal.payment_weight > 0:
+        return
+    why = "there is nothing to optimise"
+    if goal.loss_weight == 0:
+        raise InputError("loss_weight", f"and payment_weight are both 0: {why}")
+    if not game.has_paper_loss:
+        raise InputError(
+            "server_loss", f"has no weight and neither has the spend: {why}", value=repr(game.loss)
+        )
+    raise InputError("lambda_v", f"and lambda_s are both 0: the server does not care, {why}")
+
+
+def refuse_what_has_no_optimum(game: GameModel, goal: Objective, kind: Kind) -> None:
+    """An error if the best plan for offers of this kind is to use no data at all, and why."""
+    if game.is_homogeneous:
+        raise InputError(
+            "offers",
+            "the remaining clients' data are all alike, so no mixture is better than another; linear payments buy data at cost",
+            value=kind,
+        )
+    counts_samples = game.sampling > 0 or goal.finite_sample or game.loss.sampling
+    matters = game.loss.weight > 0 and (goal.loss_weight > 0 or np.isfinite(goal.max_loss))
+    if goal.min_total > 0 or (counts_samples and matters):
+        return
+    raise InputError(
+        "offers",
+        f"{'contracts' if kind == 'contract' else 'capped offers'} need a sampling term or a floor: the loss sees only the "
+        "mixture, and any mixture costs nothing as less and less data is taken (tiny plans make everybody eager), so the best plan "
+        "would use no data at all; give the game a sampling_constant, or ask for finite_sample=True, min_total=... or "
+        "min_samples=...",
+        value=kind,
+    )
+
+
 def refuse_what_no_plan_can_keep(game: GameModel, budget: float, outside: Array | None) -> None:
     """An error before anything is searched if keeping everybody costs more than the budget whatever the plan."""
     if outside is None:
@@ -48,6 +91,14 @@ def refuse_what_no_plan_can_keep(game: GameModel, budget: float, outside: Array 
             f"budget {budget:g} is too small for keeping everybody: that takes at least {each.sum():.6g} whatever the plan "
             f"({each[k]:.6g} of it to keep client {game.who(k)}, whose outside utility is {outside[k]:.6g})"
         )
+
+
+def check_listeners(progress: object, callback: object) -> None:
+    """Refuse a wish for progress that is neither yes nor no, and a callback that cannot be called."""
+    if progress is not None:
+        flag(progress, "progress")
+    if callback is not None and not callable(callback):
+        raise InputError("callback", "must be a function of one record", value=repr(callback))
 
 
 def starting_profiles(game: GameModel, start: npt.ArrayLike | None) -> list[Array]:

@@ -60,6 +60,10 @@ def solve(game: GameModel, budget: float | None, method: str, options: dict[str,
         raise InputError("method", f'mechanism "{method}" returned no payments', value=None)
     if not isinstance(answer, Proposal):
         answer = Proposal(find_equilibrium(game, game.check_payments(answer)))
+    elif answer.equilibrium.game is not game:
+        if answer.equilibrium.game != game:
+            raise InputError("method", f'mechanism "{method}" returned an equilibrium of another game')
+        answer = replace(answer, equilibrium=replace(answer.equilibrium, game=game))
     return _solution(game, limit, method, options, answer, time.perf_counter() - began)
 
 

@@ -19,6 +19,7 @@ from ..errors import InputError, NotInducibleError
 from ..followers import find_equilibrium
 from ..judging.solution import promised_gap
 from ..model import Array, GameModel
+from ..model.arguments import numbers
 from ..results import Frontier, Solution, Status
 from .asked import starting_profiles
 from .dispatch import solve
@@ -36,10 +37,7 @@ ALIKE = 1e-9
 
 def trace_frontier(game: GameModel, budgets: npt.ArrayLike, method: str, options: dict[str, Any]) -> Frontier:
     """Solve along the budgets; a mechanism that takes a start gets what its neighbours found."""
-    try:
-        values = np.asarray(budgets, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("budgets", "must be a non-empty list of numbers", value=repr(budgets)) from None
+    values = numbers(budgets, "budgets", "must be a non-empty list of numbers")
     if values.ndim != 1 or len(values) == 0:
         raise InputError("budgets", "must be a non-empty list of numbers", value=budgets)
     if np.isnan(values).any() or (values < 0).any():

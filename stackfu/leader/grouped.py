@@ -34,7 +34,7 @@ from ..errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriu
 from ..followers import find_equilibrium
 from ..jit import clock
 from ..judging.point import enclose_point
-from ..model import Array, GameModel, Objective, ServerLoss, frozen
+from ..model import Array, GameModel, Limits, Objective, ServerLoss, frozen
 from ..model.losses import Target
 from ..results import Status
 from .certified import certified
@@ -68,7 +68,8 @@ def grouped(
     time_limit: float = 60.0,
 ) -> Proposal:
     """One price per sample for each group of clients, its spend that of the real members."""
-    of = check_groups(game, groups)
+    of, limits = check_groups(game, groups), Limits(gap=gap, time_limit=time_limit)
+    gap, time_limit = limits.gap, limits.time_limit
     deadline = clock() + time_limit
     search = _Search(game, budget, of)
     search.attempt(np.ones(search.count))

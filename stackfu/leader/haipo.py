@@ -32,6 +32,7 @@ import numpy as np
 from ..errors import ConvergenceError, InputError, NoEquilibriumError
 from ..followers import find_equilibrium
 from ..model import Array, GameModel, Profile, frozen
+from ..model.arguments import count, not_negative
 from ..model.responses import best_responses
 from ..results import Status
 from .mechanisms import Proposal
@@ -153,6 +154,7 @@ def haipo(
         raise InputError("others", 'must be "equilibrium" or "full"', value=others)
     if solver not in ("closed", "cvxpy"):
         raise InputError("solver", 'must be "closed" or "cvxpy"', value=solver)
+    tolerance, max_iterations = not_negative(tolerance, "tolerance"), count(max_iterations, "max_iterations")
     # payments are tried without proofs; should the equilibrium of the best ones be another one, all are tried with proofs
     for player in (play, play_with_proofs):
         payments, tried, status, message, history = best_iterate(

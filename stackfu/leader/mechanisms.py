@@ -64,6 +64,10 @@ class Proposal:
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.equilibrium, Equilibrium):
+            raise InputError("equilibrium", "must be an Equilibrium", value=type(self.equilibrium).__name__)
+        if not isinstance(self.status, Status):
+            raise InputError("status", "must be a Status", value=repr(self.status))
         if self.status is Status.CERTIFIED:
             raise InputError(
                 "status",
@@ -96,6 +100,8 @@ _REGISTRY: dict[str, Registered] = {}
 #: Mechanisms of the library itself by their address, ``module:function``, imported when they are first asked for.
 _ANNOUNCED: dict[str, tuple[str, bool]] = {}
 _looked_around = False
+#: What solve reads itself, so that a mechanism would never see it.
+RESERVED = frozenset({"budget", "costs_between", "game", "method", "offers", "outside"})
 
 
 def announce(name: str, address: str, *, needs_budget: bool = True) -> None:
@@ -113,7 +119,12 @@ def register_mechanism(
         raise InputError("mechanism", "must be a function of a game and a budget", value=repr(mechanism))
     if name in _ANNOUNCED or (name in _REGISTRY and not replace):
         raise InputError("name", "is taken", value=name)
-    _REGISTRY[name] = read(name, mechanism, needs_budget)
+    found = read(name, mechanism, needs_budget)
+    for option in sorted(found.options & RESERVED):
+        raise InputError(
+            "mechanism", f"cannot have an option {option}: solve keeps it for itself", value=name
+        )
+    _REGISTRY[name] = found
 
 
 def forget(name: str) -> None:
@@ -149,7 +160,6 @@ def _look_around() -> None:
     global _looked_around
     if _looked_around:
         return
-    _looked_around = True
     for module in filter(
         None, (word.strip() for word in os.environ.get("STACKFU_MECHANISMS", "").split(","))
     ):
@@ -160,6 +170,7 @@ def _look_around() -> None:
     for point in entry_points(group="stackfu.mechanisms"):
         if point.name not in _REGISTRY and point.name not in _ANNOUNCED:
             register_mechanism(point.name, point.load())
+    _looked_around = True  # at the end: what cannot be imported is said every time
 
 
 def refuse_unknown(chosen: Registered, options: dict[str, Any]) -> None:
@@ -172,13 +183,23 @@ def refuse_unknown(chosen: Registered, options: dict[str, Any]) -> None:
 
 def read(name: str, run: Any, needs_budget: bool) -> Registered:
     """A mechanism with the options that its signature knows."""
-    signature = inspect.signature(run)
+    problem = "must be a function of a game and a budget"
+    try:
+        signature = inspect.signature(run)
+    except ValueError:
+        raise InputError("mechanism", problem, value=name) from None
+    said = f"{name}{signature}"
     try:
         signature.bind("game", "budget")
     except TypeError:
-        raise InputError(
-            "mechanism", "must be a function of a game and a budget", value=f"{name}{signature}"
-        ) from None
-    parameters = signature.parameters.values()
-    options = frozenset(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
-    return Registered(name, run, options, needs_budget)
+        raise InputError("mechanism", problem, value=said) from None
+    options = set()
+    for place, parameter in enumerate(signature.parameters.values()):
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            options.add(parameter.name)
+        elif parameter.kind is parameter.VAR_KEYWORD or (
+            place > 1 and parameter.kind is not parameter.VAR_POSITIONAL
+        ):
+            why = f"has the parameter {parameter}, but its options must be keyword-only, each by its name"
+            raise InputError("mechanism", why, value=said)
+    return Registered(name, run, frozenset(options), needs_budget)

@@ -40,6 +40,11 @@ def solve_by_plan(
         refuse_unknown(read(f"certified, {kind} offers", run, False), options)
         return run(game, budget, **options)
     mechanism(method)  # an unknown name is an error before anything is computed
+    if "costs_between" in options:
+        raise InputError(
+            "costs_between",
+            f'only method "certified" makes plans that are safe for a box of costs, not "{method}"',
+        )
     outside = check_outside(game, options.pop("outside", None))
     linear = solve(game, None if np.isinf(budget) else budget, method, options)
     if linear.status is Status.FAILED:

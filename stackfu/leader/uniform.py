@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import NoEquilibriumError
 from ..followers import find_equilibrium
 from ..model import Array, GameModel, Profile, frozen
+from ..model.arguments import count, not_negative
 from ..results import Status
 from .mechanisms import Proposal
 from .playing import play, play_with_proofs, same_play
@@ -32,6 +33,7 @@ def uniform(
     game: GameModel, budget: float, *, tolerance: float = 1e-12, max_iterations: int = 200
 ) -> Proposal:
     """One price for everybody: the largest whose equilibrium stays within the budget."""
+    tolerance, max_iterations = not_negative(tolerance, "tolerance"), count(max_iterations, "max_iterations")
     # prices are tried without proofs; should the equilibrium of the chosen one be another one, all are tried with proofs
     for player in (play, play_with_proofs):
         price, tried, message, history = best_price(game, budget, tolerance, max_iterations, player)

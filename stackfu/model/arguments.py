@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 
-__all__ = ["count", "flag", "number", "numbers"]
+__all__ = ["count", "flag", "not_negative", "number", "numbers"]
 
 Array = npt.NDArray[np.float64]
 
@@ -60,6 +60,14 @@ def count(value: object, name: str, least: int = 0) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
         raise InputError(name, f"must be a whole number of at least {least}", value=reprlib.repr(value))
     return int(value)
+
+
+def not_negative(value: object, name: str) -> float:
+    """A number that is not below 0, perhaps infinite."""
+    found = number(value, name)
+    if not found >= 0:
+        raise InputError(name, "must not be negative or NaN", value=found)
+    return found
 
 
 def numbers(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .arguments import count, flag, number
+from .arguments import count, flag, not_negative
 
 __all__ = ["Limits", "Objective"]
 
@@ -43,7 +43,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         for name in ("budget", "payment_weight", "loss_weight", "max_loss", "min_total"):
-            object.__setattr__(self, name, _not_negative(name, getattr(self, name)))
+            object.__setattr__(self, name, not_negative(getattr(self, name), name))
         for name in ("payment_weight", "loss_weight"):
             if np.isinf(getattr(self, name)):
                 raise InputError(name, "must be finite", value=getattr(self, name))
@@ -77,10 +77,10 @@ class Limits:
     max_nodes: int = 100_000
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gap", _not_negative("gap", self.gap))
+        object.__setattr__(self, "gap", not_negative(self.gap, "gap"))
         if np.isinf(self.gap):
             raise InputError("gap", "must be finite", value=self.gap)
-        object.__setattr__(self, "time_limit", _not_negative("time_limit", self.time_limit))
+        object.__setattr__(self, "time_limit", not_negative(self.time_limit, "time_limit"))
         object.__setattr__(self, "max_nodes", min(count(self.max_nodes, "max_nodes"), MOST_NODES))
 
     @staticmethod
@@ -91,10 +91,3 @@ class Limits:
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values."""
         return asdict(self)
-
-
-def _not_negative(name: str, value: object) -> float:
-    found = number(value, name)
-    if np.isnan(found) or found < 0:
-        raise InputError(name, "must not be negative or NaN", value=found)
-    return found

@@ -10,8 +10,10 @@ from leader_games import grid_optimum, random_game
 
 import stackfu as sf
 from stackfu.judging.bound import check_bound
+from stackfu.judging.solution import closes
 from stackfu.judging.stakes import check_stakes
 from stackfu.leader.certified.bound import Classes, box_margin, classify
+from stackfu.leader.certified.mechanism import judged
 from stackfu.leader.certified.search import Box, Search
 from stackfu.model import Objective
 
@@ -702,3 +704,19 @@ def test_time_for_the_judge_is_part_of_the_limit(monkeypatch):
     assert run.status is sf.Status.TIME_LIMIT
     assert now[0] <= 10.0 + 0.1
     assert run.certificate is not None
+
+
+def test_certified_needs_numbers_whatever_overflowed():
+    """A bound, a value and a gap that are no finite numbers prove nothing, however they compare."""
+    game, budget = random_game(3, 4)
+    found = game.solve(budget, progress=False)
+    assert judged(found, 1e-3).status is sf.Status.CERTIFIED
+    assert judged(found, np.inf).status is sf.Status.GAP_OPEN
+    assert judged(dataclasses.replace(found, certificate=None), np.inf).status is sf.Status.GAP_OPEN
+    for high, lower, gap in [
+        (np.inf, 1.0, np.inf),
+        (1.0, -np.inf, np.inf),
+        (np.nan, 0.0, 1.0),
+        (1.0, 0.0, np.nan),
+    ]:
+        assert not closes(high, lower, gap)

@@ -12,6 +12,10 @@ from leader_games import random_game
 
 import stackfu as sf
 from stackfu.leader import mechanisms
+from stackfu.model.losses import Target
+
+
+WEIGHTLESS = sf.ServerLoss((Target("original"),), (0.0,))
 
 
 @pytest.fixture
@@ -86,6 +90,10 @@ def test_a_mechanism_is_certified_only_if_the_judges_agree(known):
     assert game.solve(small, method="rich").status is sf.Status.FAILED
     with pytest.raises(sf.InputError, match="without a proof"):
         mechanisms.Proposal(game.equilibrium(), status=sf.Status.CERTIFIED)
+    with pytest.raises(sf.InputError, match="status = 'CERTIFIED': must be a Status"):
+        mechanisms.Proposal(game.equilibrium(), status="CERTIFIED")
+    with pytest.raises(sf.InputError, match="equilibrium = ndarray: must be an Equilibrium"):
+        mechanisms.Proposal(np.ones(5))
 
 
 @pytest.mark.parametrize(
@@ -96,6 +104,15 @@ def test_a_mechanism_is_certified_only_if_the_judges_agree(known):
         (lambda game, budget: [1.0], "payments: needs 5 numbers"),
         (lambda game: game.costs, "must be a function of a game and a budget"),
         (lambda game, budget, share: game.costs, "must be a function of a game and a budget"),
+        (
+            lambda game, budget: mechanisms.Proposal(game.replace(costs=2.0 * game.costs).equilibrium()),
+            "returned an equilibrium of another game",
+        ),
+        (lambda game, budget, **options: game.costs, r"has the parameter \*\*options, .* keyword-only"),
+        (lambda game, budget, share=0.5: game.costs, "has the parameter share=0.5, .* keyword-only"),
+        (lambda game, budget, *, outside=None: game.costs, "cannot have an option outside"),
+        (lambda game, budget, *, costs_between=None: game.costs, "cannot have an option costs_between"),
+        (lambda game, budget, *, offers=None: game.costs, "cannot have an option offers"),
     ],
 )
 def test_what_is_no_answer_to_the_game_is_refused(known, mechanism, message):
@@ -107,6 +124,22 @@ def test_what_is_no_answer_to_the_game_is_refused(known, mechanism, message):
 
     with pytest.raises(sf.InputError, match=message):
         register_and_solve()
+
+
+def test_a_proposal_for_an_equal_game_is_one_for_this_one(known):
+    game, budget = random_game(1, 5)
+    known("twin", lambda game, budget: mechanisms.Proposal(game.replace().equilibrium()))
+    solution = game.solve(budget, method="twin")
+    assert solution.equilibrium.game is game
+    assert solution.verify(), solution.verify().message
+
+
+def test_a_module_that_cannot_be_imported_is_named_every_time(monkeypatch):
+    monkeypatch.setenv("STACKFU_MECHANISMS", "no_such_module")
+    monkeypatch.setattr(mechanisms, "_looked_around", False)
+    for _ in range(2):
+        with pytest.raises(sf.InputError, match="STACKFU_MECHANISMS = no_such_module: cannot be imported"):
+            sf.mechanism_names()
 
 
 @pytest.mark.parametrize(
@@ -129,6 +162,56 @@ def test_what_is_no_answer_to_the_game_is_refused(known, mechanism, message):
         (lambda g: g.solve(method="haipo"), "needs a budget"),
         (lambda g: g.solve("0.05"), "must be a number or None"),
         (lambda g: g.frontier([1.0], method="haipo", robust=True), "robust: is not an option"),
+        (lambda g: g.equilibrium(method="path", progress=True), 'progress.* not an option of method "path"'),
+        (lambda g: g.equilibrium(method="qp", progress=True), 'progress.* not an option of method "qp"'),
+        (lambda g: g.equilibrium(method="sweeps", progress="no"), "progress = 'no': must be True or False"),
+        (
+            lambda g: g.equilibrium(method="sweeps", max_iterations="a"),
+            "max_iterations = 'a': must be a whole",
+        ),
+        (lambda g: g.equilibrium(method="sweeps", max_iterations=-3), "max_iterations = -3: must be a whole"),
+        (lambda g: g.equilibrium(method="sweeps", seed=1.5), "seed = 1.5: must be a whole"),
+        (lambda g: g.equilibrium(tolerance="small"), "tolerance = 'small': must be a number"),
+        (lambda g: g.dynamics(kind="sequential", damping=0.1), 'damping = 0.1: is for kind "damped"'),
+        (lambda g: g.dynamics(kind="damped", damping="x"), "damping = 'x': must be a number"),
+        (lambda g: g.solve(1.0, robust="no"), "robust = 'no': must be True or False"),
+        (lambda g: g.solve(1.0, finite_sample="no"), "finite_sample = 'no': must be True or False"),
+        (lambda g: g.solve(1.0, progress="no"), "progress = 'no': must be True or False"),
+        (lambda g: g.solve(1.0, max_nodes=2.7), "max_nodes = 2.7: must be a whole number"),
+        (lambda g: g.solve(1.0, gap=np.inf), "gap = inf: must be finite"),
+        (lambda g: g.solve(1.0, "haipo", max_iterations=-2), "max_iterations = -2: must be a whole number"),
+        (lambda g: g.solve(1.0, "haipo", max_iterations=2.7), "max_iterations = 2.7: must be a whole number"),
+        (lambda g: g.solve(1.0, "haipo", tolerance=-2), "tolerance = -2.0: must not be negative or NaN"),
+        (lambda g: g.solve(1.0, "uniform", tolerance=np.nan), "tolerance = nan: must not be negative or NaN"),
+        (lambda g: g.solve(1.0, "grouped", groups=[0, 0, 1, 1], gap=-1), "gap = -1.0: must not be negative"),
+        (lambda g: g.frontier(["0.05"]), r"budgets = \['0.05'\]: must be a non-empty list of numbers"),
+        (lambda g: g.frontier([1.0], bogus=1), "bogus: is not an option"),
+        (
+            lambda g: g.cheapest(0.1, budget=1.0),
+            "budget = 1.0: is not an option of cheapest; those are min_total",
+        ),
+        (lambda g: g.cheapest(0.1, payment_weight=1.0), "payment_weight = 1.0: is not an option of cheapest"),
+        (lambda g: g.cheapest(0.1, method="haipo"), "method = 'haipo': is not an option of cheapest"),
+        (lambda g: g.cheapest(None), "max_loss = None: must be a number"),
+        (
+            lambda g: g.manipulation(g.solve(0.1, "uniform"), bogus=1),
+            "bogus = 1: is not an option of manipulation; those are kinds, clients, factors",
+        ),
+        (lambda g: g.solve(1.0, loss_weight=0.0), "loss_weight: and payment_weight are both 0"),
+        (lambda g: g.solve(1.0, offers="contract"), "offers = contract: contracts need a sampling term"),
+        (lambda g: g.solve(1.0, offers="capped"), "offers = capped: capped offers need a sampling term"),
+        (
+            lambda g: g.solve(1.0, "posted", offers="capped", costs_between=(g.costs, g.costs)),
+            'costs_between: only method "certified" makes plans .* not "posted"',
+        ),
+        (
+            lambda g: g.replace(lambda_v=0.0, lambda_s=0.0).solve(1.0),
+            "lambda_v: and lambda_s are both 0",
+        ),
+        (
+            lambda g: g.replace(server_loss=WEIGHTLESS, lambda_v=1.0, lambda_s=1.0).solve(1.0),
+            "server_loss = .*: has no weight and neither has the spend",
+        ),
         (lambda g: sf.register_mechanism("certified", print), "is taken"),
         (lambda g: sf.register_mechanism("two words", print), "must be a word"),
         (lambda g: sf.register_mechanism("nothing", None), "must be a function"),
@@ -143,10 +226,47 @@ def test_what_is_not_known_is_refused_by_name(call, message):
 def test_every_option_of_the_library_is_a_named_argument_of_solve():
     named = set(inspect.signature(sf.StackelbergGame.solve).parameters)
     documented = sf.StackelbergGame.solve.__doc__
-    for name in ("certified", "haipo", "uniform", "grouped"):
+    own = [name for name in sf.mechanism_names() if mechanisms.mechanism(name).is_own]
+    assert {"certified", "haipo", "uniform", "grouped", "posted"} <= set(own)
+    for name in own:
+        assert f'"{name}"' in documented
         for option in mechanisms.mechanism(name).options:
             assert option in named
             assert f"\n        {option}\n" in inspect.cleandoc(documented).replace("\n", "\n        ")
+
+
+def options_of(method):
+    return {
+        name: (parameter.annotation, parameter.default)
+        for name, parameter in inspect.signature(method).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+
+
+def test_frontier_and_cheapest_have_the_options_of_solve_by_name():
+    asked = options_of(sf.StackelbergGame.solve)
+    assert options_of(sf.StackelbergGame.frontier) == asked
+    certified = mechanisms.mechanism("certified").options | {"offers", "outside", "costs_between"}
+    given = {"payment_weight", "loss_weight", "max_loss"}
+    assert options_of(sf.StackelbergGame.cheapest) == {
+        name: asked[name] for name in asked if name in certified - given
+    }
+
+
+def test_every_named_option_reaches_the_mechanism():
+    """None is lost on the way: with a mechanism that has none, each is refused by its own name."""
+    game, _ = random_game(0, 4)
+    sf.register_mechanism("bare", lambda game, budget: game.no_payments)
+    try:
+        for name in options_of(sf.StackelbergGame.solve).keys() - {"offers"}:
+            for call in (
+                lambda **k: game.solve(1.0, "bare", **k),
+                lambda **k: game.frontier([1.0], "bare", **k),
+            ):
+                with pytest.raises(sf.InputError, match=name):
+                    call(**{name: 1})
+    finally:
+        mechanisms.forget("bare")
 
 
 def test_solutions_carry_and_save_what_was_asked_for(tmp_path):

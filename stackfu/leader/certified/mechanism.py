@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
+from ...errors import ConvergenceError, InfeasibleError, NoEquilibriumError
 from ...followers import enumerate_equilibria, find_equilibrium
 from ...followers.tolerances import RESIDUAL
 from ...followers.verdict import status_of
@@ -32,9 +32,10 @@ from ...judging.solution import (
 )
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
+from ...model.arguments import flag
 from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..asked import objective_of, starting_profiles
+from ..asked import check_listeners, objective_of, refuse_what_nobody_wants, starting_profiles
 from ..haipo import best_iterate
 from ..homogeneous import buy_data
 from ..tolerances import LIMIT_ROUNDING, SAFETY, SAME_FACE, SAME_PROFILE, SAME_SPEND
@@ -96,18 +97,14 @@ def certified(
     limits = Limits(
         gap=Limits.default_gap(game.count) if gap is None else gap, time_limit=time_limit, max_nodes=max_nodes
     )
-    if game.loss.weight * goal.loss_weight + goal.payment_weight == 0:
-        raise InputError(
-            "lambda_v", "and lambda_s are both 0: the server does not care, there is nothing to optimise"
-        )
-    if callback is not None and not callable(callback):
-        raise InputError("callback", "must be a function of one record", value=repr(callback))
-    given = starting_profiles(game, start)
+    refuse_what_nobody_wants(game, goal)
+    check_listeners(progress, callback)
+    given, robust = starting_profiles(game, start), flag(robust, "robust")
     if game.is_homogeneous:
         bought = buy_data(game, goal, limits)
-        return judged(replace(bought, robust=bool(robust)), limits.gap * abs(bought.objective))
+        return judged(replace(bought, robust=robust), limits.gap * abs(bought.objective))
     with reporting("certified", progress, callback) as report:
-        return _optimise(game, goal, limits, bool(robust), given, report)
+        return _optimise(game, goal, limits, robust, given, report)
 
 
 def _optimise(

@@ -70,7 +70,7 @@ LONGEST = 140
 #: A word, or what is not broken at its spaces: code, links, formulas.
 WORD = re.compile(r"(?:`[^`]*`|!?\[[^\]]*\]\([^)]*\)|\$[^$]+\$|\S)+")
 #: Blocks that are no prose: fences, formulas, tables.
-BLOCKS = re.compile(r"^ *(```|\$\$).*?\1 *$|^ *\|.*$", re.DOTALL | re.MULTILINE)
+BLOCKS = re.compile(r"^ *(```|\$\$).*?\1 *$|^ *\|[^\n]*$", re.DOTALL | re.MULTILINE)
 
 
 def long_lines(text):

@@ -36,7 +36,12 @@ from ..model.offers import (
 from ..results import Equilibrium, Solution, Status, Uniqueness
 from ..results.contract_certificate import ContractCertificate, ContractPiece
 from .acceptance import acceptance
-from .asked import refuse_what_no_plan_can_keep
+from .asked import (
+    objective_of,
+    refuse_what_has_no_optimum,
+    refuse_what_no_plan_can_keep,
+    refuse_what_nobody_wants,
+)
 from .capped.mechanism import breaks, capped, value_of, within_rounding
 from .capped.plans import Plans
 from .capped.problem import PlanProblem
@@ -81,11 +86,14 @@ def contract(
     """The best contracts found within the budget, with a lower bound; at least as good as capped offers."""
     began = clock()
     time_limit = Limits(time_limit=time_limit).time_limit
-    asked: dict[str, Any] = {
+    wanted: dict[str, Any] = {
         "max_loss": max_loss,
         "min_total": min_total,
         "min_samples": min_samples,
         "finite_sample": finite_sample,
+    }
+    asked: dict[str, Any] = {
+        **wanted,
         "gap": CONTRACT_GAP if gap is None else gap,
         "time_limit": 0.4 * time_limit,
         "max_nodes": max_nodes,
@@ -94,6 +102,9 @@ def contract(
         "progress": progress,
         "callback": callback,
     }
+    goal = objective_of(game, budget=budget, payment_weight=payment_weight, loss_weight=loss_weight, **wanted)
+    refuse_what_nobody_wants(game, goal)
+    refuse_what_has_no_optimum(game, goal, "contract")
     apart = check_outside(game, outside)
     refuse_what_no_plan_can_keep(game, budget, apart)
     try:

@@ -420,6 +420,79 @@ def test_departures_count_from_one_and_share_one_base(run, files, game):
     assert found.to_pandas()["departed_in_round"].min() == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said", "unsaid"),
+    [
+        (("--offers", "capped"), "give the game a --sampling-constant, or ask for --finite-sample, --min-total or "
+         "--option min_samples=...", "min_total="),
+        (("--outside", -1), "ask for --offers capped", "offers="),
+        (("-m", "haipo", "--gap", 0.1), "those are --option max_iterations=...", "callback"),
+        (("-m", "haipo", "--option", "damping=3"), '--option damping: is not an option of method "haipo"', "callback"),
+        (("-m", "grouped"), "--groups: ", "groups="),
+        (("--option", "gap=3"), "gap has an option of its own, --gap", "None"),
+        (("--option", "gap"), "--option = 'gap': must be NAME=VALUE", "None"),
+        (("--option", "x=1", "--option", "x=2"), "given twice", "None"),
+    ],
+)  # fmt: skip
+def test_complaints_speak_of_what_is_typed(run, files, arguments, said, unsaid):
+    code, _, err = run("solve", files / "game.json", "-b", 0.05, *arguments)
+    assert code == ExitCode.BAD_INPUT
+    assert said in one_sentence(err)
+    assert unsaid not in err.replace("min_samples=", "").replace("max_iterations=", "")
+
+
+def test_complaints_of_embed_name_clients_and_options(run, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("client,x\nYork,1\nHull,2\n")
+    assert "--removed = York: only client Hull is left" in run("embed", table, "--removed", "York")[2]
+    assert "--labels: are needed" in run("embed", table, "--kernel", "joint")[2]
+    table.write_text("client,x\nYork,1\nHull,1\n")
+    assert "--bandwidth NUMBER" in run("embed", table)[2]
+
+
+def test_options_of_mechanisms_are_typed_by_name(run, files, game, tmp_path):
+    names = list(game.names)
+    labels = ["north", "south"] * 3 + ["north"]
+    table = tmp_path / "groups.csv"
+    table.write_text("client,group\n" + "\n".join(f"{a},{b}" for a, b in zip(names, labels, strict=True)))
+    by_name = ",".join(f"{a}={b}" for a, b in zip(names, labels, strict=True))
+    expected = game.solve(0.05, "grouped", groups=labels).payments.tolist()
+    for typed in (",".join(labels), by_name, table):
+        arguments = ("solve", files / "game.json", "-b", 0.05, "-m", "grouped", "--groups", typed, "--json")
+        assert json.loads(run(*arguments)[1])["payments"] == expected
+    for typed, said in (("3=a", "--groups[client 4]: is missing"), (f"{by_name},x=a", "names no client")):
+        assert said in run("solve", files / "game.json", "-b", 0.05, "-m", "grouped", "--groups", typed)[2]
+    table.write_text("client,kind\n3,a\n")
+    assert "no column 'group'" in run("solve", files / "game.json", "-m", "grouped", "--groups", table)[2]
+    arguments = (
+        "solve",
+        files / "game.json",
+        "-b",
+        0.05,
+        "-m",
+        "posted",
+        "--option",
+        "public_cost=0.5",
+        "--json",
+    )
+    assert (
+        json.loads(run(*arguments)[1])["payments"]
+        == game.solve(0.05, "posted", public_cost=0.5).payments.tolist()
+    )
+    arguments = ("solve", files / "game.json", "-b", 0.05, "-m", "haipo", "--option", "others=full", "--json")
+    assert json.loads(run(*arguments)[1])["own_options"] == {"others": "full"}
+
+
+def test_the_help_of_solve_lists_every_mechanism(run):
+    sf.register_mechanism("half-of-cost", lambda game, budget: 0.5 * game.costs)
+    try:
+        _, out, _ = run("solve", "--help")
+    finally:
+        sf.leader.mechanisms.forget("half-of-cost")
+    words = " ".join(out.replace("│", " ").split())
+    assert "certified, haipo, uniform, grouped, posted, half-of-cost." in words
+
+
 #: Names that something on the way might take for more than a name.
 AWKWARD = (
     "Leeds",

@@ -120,6 +120,7 @@ def refused_or_used(answer, command, given, option, value, before):
 SOLVE = {
     "--budget": 0.02, "--payment-weight": 0.7, "--min-total": 0.5, "--finite-sample": None, "--robust": None,
     "--gap": 1e-4, "--time-limit": 1e-9, "--outside": OUTSIDE, "--sampling-constant": 30,
+    "--groups": "a,b,a,b", "--option": "max_iterations=1",
 }  # fmt: skip
 
 

@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from ..errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError, StackfuError
     from .commands import app
+    from .wording import as_typed, told
 
     # older versions of typer build on click, newer ones carry a copy: its errors are found through typer
     usage_error: Any = typer.BadParameter.__mro__[1]
@@ -59,15 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except (InfeasibleError, NoEquilibriumError) as error:
-        return _complain(str(error), ExitCode.INFEASIBLE)
+        return _complain(as_typed(str(error), given), ExitCode.INFEASIBLE)
     except ConvergenceError as error:  # looked for, not found, and not proved to be impossible
-        return _complain(str(error), ExitCode.NOT_PROVED)
+        return _complain(as_typed(str(error), given), ExitCode.NOT_PROVED)
     except InputError as error:
-        option = f"--{error.argument.replace('_', '-')}"  # as it was typed, if it was
-        typed = any(word.partition("=")[0] == option for word in given)
-        name = option if typed else error.argument
-        told = InputError(name, error.problem, client=error.client, value=error.value)
-        return _complain(str(told), ExitCode.BAD_INPUT)
+        return _complain(told(error, given), ExitCode.BAD_INPUT)
     except (StackfuError, OSError) as error:
         return _complain(str(error), ExitCode.BAD_INPUT)
     except Exception as error:

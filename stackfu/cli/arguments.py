@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,14 +19,18 @@ __all__ = [
     "Floor",
     "GameFile",
     "Gap",
+    "Grouping",
     "Kind",
     "Method",
     "Outside",
+    "Own",
     "Quiet",
     "Sampling",
     "SolutionFile",
     "TimeLimit",
+    "grouping",
     "number",
+    "own_options",
     "per_client",
     "utilities",
     "words",
@@ -41,8 +46,24 @@ GameFile = Annotated[
 ]
 Method = Annotated[
     str,
+    typer.Option("--method", "-m", help="How payments are found; stackfu solve --help lists the mechanisms."),
+]
+Own = Annotated[
+    list[str] | None,
     typer.Option(
-        "--method", "-m", help="How payments are found: certified, haipo, uniform or a registered mechanism."
+        "--option",
+        metavar="NAME=VALUE",
+        help="An option of the method that has none of its own here; the value is JSON, else text. Repeatable.",
+        show_default=False,
+    ),
+]
+Grouping = Annotated[
+    str | None,
+    typer.Option(
+        "--groups",
+        help="Of method grouped: a label per remaining client (a,b,c), York=north,Hull=south, or a table with the columns client "
+        "and group.",
+        show_default=False,
     ),
 ]
 AsJson = Annotated[
@@ -132,3 +153,51 @@ def utilities(text: str | None, game: StackelbergGame) -> list[float] | float | 
         return None
     values = per_client(text, game, "outside", float("-inf"))
     return values[0] if len(values) == 1 and "=" not in text else values
+
+
+def grouping(text: str | None, game: StackelbergGame) -> list[str] | None:
+    """The group of every remaining client, as typed or as a table says."""
+    if text is None:
+        return None
+    if Path(text).is_file():
+        from .sample_files import read_columns
+
+        columns = read_columns(Path(text), "groups")
+        for name in ("client", "group"):
+            if name not in columns:
+                raise InputError("groups", f"{text} has no column {name!r}; it has {', '.join(columns)}")
+        pairs = [(str(a), str(b)) for a, b in zip(columns["client"], columns["group"], strict=True)]
+    else:
+        typed = words(text)
+        if not any("=" in word for word in typed):
+            return typed
+        pairs = [(name.strip(), group.strip()) for name, _, group in (word.rpartition("=") for word in typed)]
+    labels = dict(pairs)
+    for name, _ in pairs:
+        if name not in game.all_names:
+            raise InputError("groups", "names no client", value=repr(name))
+    for name in game.names:
+        if name not in labels:
+            raise InputError("groups", "is missing", client=name)
+    return [labels[name] for name in game.names]
+
+
+def own_options(typed: list[str] | None) -> dict[str, Any]:
+    """Options of a mechanism as ``name=value``: a value is JSON, and text where it is none.
+
+    >>> own_options(["public_cost=0.5", "solver=cvxpy"])
+    {'public_cost': 0.5, 'solver': 'cvxpy'}
+    """
+    found: dict[str, Any] = {}
+    for word in typed or ():
+        name, equals, text = word.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name.isidentifier():
+            raise InputError("option", "must be NAME=VALUE", value=repr(word))
+        if name in found:
+            raise InputError("option", "is given twice", value=repr(word))
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found

@@ -16,6 +16,7 @@ from ..embedding.names import listed
 from ..model.impacts import guessed
 from ..model.offers import utilities_of
 from ..pages import NOTHING, number
+from .wording import as_typed
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
@@ -98,9 +99,7 @@ def best_in_words(solution: Solution) -> str:
     from ..leader.certified.mechanism import ENUMERATE_UP_TO
 
     if solution.game.count > ENUMERATE_UP_TO and several == "UNKNOWN":
-        return (
-            f"{text} Whether they have other equilibria is not settled: {solution.equilibrium.reason}.{said}"
-        )
+        return f"{text} Whether they have other equilibria is not settled: {as_typed(solution.equilibrium.reason)}.{said}"
     text += f" Their equilibrium is {solution.equilibrium.uniqueness.value}"
     if solution.game.count > ENUMERATE_UP_TO:  # listing the others would take longer than the search did
         return f"{text}.{said}"
@@ -108,6 +107,7 @@ def best_in_words(solution: Solution) -> str:
 
 
 def _sentence(text: str) -> str:
+    text = as_typed(text)
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 

@@ -11,6 +11,7 @@ from ..answers import say_json, say_note
 from ..app import app, examples
 from ..arguments import AsJson, GameFile, Sampling, per_client, utilities
 from ..game_files import game_of, load_file, sampled
+from ..wording import as_typed
 
 if TYPE_CHECKING:
     from ...results import Equilibria, Equilibrium
@@ -100,7 +101,7 @@ def equilibria(
                 out.print(f"   {eq.face}")
         for i, proof in enumerate(proofs):
             out.print(f"E{i + 1}: {proof}")
-        out.print(f"{found.uniqueness.value.capitalize()}: {found.reason}.")
+        out.print(f"{found.uniqueness.value.capitalize()}: {as_typed(found.reason)}.")
         say_guess(out, game)
     if not found:
         return 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,14 +16,18 @@ from ..arguments import (
     Floor,
     GameFile,
     Gap,
+    Grouping,
     Kind,
     Method,
     Outside,
+    Own,
     Quiet,
     Sampling,
     SolutionFile,
     TimeLimit,
+    grouping,
     number,
+    own_options,
     utilities,
     words,
 )
@@ -34,12 +39,28 @@ if TYPE_CHECKING:
     from ...results import Solution
 
 
+class _WithMechanisms(typer.core.TyperCommand):
+    """A command whose help lists the mechanisms that are registered; they are looked up when somebody asks."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Fill in the names, then write the help."""
+        from ...leader.mechanisms import mechanism_names
+
+        for parameter in self.params:
+            if parameter.name == "method":
+                parameter.help = f"How payments are found: {', '.join(mechanism_names())}."  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
 @app.command(
+    cls=_WithMechanisms,
     epilog=examples(
         "stackfu solve game.json --budget 0.05 -o solution.json",
         "stackfu solve game.json --budget 0.05 --min-total 0.5 --json",
         "stackfu solve game.json --payment-weight 1",
-    )
+        "stackfu solve game.json --budget 0.05 --method grouped --groups York=north,Hull=north,Bath=south",
+        "stackfu solve game.json --budget 0.05 --method posted --option public_cost=0.5",
+    ),
 )
 def solve(
     game_file: GameFile,
@@ -68,6 +89,8 @@ def solve(
     robust: Annotated[bool, typer.Option("--robust", help="Prefer payments with one equilibrium.")] = False,
     gap: Gap = None,
     time_limit: TimeLimit = None,
+    groups: Grouping = None,
+    option: Own = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
@@ -84,9 +107,14 @@ def solve(
         "time_limit": time_limit,
         "offers": offers,
         "outside": utilities(outside, game),
+        "groups": grouping(groups, game),
     }
+    own = own_options(option)
+    for name in own:
+        if name in options or name in ("budget", "method"):
+            raise InputError("option", f"{name} has an option of its own, --{name.replace('_', '-')}")
     with working(None if method == "certified" else f"{method} payments", quiet or as_json):
-        solution = _solve(game, budget, method, options, progress(quiet, as_json))
+        solution = _solve(game, budget, method, {**options, **own}, progress(quiet, as_json), own)
     if output is not None:
         solution.save(output)
     if as_json:
@@ -127,20 +155,25 @@ def _say(solution: Solution, title: str, output: Path | None) -> None:
 
 
 def _solve(
-    game: StackelbergGame, budget: float | None, method: str, options: dict[str, Any], progress: bool
+    game: StackelbergGame,
+    budget: float | None,
+    method: str,
+    options: dict[str, Any],
+    progress: bool,
+    own: Collection[str],
 ) -> Solution:
     """``game.solve`` with errors that name what was typed; a progress line where the mechanism has one."""
     from ...leader.mechanisms import mechanism
 
+    if "progress" in mechanism(method).options:
+        options = {**options, "progress": progress}
     try:
-        if "progress" in mechanism(method).options:
-            options = {**options, "progress": progress}
         return game.solve(budget, method=method, **options)
     except InputError as error:
-        if error.argument in options or error.argument in ("method", "budget"):
-            name = f"--{error.argument.replace('_', '-')}"
-            raise InputError(name, error.problem, client=error.client, value=error.value) from None
-        raise
+        if error.argument not in own:
+            raise
+        name = f"--option {error.argument}"
+        raise InputError(name, error.problem, client=error.client, value=error.value) from None
 
 
 @app.command(

@@ -136,13 +136,19 @@ def limits_at(alpha, theta, volunteer, ceiling, s, shrink, u, limit, room):
 
 
 @njit(cache=True, error_model="numpy")
-def members(mask):
-    """The clients of a mask."""
+def how_many(mask):
+    """The number of clients of a mask."""
     count = 0
     for k in range(len(mask)):
         if mask[k]:
             count += 1
-    out = np.empty(count, dtype=np.int64)
+    return count
+
+
+@njit(cache=True, error_model="numpy")
+def members(mask):
+    """The clients of a mask."""
+    out = np.empty(how_many(mask), dtype=np.int64)
     count = 0
     for k in range(len(mask)):
         if mask[k]:
@@ -197,13 +203,13 @@ def prices_at(
 
 
 @njit(cache=True, error_model="numpy")
-def places(binds, at_moving, at_tight, at_hull):
-    """Where in the system the conditions begin after those of moving shares: budget, loss cap, tight rows, hull; and its size."""
-    first = len(at_moving) + 1
-    second = first + (1 if binds[0] else 0)
-    third = second + (1 if binds[1] else 0)
-    fourth = third + len(at_tight)
-    return first, second, third, fourth, fourth + len(at_hull)
+def places(binds, moving, tight, last):
+    """Where in the system the conditions of the level, budget, loss cap, tight rows and the ``last`` ones (hull, or S) begin, after
+    those of moving shares; and its size."""
+    budget = moving + 1
+    cap = budget + (1 if binds[0] else 0)
+    rows = cap + (1 if binds[1] else 0)
+    return moving, budget, cap, rows, rows + tight, rows + tight + last
 
 
 @njit(cache=True, error_model="numpy")
@@ -212,8 +218,7 @@ def write_slopes(
     loss_square, payment_unit, s, binds, at_moving, at_tight, at_hull, out,
 ):  # fmt: skip
     """The Jacobian of the conditions; rows and columns in the same order, symmetric but for units and the level."""
-    i0 = len(at_moving)
-    i1, i2, i3, i4, _ = places(binds, at_moving, at_tight, at_hull)
+    i0, i1, i2, i3, i4, _ = places(binds, len(at_moving), len(at_tight), len(at_hull))
     for i, k in enumerate(at_moving):
         for j, other in enumerate(at_moving):
             out[i, j] = 2.0 * weight * gram[k, other]
@@ -259,10 +264,10 @@ def write_residual(
     out,
 ):
     """By how much the conditions are missed; the largest, infinite if one is not a number."""
-    i1, i2, i3, i4, _ = places(binds, at_moving, at_tight, at_hull)
+    i0, i1, i2, i3, i4, _ = places(binds, len(at_moving), len(at_tight), len(at_hull))
     for i, k in enumerate(at_moving):
         out[i] = q[k] - level
-    out[len(at_moving)] = missing
+    out[i0] = missing
     if binds[0]:
         out[i1] = overspent
     if binds[1]:
@@ -375,7 +380,7 @@ def polish_at(
         inner_products(points, followed, towards_followed)
         weight_follow = followed.sum()
         at_moving, at_tight, at_hull = members(moving), members(tight), members(hull)
-        i1, i2, i3, i4, n = places(binds, at_moving, at_tight, at_hull)
+        i0, i1, i2, i3, i4, n = places(binds, len(at_moving), len(at_tight), len(at_hull))
         level_known = False
         size, spend, loss = np.inf, 0.0, 0.0
         for _ in range(NEWTON_STEPS):
@@ -404,7 +409,7 @@ def polish_at(
             newton_step(slopes, residual, CUTOFF)
             for i, k in enumerate(at_moving):
                 z[k] -= residual[i]
-            level -= residual[len(at_moving)]
+            level -= residual[i0]
             if binds[0]:
                 budget -= residual[i1]
             if binds[1]:
@@ -448,17 +453,7 @@ def joint_residual(
 ):  # fmt: skip
     """The conditions with S free, into ``out``; ``z, own, q, gain`` get what they were computed from. Level, S and multipliers."""
     N = len(alpha)
-    nm = nt = 0
-    for k in range(N):
-        if moving[k]:
-            nm += 1
-        if tight[k]:
-            nt += 1
-    i0 = nm
-    i1 = i0 + 1
-    i2 = i1 + (1 if binds[0] else 0)
-    i3 = i2 + (1 if binds[1] else 0)
-    i4 = i3 + nt
+    i0, i1, i2, i3, i4, _ = places(binds, how_many(moving), how_many(tight), 1)
     s, t = w[i4], w[i0]
     beta = w[i1] if binds[0] else 0.0
     gamma = w[i2] if binds[1] else 0.0
@@ -542,18 +537,7 @@ def polish_jointly(
         write_guess(moving, capped, tight, eager, hull, binds, seen[correction])
         if same_guess(seen, correction, seen[correction]):
             return failed
-        nm = nt = 0
-        for k in range(N):
-            if moving[k]:
-                nm += 1
-            if tight[k]:
-                nt += 1
-        i0 = nm
-        i1 = i0 + 1
-        i2 = i1 + (1 if binds[0] else 0)
-        i3 = i2 + (1 if binds[1] else 0)
-        i4 = i3 + nt
-        n = i4 + 1
+        i0, i1, i2, i3, i4, n = places(binds, how_many(moving), how_many(tight), 1)
         w = np.empty(n)
         i = j = 0
         for k in range(N):

@@ -1,5 +1,6 @@
 """Measurements by size keep their rows, and the pages' tables are made from what is committed."""
 
+import doctest
 import importlib.util
 import json
 import re
@@ -168,6 +169,11 @@ def test_every_table_is_made_or_says_that_it_is_not_measured_yet(measured, tmp_p
             assert len({len(row) for row in rows_of(made)}) == 1, name
 
 
+def test_examples_of_how_numbers_are_written_hold(measured):
+    assert doctest.testmod(measured) == (0, 3)
+    assert measured.missing([5, 5, 6], [6, 5, 5]) == []
+
+
 LEADER = {
     "clients": 1000, "width": 64, "gram": False, "share": 0.05, "seed": 0, "gap": 1e-3, "option": "budget", "cost": 3.0,
     "status": "CERTIFIED", "gap_reached": 9.9e-4, "loss": 0.1234567, "spend": 0.05, "verified": True, "seconds": 3.21,
@@ -183,12 +189,14 @@ def test_sizes_are_in_order_and_a_refusal_shows(measured):
     head, _, first, second = rows_of(lines)
     assert dict(zip(head, first, strict=True)) == {
         "clients": "1,000", "form": "D = 64", "budget": "5%", "seed": "0", "volunteers": "40%", "gap asked": "1e-3",
-        "reached": "1e-3", "outcome": "certified", "loss": "0.1235", "clock": "3.2 s", "processor": "4.6 s",
-        "memory": "0.30 GB", "the game's": "0.00026 GB",
+        "reached": "9.9e-4", "outcome": "certified", "loss": "0.1235", "clock": "3.2 s", "processor": "4.6 s",
+        "memory": "0.30 GB", "rows of the game": "0.00026 GB",
     }  # fmt: skip
     assert second[0] == "10,000"
     assert second[7] == "time limit, **not verified**"
-    assert lines[-1] == (
+    assert lines[-1].startswith("*Not measured yet: ")
+    assert lines[-1].endswith(" rows, of 1,000, 6,000, 20,000, 100,000, 200,000, 1,000,000 clients.*")
+    assert lines[-3] == (
         "Measured 2026-11-18 to 2026-11-19 on a processor (2 cores), load up to 0.2 at the start of a row."
     )
 
@@ -198,8 +206,15 @@ def test_options_stand_beside_a_budget_alone_of_the_same_federation(measured):
     floor = {**LEADER, "option": "floor", "loss": 0.2, "cpu": 12.3}
     rows = rows_of(measured.leader_options({"rows": [other, LEADER, floor]}))
     found = {row[0]: row[1:] for row in rows}
-    assert found["a budget alone"] == ["certified to 1e-3", "0.1235", "4.6 s"]
-    assert found["a floor, `min_total=0.2`"] == ["certified to 1e-3", "0.2000", "12 s"]
+    assert found["a budget alone"] == ["certified to 9.9e-4", "0.1235", "4.6 s", "not measured yet", "", ""]
+    assert found["a floor, `min_total=0.2`"] == [
+        "certified to 9.9e-4",
+        "0.2000",
+        "12 s",
+        "not measured yet",
+        "",
+        "",
+    ]
     assert found["a sampling constant"][0] == "not measured yet"
     assert set(measured.OPTIONS) == set(sizes.OPTIONS)
 

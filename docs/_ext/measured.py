@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from stackfu_bench.leader_by_size import ROWS as PLANNED
+from stackfu_bench.offers_by_size import SIZES
+
 ROOT = Path(__file__).parents[2]
 BENCH, TRUST = Path("stackfu_bench", "results"), Path("integration", "results", "trust")
 #: The least cosine that a federation asks for unless told otherwise, which the table marks.
@@ -48,12 +51,12 @@ def seconds(value: float) -> str:
 
 
 def gap(value: float) -> str:
-    """A gap as powers of ten are written.
+    """A gap to two digits, as powers of ten are written.
 
-    >>> gap(1e-3), gap(0.000998), gap(0.0)
-    ('1e-3', '1e-3', '0')
+    >>> gap(1e-3), gap(0.000984), gap(0.0)
+    ('1e-3', '9.8e-4', '0')
     """
-    return f"{value:.2g}" if value == 0.0 else f"{value:.0e}".replace("e-0", "e-")
+    return "0" if value == 0.0 else f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e")
 
 
 def origin(rows: Iterable[dict[str, Any]]) -> list[str]:
@@ -74,6 +77,15 @@ def outcome(row: dict[str, Any]) -> str:
 
 
 # -------------------------------------------------------------------- by number of clients
+
+
+def missing(planned: Sequence[int], there: Sequence[int]) -> list[str]:
+    """Numbers of clients of which rows are planned that the file does not have."""
+    left = sorted((Counter(planned) - Counter(there)).elements())
+    if not left:
+        return []
+    sizes = ", ".join(f"{clients:,}" for clients in dict.fromkeys(left))
+    return ["", f"*Not measured yet: {len(left)} of {len(planned)} rows, of {sizes} clients.*"]
 
 
 def leader_sizes(record: dict[str, Any]) -> list[str]:
@@ -110,8 +122,9 @@ def leader_sizes(record: dict[str, Any]) -> list[str]:
         for row in rows
     )
     head = ["clients", "form", "budget", "seed", "volunteers", "gap asked", "reached", "outcome", "loss", "clock", "processor",
-            "memory", "the game's"]  # fmt: skip
-    return [*grid(head, lines, 2), *origin(rows)]
+            "memory", "rows of the game"]  # fmt: skip
+    planned = [row.clients for row in PLANNED if row.option == "budget"]
+    return [*grid(head, lines, 2), *origin(rows), *missing(planned, [row["clients"] for row in rows])]
 
 
 #: What the options of the leader's rows are called.
@@ -140,7 +153,9 @@ def leader_options(record: dict[str, Any]) -> list[str]:
     rows = asked + [
         row for row in alone if (row["clients"], row["width"], row["share"], row["seed"], row["gap"]) in like
     ]
-    sizes = sorted({row["clients"] for row in rows})
+    sizes = sorted(
+        {row["clients"] for row in rows} | {row.clients for row in PLANNED if row.option != "budget"}
+    )
     found = {(row["option"], row["clients"]): row for row in rows}
     lines = []
     for option, name in OPTIONS.items():
@@ -197,7 +212,7 @@ def offers_sizes(record: dict[str, Any]) -> list[str]:
         )
     head = ["clients", "capped", "proved: not below", "outcome", "best linear payments", "local search", "limit", "clock",
             "processor", "judged again", "memory"]  # fmt: skip
-    return [*grid(head, lines), *origin(rows)]
+    return [*grid(head, lines), *origin(rows), *missing(list(SIZES), [row["clients"] for row in rows])]
 
 
 # -------------------------------------------------------------------- other benchmarks

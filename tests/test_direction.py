@@ -185,14 +185,35 @@ def test_nobody_goes_out_and_in_again_by_the_front_door(name):
             assert names <= {"__version__"} | {module.rpartition(".")[2] for module in MODULES}, name
 
 
+def imports_what_is_computed(text):
+    """Whether a text imports modules whose full names do not stand in it; one that begins with a dot depends on a package."""
+    return any(
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__", "exec", "eval")
+        and not (
+            node.args
+            and isinstance(node.args[0], ast.Constant)
+            and not str(node.args[0].value).startswith(".")
+        )
+        for node in ast.walk(ast.parse(text))
+    )
+
+
 def test_what_is_imported_by_a_computed_name_is_the_users():
     """Only the registry imports modules whose names stand nowhere in the code, those of a user's own mechanisms."""
-    computed = {
-        name
-        for name, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__", "exec", "eval")
-        and not (node.args and isinstance(node.args[0], ast.Constant))
-    }
+    computed = {name for name, path in MODULES.items() if imports_what_is_computed(path.read_text())}
     assert computed == {DOOR, "stackfu.leader.mechanisms"}
+
+
+@pytest.mark.parametrize(
+    ("text", "computed"),
+    [
+        ("import_module('..leader', __package__)", True),
+        ("importlib.import_module('.leader', 'stackfu')", True),
+        ("import_module(name)", True),
+        ("import_module(name=where)", True),
+        ("import_module('stackfu.leader')", False),
+    ],
+)
+def test_names_that_begin_with_a_dot_are_computed_too(text, computed):
+    assert imports_what_is_computed(text) is computed

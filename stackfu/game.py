@@ -45,7 +45,7 @@ class StackelbergGame(GameModel):
         Mean embeddings of all original clients, removed ones included.
     sizes
         Amount of data of every original client: positive numbers, usually counts. Like all that is one number per client: in
-        their order, or by name (a dictionary, a pandas series).
+        their order, or by name (a dictionary, a pandas series). By default the number of samples that were embedded.
     removed
         The clients whose data must be forgotten, by number or by name.
     names
@@ -82,7 +82,7 @@ class StackelbergGame(GameModel):
     def __init__(
         self,
         embeddings: MeanEmbeddings,
-        sizes: PerClient,
+        sizes: PerClient | None = None,
         removed: Iterable[int | str] | int | str = (),
         *,
         names: Sequence[str] | None = None,
@@ -400,17 +400,17 @@ class StackelbergGame(GameModel):
             raise InputError(
                 "participation", f"needs {len(paid)} rows, one per vector of payments", value=len(done)
             )
-        rows: Sequence[Any] = [caps] * len(paid)
-        if isinstance(caps, (Sequence, np.ndarray)) and np.ndim(caps) == 2:
-            rows = list(caps)
-            if len(rows) != len(paid):
-                raise InputError(
-                    "caps",
-                    f"needs {len(paid)} rows, one per vector of payments, or one vector",
-                    value=len(rows),
-                )
+        most = np.atleast_2d(
+            self.no_caps
+            if caps is None
+            else numbers(by_name(caps, "caps", lambda: self.names, 1.0), "caps", who=self.who)
+        )
+        if len(most) not in (1, len(paid)):
+            raise InputError(
+                "caps", f"needs one row, or {len(paid)}, one per vector of payments", value=len(most)
+            )
         known = CostIntervals(np.zeros(self.count), np.full(self.count, np.inf))
-        for p, x, taken in zip(paid, done, rows, strict=True):
+        for p, x, taken in zip(paid, done, np.broadcast_to(most, (len(paid), most.shape[1])), strict=True):
             told = revealed_costs(self, self.check_payments(p), self.profile(x), self.check_caps(taken))
             known = known.meet(told, self)
         return known

@@ -60,12 +60,6 @@ def refuse_what_nobody_wants(game: GameModel, goal: Objective) -> None:
 
 def refuse_what_has_no_optimum(game: GameModel, goal: Objective, kind: Kind) -> None:
     """An error if the best plan for offers of this kind is to use no data at all, and why."""
-    if game.is_homogeneous:
-        raise InputError(
-            "offers",
-            "the remaining clients' data are all alike, so no mixture is better than another; linear payments buy data at cost",
-            value=kind,
-        )
     counts_samples = game.sampling > 0 or goal.finite_sample or game.loss.sampling
     matters = game.loss.weight > 0 and (goal.loss_weight > 0 or np.isfinite(goal.max_loss))
     if goal.min_total > 0 or (counts_samples and matters):

@@ -49,10 +49,6 @@ def solve_by_plan(
     linear = solve(game, None if np.isinf(budget) else budget, method, options)
     if linear.status is Status.FAILED:
         return linear
-    if game.is_homogeneous:
-        raise InputError(
-            "offers", "the remaining clients' data are all alike; post linear payments", value=kind
-        )
     make = capped_offers if kind == "capped" else contract_offers
     offers = make(game, game.profile(linear.participation), outside)
     if (

@@ -119,7 +119,7 @@ def stands(game, plan, transfers, x):
     return True
 
 
-@pytest.mark.parametrize("seed", (*RAISED, 0, 1, 2, 3))
+@pytest.mark.parametrize("seed", [*RAISED, 0, 1, 2, 3])
 def test_what_is_posted_beyond_the_least_transfers_counts(seed):
     rng = np.random.default_rng(seed)
     game, x = random_plan(int(rng.integers(10_000)), most=4)
@@ -189,3 +189,21 @@ def test_acceptance_that_is_the_only_equilibrium_is_said_to_be_and_found_again()
     assert sol.message.startswith("everybody accepting is the only equilibrium")
     assert sol.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
     assert sol.verify(), sol.verify().message
+
+
+def test_the_worst_loss_that_is_stated_counts_what_was_asked_for():
+    points = [[0.440114, -0.462428], [0.509126, 0.083394], [-0.454141, 0.306561], [0.768681, 0.558284]]
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(points),
+        [4.429617, 1.134342, 3.918622, 1.702622],
+        removed=[0],
+        costs=[1.74004, 1.128776, 0.669453],
+    )
+    sol = game.solve(0.849925, offers="contract", finite_sample=True, gap=0.1, time_limit=2, progress=False)
+    worst = acceptance(game, sol.caps, sol.payouts, finite_sample=True).at()[0]
+    counted = game.loss_of(game.profile(worst.participation), True)
+    assert counted > 1.01 * game.loss_of(game.profile(worst.participation), False)
+    assert worst.server_loss == counted
+    assert f"the loss is {counted:.6g};" in sol.message
+    met, loss = worst_equilibrium(game, sol.caps, sol.payouts, finite_sample=True)
+    assert loss == pytest.approx(game.loss_of(game.profile(met), True))

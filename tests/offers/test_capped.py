@@ -1,5 +1,6 @@
 """Certified capped offers: the bound, the checker, the search, and what is promised about the plan."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from leader_games import random_game
 from plans import random_plan
 
 import stackfu as sf
+from stackfu.cli import main
 from stackfu.judging import plan_bound
 from stackfu.judging.numbers import IntervalArithmetic
 from stackfu.judging.plan_bound import check_plan_bound
@@ -541,3 +543,93 @@ def test_regions_that_break_the_budget_are_cut_where_cuts_help():
     sol = game.solve(0.002, offers="capped", min_total=0.0572117561594858, progress=False)
     assert sol.status is sf.Status.CERTIFIED
     assert sol.nodes < 500
+
+
+@pytest.mark.parametrize("kind", ["capped", "contract"])
+def test_a_loss_a_little_out_of_reach_is_refused_with_its_bound(kind):
+    points = sf.MeanEmbeddings.from_features([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.5, 0.7]])
+    game = sf.StackelbergGame(
+        points, [10, 20, 30, 15], removed=[0], costs=[0.3, 0.2, 0.4], sampling_constant=0.5
+    )
+    best = game.solve(None, offers="capped", gap=1e-4, progress=False)
+    with pytest.raises(sf.InfeasibleError, match="whatever the budget: all have more than") as error:
+        game.cheapest(0.0232, offers=kind, progress=False)
+    stated = float(str(error.value).split()[-1])
+    assert 0.0232 < stated <= best.server_loss
+
+
+def alike(count, sampling):
+    rng = np.random.default_rng(0)
+    return sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(np.full((count + 1, 2), 0.5)),
+        rng.uniform(1, 5, count + 1),
+        removed=[0],
+        costs=rng.uniform(0.3, 1, count) * 4 / count,
+        sampling_constant=sampling,
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "sampling", "asked"),
+    [
+        (4, 0.3, {}),
+        (4, 0.3, {"outside": -0.5}),
+        (4, 0.0, {"finite_sample": True}),
+        (12, 0.3, {"min_total": 0.15}),
+        (150, 0.3, {"min_total": 0.15}),
+    ],
+)
+def test_clients_whose_data_are_all_alike_are_a_problem_of_totals(count, sampling, asked):
+    game = alike(count, sampling)
+    budget = 0.2 * float(game.costs.sum())
+    sol = game.solve(budget, offers="capped", gap=1e-2, progress=False, time_limit=20, **asked)
+    assert sol.status is sf.Status.CERTIFIED
+    assert sol.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
+    assert sol.verify(), sol.verify().message
+    asked.pop("outside", None)
+    linear = game.solve(budget, progress=False, **asked)
+    assert sol.objective <= linear.objective * (1 + 1e-9)
+    only = game.equilibria(sol.payments, caps=sol.caps)
+    assert len(only) == 1
+    assert only[0].participation == pytest.approx(sol.participation, abs=1e-9)
+
+
+def test_without_a_sampling_term_clients_that_are_alike_are_paid_for_a_floor():
+    game = alike(4, 0.0)
+    sol = game.solve(1.0, offers="capped", min_total=0.15, progress=False, time_limit=5)
+    assert sol.verify(), sol.verify().message
+    assert sol.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
+    assert sol.equilibrium.total >= 0.15
+    with pytest.raises(sf.InputError, match="sampling term or a floor"):
+        game.solve(1.0, offers="capped", progress=False)
+
+
+@pytest.mark.parametrize("method", ["uniform", "haipo", "posted"])
+def test_other_mechanisms_post_plans_for_clients_that_are_alike(method):
+    game = alike(4, 0.3)
+    sol = game.solve(0.2 * float(game.costs.sum()), method, offers="capped")
+    assert sol.verify(), sol.verify().message
+    assert sol.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
+
+
+def test_contracts_with_clients_that_are_alike():
+    game = alike(4, 0.3)
+    budget = 0.2 * float(game.costs.sum())
+    sol = game.solve(budget, offers="contract", progress=False, time_limit=5)
+    assert sol.verify(), sol.verify().message
+    assert sol.objective <= game.solve(budget, offers="capped", gap=1e-2, progress=False).objective * (
+        1 + 1e-9
+    )
+
+
+def test_the_command_line_traces_capped_offers(tmp_path, capsys):
+    game, budget = game_with_budget(0, 4, True)
+    game.save(tmp_path / "game.json")
+    words = ["frontier", str(tmp_path / "game.json"), "--budgets", f"{budget / 2},{budget}", "--gap", "0.01"]
+    losses = {}
+    for kind in ("linear", "capped"):
+        assert main([*words, "--offers", kind, "--json"]) == 0
+        losses[kind] = [s["server_loss"] for s in json.loads(capsys.readouterr().out)["solutions"]]
+    best = [game.solve(b, offers="capped", gap=0.01, progress=False) for b in (budget / 2, budget)]
+    assert losses["capped"] == pytest.approx([s.server_loss for s in best], rel=0.02)
+    assert all(c <= n * (1 + 1e-6) for c, n in zip(losses["capped"], losses["linear"], strict=True))

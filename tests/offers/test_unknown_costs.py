@@ -183,8 +183,8 @@ def test_every_request_may_have_caps_of_its_own():
     assert (both.low <= game.costs * (1 + 1e-6)).all()
     assert (both.high >= game.costs * (1 - 1e-6)).all()
     assert game.costs_from(prices, answers, caps=caps.tolist()).low == pytest.approx(both.low)
-    with pytest.raises(sf.InputError, match="caps = 1: needs 2 rows"):
-        game.costs_from(prices, answers, caps=caps[:1])
+    with pytest.raises(sf.InputError, match="caps = 3: needs one row, or 2"):
+        game.costs_from(prices, answers, caps=np.ones((3, 3)))
     with pytest.raises(sf.InputError, match=r"caps\[client 2\] = 1.5"):
         game.costs_from(prices, answers, caps=[[0.5, 1.0, 0.8], [1.0, 1.5, 0.6]])
 

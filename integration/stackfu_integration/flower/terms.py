@@ -50,8 +50,8 @@ class Terms:
     left over buys data, and ``min_total`` is a floor on the share of the remaining data that takes part. ``offers`` are
     ``"linear"``, a price for any share, or ``"capped"``, a price for shares up to a cap: then the plan is the only
     equilibrium, and no behaviour and no lower cost can spend more than planned. Capped is the default of the certified
-    method, linear that of the others, which know nothing else. ``tolerance`` is the largest difference in shares that
-    counts as not moving. ``method`` is a mechanism registered with stackfu.
+    method, linear that of the others: where their payments lead can be posted as capped offers too. ``tolerance`` is the
+    largest difference in shares that counts as not moving. ``method`` is a mechanism registered with stackfu.
 
     ``aggregation`` is how updates become a model (:mod:`.robust`), ``clip_factor`` and ``trim`` its parameters;
     ``"secure"`` is the mean, of which the server sees the sum alone (:mod:`.secure_sum`) and can therefore check nothing.
@@ -183,11 +183,8 @@ class Terms:
     def _check_offers(self) -> None:
         if not 0 <= self.min_total <= 1:
             raise InputError("min_total", "must be in [0, 1]", value=self.min_total)
-        if self.offers != "linear" and self.method != CERTIFIED:
-            raise InputError(
-                "offers", f"the method {self.method} knows linear offers only", value=self.offers
-            )
-        if self.offers == "capped" and not self.finite_sample and self.min_total == 0.0:
+        least = self.method != CERTIFIED or self.finite_sample or self.min_total > 0.0
+        if self.offers == "capped" and not least:
             raise InputError(
                 "finite_sample",
                 "capped offers need it, or a floor (min_total): a mixture alone is reached with next to no data",

@@ -303,8 +303,21 @@ def test_capped_offers(scene):
     assert any(offer.cap < 1 for offer in offers.values())
     assert all(share <= offers[c].cap + 1e-9 for c, share in shares.items())
     assert verify(scene.folder).misfit is None
-    with pytest.raises(InputError, match="linear offers only"):
-        replace(TERMS, offers="capped", method="uniform")
+
+
+@pytest.mark.parametrize("method", ["uniform", "haipo"])
+def test_other_methods_post_their_plans_as_capped_offers(scene, method):
+    facts = with_terms(scene, offers="capped", method=method, finite_sample=False).run()
+    assert facts["aborted"] is None
+    assert facts["faults"] == []
+    with scene.ledger() as ledger:
+        offers = ledger.by_client("r1", PriceOffered)
+        shares = {c: e.share for c, e in ledger.by_client("r1", ClientCommitted).items()}
+        solved = ledger.last("r1", GameSolved)
+    assert solved.uniqueness == "UNIQUE"
+    assert any(offer.cap < 1 for offer in offers.values())
+    assert all(share == pytest.approx(offers[c].cap, abs=1e-6) for c, share in shares.items())
+    assert verify(scene.folder).misfit is None
 
 
 def test_caps_that_are_not_those_of_the_solution_are_named(scene, monkeypatch):

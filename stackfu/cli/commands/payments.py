@@ -238,13 +238,14 @@ def frontier(
         Path | None,
         typer.Option("--output", "-o", help="Table to write (.csv or .json).", show_default=False),
     ] = None,
+    offers: Kind = "linear",
     min_total: Floor = None,
     gap: Gap = None,
     time_limit: TimeLimit = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """What a budget buys: certified payments along a list of budgets."""
+    """What a budget buys: certified payments, or other offers, along a list of budgets."""
     if output is not None:
         writable(output, ".csv", ".json")
     for name, value in (("to", to), ("points", points)):
@@ -256,15 +257,19 @@ def frontier(
             f"{game.count} clients: a search per budget, each as long as it takes; --time-limit 5 ends each after 5 s with "
             "the gap it has, --points asks for fewer"
         )
+    asked: dict[str, Any] = {
+        "offers": offers,
+        "min_total": min_total,
+        "gap": gap,
+        "time_limit": time_limit,
+    }
     with working(None, quiet or as_json):
         values = (
             [number(word, "budgets") for word in words(budgets)]
             if budgets is not None
-            else grid(game, to, points or 11, min_total=min_total, gap=gap, time_limit=time_limit)
+            else grid(game, to, points or 11, **asked)
         )
-        traced = game.frontier(
-            values, progress=progress(quiet, as_json), min_total=min_total, gap=gap, time_limit=time_limit
-        )
+        traced = game.frontier(values, progress=progress(quiet, as_json), **asked)
     if output is not None:
         from ..records import write_frontier
 

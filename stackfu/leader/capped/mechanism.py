@@ -15,14 +15,21 @@ from ...jit import clock
 from ...judging.plan import gaps_are_relative_to
 from ...judging.plan_bound import check_plan_bound
 from ...judging.point import enclose_point
-from ...judging.solution import judge_point
+from ...judging.solution import closes, judge_point
 from ...judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...model.offers import Offers, capped_offers, check_outside
 from ...model.revealed import check_interval
 from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..asked import objective_of, refuse_what_no_plan_can_keep, starting_profiles
+from ..asked import (
+    check_listeners,
+    objective_of,
+    refuse_what_has_no_optimum,
+    refuse_what_no_plan_can_keep,
+    refuse_what_nobody_wants,
+    starting_profiles,
+)
 from .plans import Plan, Plans
 from .problem import PlanProblem
 from .search import Run, search
@@ -41,7 +48,7 @@ LOCAL_SHARE = 0.4
 FIRST_SHARE, LAST_SHARE = 0.25, 0.65
 #: Gap that is asked for unless said otherwise, at least: bounds under capped offers seldom come closer in a moment.
 FINEST_GAP = 1e-4
-#: How near to the least spend of any plan one comes to tell whether the budget pays for one, at first and if it is in doubt.
+#: How near to the least spend (or loss) of any plan one comes to tell whether one is within reach, at first and if it is in doubt.
 NEAR_ENOUGH = (1e-2, 1e-6)
 #: Twice the rounding of a mixture's coordinates, relative to the largest one, and some.
 COORDINATE_ROUNDING = 64.0 * 2.0**-53
@@ -89,10 +96,10 @@ def capped(
         max_nodes=max_nodes,
     )
     apart = check_outside(game, outside)
-    _require_an_optimum(game, goal)
+    refuse_what_nobody_wants(game, goal)
+    refuse_what_has_no_optimum(game, goal, "capped")
     refuse_what_no_plan_can_keep(game, goal.budget, apart)
-    if callback is not None and not callable(callback):
-        raise InputError("callback", "must be a function of one record", value=repr(callback))
+    check_listeners(progress, callback)
     given = starting_profiles(game, start)
     with reporting("capped", progress, callback) as report:
         return _optimise(game, goal, limits, apart, given, report)
@@ -104,31 +111,6 @@ def _two(pair: Any) -> tuple[Any, Any]:
     except (TypeError, ValueError):
         raise InputError("costs_between", "must be two vectors, the lower and the upper costs") from None
     return low, high
-
-
-def _require_an_optimum(game: GameModel, goal: Objective) -> None:
-    """Refuse a problem whose best plan is to use no data at all, and say why."""
-    if game.loss.weight * goal.loss_weight + goal.payment_weight == 0:
-        raise InputError(
-            "lambda_v", "and lambda_s are both 0: the server does not care, there is nothing to optimise"
-        )
-    if game.is_homogeneous:
-        raise InputError(
-            "offers",
-            "the remaining clients' data are all alike, so no mixture is better than another; linear payments buy data at cost",
-            value="capped",
-        )
-    counts_samples = game.sampling > 0 or goal.finite_sample or game.loss.sampling
-    matters = game.loss.weight > 0 and (goal.loss_weight > 0 or np.isfinite(goal.max_loss))
-    if goal.min_total > 0 or (counts_samples and matters):
-        return
-    raise InputError(
-        "offers",
-        "capped offers need a sampling term or a floor: the loss sees only the mixture, and any mixture costs nothing as "
-        "less and less data is taken (tiny plans make everybody eager), so the best plan would use no data at all; give the game "
-        "a sampling_constant, or ask for finite_sample=True, min_total=... or min_samples=...",
-        value="capped",
-    )
 
 
 def _optimise(
@@ -158,6 +140,7 @@ def _optimise(
     plans.begin(tuple(starts))
     plans.deadline = ends = began + limits.time_limit
     if plans.best is None:
+        _refuse_a_loss_out_of_reach(game, sought, 0.25 * limits.time_limit)
         cheap = _cheapest_admissible(game, sought, outside, 0.5 * limits.time_limit)
         if cheap is not None:
             plans.offer(cheap)
@@ -196,7 +179,7 @@ def _solution(
     if not verdict:
         # the plan and its guarantees stand; what the search believed about its optimality does not
         status, message, lower = Status.CONVERGED, f"the bound was not accepted: {verdict.message}", -np.inf
-    elif status is Status.CERTIFIED and value - lower > limits.gap * reference:
+    elif status is Status.CERTIFIED and not closes(value, lower, limits.gap * reference):
         status = Status.GAP_OPEN
     if (broken := breaks(game, goal, offers)) is not None:
         status, message = Status.FAILED, broken
@@ -307,6 +290,30 @@ def _dearest(game: GameModel, outside: Array | None, plan: Plan | None) -> str:
     )
 
 
+def _refuse_a_loss_out_of_reach(game: GameModel, goal: Objective, time_limit: float) -> None:
+    """An error if no plan above the floor has a loss of at most what is allowed, whatever the budget, and that is proved."""
+    if not np.isfinite(goal.max_loss) or game.loss.weight == 0:
+        return
+    free = replace(goal, budget=np.inf, max_loss=np.inf, loss_weight=1.0, payment_weight=0.0)
+    problem = PlanProblem.of(game, free)
+    plans = Plans(game, free, problem, None)
+    plans.begin((np.ones(game.count),))
+    reference = gaps_are_relative_to(game, free) / problem.unit_loss
+    deadline = clock() + time_limit
+    for gap in NEAR_ENOUGH:
+        left = max(deadline - clock(), 0.0)
+        run = search(
+            problem, plans, gap=gap * reference, reference=reference, time_limit=left, max_nodes=10_000
+        )
+        if run.bound > goal.max_loss and check_plan_bound(game, free, run.certificate):
+            floor = f" with total participation of at least {goal.min_total:g}" if goal.min_total > 0 else ""
+            raise InfeasibleError(
+                f"no plan{floor} has a loss of at most {goal.max_loss:g}, whatever the budget: all have more than {run.bound:.6g}"
+            )
+        if plans.best is not None and plans.best.loss <= goal.max_loss:
+            return
+
+
 def _cheapest_admissible(
     game: GameModel, goal: Objective, outside: Array | None, time_limit: float
 ) -> Array | None:
@@ -328,8 +335,6 @@ def _cheapest_admissible(
         )
         if run.bound > goal.budget or (plans.best is not None and plans.best.spend <= goal.budget):
             break  # the rest would be digits of a number that decides nothing
-    if run.bound == np.inf and plans.best is None:
-        raise InfeasibleError(f"no plan has a loss of at most {goal.max_loss:g}, whatever the budget")
     # an error is a claim too: what it rests on is checked
     if run.bound > goal.budget and check_plan_bound(game, bill, run.certificate, outside):
         wanted = [f"total participation of at least {goal.min_total:g}"] if goal.min_total > 0 else []

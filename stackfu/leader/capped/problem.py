@@ -80,7 +80,7 @@ class PlanProblem:
     @classmethod
     def of(cls, game: GameModel, goal: Objective, outside: Array | None = None) -> PlanProblem:
         """Normalise a game's data."""
-        scale = game.geometry.scale
+        scale = _unit(game)
         server, pull, square = game.loss_centre
         unit_spend = 2.0 * game.lam * scale
         unit_loss = server * scale if server > 0 else unit_spend
@@ -109,7 +109,9 @@ class PlanProblem:
             unit_square=scale,
             unit_loss=unit_loss,
             unit_spend=unit_spend,
-            coordinates_are_features=isinstance(game.geometry, FeatureGeometry) and game.count > SMALL,
+            coordinates_are_features=isinstance(game.geometry, FeatureGeometry)
+            and game.count > SMALL
+            and not game.is_homogeneous,
         )
 
     def with_loss_cap(self, max_loss: float) -> PlanProblem:
@@ -247,9 +249,18 @@ class PlanProblem:
         return z
 
 
+def _unit(game: GameModel) -> float:
+    """The largest squared distance; where all data are alike, what the sampling term or costs are as large as instead."""
+    if game.is_homogeneous:
+        return max(game.sampling, float(game.kappa.max()) / (2.0 * game.lam))
+    return game.geometry.scale
+
+
 def _coordinates(game: GameModel, pull: Array) -> tuple[Array, Array]:
     """The clients' embeddings from the server's ideal point, and that point from ``mu_N``, in units of ``sqrt(scale)``."""
     geometry = game.geometry
+    if game.is_homogeneous:  # one point, whose distance to the ideal one is a constant of the loss
+        return np.zeros((game.count, 1)), np.zeros(1)
     scale = geometry.scale
     if isinstance(geometry, FeatureGeometry) and game.count > SMALL:
         rows = np.asarray(geometry.features[geometry.remaining], dtype=np.float64) - geometry.mean_remaining

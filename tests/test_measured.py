@@ -260,7 +260,7 @@ def test_the_phases_and_bytes_of_flower_are_tabulated(measured):
         "bytes_up": {"train": 254.4, "query.stackfu_keys": 22.0, "query.stackfu_open": 1.0},
     }  # fmt: skip
     assert rows_of(measured.scale([row]))[2] == [
-        "10", "none", "certified, certified", "0.3 s", "1.3 s", "0.02 s", "0.03 s", "1.8 s", "5.0 kB"
+        "10", "none", "certified", "0.3 s", "1.3 s", "0.02 s", "0.03 s", "1.8 s", "5.0 kB"
     ]  # fmt: skip
     assert rows_of(measured.sent([row, {**row, "engine": "ray", "clients": 99}]))[2:] == [
         ["a round of training", "617", "254"],

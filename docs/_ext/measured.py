@@ -305,7 +305,7 @@ def scale(record: list[dict[str, Any]]) -> list[str]:
         (
             f"{row['clients']:,}",
             {"none": "none", "ray": "Flower's simulation"}[row["engine"]],
-            f"{row['method']}, {row['status'].lower()}",
+            ", ".join(dict.fromkeys([row["method"], row["status"].lower()])),
             *(seconds(row["seconds"][phase]) for phase in ("embeddings", "offers", "responses")),
             seconds(row["seconds"]["settlement"] + row["seconds"]["report"]),
             seconds(row["total_seconds"]),

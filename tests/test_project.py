@@ -61,7 +61,12 @@ def imported_by(*folders):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.split(".")[0])
-    outside = imported - set(sys.stdlib_module_names) - neighbours - {"stackfu", "stackfu_bench", "stackfu_integration"}
+    outside = (
+        imported
+        - set(sys.stdlib_module_names)
+        - neighbours
+        - {"stackfu", "stackfu_bench", "stackfu_integration"}
+    )
     return {HOMES.get(name, name) for name in outside}
 
 

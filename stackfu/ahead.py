@@ -56,7 +56,7 @@ ENTRIES = (
     Entry("followers.path._loop", "follow", "f2! f1! f1 f f2 f1 f2 c2 c1 i1 f2 f1! f f f1! f", 6.1),
     Entry("followers.path._chain", "smallest_total", "f2! f1 f1! f1! f f", 0.2),
     Entry("model._geometry_kernels", "drifts", "f2! f1", 0.2),
-    Entry("model._geometry_kernels", "judge", "f1 f1! f1! f1! f1! f1 f1! f", 0.5),
+    Entry("model._geometry_kernels", "judge", "f1 f1! f1! f1! f1! f1! f1! f", 0.5),
     Entry("judging._stake_kernels", "stakes", "f2 f2 f1 f1 f1 f1! f1! f1! f f f f f1", 0.7),
     Entry("judging._stake_kernels", "reluctances", "f1 f1 f1! f f f1", 0.2),
     Entry("judging._segment_kernels", "ends", "f2 f1 f1! f1 f1 f2 f1 f f f", 0.4),

@@ -41,6 +41,14 @@ def violation(g, y, cap):
 
 
 @njit(cache=True)
+def take_turn(q, total, active, w, cap, old, damping, a):
+    """A client's turn: what the others bring, what it brings from now on, and how much what it brought so far was wrong."""
+    rest = total - old if active - (old > 0.0) > 0 else 0.0
+    wrong = violation(q / (total * total) + thin(a, total) - total * w, old, cap) if total > 0.0 else 0.0
+    return rest, old + damping * (respond(q, w, rest, cap, old, a) - old), wrong
+
+
+@njit(cache=True)
 def sweep_gram(G, alpha, w, y, inner, order, damping, a=0.0):
     """The clients in ``order``, once each; ``inner`` gets G y.
 
@@ -62,11 +70,9 @@ def sweep_gram(G, alpha, w, y, inner, order, damping, a=0.0):
     worst, moved = 0.0, 0.0
     for k in order:
         old = y[k]
-        rest = total - old if active - (old > 0.0) > 0 else 0.0
         q = max(square - 2.0 * total * inner[k] + total * total * G[k, k], 0.0)
-        if total > 0.0:
-            worst = max(worst, violation(q / (total * total) + thin(a, total) - total * w[k], old, alpha[k]))
-        new = old + damping * (respond(q, w[k], rest, alpha[k], old, a) - old)
+        rest, new, wrong = take_turn(q, total, active, w[k], alpha[k], old, damping, a)
+        worst = max(worst, wrong)
         step = new - old
         if step == 0.0:
             continue
@@ -93,11 +99,9 @@ def sweep_features(features, rows, alpha, w, y, point, order, damping, a=0.0):
     worst, moved = 0.0, 0.0
     for k in order:
         old = y[k]
-        rest = total - old if active - (old > 0.0) > 0 else 0.0
         q = squared_gap(features, rows[k], total, point)
-        if total > 0.0:
-            worst = max(worst, violation(q / (total * total) + thin(a, total) - total * w[k], old, alpha[k]))
-        new = old + damping * (respond(q, w[k], rest, alpha[k], old, a) - old)
+        rest, new, wrong = take_turn(q, total, active, w[k], alpha[k], old, damping, a)
+        worst = max(worst, wrong)
         step = new - old
         if step == 0.0:
             continue

@@ -23,7 +23,7 @@ TIE = 1e-9
 
 def settle_contracts(game: GameModel, plan: Array, transfers: Array, x: Array) -> Array | None:
     """Where best responses to contracts lead from a participation, one after the other until nobody moves; None: nowhere."""
-    w = game.costs / (2.0 * game.lam * game.alpha)
+    w = game.costs / game.drift_weight
     x = np.array(x)
     for _ in range(MOST_ACCEPTANCES):
         moved = 0.0

@@ -148,7 +148,7 @@ def _premiums(
     rejects[who] = True
     top = game.alpha * caps
     # rejecting: from what is brought to the cap; accepting: from the best unpaid answer to the cap
-    unpaid = best_responses(top, game.costs / (2.0 * game.lam * game.alpha), profile, game.sampling)
+    unpaid = best_responses(top, game.costs / game.drift_weight, profile, game.sampling)
     brought = np.where(rejects, profile.y, unpaid)
     less, rest = top - brought, profile.others
     away, into = rest + brought, rest + top

@@ -76,7 +76,7 @@ def prices_of(game: GameModel, y: Array, profile: Profile, cap: Array) -> Array:
     drift = np.where(after > 0, q / safe**3, 0.0)
     if game.sampling > 0.0:
         drift = drift + np.where(after > 0, game.sampling / (2.0 * safe**2), 0.0)
-    price = np.clip(game.costs - 2.0 * game.lam * game.alpha * drift, 0.0, cap)
+    price = np.clip(game.costs - game.drift_weight * drift, 0.0, cap)
     return np.where(y > 0, price, 0.0)
 
 

@@ -277,6 +277,11 @@ class GameData:
         """``lam = lambda_q C``."""
         return self.lambda_q * self.loss_constant
 
+    @cached_property
+    def drift_weight(self) -> Array:
+        """``2 lam alpha_k``: what a client's wishes, in squared distances, weigh in units of cost."""
+        return frozen(2.0 * self.lam * self._alpha)
+
     @property
     def lam_v(self) -> float:
         """``lam_v = lambda_v C``."""

@@ -118,15 +118,11 @@ class GameModel(GameData):
 
     def reluctance_under(self, checked: Array) -> Array:
         """:meth:`reluctance` for payments that :meth:`check_payments` has seen."""
-        return (self._costs - checked) / self._drift_weight
+        return (self._costs - checked) / self.drift_weight
 
     def _prices(self, checked: Array) -> Array:
         """The larger of cost and payment, in the units of :meth:`reluctance`."""
-        return np.asarray(np.maximum(self._costs, checked) / self._drift_weight)
-
-    @cached_property
-    def _drift_weight(self) -> Array:
-        return 2.0 * self.lam * self._alpha
+        return np.asarray(np.maximum(self._costs, checked) / self.drift_weight)
 
     def inclination(self, payments: PerClient | None, participation: PerClient) -> Array:
         """``g_k = d_k^2 + a / (2 S) - S w_k``: positive where a client would rather take part more."""
@@ -253,7 +249,7 @@ class GameModel(GameData):
         """
         profile = self.profile(participation)
         rest, a = profile.others, self.sampling
-        weight = 2.0 * self.lam * self._alpha
+        weight = self.drift_weight
         q = np.where(rest > 0, profile.total**2 * profile.to_clients, 0.0)
 
         def price(amount: Array) -> Array:
@@ -318,7 +314,7 @@ class GameModel(GameData):
         y = self._alpha * x
         drift = self._geometry.drifts(y / max(float(y.sum()), 5e-324))
         violation, gain = kernels().judge(
-            drift, self._alpha, most, self._costs, payments, self._drift_weight, x, self.sampling
+            drift, self._alpha, most, self._costs, payments, self.drift_weight, x, self.sampling
         )
         return violation, self.lam * gain
 

@@ -177,7 +177,7 @@ def contract_transfers(game: GameData, profile: Profile) -> Array:
     and never more than the capped payout.
     """
     a, lam, rest = game.sampling, game.lam, profile.others
-    w = game.costs / (2.0 * lam * game.alpha)
+    w = game.costs / game.drift_weight
     away = best_responses(profile.y, w, profile, a)
     q = np.where(rest > 0, profile.total**2 * profile.to_clients, 0.0)
     staying, leaving = profile.total, rest + away

@@ -30,7 +30,7 @@ ROUNDING = 1e-13
 
 def brackets(game: GameData, profile: Profile) -> Array:
     """``c_k - 2 lam alpha_k (d_k^2 + a / (2 S)) / S``: what client k must be paid per unit to stay where it is."""
-    wish = 2.0 * game.lam * game.alpha * profile.to_clients / profile.total
+    wish = game.drift_weight * profile.to_clients / profile.total
     if game.sampling:
         wish = wish + game.lam * game.alpha * game.sampling / profile.total**2
     return game.costs - wish

@@ -92,7 +92,7 @@ def revealed_costs(game: GameData, payments: Array, profile: Profile, caps: Arra
         raise InputError(
             "participation", f"is more than the cap {caps[k]:g}", client=game.who(k), value=profile.x[k]
         )
-    margin = payments + 2.0 * game.lam * game.alpha * stakes(game, profile) / profile.total
+    margin = payments + game.drift_weight * stakes(game, profile) / profile.total
     out, full = profile.x <= EDGE * caps, profile.x >= (1.0 - EDGE) * caps
     asked = caps > 0.0  # who is offered nothing reveals nothing
     low = np.where(asked & ~full, margin, 0.0)

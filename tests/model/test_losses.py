@@ -55,7 +55,7 @@ def another_game(cls=sf.StackelbergGame, seed=0):
 
 
 def test_private_formulas_and_comparisons_belong_to_the_library_too():
-    for name in ("_suffered", "_sampling_penalty", "_drift_weight", "_alpha", "__eq__", "__setattr__"):
+    for name in ("_suffered", "_sampling_penalty", "_prices", "_alpha", "__eq__", "__setattr__"):
         with pytest.raises(TypeError, match=name):
             type("Other", (sf.StackelbergGame,), {name: lambda self, *rest: 0.0})
 

@@ -610,8 +610,10 @@ _OPTIONS = tuple(
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     """What was asked for: options of ``solve`` among a method's arguments that are not their defaults, and a mechanism's own."""
-    named = {name: arguments[name] for name in _OPTIONS if arguments.get(name) is not None}
-    if named.get("offers") == "linear":
+    named = {
+        name: arguments[name] for name in _OPTIONS if name == "offers" or arguments.get(name) is not None
+    }
+    if isinstance(named["offers"], str) and named["offers"] == "linear":
         del named["offers"]
     return {**named, **arguments.get("own", {})}
 

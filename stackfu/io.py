@@ -133,7 +133,7 @@ def _encode(thing: object) -> dict[str, Any]:
 
 
 def _encode_embeddings(embeddings: MeanEmbeddings) -> dict[str, Any]:
-    bandwidth, features, gram, complement, names, kernel, self_similarity = embeddings.__reduce__()[1]
+    bandwidth, features, gram, complement, names, kernel, self_similarity = embeddings.__reduce__()[1][:7]
     return {
         "bandwidth": None if bandwidth is None else float(bandwidth),
         "features": features,

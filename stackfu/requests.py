@@ -38,16 +38,20 @@ class Request:
     budget: float
     solution: Solution
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What those who left are called."""
+        return tuple(self.solution.game.called(k) for k in self.removed)
+
     def summary(self) -> dict[str, Any]:
         """The request as plain values."""
-        game = self.solution.game
         return {
-            "removed": [game.called(k) for k in self.removed],
+            "removed": list(self.names),
             "budget": self.budget,
             "spend": self.solution.spend,
             "objective": self.solution.objective,
             "total": self.solution.equilibrium.total,
-            "remaining": game.count,
+            "remaining": self.solution.game.count,
             "status": self.solution.status.name,
         }
 

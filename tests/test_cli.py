@@ -718,7 +718,7 @@ def test_embed_reads_all_formats_alike(run, tmp_path, ending):
     assert (code, err) == (0, "")
     record = json.loads(out)
     assert record["all_names"] == ["a", "b", "c"]
-    assert record["removed"] == [1]
+    assert record["removed"] == ["b"]
     game = sf.load(tmp_path / "game.json")
     emb = sf.MeanEmbeddings.from_samples([table[owner == name] for name in "abc"], bandwidth=1.5)
     np.testing.assert_allclose(game.embeddings.gram, emb.gram, atol=1e-14)

@@ -197,3 +197,18 @@ def test_what_a_mechanism_returns_may_be_a_solution():
         testing.check_mechanism(solve, ["thrift"])
     with pytest.raises(sf.InputError, match="outside"):
         testing.check_mechanism(solve, ["retention"])
+
+
+def test_a_property_may_be_named_alone_and_an_outside_utility_be_a_number():
+    def share(game, budget):
+        return game.costs * min(1.0, budget / game.costs.sum())
+
+    testing.check_mechanism(share, "budget", max_examples=3)
+    testing.check_mechanism(share, "retention", outside=-1e6, max_examples=3)
+    with pytest.raises(sf.InputError, match=r"caps: is not an option of games.*testing\.caps"):
+        testing.check_mechanism(share, caps=True)
+
+
+def test_payments_of_the_wrong_length_are_called_that():
+    with pytest.raises(AssertionError, match="one number per remaining client"):
+        testing.check_mechanism(lambda game, budget: np.ones(game.count + 1), "budget", max_examples=3)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..embedding.names import natural_order
 from ..errors import FileFormatError, InputError
 
 __all__ = ["ClientSamples", "read_columns", "read_samples", "scale_note", "standardised"]
@@ -162,18 +163,10 @@ def _owners(
     values, owner = np.unique(ordered, return_inverse=True)
     if values.dtype.kind != "U":
         return tuple(str(value) for value in values), owner
-    # ward 2 comes before ward 10
-    order = np.array(sorted(range(len(values)), key=lambda i: _natural(str(values[i]))))
+    order = natural_order([str(value) for value in values])
     place = np.empty(len(order), dtype=np.intp)
     place[order] = np.arange(len(order))
     return tuple(str(values[i]) for i in order), place[owner]
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    """A key under which numbers within names count as numbers."""
-    return [
-        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part
-    ]
 
 
 def _whole_numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -1,6 +1,7 @@
 """Who the clients are: a sequence with an entry per client, a dictionary {name: entry}, or a table with a client column.
 
-Clients keep the order in which they come: that of the sequence, of the dictionary, or of first appearance in the table.
+Clients keep the order in which they come, that of the sequence or of the dictionary. Those of a table are numbered in ascending
+order of their names (ward 2 before ward 10), whatever the order of its rows, as on the command line; rows are counted from 1.
 pandas is never imported; a table is recognised by what it can do, and so is a tensor, which decides where its sums are computed.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stackfu.embedding.names import natural_order
 from stackfu.embedding.on_device import TensorSamples
 from stackfu.embedding.samples import Backend, Names, Samples, is_tensor, refuse_no_clients
 from stackfu.errors import InputError
@@ -90,8 +92,10 @@ def _split_table(
     if len(codes) == 0:
         raise InputError("samples", "must hold at least one client: the table has no rows")
     if codes.min() < 0:
-        raise InputError("client", f"column {client!r} has no client in row {int(codes.argmin())}")
-    called = check_names(list(values), None, "client")
+        raise InputError("client", f"column {client!r} has no client in row {int(codes.argmin()) + 1}")
+    ascending = natural_order(list(values))
+    called = check_names([values[i] for i in ascending], None, "client")
+    codes = np.argsort(ascending)[codes]
     order = np.argsort(codes, kind="stable")
     cuts = np.searchsorted(codes[order], np.arange(1, len(called)))
     marks: list[NDArray[Any]] | None = None
@@ -99,7 +103,13 @@ def _split_table(
     if labels is not None:
         if isinstance(labels, str):
             used.append(labels)
-            labels = _column(table, labels, "labels")
+            column = _column(table, labels, "labels")
+            missing = np.array([label is None or label != label for label in column.to_numpy().tolist()])
+            if missing.any():
+                raise InputError(
+                    "labels", f"column {labels!r} has no label in row {int(missing.argmax()) + 1}"
+                )
+            labels = column
         elif not hasattr(labels, "__len__") or isinstance(labels, Mapping) or len(labels) != len(table):
             raise InputError(
                 "labels", f"must be a column or hold one label per row of the table ({len(table)})"
@@ -116,7 +126,15 @@ def _split_table(
                 "samples",
                 f"column {name!r} has dtype {kind}, which are no numbers; drop it, or name it by client= or labels=",
             )
-    return np.split(coordinates.to_numpy()[order], cuts), marks, called
+    numbers = coordinates.to_numpy()
+    if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+        row, place = (int(k) for k in np.argwhere(~np.isfinite(numbers))[0])
+        raise InputError(
+            "samples",
+            f"row {row + 1} of column {coordinates.columns[place]!r} is not a finite number; drop or impute such rows first",
+            value=numbers[row, place],
+        )
+    return np.split(numbers[order], cuts), marks, called
 
 
 def _column(table: Any, name: str, argument: str) -> Any:

@@ -61,7 +61,9 @@ class MeanEmbeddings:
     0.8871
     """
 
-    __slots__ = ("_bandwidth", "_complement", "_features", "_gram", "_kernel", "_names", "_self_similarity")
+    __slots__ = (
+        "_bandwidth", "_complement", "_counts", "_features", "_gram", "_kernel", "_names", "_self_similarity",
+    )  # fmt: skip
 
     _bandwidth: float | None
     _features: Array | None
@@ -72,6 +74,8 @@ class MeanEmbeddings:
     _kernel: str | None
     # None also where it is 1 because the kernel is "rbf"
     _self_similarity: NDArray[np.float64] | None
+    # how many samples each client had, where samples were embedded
+    _counts: tuple[int, ...] | None
 
     def __init__(self) -> None:
         raise TypeError(
@@ -89,6 +93,7 @@ class MeanEmbeddings:
         names: Names | None = None,
         kernel: str | None = None,
         self_similarity: NDArray[np.float64] | None = None,
+        counts: Sequence[int] | None = None,
     ) -> MeanEmbeddings:
         self = object.__new__(cls)
         for name, value in (
@@ -99,6 +104,7 @@ class MeanEmbeddings:
             ("_names", names),
             ("_kernel", kernel),
             ("_self_similarity", _read_only(self_similarity)),
+            ("_counts", None if counts is None else tuple(int(n) for n in counts)),
         ):
             object.__setattr__(self, name, value)
         return self
@@ -210,7 +216,8 @@ class MeanEmbeddings:
             pi = class_shares(classes.counts, shares, classes.classes)
         if kernel == "labels":
             assert classes is not None
-            return cls._of_counts(classes.counts, pi, called)
+            own = [int(n) for n in classes.counts.sum(axis=1)]
+            return cls._of_counts(classes.counts, pi, called, own)
         assert checked is not None
         if features is None and len(checked) > LARGEST_GRAM:
             raise _too_large(len(checked), "pass features=1024, say")
@@ -219,7 +226,12 @@ class MeanEmbeddings:
         if features is not None and classes is not None:
             dealt_out(features, len(classes.classes))
         sigma = _bandwidth_of(checked, bandwidth, seed)
-        known: dict[str, Any] = {"bandwidth": sigma, "names": called, "kernel": kernel}
+        known: dict[str, Any] = {
+            "bandwidth": sigma,
+            "names": called,
+            "kernel": kernel,
+            "counts": checked.lengths,
+        }
         if classes is not None:
             known["self_similarity"] = histogram_self_similarity(classes.counts, pi)
         if features is not None:
@@ -238,7 +250,9 @@ class MeanEmbeddings:
         except InputError as error:
             raise InputError("kernel", f"its mean over pairs of samples is {error.problem}") from None
         called = getattr(kernel, "__name__", type(kernel).__name__)
-        return cls._make(gram=gram, names=samples.names, kernel=called, self_similarity=own)
+        return cls._make(
+            gram=gram, names=samples.names, kernel=called, self_similarity=own, counts=samples.lengths
+        )
 
     @classmethod
     def from_counts(
@@ -268,13 +282,18 @@ class MeanEmbeddings:
 
     @classmethod
     def _of_counts(
-        cls, counts: NDArray[np.float64], pi: NDArray[np.float64], names: Names | None
+        cls,
+        counts: NDArray[np.float64],
+        pi: NDArray[np.float64],
+        names: Names | None,
+        own: Sequence[int] | None = None,
     ) -> MeanEmbeddings:
         return cls._make(
             features=histogram_features(counts, pi),
             names=names,
             kernel="labels",
             self_similarity=histogram_self_similarity(counts, pi),
+            counts=own,
         )
 
     @classmethod
@@ -489,6 +508,11 @@ class MeanEmbeddings:
         return self._names
 
     @property
+    def sample_counts(self) -> tuple[int, ...] | None:
+        """How many samples of each client were embedded, or None where no samples were."""
+        return self._counts
+
+    @property
     def mean_self_similarity(self) -> NDArray[np.float64] | None:
         """The mean of ``k(a, a)`` over the samples of each client, or None where the kernel is unknown.
 
@@ -676,6 +700,7 @@ class MeanEmbeddings:
             self._names,
             self._kernel,
             self._self_similarity,
+            self._counts,
         )
 
 
@@ -687,6 +712,7 @@ def _restore(
     names: Names | None = None,
     kernel: str | None = None,
     self_similarity: Array | None = None,
+    counts: tuple[int, ...] | None = None,
 ) -> MeanEmbeddings:
     return MeanEmbeddings._make(
         bandwidth=bandwidth,
@@ -696,6 +722,7 @@ def _restore(
         names=names,
         kernel=kernel,
         self_similarity=self_similarity,
+        counts=counts,
     )
 
 

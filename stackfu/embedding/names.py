@@ -6,15 +6,16 @@ the order it came in. pandas is never imported; a series is recognised by what i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from stackfu.errors import InputError
 
-__all__ = ["PerClient", "by_name", "listed"]
+__all__ = ["PerClient", "by_name", "listed", "natural_order"]
 
 #: One number per client: in their order, or by name.
 PerClient: TypeAlias = ArrayLike | Mapping[Any, float]
@@ -74,3 +75,20 @@ def listed(names: Sequence[str], most: int = 12) -> str:
         for name in names[:most]
     )
     return shown + (", ..." if len(names) > most else "")
+
+
+def natural_order(values: Sequence[Any]) -> NDArray[np.intp]:
+    """Return the places of the values in ascending order; numbers within names count as numbers.
+
+    >>> [["ward 10", "ward 2", "Hull"][i] for i in natural_order(["ward 10", "ward 2", "Hull"])]
+    ['Hull', 'ward 2', 'ward 10']
+    """
+    if all(isinstance(value, (int, float, np.number)) for value in values):
+        return np.argsort(np.asarray(values), kind="stable")
+    return np.array(sorted(range(len(values)), key=lambda i: _natural(str(values[i]))), dtype=np.intp)
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    return [
+        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part
+    ]

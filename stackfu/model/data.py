@@ -58,7 +58,7 @@ class GameData:
     def __init__(
         self,
         embeddings: MeanEmbeddings,
-        sizes: PerClient,
+        sizes: PerClient | None = None,
         removed: Iterable[int | str] | int | str = (),
         *,
         names: Sequence[str] | None = None,
@@ -77,6 +77,11 @@ class GameData:
         count = len(embeddings)
         called = check_names(getattr(embeddings, "names", None) if names is None else names, count)
         who: Sequence[int | str] = range(count) if called is None else called
+        if sizes is None and (sizes := embeddings.sample_counts) is None:
+            raise InputError(
+                "sizes",
+                "must say how much data each client has: embeddings that were not made from samples do not know",
+            )
         amounts = by_name(sizes, "sizes", lambda: [str(k) for k in who])
         all_sizes = vector(amounts, "sizes", count, "embeddings has {} clients")
         _require_positive(all_sizes, "sizes", who)

@@ -341,7 +341,7 @@ class GameModel(GameData):
         """The game as plain values."""
         return {
             "clients": len(self.all_sizes),
-            "removed": list(self.removed),
+            "removed": [self.called(k) for k in self.removed],
             "remaining": self.remaining,
             "names": list(self.names),
             "sizes": self.sizes,
@@ -373,7 +373,7 @@ def require_formulas(game: GameModel) -> None:
     Classes are looked at when they are made and when a game is; both can be changed afterwards, so solvers and judges ask again.
     """
     _require_formulas(type(game))
-    for name in vars(game).keys() & _OWN:
+    for name in sorted(vars(game).keys() & _OWN):
         if not isinstance(_FORMULAS.get(name), cached_property):
             raise _another(f"a game's {name}", name)
 
@@ -381,7 +381,7 @@ def require_formulas(game: GameModel) -> None:
 def _require_formulas(cls: type) -> None:
     for base in cls.__mro__[: cls.__mro__.index(GameData) + 1]:
         held = vars(base)
-        for name in held.keys() & _OWN:
+        for name in sorted(held.keys() & _OWN):
             if held[name] is not _FORMULAS.get(name):
                 raise _another(f"{cls.__name__}.{name}", name)
 

@@ -189,7 +189,8 @@ class Equilibrium:
 
     def to_pandas(self) -> Any:
         """A DataFrame with one row per remaining client, indexed by name (needs pandas)."""
-        return facade(self.game).clients_frame(self.payments, self.participation)
+        frame = facade(self.game).clients_frame(self.payments, self.participation)
+        return frame if self.caps is None else frame.assign(cap=self.caps)
 
     def plot(self, ax: Any = None) -> Any:
         """Who takes part, see :func:`stackfu.plot.participation`."""

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
 from ..model.impacts import guessed
-from ..model.offers import Offers
+from ..model.offers import Offers, utilities_of
 from ..pages import card, number, table
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
@@ -217,7 +217,12 @@ class Solution:
 
     def to_pandas(self) -> Any:
         """A DataFrame with one row per remaining client, indexed by name (needs pandas)."""
-        return self.equilibrium.to_pandas()
+        frame = self.equilibrium.to_pandas()
+        if self.offers.kind == "linear":
+            return frame
+        utilities = utilities_of(self.game, self.payouts, self.equilibrium.profile)
+        posted = {"cap": self.caps, "retainer": self.offers.retainers}
+        return frame.assign(**posted, receives=self.payouts, utility=utilities)
 
     def plot(self, ax: Any = None) -> Any:
         """Who takes part under these payments, see :func:`stackfu.plot.participation`."""
@@ -236,7 +241,8 @@ class Solution:
         posted = {"linear": "Payments", "capped": "Capped offers", "contract": "Contracts"}[self.offers.kind]
         by = "" if self.method == "certified" else f" by {self.method}"
         title = f"{posted}{by}: {self.status.name.lower().replace('_', ' ')}"
-        note = " ".join(filter(None, [f"{self.status.value}.", self.message, guessed(self.game)]))
+        said = f"{self.message.rstrip('.')}." if self.message else ""
+        note = " ".join(filter(None, [f"{self.status.value}.", said, guessed(self.game)]))
         return card(title, table(["", ""], rows), self.equilibrium.clients_html(self.offers), note=note)
 
     def save(self, path: Any) -> None:

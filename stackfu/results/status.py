@@ -36,5 +36,5 @@ class Uniqueness(enum.Enum):
 
     UNIQUE = "the only equilibrium"
     MULTIPLE = "one of several isolated equilibria"
-    CONTINUUM = "one of infinitely many equilibria, or some other equilibrium is"
+    CONTINUUM = "one of infinitely many equilibria, which lie side by side here or elsewhere"
     UNKNOWN = "not settled"

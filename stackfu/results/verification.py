@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..pages import card
+from ..pages import card, data_frame
 
 __all__ = ["Verification"]
 
@@ -25,6 +25,10 @@ class Verification:
 
     def _repr_html_(self) -> str:
         return card("Sound" if self.passed else "Not sound", note=self.message)
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row: the outcome (needs pandas)."""
+        return data_frame({name: [value] for name, value in self.summary().items()}, [0], "check")
 
     def summary(self) -> dict[str, Any]:
         """The outcome as plain values."""

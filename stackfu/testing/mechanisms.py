@@ -16,6 +16,7 @@ Each holds for a mechanism, not for a game, so it is tried on games that are dra
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -119,15 +120,17 @@ def assert_retains(
 
 def check_mechanism(
     mechanism: Mechanism,
-    properties: Sequence[str] = ("budget", "rationality"),
+    properties: Sequence[str] | str = ("budget", "rationality"),
     *,
-    outside: Callable[[StackelbergGame], npt.ArrayLike] | None = None,
+    outside: Callable[[StackelbergGame], npt.ArrayLike] | float | None = None,
     every: bool = False,
     gain: float = 1e-6,
     max_examples: int = 50,
     **options: Any,
 ) -> None:
     """Try a mechanism on drawn games and budgets (``options`` as for :func:`~stackfu.testing.games`).
+
+    ``outside`` belongs to retention: a utility for everybody, or a function from a game to one per client.
 
     A request that the mechanism calls infeasible is no failure, nor is a game in which everybody waits for somebody else
     (:class:`~stackfu.InfeasibleError`, :class:`~stackfu.NoEquilibriumError`): there is nothing to compare.
@@ -142,11 +145,20 @@ def check_mechanism(
 
     from .strategies import budgets, games
 
+    properties = (properties,) if isinstance(properties, str) else tuple(properties)
     for name in properties:
         if name not in PROPERTIES:
             raise InputError("properties", f"must be among {', '.join(PROPERTIES)}", value=repr(name))
     if ("retention" in properties) != (outside is not None):
-        raise InputError("outside", "belongs to retention: a function from a game to outside utilities")
+        raise InputError(
+            "outside", "belongs to retention: a number, or a function from a game to outside utilities"
+        )
+
+    known = inspect.signature(games).parameters
+    for name in options:
+        if name not in known:
+            drawn = "; caps are drawn by testing.caps(game)" if name == "caps" else ""
+            raise InputError(name, f"is not an option of games: those are {', '.join(known)}{drawn}")
 
     # the explain phase tries a failure again and again; the code of the smallest example explains more
     phases = [phase for phase in settings.default.phases if phase is not Phase.explain]  # type: ignore[union-attr]
@@ -164,7 +176,7 @@ def check_mechanism(
             if "manipulation" in properties:
                 assert_unmanipulable(mechanism, game, budget, gain=gain)
             if outside is not None:
-                assert_retains(mechanism, game, budget, outside(game))
+                assert_retains(mechanism, game, budget, outside(game) if callable(outside) else outside)
         except (InfeasibleError, NoEquilibriumError):
             return
 
@@ -182,6 +194,10 @@ def _offers(made: Any) -> Offers:
 def _outcome(mechanism: Mechanism, game: StackelbergGame, budget: float) -> _Outcome:
     made = mechanism(game, budget)
     offers = _offers(made)
+    if offers.prices.shape != (game.count,):
+        raise AssertionError(
+            f"returns payments of shape {offers.prices.shape} where {game.count} clients remain: one number per remaining client"
+        )
     game.check_payments(offers.prices)
     known = getattr(getattr(made, "equilibrium", None), "participation", None)
     if known is not None:

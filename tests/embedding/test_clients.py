@@ -15,14 +15,14 @@ from tests.embedding.references import clouds
 
 X = clouds(0, [6, 5, 4], 3)
 Y = [["b", "a"] * 3, ["b"] * 5, ["c", "a", "a", "a"]]
-NAMES = ("York", "Leeds", "Bath")
+NAMES = ("Bath", "Leeds", "York")
 
 
 def table(pandas, shuffled=True):
     frame = pandas.DataFrame(np.concatenate(X), columns=["u", "v", "w"])
     frame["town"] = np.repeat(NAMES, [6, 5, 4])
     frame["kind"] = list(chain.from_iterable(Y))
-    order = np.concatenate([[0, 6, 11], np.delete(np.arange(15), [0, 6, 11])[::-1]])
+    order = np.concatenate([[11, 6, 0], np.delete(np.arange(15), [0, 6, 11])[::-1]])
     return frame.iloc[order] if shuffled else frame
 
 
@@ -81,9 +81,7 @@ def test_counts_from_a_cross_table():
     emb = MeanEmbeddings.from_counts(pandas.crosstab(frame["town"], frame["kind"]))
     assert emb.names == ("Bath", "Leeds", "York")
     same = MeanEmbeddings.from_samples(None, labels=Y, kernel="labels")
-    np.testing.assert_allclose(
-        emb.distances()[::-1, ::-1], same.distances()[np.ix_([0, 1, 2], [0, 1, 2])], atol=1e-14
-    )
+    np.testing.assert_allclose(emb.distances(), same.distances(), atol=1e-14)
 
 
 @pytest.mark.parametrize("ending", ["json", "npz"])
@@ -153,15 +151,15 @@ def without_a_client(frame):
     [
         (lambda f: f, {"client": "city"}, "client = 'city': there is no such column; the table has u, v, w"),
         (lambda f: f, {"client": "town"}, "column 'kind' has dtype .*no numbers"),
-        (without_a_client, {"client": "town"}, "column 'town' has no client in row 4"),
+        (without_a_client, {"client": "town"}, "column 'town' has no client in row 5"),
         (lambda f: f.iloc[:0], {"client": "town"}, "no rows"),
         (lambda f: f, {"client": "town", "labels": "sort", "kernel": "joint"}, "labels = 'sort': there is no"),
         (lambda f: f, {"client": "town", "labels": [1, 2], "kernel": "joint"}, "one label per row"),
         (lambda f: f[["town", "kind"]], {"client": "town", "labels": "kind", "kernel": "joint"}, "no column of samples"),
         (lambda f: f.assign(kind=[None] + ["a"] * 14), {"client": "town", "labels": "kind", "kernel": "joint"},
-         r"labels\[client York\].*row 0 is missing"),
+         "labels: column 'kind' has no label in row 1"),
         (lambda f: f.assign(u=np.nan), {"client": "town", "labels": "kind", "kernel": "joint"},
-         r"samples\[client York\] = nan"),
+         "samples = nan: row 1 of column 'u' is not a finite number"),
         (lambda f: f, {"client": "town", "names": NAMES}, "names the clients already"),
     ],
 )  # fmt: skip
@@ -169,6 +167,43 @@ def test_refusals_of_tables(change, options, message):
     pandas = pytest.importorskip("pandas")
     with pytest.raises(InputError, match=message):
         MeanEmbeddings.from_samples(change(table(pandas)), 1.0, **options)
+
+
+def test_clients_of_a_table_are_numbered_as_on_the_command_line(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    from stackfu.cli.sample_files import read_samples
+
+    for owners in (["ward 10", "ward 2", "Hull", "ward 10"], [10, 2, 33, 2], ["a", "B", "b", "a"]):
+        frame = pandas.DataFrame({"client": owners, "x": [1.0, 2.0, 4.0, 8.0]})
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        emb = MeanEmbeddings.from_samples(frame, 1.0)
+        assert emb.names == read_samples(tmp_path / "t.csv").names
+
+
+@pytest.mark.parametrize("broken", ["x", "client"])
+def test_rows_of_a_table_are_counted_as_on_the_command_line(tmp_path, broken):
+    pandas = pytest.importorskip("pandas")
+    from stackfu.cli.sample_files import read_samples
+
+    frame = pandas.DataFrame({"client": ["b", "a", "b", "a"], "x": [1.0, 2.0, 4.0, 8.0]})
+    frame.loc[2, broken] = np.nan if broken == "x" else None
+    frame.to_csv(tmp_path / "t.csv", index=False, na_rep="nan" if broken == "x" else "")
+    said = []
+    for read in (lambda: MeanEmbeddings.from_samples(frame, 1.0), lambda: read_samples(tmp_path / "t.csv")):
+        with pytest.raises(InputError) as refused:
+            read()
+        said.append(refused.value.problem.split(".csv: ")[-1])
+    assert said[0] == said[1]
+    assert "row 3" in said[0]
+
+
+def test_embedded_samples_know_how_many_they_were():
+    emb = MeanEmbeddings.from_samples(X, 1.0)
+    assert emb.sample_counts == pickle.loads(pickle.dumps(emb)).sample_counts == (6, 5, 4)
+    assert MeanEmbeddings.from_samples(None, labels=Y, kernel="labels").sample_counts == (6, 5, 4)
+    assert sf.StackelbergGame(emb, removed=[0]).all_sizes.tolist() == [6, 5, 4]
+    with pytest.raises(InputError, match="sizes: must say how much data each client has"):
+        sf.StackelbergGame(MeanEmbeddings.from_features(np.eye(3)))
 
 
 def test_neither_pandas_nor_torch_is_imported():

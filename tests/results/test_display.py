@@ -175,3 +175,29 @@ def test_results_draw_themselves():
 def test_payments_below_rounding_show_as_nothing_in_notebooks():
     page = game().equilibrium(np.full(4, 1e-15))._repr_html_()
     assert "e-1" not in page.split("predicted change")[1].split("</table>")[0]
+
+
+def test_frames_of_capped_offers_hold_what_is_posted():
+    pytest.importorskip("pandas")
+    played = game(sampling_constant=3.0)
+    solution = played.solve(0.2, offers="capped", gap=0.1, progress=False)
+    frame = solution.to_pandas()
+    assert frame["cap"].tolist() == solution.caps.tolist()
+    assert frame["receives"].sum() == pytest.approx(solution.spend)
+    assert "cap" not in played.solve(0.05).to_pandas()
+    assert played.equilibrium(caps=[0.5, 1, 1, 1]).to_pandas()["cap"].tolist() == [0.5, 1, 1, 1]
+
+
+def test_what_is_said_of_a_solution_ends_with_a_full_stop():
+    solution = replace(game().solve(0.05), message="found elsewhere")
+    assert "found elsewhere. A guess" in solution._repr_html_()
+
+
+def test_a_check_is_a_row_and_a_summary_names_who_is_forgotten():
+    pytest.importorskip("pandas")
+    played = game()
+    assert bool(played.solve(0.05).verify().to_pandas()["passed"][0])
+    assert played.summary()["removed"] == [HOSTILE[4]]
+    requests = sf.Requests(played.replace(removed=[]), budget=1.0)
+    requests.remove([HOSTILE[1]], progress=False)
+    assert requests[0].names == (HOSTILE[1],)

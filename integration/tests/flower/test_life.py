@@ -407,6 +407,8 @@ def test_a_server_that_refuses_rounds_is_disputed(scene):
     disputes = [question for question in verify(scene.folder).open_questions if "disputes" in question]
     assert disputes
     assert not any(re.search(r"\d{11}", question) for question in disputes)
+    for question in disputes:  # sums agree, and are not said to be in dispute
+        assert "disputes what passed, not the sum" in question
 
 
 def test_a_misquoted_embedding_is_noticed_after_a_restart_of_the_client(scene):

@@ -58,9 +58,12 @@ def _ask_clients(case: Case, paid: set[int]) -> None:
         if not said.agreed:
             signed = (said.receipt or {}).get("statement", {})
             owed, delivered, passed = (_brief(signed.get(what)) for what in ("owed", "delivered", "passed"))
+            about = f"its payment of {_brief(said.amount)}; by its own books it is owed {owed}, and "
+            if owed == _brief(said.amount):  # the sum follows from what passed, and that is what is disputed
+                about = f"what passed, not the sum: {_brief(said.amount)} is what it is owed if "
             case.questions.append(
-                f"{case.request}: client {case.who(client)} disputes its payment of {_brief(said.amount)}; by its own books it is "
-                f"owed {owed}, and {passed} of the {delivered} rounds that it delivered passed"
+                f"{case.request}: client {case.who(client)} disputes {about}{passed} of the {delivered} rounds that it "
+                "delivered passed"
             )
 
 

@@ -18,13 +18,21 @@ __all__ = ["frontier_figure"]
 
 _COLOURS: dict[str, str] = {CONVEX: "#0072b2", SCRATCH: "#d55e00", HEAD: "#999999"}
 _OTHERS = "#009e73"
-_SHAPES = {"full": "s", "uniform": "v", "haipo": "^", "certified": "D", "certified-finite": "o"}
+#: What the legend calls a mechanism, and its marker; None where there is no mechanism.
+_MARKED: dict[str | None, tuple[str, str]] = {
+    "full": ("full participation", "s"),
+    "uniform": ("uniform", "v"),
+    "haipo": ("HAIPO", "^"),
+    "certified": ("certified", "D"),
+    "certified-finite": ("certified, finite-sample", "o"),
+    "capped": ("capped", "P"),
+    None: ("no mechanism", "*"),
+}
 
 
 def _shape(row: Standing) -> str:
-    if row.cell.plan is None:
-        return "*"
-    return _SHAPES.get(row.cell.plan.mechanism, "P")
+    mechanism = None if row.cell.plan is None else row.cell.plan.mechanism
+    return _MARKED.get(mechanism, _MARKED["capped"])[1]
 
 
 def frontier_figure(runs: Sequence[RunResult]) -> Figure:
@@ -58,10 +66,8 @@ def frontier_figure(runs: Sequence[RunResult]) -> Figure:
         name = names.get(row.cell.method, "other methods")
         seen.setdefault(name, Line2D([], [], marker="o", linestyle="none", color=colour, label=name))
     grey: dict[str, Any] = {"linestyle": "none", "color": "#555555"}
-    shapes = {"full participation": "s", "uniform": "v", "HAIPO": "^", "certified": "D"}
-    shapes |= {"certified, finite-sample": "o", "capped": "P", "no mechanism": "*"}
     legend = list(seen.values())
-    legend += [Line2D([], [], marker=shape, label=name, **grey) for name, shape in shapes.items()]
+    legend += [Line2D([], [], marker=shape, label=name, **grey) for name, shape in _MARKED.values()]
     legend += [
         Line2D([], [], marker="o", markerfacecolor="white", label="keeps the backdoor", **grey),
         Line2D([], [], marker="o", markersize=4, label="loses more than a point of V", **grey),

@@ -234,7 +234,7 @@ def _telling(solution: Solution, bound: float) -> bool:
 
 def _about(eq: Equilibrium, found: Equilibria | None) -> list[str]:
     """What is known about the participation that is shown."""
-    gains = "gains" if eq.regret == 0 else f"gains more than {eq.regret:.1e}"
+    gains = "gains anything" if eq.regret == 0 else f"gains more than {eq.regret:.1e}"
     shown = f"The participation shown is an equilibrium: recomputed from the game, no client {gains} by deviating."
     if found is None:
         return [

@@ -64,7 +64,8 @@ def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Ver
             *_numbers(equilibrium, residual, max(regret, found.gain), unit, tolerance),
             *_others(equilibrium),
         ]
-    message = "; ".join(problems) or f"no client gains more than {found.gain:.1e} by deviating"
+    gains = f"gains more than {found.gain:.1e}" if found.gain else "gains anything"
+    message = "; ".join(problems) or f"no client {gains} by deviating"
     return Verification(not problems, residual, found.gain, tolerance, message)
 
 
@@ -104,7 +105,9 @@ def _others(equilibrium: Equilibrium) -> Iterator[str]:
         return
     again: Equilibria | None = None
     if equilibrium.game.count <= LARGEST_ENUMERATION:
-        proposed: Equilibria = facade(equilibrium.game).equilibria(equilibrium.payments, caps=equilibrium.caps)
+        proposed: Equilibria = facade(equilibrium.game).equilibria(
+            equilibrium.payments, caps=equilibrium.caps
+        )
         judged = proposed.complete and all(eq.status.proved for eq in proposed)
         again = proposed if judged else replace(proposed, uniqueness=Uniqueness.UNKNOWN)
     if word is not Uniqueness.UNKNOWN:

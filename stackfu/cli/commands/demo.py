@@ -112,6 +112,10 @@ def demo(
     out.print(
         f"   Open {written['explorer']} in a browser; check with: stackfu verify {written['certified']}"
     )
+    out.print(
+        f"   To keep this short the page compares with HAIPO alone; stackfu explore {written['game']} adds one price for all and "
+        "capped offers."
+    )
     return code
 
 

@@ -14,7 +14,6 @@ import stackfu as sf
 from stackfu.leader import mechanisms
 from stackfu.model.losses import Target
 
-
 WEIGHTLESS = sf.ServerLoss((Target("original"),), (0.0,))
 
 

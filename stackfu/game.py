@@ -494,7 +494,7 @@ class StackelbergGame(GameModel):
         from .judging import verify_equilibrium, verify_plan, verify_solution
         from .results import Solution
 
-        if self._is_planned_for_more(result):
+        if isinstance(result, Solution) and self._is_planned_for_more(result):
             check = verify_plan(result, tolerance)
             more = "; made for larger costs, it holds for these as well" if check else ""
             return replace(check, message=check.message + more)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from ..errors import ConvergenceError, InfeasibleError, InputError
 from ..followers.below_caps import settle
 from ..model import Array, GameModel, Objective
-from ..model.arguments import number, numbers
+from ..model.arguments import count, number, numbers
 from ..model.offers import Offers
 from ..model.revealed import CostIntervals, check_interval, revealed_costs
 from ..results import Solution
@@ -159,8 +159,7 @@ def regret_curve(
 
     loop = PostedPrices(game, low, high, budget, probe)
     refuse_unknown(read("capped offers", capped, False), options)
-    if isinstance(requests, bool) or not isinstance(requests, (int, np.integer)) or requests < 1:
-        raise InputError("requests", "must be a positive whole number", value=repr(requests))
+    requests = count(requests, "requests", least=1)
     guesses = np.atleast_1d(numbers(linear_guesses, "linear_guesses"))
     for factor in guesses.flat:
         if not 0.0 < factor < np.inf:

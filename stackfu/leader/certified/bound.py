@@ -499,7 +499,7 @@ def ball(
     weight = min(at_low.weight, at_high.weight)
     radius = float(np.sqrt(-margin / weight)) if weight > 0.0 else np.inf
     apart = distance(problem, at_low, at_high)
-    squares = [squared(problem, y) / y.weight**2 for y in (at_low, at_high)]
+    squares = [squared(problem, y) / y.weight / y.weight for y in (at_low, at_high)]
     if len(problem.alpha) >= MANY:
         first, second, (a, b, c, d) = _parts(at_low, at_high)
         least, most = kernels.ball_of_many(

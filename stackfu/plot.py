@@ -49,7 +49,7 @@ def participation(result: Equilibrium | Solution, ax: Axes | None = None) -> Axe
     distance = game.heterogeneity if game.removed else np.sqrt(game.profile(np.ones(game.count)).to_clients)
     paid = eq.payments > 0
     area = 30.0 + 600.0 * eq.payments / max(float(eq.payments.max()), 1e-300)
-    for mask, marker, words in ((paid, "o", "paid: the larger, the more per unit"), (~paid, "D", "unpaid")):
+    for mask, marker, words in ((paid, "o", "paid (area: per unit)"), (~paid, "D", "unpaid")):
         drawn = ax.scatter(
             distance[mask],
             game.alpha[mask],

@@ -33,6 +33,7 @@ def told(error: InputError, given: Sequence[str]) -> str:
 def as_typed(text: str, given: Sequence[str] = ()) -> str:
     """The sentence with options in place of keyword arguments; those the command lacks go through ``--option`` if it has that.
 
+    >>> import stackfu.cli.commands
     >>> as_typed('ask for offers="capped", min_total=... or min_samples=...', ["solve", "game.json"])
     'ask for --offers capped, --min-total or --option min_samples=...'
     >>> as_typed("equilibria() does that")
@@ -79,7 +80,7 @@ def _options(given: Sequence[str]) -> frozenset[str]:
         return frozenset()
     import typer
 
-    from .commands import app
+    from .app import app
 
     found = getattr(typer.main.get_command(app), "commands", {}).get(given[0])
     return frozenset(word for parameter in getattr(found, "params", ()) for word in parameter.opts)

@@ -85,8 +85,8 @@ def examine(
         )
     from .path import precise
 
-    if not precise.possible(game):
-        return found
+    if not precise.possible(game) or not 0.0 < game.geometry.scale**2 < np.inf:
+        return found  # its tests for zero are in floats, and products of two distances are out of their range
     from .path.tracing import smallest_total
 
     lowest = smallest_total(game, game.reluctance_under(payments), caps)

@@ -385,3 +385,20 @@ def test_a_start_above_the_caps_is_cut_off():
     found = find_equilibrium(game, np.zeros(3), SearchOptions(start=np.ones(3), method="sweeps"), caps=caps)
     assert np.all(found.participation <= caps)
     assert found.status is sf.Status.CERTIFIED
+
+
+@pytest.mark.parametrize("caps", [None, [1.0, 0.20353569149274886]])
+def test_numbers_near_the_end_of_floats_do_not_turn_into_nobody(caps):
+    points = np.array([[-7.432885081731039, 10.367515826911455], [-0.5029127914015126, 13.461845616678758]])
+    costs, payments = (
+        np.array([2.194015190513544e4, 39.614275202694865]),
+        np.array([1392.9173993, 17.2969370]),
+    )
+    x = []
+    for scale in (1.0, 1e99):
+        embeddings = sf.MeanEmbeddings.from_features(scale * points)
+        game = sf.StackelbergGame(embeddings, [0.4452253847, 8.3829744011], costs=scale**2 * 100 * costs)
+        found = game.equilibria(scale**2 * 100 * payments, caps=caps)
+        assert len(found) == 1
+        x.append(found[0].participation)
+    assert x[1] == pytest.approx(x[0], rel=1e-9)

@@ -190,7 +190,8 @@ OTHERS = {
     ),
     "frontier": (
         ["game.json", "--to", 0.1, "--points", 2],
-        {"--budgets": "0.01,0.02", "--to": 0.12, "--points": 3, "--min-total": 0.5, "--gap": 0.4, "--time-limit": 1e-9},
+        {"--budgets": "0.01,0.02", "--to": 0.12, "--points": 3, "--offers": (["--min-total", 0.3], "capped"), "--min-total": 0.5,
+         "--gap": 0.4, "--time-limit": 1e-9},
     ),
     "calibrate": (["game.json", "--plan", 3], {"--plan": 4, "--seed": 1, "--level": 0.5}),
     "verify": (["solution.json"], {"--tolerance": 1e-30}),

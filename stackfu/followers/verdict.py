@@ -26,6 +26,8 @@ __all__ = ["TRADE", "Findings", "examine", "status_of"]
 TRADE = "clients can trade participation without changing S or the mixture's mean"
 #: About so many profiles between the ends of an interval of equilibria are looked at.
 BETWEEN = 8
+#: Squared distances whose products are in the range of floats, with room.
+SQUARE_ROOTS = (1e-150, 1e150)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ def examine(
         )
     from .path import precise
 
-    if not precise.possible(game) or not 0.0 < game.geometry.scale**2 < np.inf:
+    if not precise.possible(game) or not SQUARE_ROOTS[0] < game.geometry.scale < SQUARE_ROOTS[1]:
         return found  # its tests for zero are in floats, and products of two distances are out of their range
     from .path.tracing import smallest_total
 

@@ -54,7 +54,7 @@ def other_outcome(game: GameModel, caps: Array, transfers: Array) -> tuple[Array
 def is_an_outcome(game: GameModel, caps: Array, transfers: Array, x: Array) -> bool:
     """Whether nobody gains by changing its mind, and those who hold back would clearly lose by accepting."""
     accepts = x >= ALL * caps
-    for k in np.flatnonzero(caps):
+    for k in np.flatnonzero(caps).tolist():
         here = _utility(game, x, k, float(x[k]), float(transfers[k]) if accepts[k] else 0.0)
         into = _utility(game, x, k, float(caps[k]), float(transfers[k]))
         stakes = max(float(game.costs[k]), float(transfers[k]), abs(here), abs(into))

@@ -629,7 +629,7 @@ def test_the_command_line_traces_capped_offers(tmp_path, capsys):
     losses = {}
     for kind in ("linear", "capped"):
         assert main([*words, "--offers", kind, "--json"]) == 0
-        losses[kind] = [s["server_loss"] for s in json.loads(capsys.readouterr().out)["solutions"]]
+        losses[kind] = [s["server_loss"] for s in json.loads(capsys.readouterr().out)["points"]]
     best = [game.solve(b, offers="capped", gap=0.01, progress=False) for b in (budget / 2, budget)]
     assert losses["capped"] == pytest.approx([s.server_loss for s in best], rel=0.02)
     assert all(c <= n * (1 + 1e-6) for c, n in zip(losses["capped"], losses["linear"], strict=True))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from leader_games import grid_optimum, random_game
 
 import stackfu as sf
+import stackfu.leader.certified.mechanism as mechanism
 from stackfu.judging.bound import check_bound
 from stackfu.judging.solution import closes
 from stackfu.judging.stakes import check_stakes
@@ -720,3 +721,19 @@ def test_certified_needs_numbers_whatever_overflowed():
         (1.0, 0.0, np.nan),
     ]:
         assert not closes(high, lower, gap)
+
+
+@pytest.mark.parametrize(("known", "reproduced"), [("UNKNOWN", True), ("UNIQUE", False), ("MULTIPLE", False)])
+def test_an_equilibrium_elsewhere_refutes_a_judged_one_only_if_all_are_known(monkeypatch, known, reproduced):
+    """Many clients in few dimensions nearly have a face of equilibria, of which an enumeration may know another point."""
+    game, budget = random_game(3, 5)
+    solution = game.solve(budget)
+    elsewhere = dataclasses.replace(
+        game.equilibria(solution.payments), items=(game.equilibrium(0.5 * game.costs),),
+        uniqueness=sf.Uniqueness[known], reason="made up",
+    )  # fmt: skip
+    monkeypatch.setattr(mechanism, "enumerate_equilibria", lambda *_: elsewhere)
+    equilibrium, found = mechanism.play_back(game, solution.payments, solution.participation)
+    assert found is reproduced
+    assert equilibrium.status is sf.Status.CERTIFIED
+    assert equilibrium.uniqueness is sf.Uniqueness[known]

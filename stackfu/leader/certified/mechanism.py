@@ -328,7 +328,9 @@ def play_back(
         residual=residual,
     )
     settled = itself.status is not Status.FAILED
-    return itself, settled and (bool(near) or same or unique is Uniqueness.CONTINUUM)
+    # where nobody knows all equilibria, one that the judge has found to be one is not refuted by another
+    judged_itself = itself.status is Status.CERTIFIED and unique is Uniqueness.UNKNOWN
+    return itself, settled and (bool(near) or same or unique is Uniqueness.CONTINUUM or judged_itself)
 
 
 def _most_robust(

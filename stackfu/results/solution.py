@@ -33,8 +33,8 @@ class Solution:
     ``lower_bound`` holds for every payment vector within the budget (and the floor, if one was set); ``gap`` is
     ``objective - lower_bound``. Methods that prove nothing have ``lower_bound = -inf``. ``goal`` is what was asked for,
     ``objective`` the value it reaches here; ``limits`` is how far the search was allowed to go (certified only).
-    Where costs are known to lie between two ends (``costs_between``), ``game`` has the upper ones: what is said holds for them, and the
-    plan and its spend for every lower cost too.
+    Where costs are known to lie between two ends (``costs_between``), ``game`` has the upper ones: what is said holds for
+    them, and the plan and its spend for every lower cost too.
     """
 
     game: GameModel

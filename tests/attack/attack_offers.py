@@ -278,7 +278,9 @@ def optimality(rng, game, solution, reference, budget, options):
     if not game.is_homogeneous:
         unpaid = solution.game.equilibrium()
         starts.append(unpaid.participation)
-        rounding += reference.on_loss * 1e-15 * unpaid.server_loss  # zero, beside the losses that are added up
+        rounding += (
+            reference.on_loss * 1e-15 * unpaid.server_loss
+        )  # zero, beside the losses that are added up
     linear = None
     if "outside" not in options:
         asked = {k: v for k, v in options.items() if k not in ("offers", "costs_between")}

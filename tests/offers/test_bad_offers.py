@@ -351,7 +351,7 @@ def test_removals_that_cannot_be_are_refused(budget, clients, options, words):
         (["solve", "-b", "nan", "--offers", "capped"], 2, "--budget = nan: must not be negative or NaN"),
         (["cheapest", "--max-loss", "nan", "--offers", "capped"], 2, "--max-loss = nan: must not be negative"),
         (["cheapest", "--max-loss", "0.1", "--offers", "gift"], 2, "--offers = 'gift': must be"),
-        (["cascade", "--outside", "1,2"], 2, "--outside = (2,): needs 7 numbers"),
+        (["cascade", "--outside", "1,2"], 2, "--outside = 1,2: needs 7 numbers"),
         (["cascade", "--outside", "inf"], 2, "--outside[client York] = inf"),
         (["cascade", "--outside", "0", "--order", "any"], 2, "--order = 'any': must be"),
         (["equilibria", "--caps", "York=2"], 2, "--caps[client York] = 2.0: must lie in [0, 1]"),

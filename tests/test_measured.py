@@ -195,7 +195,7 @@ def test_sizes_are_in_order_and_a_refusal_shows(measured):
     assert second[0] == "10,000"
     assert second[7] == "time limit, **not verified**"
     assert lines[-1].startswith("*Not measured yet: ")
-    assert lines[-1].endswith(" rows, of 1,000, 6,000, 20,000, 100,000, 200,000, 1,000,000 clients.*")
+    assert lines[-1].endswith(" rows, of 1,000, 6,000, 19,600, 100,000, 200,000, 1,000,000 clients.*")
     assert lines[-3] == (
         "Measured 2026-11-18 to 2026-11-19 on a processor (2 cores), load up to 0.2 at the start of a row."
     )

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..embedding import MeanEmbeddings
 from ..errors import ConvergenceError, InputError, StackfuError
+from ..followers import find_equilibrium
 from ..followers.below_caps import settle
 from ..followers.contracts import settle_contracts
 from ..model import Array, GameModel
@@ -97,7 +98,11 @@ def _utilities(game: GameModel, offers: Offers) -> Array:
             raise ConvergenceError("best responses to the contracts did not settle")
         x = found
     else:
-        x = settle(game, offers.prices, offers.caps)
+        try:
+            x = settle(game, offers.prices, offers.caps)
+        except ConvergenceError:
+            # answers that go round in a circle: the equilibrium that they miss is found all the same
+            x = find_equilibrium(game, offers.prices, caps=offers.caps).participation
     payouts = offers.payouts(x)
     return utilities_of(game, payouts, game.profile(x))
 

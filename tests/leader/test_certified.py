@@ -737,3 +737,21 @@ def test_an_equilibrium_elsewhere_refutes_a_judged_one_only_if_all_are_known(mon
     assert found is reproduced
     assert equilibrium.status is sf.Status.CERTIFIED
     assert equilibrium.uniqueness is sf.Uniqueness[known]
+
+
+def test_a_floor_that_is_met_without_payments_needs_no_search_of_its_own(monkeypatch):
+    game, budget = random_game(3, 5)
+    unpaid = game.equilibrium()
+    expected = game.solve(budget, min_total=0.5 * unpaid.total)
+    asked = []
+    search = mechanism._cheapest_admissible
+    monkeypatch.setattr(
+        mechanism, "_cheapest_admissible", lambda *arguments: asked.append(1) or search(*arguments)
+    )
+    free = game.solve(budget, min_total=0.5 * unpaid.total)
+    assert not asked
+    assert free.status is sf.Status.CERTIFIED
+    assert free.objective == expected.objective
+    dear = game.solve(budget, min_total=1.001 * unpaid.total)
+    assert asked
+    assert dear.equilibrium.total >= unpaid.total

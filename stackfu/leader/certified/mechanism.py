@@ -127,7 +127,8 @@ def _optimise(
     later = partial(_baselines, game, sought, affordable)
     if game.count > SMALL:
         starts += later()
-    if np.isfinite(sought.budget) and (goal.min_total > 0 or np.isfinite(goal.max_loss)):
+    met = unpaid.status.proved and unpaid.total >= goal.min_total and unpaid_loss <= goal.max_loss
+    if np.isfinite(sought.budget) and not met:  # a floor or a cap that is not met for nothing
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
     profiles = iter(starts)
     del unpaid, starts  # whoever has looked at a profile may forget it

@@ -48,6 +48,7 @@ _HOME = {
     "NoEquilibriumError": "stackfu.errors",
     "NotInducibleError": "stackfu.errors",
     "StackfuError": "stackfu.errors",
+    "StackfuWarning": "stackfu.errors",
     "VerificationError": "stackfu.errors",
 }
 _MODULES = ("catalog", "errors", "explorer", "lemmas", "plot", "results", "testing")
@@ -77,6 +78,7 @@ __all__ = [
     "Solution",
     "StackelbergGame",
     "StackfuError",
+    "StackfuWarning",
     "Status",
     "Uniqueness",
     "Verification",
@@ -117,6 +119,7 @@ if TYPE_CHECKING:
         NoEquilibriumError,
         NotInducibleError,
         StackfuError,
+        StackfuWarning,
         VerificationError,
     )
     from .game import StackelbergGame

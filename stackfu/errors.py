@@ -1,4 +1,4 @@
-"""Every error that stackfu raises on purpose.
+"""Every error that stackfu raises on purpose, and the one class of its warnings.
 
 All derive from :class:`StackfuError`. Bad input raises :class:`InputError` before any work starts; its message
 names the argument, the client (if one is to blame) and the value.
@@ -16,6 +16,7 @@ __all__ = [
     "NoEquilibriumError",
     "NotInducibleError",
     "StackfuError",
+    "StackfuWarning",
     "VerificationError",
 ]
 
@@ -80,3 +81,17 @@ class VerificationError(StackfuError):
 
 class FileFormatError(StackfuError):
     """A file is broken, is not a stackfu file, or was written by a newer version."""
+
+
+class StackfuWarning(UserWarning):
+    """Warning about an answer that is correct but may not be what the user meant.
+
+    Examples are a plan that uses less than one sample per participant and a budget in another unit than the costs. All warnings of
+    the library have this class, so that one filter silences them or turns them into errors.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", StackfuWarning)
+    """

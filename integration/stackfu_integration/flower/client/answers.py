@@ -138,6 +138,9 @@ def _response(desk: Desk, asked: wire.OfferQuestion) -> wire.ShareAnswer:
         "cap": offer.cap,
         "rounds": asked.rounds,
         "decimals": asked.decimals,
+        "removed": sorted(asked.removed),
+        "unlearning": asked.unlearning,
+        "seed": asked.seed,
     }
     _check_own_embedding(desk, asked)
     _check_own_cost(desk, asked)
@@ -171,13 +174,13 @@ def _check_own_cost(desk: Desk, asked: wire.OfferQuestion) -> None:
             raise InputError("cost", f"this client's cost is {own:g}", value=most)
 
 
-def _check_unchanged(desk: Desk, asked: wire.OfferQuestion, stated: dict[str, float]) -> None:
+def _check_unchanged(desk: Desk, asked: wire.OfferQuestion, stated: dict[str, Any]) -> None:
     """Within one attempt an offer stays what it was."""
     before = desk.books.about(asked.request).get("offer")
     if before is not None and before["attempt"] == asked.attempt:
         for name, value in stated.items():
             if before.get(name, value) != value:
-                raise InputError(name, f"the server said {before[name]:g} before", value=value)
+                raise InputError(name, f"the server said {before[name]} before", value=value)
 
 
 def _check_offer(desk: Desk, asked: wire.OfferQuestion) -> None:
@@ -185,6 +188,8 @@ def _check_offer(desk: Desk, asked: wire.OfferQuestion) -> None:
     desk.check_rounds(asked.rounds, least=1)
     if "parting" in desk.books.about(asked.request):
         raise InputError("request", "this client was asked to work as one that leaves", value=asked.request)
+    if desk.participant.client in asked.removed:
+        raise InputError("removed", "this client leaves, and does no work for the removal of its own data")
     offer = asked.offer
     if not (offer.price >= 0 and 0 < offer.alpha <= 1 and 0 <= offer.cap <= 1 and 0 <= offer.share <= 1):
         raise InputError("offer", "is none that can be meant", value=offer.price)
@@ -282,9 +287,10 @@ def _acknowledgement(desk: Desk, told: wire.MeasureQuestion) -> Receipt | None:
     owed, delivered = _owed(known, told), len(known.get("delivered", {}))
     known["paid"] = {"amount": told.amount, "owed": owed, "passed": told.passed, "delivered": delivered}
     desk.books.save()
-    # whoever stood ready and was not asked in a round is paid for it all the same
+    # a client that stood ready and was not asked in a round is paid for it all the same
     agreed = told.passed >= delivered and math.isclose(told.amount, owed, rel_tol=1e-9, abs_tol=1e-12)
-    return desk.sign(receipts.PAYMENT, request=told.request, agreed=agreed, **known["paid"])
+    models = {"before": digest(told.before), "after": digest(told.after)}
+    return desk.sign(receipts.PAYMENT, request=told.request, agreed=agreed, **known["paid"], **models)
 
 
 def _owed(known: dict[str, Any], told: wire.MeasureQuestion) -> float:

@@ -19,6 +19,7 @@ from stackfu_integration.flower.events import (
     WorkDelivered,
     WorkJudged,
 )
+from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.phases import evidence
 from stackfu_integration.flower.phases.session import Removal
 from stackfu_integration.flower.phases.unlearning import fault_phase
@@ -72,7 +73,13 @@ def run(removal: Removal) -> None:
             if receipt is None:
                 continue
             agreed = receipt.statement.get("agreed")
-            facts = {"request": removal.name, "amount": amount, "agreed": agreed is True}
+            facts = {
+                "request": removal.name,
+                "amount": amount,
+                "agreed": agreed is True,
+                "before": digest(before),
+                "after": digest(after),
+            }
             problem = removal.refused_receipt(client, receipt, PAYMENT, **facts)
             if problem is not None:
                 ledger.add_fault(removal.name, client, PHASE, problem)

@@ -136,7 +136,8 @@ def _hear_shares(
     removal: Removal, told: dict[int, Offer], number: int, attempt: int, most_seconds: float
 ) -> dict[int, ShareAnswer]:
     """Return the answers of the clients that answered with a share; leave out the others."""
-    terms = removal.terms
+    terms, request = removal.terms, removal.request
+    removed = tuple(sorted({*request.removed, *request.gone}))
     questions = {
         client: OfferQuestion(
             removal.name,
@@ -146,6 +147,10 @@ def _hear_shares(
             terms.least_cost_of(client, removal.name_of(client)),
             terms.rounds,
             terms.stated_decimals,
+            removed,
+            terms.unlearning,
+            terms.seed,
+            terms.aggregation == "secure",
         )
         for client, offer in told.items()
     }
@@ -168,6 +173,9 @@ def _hear_shares(
             "share": share,
             "rounds": terms.rounds,
             "decimals": terms.stated_decimals,
+            "removed": list(removed),
+            "unlearning": terms.unlearning,
+            "seed": terms.seed,
         }
         problem = removal.refused_receipt(client, answer.receipt, SHARE, **facts)
         if problem is not None:

@@ -34,7 +34,9 @@ _OFFER_NUMBERS = ("price", "cost", "alpha", "lam", "share", "total", "bias", "ca
 class OfferQuestion:
     """Given this offer, the ``number``-th announcement in the ``attempt``-th set of offers, how much do you bring?
 
-    The price is for ``rounds`` rounds, and what is paid is rounded down to ``decimals`` places, -1 for not at all.
+    The price is for ``rounds`` rounds, and what is paid is rounded down to ``decimals`` places, -1 for not at all. ``removed`` are
+    the clients that leave now or have left before, none of which may work. ``unlearning`` is the method, ``seed`` the one from
+    which every round draws, and ``summed`` states that updates are seen in secure sums alone.
     """
 
     message_type: ClassVar[str] = RESPOND
@@ -48,6 +50,10 @@ class OfferQuestion:
     )
     rounds: int = 1
     decimals: int = -1
+    removed: tuple[int, ...] = ()
+    unlearning: str = ""
+    seed: int = 0
+    summed: bool = False
 
     def encode(self) -> RecordDict:
         """The numbers of the offer as settings, the public sum and the client's own embedding as vectors."""
@@ -60,6 +66,10 @@ class OfferQuestion:
             least_cost=self.least_cost,
             rounds=self.rounds,
             decimals=self.decimals,
+            removed=",".join(str(client) for client in self.removed),
+            unlearning=self.unlearning,
+            seed=self.seed,
+            summed=int(self.summed),
             **told,
         )
         return RecordDict({"config": settings, "arrays": arrays})
@@ -73,7 +83,18 @@ class OfferQuestion:
         request, number = setting(settings, "request", str), setting(settings, "number", int)
         least = optional(settings, "least-cost", float)
         counts = (setting(settings, name, int) for name in ("rounds", "decimals"))
-        return cls(request, offer, number, setting(settings, "attempt", int), least, *counts)
+        return cls(
+            request,
+            offer,
+            number,
+            setting(settings, "attempt", int),
+            least,
+            *counts,
+            removed=tuple(int(client) for client in setting(settings, "removed", str).split(",") if client),
+            unlearning=setting(settings, "unlearning", str),
+            seed=setting(settings, "seed", int),
+            summed=setting(settings, "summed", int) == 1,
+        )
 
 
 @dataclass(frozen=True)

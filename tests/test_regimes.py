@@ -1,4 +1,4 @@
-"""Games of every regime are the same for everybody, and rows say what was reached by when."""
+"""A seed makes the same game every time, and a row holds incumbent and bound over time."""
 
 import doctest
 

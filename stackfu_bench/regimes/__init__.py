@@ -35,7 +35,7 @@ WIDTHS = (2, 8, 32, 64, 128, 512)
 SIZES = ("equal", "lognormal", "power")
 #: Ranges of which logarithms are drawn evenly, and of the spread of costs per sample, which is drawn evenly itself.
 COSTS, SHARES, REMOVED, SPREADS = (0.3, 50.0), (1e-5, 1.0), (0.01, 0.3), (0.0, 1.5)
-#: What may be asked for beside a budget; half of the games ask for nothing more.
+#: Requests to draw from; half of the games ask for a budget alone.
 OPTIONS = (
     "budget",
     "floor",
@@ -72,7 +72,7 @@ class Regime:
 
     @property
     def name(self) -> str:
-        """What tables and command lines call it."""
+        """The name in tables and on command lines."""
         form = "gram" if self.gram else f"D={self.width}"
         return (
             f"{self.clients}/{self.seed}: {self.embedding} {form} {self.sizes} cost={self.cost:.2g} "
@@ -88,13 +88,14 @@ class Regime:
         gone = max(round(self.removed * self.clients / (1.0 - self.removed)), 1)
         count = self.clients + gone
         rows = _rows(rng, self.embedding, count, self.width)
+        # in units in which a sample has k(a, a) = 1, as the finite-sample term needs
+        rows /= np.sqrt(1.1 * float((rows**2).sum(axis=1).max()))
         sizes = _sizes(rng, self.sizes, count)
         alpha = sizes[gone:] / sizes[gone:].sum()
         mean = alpha @ rows[gone:]
         variance = float(alpha @ ((rows[gone:] - mean) ** 2).sum(axis=1))
         per_sample = np.exp(self.spread * rng.normal(size=self.clients))
-        # k(a, a) of a sample, which the finite-sample term needs: no mean embedding is longer
-        own = np.full(count, 1.1 * float((rows**2).sum(axis=1).max()))
+        own = np.ones(count)
         if self.gram:
             embeddings = sf.MeanEmbeddings.from_gram(rows @ rows.T, self_similarity=own)
         else:

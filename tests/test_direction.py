@@ -12,7 +12,7 @@ ROOT = Path(stackfu.__file__).parent
 
 #: From the ground up. A module may import from its own room and from those before it.
 ROOMS = (
-    ("errors", "atomic", "jit", "pages", "progress", "threads"),
+    ("errors", "atomic", "background_compiler", "jit", "pages", "progress", "threads"),
     ("embedding",),
     ("model",),
     ("calibration",),
@@ -24,7 +24,7 @@ ROOMS = (
     ("requests",),
     ("io",),
     ("lemmas", "demo"),
-    ("catalog", "testing", "plot", "explorer", "ahead"),
+    ("catalog", "testing", "plot", "explorer"),
     ("cli", "__main__"),
 )
 #: Modules that only keep a former import path alive, and the package's own front door, which loads names when they are asked for.

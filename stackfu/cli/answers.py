@@ -53,11 +53,6 @@ def status(text: str, silent: bool) -> Iterator[None]:
 
 @contextmanager
 def working(text: str | None, silent: bool) -> Iterator[None]:
-    """The same for a search, which may have a line of its own (no ``text``); the first one on a machine compiles what it calls."""
-    from ..ahead import compile_ahead
-
-    with compile_ahead() as first:
-        if first and not silent and sys.stderr.isatty():
-            say_note("compiling what a search needs, once for this machine: about a quarter of a minute")
-        with status(text or "", silent or text is None):
-            yield
+    """Show the line during a search; without ``text`` the search shows a line of its own."""
+    with status(text or "", silent or text is None):
+        yield

@@ -17,6 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from stackfu.embedding import _numpy_kernels
 from stackfu.jit import njit
 
 _features = binding.get_host_cpu_features()
@@ -26,6 +27,9 @@ ROWS = 8 if _features.get("avx512f") or _arm else 4
 VECTOR_BYTES = 64 if _features.get("avx512f") else 32 if _features.get("avx") else 16
 VECTORS = 2
 COLUMNS = VECTORS * VECTOR_BYTES // 4  # for float32; float64 uses twice as many vectors of half the length
+
+#: Entries of the arrays of a call up to which NumPy is faster than compiling.
+NUMPY_IS_FAST = 1_000_000
 
 _INDEX = ir.IntType(64)
 # Coordinates summed up on their own before they join the total, which bounds the growth of rounding errors
@@ -200,7 +204,7 @@ def store_squared_distances(typingctx, left, left_start, p, right, right_start, 
     return types.void(left, left_start, p, right, right_start, q, d, out), codegen
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, substitute=_numpy_kernels.add_column_sums, small=NUMPY_IS_FAST)
 def add_column_sums(rows, out):
     """out += sum of the rows."""
     for i in range(rows.shape[0]):
@@ -208,7 +212,13 @@ def add_column_sums(rows, out):
             out[k] += rows[i, k]
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(
+    nogil=True,
+    cache=True,
+    fastmath={"reassoc", "contract"},
+    substitute=_numpy_kernels.sum_of_squares,
+    small=NUMPY_IS_FAST,
+)
 def sum_of_squares(rows, centre, scale):
     """Sum over the rows of |(row - centre) scale|^2, which neither underflows nor overflows before it has to."""
     total = 0.0
@@ -219,7 +229,13 @@ def sum_of_squares(rows, centre, scale):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(
+    nogil=True,
+    cache=True,
+    fastmath={"reassoc", "contract"},
+    substitute=_numpy_kernels.pack_rows,
+    small=NUMPY_IS_FAST,
+)
 def pack_rows(rows, centre, scale, first, expanded, values, halves):
     """Write (rows - centre) * scale to the places from ``first`` on, and -|value|^2 / 2 if ``expanded``."""
     width, d = values.shape[2], rows.shape[1]
@@ -242,7 +258,7 @@ def pack_rows(rows, centre, scale, first, expanded, values, halves):
         row += count
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, substitute=_numpy_kernels.sum_complements, small=NUMPY_IS_FAST)
 def sum_complements(
     left,
     left_start,
@@ -299,7 +315,7 @@ def sum_complements(
                 owner += 1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, substitute=_numpy_kernels.count_distances, small=NUMPY_IS_FAST)
 def count_distances(
     left, left_start, right, right_start, d, n, p_start, p_stop, low, width, bins, found, kept
 ):

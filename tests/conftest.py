@@ -7,6 +7,9 @@ import os
 
 from hypothesis import HealthCheck, Phase, settings
 
+# Machine code in all tests, compiled when it is first called; tests/test_plain_python.py compares plain Python with it
+os.environ.setdefault("STACKFU_COMPILE", "now")
+
 settings.register_profile("test", derandomize=True, max_examples=20, deadline=None, database=None)
 settings.register_profile(
     "deep",

@@ -6,6 +6,8 @@ names the argument, the client (if one is to blame) and the value.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Sequence
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "StackfuError",
     "StackfuWarning",
     "VerificationError",
+    "warn",
 ]
 
 
@@ -95,3 +98,20 @@ class StackfuWarning(UserWarning):
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", StackfuWarning)
     """
+
+
+def warn(message: str) -> None:
+    """Issue a :class:`StackfuWarning` that points at the line of the user's program which called the library.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn("the budget exceeds the price of full participation")
+    >>> caught[0].category.__name__
+    'StackfuWarning'
+    """
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "stackfu":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, StackfuWarning, stacklevel=level)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .embedding import MeanEmbeddings
-from .embedding.names import PerClient, by_name
+from .embedding.names import PerClient, rows_by_name
 from .errors import InputError
 from .model import Array, GameModel, ServerLoss
 from .model.arguments import number, numbers
@@ -393,7 +393,7 @@ class StackelbergGame(GameModel):
         from .model.revealed import CostIntervals, revealed_costs
 
         paid, done = (
-            np.atleast_2d(numbers(by_name(values, name, lambda: self.names), name, who=self.who))
+            np.atleast_2d(numbers(rows_by_name(values, name, self.client_names), name, who=self.who))
             for values, name in ((payments, "payments"), (participation, "participation"))
         )
         if len(paid) != len(done):
@@ -403,7 +403,7 @@ class StackelbergGame(GameModel):
         most = np.atleast_2d(
             self.no_caps
             if caps is None
-            else numbers(by_name(caps, "caps", lambda: self.names, 1.0), "caps", who=self.who)
+            else numbers(rows_by_name(caps, "caps", self.client_names, 1.0), "caps", who=self.who)
         )
         if len(most) not in (1, len(paid)):
             raise InputError(

@@ -17,6 +17,7 @@ import numpy as np
 
 from .atomic import replace_atomically, write_atomically
 from .embedding import MeanEmbeddings
+from .embedding.names import Position
 from .embedding.samples import check_bandwidth
 from .errors import FileFormatError, InputError
 from .game import StackelbergGame
@@ -248,7 +249,7 @@ def _decode(record: dict[str, Any]) -> Any:
         return StackelbergGame(
             _decode_embeddings(record["embeddings"]),
             record["sizes"],
-            removed=[_whole(k) for k in record["removed"]],
+            removed=[Position(_whole(k)) for k in record["removed"]],
             names=record.get("names"),
             costs=record["costs"],
             lambda_v=record["lambda_v"],

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .embedding.names import PerClient, by_name, listed
+from .embedding.names import ClientNames, PerClient, by_name, listed
 from .errors import InputError, StackfuError
 from .game import StackelbergGame
 from .model.geometry import Array
@@ -234,7 +234,11 @@ def distance_map(
     called = (
         game.all_names if game is not None else embeddings.names or tuple(map(str, range(len(embeddings))))
     )
-    weights = None if sizes is None else np.asarray(by_name(sizes, "sizes", lambda: called), dtype=np.float64)
+    weights = (
+        None
+        if sizes is None
+        else np.asarray(by_name(sizes, "sizes", ClientNames.of(called, len(called))), dtype=np.float64)
+    )
     if weights is None and game is not None:
         weights = game.all_sizes
     squared = embeddings.distances() ** 2

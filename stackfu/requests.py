@@ -126,21 +126,9 @@ class Requests(Sequence[Request]):
 
 def without(game: StackelbergGame, clients: Iterable[int | str]) -> StackelbergGame:
     """The game after more clients have left, by number or name; everybody else keeps its cost."""
-    given: Any = clients
-    if not isinstance(given, (int, np.integer, str, Iterable)):
-        raise InputError("removed", "must hold client numbers or names", value=repr(given))
-    wanted = [given] if isinstance(given, (int, np.integer, str)) else list(given)
-    if not wanted:
+    gone = game.client_names.positions(clients, "removed", remaining=True)
+    if not gone:
         raise InputError("removed", "must name at least one client")
-    names = {name: k for k, name in enumerate(game.all_names)}
-    there = {int(k) for k in game.remaining}
-    gone = []
-    for client in wanted:
-        whole = isinstance(client, (int, np.integer)) and not isinstance(client, bool)
-        number = int(client) if whole else names.get(client) if isinstance(client, str) else None
-        if number is None or number not in there:
-            raise InputError("removed", "there is no such remaining client", value=repr(client))
-        gone.append(number)
     keep = ~np.isin(np.asarray(game.remaining), gone)
     own = {} if game.has_paper_loss else {"server_loss": game.loss}
     return game.replace(removed=(*game.removed, *gone), costs=game.costs[keep], **own)

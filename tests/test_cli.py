@@ -460,7 +460,10 @@ def test_options_of_mechanisms_are_typed_by_name(run, files, game, tmp_path):
     for typed in (",".join(labels), by_name, table):
         arguments = ("solve", files / "game.json", "-b", 0.05, "-m", "grouped", "--groups", typed, "--json")
         assert json.loads(run(*arguments)[1])["payments"] == expected
-    for typed, said in (("3=a", "--groups[client 4]: is missing"), (f"{by_name},x=a", "names no client")):
+    for typed, said in (
+        ("3=a", "--groups: has no value for 4"),
+        (f"{by_name},x=a", "there is no such client"),
+    ):
         assert said in run("solve", files / "game.json", "-b", 0.05, "-m", "grouped", "--groups", typed)[2]
     table.write_text("client,kind\n3,a\n")
     assert "no column 'group'" in run("solve", files / "game.json", "-m", "grouped", "--groups", table)[2]
@@ -1201,10 +1204,10 @@ def test_who_may_leave_is_told_by_name(hospitals, run):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["equilibria", "GAME", "--payments", "Yrk=1"], "--payments = 'Yrk=1': names no remaining client; those are \"Hull"),
-        (["equilibria", "GAME", "--payments", "Leeds=1"], "--payments = 'Leeds=1': names no remaining client"),
+        (["equilibria", "GAME", "--payments", "Yrk=1"], "--payments = 'Yrk': there is no such client; the clients are "),
+        (["equilibria", "GAME", "--payments", "Leeds=1"], "--payments = 'Leeds': there is no such remaining client, it was"),
         (["equilibria", "GAME", "--payments", "York=1,2"], "must name its client"),
-        (["equilibria", "GAME", "--payments", "York=1,York=2"], "--payments[client York] = 'York=2': is given twice"),
+        (["equilibria", "GAME", "--payments", "York=1,York=2"], "--payments[client York]: is given twice"),
         (["equilibria", "GAME", "--payments", "York=much"], "--payments = 'much': must be a number"),
         (["cascade", "GAME", "--outside", "x"], "--outside = 'x': must be a number"),
         (["solve", "GAME", "--method", "nosuch"], "--method = 'nosuch': must be one of"),

@@ -133,18 +133,14 @@ def per_client(text: str, game: StackelbergGame, argument: str, others: float) -
     typed = words(text)
     if not any("=" in word for word in typed):
         return [number(word, argument) for word in typed]
-    values: dict[str, float] = {}
+    names, values = [], []
     for word in typed:
         name, _, value = (part.strip() for part in word.rpartition("="))
-        if name not in game.names:
-            from ..embedding.names import listed
-
-            problem = "names no remaining client" if name else "must name its client, as the others do"
-            raise InputError(argument, f"{problem}; those are {listed(game.names)}", value=repr(word))
-        if name in values:
-            raise InputError(argument, "is given twice", client=name, value=repr(word))
-        values[name] = number(value, argument)
-    return [values.get(name, others) for name in game.names]
+        if not name:
+            raise InputError(argument, "must name its client, as the others do", value=repr(word))
+        names.append(name)
+        values.append(number(value, argument))
+    return game.client_names.in_order(names, values, argument, others)
 
 
 def utilities(text: str | None, game: StackelbergGame) -> list[float] | float | None:
@@ -172,14 +168,7 @@ def grouping(text: str | None, game: StackelbergGame) -> list[str] | None:
         if not any("=" in word for word in typed):
             return typed
         pairs = [(name.strip(), group.strip()) for name, _, group in (word.rpartition("=") for word in typed)]
-    labels = dict(pairs)
-    for name, _ in pairs:
-        if name not in game.all_names:
-            raise InputError("groups", "names no client", value=repr(name))
-    for name in game.names:
-        if name not in labels:
-            raise InputError("groups", "is missing", client=name)
-    return [labels[name] for name in game.names]
+    return game.client_names.in_order([name for name, _ in pairs], [group for _, group in pairs], "groups")
 
 
 def own_options(typed: list[str] | None) -> dict[str, Any]:

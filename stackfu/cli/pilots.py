@@ -42,13 +42,11 @@ def read_pilots(path: Path, game: StackelbergGame) -> tuple[npt.NDArray[Any], np
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         raise InputError("PILOTS", f"{path} has no column {', '.join(missing)}; it has {', '.join(columns)}")
-    place = {str(name): k for k, name in enumerate(game.names)}
+    place = {number: k for k, number in enumerate(game.remaining.tolist())}
     pilots = list(dict.fromkeys(str(pilot) for pilot in columns["pilot"]))
     tables = {name: np.full((len(pilots), game.count), np.nan) for name in COLUMNS[2:]}
     for row, (pilot, client) in enumerate(zip(columns["pilot"], columns["client"], strict=True)):
-        k = place.get(str(client))
-        if k is None:
-            raise InputError("PILOTS", f"row {row + 1}: no such remaining client", value=repr(str(client)))
+        k = place[game.client_names.position(client, "PILOTS", remaining=True)]
         p = pilots.index(str(pilot))
         if not np.isnan(tables["participation"][p, k]):
             raise InputError("PILOTS", f"row {row + 1} repeats pilot {pilot}", client=str(client))

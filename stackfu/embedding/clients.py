@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stackfu.embedding.names import natural_order
+from stackfu.embedding.names import name_of, natural_order
 from stackfu.embedding.on_device import TensorSamples
 from stackfu.embedding.samples import Backend, Names, Samples, is_tensor, refuse_no_clients
 from stackfu.errors import InputError
@@ -30,7 +30,7 @@ def check_names(names: Sequence[Any], count: int | None, argument: str = "names"
         raise InputError(argument, "must be a sequence with one name per client", value=repr(names))
     if count is not None and len(names) != count:
         raise InputError(argument, f"must hold one name per client ({count})", value=len(names))
-    result = tuple(str(name) for name in names)
+    result = tuple(name_of(name) for name in names)
     seen: set[str] = set()
     for k, name in enumerate(result):
         if not name.strip():

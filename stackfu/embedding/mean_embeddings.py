@@ -20,7 +20,7 @@ from stackfu.embedding.labels import (
     histogram_features,
     histogram_self_similarity,
 )
-from stackfu.embedding.names import PerClient, by_name, listed
+from stackfu.embedding.names import ClientNames, PerClient, by_name
 from stackfu.embedding.own_kernel import mean_kernel
 from stackfu.embedding.samples import (
     Array,
@@ -186,10 +186,10 @@ class MeanEmbeddings:
         Two clients with the same features and different labels:
 
         >>> x, y = {"Leeds": data[0], "York": data[0]}, {"Leeds": ["cat"] * 100, "York": ["cat", "dog"] * 50}
-        >>> MeanEmbeddings.from_samples(x, 1.0).distance(0, 1)
+        >>> MeanEmbeddings.from_samples(x, 1.0).distance("Leeds", "York")
         0.0
         >>> emb = MeanEmbeddings.from_samples(x, labels=y, kernel="labels")
-        >>> emb.names, round(emb.distance(0, 1) ** 2, 4)
+        >>> emb.names, round(emb.distance("Leeds", "York") ** 2, 4)
         (('Leeds', 'York'), 1.3333)
         """
         if not (callable(kernel) or kernel in ("rbf", "labels", "joint")):
@@ -553,8 +553,9 @@ class MeanEmbeddings:
     # ------------------------------------------------------------------ distances
 
     def distance(self, i: int | str, j: int | str) -> float:
-        """Return ``|mu_i - mu_j|``, the maximum mean discrepancy (not squared) of clients i and j, by number or by name."""
-        i, j = self._client(i, "i"), self._client(j, "j")
+        """Return ``|mu_i - mu_j|``, the maximum mean discrepancy (not squared) of clients i and j: by name if they have names."""
+        clients = ClientNames.of(self._names, len(self))
+        i, j = clients.position(i, "i"), clients.position(j, "j")
         if self._features is not None:
             return float(np.linalg.norm(np.subtract(self._features[i], self._features[j], dtype=np.float64)))
         return float(np.sqrt(_squared_distances(self._best[np.ix_([i, j], [i, j])])[0, 1]))
@@ -602,22 +603,11 @@ class MeanEmbeddings:
         """The gram up to terms that no distance sees, in its most accurate form; not copied where it is stored like that."""
         return self.gram if self._complement is None and self._features is None else -self._best
 
-    def _client(self, i: int | str, argument: str) -> int:
-        if isinstance(i, str) and self._names is not None:
-            if i not in self._names:
-                raise InputError(
-                    argument, f"there is no such client; the clients are {listed(self._names)}", value=repr(i)
-                )
-            return self._names.index(i)
-        if not isinstance(i, (int, np.integer)) or not 0 <= i < len(self):
-            raise InputError(argument, f"must be a client number from 0 to {len(self) - 1}", value=i)
-        return int(i)
-
     def _called(self) -> list[str]:
         return [str(name) for name in self._names or range(len(self))]
 
     def _weights(self, weights: PerClient, argument: str) -> NDArray[np.float64]:
-        w = np.asarray(by_name(weights, argument, self._called), dtype=np.float64)
+        w = np.asarray(by_name(weights, argument, ClientNames.of(self._names, len(self))), dtype=np.float64)
         if w.shape != (len(self),):
             raise InputError(argument, f"must hold one number per client ({len(self)}), not shape {w.shape}")
         bad = ~(np.isfinite(w) & (w >= 0))
@@ -804,8 +794,7 @@ def _check_self_similarity(
     if values is None:
         return None
     try:
-        called = [str(name) for name in names or range(count)]
-        array = np.array(by_name(values, "self_similarity", lambda: called), dtype=np.float64)
+        array = np.array(by_name(values, "self_similarity", ClientNames.of(names, count)), dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError("self_similarity", "must be one number per client") from None
     if array.shape != (count,):

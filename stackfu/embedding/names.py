@@ -1,33 +1,330 @@
-"""Clients' names: values that came with them, brought into the order of the clients; and names in a sentence.
+"""Clients by name: one rule for every argument that names clients or holds a value per client.
 
-Values have names in a dictionary and in a pandas series. What has none (a list, an array, a series that is merely counted) stays in
-the order it came in. pandas is never imported; a series is recognised by what it can do.
+Clients have names where they came with some (a client column, a dictionary, an index, ``names=``). There a number means the name:
+``removed=[1]`` removes the client called 1, wherever it stands. Clients without names are numbered from 0, and a number is that
+position. A key that could mean two clients is refused with both readings. Values in a dictionary or in a pandas series have names;
+those in a list or an array are in the order of the clients. pandas is never imported; a series is recognised by what it can do.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stackfu.errors import InputError
+from stackfu.errors import InputError, warn
 
-__all__ = ["PerClient", "by_name", "listed", "natural_order"]
+__all__ = [
+    "ClientNames",
+    "PerClient",
+    "Position",
+    "by_name",
+    "listed",
+    "name_of",
+    "natural_order",
+    "rows_by_name",
+]
 
 #: One number per client: in their order, or by name.
 PerClient: TypeAlias = ArrayLike | Mapping[Any, float]
 
+#: Text that is a number as it is written without leading zeros: "1" and "1.0" are the same client, "01" is another one.
+_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?")
+#: Errors list at most this many names.
+MOST_LISTED = 12
 
-def by_name(
-    values: Any, argument: str, clients: Callable[[], Sequence[str]], others: float | None = None
-) -> Any:
-    """Return one value per client in the clients' order; ``others`` stands for who is not named, where that is allowed.
 
-    >>> def clients():
-    ...     return ["Hull", "York"]
+class Position(int):
+    """The position of a client among all original clients, as results give it.
+
+    Arguments take it as that position also where clients have names, so that ``game.replace(removed=[*game.removed, "York"])``
+    removes the right clients even if they are called 3, 1 and 2.
+    """
+
+    __slots__ = ()
+
+
+def name_of(value: Any) -> str:
+    """Return the name that a value gives a client: 3, 3.0 and "3" name the client "3".
+
+    >>> name_of(3), name_of(3.0), name_of("York")
+    ('3', '3', 'York')
+    """
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientNames:
+    """The original clients, by name if they have names, and those of them that an argument asks for.
+
+    Parameters
+    ----------
+    count
+        Number of original clients.
+    names
+        Their names; None where they are numbered.
+    asked
+        Positions of the clients that per-client values are for, ascending; None for all of them.
+
+    Examples
+    --------
+    >>> clients = ClientNames(3, ("3", "1", "2"))
+    >>> clients.position(1, "removed"), clients.positions([2, "3"], "removed")
+    (1, (2, 0))
+    """
+
+    count: int
+    names: Sequence[str] | None = None
+    asked: NDArray[np.intp] | None = None
+
+    @classmethod
+    def of(cls, names: Sequence[Any] | None, count: int) -> ClientNames:
+        """Return clients with these names, which count as numbers where they are 0, 1, 2, ... in order."""
+        if names is None or all(name == str(k) for k, name in enumerate(names)):
+            return cls(count)
+        return cls(count, tuple(names))
+
+    @cached_property
+    def all(self) -> Sequence[str]:
+        """Names of all original clients; their numbers as text where they have none."""
+        return [str(k) for k in range(self.count)] if self.names is None else self.names
+
+    @cached_property
+    def places(self) -> NDArray[np.intp]:
+        """Positions of the clients that are asked for."""
+        return np.arange(self.count) if self.asked is None else self.asked
+
+    def name(self, place: int) -> str:
+        """Return the name of the client at a position."""
+        return str(int(place)) if self.names is None else self.names[place]
+
+    # ---------------------------------------------------------------- clients that are named
+
+    def position(self, key: Any, argument: str, *, remaining: bool = False) -> Position:
+        """Return the position of the client that a key names; with ``remaining`` only of one that is asked for."""
+        return self._resolved([key], argument, remaining)[0]
+
+    def positions(self, keys: Any, argument: str, *, remaining: bool = False) -> tuple[Position, ...]:
+        """Return the positions of the clients that are named, one or several, in the order in which they are named.
+
+        Raises
+        ------
+        InputError
+            If a key names no client, may mean two, or names one again; the message lists all such keys, up to a dozen.
+        """
+        alone = isinstance(keys, (int, float, str, bytes, np.generic)) or (
+            isinstance(keys, np.ndarray) and keys.ndim == 0
+        )
+        if not alone and not isinstance(keys, Iterable):
+            raise InputError(argument, "must hold client numbers or names", value=repr(keys))
+        if isinstance(keys, Mapping) and any(isinstance(v, (bool, np.bool_)) for v in keys.values()):
+            raise InputError(
+                argument, "must hold client numbers or names, not yes or no for each", value=repr(keys)
+            )
+        given = [keys] if alone else list(keys)
+        found = self._resolved(given, argument, remaining)
+        if len(set(found)) != len(found):
+            again = next(k for k in found if found.count(k) > 1)
+            shown = int(again) if self.names is None else repr(self.names[again])
+            raise InputError(argument, "names a client twice", value=shown)
+        return found
+
+    def _resolved(self, keys: Sequence[Any], argument: str, remaining: bool = False) -> tuple[Position, ...]:
+        found, unknown = list[Position](), list[Any]()
+        for key in keys:
+            same = self._matches(key, argument)
+            if len(same) > 1:
+                one, two = (repr(self.name(k)) for k in same[:2])
+                raise InputError(
+                    argument,
+                    f"could mean client {one} or client {two}; write the name as text",
+                    value=repr(key),
+                )
+            found += same
+            if not same:
+                unknown.append(key)
+        if unknown:
+            raise self._nobody(unknown, argument, remaining)
+        if remaining and self.asked is not None:
+            there = set(self.asked.tolist())
+            gone = [k for k in found if k not in there]
+            if gone:
+                raise self._removed(gone, argument)
+        return tuple(found)
+
+    def _matches(self, key: Any, argument: str) -> list[Position]:
+        """The positions of all clients that a key may mean."""
+        if isinstance(key, np.ndarray) and key.ndim == 0:
+            key = key.item()
+        if isinstance(key, Position):
+            return [key] if 0 <= key < self.count else []
+        if isinstance(key, str) and self.names is not None:
+            for text in (key, key.strip()):
+                if text in self._by_text:
+                    return [self._by_text[text]]
+        value = _number(key)
+        if value is None:
+            if isinstance(key, (bytes, np.ndarray, float)) or key is None:
+                raise InputError(argument, "must hold client numbers or names", value=repr(key))
+            if self.names is None and not isinstance(key, str):
+                raise InputError(argument, "must hold client numbers or names", value=repr(key))
+            text = str(key)
+            return [self._by_text[text]] if self.names is not None and text in self._by_text else []
+        if self.names is None:
+            return [Position(value)] if isinstance(value, int) and 0 <= value < self.count else []
+        return self._by_number.get(value, [])
+
+    @cached_property
+    def _by_text(self) -> dict[str, Position]:
+        return {name: Position(k) for k, name in enumerate(self.names or ())}
+
+    @cached_property
+    def _by_number(self) -> dict[float, list[Position]]:
+        found: dict[float, list[Position]] = {}
+        for k, name in enumerate(self.names or ()):
+            if (value := _number(name)) is not None:
+                found.setdefault(value, []).append(Position(k))
+        return found
+
+    def _nobody(self, keys: Sequence[Any], argument: str, remaining: bool) -> InputError:
+        """The error about keys that name no client."""
+        if remaining and self.asked is not None:
+            known = f"those that remain are {self._rest()}"
+            problem = (
+                "there is no such remaining client"
+                if len(keys) == 1
+                else "there are no such remaining clients"
+            )
+        else:
+            numbered = self.names is None and all(isinstance(key, (int, np.integer)) for key in keys)
+            known = f"the clients are {f'0 to {self.count - 1}' if numbered else listed(self.all)}"
+            problem = "there is no such client" if len(keys) == 1 else "there are no such clients"
+        value: Any = ", ".join(_shown(key) for key in keys[:MOST_LISTED]) + (
+            ", ..." if len(keys) > MOST_LISTED else ""
+        )
+        if self.names is None and len(keys) == 1 and isinstance(keys[0], (int, np.integer)):
+            value = keys[0]
+        hint = ""
+        if self.names is not None:
+            for key in keys:
+                place = _number(key)
+                if isinstance(place, int) and 0 <= place < self.count and not isinstance(key, str):
+                    hint = (
+                        f"; {place} as a position would be {self.names[place]!r}, but these clients have names, so a number means "
+                        "the name"
+                    )
+                    break
+        return InputError(argument, f"{problem}; {known}{hint}", value=value)
+
+    def _removed(self, places: Sequence[int], argument: str) -> InputError:
+        """The error about clients that were removed where only those that remain can be named."""
+        value = ", ".join(repr(self.name(k)) for k in places[:MOST_LISTED]) + (
+            ", ..." if len(places) > MOST_LISTED else ""
+        )
+        problem = "there is no such remaining client" if len(places) == 1 else "these clients do not remain"
+        were = "it was removed" if len(places) == 1 else "they were removed"
+        return InputError(argument, f"{problem}, {were}; those that remain are {self._rest()}", value=value)
+
+    def _rest(self) -> str:
+        """The clients that are asked for, as errors list them."""
+        return listed([self.name(k) for k in self.places[: MOST_LISTED + 1].tolist()])
+
+    # ---------------------------------------------------------------- values by name
+
+    def in_order(
+        self, keys: Sequence[Any], entries: Sequence[Any], argument: str, others: Any = None
+    ) -> list[Any]:
+        """Return named values in the order of the clients that are asked for.
+
+        ``others`` stands for clients without a value, where that is allowed. Values of all original clients are taken where only
+        those that remain are asked for: the values of removed clients are ignored with a :class:`~stackfu.StackfuWarning`.
+        """
+        places = self._resolved(keys, argument)
+        given = dict[int, Any]()
+        for place, entry in zip(places, entries, strict=True):
+            if place in given:
+                raise InputError(argument, "is given twice", client=self.name(place))
+            given[place] = entry
+        wanted = self.places.tolist()
+        if self.asked is not None:
+            there = set(wanted)
+            gone = [place for place in given if place not in there]
+            if gone and len(given) < self.count:
+                raise self._removed(gone, argument)
+            if gone:
+                names = listed([self.name(k) for k in gone])
+                warn(f"{argument}: the values of removed clients are ignored ({names})")
+        missing = [place for place in wanted if place not in given]
+        if missing and others is None:
+            if len(missing) == 1:
+                raise InputError(argument, "is missing", client=self.name(missing[0]))
+            raise InputError(argument, f"has no value for {listed([self.name(k) for k in missing])}")
+        return [given.get(place, others) for place in wanted]
+
+    def of_counted_series(self, series: Any, argument: str, others: Any) -> Any:
+        """Return the values of a series with the index 0, 1, 2, ..., which may be names of clients or positions."""
+        entries, asked = list(series.to_numpy()), len(self.places)
+        if self.names is None:
+            if len(entries) == asked:
+                return entries
+            return self.in_order(range(len(entries)), entries, argument, others)
+        if not any(k in self._by_number for k in range(len(entries))):
+            return entries
+        try:
+            named = self.in_order(range(len(entries)), entries, argument, others)
+        except InputError:
+            named = None
+        if named is not None and len(entries) == asked and all(map(_same, named, entries)):
+            return entries
+        readings = ""
+        if named is not None and len(entries) == asked:
+            k = next(i for i in range(asked) if not _same(named[i], entries[i]))
+            name = self.name(self.places[k])
+            readings = f": client {name!r} would get {named[k]} by name and {entries[k]} by position"
+        raise InputError(
+            argument,
+            f"the index 0 to {len(entries) - 1} of the series could be names of clients or positions{readings}; pass "
+            "series.rename_axis('client') if it holds names, series.to_numpy() if the values are in the order of the clients",
+        )
+
+
+def _same(one: Any, two: Any) -> bool:
+    return one is two or bool(one == two)
+
+
+def _number(key: Any) -> int | float | None:
+    """The number that a key is, or spells without leading zeros; None where it is none."""
+    if isinstance(key, (bool, np.bool_)):
+        return None
+    if isinstance(key, (int, np.integer)):
+        return int(key)
+    if isinstance(key, (float, np.floating)):
+        value = float(key)
+        return int(value) if value.is_integer() else value if np.isfinite(value) else None
+    if isinstance(key, str) and _NUMBER.fullmatch(text := key.strip()):
+        whole, _, rest = text.partition(".")
+        return float(text) if rest.strip("0") else int(whole)
+    return None
+
+
+def _shown(key: Any) -> str:
+    return repr(key.item() if isinstance(key, np.generic) else key)
+
+
+def by_name(values: Any, argument: str, clients: ClientNames, others: Any = None) -> Any:
+    """Return one value per client that is asked for, in their order; ``others`` stands for clients that are not named.
+
+    A dictionary and a series with an index name their clients, and must name exactly those that are asked for (fewer where
+    ``others`` is given, all original clients too). A list or an array is in the order of the clients and stays as it is.
+
+    >>> clients = ClientNames(2, ("Hull", "York"))
     >>> by_name({"York": 2.0, "Hull": 1.0}, "sizes", clients)
     [1.0, 2.0]
     >>> by_name({"York": 2.0}, "payments", clients, others=0.0)
@@ -38,30 +335,42 @@ def by_name(
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, Mapping):
-        keys, entries = list(values), list(values.values())
-    elif hasattr(values, "index") and hasattr(values, "to_numpy"):
-        keys, entries = list(values.index), list(values.to_numpy())
-    else:
+        return clients.in_order(list(values), list(values.values()), argument, others)
+    if not _has_index(values):
         return values
-    names = clients()
-    known, given = set(names), dict[str, Any]()
-    if not isinstance(values, Mapping) and set(map(str, keys)) != known and not _words(keys):
-        return values  # an index that counts, and says nothing about clients
-    for key, entry in zip(map(str, keys), entries, strict=True):
-        if key not in known:
-            raise InputError(
-                argument, f"there is no such client; the clients are {listed(names)}", value=repr(key)
-            )
-        if key in given:
-            raise InputError(argument, "is given twice", client=key)
-        given[key] = entry
-    if others is None and len(given) < len(names):
-        raise InputError(argument, "is missing", client=next(name for name in names if name not in given))
-    return [given.get(name, others) for name in names]
+    if hasattr(values, "columns"):
+        raise InputError(argument, "is a table; pass one of its columns", value=type(values).__name__)
+    keys = list(values.index)
+    if _counts(values.index, keys):
+        return clients.of_counted_series(values, argument, others)
+    return clients.in_order(keys, list(values.to_numpy()), argument, others)
 
 
-def _words(keys: list[Any]) -> bool:
-    return any(isinstance(key, str) for key in keys)
+def rows_by_name(values: Any, argument: str, clients: ClientNames, others: Any = None) -> Any:
+    """Return one row of values per case (a request, a pilot), each in the order of the clients.
+
+    A table names the clients in its columns; in a list every row may be a dictionary or a series; one row may stand alone.
+    """
+    if _has_index(values) and hasattr(values, "columns"):
+        values = [row for _, row in values.iterrows()]
+    if isinstance(values, (list, tuple)) and any(
+        isinstance(row, Mapping) or _has_index(row) for row in values
+    ):
+        return [by_name(row, argument, clients, others) for row in values]
+    return by_name(values, argument, clients, others)
+
+
+def _has_index(values: Any) -> bool:
+    return hasattr(values, "index") and hasattr(values, "to_numpy")
+
+
+def _counts(index: Any, keys: Sequence[Any]) -> bool:
+    """Return True if an index merely counts: it is 0, 1, 2, ... and has no name."""
+    if getattr(index, "name", None) is not None:
+        return False
+    return all(
+        isinstance(k, (int, np.integer)) and not isinstance(k, bool) and k == i for i, k in enumerate(keys)
+    )
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from ..embedding.names import Position
 from ..errors import ConvergenceError, InputError, NoEquilibriumError
 from ..model import Array, GameModel, frozen
 from ..model.offers import Offers, utilities_of
@@ -40,7 +41,7 @@ def cascade(
         here = offers.to(inside)
         x = _settled(now, here)
         if x is None:  # nobody takes part: there is no model, and everybody goes
-            everybody = tuple(int(k) for k in now.remaining)
+            everybody = tuple(map(Position, now.remaining))
             nothing = np.full(now.count, -np.inf)
             rounds.append(Departure(everybody, frozen(np.zeros(now.count)), nothing, 0.0, np.inf, everybody))
             break
@@ -52,7 +53,7 @@ def cascade(
         leaving = np.flatnonzero(wants)
         if order == "sequential" and len(leaving):
             leaving = leaving[[int(np.argmax(gain[leaving]))]]
-        clients = tuple(int(k) for k in now.remaining)
+        clients = tuple(map(Position, now.remaining))
         rounds.append(
             Departure(
                 clients,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..embedding.names import rows_by_name
 from ..errors import InfeasibleError, InputError
 from ..model import Array, GameModel, Objective
 from ..model.arguments import flag, numbers
@@ -99,5 +100,6 @@ def starting_profiles(game: GameModel, start: npt.ArrayLike | None) -> list[Arra
     """The profiles that a search is told to start from, one or one per row."""
     if start is None:
         return []
-    rows = np.atleast_2d(numbers(start, "start", "must be a participation profile or a list of them"))
+    named = rows_by_name(start, "start", game.client_names)
+    rows = np.atleast_2d(numbers(named, "start", "must be a participation profile or a list of them"))
     return [game.check_participation(row) for row in rows]

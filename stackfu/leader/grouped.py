@@ -89,7 +89,7 @@ def check_groups(game: GameModel, groups: Any) -> Index:
     if groups is None:
         raise InputError("groups", 'method "grouped" needs a label for every remaining client')
     try:
-        groups = by_name(groups, "groups", lambda: game.names)
+        groups = by_name(groups, "groups", game.client_names)
         labels = groups.tolist() if hasattr(groups, "tolist") else list(groups)
     except TypeError:
         labels = None

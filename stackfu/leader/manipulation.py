@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..embedding import MeanEmbeddings
+from ..embedding.names import Position
 from ..errors import ConvergenceError, InputError, StackfuError
 from ..followers import find_equilibrium
 from ..followers.below_caps import settle
@@ -57,15 +58,9 @@ def manipulation(
     for kind in kinds:
         if kind not in KINDS:
             raise InputError("kinds", f"must be among {', '.join(KINDS)}", value=repr(kind))
-    numbers = {int(k): i for i, k in enumerate(game.remaining)}
-    names = {name: k for k, name in enumerate(game.all_names)}
-    asked = []
-    for client in numbers if clients is None else _several(clients, "clients", "client numbers or names"):
-        found: Any = names.get(client) if isinstance(client, str) else client
-        whole = isinstance(found, (int, np.integer)) and not isinstance(found, bool)
-        if not whole or int(found) not in numbers:
-            raise InputError("clients", "there is no such remaining client", value=repr(client))
-        asked.append(int(found))
+    numbers = {Position(k): i for i, k in enumerate(game.remaining)}
+    named = game.client_names
+    asked = numbers if clients is None else named.positions(clients, "clients", remaining=True)
     honest = _utilities(game, mechanism(game))
     misreports = []
     for k in asked:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..embedding import MeanEmbeddings
-from ..embedding.names import PerClient, by_name, listed
+from ..embedding.names import ClientNames, PerClient, Position, by_name, name_of
 from ..errors import InputError
 from .arguments import flag, number, numbers
 from .geometry import Array, FeatureGeometry, Geometry, GramGeometry, frozen
@@ -82,11 +82,12 @@ class GameData:
                 "sizes",
                 "must say how much data each client has: embeddings that were not made from samples do not know",
             )
-        amounts = by_name(sizes, "sizes", lambda: [str(k) for k in who])
-        all_sizes = vector(amounts, "sizes", count, "embeddings has {} clients")
+        everyone = ClientNames(count, called)
+        all_sizes = vector(by_name(sizes, "sizes", everyone), "sizes", count, "embeddings has {} clients")
         _require_positive(all_sizes, "sizes", who)
-        gone = _client_numbers(removed, count, called)
+        gone = tuple(sorted(everyone.positions(removed, "removed")))
         keep = _those_who_stay(gone, count, who)
+        asked = ClientNames(count, called, keep)
         weights = _weights_of_the_game(lambda_v, lambda_s, lambda_q, loss_constant, sampling_constant)
         if not np.isfinite(_quiet_sum(all_sizes)):
             raise InputError("sizes", "are too large: their sum is not a number", value=all_sizes.max())
@@ -94,7 +95,7 @@ class GameData:
         cost = (
             _costs_by_size(cost_scale, all_sizes, keep)
             if costs is None
-            else _costs_as_given(costs, [who[k] for k in keep])
+            else _costs_as_given(costs, asked, [who[k] for k in keep])
         )
         _require_reluctance(
             cost, weights["lambda_q"] * weights["loss_constant"], alpha, lambda k: who[int(keep[k])]
@@ -149,8 +150,8 @@ class GameData:
         return self._geometry
 
     @property
-    def removed(self) -> tuple[int, ...]:
-        """Numbers of the removed clients, ascending."""
+    def removed(self) -> tuple[Position, ...]:
+        """Numbers of the removed clients, ascending: their positions among the original clients."""
         return self._removed
 
     @property
@@ -168,6 +169,16 @@ class GameData:
         """What the remaining clients are called, in the order of every per-client array."""
         everybody = self.all_names
         return tuple(everybody[k] for k in self._remaining)
+
+    @property
+    def removed_names(self) -> tuple[str, ...]:
+        """Names of the removed clients, in the order of :attr:`removed`."""
+        return tuple(self.called(k) for k in self._removed)
+
+    @cached_property
+    def client_names(self) -> ClientNames:
+        """The clients as arguments name them; values are asked for those that remain."""
+        return ClientNames(len(self._sizes), self._names, self._remaining)
 
     @property
     def has_names(self) -> bool:
@@ -435,7 +446,7 @@ def check_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | No
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise InputError("names", "must be a list of names", value=repr(names))
-    called = tuple(str(name) for name in names)
+    called = tuple(name_of(name) for name in names)
     if len(called) != count:
         raise InputError("names", f"needs {count} names, one per client", value=len(called))
     if len(set(called)) != count:
@@ -444,42 +455,7 @@ def check_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | No
     return None if called == tuple(map(str, range(count))) else called
 
 
-def _client_numbers(
-    removed: Iterable[int | str] | int | str, count: int, names: tuple[str, ...] | None
-) -> tuple[int, ...]:
-    """The numbers of the clients that are removed, given by number or by name."""
-    if isinstance(removed, (int, np.integer, str)):
-        removed = [removed]
-    if not isinstance(removed, Iterable):
-        raise InputError("removed", "must hold client numbers or names", value=repr(removed))
-    known = {name: i for i, name in enumerate(map(str, range(count)) if names is None else names)}
-    numbers: list[int] = []
-    for client in removed:
-        if isinstance(client, str):
-            if client not in known:
-                raise InputError(
-                    "removed",
-                    f"there is no such client; the clients are {listed(list(known))}",
-                    value=repr(client),
-                )
-            numbers.append(known[client])
-        elif isinstance(client, bool) or not isinstance(client, (int, np.integer)):
-            raise InputError("removed", "must hold client numbers or names", value=repr(client))
-        elif not 0 <= client < count:
-            raise InputError(
-                "removed", f"there is no such client; the clients are 0 to {count - 1}", value=client
-            )
-        else:
-            numbers.append(int(client))
-    if len(set(numbers)) != len(numbers):
-        again = next(k for k in numbers if numbers.count(k) > 1)
-        raise InputError(
-            "removed", "names a client twice", value=again if names is None else repr(names[again])
-        )
-    return tuple(sorted(numbers))
-
-
-def _those_who_stay(gone: tuple[int, ...], count: int, who: Sequence[int | str]) -> npt.NDArray[np.intp]:
+def _those_who_stay(gone: tuple[Position, ...], count: int, who: Sequence[int | str]) -> npt.NDArray[np.intp]:
     """The clients that are left, at least two."""
     keep = np.setdiff1d(np.arange(count), np.array(gone, dtype=np.intp))
     if len(keep) == 0:
@@ -519,10 +495,9 @@ def _costs_by_size(cost_scale: float, sizes: Array, keep: npt.NDArray[np.intp]) 
     return np.asarray(scale * sizes[keep] / sizes.sum())
 
 
-def _costs_as_given(costs: PerClient, who: Sequence[int | str]) -> Array:
-    """One positive cost per client that is left."""
-    asked = by_name(costs, "costs", lambda: [str(name) for name in who])
-    cost = vector(asked, "costs", len(who), "{} clients remain")
+def _costs_as_given(costs: PerClient, clients: ClientNames, who: Sequence[int | str]) -> Array:
+    """Return one positive cost per client that is left."""
+    cost = vector(by_name(costs, "costs", clients), "costs", len(who), "{} clients remain")
     _require_positive(cost, "costs", who)
     return cost
 

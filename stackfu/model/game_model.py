@@ -85,7 +85,7 @@ class GameModel(GameData):
 
     def _each(self, values: PerClient, name: str, others: float | None = None) -> Array:
         """One finite number per remaining client; ``others`` for who is not named, where they came by name."""
-        ordered = by_name(values, name, lambda: self.names, others)
+        ordered = by_name(values, name, self.client_names, others)
         return vector(ordered, name, self.count, "{} clients remain", self.who)
 
     def check_caps(self, caps: PerClient | None) -> Array:

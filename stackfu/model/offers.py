@@ -246,7 +246,7 @@ def check_outside(game: GameData, outside: PerClient | None) -> Array | None:
     """Outside utilities, one per remaining client, or a single number for everybody; ``-inf`` for who cannot leave."""
     if outside is None:
         return None
-    ordered = by_name(outside, "outside", lambda: game.names, others=-np.inf)
+    ordered = by_name(outside, "outside", game.client_names, others=-np.inf)
     values = numbers(ordered, "outside", "must be numbers, one per client", game.who)
     if values.ndim == 0:
         values = np.full(game.count, float(values))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..embedding.names import Position
 from ..errors import NotInducibleError
 from .data import GameData
 from .geometry import Array, frozen
@@ -58,7 +59,7 @@ def cheapest_payments(game: GameData, profile: Profile) -> Array:
     """
     stuck = np.flatnonzero(unavoidable(game, profile))
     if len(stuck):
-        numbers = [int(game.remaining[k]) for k in stuck]
+        numbers = [Position(game.remaining[k]) for k in stuck]
         shown = ", ".join(str(game.who(k)) for k in stuck[:10]) + (", ..." if len(stuck) > 10 else "")
         worst = stuck[np.argmin((brackets(game, profile) / game.costs)[stuck])]
         raise NotInducibleError(

@@ -69,7 +69,7 @@ def check_interval(
 ) -> CostIntervals:
     """Costs between two vectors; an error that names the client if they are upside down."""
     below, above = (
-        vector(by_name(end, name, lambda: game.names), name, game.count, "{} clients remain", game.who)
+        vector(by_name(end, name, game.client_names), name, game.count, "{} clients remain", game.who)
         for end, name in zip((low, high), names, strict=True)
     )
     bad = np.flatnonzero((below > above) | (below < 0) | (above <= 0))

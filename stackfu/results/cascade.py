@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..embedding.names import listed
+from ..embedding.names import Position, listed
 from ..model import Array, GameModel
 from ..model.impacts import guessed
 from ..pages import MOST_ROWS, card, data_frame, table
@@ -52,7 +52,7 @@ class Cascade(Sequence[Departure]):
     def stayed(self) -> tuple[int, ...]:
         """Client numbers that stayed; empty if the federation fell apart."""
         gone = set(self.departed)
-        stayed = tuple(int(k) for k in self.game.remaining if int(k) not in gone)
+        stayed = tuple(Position(k) for k in self.game.remaining if int(k) not in gone)
         return stayed if len(stayed) > 1 else ()
 
     @property

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from ..embedding.names import Position
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Profile
 from ..model.impacts import Impacts, guessed
@@ -37,6 +38,9 @@ class Face:
     dimension: int
     spend: tuple[float, float] | None = None
     points: tuple[Array, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", tuple(map(Position, self.clients)))
 
     def spend_range(self, game: GameModel, payments: Array, x: Array) -> tuple[float, float]:
         """Bounds on the spend over the face: every client anywhere in its own interval (an outer bound of the polytope)."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..embedding.names import Position
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
 from ..model.impacts import guessed
@@ -150,7 +151,7 @@ class Solution:
             "full": (x == 1) & (self.payments > 0),
             "volunteers": (x == 1) & (self.payments == 0),
         }
-        return {name: tuple(int(k) for k in np.asarray(who)[mask]) for name, mask in groups.items()}
+        return {name: tuple(map(Position, np.asarray(who)[mask])) for name, mask in groups.items()}
 
     def raise_for_status(self) -> Solution:
         """Return self, or raise if the solver does not stand behind it."""

@@ -68,7 +68,7 @@ def _game(game: StackelbergGame) -> str:
     lines = [
         made,
         repr(game.all_sizes.tolist()),
-        f"removed={[int(k) for k in game.removed]!r}",
+        f"removed={list(game.removed_names) if game.has_names else [int(k) for k in game.removed]!r}",
         *([f"names={list(game.all_names)!r}"] if game.has_names else []),
         f"costs={game.costs.tolist()!r}",
         *(

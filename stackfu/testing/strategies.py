@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ..embedding import MeanEmbeddings
+from ..embedding.names import Position
 from ..game import StackelbergGame
 from ..model.geometry import Array, frozen
 from .rebuilding import tell
@@ -186,7 +187,7 @@ def games(
         entry = st.one_of(st.sampled_from(_AWKWARD), st.text(min_size=1, max_size=8))
         everybody = draw(st.lists(entry, min_size=count + gone, max_size=count + gone, unique=True))
         weights["names"] = everybody
-    game = StackelbergGame(emb, sizes, removed=range(gone), costs=cost, **weights)
+    game = StackelbergGame(emb, sizes, removed=map(Position, range(gone)), costs=cost, **weights)
     tell(game=game)
     return game
 

@@ -121,7 +121,7 @@ def test_mixture_refusals(weights, message):
 
 @pytest.mark.parametrize(("i", "j"), [(0, 4), (-1, 0), (0.5, 0)])
 def test_client_numbers_are_checked(i, j):
-    with pytest.raises(InputError, match="client number from 0 to 3"):
+    with pytest.raises(InputError, match="there is no such client; the clients are 0"):
         embeddings(0).distance(i, j)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import stackfu as sf
-from stackfu.embedding.names import by_name, listed
+from stackfu.embedding.names import ClientNames, by_name, listed
 from stackfu.errors import InputError
 from tests.embedding.references import clouds
 
@@ -73,7 +73,7 @@ def test_errors_name_who_is_not_there_missing_or_given_twice(emb, game):
     with pytest.raises(InputError, match=r"sizes\[client York\]: is given twice"):
         sf.StackelbergGame(emb, pandas.Series([1, 2, 3, 4], index=["York", "York", "Leeds", "Hull"]))
     with pytest.raises(
-        InputError, match=r"payments = 'Leeds': there is no such client; the clients are York"
+        InputError, match=r"payments = 'Leeds': there is no such remaining client, it was removed; .* York"
     ):
         game.equilibrium({"Leeds": 1.0})
     with pytest.raises(InputError, match=r"participation\[client Bath, Somerset\]: is missing"):
@@ -81,10 +81,14 @@ def test_errors_name_who_is_not_there_missing_or_given_twice(emb, game):
 
 
 def test_distances_by_name(emb):
-    assert emb.distance("York", "Hull") == emb.distance(0, 3)
+    assert emb.distance("York", "Hull") == emb.distances()[0, 3]
+    with pytest.raises(InputError, match="0 as a position would be 'York', but these clients have names"):
+        emb.distance(0, 3)
     with pytest.raises(InputError, match=r"j = 'Ripon': there is no such client"):
         emb.distance("York", "Ripon")
-    with pytest.raises(InputError, match="must be a client number"):
+    with pytest.raises(
+        InputError, match="j = 'York'|i = 'York': there is no such client; the clients are 0, 1"
+    ):
         sf.MeanEmbeddings.from_features(np.eye(2)).distance("York", 0)
     back = dict(reversed(SIZES.items()))
     assert emb.mixture_distance(back, [1, 1, 1, 1]) == emb.mixture_distance(
@@ -109,7 +113,7 @@ def test_a_gram_with_names_on_both_sides_keeps_them(emb):
 
 def test_what_has_no_names_stays_as_it_is():
     for values in ([1, 2], (1, 2), np.ones(2), 3.0, None, "text"):
-        assert by_name(values, "sizes", lambda: ["a", "b"]) is values
+        assert by_name(values, "sizes", ClientNames(2, ("a", "b"))) is values
 
 
 def test_listed_names_read_back_as_they_were_typed():

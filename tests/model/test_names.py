@@ -20,9 +20,10 @@ def game(**options):
     )
 
 
-def test_removed_by_name_and_by_number_are_the_same():
+def test_clients_with_names_are_removed_by_name():
     assert game(removed=["Leeds", "Hull"]).removed == (0, 2)
-    assert game(removed="Leeds") == game(removed=0)
+    with pytest.raises(sf.InputError, match="0 as a position would be 'Leeds', but these clients have names"):
+        game(removed=0)
     assert game().names == ("York", "Hull", "Bath 2", "Bath 10")
     assert "removed ('Leeds',)" in repr(game())
 

@@ -277,9 +277,9 @@ def test_a_loop_refuses_answers_that_cannot_be():
         ({"factors": [0.0]}, "factors = 0.0: must be positive"),
         ({"kinds": 3}, "kinds = 3: must be a list of cost, size, embedding"),
         ({"kinds": [None]}, "kinds = None: must be among"),
-        ({"clients": 4}, "clients = 4: must be a list of client numbers or names"),
+        ({"clients": 4}, "clients = 4: there is no such remaining client; .*4 as a position would be 'Hull'"),
         ({"clients": ["Leeds"]}, "clients = 'Leeds': there is no such remaining client"),
-        ({"clients": [None]}, "clients = None: there is no such remaining client"),
+        ({"clients": [None]}, "clients = None: must hold client numbers or names"),
     ],
 )
 def test_lies_that_nobody_can_tell_are_refused(options, words):
@@ -301,7 +301,7 @@ def test_lists_may_be_given_in_any_way_that_can_be_iterated():
     posted = GAME.solve(0.06, "posted")
     once = posted.manipulation(kinds=["cost"], clients=["York"], factors=[2.0])
     again = posted.manipulation(
-        kinds=(k for k in ["cost"]), clients=(k for k in [3]), factors=np.array([2.0])
+        kinds=(k for k in ["cost"]), clients=(k for k in ["York"]), factors=np.array([2.0])
     )
     assert once.summary() == again.summary()
 
@@ -314,12 +314,18 @@ def test_lists_may_be_given_in_any_way_that_can_be_iterated():
         (np.nan, ["York"], {}, "budget = nan: must not be negative or NaN"),
         ([1.0], ["York"], {}, r"budget = \[1.0\]: must be a number"),
         (1.0, ["York", "York"], {}, "removed = 'York': names a client twice"),
-        (1.0, ["York", 3], {}, "removed = 'York': names a client twice"),
+        (1.0, ["York", "York "], {}, "removed = 'York': names a client twice"),
+        (
+            1.0,
+            ["York", 3],
+            {},
+            "removed = 3: there is no such remaining client; .*3 as a position would be 'York'",
+        ),
         (1.0, ["Paris"], {}, "removed = 'Paris': there is no such remaining client"),
         (1.0, "Leeds", {}, "removed = 'Leeds': there is no such remaining client"),
         (1.0, [-1], {}, "removed = -1: there is no such remaining client"),
         (1.0, None, {}, "removed = None: must hold client numbers or names"),
-        (1.0, 3.5, {}, "removed = 3.5: must hold client numbers or names"),
+        (1.0, 3.5, {}, "removed = 3.5: there is no such remaining client"),
         (1.0, NAMES[3:], {}, "removed = .*: nobody is left"),
         (1.0, NAMES[3:9], {}, "removed = .*: only client Linz is left"),
         (1.0, ["York"], {"share": 2.0}, r"share = 2.0: must lie in \(0, 1\]"),
@@ -345,7 +351,7 @@ def test_removals_that_cannot_be_are_refused(budget, clients, options, words):
         (["solve", "-b", "0.1", "--offers", "capped", "--outside", "much"], 2, "--outside = 'much': must be a number"),
         (["solve", "-b", "0.1", "--offers", "capped", "--outside", "York=nan"], 2, "--outside[client York] = nan"),
         (["solve", "-b", "0.1", "--offers", "capped", "--outside", "1e300"], 2, "--outside[client York] = 1e+300: is more"),
-        (["solve", "-b", "0.1", "--offers", "capped", "--outside", "Leeds=1"], 2, "'Leeds=1': names no remaining client"),
+        (["solve", "-b", "0.1", "--offers", "capped", "--outside", "Leeds=1"], 2, "'Leeds': there is no such remaining client"),
         (["solve", "-b", "0.1", "--offers", "contract", "--outside", "Lyon=5"], 3, "client Lyon, whose outside utility is 5"),
         (["solve", "-b", "0.1", "--outside", "0"], 2, "--outside: clients are kept by capped offers or contracts"),
         (["solve", "-b", "nan", "--offers", "capped"], 2, "--budget = nan: must not be negative or NaN"),

@@ -1,0 +1,262 @@
+"""The client that is removed, paid or charged is the one that was named, in every spelling of its name."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import stackfu as sf
+from stackfu.embedding.names import ClientNames, Position, by_name, rows_by_name
+from tests.properties.effort import share
+
+pandas = pytest.importorskip("pandas")
+
+
+@st.composite
+def namings(draw, least=3, most=6):
+    """Client names as they come in tables: shuffled integers, strings of digits, words, and mixtures of them."""
+    count = draw(st.integers(least, most))
+    kind = draw(st.sampled_from(["shuffled", "integers", "digits", "words", "mixed", "floats"]))
+    if kind == "shuffled":
+        return draw(st.permutations(range(draw(st.sampled_from([0, 1])), count + 1)))[:count]
+    if kind == "integers":
+        return draw(st.lists(st.integers(-3, 30), min_size=count, max_size=count, unique=True))
+    if kind == "floats":
+        found = draw(st.lists(st.integers(0, 20), min_size=count, max_size=count, unique=True))
+        return [k / 2 for k in found]
+    digits = st.from_regex(r"\A[0-9]{1,3}\Z")
+    words = st.sampled_from(["York", "Hull", "Bath 2", "Leeds, West", "O'Brien", "ward 10", "ward 1"])
+    pool = {"digits": digits, "words": words, "mixed": st.one_of(st.integers(0, 9), digits, words)}[kind]
+    return draw(st.lists(pool, min_size=count, max_size=count, unique_by=str))
+
+
+def embeddings(naming):
+    return sf.MeanEmbeddings.from_features(dict(zip(naming, np.eye(len(naming)), strict=True)))
+
+
+#: Every way in which people write the name of a client.
+def spellings(name):
+    ways = [name, str(name)]
+    if isinstance(name, int):
+        ways += [np.int64(name), np.int16(name), float(name), np.float64(name), np.array(name)]
+        ways += [pandas.Series([name], dtype="Int64")[0], pandas.Index([name])[0]]
+    if isinstance(name, float):
+        ways += [np.float64(name), pandas.Series([name], dtype="Float64")[0]]
+    if isinstance(name, str):
+        ways += [np.str_(name), pandas.Series([name], dtype="string")[0], pandas.Categorical([name])[0]]
+    return ways
+
+
+def containers(name):
+    """Every way in which people pass one client."""
+    yield [name]
+    yield (name,)
+    yield {name}
+    yield np.array([name])
+    yield pandas.Series([name, name]).unique()[:1]
+    yield pandas.Series([name], index=[7])
+    yield pandas.Index([name])
+
+
+def lone(naming):
+    """Names that no other name equals as a number: "1" and "1.0" are two clients only as text."""
+    values = [float(n) if _numeric(n) else n for n in naming]
+    return [n for n, v in zip(naming, values, strict=True) if values.count(v) == 1]
+
+
+def _numeric(name):
+    text = str(name)
+    return text.lstrip("+-").replace(".", "", 1).isdigit() and (
+        len(text) < 2 or text[0] != "0" or "." in text
+    )
+
+
+@given(naming=namings(), data=st.data())
+@share(0.6)
+def test_the_client_that_is_removed_is_the_one_that_was_named(naming, data):
+    emb = embeddings(naming)
+    name = data.draw(st.sampled_from(naming))
+    place = naming.index(name)
+    assume(name in lone(naming) or isinstance(name, str))
+    for way in spellings(name):
+        assert sf.StackelbergGame(emb, [1] * len(naming), removed=way).removed == (place,)
+        if not isinstance(way, np.ndarray):
+            for held in containers(way):
+                assert sf.StackelbergGame(emb, [1] * len(naming), removed=held).removed == (place,)
+    assert emb.distance(name, naming[place - 1]) == emb.distance(str(naming[place - 1]), str(name))
+
+
+def without(held, away):
+    """Values of everyone but one client, in the same form."""
+    if hasattr(held, "drop"):
+        return held[[str(key) != str(away) for key in held.index]]
+    return {key: value for key, value in held.items() if str(key) != str(away)}
+
+
+@given(naming=namings(), data=st.data())
+@share(0.4)
+def test_values_go_to_the_client_that_was_named(naming, data):
+    assume(len(lone(naming)) == len(naming))
+    emb = embeddings(naming)
+    count = len(naming)
+    order = data.draw(st.permutations(range(count)))
+    values = [10.0 * (k + 1) for k in range(count)]
+    keys, given_ = [naming[k] for k in order], [values[k] for k in order]
+    named = [
+        dict(zip(keys, given_, strict=True)),
+        dict(zip(map(str, keys), given_, strict=True)),
+        pandas.Series(given_, index=pandas.Index(keys, name="client")),
+        pandas.Series(given_, index=list(map(str, keys))),
+        pandas.Series(given_, index=pandas.Index(keys, name="client")).astype("Float64"),
+    ]
+    away = data.draw(st.sampled_from(naming))
+    rest = [values[k] for k in range(count) if naming[k] != away]
+    for held in named:
+        game = sf.StackelbergGame(emb, held, removed=[away], cost_scale=1.0)
+        assert game.all_sizes.tolist() == values
+        with pytest.warns(sf.StackfuWarning, match="of removed clients are ignored"):
+            assert game.replace(costs=held).costs.tolist() == rest
+        assert emb.mixture_distance(held, values) == 0.0
+    for held in named:
+        part = without(held, away)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert game.replace(costs=part).costs.tolist() == rest
+            assert game.check_payments(part).tolist() == rest
+    one = next(name for name in naming if name != away)
+    place = [k for k in range(count) if naming[k] != away].index(naming.index(one))
+    for way in spellings(one):
+        if isinstance(way, np.ndarray):
+            continue
+        expected = [0.5 if k == place else 0.0 for k in range(count - 1)]
+        assert game.check_payments({way: 0.5}).tolist() == expected
+        assert game.check_payments(pandas.Series({way: 0.5}).rename_axis("client")).tolist() == expected
+        assert game.check_caps({way: 0.5}).tolist() == [1.0 - x for x in expected]
+
+
+@given(naming=namings(), data=st.data())
+@share(0.4)
+def test_a_series_that_counts_is_by_position_only_where_it_cannot_mean_names(naming, data):
+    emb = embeddings(naming)
+    values = data.draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=len(naming), max_size=len(naming)))
+    counted = pandas.Series(values)
+    meant = {n for n in range(len(naming)) if n in naming or str(n) in map(str, naming)}
+    try:
+        found = sf.StackelbergGame(emb, counted).all_sizes.tolist()
+    except sf.InputError as error:
+        assert meant
+        assert "could be names of clients or positions" in str(error)
+    else:
+        assert found == values
+        by_label = dict(enumerate(values))
+        assert all(by_label.get(_whole(n), v) == v for n, v in zip(naming, values, strict=True))
+
+
+def _whole(name):
+    return int(float(name)) if _numeric(name) and float(name).is_integer() else name
+
+
+@given(naming=namings(), data=st.data())
+@share(0.4)
+def test_requests_and_results_name_the_same_clients(naming, data):
+    assume(len(lone(naming)) == len(naming))
+    away = data.draw(st.lists(st.sampled_from(naming), min_size=1, max_size=len(naming) - 2, unique_by=str))
+    game = sf.StackelbergGame(embeddings(naming), [1] * len(naming), removed=away[:1])
+    again = game.replace(removed=[*game.removed, *away[1:]])
+    assert set(again.removed_names) == {
+        (str(int(n)) if isinstance(n, float) and n.is_integer() else str(n)) for n in away
+    }
+    assert again == game.replace(removed=away)
+    if away[1:]:
+        from stackfu.requests import without
+
+        assert without(game, away[1:]).removed == again.removed
+
+
+def clients(*names):
+    return ClientNames(len(names), names)
+
+
+def test_a_number_that_could_be_two_clients_is_refused_with_both():
+    with pytest.raises(
+        sf.InputError, match=r"removed = 1: could mean client '1' or client '1.0'; write the name as text"
+    ):
+        clients("1", "York", "1.0").position(1, "removed")
+    assert clients("1", "York", "1.0").position("1.0", "removed") == 2
+    assert clients("07", "7").positions([7, "07"], "removed") == (1, 0)
+
+
+def test_a_number_that_is_no_name_is_refused_with_the_position_it_would_be():
+    with pytest.raises(
+        sf.InputError, match="removed = 0: .*; the clients are 1, 2, 3; 0 as a position would be '1', but"
+    ):
+        clients("1", "2", "3").position(0, "removed")
+    with pytest.raises(sf.InputError, match="removed = 4: there is no such client; the clients are 0 to 3"):
+        ClientNames(4).position(4, "removed")
+
+
+def test_all_unknown_extra_and_missing_clients_are_listed():
+    who = clients(*"abcd")
+    with pytest.raises(
+        sf.InputError, match="sizes = 'x', 'y': there are no such clients; the clients are a, b, c, d"
+    ):
+        by_name({"a": 1, "x": 1, "y": 2}, "sizes", who)
+    with pytest.raises(sf.InputError, match="sizes: has no value for b, d"):
+        by_name({"a": 1, "c": 1}, "sizes", who)
+    many = {f"n{k}": 1 for k in range(20)}
+    with pytest.raises(sf.InputError, match=r"'n11', \.\.\.: there are no such clients"):
+        by_name(many, "sizes", who)
+    rest = ClientNames(4, who.names, np.array([0, 1]))
+    with pytest.raises(
+        sf.InputError,
+        match="costs = 'c': there is no such remaining client, it was removed; .* a, b",
+    ):
+        by_name({"a": 1, "b": 1, "c": 1}, "costs", rest)
+    with pytest.raises(sf.InputError, match="client a.: is given twice"):
+        by_name(pandas.Series([1, 2, 3, 4, 5], index=list("abcda")), "sizes", who)
+
+
+def test_the_stumbles_of_integer_names():
+    emb = sf.MeanEmbeddings.from_features(dict(zip([1, 2, 3, 4], np.eye(4), strict=True)))
+    table = pandas.DataFrame({"client": [1, 2, 3, 4]})
+    for removed in ([1], 1, table["client"].unique()[:1], {1}, np.int64(1), pandas.Series([1]), ["1"], 1.0):
+        assert sf.StackelbergGame(emb, [1] * 4, removed=removed).removed_names == ("1",)
+    with pytest.raises(sf.InputError, match="sizes = 5: there is no such client"):
+        sf.StackelbergGame(emb, pandas.Series([10, 20, 30, 50], index=[5, 4, 3, 2]))
+    with pytest.raises(
+        sf.InputError, match="the index 0 to 3 of the series could be names of clients or positions"
+    ):
+        sf.StackelbergGame(emb, pandas.Series([10, 20, 30, 50]))
+    shuffled = sf.MeanEmbeddings.from_features(dict(zip([2, 0, 1], np.eye(3), strict=True)))
+    with pytest.raises(sf.InputError, match="client '2' would get 30 by name and 10 by position"):
+        sf.StackelbergGame(shuffled, pandas.Series([10, 20, 30]))
+    assert sf.StackelbergGame(shuffled, pandas.Series([5, 5, 5])).all_sizes.tolist() == [5, 5, 5]
+    for bad in (True, None, 1.5, [[1]], b"1", float("nan"), {1: True}):
+        with pytest.raises(sf.InputError, match="removed"):
+            sf.StackelbergGame(emb, [1] * 4, removed=bad)
+
+
+def test_rows_of_values_name_clients_in_their_columns():
+    who = clients("b", "a")
+    frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    assert np.asarray(rows_by_name(frame, "payments", who)).tolist() == [[3.0, 1.0], [4.0, 2.0]]
+    rows = [{"a": 1.0, "b": 3.0}, pandas.Series({"b": 4.0, "a": 2.0})]
+    assert rows_by_name(rows, "payments", who) == [[3.0, 1.0], [4.0, 2.0]]
+    with pytest.raises(sf.InputError, match="payments: is a table|payments = DataFrame: is a table"):
+        by_name(frame, "payments", who)
+
+
+def test_positions_of_results_stay_positions():
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(dict(zip([2, 0, 1, 3], np.eye(4), strict=True))),
+        [1] * 4,
+        removed=[2],
+        costs=[1.0] * 3,
+    )
+    assert game.removed == (0,)
+    assert isinstance(game.removed[0], Position)
+    assert game.replace(removed=[*game.removed, 0]).removed_names == ("2", "0")
+    departed = game.cascade(outside={0: 10.0, 1: -10.0, 3: -10.0}).departed
+    assert game.replace(removed=departed).removed_names == ("0",)

@@ -7,10 +7,10 @@ import os
 
 from hypothesis import HealthCheck, Phase, settings
 
-# Machine code in all tests, compiled when it is first called; tests/test_plain_python.py compares plain Python with it
-os.environ.setdefault("STACKFU_COMPILE", "now")
+# a busy machine is no failure: no example has a deadline, and none is called too slow to make
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
-settings.register_profile("test", derandomize=True, max_examples=20, deadline=None, database=None)
+settings.register_profile("test", derandomize=True, max_examples=20, database=None, **UNTIMED)
 settings.register_profile(
     "deep",
     max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "2000")),

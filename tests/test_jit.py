@@ -105,7 +105,7 @@ def test_every_compiled_function_comes_from_one_place():
                 )
 
 
-def test_the_clock_stands_still_while_a_function_is_compiled():
+def test_the_clock_stands_still_while_a_function_is_compiled(real_clock):
     @njit(cache=False)
     def thrice(x):
         return 3 * x
@@ -147,7 +147,7 @@ def test_the_garbage_collector_waits_for_the_compiler_and_no_longer(wanted):
         (gc.enable if before else gc.disable)()
 
 
-def test_threads_that_compile_at_once_leave_the_collector_as_it_was():
+def test_threads_that_compile_at_once_leave_the_collector_as_it_was(real_clock):
     functions = []
     for _ in range(4):
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import settings
-
-# Machine code in all tests, compiled when it is first called, as in the core's tests
-os.environ.setdefault("STACKFU_COMPILE", "now")
+from hypothesis import HealthCheck, settings
 
 # a busy machine is no failure; all else stays as the core's tests set it where both run
-settings.register_profile("untimed", settings.default, deadline=None)
+settings.register_profile(
+    "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")
 
 

@@ -6,6 +6,8 @@ import attack_offers
 import pytest
 from campaign import campaign
 
+pytestmark = pytest.mark.usefixtures("counted_clock")
+
 
 @pytest.mark.parametrize("first", range(10**6, 10**6 + 40, 10))
 def test_no_equilibrium_is_confidently_wrong(first):

@@ -5,7 +5,6 @@ import io
 import json
 import re
 import shutil
-import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from importlib import resources
@@ -256,33 +255,30 @@ def test_a_link_leads_to_the_same_view(opened, page, frontier):
     assert opened.find_element(By.ID, "outside").get_attribute("value") == ""
 
 
-def test_table_and_pictures_can_be_saved(opened, frontier, tmp_path):
+def test_table_and_pictures_can_be_saved(opened, frontier, tmp_path, wait_until):
+    def downloaded(name):
+        """The file's content once the browser has renamed it to its name."""
+        path = tmp_path / name
+        wait_until(path.exists, name)
+        return path.read_bytes()
+
     opened.execute_cdp_cmd(
         "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
     )
     slider(opened).send_keys(Keys.END)
     opened.find_element(By.ID, "csv").click()
-    rows = list(csv.DictReader(io.StringIO(downloaded(tmp_path / "clients-budget-0.15.csv").decode())))
+    rows = list(csv.DictReader(io.StringIO(downloaded("clients-budget-0.15.csv").decode())))
     assert [row["client"] for row in rows] == [str(name) for name in frontier.game.names]
     assert [float(row["payment"]) for row in rows] == frontier[-1].payments.tolist()
     opened.execute_script("document.querySelector('[data-save=frontier][data-kind=svg]').click()")
-    drawing = downloaded(tmp_path / "frontier-budget-0.15.svg").decode()
+    drawing = downloaded("frontier-budget-0.15.svg").decode()
     root = ET.fromstring(drawing)
     assert root.tag.endswith("svg")
     assert "var(" not in drawing
     opened.execute_script("document.querySelector('[data-save=participation][data-kind=png]').click()")
-    picture = downloaded(tmp_path / "participation-budget-0.15.png")
+    picture = downloaded("participation-budget-0.15.png")
     assert picture.startswith(b"\x89PNG\r\n")
     assert int.from_bytes(picture[16:20], "big") >= 480
-
-
-def downloaded(path):
-    """The file's content once the browser has renamed it to its name."""
-    for _ in range(200):
-        if path.exists():
-            return path.read_bytes()
-        time.sleep(0.05)
-    raise AssertionError(f"{path} was not saved; there are {list(path.parent.iterdir())}")
 
 
 def test_groups_of_many_clients(browser, crowded_page, crowd):

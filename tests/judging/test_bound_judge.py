@@ -80,7 +80,7 @@ def test_a_cap_near_the_optimum_is_met(closeness):
 )
 def test_balls_and_intervals_agree_and_a_higher_claim_is_refused(options):
     game, budget = random_game(2, 5)
-    solution = game.solve(budget, gap=1e-5, time_limit=5.0, **options)
+    solution = game.solve(budget, gap=1e-5, **options)
     held = solution.certificate
     verdicts = both(game, solution.goal, held)
     assert all(v.passed for v in verdicts)

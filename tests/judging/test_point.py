@@ -27,7 +27,7 @@ def test_floats_enclose_what_balls_enclose(play):
 )
 def test_the_objective_of_a_solution_is_enclosed(options):
     game, budget = random_game(2, 5)
-    solution = game.solve(budget, time_limit=5.0, **options)
+    solution = game.solve(budget, **options)
     low, high = enclose_point(game, solution.goal, solution.payments, solution.participation).objective(
         solution.goal
     )

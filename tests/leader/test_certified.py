@@ -70,7 +70,7 @@ def test_gap_closes_up_to_twelve_clients(seed, count):
 
 def test_thirty_clients():
     game, budget = random_game(7, 30)
-    solution = game.solve(budget, time_limit=60)
+    solution = game.solve(budget)
     assert solution.status is sf.Status.CERTIFIED
     assert solution.gap <= 1e-5 * game.equilibrium().server_loss
 
@@ -365,7 +365,7 @@ class TestOptions:
             wide += early.gap > 1e-3 * early.server_loss
         assert wide >= 3
 
-    def test_time_limit_covers_the_search_for_a_first_profile(self, monkeypatch):
+    def test_time_limit_covers_the_search_for_a_first_profile(self, monkeypatch, counted_clock):
         from stackfu.leader.certified import mechanism as module
 
         limits, search = [], module.search
@@ -393,7 +393,7 @@ class TestOptions:
 
         monkeypatch.setattr(mechanism, "find_equilibrium", slow)
         game, budget = random_game(3, count)
-        assert game.solve(budget, gap=1e-2, time_limit=20.0).status is sf.Status.CERTIFIED
+        assert game.solve(budget, gap=1e-2).status is sf.Status.CERTIFIED
 
     def test_interrupt_returns_the_best_so_far(self):
         def interrupt(_):
@@ -641,7 +641,7 @@ def test_costs_of_any_size_leave_the_leader_its_answer(scale):
         sf.MeanEmbeddings.from_features(points), [100, 100, 200, 100], [0], cost_scale=scale
     )
     # without money the answer is there at once; its proof takes very long where costs are huge
-    free = game.solve(0.0, time_limit=2.0)
+    free = game.solve(0.0, max_nodes=200)
     assert free.server_loss == pytest.approx(game.equilibrium().server_loss, rel=1e-6)
     assert game.solve(0.05).status is sf.Status.CERTIFIED
 
@@ -678,7 +678,7 @@ def test_a_client_that_owns_nearly_everything_leaves_the_unpaid_outcome_feasible
     assert solution.verify()
 
 
-def test_time_for_the_judge_is_part_of_the_limit(monkeypatch):
+def test_time_for_the_judge_is_part_of_the_limit(monkeypatch, counted_clock):
     """By a clock on which every look takes a hundredth of a second, and the judge two seconds."""
     from stackfu.leader.certified import programme, totals
     from stackfu.leader.certified import search as module

@@ -71,6 +71,6 @@ def test_a_client_on_the_edge_does_not_open_the_gap(monkeypatch):
         lambda self, start, guess, _: scan(self, start, guess, lambda: self.solves >= 20),
     )
     game, budget = federation(1000, 64, seed=1, gram=True)
-    solution = game.solve(budget, gap=1e-3, time_limit=300.0)
+    solution = game.solve(budget, gap=1e-3, time_limit=np.inf)
     assert solution.status.name == "CERTIFIED"
     assert solution.verify()

@@ -31,21 +31,21 @@ def per_sample(solution, groups):
 @pytest.mark.parametrize("seed", range(3))
 def test_one_price_per_sample_within_the_budget_of_the_real_members(seed, gram):
     game, kinds, budget = typed_game(seed, gram=gram)
-    found = game.solve(budget, method="grouped", groups=kinds, time_limit=5.0)
+    found = game.solve(budget, method="grouped", groups=kinds)
     for rates in per_sample(found, kinds):
         np.testing.assert_allclose(rates, rates[0], rtol=1e-12)
     played = game.equilibrium(found.payments)
     assert float(found.payments @ played.participation) <= budget * (1 + 1e-12)
     assert found.spend <= budget * (1 + 1e-12)
     assert found.verify(), found.verify().message
-    bound = game.solve(budget, gap=1e-2, time_limit=30.0).lower_bound
+    bound = game.solve(budget, gap=1e-2).lower_bound
     assert bound <= found.server_loss
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_no_worse_than_one_price_per_sample_for_all(seed):
     game, kinds, budget = typed_game(seed)
-    found = game.solve(budget, method="grouped", groups=kinds, time_limit=5.0)
+    found = game.solve(budget, method="grouped", groups=kinds)
     _, profile, _, _ = best_price(game, budget, shape=np.array(game.sizes))
     assert found.server_loss <= game.loss_of(profile) * (1 + 1e-3)
 
@@ -60,9 +60,7 @@ def test_prices_of_the_game_of_the_groups_alone_overspend_and_these_do_not():
         rates = few.solve(budget, gap=1e-3).payments / few.sizes
         eq = game.equilibrium(rates[of] * game.sizes)
         over.append(eq.spend / budget)
-        assert game.solve(budget, method="grouped", groups=kinds, time_limit=3.0).spend <= budget * (
-            1 + 1e-12
-        )
+        assert game.solve(budget, method="grouped", groups=kinds).spend <= budget * (1 + 1e-12)
     assert max(over) > 1.05
 
 
@@ -87,7 +85,7 @@ def test_the_game_of_the_groups_keeps_what_groups_can_keep():
 def test_labels_may_be_words_and_one_group_is_one_price(tmp_path):
     game, kinds, budget = typed_game(2)
     words = ["phone" if k == 0 else "laptop" for k in kinds]
-    found = game.solve(budget, method="grouped", groups=words, time_limit=3.0)
+    found = game.solve(budget, method="grouped", groups=words)
     assert "2 groups" in found.message
     found.save(tmp_path / "grouped.json")
     back = sf.load(tmp_path / "grouped.json")

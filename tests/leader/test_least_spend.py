@@ -20,7 +20,7 @@ def cheapest(game, share=0.5, **options):
     )
     gap = 1e-3 * goal.payment_weight * game.full_participation_price
     starts = (unpaid.participation, np.ones(game.count))
-    return goal, gap, least_spend(game, goal, gap=gap, time_limit=600.0, max_nodes=10_000, starts=starts)
+    return goal, gap, least_spend(game, goal, gap=gap, time_limit=np.inf, max_nodes=10_000, starts=starts)
 
 
 @pytest.mark.parametrize(("seed", "count"), [(0, 4), (1, 8), (2, 15), (3, 30), (5, 4)])
@@ -74,7 +74,7 @@ def test_hundreds_of_clients_whose_spend_was_ten_times_the_least():
         payment_weight=1.0,
         max_loss=0.5 * unpaid.server_loss,
         gap=4e-3,
-        time_limit=10.0,
+        max_nodes=200,
         progress=False,
     )
     assert found.spend < 0.1
@@ -89,5 +89,5 @@ def test_floors_and_limits_of_nodes_are_kept(monkeypatch):
     assert float(game.alpha @ run.best.x) >= 0.6 * (1 - 1e-9)
     unpaid = game.equilibrium()
     starts = (unpaid.participation, np.ones(game.count))
-    few = least_spend(game, goal, gap=gap, time_limit=600.0, max_nodes=1, starts=starts)
+    few = least_spend(game, goal, gap=gap, time_limit=np.inf, max_nodes=1, starts=starts)
     assert few.best.value >= run.bound

@@ -241,7 +241,7 @@ def test_what_is_done_for_very_many_clients_is_right_for_few(monkeypatch):
     game, budget = small_game(dtype=np.float32)
     objective = Objective(budget)
     reference = game.equilibrium().server_loss
-    options = {"gap": 1e-3 * reference, "time_limit": 600.0, "max_nodes": 10_000}
+    options = {"gap": 1e-3 * reference, "time_limit": np.inf, "max_nodes": 10_000}
     starts = (game.equilibrium().participation,)
     plain = search_large(game, objective, starts=starts, **options)
     for module, name in ((bound, "MANY"), (large, "MANY"), (knots, "COMPACT"), (judge, "AT_SCALE")):
@@ -278,7 +278,7 @@ def test_knots_that_are_forgotten_come_back(gram, monkeypatch):
     assert len(held._kept) == 2
     reference = game.equilibrium().server_loss
     run = search_large(
-        game, objective, gap=1e-2 * reference, time_limit=600.0, max_nodes=10_000,
+        game, objective, gap=1e-2 * reference, time_limit=np.inf, max_nodes=10_000,
         starts=(game.equilibrium().participation,),
     )  # fmt: skip
     assert run.status is sf.Status.CERTIFIED
@@ -302,12 +302,12 @@ def test_inner_products_that_take_longer_to_read_than_there_is_time_are_not_read
     seen = []
     monkeypatch.setattr(court, "held_products", lambda *game: seen.append(game))
     options = {"gap": 0.0, "max_nodes": 1, "starts": (game.equilibrium().participation,)}
-    search_large(game, Objective(budget), time_limit=60.0, **options)
+    search_large(game, Objective(budget), time_limit=np.inf, **options)
     assert seen
     seen.clear()
     monkeypatch.setattr(court, "TIMED", 2)
     monkeypatch.setattr(court, "CAUTION", 1e9)
-    found = search_large(game, Objective(budget), time_limit=60.0, **options)
+    found = search_large(game, Objective(budget), time_limit=np.inf, **options)
     assert not seen
     assert (found.status, found.bound) == (sf.Status.TIME_LIMIT, -np.inf)
 
@@ -327,7 +327,7 @@ def test_profiles_to_start_from_are_not_kept(monkeypatch):
         alive.extend(x() is not None for x in given)
 
     monkeypatch.setattr(large._Search, "first_proposals", look)
-    options = {"gap": 0.0, "time_limit": 600.0, "max_nodes": 2}
+    options = {"gap": 0.0, "time_limit": np.inf, "max_nodes": 2}
     with pytest.raises(
         sf.ConvergenceError
     ):  # none of these keeps the budget, and nothing better was looked for
@@ -340,7 +340,7 @@ def test_what_is_freed_is_given_back_where_clients_are_very_many(monkeypatch):
     monkeypatch.setattr(room, "_trim", lambda: calls.append)
     game, budget = small_game()
     starts = (game.equilibrium().participation,)
-    options = {"gap": 0.0, "time_limit": 60.0, "max_nodes": 3, "starts": starts}
+    options = {"gap": 0.0, "time_limit": np.inf, "max_nodes": 3, "starts": starts}
     game.solve(budget, gap=1e-3)
     search_large(game, Objective(budget), **options)
     assert not calls

@@ -17,7 +17,7 @@ NAMES = ["Leeds", "Oslo", "Bath", "York", "Hull", "Rome", "Bonn", "Lyon", "Graz"
 GAME = digits_game(sampling_constant=30.0).replace(names=NAMES)  # York, ..., Linz remain
 COSTS = GAME.costs
 ONES, HALF, NOTHING = np.ones(7), np.full(7, 0.5), np.zeros(7)
-QUICK = {"gap": 0.3, "time_limit": 2.0, "progress": False}
+QUICK = {"gap": 0.3, "max_nodes": 200, "progress": False}
 
 
 def but(values, place, value):
@@ -192,11 +192,11 @@ def test_least_keeping_is_what_every_plan_costs_at_least():
 def test_contracts_without_a_floor_that_keep_everybody_are_found_or_cost_too_much():
     """Asked for contracts, nobody is told that capped offers need a floor."""
     outside = np.full(7, -0.01)
-    kept = GAME.solve(1.2, offers="contract", outside=outside, gap=0.3, time_limit=4.0, progress=False)
+    kept = GAME.solve(1.2, offers="contract", outside=outside, gap=0.3, max_nodes=200, progress=False)
     assert kept.verify(), kept.verify().message
     assert GAME.cascade(offers=kept.offers, outside=outside).stable
     with pytest.raises((sf.ConvergenceError, sf.InfeasibleError), match="0.12"):
-        GAME.solve(0.12, offers="contract", outside=outside, gap=0.3, time_limit=4.0, progress=False)
+        GAME.solve(0.12, offers="contract", outside=outside, gap=0.3, max_nodes=200, progress=False)
 
 
 # -------------------------------------------------------------------- what answers reveal, and prices that learn

@@ -203,7 +203,13 @@ def test_regions_that_only_a_larger_square_could_meet_are_closed():
     game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), sizes, range(3), cost_scale=3.0)
     budget = 0.4 * game.full_participation_price
     plan = game.solve(
-        budget, offers="capped", finite_sample=True, gap=1e-4, max_nodes=400, time_limit=600.0, progress=False
+        budget,
+        offers="capped",
+        finite_sample=True,
+        gap=1e-4,
+        max_nodes=400,
+        time_limit=np.inf,
+        progress=False,
     )
     assert plan.status is sf.Status.CERTIFIED
     assert plan.verify()
@@ -366,7 +372,7 @@ def test_outside_utilities_that_no_budget_meets_are_named_without_a_floor(each):
     outside = np.full(5, each)
     outside[2] = -np.inf
     with pytest.raises(sf.InfeasibleError, match="keeping everybody: that takes at least") as error:
-        game.solve(0.1 * each * budget, offers="capped", outside=outside, progress=False, time_limit=20)
+        game.solve(0.1 * each * budget, offers="capped", outside=outside, progress=False)
     assert f"whose outside utility is {each:g}" in str(error.value)
     assert f"client {game.who(2)}," not in str(error.value)
 
@@ -379,7 +385,7 @@ def test_small_totals_are_ruled_out_by_what_keeping_costs_and_not_for_nothing():
     plans = Plans(game, bill, problem, outside)
     plans.begin((np.ones(5),))
     run = search(
-        problem, plans, gap=0.02 * plans.target, reference=plans.target, time_limit=20.0, max_nodes=5000
+        problem, plans, gap=0.02 * plans.target, reference=plans.target, time_limit=np.inf, max_nodes=5000
     )
     assert 0.9 * plans.best.spend < run.bound <= plans.best.spend
     assert 0.0 < run.certificate.least < 1e-6
@@ -447,7 +453,7 @@ def test_baselines_as_plans(method):
 def test_contracts_are_no_worse_and_say_what_else_may_happen():
     game, budget = game_with_budget(3, 5, True)
     plan = game.solve(budget, offers="capped", progress=False, gap=1e-3)
-    sol = game.solve(budget, offers="contract", progress=False, time_limit=8)
+    sol = game.solve(budget, offers="contract", progress=False)
     assert sol.status is sf.Status.CONVERGED
     assert sol.objective <= plan.objective * (1 + 1e-9)
     assert sol.lower_bound <= sol.objective
@@ -463,7 +469,7 @@ def test_contracts_are_no_worse_and_say_what_else_may_happen():
 def test_contracts_are_never_worse_than_linear_payments(seed, options):
     game, budget = game_with_budget(seed, 4, True)
     linear = game.solve(budget, progress=False, gap=1e-3, **options)
-    sol = game.solve(budget, offers="contract", progress=False, time_limit=6, **options)
+    sol = game.solve(budget, offers="contract", progress=False, **options)
     assert sol.objective <= linear.objective * (1 + 1e-9)
     assert sol.equilibrium.total >= options.get("min_total", 0.0) * (1 - 1e-9)
     assert sol.offers.most <= budget * (1 + 1e-9)
@@ -472,7 +478,7 @@ def test_contracts_are_never_worse_than_linear_payments(seed, options):
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_contracts_are_certified_where_the_bound_is_near_and_judged(seed):
     game, budget = game_with_budget(seed, 5, True)
-    sol = game.solve(None if seed else budget, offers="contract", gap=0.5, progress=False, time_limit=8)
+    sol = game.solve(None if seed else budget, offers="contract", gap=0.5, progress=False)
     assert sol.status is sf.Status.CERTIFIED
     assert sol.verify(), sol.verify().message
     assert not replace(sol, limits=replace(sol.limits, gap=1e-12)).verify()
@@ -582,7 +588,7 @@ def alike(count, sampling):
 def test_clients_whose_data_are_all_alike_are_a_problem_of_totals(count, sampling, asked):
     game = alike(count, sampling)
     budget = 0.2 * float(game.costs.sum())
-    sol = game.solve(budget, offers="capped", gap=1e-2, progress=False, time_limit=20, **asked)
+    sol = game.solve(budget, offers="capped", gap=1e-2, progress=False, **asked)
     assert sol.status is sf.Status.CERTIFIED
     assert sol.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
     assert sol.verify(), sol.verify().message
@@ -596,7 +602,7 @@ def test_clients_whose_data_are_all_alike_are_a_problem_of_totals(count, samplin
 
 def test_without_a_sampling_term_clients_that_are_alike_are_paid_for_a_floor():
     game = alike(4, 0.0)
-    sol = game.solve(1.0, offers="capped", min_total=0.15, progress=False, time_limit=5)
+    sol = game.solve(1.0, offers="capped", min_total=0.15, progress=False)
     assert sol.verify(), sol.verify().message
     assert sol.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
     assert sol.equilibrium.total >= 0.15
@@ -615,7 +621,7 @@ def test_other_mechanisms_post_plans_for_clients_that_are_alike(method):
 def test_contracts_with_clients_that_are_alike():
     game = alike(4, 0.3)
     budget = 0.2 * float(game.costs.sum())
-    sol = game.solve(budget, offers="contract", progress=False, time_limit=5)
+    sol = game.solve(budget, offers="contract", progress=False)
     assert sol.verify(), sol.verify().message
     assert sol.objective <= game.solve(budget, offers="capped", gap=1e-2, progress=False).objective * (
         1 + 1e-9

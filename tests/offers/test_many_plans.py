@@ -91,8 +91,8 @@ def test_local_search_offers_plans_that_improve_and_stops_when_late():
 @pytest.mark.parametrize("clients", [SMALL + 20, 400, 2000])
 def test_many_clients_never_do_worse_than_with_linear_payments(clients):
     game, budget = crowd(clients)
-    linear = game.solve(budget, min_total=0.1, progress=False, gap=1e-3, time_limit=30)
-    plan = game.solve(budget, min_total=0.1, offers="capped", progress=False, gap=0.1, time_limit=12)
+    linear = game.solve(budget, min_total=0.1, progress=False, gap=1e-3)
+    plan = game.solve(budget, min_total=0.1, offers="capped", progress=False, gap=0.1, max_nodes=200)
     assert plan.objective <= linear.objective * (1 + 1e-9)
     assert plan.lower_bound <= plan.objective
     assert plan.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
@@ -188,8 +188,8 @@ def test_plans_for_very_many_are_found_from_samples_and_judged_for_everybody(mon
     monkeypatch.setattr(plans_module.Plans, "_by_samples", exploring)
     game, budget = crowd(1200, seed=4)
     unpaid = game.equilibrium()
-    linear = game.solve(budget, min_total=0.1, progress=False, gap=1e-3, time_limit=30)
-    plan = game.solve(budget, min_total=0.1, offers="capped", progress=False, gap=0.06, time_limit=12)
+    linear = game.solve(budget, min_total=0.1, progress=False, gap=1e-3)
+    plan = game.solve(budget, min_total=0.1, offers="capped", progress=False, gap=0.06, max_nodes=200)
     assert [(count, sample // 10) for count, sample in asked] == [(200, 6), (1200, 20)]
     bought = Bought(game)
     loss, spend, total = bought(plan.participation)
@@ -225,13 +225,13 @@ def test_samples_serve_whatever_is_asked(asked, monkeypatch):
     monkeypatch.setattr(problem_module, "SAMPLED_CLIENTS", 150)
     monkeypatch.setattr(plans_module, "SAMPLES", (60, 120))
     game, _ = crowd(400, seed=5)
-    plan = game.solve(None, offers="capped", progress=False, gap=0.2, time_limit=8, **asked)
+    plan = game.solve(None, offers="capped", progress=False, gap=0.2, max_nodes=200, **asked)
     loss, spend, _ = Bought(game)(plan.participation)
     assert plan.lower_bound <= plan.objective
     assert loss <= asked.get("max_loss", np.inf) * (1 + 1e-9)
     assert plan.verify(), plan.verify().message
     if "outside" not in asked:
-        linear = game.solve(None, progress=False, gap=1e-3, time_limit=20, **asked)
+        linear = game.solve(None, progress=False, gap=1e-3, **asked)
         assert plan.objective <= linear.objective * (1 + 1e-9)
         assert spend == pytest.approx(plan.spend, rel=1e-4)
     else:
@@ -249,7 +249,7 @@ def test_slopes_of_clients_outside_the_plan_are_those_inside_it(seed):
         assert theirs == pytest.approx(mine, rel=1e-6, abs=1e-9 * (1 + np.abs(mine).max()))
 
 
-def test_a_limit_of_time_is_kept_and_what_was_found_stands():
+def test_a_limit_of_time_is_kept_and_what_was_found_stands(counted_clock):
     game, budget = crowd(400, seed=1)
     game.solve(budget, min_total=0.1, offers="capped", progress=False, gap=0.3)
     plan = game.solve(budget, min_total=0.1, offers="capped", progress=False, gap=1e-9, time_limit=1.0)

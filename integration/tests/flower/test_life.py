@@ -294,7 +294,7 @@ def test_offers_are_capped_unless_the_terms_or_the_method_say_otherwise():
 
 def test_capped_offers(scene):
     """Nobody is paid for more than its cap, and the plan is what clients answer."""
-    facts = with_terms(scene, offers="capped", finite_sample=True, time_limit=5.0).run()
+    facts = with_terms(scene, offers="capped", finite_sample=True).run()
     assert facts["aborted"] is None
     assert facts["faults"] == []
     with scene.ledger() as ledger:
@@ -326,7 +326,7 @@ def test_caps_that_are_not_those_of_the_solution_are_named(scene, monkeypatch):
     monkeypatch.setattr(
         offers, "PriceOffered", lambda client, attempt, price, cap: honest(client, attempt, price, cap / 2)
     )
-    with_terms(scene, offers="capped", finite_sample=True, time_limit=5.0).run()
+    with_terms(scene, offers="capped", finite_sample=True).run()
     assert "the caps offered are not those of the solution" in str(verify(scene.folder).misfit)
 
 

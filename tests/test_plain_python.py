@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -147,16 +146,13 @@ def test_plain_functions_return_python_numbers_and_divide_as_compiled():
     assert all(type(value) in (float, bool) for value in jit.plain(halves)(1.0, 2.0))
 
 
-def test_a_first_answer_waits_for_no_compiler_and_a_later_one_uses_machine_code(tmp_path):
+def test_a_first_answer_waits_for_no_compiler_and_a_later_one_uses_machine_code(tmp_path, wait_until):
     """The first process runs plain Python; the background process compiles and ends; the next process takes what it left."""
     play = PLAY.replace("(2, 4, 7, 11)", "(3,)")
     cache = {"NUMBA_CACHE_DIR": str(tmp_path), "STACKFU_COMPILE": "background"}
     first = python("-c", play, "5", **cache)
     assert "compiling" not in first.stderr
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline and not list(tmp_path.rglob("*judge*.nbc")):
-        time.sleep(0.5)
-    assert list(tmp_path.rglob("*judge*.nbc"))
+    wait_until(lambda: list(tmp_path.rglob("*judge*.nbc")), "machine code", 600.0)
     second = python("-c", play, "5", **cache)
     assert int(second.stdout.splitlines()[1]) > 0
     for one, other in zip(

@@ -52,7 +52,7 @@ def test_few_or_nearly_all_data_take_part_unpaid_by_cost():
 @pytest.mark.parametrize("option", regimes.OPTIONS)
 def test_every_option_can_be_asked_for(option):
     game, arguments = regimes.Regime(1, 8, width=4, option=option, share=0.3).build()
-    found = game.solve(**arguments, gap=0.05, time_limit=20.0, progress=False)
+    found = game.solve(**arguments, gap=0.05, progress=False)
     assert found.verify()
 
 

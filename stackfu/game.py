@@ -560,21 +560,27 @@ class StackelbergGame(GameModel):
         )
 
     def plot(
-        self, result: Equilibrium | Equilibria | Solution | Frontier | Cascade | None = None, ax: Any = None
+        self,
+        result: Equilibrium | Equilibria | Solution | Frontier | Cascade | None = None,
+        ax: Any = None,
+        **options: Any,
     ) -> Any:
-        """Draw a result of this game, by default the clients as their distances lay them out; see :mod:`stackfu.plot`."""
+        """Draw a result of this game, by default the clients as their distances lay them out.
+
+        ``options`` are those of the function of :mod:`stackfu.plot` that draws it, such as ``labels``.
+        """
         from . import plot
         from .results import Cascade, Equilibria, Frontier
 
         if result is None:
-            return plot.distance_map(self, ax)
+            return plot.distance_map(self, ax, **options)
         if isinstance(result, Frontier):
-            return plot.frontier(result, ax)
+            return plot.frontier(result, ax, **options)
         if isinstance(result, Equilibria):
-            return plot.level(result, ax)
+            return plot.level(result, ax, **options)
         if isinstance(result, Cascade):
-            return plot.cascade(result, ax)
-        return plot.participation(result, ax)
+            return plot.cascade(result, ax, **options)
+        return plot.participation(result, ax, **options)
 
     def _repr_html_(self) -> str:
         from .pages import MOST_ROWS, card, table

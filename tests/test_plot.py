@@ -1,8 +1,13 @@
 """Figures show the library's numbers, on the axes they are given."""
 
+import dataclasses
+import functools
+
 import matplotlib as mpl
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 mpl.use("agg")
 from matplotlib import pyplot as plt
@@ -10,6 +15,7 @@ from matplotlib import pyplot as plt
 import stackfu as sf
 from stackfu import plot
 from stackfu.demo import digits_game
+from stackfu.plot.scales import outliers
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +180,182 @@ def test_dollar_signs_in_names_are_no_mathematics(game):
     assert [label.get_text() for label in ax.get_xticklabels()] == [
         name.replace("$", "\\$") for name in named.names
     ]
+
+
+# -------------------------------------------------------------------- names, outliers, narrow columns
+
+COLUMN = (3.4, 2.7)
+DEFAULT = (6.4, 4.8)
+TOWNS = (
+    "York",
+    "Hull",
+    "Kingston upon Hull, City of",
+    "Sheffield Teaching Hospitals NHS Foundation Trust",
+    "Bath",
+)
+
+
+@functools.lru_cache
+def hospitals(count, outlier=True):
+    """Clients with long names, one of which owns data that are far from all others."""
+    rng = np.random.default_rng(count)
+    features = 0.2 * rng.normal(size=(count + 2, 6)) + np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+    if outlier:
+        features[3, 3] += 6.0
+    names = [f"{TOWNS[i % len(TOWNS)]} {i}" for i in range(count + 2)]
+    emb = sf.MeanEmbeddings.from_features(features, names=names)
+    return sf.StackelbergGame(emb, rng.integers(20, 400, count + 2), removed=names[:2], cost_scale=1.0)
+
+
+def drawn(draw, size, **options):
+    figure, ax = plt.subplots(figsize=size, layout="constrained")
+    draw(ax, **options)
+    figure.canvas.draw()
+    return ax
+
+
+def written(ax):
+    """The texts that are visible among the names, with the places they take."""
+    return {text.get_text(): text.get_window_extent() for text in ax.texts if text.get_visible()}
+
+
+def overlapping(boxes):
+    boxes = list(boxes)
+    return [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.padded(-0.5).overlaps(b.padded(-0.5))]
+
+
+@pytest.mark.parametrize("size", [COLUMN, DEFAULT])
+@pytest.mark.parametrize("count", [7, 25, 200])
+def test_names_do_not_cover_each_other_and_stay_inside(count, size):
+    game = hospitals(count)
+    eq = game.equilibrium(0.3 * game.costs)
+    for draw in (
+        lambda ax, **o: plot.participation(eq, ax, **o),
+        lambda ax, **o: plot.distance_map(game, ax, **o),
+    ):
+        ax = drawn(draw, size)
+        shown = written(ax)
+        assert len(shown) >= min(count, 7) - 2
+        assert not overlapping(shown.values())
+        assert all(
+            ax.bbox.padded(1).containsx(b.x0) and ax.bbox.padded(1).containsx(b.x1) for b in shown.values()
+        )
+        legend = ax.get_legend()
+        assert legend is None or not any(legend.get_window_extent().overlaps(box) for box in shown.values())
+        plt.close("all")
+
+
+@pytest.mark.parametrize("size", [COLUMN, DEFAULT])
+def test_names_find_their_places_anew_when_the_figure_is_resized(size):
+    game = hospitals(25)
+    ax = drawn(lambda ax: plot.participation(game.equilibrium(), ax), DEFAULT)
+    ax.figure.set_size_inches(size)
+    ax.figure.set_dpi(60)
+    ax.figure.canvas.draw()
+    assert not overlapping(written(ax).values())
+
+
+@pytest.mark.parametrize("labels", [True, False, 3])
+def test_a_client_far_off_does_not_squeeze_the_others_and_is_named_with_its_value(labels):
+    game = hospitals(25)
+    far = int(np.argmax(game.heterogeneity))
+    ax = drawn(lambda ax: plot.participation(game.equilibrium(), ax, labels=labels), DEFAULT)
+    near = np.delete(game.heterogeneity, far)
+    low, high = ax.get_xlim()
+    assert low < near.min() < near.max() < high < game.heterogeneity[far]
+    assert np.ptp(near) > 0.5 * (high - low)
+    (said,) = [text for text in written(ax) if f"({game.heterogeneity[far]:.3g})" in text]
+    assert said.startswith(game.names[far][:12])
+    triangles = [line for line in ax.lines if line.get_visible() and line.get_marker() == ">"]
+    assert len(triangles) == 1
+    # zooming out to it shows the client itself
+    ax.set_xlim(0.0, 1.1 * game.heterogeneity[far])
+    ax.figure.canvas.draw()
+    assert not [line for line in ax.lines if line.get_visible() and line.get_marker() == ">"]
+
+
+def test_labels_say_which_clients_are_named():
+    game = hospitals(25, outlier=False)
+    eq = game.equilibrium()
+
+    def names(labels):
+        ax = drawn(lambda ax: plot.participation(eq, ax, labels=labels), DEFAULT)
+        return set(written(ax))
+
+    assert names(False) == names(0) == set()
+    assert 0 < len(names(4)) <= 4
+    assert names(["Bath 24", "York 5"]) == {"Bath 24", "York 5"}
+    assert names("Bath 24") == {"Bath 24"}
+    for wrong in (-1, ["Bath 2400"], "York 0"):  # York 0 is forgotten
+        with pytest.raises(sf.InputError, match="labels"):
+            names(wrong)
+
+
+def test_shortened_names_still_differ():
+    from stackfu.plot.labels import shortened
+
+    twins = ["Hospital of Saint John, eastern wing, London", "Hospital of Saint Jude, western wing, London"]
+    short = shortened([*twins, "York", twins[0] + "derry"], 16)
+    assert len(set(short)) == 4
+    assert short[2] == "York"
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60))
+def test_outliers_are_few_and_leave_the_others_most_of_the_axis(values):
+    values = np.array(values)
+    far = outliers(values)
+    assert far.sum() <= max(1, min(5, len(values) // 10))
+    if far.any():
+        assert np.ptp(values) > 3.0 * np.ptp(values[~far])
+
+
+def test_prices_and_capped_offers_look_different(game):
+    linear = game.solve(0.05)
+    capped = game.solve(0.05, offers="capped", min_total=0.17)
+    looks = []
+    for result in (linear, capped, capped.equilibrium):
+        ax = plot.participation(result)
+        entries = [text.get_text() for text in ax.get_legend().get_texts()]
+        looks.append((entries, ax.get_title().split(",")[0]))
+        caps = [line for line in ax.lines if line.get_marker() == "_"]
+        assert len(caps) == (0 if result is linear else 1)
+        if caps:
+            taken = caps[0].get_ydata()
+            np.testing.assert_allclose(
+                sorted(taken), sorted((game.alpha * capped.caps)[(capped.caps < 1) & (capped.caps > 0)])
+            )
+    (entries, title), (others, other), (_, third) = looks
+    assert entries[0] == "paid per unit (area: price)"
+    assert others[0] == "capped offer (area: price)"
+    assert "cap: most that is taken" in others
+    assert (title, other, third) == ("Prices per unit", "Capped offers", "Capped offers")
+
+
+def test_two_frontiers_share_axes_and_a_solution_far_above_is_named(game):
+    traced = game.frontier([0.02, 0.1])
+    capped = game.frontier([0.02, 0.1], offers="capped", min_total=0.1)
+    worse = dataclasses.replace(game.solve(0.05, method="uniform"), objective=1.0)
+    ax = plot.frontier(capped, plot.frontier(traced, others=[worse]))
+    low, high = ax.get_ylim()
+    assert low < min(capped.objectives)
+    assert max(traced.objectives) < high < 0.1
+    entries = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "uniform, 0.05: 1, above the axis" in entries
+    assert {"certified payments", "certified capped offers"} <= set(entries)
+
+
+def test_many_clients_are_thin_lines_and_the_ones_that_change_most_have_names():
+    game = hospitals(25)
+    ax = drawn(lambda ax: plot.dynamics(game, ax=ax, rounds=4, labels=3), COLUMN)
+    assert len(ax.lines) == 25
+    legend = ax.get_legend()
+    assert len(legend.get_texts()) == 3
+    assert "22 others" in legend.get_title().get_text()
+    assert plot.dynamics(game, rounds=2, labels=False).get_legend() is None
+
+
+def test_embeddings_draw_themselves():
+    game = hospitals(7)
+    ax = game.embeddings.plot(labels=2)
+    assert len(offsets(ax)) == 9
+    assert len(game.embeddings.plot(labels=False).texts) == 1  # the client far off

@@ -662,6 +662,12 @@ class MeanEmbeddings:
         called = list(self._names or range(len(self)))
         return data_frame(dict(zip(called, self.distances().T, strict=True)), called)
 
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the clients as their distances lay them out; options are those of :func:`stackfu.plot.distance_map`."""
+        from ..plot import distance_map
+
+        return distance_map(self, ax, **options)
+
     def _repr_html_(self) -> str:
         title, called = repr(self), self._called()
         if len(self) > MOST_ROWS:

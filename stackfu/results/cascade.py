@@ -104,9 +104,9 @@ class Cascade(Sequence[Departure]):
         }
         return data_frame(columns, self.game.names)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Round by round, see :func:`stackfu.plot.cascade`."""
-        return facade(self.game).plot(self, ax)
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the departures round by round; options are those of :func:`stackfu.plot.cascade`."""
+        return facade(self.game).plot(self, ax, **options)
 
     def _repr_html_(self) -> str:
         called = self.game.called

@@ -196,9 +196,9 @@ class Equilibrium:
         frame = facade(self.game).clients_frame(self.payments, self.participation)
         return frame if self.caps is None else frame.assign(cap=self.caps)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Who takes part, see :func:`stackfu.plot.participation`."""
-        return facade(self.game).plot(self, ax)
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the participation; options are those of :func:`stackfu.plot.participation`."""
+        return facade(self.game).plot(self, ax, **options)
 
     def _repr_html_(self) -> str:
         title = f"Equilibrium: {self.status.name.lower()}, {self.uniqueness.value}"
@@ -285,9 +285,9 @@ class Equilibria(Sequence[Equilibrium]):
         """A DataFrame with one row per remaining client, indexed by name, and its participation in each of them (needs pandas)."""
         return data_frame({f"E{i + 1}": e.participation for i, e in enumerate(self.items)}, self.game.names)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Where the level function meets zero, see :func:`stackfu.plot.level`."""
-        return facade(self.game).plot(self, ax)
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the level function and its zeros; options are those of :func:`stackfu.plot.level`."""
+        return facade(self.game).plot(self, ax, **options)
 
     def _repr_html_(self) -> str:
         rows = [

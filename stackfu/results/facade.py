@@ -48,7 +48,7 @@ class Facade(Protocol):
     def clients_frame(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Any:
         """One row per client."""
 
-    def plot(self, result: Any, ax: Any = None) -> Any:
+    def plot(self, result: Any, ax: Any = None, **options: Any) -> Any:
         """Draw a result."""
 
     def manipulation(self, result: Any, **options: Any) -> Any:

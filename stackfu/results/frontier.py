@@ -150,9 +150,9 @@ class Frontier(Sequence[Solution]):
         columns = {name: [point[name] for point in points] for name in scalars}
         return data_frame(columns, [point["budget"] for point in points], "budget")
 
-    def plot(self, ax: Any = None) -> Any:
-        """What a budget buys, see :func:`stackfu.plot.frontier`."""
-        return facade(self.game).plot(self, ax)
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the objective against the budget; options are those of :func:`stackfu.plot.frontier`."""
+        return facade(self.game).plot(self, ax, **options)
 
     def _repr_html_(self) -> str:
         rows = [

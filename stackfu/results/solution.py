@@ -225,9 +225,9 @@ class Solution:
         posted = {"cap": self.caps, "retainer": self.offers.retainers}
         return frame.assign(**posted, receives=self.payouts, utility=utilities)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Who takes part under these payments, see :func:`stackfu.plot.participation`."""
-        return facade(self.game).plot(self, ax)
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the participation under these payments; options are those of :func:`stackfu.plot.participation`."""
+        return facade(self.game).plot(self, ax, **options)
 
     def _repr_html_(self) -> str:
         known = np.isfinite(self.lower_bound)

@@ -214,7 +214,11 @@ def frontier(traced: Frontier, ax: Axes | None = None, *, others: Iterable[Solut
             ax.plot(solution.budget, 0.97, "^", color=_BOUND, transform=ax.get_xaxis_transform())
     ax.set_ylim(floor, top)
     _say(ax, "budget", traced.solutions[0].proves)
-    _legend(ax, below=narrow, ncols=1 if any(far) or not narrow else 2)
+    _legend(
+        ax,
+        below=narrow,
+        ncols=1 if not narrow or any("above" in said for said in ax.get_legend_handles_labels()[1]) else 2,
+    )
     return ax
 
 

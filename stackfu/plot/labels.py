@@ -215,7 +215,7 @@ def _place(
     if len(free):
         best = int(free[0])
     elif forced:
-        best = int(np.argmin(np.where(inside, covered, 1e300)))
+        best = int(np.argmin(np.where(inside, covered, np.inf)))
         corners[best] = np.clip(
             corners[best], [frame.x0 + 1, frame.y0 + 1], [frame.x1 - 1 - size[0], frame.y1 - 1 - size[1]]
         )
@@ -226,5 +226,5 @@ def _place(
         return corner, None
     end = np.clip(centre, corner, corner + size)
     across = end - centre
-    start = centre + across * min(1.0, radius / max(float(np.hypot(*across)), 1e-9))
+    start = centre + across * min(1.0, radius / (float(np.hypot(*across)) or 1.0))
     return corner, np.stack([start, end])

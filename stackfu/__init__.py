@@ -19,6 +19,8 @@ _HOME = {
     "client_features": "stackfu.embedding",
     "median_bandwidth": "stackfu.embedding",
     "mmd": "stackfu.embedding",
+    "PreparedSamples": "stackfu.embedding",
+    "prepare_samples": "stackfu.embedding",
     "StackelbergGame": "stackfu.game",
     "Profile": "stackfu.model",
     "ServerLoss": "stackfu.model",
@@ -72,6 +74,7 @@ __all__ = [
     "Objective",
     "Offers",
     "PostedPrices",
+    "PreparedSamples",
     "Profile",
     "Requests",
     "ServerLoss",
@@ -95,6 +98,7 @@ __all__ = [
     "median_bandwidth",
     "mmd",
     "plot",
+    "prepare_samples",
     "register_mechanism",
     "results",
     "save",
@@ -106,10 +110,12 @@ if TYPE_CHECKING:
     from .embedding import (
         Bandwidth,
         MeanEmbeddings,
+        PreparedSamples,
         client_counts,
         client_features,
         median_bandwidth,
         mmd,
+        prepare_samples,
     )
     from .errors import (
         ConvergenceError,

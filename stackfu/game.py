@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .embedding import MeanEmbeddings
 from .embedding.names import PerClient, rows_by_name
-from .errors import InputError
+from .errors import InputError, warn
 from .model import Array, GameModel, ServerLoss
 from .model.arguments import number, numbers
 from .model.impacts import guessed
@@ -51,11 +51,15 @@ class StackelbergGame(GameModel):
     names
         What the clients are called; by default what the embeddings call them, or their numbers.
     costs
-        Cost of full participation, one number per remaining client; by default ``cost_scale * n_k / n_O``.
+        What taking part with all of its data costs each client: money, in any unit, which is that of all payments and budgets
+        then. One number per remaining client; by default ``cost_scale * n_k / n_O``.
     cost_scale
-        Scale of the default costs.
-    lambda_v, lambda_s, lambda_q
-        Weights of unlearning effectiveness, global stability (server) and performance change (clients).
+        What all data of all original clients together would cost, where no costs are given.
+    lambda_v, lambda_s
+        Weights of unlearning effectiveness and global stability in the server's loss.
+    lambda_q
+        Price that clients put on a unit of their own loss: money per unit of loss. ``lambda_q * loss_constant`` is what one unit
+        of squared embedding distance costs a client, in the unit of the costs.
     loss_constant
         C, loss per squared embedding distance.
     sampling_constant
@@ -65,6 +69,8 @@ class StackelbergGame(GameModel):
     server_loss
         An objective of your own instead of the paper's: any weighted sum of squared distances to given embeddings
         (:class:`~stackfu.ServerLoss`; its weights are in units of loss, C does not multiply them).
+    currency
+        The unit of costs, payments and budgets as tables, pages and files name it, "EUR" for instance. Nothing is converted.
 
     Examples
     --------
@@ -95,6 +101,7 @@ class StackelbergGame(GameModel):
         sampling_constant: float = 0.0,
         calibrated: bool = False,
         server_loss: ServerLoss | None = None,
+        currency: str | None = None,
     ) -> None:
         super().__init__(
             embeddings,
@@ -110,6 +117,7 @@ class StackelbergGame(GameModel):
             sampling_constant=sampling_constant,
             calibrated=calibrated,
             server_loss=server_loss,
+            currency=currency,
         )
 
     # ---------------------------------------------------------------- the clients
@@ -268,7 +276,9 @@ class StackelbergGame(GameModel):
         given = _given(locals())
         from .leader import solve
 
-        return solve(self, budget, method, given)
+        found = solve(self, budget, method, given)
+        _warn_of_units(self, [found.budget], outside is not None)
+        return found
 
     def cheapest(
         self,
@@ -339,7 +349,9 @@ class StackelbergGame(GameModel):
         given = _given(locals())
         from .leader.frontier import trace_frontier
 
-        return trace_frontier(self, budgets, method, given)
+        traced = trace_frontier(self, budgets, method, given)
+        _warn_of_units(self, traced.budgets.tolist(), outside is not None)
+        return traced
 
     # ---------------------------------------------------------------- who leaves, what costs are, what lying pays
 
@@ -548,7 +560,7 @@ class StackelbergGame(GameModel):
             "utility": self.client_utilities(paid, x),
             "predicted_change": self.impacts(x).clients,
         }
-        return data_frame(columns, self.names)
+        return data_frame(columns, self.names, currency=self.currency)
 
     def to_pandas(self) -> Any:
         """A DataFrame with one row per remaining client: what it owns, what taking part costs it, how far it is (needs pandas)."""
@@ -557,6 +569,7 @@ class StackelbergGame(GameModel):
         return data_frame(
             {"samples": self.sizes, "share": self.alpha, "cost": self.costs, "distance": self.heterogeneity},
             self.names,
+            currency=self.currency,
         )
 
     def plot(
@@ -583,7 +596,7 @@ class StackelbergGame(GameModel):
         return plot.participation(result, ax, **options)
 
     def _repr_html_(self) -> str:
-        from .pages import MOST_ROWS, card, table
+        from .pages import MOST_ROWS, card, money, table
 
         shown = min(self.count, MOST_ROWS)
         rows = [
@@ -591,10 +604,13 @@ class StackelbergGame(GameModel):
             for k in range(shown)
         ]
         gone = ", ".join(map(self.called, self.removed[:8])) or "nobody"
-        note = f"forgotten: {gone}; full participation costs {self.full_participation_price:.6g}. {guessed(self)}".strip()
+        price = money(self.full_participation_price, self.currency)
+        note = f"forgotten: {gone}; full participation costs {price}. {guessed(self)}".strip()
         head = ["client", "samples", "share", "cost"]
         return card(
-            f"Game of {self.count} remaining clients", table(head, rows, self.count - shown), note=note
+            f"Game of {self.count} remaining clients",
+            table(head, rows, self.count - shown, self.currency),
+            note=note,
         )
 
     def save(self, path: Any, result: Equilibrium | Solution | None = None) -> None:
@@ -622,6 +638,14 @@ def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     if isinstance(named["offers"], str) and named["offers"] == "linear":
         del named["offers"]
     return {**named, **arguments.get("own", {})}
+
+
+def _warn_of_units(game: GameModel, budgets: Sequence[float], keeping: bool) -> None:
+    """Warn of budgets and costs that do not seem to be in one unit."""
+    from .model.units import unit_doubts
+
+    for doubt in unit_doubts(game, budgets, keeping=keeping):
+        warn(doubt)
 
 
 def _refuse(other: dict[str, Any], method: Callable[..., Any]) -> None:

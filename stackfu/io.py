@@ -119,6 +119,7 @@ def _encode(thing: object) -> dict[str, Any]:
             "loss_constant": thing.loss_constant,
             "sampling_constant": thing.sampling_constant,
             "calibrated": thing.calibrated,
+            "currency": thing.currency,
             "server_loss": None if thing.has_paper_loss else _encode_loss(thing.loss),
         }
     if isinstance(thing, Equilibrium):
@@ -258,6 +259,7 @@ def _decode(record: dict[str, Any]) -> Any:
             loss_constant=record["loss_constant"],
             sampling_constant=record.get("sampling_constant", 0.0),
             calibrated=record.get("calibrated", False),
+            currency=record.get("currency"),
             server_loss=_decode_loss(record.get("server_loss")),
         )
     if kind == "equilibrium":

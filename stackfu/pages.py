@@ -10,10 +10,31 @@ import numpy as np
 
 from .errors import InputError
 
-__all__ = ["NOTHING", "Html", "bar", "card", "data_frame", "number", "table"]
+__all__ = ["MONEY", "NOTHING", "Html", "bar", "card", "data_frame", "in_currency", "money", "number", "table"]
+
+#: Headings of the columns that hold amounts of money.
+MONEY = frozenset(
+    {
+        "budget",
+        "cost",
+        "full above",
+        "is paid",
+        "least spend proved",
+        "out below",
+        "payment",
+        "price",
+        "receives",
+        "retainer",
+        "spend",
+        "utility",
+    }
+)
 
 #: A payment below this share of a client's cost is what rounding left of nothing.
 NOTHING = 1e-9
+
+#: Numbers below this are written without an exponent: their whole digits are exact.
+LARGEST_PLAIN = 1e12
 
 #: Rows beyond this many are counted, not shown.
 MOST_ROWS = 20
@@ -37,10 +58,38 @@ class Html(str):
 
 
 def number(value: float, rounding: float = 0.0) -> str:
-    """Four digits; nothing where there is no more than rounding; what is not a number is a dash."""
+    """Return a number in four digits, or in whole units; 0 for what is no more than rounding, a dash for what is no number.
+
+    >>> number(0.123456), number(12345.678), number(1e-12, rounding=1e-9)
+    ('0.1235', '12346', '0')
+    """
     if not np.isfinite(value):
         return "–"
-    return "0" if abs(value) <= rounding else f"{value:.4g}"
+    return "0" if abs(value) <= rounding else _in_digits(value, 4)
+
+
+def money(value: float, currency: str | None, digits: int = 6) -> str:
+    """Return an amount with its unit, which is left out where nobody named one.
+
+    >>> money(1234567.0, "EUR"), money(0.25, None)
+    ('1234567 EUR', '0.25')
+    """
+    return f"{_in_digits(value, digits)}{'' if currency is None else f' {currency}'}"
+
+
+def _in_digits(value: float, digits: int) -> str:
+    """The value in so many digits; in whole units where that would need an exponent and sixteen digits are enough."""
+    return f"{value:.0f}" if 10.0**digits - 0.5 <= abs(value) < LARGEST_PLAIN else f"{value:.{digits}g}"
+
+
+def in_currency(heading: str, currency: str | None, between: str = " ") -> str:
+    """Return a heading with the unit of its amounts, if they are money and the unit has a name.
+
+    >>> in_currency("spend", "EUR"), in_currency("samples", "EUR"), in_currency("spend", None)
+    ('spend (EUR)', 'samples', 'spend')
+    """
+    known = currency is not None and (heading in MONEY or heading.endswith("of the spend"))
+    return f"{heading}{between}({currency})" if known else heading
 
 
 def bar(share: float) -> Html:
@@ -50,8 +99,11 @@ def bar(share: float) -> Html:
     )
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]], more: int = 0) -> str:
-    """A table; cells are escaped unless they are :class:`Html`."""
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[Any]], more: int = 0, currency: str | None = None
+) -> str:
+    """Return a table as HTML; cells are escaped unless they are :class:`Html`, and headings of money name its unit."""
+    head = [in_currency(name, currency) for name in head]
 
     def cell(value: Any) -> str:
         if isinstance(value, Html):
@@ -71,10 +123,13 @@ def card(title: str, *parts: str, note: str = "") -> str:
     return f'<div class="stackfu">{_STYLE}<strong>{escape(title)}</strong>{"".join(parts)}{small}</div>'
 
 
-def data_frame(columns: Any, index: Sequence[Any], name: str = "client") -> Any:
-    """A pandas DataFrame; an error that says what to install where there is no pandas."""
+def data_frame(columns: Any, index: Sequence[Any], name: str = "client", currency: str | None = None) -> Any:
+    """Return a pandas DataFrame, whose ``attrs`` name the currency; an error says what to install where there is no pandas."""
     try:
         import pandas
     except ImportError:
         raise InputError("pandas", "is not installed; pip install pandas") from None
-    return pandas.DataFrame(columns, index=pandas.Index(index, name=name))
+    frame = pandas.DataFrame(columns, index=pandas.Index(index, name=name))
+    if currency is not None:
+        frame.attrs["currency"] = currency
+    return frame

@@ -546,8 +546,8 @@ def test_a_frontier_with_commas_in_names_has_its_columns(run, game, tmp_path):
 
 def test_a_cell_that_is_no_number_is_named_with_its_file(run, tmp_path):
     for text, expected in {
-        "client,x\na,1\nb,nan\n": "samples = nan: {}: row 2 of column 'x' is not a finite number",
-        "client,x\na,1\nb,\n": "samples = '': {}: row 2 of column 'x' is not a number",
+        "client,x\na,1\nb,nan\n": "samples: {}: row 2 of column 'x' is missing, and 1 of 2 rows have gaps",
+        "client,x\na,1\nb,\n": "samples: {}: row 2 of column 'x' is missing, and 1 of 2 rows have gaps",
         "client,x\na,1\n,2\n": "{}: column 'client' has no client in row 2",
         "client;x\na;1,5\nb;2,5\nc;high\n": "samples = 'high': {}: row 3 of column 'x' is not a number",
     }.items():
@@ -641,7 +641,7 @@ def test_equilibria_of_very_many_clients_are_not_listed_for_a_sentence(game, uni
     fields = {
         "offers": solution.offers,
         "proves": "server loss",
-        "game": SimpleNamespace(count=301),
+        "game": SimpleNamespace(count=301, currency=None),
         "message": "",
     }
     assert said in best_in_words(SimpleNamespace(**parts, **fields))  # nothing else is there to be asked for
@@ -795,7 +795,7 @@ def test_embed_of_feature_vectors_in_parquet(run, tmp_path):
         ("", (), "empty"),
         ("client,x\na,1\nb,2,3\n", (), "line 3"),
         ("client,x\na,1\nb,red\n", (), "--drop x"),
-        ("client,x\na,1\nb,nan\nc,2\n", (), "finite"),
+        ("client,x\na,1\nb,inf\nc,2\n", (), "finite"),
         ("owner,x\na,1\nb,2\n", (), "no such column"),
         ("client\na\nb\n", (), "no column of samples"),
         ("client,x\na,1\nb,2\nc,3\n", ("--removed", "d"), "no such client"),
@@ -1208,7 +1208,7 @@ def test_who_may_leave_is_told_by_name(hospitals, run):
         (["equilibria", "GAME", "--payments", "Leeds=1"], "--payments = 'Leeds': there is no such remaining client, it was"),
         (["equilibria", "GAME", "--payments", "York=1,2"], "must name its client"),
         (["equilibria", "GAME", "--payments", "York=1,York=2"], "--payments[client York]: is given twice"),
-        (["equilibria", "GAME", "--payments", "York=much"], "--payments = 'much': must be a number"),
+        (["equilibria", "GAME", "--payments", "York=much"], "--payments[client York] = 'much': must be a number"),
         (["cascade", "GAME", "--outside", "x"], "--outside = 'x': must be a number"),
         (["solve", "GAME", "--method", "nosuch"], "--method = 'nosuch': must be one of"),
         (["frontier", "GAME", "--to", "0"], "--to = 0.0: must be positive"),
@@ -1233,7 +1233,7 @@ def test_rows_of_a_table_are_counted_one_way(cell, tmp_path, run):
     table.write_text(f"client,a\nx,1\ny,2\n\ny,{cell}\n")
     code, _, err = run("embed", str(table), "-o", str(tmp_path / "g.json"))
     assert code == 2
-    assert "row 3 of column 'a' is not a" in err
+    assert f"row 3 of column 'a' is {'missing' if cell == 'nan' else 'not a'}" in err
     table.write_text("client,a\nx,1\ny,2\n\ny\n")
     code, _, err = run("embed", str(table), "-o", str(tmp_path / "g.json"))
     assert "row 3 (line 5) has 1 fields" in err

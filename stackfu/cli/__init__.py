@@ -10,7 +10,9 @@ import enum
 import os
 import re
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 __all__ = ["ExitCode", "main"]
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from ..errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError, StackfuError
     from .commands import app
-    from .wording import as_typed, told
+    from .wording import as_typed, numbers_told, told
 
     # older versions of typer build on click, newer ones carry a copy: its errors are found through typer
     usage_error: Any = typer.BadParameter.__mro__[1]
@@ -41,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(args=arguments, prog_name="stackfu", standalone_mode=False)
+        with _notes(given):
+            code = app(args=arguments, prog_name="stackfu", standalone_mode=False)
         sys.stdout.flush()
         if not given:  # click before 8.2 takes the help of the bare command for a success
             return ExitCode.BAD_INPUT
@@ -51,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return ExitCode.BAD_INPUT
         message = " ".join(error.format_message().split()).rstrip(".")
         message = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", message)  # click and typer may both say it
+        message = numbers_told(message)
         if isinstance(error, usage_error):
             message += f" (see {error.ctx.command_path if error.ctx else 'stackfu'} --help)"
         return _complain(message, ExitCode.BAD_INPUT)
@@ -74,6 +78,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{type(error).__name__}: {error} (a defect of stackfu; set STACKFU_TRACEBACK=1 to see where)",
             ExitCode.INTERNAL,
         )
+
+
+@contextmanager
+def _notes(given: Sequence[str]) -> Iterator[None]:
+    """Write the library's warnings as notes, each once; tables say of themselves that losses are a guess."""
+    from ..errors import StackfuWarning
+    from .answers import say_note
+    from .wording import as_typed
+
+    said: set[str] = set()
+
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, StackfuWarning):
+            return others(message, category, *where, **more)
+        text = as_typed(str(message), given)
+        if text not in said and not text.startswith("A guess:"):
+            said.add(text)
+            say_note(text)
+        return None
+
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+        warnings.simplefilter("always", StackfuWarning)
+        warnings.showwarning = show
+        yield
 
 
 def _complain(message: str, code: ExitCode) -> int:

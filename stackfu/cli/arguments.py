@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InputError
+from .wording import NUMBERS
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
@@ -30,6 +32,8 @@ __all__ = [
     "TimeLimit",
     "grouping",
     "number",
+    "numbers",
+    "numbers_of_clients",
     "own_options",
     "per_client",
     "utilities",
@@ -120,55 +124,137 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in found if word.strip()]
 
 
-def number(word: str, argument: str) -> float:
-    """A number, or an error that names the argument."""
+def number(word: str, argument: str, client: str | None = None) -> float:
+    """Return the number that a word is; an error names argument and word, and how numbers are written.
+
+    >>> number("12000", "budget")
+    12000.0
+    >>> number("12 000", "budget")
+    Traceback (most recent call last):
+    stackfu.errors.InputError: budget = '12 000': must be a number; write digits only, with a point for decimals: 12000, 0.5
+    """
     try:
         return float(word)
     except ValueError:
-        raise InputError(argument, "must be a number", value=repr(word)) from None
+        raise InputError(argument, f"must be a number; {NUMBERS}", client=client, value=repr(word)) from None
 
 
-def per_client(text: str, game: StackelbergGame, argument: str, others: float) -> list[float]:
-    """Numbers as they were typed: one per remaining client, or ``name=number`` for some and ``others`` for the rest."""
+#: What reads as one number with separators of thousands, and as several numbers.
+_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+\s*")
+#: What follows a comma in a number with separators of thousands, and is no way to write a number of its own.
+_GROUP = re.compile(r"0\d\d")
+
+
+def numbers(text: str, argument: str, *, one_makes_sense: bool = True) -> list[float]:
+    """Return the numbers that commas separate; what could be one number with separators of thousands is refused.
+
+    Parameters
+    ----------
+    text
+        What was typed.
+    argument
+        What errors call it.
+    one_makes_sense
+        Whether a single number could have been meant.
+
+    Examples
+    --------
+    >>> numbers("0.5, 12, 500", "budgets")
+    [0.5, 12.0, 500.0]
+    >>> numbers("12,500", "budgets")
+    Traceback (most recent call last):
+    stackfu.errors.InputError: budgets = '12,500': is 12500, or 12 and 500? Write 12500, or a space after the comma: 12, 500
+    """
     typed = words(text)
-    if not any("=" in word for word in typed):
-        return [number(word, argument) for word in typed]
-    names, values = [], []
-    for word in typed:
-        name, _, value = (part.strip() for part in word.rpartition("="))
-        if not name:
-            raise InputError(argument, "must name its client, as the others do", value=repr(word))
-        names.append(name)
-        values.append(number(value, argument))
-    return game.client_names.in_order(names, values, argument, others)
+    groups = any(_GROUP.fullmatch(word) for word in typed[1:])
+    if _THOUSANDS.fullmatch(text) and (groups or one_makes_sense):
+        together, apart = "".join(typed), ", ".join(typed)
+        several = " and ".join([", ".join(typed[:-1]), typed[-1]])
+        raise InputError(
+            argument,
+            f"is {together}, or {several}? Write {together}, or a space after the comma: {apart}",
+            value=repr(text),
+        )
+    return [number(word, argument) for word in typed]
+
+
+def is_table(text: str) -> bool:
+    """Whether what was typed is the name of a table rather than a list."""
+    from .sample_files import TABLES
+
+    return Path(text).suffix in TABLES
+
+
+def entries_of(text: str, argument: str, column: str) -> list[tuple[str, str]] | None:
+    """Return the clients and what is said of each, from a table or as typed; None where entries come without names.
+
+    A table has a column ``client`` and one that is called ``column``, or a single one whose name holds that word ("Cost (EUR)").
+    """
+    if is_table(text):
+        from .sample_files import read_columns
+
+        columns = read_columns(Path(text), argument)
+        if "client" not in columns:
+            raise InputError(argument, f"{text} has no column 'client'; it has {', '.join(columns)}")
+        meant = [name for name in columns if name == column] or [
+            name for name in columns if column in name.lower() and name != "client"
+        ]
+        if len(meant) != 1:
+            raise InputError(argument, f"{text} has no column {column!r}; it has {', '.join(columns)}")
+        cells = columns[meant[0]]
+        found = [(str(name), str(cell)) for name, cell in zip(columns["client"], cells, strict=True)]
+    else:
+        typed = words(text)
+        if not any("=" in word for word in typed):
+            return None
+        found = []
+        for word in typed:
+            name, equals, value = (part.strip() for part in word.rpartition("="))
+            if not (equals and name):
+                raise InputError(argument, "must name its client, as the others do", value=repr(word))
+            found.append((name, value))
+    seen: set[str] = set()
+    for name, _ in found:
+        if name in seen:
+            raise InputError(argument, "is given twice", client=name)
+        seen.add(name)
+    return found
+
+
+def numbers_of_clients(text: str, argument: str, column: str) -> dict[str, float] | list[float]:
+    """Return a number per client, by name where names were given; a list, as typed, where they were not."""
+    entries = entries_of(text, argument, column)
+    if entries is None:
+        return numbers(text, argument, one_makes_sense=False)
+    return {name: number(value, argument, name) for name, value in entries}
+
+
+def per_client(text: str, game: StackelbergGame, argument: str, column: str, others: float) -> list[float]:
+    """Numbers as they were typed: one per remaining client, ``name=number`` for some, or a table; ``others`` for the rest."""
+    entries = entries_of(text, argument, column)
+    if entries is None:
+        return numbers(text, argument, one_makes_sense=argument == "outside")
+    values = [number(word, argument, name) for name, word in entries]
+    return game.client_names.in_order([name for name, _ in entries], values, argument, others)
 
 
 def utilities(text: str | None, game: StackelbergGame) -> list[float] | float | None:
     """Outside utilities as they were typed: one for everybody, one per client, or by name (the others have nowhere to go)."""
     if text is None:
         return None
-    values = per_client(text, game, "outside", float("-inf"))
-    return values[0] if len(values) == 1 and "=" not in text else values
+    values = per_client(text, game, "outside", "outside", float("-inf"))
+    return values[0] if len(words(text)) == 1 and "=" not in text and not is_table(text) else values
 
 
 def grouping(text: str | None, game: StackelbergGame) -> list[str] | None:
     """The group of every remaining client, as typed or as a table says."""
     if text is None:
         return None
-    if Path(text).is_file():
-        from .sample_files import read_columns
-
-        columns = read_columns(Path(text), "groups")
-        for name in ("client", "group"):
-            if name not in columns:
-                raise InputError("groups", f"{text} has no column {name!r}; it has {', '.join(columns)}")
-        pairs = [(str(a), str(b)) for a, b in zip(columns["client"], columns["group"], strict=True)]
-    else:
-        typed = words(text)
-        if not any("=" in word for word in typed):
-            return typed
-        pairs = [(name.strip(), group.strip()) for name, _, group in (word.rpartition("=") for word in typed)]
-    return game.client_names.in_order([name for name, _ in pairs], [group for _, group in pairs], "groups")
+    entries = entries_of(text, "groups", "group")
+    if entries is None:
+        return words(text)
+    names, labels = [name for name, _ in entries], [label for _, label in entries]
+    return game.client_names.in_order(names, labels, "groups")
 
 
 def own_options(typed: list[str] | None) -> dict[str, Any]:

@@ -46,13 +46,15 @@ def write_frontier(frontier: Frontier, path: Path) -> None:
         write_atomically(path, dump(record).encode())
         return
     strict = plain(record)
+    currency = [] if strict["currency"] is None else [strict["currency"]]
     names = ["budget", "spend", "server_loss", "lower_bound", "total", "status"]
     who = strict["names"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*names, *(f"payment_{k}" for k in who), *(f"participation_{k}" for k in who)])
+    of_clients = [f"{what}_{k}" for what in ("payment", "participation") for k in who]
+    writer.writerow([*names, *(["currency"] if currency else []), *of_clients])
     writer.writerows(
-        [point[name] for name in names] + point["payments"] + point["participation"]
+        [point[name] for name in names] + currency + point["payments"] + point["participation"]
         for point in strict["points"]
     )
     write_atomically(path, text.getvalue().encode())

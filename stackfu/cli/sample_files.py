@@ -6,21 +6,22 @@ import csv
 import re
 import sys
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..embedding.gaps import SPELLED, gap_problem
 from ..embedding.names import natural_order
 from ..errors import FileFormatError, InputError
 
-__all__ = ["ClientSamples", "read_columns", "read_samples", "scale_note", "standardised"]
+__all__ = ["TABLES", "ClientSamples", "read_columns", "read_samples"]
 
-#: Columns whose spreads differ by more than this factor are pointed out: the kernel hardly sees the smaller one.
-WILD = 100.0
+#: How the names of tables end.
+TABLES = (".npz", ".csv", ".tsv", ".parquet")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +33,8 @@ class ClientSamples:
     labels: tuple[npt.NDArray[Any], ...] | None = None
     #: What each coordinate is called in the file.
     coordinates: tuple[str, ...] = ()
-
-    @property
-    def sizes(self) -> list[int]:
-        """Number of rows of each client."""
-        return [len(sample) for sample in self.samples]
+    #: The one number of each client in the columns that hold such.
+    numbers: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def read_samples(
@@ -46,31 +44,49 @@ def read_samples(
     labels: str | None = None,
     *,
     labels_only: bool = False,
+    gaps: bool = False,
+    of_clients: Mapping[str, str] | None = None,
 ) -> ClientSamples:
     """Read a table and split its rows by client; the columns that are neither labels nor dropped are coordinates.
 
-    With ``labels_only`` there are none.
+    Parameters
+    ----------
+    path
+        The table.
+    client, drop, labels
+        The column of the clients, those to leave out, and that of the labels.
+    labels_only
+        Whether there are no coordinates.
+    gaps
+        Whether coordinates may be missing; they are NaN then.
+    of_clients
+        Columns that hold one number per client, by the arguments they are for (``{"costs": "fee"}``); they are no coordinates.
     """
+    of_clients = of_clients or {}
     columns = read_columns(path, "samples")
     if client not in columns:
         raise InputError(
             "client", f"{_told(path)} has no such column; it has {', '.join(columns)}", value=repr(client)
         )
-    for argument, name in [("drop", name) for name in drop] + (
-        [] if labels is None else [("labels", labels)]
-    ):
+    asked = [("drop", name) for name in drop] + ([] if labels is None else [("labels", labels)])
+    for argument, name in [*asked, *of_clients.items()]:
         if name not in columns:
             raise InputError(
                 argument, f"{_told(path)} has no such column; it has {', '.join(columns)}", value=repr(name)
             )
     if labels == client:
         raise InputError("labels", "this column says whose sample it is", value=repr(labels))
-    coordinates = [] if labels_only else [name for name in columns if name not in (client, labels, *drop)]
+    for argument, name in of_clients.items():
+        if name == client:
+            raise InputError(argument, "this column says whose sample it is", value=repr(name))
+    apart = (client, labels, *drop, *of_clients.values())
+    coordinates = [] if labels_only else [name for name in columns if name not in apart]
     if not (coordinates or labels_only):
         raise InputError("samples", f"{_told(path)} has no column of samples besides the client column")
     rows = len(columns[client])
     blocks = [_numeric(path, name, columns[name], rows) for name in coordinates]
     table = np.concatenate(blocks, axis=1) if blocks else np.empty((rows, 0))
+    _refuse_what_is_not_finite(path, table, coordinates, blocks, gaps)
     names, owner = _owners(path, columns[client], client)
     order = np.argsort(owner, kind="stable")
     cuts = np.searchsorted(owner[order], np.arange(1, len(names)))
@@ -82,7 +98,63 @@ def read_samples(
         for name, block in zip(coordinates, blocks, strict=True)
         for i in range(block.shape[1])
     )
-    return ClientSamples(names, tuple(np.split(table[order], cuts)), marks, called)
+    numbers = {
+        argument: _one_each(path, argument, name, columns[name], names, owner)
+        for argument, name in of_clients.items()
+    }
+    return ClientSamples(names, tuple(np.split(table[order], cuts)), marks, called, numbers)
+
+
+def _one_each(
+    path: Path,
+    argument: str,
+    name: str,
+    column: npt.NDArray[Any],
+    names: tuple[str, ...],
+    owner: npt.NDArray[np.intp],
+) -> dict[str, float]:
+    """The number that all rows of a client agree on, by client; rows in which it is missing say nothing."""
+    values = _numeric(path, name, column, len(owner), argument)
+    if values.shape[1] != 1:
+        raise InputError(argument, f"column {name!r} must hold one number per row", value=values.shape[1:])
+    found = {}
+    for k, client in enumerate(names):
+        said = np.unique(values[owner == k, 0])
+        said = said[~np.isnan(said)] if said.dtype.kind == "f" else said
+        if len(said) == 0:
+            raise InputError(
+                argument, f"{_told(path)}: column {name!r} has no number in any row", client=client
+            )
+        if len(said) > 1:
+            raise InputError(
+                argument,
+                f"{_told(path)}: column {name!r} must hold one number per client, and rows of this one differ",
+                client=client,
+                value=f"{said[0]:g} and {said[1]:g}",
+            )
+        found[client] = float(said[0])
+    return found
+
+
+def _refuse_what_is_not_finite(
+    path: Path,
+    table: npt.NDArray[Any],
+    coordinates: Sequence[str],
+    blocks: Sequence[npt.NDArray[Any]],
+    gaps: bool,
+) -> None:
+    if table.dtype.kind != "f" or np.isfinite(table).all():
+        return
+    called = [name for name, block in zip(coordinates, blocks, strict=True) for _ in range(block.shape[1])]
+    if np.isinf(table).any():
+        row, place = np.argwhere(np.isinf(table))[0]
+        raise InputError(
+            "samples",
+            f"{_told(path)}: row {row + 1} of column {called[place]!r} is not a finite number",
+            value=table[row, place],
+        )
+    if not gaps:
+        raise InputError("samples", f"{_told(path)}: {gap_problem(np.isnan(table), called)}")
 
 
 def read_columns(path: Path, argument: str) -> dict[str, npt.NDArray[Any]]:
@@ -90,41 +162,11 @@ def read_columns(path: Path, argument: str) -> dict[str, npt.NDArray[Any]]:
     if str(path) == "-":
         return _table(sys.stdin.buffer.read(), "standard input")
     readers = {".npz": _npz, ".csv": _csv, ".tsv": _csv, ".parquet": _parquet}
-    if path.suffix not in readers:
+    if path.suffix not in TABLES:
         raise InputError(argument, "must end in .npz, .csv, .tsv or .parquet", value=str(path))
     if not path.exists():
         raise FileNotFoundError(f"no such file: {path}")
     return readers[path.suffix](path)
-
-
-def _spreads(table: ClientSamples) -> npt.NDArray[np.float64]:
-    """Standard deviation of every coordinate over all samples."""
-    together = np.concatenate([np.asarray(sample, dtype=np.float64) for sample in table.samples])
-    return np.asarray(together.std(axis=0))
-
-
-def scale_note(table: ClientSamples) -> str:
-    """A warning if columns are on wildly different scales, else nothing."""
-    if not table.coordinates:
-        return ""
-    spreads = _spreads(table)
-    moving = np.flatnonzero(spreads > 0)
-    if len(moving) < 2:
-        return ""
-    high, low = (int(moving[pick(spreads[moving])]) for pick in (np.argmax, np.argmin))
-    if not spreads[high] > WILD * spreads[low]:
-        return ""
-    return (
-        f"column {table.coordinates[high]!r} spreads {spreads[high]:.3g} and {table.coordinates[low]!r} {spreads[low]:.3g}: "
-        f"distances hardly see the second; --standardise puts all columns on one scale"
-    )
-
-
-def standardised(table: ClientSamples) -> ClientSamples:
-    """Every coordinate in units of its standard deviation over all samples; a constant column stays as it is."""
-    spreads = _spreads(table)
-    unit = np.where(spreads > 0, spreads, 1.0)
-    return replace(table, samples=tuple(sample / unit for sample in table.samples))
 
 
 def _labels(path: Path, name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
@@ -180,30 +222,37 @@ def _whole_numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return column.astype(str) if column.dtype == object else column
 
 
-def _numeric(path: Path, name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+def _numeric(
+    path: Path, name: str, column: npt.NDArray[Any], rows: int, argument: str = "samples"
+) -> npt.NDArray[Any]:
+    """A column as numbers, one row per row of the table; what is missing is NaN."""
     if len(column) != rows:
-        raise InputError("samples", f"column {name!r} has {len(column)} rows, the client column has {rows}")
+        raise InputError(argument, f"column {name!r} has {len(column)} rows, the client column has {rows}")
     try:
-        values = column if column.dtype.kind in "fiub" else column.astype(np.float64)
+        values = column if column.dtype.kind in "fiub" else _with_gaps(column).astype(np.float64)
     except (ValueError, TypeError):
         cells = column.reshape(rows, -1)
         wrong = [(i, value) for i, values in enumerate(cells) for value in values if not _is_number(value)]
         # beside a word, 1,5 would have been read as a number
         row, bad = next((one for one in wrong if not _DECIMAL_COMMA.fullmatch(str(one[1]).strip())), wrong[0])
+        mend = f"mend it, or leave the column out with --drop {name}" if argument == "samples" else "mend it"
         raise InputError(
-            "samples",
-            f"{_told(path)}: row {row + 1} of column {name!r} is not a number; mend it, or leave the column out with --drop {name}",
+            argument,
+            f"{_told(path)}: row {row + 1} of column {name!r} is not a number; {mend}",
             value=repr(bad.item() if isinstance(bad, np.generic) else bad),
         ) from None
-    values = values.reshape(rows, -1)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        row, place = np.argwhere(~np.isfinite(values))[0]
-        raise InputError(
-            "samples",
-            f"{_told(path)}: row {row + 1} of column {name!r} is not a finite number; drop or impute such rows first",
-            value=values[row, place],
-        )
-    return values
+    return values.reshape(rows, -1)
+
+
+def _with_gaps(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The column with NaN in place of the words that stand for a missing value."""
+    if column.dtype.kind == "U":
+        empty = np.isin(np.char.lower(np.char.strip(column)), list(SPELLED))
+    elif column.dtype.kind == "O" and column.ndim == 1:
+        empty = np.array([v is None or (isinstance(v, str) and v.strip().lower() in SPELLED) for v in column])
+    else:
+        return column
+    return np.where(empty, "nan", column) if empty.any() else column
 
 
 def _told(path: Path) -> str:
@@ -214,7 +263,7 @@ def _is_number(value: Any) -> bool:
     try:
         float(value)
     except (TypeError, ValueError):
-        return False
+        return value is None or str(value).strip().lower() in SPELLED
     return True
 
 
@@ -266,8 +315,8 @@ def _table(content: bytes, path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _with_points(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Where a comma does not cut columns it may stand for the decimal point: 0,5 is a half if all of the column reads so."""
-    cells = column.tolist()
+    """The column with decimal points; where a comma does not cut columns, 0,5 is a half if all of the column reads so."""
+    cells = [cell for cell in column.tolist() if cell.strip().lower() not in SPELLED]
     if any("," in cell for cell in cells) and all(_DECIMAL_COMMA.fullmatch(cell.strip()) for cell in cells):
         return np.char.replace(column, ",", ".")
     return column

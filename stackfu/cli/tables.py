@@ -15,7 +15,7 @@ from rich.text import Text
 from ..embedding.names import listed
 from ..model.impacts import guessed
 from ..model.offers import utilities_of
-from ..pages import NOTHING, number
+from ..pages import NOTHING, in_currency, money, number
 from .wording import as_typed
 
 if TYPE_CHECKING:
@@ -83,10 +83,15 @@ def best_in_words(solution: Solution) -> str:
         if solution.status.name == "TIME_LIMIT":
             return f"In its time {solution.method} proved nothing about how good these {posted} are; --time-limit gives it more."
         return f"{solution.method} proves nothing about how good these {posted} are.{said}"
-    limit = f"within {f'a budget of {solution.budget:g}' if solution.budget < float('inf') else 'any budget'}"
+    currency = solution.game.currency
+    within = (
+        f"a budget of {money(solution.budget, currency)}" if solution.budget < float("inf") else "any budget"
+    )
+    limit = f"within {within}"
     if solution.proves == "spend":
         limit = f"with a server loss of at most {solution.goal.max_loss:g}"
-    bound, reached = f"{solution.lower_bound:.6g}", f"{solution.objective:.6g}"
+    unit = currency if solution.proves == "spend" else None
+    bound, reached = money(solution.lower_bound, unit), money(solution.objective, unit)
     gap = f"gap {solution.gap:.1e}" if solution.gap > 0 else "no gap"
     text = f"No {posted} {limit} bring the {solution.proves} below {bound}" + (
         f", which these reach ({gap})." if bound == reached else f"; these bring it to {reached} ({gap})."
@@ -146,7 +151,8 @@ def game_line(game: StackelbergGame) -> str:
     removed = listed(gone) if len(gone) <= 8 else f"{len(gone)} of them"
     return (
         f"{len(game.all_sizes)} clients with {game.all_sizes.sum():g} samples; "
-        f"forgotten: {removed or 'nobody'}; remaining: {game.count} with {game.sizes.sum():g} samples."
+        f"forgotten: {removed or 'nobody'}; remaining: {game.count} with {game.sizes.sum():g} samples"
+        f"{'' if game.currency is None else f'; amounts of money in {game.currency}'}."
     )
 
 
@@ -168,8 +174,8 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
         "full above": [number(max(high[k], 0.0)) for k in shown],
     }
     spare = (("out below", "full above"), ("change",), ("utility",), ("samples",), ("receives",))
-    table = _fitted(title, cells, spare, game.count)
-    kept = {column.header for column in table.columns}
+    table = _fitted(title, cells, spare, game.count, game.currency)
+    kept = cells.keys()
     table.caption = "cost, payment: for full participation, in proportion for less"
     if "at most" in kept:
         table.caption += "; at most: the most that is taken"
@@ -196,13 +202,20 @@ def short(name: str, most: int = LONGEST) -> str:
 
 
 def _fitted(
-    title: str, cells: dict[str, list[Cell]], spare: Sequence[Sequence[str]] = (), count: int = 0
+    title: str,
+    cells: dict[str, list[Cell]],
+    spare: Sequence[Sequence[str]] = (),
+    count: int = 0,
+    currency: str | None = None,
 ) -> Table:
-    """A table as wide as the terminal at most: bars shrink, then columns go in the order given, then names; never a digit."""
+    """Return a table as wide as the terminal at most: bars shrink, then columns go in the order given, then names; never a digit.
+
+    Headings of money name its currency on a line of their own, which takes no room from the numbers.
+    """
     room = console()
 
     def tried(width: int, letters: int = LONGEST) -> tuple[Table, int]:
-        table = _of_columns(title, cells, count, width, letters)
+        table = _of_columns(title, cells, count, width, letters, currency)
         return table, Measurement.get(room, room.options.update(max_width=1000), table).maximum - room.width
 
     for names in ((), *spare):
@@ -215,8 +228,10 @@ def _fitted(
     return tried(BARS[-1], max(LONGEST - beyond, SHORTEST))[0]
 
 
-def _of_columns(title: str, cells: dict[str, list[Cell]], count: int, width: int, letters: int) -> Table:
-    table = _table(title, *cells)
+def _of_columns(
+    title: str, cells: dict[str, list[Cell]], count: int, width: int, letters: int, currency: str | None
+) -> Table:
+    table = _table(title, *(in_currency(name, currency, "\n") for name in cells))
     for row in zip(*cells.values(), strict=True):
         drawn = [bar(cell, width) if isinstance(cell, float) else cell for cell in row]
         if "client" in cells:
@@ -256,7 +271,7 @@ def offers_table(solution: Solution, title: str) -> Table:
             **retainers,
         }
         caption = "cost, price: for all of a client's data, in proportion for less; nothing beyond the limit is used or paid"
-    table = _fitted(title, cells, (("utility",), ("samples",), ("receives",)), game.count)
+    table = _fitted(title, cells, (("utility",), ("samples",), ("receives",)), game.count, game.currency)
     table.caption = caption
     return table
 
@@ -304,7 +319,8 @@ def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], t
         ]
         for column, cell in zip(cells.values(), row, strict=True):
             column.append(cell)
-    return _fitted(title, cells, (("gap",), ("data used",), (bound,)))
+    currency = rows[0][1].game.currency
+    return _fitted(title, cells, (("gap",), ("data used",), (bound,)), currency=currency)
 
 
 def _gap(gap: float) -> str:
@@ -322,7 +338,7 @@ def equilibria_table(found: Equilibria, title: str) -> Table:
         "residual": [_gap(eq.residual) for eq in found],
         "<status": [verdict(eq.status.name) for eq in found],
     }
-    return _fitted(title, cells, (("residual",), ("taking part",)))
+    return _fitted(title, cells, (("residual",), ("taking part",)), currency=found.game.currency)
 
 
 def frontier_table(frontier: Frontier, title: str) -> Table:
@@ -339,7 +355,7 @@ def frontier_table(frontier: Frontier, title: str) -> Table:
         "gap": [_gap(gap) if known else "" for gap, known in zip(gaps, proved, strict=True)],
         "<status": [verdict(s.status.name) for s in frontier],
     }
-    return _fitted(title, cells, (("gap",), ("data used",), ("spend",)))
+    return _fitted(title, cells, (("gap",), ("data used",), ("spend",)), currency=frontier.game.currency)
 
 
 def lemmas_table(report: LemmaReport) -> Table:

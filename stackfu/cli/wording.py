@@ -7,7 +7,12 @@ from collections.abc import Sequence
 
 from ..errors import InputError
 
-__all__ = ["as_typed", "told"]
+__all__ = ["NUMBERS", "as_typed", "numbers_told", "told"]
+
+#: How numbers are typed.
+NUMBERS = "write digits only, with a point for decimals: 12000, 0.5"
+#: What the parser of the command line says of a word that is no number.
+_NO_NUMBER = re.compile(r"('[^']*'|\"[^\"]*\") is not a valid (float|integer)( range)?")
 
 #: A keyword argument in a sentence, with or without a value: ``offers="capped"``, ``finite_sample=True``, ``min_total=...``.
 _KEYWORD = re.compile(r'\b([a-z]\w*)=(?:"(?P<text>[^"]*)"|(?P<word><\w+>|True|\.\.\.)?)')
@@ -60,6 +65,23 @@ def as_typed(text: str, given: Sequence[str] = ()) -> str:
         return name if name in known else match[0]
 
     return _NAME.sub(bare, _KEYWORD.sub(option, text)) if known and not found else text
+
+
+def numbers_told(text: str) -> str:
+    """Say how numbers are typed where the parser refused one.
+
+    >>> numbers_told("Invalid value for '--budget': '12,000' is not a valid float")
+    "Invalid value for '--budget': '12,000' is not a number; write digits only, with a point for decimals: 12000, 0.5"
+    >>> numbers_told("Invalid value for '--plan': '2.5' is not a valid integer")
+    "Invalid value for '--plan': '2.5' is not a whole number; write digits only: 12000"
+    """
+
+    def better(match: re.Match[str]) -> str:
+        if match[2] == "float":
+            return f"{match[1]} is not a number; {NUMBERS}"
+        return f"{match[1]} is not a whole number; write digits only: 12000"
+
+    return _NO_NUMBER.sub(better, text)
 
 
 def _typed(name: str, value: str, known: frozenset[str]) -> str:

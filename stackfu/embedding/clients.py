@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stackfu.embedding.gaps import gap_problem
 from stackfu.embedding.names import name_of, natural_order
 from stackfu.embedding.on_device import TensorSamples
 from stackfu.embedding.samples import Backend, Names, Samples, is_tensor, refuse_no_clients
@@ -42,14 +43,21 @@ def check_names(names: Sequence[Any], count: int | None, argument: str = "names"
 
 
 def split_by_client(
-    samples: Any, labels: Any, client: str, names: Sequence[Any] | None, *, labels_only: bool = False
+    samples: Any,
+    labels: Any,
+    client: str,
+    names: Sequence[Any] | None,
+    *,
+    labels_only: bool = False,
+    gaps: bool = False,
 ) -> tuple[Sequence[Any] | None, Sequence[Any] | None, Names | None]:
     """Return samples and labels as sequences with one entry per client, and the names if there are any.
 
-    With ``labels_only`` there need not be samples, and the other columns of a table are not looked at.
+    With ``labels_only`` there need not be samples, and the other columns of a table are not looked at. With ``gaps`` values of a
+    table may be missing.
     """
     if is_table(samples):
-        return _split_table(samples, labels, client, names, labels_only)
+        return _split_table(samples, labels, client, names, labels_only, gaps)
     if client != "client":
         raise InputError("client", "names a column, but the samples are not a DataFrame", value=repr(client))
     if samples is None and labels_only:
@@ -63,6 +71,17 @@ def split_by_client(
         raise InputError("labels", "name a column, but the samples are not a DataFrame", value=repr(labels))
     count = len(samples) if hasattr(samples, "__len__") else 0
     return samples, labels, None if names is None else check_names(names, count)
+
+
+def column_names(samples: Any, labels: Any, client: str) -> tuple[str, ...]:
+    """Return what the columns of samples are called; nothing where the samples are not a table."""
+    if not is_table(samples):
+        return ()
+    return tuple(str(name) for name in samples.columns if name != client and not _is_named(labels, name))
+
+
+def _is_named(labels: Any, column: Any) -> bool:
+    return isinstance(labels, str) and bool(labels == column)
 
 
 def _split_mapping(
@@ -84,7 +103,7 @@ def _split_mapping(
 
 
 def _split_table(
-    table: Any, labels: Any, client: str, names: Sequence[Any] | None, labels_only: bool
+    table: Any, labels: Any, client: str, names: Sequence[Any] | None, labels_only: bool, gaps: bool
 ) -> tuple[Sequence[Any] | None, Sequence[Any] | None, Names]:
     _refuse_names(names, "client column")
     owners = _column(table, client, "client")
@@ -127,13 +146,21 @@ def _split_table(
                 f"column {name!r} has dtype {kind}, which are no numbers; drop it, or name it by client= or labels=",
             )
     numbers = coordinates.to_numpy()
+    if numbers.dtype.kind == "O":  # pandas has numbers of its own that may be missing
+        numbers = coordinates.to_numpy(dtype=np.float64, na_value=np.nan)
     if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-        row, place = (int(k) for k in np.argwhere(~np.isfinite(numbers))[0])
-        raise InputError(
-            "samples",
-            f"row {row + 1} of column {coordinates.columns[place]!r} is not a finite number; drop or impute such rows first",
-            value=numbers[row, place],
-        )
+        wrong = np.isinf(numbers)
+        if wrong.any():
+            row, place = (int(k) for k in np.argwhere(wrong)[0])
+            raise InputError(
+                "samples",
+                f"row {row + 1} of column {coordinates.columns[place]!r} is not a finite number",
+                value=numbers[row, place],
+            )
+        if not gaps:
+            raise InputError(
+                "samples", gap_problem(np.isnan(numbers), [str(name) for name in coordinates.columns])
+            )
     return np.split(numbers[order], cuts), marks, called
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stackfu.embedding import rbf
 from stackfu.embedding.bandwidth import median_of
-from stackfu.embedding.clients import check_names, check_samples, is_table, split_by_client
+from stackfu.embedding.clients import check_names, check_samples, column_names, is_table, split_by_client
 from stackfu.embedding.features import check_features, check_seed, dealt_out, frequencies
 from stackfu.embedding.gram import Arithmetic
 from stackfu.embedding.labels import (
@@ -22,6 +22,7 @@ from stackfu.embedding.labels import (
 )
 from stackfu.embedding.names import ClientNames, PerClient, by_name
 from stackfu.embedding.own_kernel import mean_kernel
+from stackfu.embedding.preparation import Missing, PreparedSamples, check_missing, prepare
 from stackfu.embedding.samples import (
     Array,
     Backend,
@@ -32,7 +33,7 @@ from stackfu.embedding.samples import (
     positive_number,
 )
 from stackfu.embedding.tiles import Progress
-from stackfu.errors import InputError
+from stackfu.errors import InputError, warn
 from stackfu.pages import MOST_ROWS, card, data_frame, table
 from stackfu.threads import factoring
 
@@ -130,6 +131,8 @@ class MeanEmbeddings:
         shares: Mapping[Any, float] | ArrayLike | None = None,
         client: str = "client",
         names: Sequence[Any] | None = None,
+        missing: Missing = "refuse",
+        standardise: bool = False,
         backend: Backend = "auto",
         arithmetic: Arithmetic = "auto",
         progress: Progress | None = None,
@@ -144,10 +147,11 @@ class MeanEmbeddings:
         Parameters
         ----------
         samples
-            A sequence with one (n_i, d) array per client, a dictionary {name: array}, or a DataFrame whose column
-            ``client`` says whose row it is. Names are kept, and so is the order: clients of a DataFrame are numbered
-            as they first appear. May be None where the kernel looks at labels only. torch tensors are used where they
-            live: those on the CPU share their memory, for others all pairs are computed on their device.
+            A sequence with one (n_i, d) array per client, a dictionary {name: array}, a DataFrame whose column
+            ``client`` says whose row it is, or what :func:`~stackfu.prepare_samples` returned. Names are kept; clients of a
+            DataFrame are numbered in ascending order of theirs. May be None where the kernel looks at labels only. torch
+            tensors are used where they live: those on the CPU share their memory, for others all pairs are computed on
+            their device.
         bandwidth
             sigma, or ``"median"`` for :func:`~stackfu.median_bandwidth` over all samples.
         features, seed
@@ -168,6 +172,10 @@ class MeanEmbeddings:
             labels.
         names
             One name per client, for a sequence of samples.
+        missing, standardise
+            What is done about gaps (``"refuse"``, ``"drop"`` or ``"median"``), and whether columns are brought to one scale,
+            by the mean and spread of all clients' rows; see :func:`~stackfu.prepare_samples`, which also counts what was
+            changed.
         backend
             ``"torch"`` computes with torch operations also on the CPU, ``"numpy"`` refuses tensors elsewhere.
         arithmetic
@@ -196,10 +204,25 @@ class MeanEmbeddings:
             raise InputError(
                 "kernel", 'must be "rbf", "labels", "joint" or a function k(X, Y)', value=repr(kernel)
             )
-        _refuse_what_a_kernel_ignores(kernel, bandwidth, features, labels, shares)
-        entries, marks, called = split_by_client(
-            samples, labels, client, names, labels_only=kernel == "labels"
-        )
+        marked = samples.labels if isinstance(samples, PreparedSamples) else labels
+        _refuse_what_a_kernel_ignores(kernel, bandwidth, features, marked, shares)
+        check_missing(missing)
+        prepared = None
+        if isinstance(samples, PreparedSamples):
+            _refuse_twice(kernel, labels, client, names, missing, standardise)
+            prepared = samples
+        else:
+            _refuse_preparing_labels(kernel, missing, standardise)
+            entries, marks, called = split_by_client(
+                samples, labels, client, names, labels_only=kernel == "labels", gaps=missing != "refuse"
+            )
+            columns = () if kernel == "labels" else column_names(samples, labels, client)
+            if columns or standardise or missing != "refuse":
+                prepared = prepare(entries, marks, called, columns, missing, standardise)
+        if prepared is not None:
+            entries, marks, called = prepared.samples, prepared.labels, prepared.names
+            for doubt in prepared.doubts:
+                warn(doubt)
         if arithmetic not in ("auto", "double"):
             raise InputError("arithmetic", 'must be "auto" or "double"', value=repr(arithmetic))
         if features is not None:
@@ -720,6 +743,34 @@ def _restore(
         self_similarity=self_similarity,
         counts=counts,
     )
+
+
+def _refuse_preparing_labels(kernel: Kernel, missing: str, standardise: bool) -> None:
+    if kernel == "labels":
+        for name, given, value in (
+            ("missing", missing != "refuse", missing),
+            ("standardise", standardise, standardise),
+        ):
+            if given:
+                raise InputError(name, "is about coordinates; the kernel looks at labels alone", value=value)
+
+
+def _refuse_twice(
+    kernel: Kernel, labels: Any, client: str, names: Any, missing: str, standardise: bool
+) -> None:
+    """Refuse to say again of prepared samples what they know."""
+    if kernel == "labels":
+        raise InputError("samples", "were prepared, but the kernel looks at labels alone")
+    said = {
+        "labels": labels is not None,
+        "client": client != "client",
+        "names": names is not None,
+        "missing": missing != "refuse",
+        "standardise": standardise,
+    }
+    for name, given in said.items():
+        if given:
+            raise InputError(name, "is part of the prepared samples; give it to prepare_samples")
 
 
 def _refuse_what_a_kernel_ignores(

@@ -96,6 +96,7 @@ def explorer_data(
             "lambda_q": game.lambda_q,
             "loss_constant": game.loss_constant,
             "calibrated": game.calibrated,
+            "currency": game.currency,
             "full_participation_price": game.full_participation_price,
             "distance_to": "the forgotten data" if game.removed else "the mean of all data",
             "reluctant": RELUCTANT,

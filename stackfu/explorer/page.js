@@ -3,6 +3,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const { game, clients, groups, stops, lines, forgotten } = data;
   const $ = (id) => document.getElementById(id);
+  const currency = game.currency ? ` ${game.currency}` : "", inUnit = (name) => name + (currency && ` (${game.currency})`);
   const slider = $("budget"), typed = $("typed"), outside = $("outside"), tip = $("tip");
   const shown = new Set(); // names of the comparison lines that are switched on
   const colours = { uniform: ["var(--uniform)", "2 4"], haipo: ["var(--haipo)", "8 4"], capped: ["var(--capped)", "10 3 2 3"] };
@@ -243,7 +244,7 @@
     const axes = frame(place, {
       x: [0, 1.03 * Math.max(...stops.map((stop) => stop.budget), 1e-12)],
       y: lossAxis(),
-      xLabel: "budget", yLabel: data.proves, label: `${data.proves} against budget`, above: 18 * Math.ceil(entries.length / beside(place)),
+      xLabel: inUnit("budget"), yLabel: data.proves, label: `${data.proves} against budget`, above: 18 * Math.ceil(entries.length / beside(place)),
     });
     const losses = stops.map((stop) => [stop.budget, stop.objective]);
     if (bounds.length) {
@@ -351,11 +352,11 @@
     ["clients", "clients", () => groups.map((g) => g.clients), String],
     ["samples", "samples", () => groups.map((g) => g.samples), amount],
     ["distance", "distance", () => groups.map((g) => g.distance), middle],
-    ["cost", "cost", () => groups.map((g) => g.cost), middle],
-    ["payment", "payment", (stop) => stop.groups.map((g) => g.payments), (q, k) => middle(q.map((v) => without(v, k)))],
+    ["cost", inUnit("cost"), () => groups.map((g) => g.cost), middle],
+    ["payment", inUnit("payment"), (stop) => stop.groups.map((g) => g.payments), (q, k) => middle(q.map((v) => without(v, k)))],
     ["participation", "takes part", (stop) => stop.groups.map((g) => g.participation), middlePercent],
-    ["receives", "receive together", (stop) => stop.groups.map((g) => g.receives), (v, k) => four(without(v, k))],
-    ["utility", "utility", (stop) => stop.groups.map((g) => g.utilities), middle],
+    ["receives", inUnit("receive together"), (stop) => stop.groups.map((g) => g.receives), (v, k) => four(without(v, k))],
+    ["utility", inUnit("utility"), (stop) => stop.groups.map((g) => g.utilities), middle],
     ["change", `predicted change${guess}`, (stop) => stop.groups.map((g) => g.change), middle],
     ["out", "stay out", (stop) => stop.groups.map((g) => g.out), String],
     ["full", "fully in", (stop) => stop.groups.map((g) => g.full), String],
@@ -364,14 +365,14 @@
     ["client", "client", () => clients.name, String],
     ["samples", "samples", () => clients.samples, amount],
     ["distance", "distance", () => clients.distance, four],
-    ["cost", "cost", () => clients.cost, four],
-    ["payment", "payment", (stop) => stop.payments, pay],
+    ["cost", inUnit("cost"), () => clients.cost, four],
+    ["payment", inUnit("payment"), (stop) => stop.payments, pay],
     ["participation", "takes part", (stop) => stop.participation, percent],
-    ["receives", "receives", (stop) => stop.receives, pay],
-    ["utility", "utility", (stop) => stop.utilities, four],
+    ["receives", inUnit("receives"), (stop) => stop.receives, pay],
+    ["utility", inUnit("utility"), (stop) => stop.utilities, four],
     ["change", `predicted change${guess}`, (stop) => stop.change, (v) => signed(v)],
-    ["out_below", "out below", (stop) => stop.out_below, pay],
-    ["full_above", "full above", (stop) => stop.full_above, pay],
+    ["out_below", inUnit("out below"), (stop) => stop.out_below, pay],
+    ["full_above", inUnit("full above"), (stop) => stop.full_above, pay],
   ];
 
   const tableAt = (stop) => {
@@ -530,7 +531,7 @@
     const proof = stop.status === "FAILED" ? "What these payments lead to could not be verified; better ones may exist."
       : stop.settled ? bound || "Whether other payments do better is not proved."
         : `The search was stopped before it was done: better payments within this budget may exist.${bound && " "}${bound}`;
-    return `With a budget of ${digits(stop.budget)} the server pays ${digits(stop.spend)}` +
+    return `With a budget of ${digits(stop.budget)}${currency} the server pays ${digits(stop.spend)}${currency}` +
       (paid === null ? "" : ` to ${paid} of ${game.remaining} clients`) +
       `, and ${percent(stop.total)} of the remaining data takes part. The server's loss is ${digits(stop.server_loss)}, ${change}. ${proof}`;
   };
@@ -550,7 +551,7 @@
     slider.setAttribute("aria-valuetext", `budget ${digits(stop.budget)}, server loss ${digits(stop.server_loss)}`);
     put("server_loss", stop.server_loss, digits(stop.server_loss));
     put("lower_bound", stop.lower_bound, down(stop.lower_bound));
-    put("spend", stop.spend, digits(stop.spend));
+    put("spend", stop.spend, digits(stop.spend) + currency);
     put("total", stop.total, percent(stop.total));
     $("words").textContent = plainWords(stop);
     sayBetween(stop);
@@ -573,7 +574,8 @@
     : `client${game.removed.length > 1 ? "s" : ""} ${few(game.removed)} ${game.removed.length > 1 ? "are" : "is"} to be forgotten`;
   $("story").textContent =
     `${game.clients} clients with ${amount(game.samples)} samples; ${removed}. The ${game.remaining} that remain own ` +
-    `${amount(game.remaining_samples)} samples; to have them all take part fully costs ${digits(game.full_participation_price)}.`;
+    `${amount(game.remaining_samples)} samples; to have them all take part fully costs ${digits(game.full_participation_price)}${currency}.`;
+  document.querySelector("label[for=typed]").textContent = inUnit("Budget");
   $("guess").hidden = game.calibrated;
   $("guess").textContent = `How much loss a unit of drift makes (the constant C = ${digits(game.loss_constant)}) was not fitted to ` +
     "trainings: losses, utilities and predicted changes are guesses up to this factor. stackfu calibrate fits it.";

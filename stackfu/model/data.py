@@ -7,7 +7,7 @@ anything is computed; an error names the argument, the client and the value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ INDISTINGUISHABLE = 0.2
 FAR_FROM_OVERFLOW = 1e70
 #: Losses must be this many times smaller than the largest number: they are added, squared out and compared.
 HEADROOM = 64.0
+#: Longer names of a currency leave no room for the numbers in a table.
+LONGEST_CURRENCY = 12
 TOO_LARGE = "is too large: the loss is no finite number, or nearly none"
 
 
@@ -44,6 +46,7 @@ class GameData:
         "_alpha",
         "_calibrated",
         "_costs",
+        "_currency",
         "_embeddings",
         "_geometry",
         "_kappa",
@@ -71,6 +74,7 @@ class GameData:
         sampling_constant: float = 0.0,
         calibrated: bool = False,
         server_loss: ServerLoss | None = None,
+        currency: str | None = None,
     ) -> None:
         if not isinstance(embeddings, MeanEmbeddings):
             raise InputError("embeddings", "must be MeanEmbeddings", value=type(embeddings).__name__)
@@ -104,6 +108,7 @@ class GameData:
         self._loss = _loss_of_the_game(server_loss, weights, embeddings)
         self._names = called
         self._calibrated = flag(calibrated, "calibrated")
+        self._currency = check_currency(currency)
         self._sizes = frozen(all_sizes)
         self._removed = gone
         self._remaining = keep
@@ -236,7 +241,7 @@ class GameData:
 
     @property
     def lambda_q(self) -> float:
-        """Weight of a client's own performance change."""
+        """Price that clients put on a unit of their own loss: money, in the currency of the costs."""
         return self._weights["lambda_q"]
 
     @property
@@ -259,6 +264,11 @@ class GameData:
     def calibrated(self) -> bool:
         """Whether C and A were fitted to observed trainings; otherwise what depends on their size is a guess."""
         return self._calibrated
+
+    @property
+    def currency(self) -> str | None:
+        """The unit of costs, payments and budgets as tables and pages name it ("EUR"); None where nobody named one."""
+        return self._currency
 
     @cached_property
     def distances_to_original(self) -> Array:
@@ -354,6 +364,7 @@ class GameData:
             "names": self._names,
             "costs": self._costs,
             "calibrated": self._calibrated,
+            "currency": self._currency,
             **self._weights,
         }
         if not self.has_paper_loss:
@@ -383,6 +394,7 @@ class GameData:
             self._removed == other._removed
             and self._names == other._names
             and self._calibrated == other._calibrated
+            and self._currency == other._currency
             and self._weights == other._weights
             and self._loss == other._loss
             and np.array_equal(self._sizes, other._sizes)
@@ -438,6 +450,24 @@ def _require_positive(values: Array, name: str, who: Sequence[int | str]) -> Non
     bad = np.flatnonzero(values <= 0)
     if len(bad):
         raise InputError(name, "must be positive", client=who[int(bad[0])], value=values[bad[0]])
+
+
+def check_currency(currency: object) -> str | None:
+    """Return the name of a unit of money, None where there is none.
+
+    >>> check_currency(" EUR ")
+    'EUR'
+    """
+    if currency is None:
+        return None
+    text = currency.strip() if isinstance(currency, str) else ""
+    if not text or len(text) > LONGEST_CURRENCY or not text.isprintable():
+        raise InputError(
+            "currency",
+            f'must be the short name of a unit of money, such as "EUR" (at most {LONGEST_CURRENCY} characters)',
+            value=repr(currency),
+        )
+    return text
 
 
 def check_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:

@@ -353,6 +353,7 @@ class GameModel(GameData):
             "loss_constant": self.loss_constant,
             "server_loss": repr(self.loss),
             "diameter": self.diameter,
+            "currency": self.currency,
             "full_participation_price": self.full_participation_price,
         }
 

@@ -14,7 +14,7 @@ from ..errors import ConvergenceError
 from ..model import Array, GameModel, Profile
 from ..model.impacts import Impacts, guessed
 from ..model.offers import Offers
-from ..pages import MOST_ROWS, NOTHING, bar, card, data_frame, number, table
+from ..pages import MOST_ROWS, NOTHING, bar, card, data_frame, money, number, table
 from .facade import facade
 from .status import Status, Uniqueness
 from .verification import Verification
@@ -204,7 +204,7 @@ class Equilibrium:
         title = f"Equilibrium: {self.status.name.lower()}, {self.uniqueness.value}"
         note = (
             f"{self.total:.1%} of the remaining data takes part; server loss {self.server_loss:.6g}; "
-            f"spend {self.spend:.6g}. {self.reason}. {guessed(self.game)}".strip()
+            f"spend {money(self.spend, self.game.currency)}. {self.reason}. {guessed(self.game)}".strip()
         )
         return card(title, self.clients_html(), note=note)
 
@@ -232,7 +232,7 @@ class Equilibrium:
         limit = [] if caps is None else ["for at most"]
         head = ["client", "samples", "cost", "payment", *limit, "takes part", "receives", "utility"]
         head.append("predicted change of its loss")
-        return table(head, rows, game.count - shown)
+        return table(head, rows, game.count - shown, game.currency)
 
     def save(self, path: Any) -> None:
         """Write game, payments and point to a ``.json`` or ``.npz`` file, without loss."""
@@ -273,6 +273,7 @@ class Equilibria(Sequence[Equilibrium]):
         return {
             "remaining": self.game.remaining,
             "names": list(self.game.names),
+            "currency": self.game.currency,
             "payments": self.payments,
             **({} if self.caps is None else {"caps": self.caps}),
             "uniqueness": self.uniqueness.name,
@@ -305,7 +306,7 @@ class Equilibria(Sequence[Equilibrium]):
         count = "1 equilibrium" if len(self.items) == 1 else f"{len(self.items)} equilibria"
         found = "and no other" if self.complete else "perhaps not all of them"
         note = f"{self.reason}. {guessed(self.game)}".strip()
-        return card(f"{count}, {found}", table(head, rows), note=note)
+        return card(f"{count}, {found}", table(head, rows, currency=self.game.currency), note=note)
 
     def __len__(self) -> int:
         return len(self.items)

@@ -125,6 +125,7 @@ class Frontier(Sequence[Solution]):
         return {
             "remaining": self.game.remaining,
             "names": list(self.game.names),
+            "currency": self.game.currency,
             "full_participation_price": self.full_participation_price,
             "proves": self.solutions[0].proves,
             "points": [
@@ -148,7 +149,7 @@ class Frontier(Sequence[Solution]):
         points = self.summary()["points"]
         scalars = ("spend", "server_loss", "objective", "lower_bound", "total", "status")
         columns = {name: [point[name] for point in points] for name in scalars}
-        return data_frame(columns, [point["budget"] for point in points], "budget")
+        return data_frame(columns, [point["budget"] for point in points], "budget", self.game.currency)
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """Draw the objective against the budget; options are those of :func:`stackfu.plot.frontier`."""
@@ -169,7 +170,11 @@ class Frontier(Sequence[Solution]):
         proved = f"lower bound of the {self.solutions[0].proves}"
         return card(
             "What a budget buys",
-            table(["budget", "spend", "data used", "server loss", proved, "status"], rows),
+            table(
+                ["budget", "spend", "data used", "server loss", proved, "status"],
+                rows,
+                currency=self.game.currency,
+            ),
             note=guessed(self.solutions[0].game),
         )
 

@@ -13,7 +13,7 @@ from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
 from ..model.impacts import guessed
 from ..model.offers import Offers, utilities_of
-from ..pages import card, number, table
+from ..pages import card, in_currency, number, table
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
 from .status import Status
@@ -212,6 +212,7 @@ class Solution:
             "gap": self.gap,
             "remaining": self.game.remaining,
             "names": list(self.game.names),
+            "currency": self.game.currency,
             "payments": self.payments,
             "equilibrium": self.equilibrium.summary(),
         }
@@ -230,12 +231,18 @@ class Solution:
         return facade(self.game).plot(self, ax, **options)
 
     def _repr_html_(self) -> str:
-        known = np.isfinite(self.lower_bound)
+        known, currency = np.isfinite(self.lower_bound), self.game.currency
         rows: list[list[Any]] = [
-            ["budget", number(self.budget) if np.isfinite(self.budget) else "none"],
-            ["spend", self.spend],
+            [
+                in_currency("budget", currency),
+                number(self.budget) if np.isfinite(self.budget) else "none",
+            ],
+            [in_currency("spend", currency), self.spend],
             ["server loss", f"{self.server_loss:.6g}"],
-            [f"lower bound of the {self.proves}", f"{self.lower_bound:.6g}" if known else "none"],
+            [
+                in_currency(f"lower bound of the {self.proves}", currency),
+                f"{self.lower_bound:.6g}" if known else "none",
+            ],
             ["data used", f"{self.equilibrium.total:.1%}"],
             ["largest predicted rise of a client's loss", f"{self.equilibrium.impacts.worst:+.3g}"],
         ]

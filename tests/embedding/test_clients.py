@@ -159,7 +159,7 @@ def without_a_client(frame):
         (lambda f: f.assign(kind=[None] + ["a"] * 14), {"client": "town", "labels": "kind", "kernel": "joint"},
          "labels: column 'kind' has no label in row 1"),
         (lambda f: f.assign(u=np.nan), {"client": "town", "labels": "kind", "kernel": "joint"},
-         "samples = nan: row 1 of column 'u' is not a finite number"),
+         "row 1 of column 'u' is missing, and 15 of 15 rows have gaps"),
         (lambda f: f, {"client": "town", "names": NAMES}, "names the clients already"),
     ],
 )  # fmt: skip

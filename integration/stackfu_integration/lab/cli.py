@@ -23,6 +23,17 @@ console = Console(stderr=True)
 DEFAULT_RUNS = Path("runs")
 
 
+def _positive(word: str, option: str) -> float:
+    """Return the positive number that was typed for an option."""
+    from stackfu.cli.arguments import number
+    from stackfu.errors import InputError
+
+    value = number(word, option)
+    if not 0.0 < value < float("inf"):
+        raise InputError(option, "must be positive and finite, or 'calibrated'", value=repr(word))
+    return value
+
+
 class _Bars:
     """Progress of an experiment: a bar for the runs and one for what is being computed; in a log file a line per run."""
 
@@ -110,7 +121,7 @@ def run(
     settings = Settings(device=device)
     if budget:
         settings = replace(settings, budgets=tuple(budget))
-    constant = None if loss_constant == "calibrated" else float(loss_constant)
+    constant = None if loss_constant == "calibrated" else _positive(loss_constant, "--loss-constant")
     settings = replace(settings, loss_constant=constant)
     betas = beta or [0.5]
     experiment = Experiment(chosen, settings, out, cache or default_cache(), data_root, download)

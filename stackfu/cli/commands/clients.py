@@ -34,7 +34,8 @@ def equilibria(
         typer.Option(
             "--payments",
             "-p",
-            help="One number per remaining client (a,b,c), or York=a,Hull=b and nothing for the others.",
+            help="One number per remaining client (a,b,c), York=a,Hull=b and nothing for the others, or a table with the columns "
+            "client and payment.",
             show_default="the file's, or nothing",
         ),
     ] = None,
@@ -42,7 +43,8 @@ def equilibria(
         str | None,
         typer.Option(
             "--caps",
-            help="Largest share of its data that is taken of each remaining client: a,b,c, or York=a,Hull=b.",
+            help="Largest share of its data that is taken of each remaining client: a,b,c, York=a,Hull=b, or a table with the "
+            "columns client and cap.",
             show_default="the file's, or everything",
         ),
     ] = None,
@@ -65,9 +67,9 @@ def equilibria(
         )
     paid, taken = getattr(thing, "payments", None), getattr(thing, "caps", None)
     if payments is not None:
-        paid = per_client(payments, game, "payments", 0.0)
+        paid = per_client(payments, game, "payments", "payment", 0.0)
     if caps is not None:
-        taken = per_client(caps, game, "caps", 1.0)
+        taken = per_client(caps, game, "caps", "cap", 1.0)
     if not one and game.count > WHOLE_CURVE:
         raise InputError(
             "GAME",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ...errors import InputError
+from ...errors import InputError, StackfuWarning
+from ...pages import money
 from ..answers import say_json, say_note
 from ..app import app, examples
-from ..arguments import AsJson, GameFile, number, words
+from ..arguments import AsJson, GameFile, is_table, number, numbers_of_clients, words
 from ..game_files import load_game, writable
 
 #: With more clients than this, all distances between them are a lot of text.
@@ -22,6 +24,7 @@ CROWD = 2000
 @app.command(
     epilog=examples(
         "stackfu embed clients.csv --removed 0,1,2 -o game.json",
+        "stackfu embed clients.csv --removed Leeds --costs costs.csv --currency EUR --missing median --standardise -o game.json",
         "stackfu embed vectors.parquet --client hospital --labels diagnosis --kernel joint --removed Leeds -o game.npz",
         "stackfu embed vectors.parquet --client hospital --drop diagnosis --features 1024 -o game.npz",
     )
@@ -63,51 +66,125 @@ def embed(
         typer.Option(help="Random Fourier features instead of exact inner products.", show_default=False),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the random features.", show_default="0")] = None,
+    missing: Annotated[
+        str,
+        typer.Option(
+            help="What is done about missing values: refuse, drop (leave out rows that have any) or median (of the client's own "
+            "values in the column)."
+        ),
+    ] = "refuse",
     standardise: Annotated[
-        bool, typer.Option("--standardise", help="Every column in units of its own spread.")
+        bool,
+        typer.Option(
+            "--standardise",
+            help="Every column in units of its spread over all clients, those to forget included.",
+        ),
     ] = False,
-    cost_scale: Annotated[float, typer.Option(help="Cost of taking part, per share of all data.")] = 10.0,
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            help="What taking part with all its data costs each client: a table with the columns client and cost, a column of "
+            "SAMPLES, or York=900,Hull=1200.",
+            show_default="by size, see --cost-scale",
+        ),
+    ] = None,
+    cost_scale: Annotated[
+        float | None,
+        typer.Option(
+            help="What all data of all clients together would cost, where no costs are given.",
+            show_default="10",
+        ),
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            help="How much data each client has: a table with the columns client and size, a column of SAMPLES, or "
+            "York=900,Hull=1200.",
+            show_default="its rows",
+        ),
+    ] = None,
+    currency: Annotated[
+        str | None,
+        typer.Option(
+            help="The unit of costs, payments and budgets, as all tables name it: EUR.", show_default=False
+        ),
+    ] = None,
+    loss_constant: Annotated[
+        float, typer.Option(help="C, loss per squared distance; stackfu calibrate fits it to trainings.")
+    ] = 1.0,
     lambda_v: Annotated[float, typer.Option(help="Weight of unlearning effectiveness.")] = 1.0,
     lambda_s: Annotated[float, typer.Option(help="Weight of global stability.")] = 1.0,
-    lambda_q: Annotated[float, typer.Option(help="Weight of a client's own performance.")] = 1.0,
+    lambda_q: Annotated[
+        float, typer.Option(help="Price of a unit of a client's own loss: money, in the unit of the costs.")
+    ] = 1.0,
     as_json: AsJson = False,
 ) -> int:
     """Turn samples into a game file: mean embeddings, sizes, and who is to be forgotten."""
     from ...embedding import MeanEmbeddings
+    from ...embedding.preparation import check_missing, prepare
     from ...game import StackelbergGame
-    from ..sample_files import read_samples, scale_note, standardised
+    from ..sample_files import read_samples
 
     writable(output, ".json", ".npz")
     if seed is not None and features is None:
         raise InputError("--seed", "is that of random features; ask for some with --features", value=seed)
     width: float | str = bandwidth if bandwidth == "median" else number(bandwidth, "bandwidth")
     chosen: Any = kernel or ("rbf" if labels is None else "joint")
-    table = read_samples(samples, client, words(drop), labels, labels_only=chosen == "labels")
-    for option, typed in (("--standardise", standardise), ("--drop", drop)):
-        if typed and chosen == "labels":
+    if costs is not None and cost_scale is not None:
+        raise InputError(
+            "--cost-scale", "is for costs by size; --costs gives those of each client", value=cost_scale
+        )
+    check_missing(missing)
+    labels_only = chosen == "labels"
+    for option, typed in (
+        ("--standardise", standardise),
+        ("--drop", drop),
+        ("--missing", missing != "refuse"),
+    ):
+        if typed and labels_only:
             raise InputError(option, "is about coordinates; the kernel looks at labels alone", value=chosen)
-    table = standardised(table) if standardise else table
+    each = {"costs": costs, "sizes": sizes}
+    table = read_samples(
+        samples,
+        client,
+        words(drop),
+        labels,
+        labels_only=labels_only,
+        gaps=missing != "refuse",
+        of_clients={
+            name: text.strip() for name, text in each.items() if text is not None and _is_column(text)
+        },
+    )
+    given: dict[str, Any] = {
+        name: table.numbers[name] if name in table.numbers else numbers_of_clients(text, name, name[:-1])
+        for name, text in each.items()
+        if text is not None
+    }
+    prepared = None
+    if not labels_only:
+        coordinates, choice = table.coordinates, missing
+        prepared = prepare(table.samples, table.labels, table.names, coordinates, choice, standardise)  # type: ignore[arg-type]
     count = len(table.names)
     if features is None and chosen == "rbf" and count > CROWD and not as_json:
         say_note(
             f"{count} clients: the inner products of all pairs are a file of {8e-6 * count**2:.0f} MB; --features 256 keeps 256 "
             "numbers of each client instead"
         )
-    note = scale_note(table)
-    embeddings = MeanEmbeddings.from_samples(
-        None if chosen == "labels" else table.samples,
-        bandwidth=width,
-        features=features,
-        seed=seed or 0,
-        labels=table.labels,
-        kernel=chosen,
-        names=table.names,
-    )
+    asked: dict[str, Any] = {"labels": table.labels, "names": table.names} if prepared is None else {}
+    with warnings.catch_warnings():
+        if as_json:  # the document holds them
+            warnings.simplefilter("ignore", StackfuWarning)
+        embeddings = MeanEmbeddings.from_samples(
+            prepared, bandwidth=width, features=features, seed=seed or 0, kernel=chosen, **asked
+        )
     game = StackelbergGame(
         embeddings,
-        table.sizes,
+        given.get("sizes"),
         [removed] if removed in table.names else words(removed),  # a name may hold commas
-        cost_scale=cost_scale,
+        costs=given.get("costs"),
+        cost_scale=10.0 if cost_scale is None else cost_scale,
+        currency=currency,
+        loss_constant=loss_constant,
         lambda_v=lambda_v,
         lambda_s=lambda_s,
         lambda_q=lambda_q,
@@ -118,21 +195,31 @@ def embed(
         )
     game.save(output)
     if as_json:
-        notes = [note] if note else []
-        about = {"output": str(output), "all_names": list(game.all_names), "notes": notes}
+        about: dict[str, Any] = {"output": str(output), "all_names": list(game.all_names)}
+        if prepared is not None:
+            about |= {"notes": list(prepared.doubts), "preparation": prepared.summary()}
         say_json({**about, **game.summary()})
         return 0
-    if note:
-        say_note(note)
     from ..tables import console, game_line
 
     out = console()
     width_line = "" if embeddings.bandwidth is None else f" Bandwidth {float(embeddings.bandwidth):.4g}."
     out.print(f"{game_line(game)}{'' if chosen == 'rbf' else f' Kernel: {chosen}.'}{width_line}")
-    out.print(
-        f"Full participation of all that remain costs {game.full_participation_price:.6g}. Written: {output}"
-    )
+    if prepared is not None and (prepared.changed or standardise):
+        out.print(f"Prepared: {prepared}.")
+    price = money(game.full_participation_price, game.currency)
+    out.print(f"Full participation of all that remain costs {price}. Written: {output}")
     return 0
+
+
+def _is_column(text: str) -> bool:
+    """Whether what was typed names a column of the samples: it is no table, no list by name and no list of numbers."""
+    if is_table(text) or "=" in text:
+        return False
+    try:
+        return not [float(word) for word in words(text)]
+    except ValueError:
+        return True
 
 
 @app.command(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import InputError
+from ...pages import money
 from ..answers import progress, proved, say_json, say_note, working
 from ..app import app, examples
 from ..arguments import (
@@ -26,10 +27,9 @@ from ..arguments import (
     SolutionFile,
     TimeLimit,
     grouping,
-    number,
+    numbers,
     own_options,
     utilities,
-    words,
 )
 from ..budgets import MANY, grid, open_note
 from ..game_files import load_game, sampled, writable
@@ -264,11 +264,7 @@ def frontier(
         "time_limit": time_limit,
     }
     with working(None, quiet or as_json):
-        values = (
-            [number(word, "budgets") for word in words(budgets)]
-            if budgets is not None
-            else grid(game, to, points or 11, **asked)
-        )
+        values = numbers(budgets, "budgets") if budgets is not None else grid(game, to, points or 11, **asked)
         traced = game.frontier(values, progress=progress(quiet, as_json), **asked)
     if output is not None:
         from ..records import write_frontier
@@ -284,7 +280,9 @@ def frontier(
         out = console()
         out.print(game_line(game))
         out.print(frontier_table(traced, "What a budget buys"))
-        out.print(f"Full participation of everybody would cost {traced.full_participation_price:.6g}.")
+        out.print(
+            f"Full participation of everybody would cost {money(traced.full_participation_price, game.currency)}."
+        )
         say_guess(out, game)
         if output is not None:
             out.print(f"Written: {output}")

@@ -69,7 +69,7 @@ def number(value: float, rounding: float = 0.0) -> str:
 
 
 def money(value: float, currency: str | None, digits: int = 6) -> str:
-    """Return an amount with its unit, which is left out where nobody named one.
+    """Return an amount with the name of its unit, if it has one.
 
     >>> money(1234567.0, "EUR"), money(0.25, None)
     ('1234567 EUR', '0.25')
@@ -124,7 +124,7 @@ def card(title: str, *parts: str, note: str = "") -> str:
 
 
 def data_frame(columns: Any, index: Sequence[Any], name: str = "client", currency: str | None = None) -> Any:
-    """Return a pandas DataFrame, whose ``attrs`` name the currency; an error says what to install where there is no pandas."""
+    """Return a pandas DataFrame whose ``attrs`` name the currency; without pandas the error names the package to install."""
     try:
         import pandas
     except ImportError:

@@ -39,7 +39,7 @@ class Hospitals:
 
     @property
     def gaps(self) -> dict[str, np.ndarray]:
-        """Where values are missing, per hospital."""
+        """Missing values, True where there is one, per hospital."""
         return {name: np.isnan(values) for name, values in self.samples.items()}
 
     @property

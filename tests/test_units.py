@@ -13,7 +13,7 @@ from stackfu.cli import main
 from stackfu.demo import digits_game
 from stackfu.errors import InputError, StackfuWarning
 from stackfu.explorer import explorer_data
-from stackfu.model.units import APART, unit_doubts
+from stackfu.model.units import OTHER_UNIT, unit_doubts
 from stackfu.pages import money, number
 
 
@@ -149,8 +149,11 @@ def test_costs_and_drift_far_apart_are_pointed_out(money_scale, loss_scale):
     game = base.replace(costs=base.costs * 10.0**money_scale, lambda_q=10.0**loss_scale)
     ratio = float(game.costs.sum()) / (game.lam * game.diameter**2)
     doubts = [doubt for doubt in unit_doubts(game) if doubt.startswith("costs are")]
-    if abs(np.log10(ratio) - np.log10(APART)) > 1e-6 and abs(np.log10(ratio) + np.log10(APART)) > 1e-6:
-        assert len(doubts) == (ratio > APART or ratio < 1 / APART)
+    if (
+        abs(np.log10(ratio) - np.log10(OTHER_UNIT)) > 1e-6
+        and abs(np.log10(ratio) + np.log10(OTHER_UNIT)) > 1e-6
+    ):
+        assert len(doubts) == (ratio > OTHER_UNIT or ratio < 1 / OTHER_UNIT)
     if doubts:
         assert ("mind what the model does" in doubts[0]) == (ratio > 1)
 

@@ -139,9 +139,9 @@ def number(word: str, argument: str, client: str | None = None) -> float:
         raise InputError(argument, f"must be a number; {NUMBERS}", client=client, value=repr(word)) from None
 
 
-#: What reads as one number with separators of thousands, and as several numbers.
+#: Text that can be read as one number with separators of thousands and as several numbers.
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+\s*")
-#: What follows a comma in a number with separators of thousands, and is no way to write a number of its own.
+#: Three digits after a separator of thousands that start with 0, as no number of its own is written.
 _GROUP = re.compile(r"0\d\d")
 
 
@@ -179,7 +179,7 @@ def numbers(text: str, argument: str, *, one_makes_sense: bool = True) -> list[f
 
 
 def is_table(text: str) -> bool:
-    """Whether what was typed is the name of a table rather than a list."""
+    """Return True if the text is the name of a table, False if it is a list."""
     from .sample_files import TABLES
 
     return Path(text).suffix in TABLES

@@ -20,7 +20,7 @@ from ..errors import FileFormatError, InputError
 
 __all__ = ["TABLES", "ClientSamples", "read_columns", "read_samples"]
 
-#: How the names of tables end.
+#: Endings of the files that are read as tables.
 TABLES = (".npz", ".csv", ".tsv", ".parquet")
 
 

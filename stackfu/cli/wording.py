@@ -9,9 +9,9 @@ from ..errors import InputError
 
 __all__ = ["NUMBERS", "as_typed", "numbers_told", "told"]
 
-#: How numbers are typed.
+#: Advice on writing numbers.
 NUMBERS = "write digits only, with a point for decimals: 12000, 0.5"
-#: What the parser of the command line says of a word that is no number.
+#: Message of the command line's parser about a word that is no number.
 _NO_NUMBER = re.compile(r"('[^']*'|\"[^\"]*\") is not a valid (float|integer)( range)?")
 
 #: A keyword argument in a sentence, with or without a value: ``offers="capped"``, ``finite_sample=True``, ``min_total=...``.

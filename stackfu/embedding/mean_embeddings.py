@@ -148,7 +148,7 @@ class MeanEmbeddings:
         ----------
         samples
             A sequence with one (n_i, d) array per client, a dictionary {name: array}, a DataFrame whose column
-            ``client`` says whose row it is, or what :func:`~stackfu.prepare_samples` returned. Names are kept; clients of a
+            ``client`` says whose row it is, or :class:`~stackfu.PreparedSamples`. Names are kept; clients of a
             DataFrame are numbered in ascending order of theirs. May be None where the kernel looks at labels only. torch
             tensors are used where they live: those on the CPU share their memory, for others all pairs are computed on
             their device.

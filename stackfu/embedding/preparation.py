@@ -28,7 +28,7 @@ from stackfu.errors import InputError
 __all__ = ["Missing", "PreparedSamples", "check_missing", "prepare", "prepare_samples"]
 
 Missing = Literal["refuse", "drop", "median"]
-#: Columns whose spreads differ by more than this factor are pointed out: the kernel hardly sees the smaller one.
+#: Columns whose spreads differ by more than this factor lead to a warning: the kernel hardly sees the smaller one.
 WILD = 100.0
 #: Clients that lose more than this part of their rows, and columns of which more than this part is filled, are pointed out.
 MUCH = 0.5
@@ -80,7 +80,7 @@ class PreparedSamples:
 
     @property
     def changed(self) -> bool:
-        """Whether rows were left out or gaps were filled."""
+        """True if rows were left out or gaps were filled."""
         return any(self.dropped) or bool(self.filled.any())
 
     def _client(self, k: int) -> str:
@@ -139,7 +139,7 @@ class PreparedSamples:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What may not be meant: a client that loses most of its rows, values that are mostly guesses, scales far apart."""
+        """Sentences about likely mistakes: clients that lose most of their rows, mostly missing columns, scales far apart."""
         found = []
         lost = [k for k, n in enumerate(self.dropped) if n > MUCH * self.rows[k]]
         if lost:
@@ -183,7 +183,7 @@ def prepare_samples(
     Returns
     -------
     PreparedSamples
-        To be given to :meth:`MeanEmbeddings.from_samples`; printed, it tells how many rows and cells were changed, and whose.
+        Input for :meth:`MeanEmbeddings.from_samples`; printed, it gives the number of changed rows and cells by client.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def prepare(
     missing: Missing,
     standardise: bool,
 ) -> PreparedSamples:
-    """Return the prepared samples of clients that are told apart already; the one implementation for all callers."""
+    """Return the prepared samples of clients whose rows are separated already; the one implementation for all callers."""
     if not isinstance(standardise, (bool, np.bool_)):
         raise InputError("standardise", "must be True or False", value=repr(standardise))
     arrays, holes = _checked(entries, names, missing)

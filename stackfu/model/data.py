@@ -267,7 +267,7 @@ class GameData:
 
     @property
     def currency(self) -> str | None:
-        """The unit of costs, payments and budgets as tables and pages name it ("EUR"); None where nobody named one."""
+        """Name of the unit of costs, payments and budgets in tables and pages ("EUR"); None if none was given."""
         return self._currency
 
     @cached_property

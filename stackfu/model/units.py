@@ -2,7 +2,7 @@
 
 Costs, payments and budgets are money; losses are not. ``lambda_q`` is the price that clients put on a unit of loss, so that
 ``lambda_q C d^2`` is what a squared distance d^2 costs a client in money. Where that and the costs, or a budget and the price of
-full participation, lie orders of magnitude apart, one of them is usually in another unit than was meant.
+full participation, lie orders of magnitude apart, one of them is usually in the wrong unit.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ..pages import money
 from .game_model import GameModel
 from .impacts import guessed
 
-__all__ = ["APART", "unit_doubts"]
+__all__ = ["OTHER_UNIT", "unit_doubts"]
 
 #: Amounts of money that differ by more than this factor are pointed out.
-APART = 1000.0
+OTHER_UNIT = 1000.0
 
 
 def unit_doubts(game: GameModel, budgets: Sequence[float] = (), *, keeping: bool = False) -> list[str]:
@@ -51,7 +51,7 @@ def unit_doubts(game: GameModel, budgets: Sequence[float] = (), *, keeping: bool
                 f"budget = {money(least, unit)} exceeds {money(price, unit)}, for which everybody takes part with all data; "
                 "is it in the unit of the costs?"
             )
-        if most * APART < price:
+        if most * OTHER_UNIT < price:
             found.append(
                 f"budget = {money(most, unit)} is less than a thousandth of {money(price, unit)}, for which everybody takes part "
                 "with all data; is it in the unit of the costs?"
@@ -64,15 +64,15 @@ def unit_doubts(game: GameModel, budgets: Sequence[float] = (), *, keeping: bool
 
 
 def _drift_doubt(game: GameModel) -> str | None:
-    """What is unusual about costs beside what losses are worth, if anything is."""
+    """Return a sentence if costs and the worth of losses lie far apart."""
     if game.is_homogeneous:
         return None
     costs = float(game.costs.sum())
     with np.errstate(over="ignore"):
         worth = float(game.lam * (game.geometry.scale + game.sampling))
-    if APART * worth < costs:
+    if OTHER_UNIT * worth < costs:
         so = "clients hardly mind what the model does to them, and take part with little unless they are paid"
-    elif APART * costs < worth:
+    elif OTHER_UNIT * costs < worth:
         so = "clients hardly mind their costs, and payments change little"
     else:
         return None

@@ -213,7 +213,7 @@ def embed(
 
 
 def _is_column(text: str) -> bool:
-    """Whether what was typed names a column of the samples: it is no table, no list by name and no list of numbers."""
+    """Return True if the text can only be the name of a column: it is no table, no list by name and no list of numbers."""
     if is_table(text) or "=" in text:
         return False
     try:

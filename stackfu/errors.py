@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 
 __all__ = [
     "ConvergenceError",

@@ -307,7 +307,7 @@ def test_payments_caps_and_utilities_outside_come_from_tables(run, wards):
     [
         ("client,fee\nYork,3\n", (), "has no column 'cost'; it has client, fee"),
         ("name,cost\nYork,3\n", (), "has no column 'client'; it has name, cost"),
-        ("client,cost\nYork,3\nYork,4\n", (), "--costs[client York] = 'York=4': is given twice"),
+        ("client,cost\nYork,3\nYork,4\n", (), "--costs[client York]: is given twice"),
         ("client,cost\nYork,\nHull,1\n", (), "--costs[client York] = '': must be a number"),
         ('client,cost\nYork,"12,000"\nHull,1\n', (), "--costs[client York] = '12,000': must be a number; write digits only"),
         ("client,cost\nYork,1\n", (), "is missing"),

@@ -23,7 +23,10 @@ from .errors import InputError
 from .model import Array, GameModel
 from .model.impacts import drift_changes, thinning
 
-__all__ = ["Calibration", "calibrate", "pilot_profiles"]
+__all__ = ["Calibration", "calibrate", "pilot_counts", "pilot_profiles"]
+
+#: Random plans of pilots that are tried before none is taken to exist.
+PLANS = 50
 
 #: Two columns whose directions differ by less than this (sine of the angle) cannot be told apart by noisy data of double precision.
 COLLINEAR = 1e-6
@@ -81,9 +84,8 @@ def calibrate(
     profiles, observed = _pilots(game, participation, changes)
     if not 0.0 < level < 1.0:
         raise InputError("level", "must lie between 0 and 1", value=level)
-    drift = np.array([drift_changes(game, profile) for profile in profiles])
-    thin = np.array([thinning(game, profile, float(game.all_sizes.sum())) for profile in profiles])
-    _require_identified(drift, thin, game.rounding * game.geometry.scale)
+    drift, thin, rounding = _regressors(game, [profile.x for profile in profiles])
+    _require_identified(drift, thin, rounding)
     columns = np.stack([drift, np.broadcast_to(thin[:, None], drift.shape)], axis=-1)
     estimate = _fit(columns, observed)
     without = np.array(
@@ -110,20 +112,91 @@ def calibrate(
 
 
 def pilot_profiles(game: GameModel, count: int, seed: int = 0) -> Array:
-    """Participation profiles that tell C and A apart: different mixtures at different amounts of data.
+    """Return participation profiles that tell C and A apart, each of whole samples: :func:`pilot_counts` over the sizes."""
+    return np.asarray(pilot_counts(game, count, seed) / game.sizes)
 
-    Profiles come in pairs with the same random mixture, one near full participation and one with a fraction of it.
+
+def pilot_counts(game: GameModel, count: int, seed: int = 0) -> npt.NDArray[np.intp]:
+    """Return a plan of pilots in whole samples, one row per pilot and one column per remaining client.
+
+    Pilots come in pairs with nearly the same random mixture, one near full participation and one with a fraction of it. No client
+    brings more samples than it has, and one that takes part in a pair brings at least one sample to both of its pilots.
+
+    Parameters
+    ----------
+    game
+        The game whose constants are to be fitted.
+    count
+        Number of pilots, at least 2.
+    seed
+        Seed of the random mixtures.
+
+    Raises
+    ------
+    InputError
+        If no client has a whole sample, or if the clients have too few for pilots that tell C and A apart.
+
+    Examples
+    --------
+    >>> import numpy as np, stackfu as sf
+    >>> emb = sf.MeanEmbeddings.from_features(np.eye(3))
+    >>> game = sf.StackelbergGame(emb, [40, 25, 10], removed=[0])
+    >>> pilot_counts(game, 4)
+    array([[25,  0],
+           [ 9,  0],
+           [25,  3],
+           [10,  1]])
     """
     if count < 2:
         raise InputError("count", "two pilots at least are needed to tell C and A apart", value=count)
+    most = np.floor(game.sizes)
+    if not most.any():
+        raise InputError(
+            "sizes",
+            "are all below one sample, and a pilot uses whole samples; give the number of samples of each client",
+            value=float(game.sizes.max()),
+        )
+    if game.is_homogeneous:
+        raise InputError(
+            "embeddings",
+            "all remaining clients have the same data, which no pilot mixes anew: C is not identified",
+        )
     rng = np.random.default_rng(seed)
-    rows = []
+    for _ in range(PLANS):
+        plan = _whole_pilots(rng, most, count)
+        try:
+            _require_identified(*_regressors(game, plan / game.sizes))
+        except InputError as error:
+            why = error.problem
+        else:
+            return plan
+    raise InputError(
+        "count",
+        f"no such plan was found with the samples that clients have ({most.sum():g} in all): {why}",
+        value=count,
+    )
+
+
+def _whole_pilots(rng: np.random.Generator, most: Array, count: int) -> npt.NDArray[np.intp]:
+    """Pilots in pairs, by whole samples."""
+    rows: list[Array] = []
     for i in range(count):
         if i % 2 == 0:
-            shape = rng.dirichlet(np.full(game.count, 0.5))
-            full = shape / shape.max()
-        rows.append(full if i % 2 == 0 else full * rng.uniform(0.1, 0.4))
-    return np.array(rows)
+            shape = np.where(most > 0, rng.dirichlet(np.full(len(most), 0.5)), 0.0)
+            rows.append(np.rint(shape / shape.max() * most))
+        else:
+            rows.append(
+                np.where(rows[-1] > 0, np.maximum(np.rint(rows[-1] * rng.uniform(0.1, 0.4)), 1.0), 0.0)
+            )
+    return np.array(rows).astype(np.intp)
+
+
+def _regressors(game: GameModel, rows: Any) -> tuple[Array, Array, float]:
+    """Drift and thinning of pilots, and the rounding error of the drift."""
+    profiles = [game.profile(row) for row in rows]
+    drift = np.array([drift_changes(game, profile) for profile in profiles])
+    thin = np.array([thinning(game, profile, float(game.all_sizes.sum())) for profile in profiles])
+    return drift, thin, game.rounding * game.geometry.scale
 
 
 def _pilots(game: GameModel, participation: npt.ArrayLike, changes: npt.ArrayLike) -> tuple[list[Any], Array]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stackfu as sf
-from stackfu.calibration import calibrate, pilot_profiles
+from stackfu.calibration import calibrate, pilot_counts, pilot_profiles
 
 
 def federation(seed=0, count=7, width=4, removed=(0, 1), **options):
@@ -110,3 +110,45 @@ def test_a_federation_that_nobody_left_and_mixed_alike_says_nothing_about_drift(
     rows = np.array([np.ones(7), np.full(7, 0.5)])
     with pytest.raises(sf.InputError, match="C is not identified|move together"):
         game.calibrate(rows, np.zeros((2, 7)))
+
+
+# -------------------------------------------------------------------- plans in whole samples
+
+
+@given(st.lists(st.integers(1, 300), min_size=4, max_size=9), st.integers(2, 9), st.integers(0, 50))
+def test_pilots_use_whole_samples_that_clients_have(sizes, count, seed):
+    points = np.random.default_rng(len(sizes)).normal(size=(len(sizes), 3))
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), sizes, removed=[0])
+    try:
+        plan = pilot_counts(game, count, seed)
+    except sf.InputError as error:
+        assert "no such plan was found" in str(error)
+        assert max(sizes[1:]) < 20
+        return
+    assert plan.dtype.kind == "i"
+    assert (plan >= 0).all()
+    assert (plan <= game.sizes).all()
+    assert (plan.sum(axis=1) >= 1).all()
+    for first, second in zip(plan[::2], plan[1::2], strict=False):
+        assert ((first > 0) == (second > 0)).all()
+        assert (second <= first).all()
+    rows = pilot_profiles(game, count, seed)
+    assert (np.rint(rows * game.sizes) == plan).all()
+    truth = game.replace(loss_constant=2.0, sampling_constant=3.0)
+    fit = game.calibrate(rows, np.array([truth.impacts(row).clients for row in rows]))
+    assert fit.loss_constant == pytest.approx(2.0, rel=1e-5)
+    assert fit.sampling_constant == pytest.approx(3.0, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "points", "said"),
+    [
+        ([1, 0.25, 0.5, 0.25], np.eye(4), "sizes = 0.5: are all below one sample, and a pilot uses whole samples"),
+        ([5, 50, 50, 50], np.ones((4, 2)), "embeddings: all remaining clients have the same data.*: C is not identified"),
+        ([5, 1, 0.5, 0.5], np.eye(4), "count = 4: no such plan was found .* .1 in all.: .*A is not identified"),
+    ],
+)  # fmt: skip
+def test_a_plan_that_is_impossible_is_refused_with_the_reason(sizes, points, said):
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(points), sizes, removed=[0])
+    with pytest.raises(sf.InputError, match=said):
+        pilot_counts(game, 4)

@@ -909,6 +909,7 @@ def test_calibrate_from_plan_to_calibrated_game(run, files, tmp_path, game):
     code, out, _ = run("calibrate", files / "game.json", "--plan", 6, "-o", plan)
     assert code == 0
     assert "fill in" in out
+    assert "fewest of a client" in out
     code, _, err = run("calibrate", files / "game.json", plan)
     assert code == ExitCode.BAD_INPUT  # not filled in yet
     assert "change must be a number" in one_sentence(err)
@@ -940,10 +941,34 @@ def test_calibrate_from_plan_to_calibrated_game(run, files, tmp_path, game):
     assert "A guess" in run("solve", files / "game.json", "-b", 0.05, "-m", "haipo")[1]
     assert "A guess" not in run("solve", target, "-b", 0.05, "-m", "haipo")[1]
 
-    plan.write_text(plan.read_text() + "1,Leeds,0.5,0.1\n")
+    plan.write_text(plan.read_text() + "1,Leeds,1,0.5,0.1\n")
     code, _, err = run("calibrate", files / "game.json", plan)
     assert code == ExitCode.BAD_INPUT
     assert "'Leeds'" in one_sentence(err)
+
+
+def test_tables_of_pilots_hold_samples_or_participation(run, files, tmp_path, game):
+    plan, other = tmp_path / "pilots.csv", tmp_path / "other.csv"
+    run("calibrate", files / "game.json", "--plan", 4, "-o", plan)
+    with plan.open() as file:
+        rows = [{**row, "change": str(0.01 * int(row["samples"]))} for row in csv.DictReader(file)]
+    answers = []
+    for left_out in ("samples", "participation", None):
+        with other.open("w", newline="") as file:
+            kept = [{name: row[name] for name in row if name != left_out} for row in rows]
+            writer = csv.DictWriter(file, kept[0])
+            writer.writeheader()
+            writer.writerows(kept)
+        answers.append(json.loads(run("calibrate", files / "game.json", other, "--json")[1]))
+    assert answers[1] == answers[2]
+    assert answers[0]["loss_constant"] == pytest.approx(answers[1]["loss_constant"])
+    text = other.read_text().splitlines()
+    cells = text[1].split(",")
+    other.write_text("\n".join([text[0], ",".join([*cells[:3], "0.123456", cells[4]]), *text[2:]]))
+    code, _, err = run("calibrate", files / "game.json", other)
+    assert code == ExitCode.BAD_INPUT
+    assert "row 1: " in one_sentence(err)
+    assert "not 0.123456; mend one of the two" in err
 
 
 # -------------------------------------------------------------------- errors and exit codes

@@ -177,7 +177,8 @@ OTHERS = {
         ["samples.csv", "--drop", "kind"],
         {"--removed": "Bath", "--client": "kind", "--drop": "kind,y", "--labels": "kind", "--kernel": "joint",
          "--bandwidth": 0.3, "--features": 64, "--seed": 1, "--standardise": None, "--cost-scale": 3,
-         "--lambda-v": 2, "--lambda-s": 2, "--lambda-q": 2},
+         "--lambda-v": 2, "--lambda-s": 2, "--lambda-q": 2, "--missing": "mean", "--currency": "EUR", "--loss-constant": 2,
+         "--costs": "Bath=1,Ely=2,Hull=3,Leeds=4,York=5", "--sizes": "Bath=1,Ely=2,Hull=3,Leeds=4,York=5"},
     ),
     "cheapest": (
         ["game.json", "--max-loss", 0.01, "--offers", "capped", "--min-total", 0.3, "--gap", 0.1],
@@ -222,7 +223,14 @@ def test_others(answer, command):
 def test_kernels_of_labels_alone(answer):
     base = ["samples.csv", "--labels", "kind", "--kernel", "labels"]
     before = answer("embed", *base)[::2]
-    for option, value in {"--bandwidth": 0.3, "--features": 64, "--standardise": None, "--drop": "x"}.items():
+    ignored = {
+        "--bandwidth": 0.3,
+        "--features": 64,
+        "--standardise": None,
+        "--missing": "median",
+        "--drop": "x",
+    }
+    for option, value in ignored.items():
         assert refused_or_used(answer, "embed", base, option, value, before) == "refused"
 
 

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
@@ -37,6 +39,7 @@ __all__ = [
     "led_by",
     "lemmas_table",
     "offers_table",
+    "pilots_table",
     "say_guess",
 ]
 
@@ -356,6 +359,24 @@ def frontier_table(frontier: Frontier, title: str) -> Table:
         "<status": [verdict(s.status.name) for s in frontier],
     }
     return _fitted(title, cells, (("gap",), ("data used",), ("spend",)), currency=frontier.game.currency)
+
+
+def pilots_table(counts: npt.NDArray[np.intp], game: StackelbergGame, title: str) -> Table:
+    """Return a table with one row per pilot: how many clients and samples it takes."""
+    table = _table(title, "pilot", "clients", "samples", "of all", "fewest of a client", "most of a client")
+    for i, row in enumerate(counts[:MOST_ROWS]):
+        used = row[row > 0]
+        table.add_row(
+            str(i + 1),
+            str(len(used)),
+            str(used.sum()),
+            f"{used.sum() / game.sizes.sum():.1%}",
+            str(used.min()),
+            str(used.max()),
+        )
+    if len(counts) > MOST_ROWS:
+        table.add_row("...", f"{len(counts) - MOST_ROWS} more")
+    return table
 
 
 def lemmas_table(report: LemmaReport) -> Table:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...errors import InputError, StackfuWarning
+from ...errors import InputError, warn
 from ...pages import money
 from ..answers import say_json, say_note
 from ..app import app, examples
@@ -123,7 +123,9 @@ def embed(
     from ...embedding import MeanEmbeddings
     from ...embedding.preparation import check_missing, prepare
     from ...game import StackelbergGame
+    from ...model.units import unit_doubts
     from ..sample_files import read_samples
+    from ..wording import as_typed
 
     writable(output, ".json", ".npz")
     if seed is not None and features is None:
@@ -171,24 +173,24 @@ def embed(
             "numbers of each client instead"
         )
     asked: dict[str, Any] = {"labels": table.labels, "names": table.names} if prepared is None else {}
-    with warnings.catch_warnings():
-        if as_json:  # the document holds them
-            warnings.simplefilter("ignore", StackfuWarning)
+    with warnings.catch_warnings(record=as_json) as caught:
         embeddings = MeanEmbeddings.from_samples(
             prepared, bandwidth=width, features=features, seed=seed or 0, kernel=chosen, **asked
         )
-    game = StackelbergGame(
-        embeddings,
-        given.get("sizes"),
-        [removed] if removed in table.names else words(removed),  # a name may hold commas
-        costs=given.get("costs"),
-        cost_scale=10.0 if cost_scale is None else cost_scale,
-        currency=currency,
-        loss_constant=loss_constant,
-        lambda_v=lambda_v,
-        lambda_s=lambda_s,
-        lambda_q=lambda_q,
-    )
+        game = StackelbergGame(
+            embeddings,
+            given.get("sizes"),
+            [removed] if removed in table.names else words(removed),  # a name may hold commas
+            costs=given.get("costs"),
+            cost_scale=10.0 if cost_scale is None else cost_scale,
+            currency=currency,
+            loss_constant=loss_constant,
+            lambda_v=lambda_v,
+            lambda_s=lambda_s,
+            lambda_q=lambda_q,
+        )
+        for doubt in unit_doubts(game):
+            warn(doubt)
     if output.suffix == ".json" and len(game.all_names) > LARGE and not as_json:
         say_note(
             f"{len(game.all_names)} clients make a large .json file; .npz is smaller, and read in a moment"
@@ -197,7 +199,8 @@ def embed(
     if as_json:
         about: dict[str, Any] = {"output": str(output), "all_names": list(game.all_names)}
         if prepared is not None:
-            about |= {"notes": list(prepared.doubts), "preparation": prepared.summary()}
+            about["preparation"] = prepared.summary()
+        about["notes"] = [as_typed(str(one.message), ["embed"]) for one in caught or ()]
         say_json({**about, **game.summary()})
         return 0
     from ..tables import console, game_line
@@ -234,7 +237,7 @@ def calibrate(
         Path | None,
         typer.Argument(
             metavar="[PILOTS]",
-            help="What pilot trainings did: a table with the columns pilot, client, participation and change; "
+            help="What pilot trainings did: a table with the columns pilot, client, samples (or participation) and change; "
             "- reads standard input.",
             show_default=False,
         ),
@@ -242,7 +245,7 @@ def calibrate(
     plan: Annotated[
         int | None,
         typer.Option(
-            help="Write a table of this many pilots to train, its column change left empty.",
+            help="Write a table of this many pilots to train, in whole samples, its column change left empty.",
             show_default=False,
         ),
     ] = None,
@@ -272,7 +275,11 @@ def calibrate(
         if output is None:
             raise InputError("--output", "must name the table that --plan writes (.csv)")
         writable(output, ".csv")
-        write_plan(load_game(game_file), plan, seed or 0, output)
+        game = load_game(game_file)
+        counts = write_plan(game, plan, seed or 0, output)
+        from ..tables import console, pilots_table
+
+        console().print(pilots_table(counts, game, "Pilots to train"))
         typer.echo(
             f"Written: {output}. Train a model per pilot, fill in how each client's loss changed, then run: "
             f"stackfu calibrate {game_file} {output} -o calibrated.json"

@@ -4,6 +4,7 @@
     FOLDER/client.key, .pub  the client's Ed25519 key, drawn on first use
     FOLDER/state.json        releases, agreements and work, and the server's last head
     FOLDER/receipts.jsonl    everything that the client signed, one receipt per line
+    FOLDER/replies/          the last reply of each kind to each request, which is repeated when it is asked for again
 
 They outlive the node and its runs: after a restart a client still knows what it sent, what it was promised and what it
 is owed. Without a folder the books live as long as a run of Flower does, nothing is signed, and releases of other runs
@@ -30,11 +31,13 @@ from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.policy import POLICY_FILE, Policy, Release
 from stackfu_integration.flower.receipts import Receipt
-from stackfu_integration.storage import write_json
+from stackfu_integration.storage import write_json, write_with
 
 __all__ = ["ClientBooks", "read_receipts"]
 
-_MEMORY, _SECRET = "stackfu-books", "stackfu-secret"
+_MEMORY, _SECRET, _REPLY = "stackfu-books", "stackfu-secret", "stackfu-reply"
+_HEADS_KEPT = 200  # of the server, so that a message that comes a second time is known
+_MOST_REQUESTS = 10_000  # that are remembered, and releases too: a server that invents names fills no disk
 
 
 class ClientBooks:
@@ -98,8 +101,48 @@ class ClientBooks:
 
     def about(self, request: str) -> dict[str, Any]:
         """What is remembered of a request; changes are kept by :meth:`save`."""
-        found: dict[str, Any] = self.state["requests"].setdefault(request, {})
+        requests = self.state["requests"]
+        if request not in requests and len(requests) >= _MOST_REQUESTS:
+            raise InputError("request", f"is one more than the {_MOST_REQUESTS} that this client remembers")
+        found: dict[str, Any] = requests.setdefault(request, {})
         return found
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether what is not in the books may have been agreed all the same, and the policy believes the server about it."""
+        return not self.lasting and self.policy.trusting
+
+    # ---------------------------------------------------------------- replies
+
+    def reply_to(self, slot: str, mark: str) -> bytes | None:
+        """Return the stored reply to this very question, or ``None``; ``slot`` is what it is about, ``mark`` its content."""
+        if self.folder is None:
+            record = self._memory.get(f"{_REPLY} {slot}")
+            stored = bytes(record["reply"]) if isinstance(record, ConfigRecord) else b""
+        else:
+            path = self._path_of(slot)
+            stored = path.read_bytes() if path.is_file() else b""
+        wanted = mark.encode()
+        return stored[len(wanted) :] if stored.startswith(wanted) else None
+
+    def keep_reply(self, slot: str, mark: str, reply: bytes) -> None:
+        """Store a reply before it leaves; it takes the place of an earlier one in its slot."""
+        stored = mark.encode() + reply
+        if self.folder is None:
+            self._memory[f"{_REPLY} {slot}"] = ConfigRecord({"reply": stored})
+        else:
+            write_with(self._path_of(slot), lambda stream: stream.write(stored))
+
+    def forget_reply(self, slot: str) -> None:
+        """Delete the reply in a slot, if there is one."""
+        if self.folder is None:
+            self._memory.pop(f"{_REPLY} {slot}", None)
+        else:
+            self._path_of(slot).unlink(missing_ok=True)
+
+    def _path_of(self, slot: str) -> Path:
+        assert self.folder is not None
+        return self.folder / "replies" / hashlib.sha256(slot.encode()).hexdigest()[:32]
 
     # ---------------------------------------------------------------- releases
 
@@ -108,6 +151,10 @@ class ClientBooks:
         known = self.state["releases"]
         if name in known:
             return
+        if len(known) >= _MOST_REQUESTS:
+            raise InputError(
+                "epsilon", f"is that of one release more than the {_MOST_REQUESTS} that this client remembers"
+            )
         self.policy.check_total(self.released(), release)
         # JSON has no infinity, which is what an embedding without noise costs
         known[name] = {"mu": release.mu if math.isfinite(release.mu) else None, "epsilon": release.epsilon}
@@ -123,8 +170,10 @@ class ClientBooks:
     def see(self, head: Head | None) -> None:
         """Look at the head that the server shows: signed, by the server that is known, and no fork of what it showed.
 
-        An earlier head may be a message that was late. It is not kept, and the later one, signed by the server, is the
-        client's proof if that row should ever be denied.
+        A number that this client has seen has one row. An earlier number than the last one is accepted only where it was shown
+        before, as in a message that comes twice: a server that goes back and writes other rows would show new ones. A server that
+        writes other rows without showing any of them until they are more than before is not seen here; the receipts that
+        name the first rows show it to the audit.
         """
         if head is None:
             return
@@ -136,13 +185,23 @@ class ClientBooks:
                 "head", "another server's key than the one that this client knows", value=head.key
             )
         last = self.state.get("head")
-        if last is not None and head.seq == last[0] and head.hash != last[1]:
+        seen: dict[str, str] = self.state.setdefault("heads", {} if last is None else {str(last[0]): last[1]})
+        if seen.get(str(head.seq), head.hash) != head.hash:
             raise InputError(
                 "head", "the server has signed two different rows of this number", value=head.seq
+            )
+        if last is not None and head.seq < last[0] and str(head.seq) not in seen:
+            raise InputError(
+                "head",
+                f"the server goes back: it has signed row {last[0]}, and shows an earlier one",
+                value=head.seq,
             )
         if last is None or head.seq > last[0]:
             self.state["server_key"] = head.key
             self.state["head"] = [head.seq, head.hash, head.key, head.signature]
+            seen[str(head.seq)] = head.hash
+            for number in sorted(seen, key=int)[:-_HEADS_KEPT]:
+                del seen[number]
             self.save()
 
     def sign(self, what: str, head: Head | None, **facts: Any) -> Receipt | None:

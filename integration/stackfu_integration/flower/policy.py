@@ -35,10 +35,16 @@ class PolicyError(StackfuError):
 
 @dataclass(frozen=True)
 class Release:
-    """Something of the data that left: by noise of relative size ``mu``, or for a plain ``epsilon``."""
+    """Something of the data that left: by noise of relative size ``mu``, or for a plain ``epsilon``; neither is negative."""
 
     mu: float = 0.0
     epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.mu >= 0.0:
+            raise InputError("mu", "must not be negative", value=self.mu)
+        if not 0.0 <= self.epsilon < math.inf:
+            raise InputError("epsilon", "must be finite and not negative", value=self.epsilon)
 
 
 def spent_epsilon(releases: Iterable[Release], delta: float) -> float:
@@ -80,9 +86,11 @@ class Policy:
     ``erase`` demands that the server erases embeddings after settlement. ``server_key`` is the server's public key;
     without it the first one that is seen is kept. ``train_rounds`` bounds the rounds of unlearning. ``only_sums`` refuses
     rounds, and gradients, that the server would see of this client by themselves; second derivatives are shown by themselves with
-    ``curvature`` only, since those of few samples tell what the samples are. ``peers`` are other clients' public keys: with them,
+    ``curvature`` only, since those of few samples tell what the samples are. ``least_samples`` is how many samples an update,
+    gradient or Hessian is made of at least that the server sees by itself. ``peers`` are other clients' public keys: with them,
     nobody else is a member of a sum in which this client hides something. ``parting`` are the methods for which this client works
-    when it leaves (:mod:`.methods`): what it sends is made, once more, of the data that is to be forgotten.
+    when it leaves (:mod:`.methods`): what it sends is made, once more, of the data that is to be forgotten. ``trusting`` believes
+    the server about an agreement of which a client without a folder has no books any more, as after a restart.
     """
 
     epsilon: float = 4.0
@@ -98,8 +106,10 @@ class Policy:
     train_rounds: int = 10_000
     only_sums: bool = False
     curvature: bool = False
+    least_samples: int = 8
     peers: tuple[str, ...] = ()
     parting: tuple[str, ...] = ()
+    trusting: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernels", tuple(self.kernels))
@@ -113,6 +123,8 @@ class Policy:
                 raise InputError(name, "must be positive", value=getattr(self, name))
         if not 0 < self.delta < 1:
             raise InputError("delta", "must be between 0 and 1", value=self.delta)
+        if self.least_samples < 1:
+            raise InputError("least_samples", "must be at least 1", value=self.least_samples)
 
     @classmethod
     def open(cls) -> Policy:
@@ -129,6 +141,8 @@ class Policy:
             erase=False,
             parting=PARTING_METHODS,
             curvature=True,
+            least_samples=1,
+            trusting=True,
         )
 
     @classmethod
@@ -183,6 +197,23 @@ class Policy:
             raise PolicyError(f"this client allows the kernels {', '.join(self.kernels)}, not {kernel}")
         if self.erase and not erase:
             raise PolicyError("this client demands that embeddings are erased after settlement")
+
+    def check_spread(self, epsilon: float | None) -> None:
+        """Refuse to say how far apart samples are at a privacy that the policy does not allow."""
+        if epsilon is None and not self.noiseless:
+            raise PolicyError("this client says nothing of its distances without noise")
+        if epsilon is not None and not 0 < epsilon <= self.epsilon:
+            raise PolicyError(
+                f"this client says how far apart its samples are for a positive epsilon up to {self.epsilon:g}, not {epsilon:g}"
+            )
+
+    def check_samples(self, used: int, summed: bool) -> None:
+        """Refuse an update of so few samples that it tells what they are, unless it is seen in a sum alone."""
+        least = 1 if summed else self.least_samples
+        if used < least:
+            raise PolicyError(
+                f"this client shows nothing by itself that is made of {used} samples, {least} are the least"
+            )
 
     def check_parting(self, method: str) -> None:
         """Refuse to work for a method when leaving, unless the policy says that this client does."""

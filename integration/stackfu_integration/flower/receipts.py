@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +32,13 @@ __all__ = [
     "Receipt",
     "fingerprint_of",
     "shown",
+    "signable_clients",
 ]
 
 ENROLMENT, EMBEDDING, SHARE, WORK, PAYMENT = "enrolment", "embedding", "share", "work", "payment"
 GRADIENT, SUM_KEYS, CONSENT, PARTING = "gradient", "keys of a sum", "consent", "parting"
+
+_MOST_NAMED = 1_000  # clients in one statement, which the ledger keeps
 
 
 def shown(value: Any) -> str:
@@ -46,6 +49,11 @@ def shown(value: Any) -> str:
 def fingerprint_of(vector: NDArray[Any]) -> str:
     """The hash by which receipts and books know a vector."""
     return hashlib.sha256(np.ascontiguousarray(vector).tobytes()).hexdigest()
+
+
+def signable_clients(removed: Collection[int]) -> dict[str, list[int]]:
+    """Return the clients that leave as a receipt about a share states them; very many are not listed, as receipts are short."""
+    return {"removed": sorted(removed)} if len(removed) <= _MOST_NAMED else {}
 
 
 @dataclass(frozen=True)

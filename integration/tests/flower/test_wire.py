@@ -13,6 +13,7 @@ from stackfu_integration.flower import Offer
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.model_store import digest
+from stackfu_integration.flower.naming import PLAIN_NAME
 from stackfu_integration.flower.receipts import SHARE, Receipt
 from stackfu_integration.flower.secure_sum import Keys, SumName
 from stackfu_integration.flower.wire import (
@@ -46,6 +47,7 @@ from stackfu_integration.flower.wire import (
 number = st.floats(allow_nan=False, allow_infinity=False)
 count = st.integers(0, 2**40)
 text = st.text(max_size=10)
+request = st.from_regex(PLAIN_NAME, fullmatch=True)
 vector = st.lists(number, min_size=1, max_size=5).map(lambda v: np.array(v, dtype=np.float64))
 model = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=5).map(
     lambda v: ArrayRecord({"w": Array(np.array(v, dtype=np.float32))})
@@ -63,12 +65,12 @@ keys = st.builds(Keys, digits, digits, digits)
 group, members = (st.dictionaries(count, keys, min_size=least, max_size=3) for least in (0, 1))
 nothing = st.builds(np.empty, st.just(0))
 masked = st.lists(st.integers(0, 2**64 - 1), max_size=5).map(lambda v: np.array(v, dtype=np.uint64))
-names = st.builds(SumName, text, text, count)
+names = st.builds(SumName, request, text, count)
 sealed = st.dictionaries(count, st.binary(max_size=9).map(bytes.hex), max_size=3)
 MESSAGES = {
     RollQuestion: st.builds(RollQuestion, text),
     RollAnswer: st.builds(RollAnswer, count | number, receipts),
-    SpreadQuestion: st.builds(SpreadQuestion, model, text, st.none() | number),
+    SpreadQuestion: st.builds(SpreadQuestion, model, request, st.none() | number),
     KeysQuestion: st.builds(KeysQuestion, names),
     KeysAnswer: st.builds(KeysAnswer, keys, receipts),
     SharesQuestion: st.builds(
@@ -82,12 +84,12 @@ MESSAGES = {
     OpenQuestion: st.builds(OpenQuestion, names, st.lists(count, max_size=4).map(tuple), sealed),
     OpenAnswer: st.builds(OpenAnswer, st.dictionaries(count, count.map("{:x}".format), max_size=3)),
     SpreadAnswer: st.builds(SpreadAnswer, number, count | number),
-    EmbeddingQuestion: st.builds(EmbeddingQuestion, model, text, number, count, count)
-    | st.builds(EmbeddingQuestion, model, text, number, count, count, number, number)
+    EmbeddingQuestion: st.builds(EmbeddingQuestion, model, request, number, count, count)
+    | st.builds(EmbeddingQuestion, model, request, number, count, count, number, number)
     | st.builds(
         EmbeddingQuestion,
         model,
-        text,
+        request,
         number,
         count,
         count,
@@ -100,22 +102,35 @@ MESSAGES = {
     EmbeddingAnswer: st.builds(EmbeddingAnswer, vector, count | number, number, receipts)
     | st.builds(EmbeddingAnswer, nothing, count | number, number, receipts, masked),
     OfferQuestion: st.builds(
-        OfferQuestion, text, offers, count, count, st.none() | number, count, st.integers(-1, 9)
+        OfferQuestion,
+        request,
+        offers,
+        count,
+        count,
+        st.none() | number,
+        count,
+        st.integers(-1, 9),
+        st.lists(count, max_size=3).map(tuple),
+        text,
+        count,
+        st.booleans(),
     ),
     ShareAnswer: st.builds(ShareAnswer, number, receipts),
-    ConsentQuestion: st.builds(ConsentQuestion, text, text),
+    ConsentQuestion: st.builds(ConsentQuestion, request, text),
     ConsentAnswer: st.builds(ConsentAnswer, receipts),
     PartingOrder: st.builds(
-        PartingOrder, model, text, text, count, count, st.none() | model, st.none() | number
+        PartingOrder, model, request, text, count, count, st.none() | model, st.none() | number
     ),
     GradientQuestion: st.builds(
-        GradientQuestion, model, text, number, count, count, st.sampled_from([(), ("w",), ("w", "b")])
+        GradientQuestion, model, request, number, count, count, st.sampled_from([(), ("w",), ("w", "b")])
     )
-    | st.builds(GradientQuestion, model, text, number, count, count, st.just(()), members, count),
+    | st.builds(GradientQuestion, model, request, number, count, count, st.just(()), members, count),
     GradientAnswer: st.builds(GradientAnswer, vector, count | number, receipts)
     | st.builds(GradientAnswer, nothing, count | number, receipts, masked),
     TrainingAnswer: st.builds(TrainingAnswer, model, count | number, count, receipts),
-    MeasureQuestion: st.builds(MeasureQuestion, model, model, text, number, count, count, st.integers(-1, 9)),
+    MeasureQuestion: st.builds(
+        MeasureQuestion, model, model, request, number, count, count, st.integers(-1, 9)
+    ),
     MeasureAnswer: st.builds(
         MeasureAnswer,
         st.dictionaries(st.sampled_from(["before.loss", "after.loss", "after.auc"]), number),

@@ -9,7 +9,7 @@ from decimal import ROUND_DOWN, Decimal
 from typing import Any
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 import stackfu as sf
 from stackfu.errors import InputError
@@ -19,7 +19,7 @@ from stackfu_integration.flower.client.desk import Desk
 from stackfu_integration.flower.client.participant import Participant
 from stackfu_integration.flower.convex import METHOD, NEWTON
 from stackfu_integration.flower.model_store import digest
-from stackfu_integration.flower.policy import PolicyError, Release
+from stackfu_integration.flower.policy import Release
 from stackfu_integration.flower.privacy import add_noise, gaussian_deviation, noise_generator, private_median
 from stackfu_integration.flower.receipts import Receipt, fingerprint_of
 from stackfu_integration.flower.secure_sum import EMBEDDING_BITS, MODEL_BITS, SumName
@@ -42,6 +42,7 @@ def _roll(desk: Desk, asked: wire.RollQuestion) -> wire.RollAnswer:
 
 
 def _spread(desk: Desk, asked: wire.SpreadQuestion) -> wire.SpreadAnswer:
+    desk.books.policy.check_spread(asked.epsilon)
     points = desk.participant.samples(asked.model)
     value = (
         _plain_median(desk, points)
@@ -52,17 +53,13 @@ def _spread(desk: Desk, asked: wire.SpreadQuestion) -> wire.SpreadAnswer:
 
 
 def _plain_median(desk: Desk, points: FloatArray) -> float:
-    if not desk.books.policy.noiseless:
-        raise PolicyError("this client says nothing of its distances without noise")
     if len(points) > _SPREAD_SAMPLES:
         points = points[np.random.default_rng(0).choice(len(points), _SPREAD_SAMPLES, replace=False)]
     return float(sf.median_bandwidth([points])) if len(points) > 1 else 0.0
 
 
 def _noisy_median(desk: Desk, points: FloatArray, asked: wire.SpreadQuestion, epsilon: float) -> float:
-    name = f"bandwidth {asked.request} {epsilon!r} {digest(asked.model)}"
-    if epsilon > desk.books.policy.epsilon:
-        raise PolicyError(f"this client spends epsilon up to {desk.books.policy.epsilon:g} at once")
+    name = f"bandwidth {asked.request} {epsilon!r} {digest(asked.model)} {fingerprint_of(points)}"
     desk.books.account(name, Release(epsilon=epsilon))
     random = noise_generator(desk.secret, name)
     return private_median(points, epsilon, random) if len(points) > 1 else 0.0
@@ -85,7 +82,7 @@ def _embedding(desk: Desk, asked: wire.EmbeddingQuestion) -> wire.EmbeddingAnswe
         name = SumName(asked.request, "embeddings")
         hidden = desk.sums.masked(name, size * mean, EMBEDDING_BITS, asked.group)
     sent = _fingerprint_sent(mean, hidden)
-    desk.books.about(asked.request).update(embedding=sent, size=size)
+    desk.books.about(asked.request).update(embedding=sent, size=size, model=digest(asked.model))
     desk.books.save()
     receipt = desk.sign(
         receipts.EMBEDDING,
@@ -100,7 +97,11 @@ def _embedding(desk: Desk, asked: wire.EmbeddingQuestion) -> wire.EmbeddingAnswe
 
 
 def _released_mean(desk: Desk, asked: wire.EmbeddingQuestion) -> tuple[FloatArray, float]:
-    """The mean of the features, entered into the books before it leaves, and the deviation of the noise in it."""
+    """The mean of the features, entered into the books before it is computed, and the deviation of the noise in it.
+
+    The release is named by the question and by the data: samples that changed, by however little, are another release.
+    """
+    points, size = desk.participant.samples(asked.model), desk.participant.size
     # everything but the group: asked for again in another group, it is the same release
     what = (
         asked.request,
@@ -111,14 +112,15 @@ def _released_mean(desk: Desk, asked: wire.EmbeddingQuestion) -> tuple[FloatArra
         asked.delta,
         asked.kernel,
         digest(asked.model),
+        fingerprint_of(points),
     )
-    points, size = desk.participant.samples(asked.model), desk.participant.size
-    mean = sf.client_features(points, asked.bandwidth, asked.features, asked.seed)
     if asked.epsilon is None or asked.delta is None:
-        desk.books.account(f"embedding {what!r}", Release(mu=math.inf))
-        return mean, 0.0
-    deviation = gaussian_deviation(asked.epsilon, asked.delta, size)
-    desk.books.account(f"embedding {what!r}", Release(mu=2.0 / size / deviation))
+        deviation, cost = 0.0, math.inf
+    else:
+        deviation = gaussian_deviation(asked.epsilon, asked.delta, size)
+        cost = 2.0 / size / deviation
+    desk.books.account(f"embedding {what!r}", Release(mu=cost))
+    mean = sf.client_features(points, asked.bandwidth, asked.features, asked.seed)
     return add_noise(mean, deviation, desk.secret, *what), deviation
 
 
@@ -138,29 +140,46 @@ def _response(desk: Desk, asked: wire.OfferQuestion) -> wire.ShareAnswer:
         "cap": offer.cap,
         "rounds": asked.rounds,
         "decimals": asked.decimals,
-        "removed": sorted(asked.removed),
+        **receipts.signable_clients(asked.removed),
         "unlearning": asked.unlearning,
         "seed": asked.seed,
     }
+    _check_offer(desk, asked)
     _check_own_embedding(desk, asked)
     _check_own_cost(desk, asked)
     _check_unchanged(desk, asked, stated)
-    _check_offer(desk, asked)
     own_view = offer if participant.cost is None else replace(offer, cost=participant.cost)
     share = float(participant.decide(own_view))
+    if not math.isfinite(
+        share
+    ):  # the client's own app failed to decide: nothing is agreed, and nothing signed
+        books.about(asked.request).pop("offer", None)
+        books.save()
+        return wire.ShareAnswer(share)
+    _check_least(desk, asked, share)
     answered = {"attempt": asked.attempt, "number": asked.number, "share": share, **stated}
-    books.about(asked.request)["offer"] = answered
+    books.about(asked.request)["offer"] = {
+        **answered,
+        "announced": offer.share,
+        "removed": sorted(asked.removed),
+    }
     books.save()
-    signable = math.isfinite(share)
-    receipt = desk.sign(receipts.SHARE, request=asked.request, **answered) if signable else None
-    return wire.ShareAnswer(share, receipt)
+    return wire.ShareAnswer(share, desk.sign(receipts.SHARE, request=asked.request, **answered))
+
+
+def _check_least(desk: Desk, asked: wire.OfferQuestion, share: float) -> None:
+    """Refuse an offer whose work the policy would not show: too few samples, as announced and as decided."""
+    most = round(max(share, asked.offer.share) * desk.participant.size)
+    if most > 0:
+        desk.books.policy.check_samples(most, asked.summed)
 
 
 def _check_own_embedding(desk: Desk, asked: wire.OfferQuestion) -> None:
     """The server quotes the embedding that this client sent."""
     known = desk.books.about(asked.request)
-    if "embedding" not in known and desk.books.lasting:
-        raise InputError("own", "this client sent no embedding for the request", value=asked.request)
+    desk.check_known(
+        "embedding" in known, "own", "this client sent no embedding for the request", asked.request
+    )
     if "embedding" in known and known["embedding"] != fingerprint_of(asked.offer.own):
         raise InputError("own", "the server did not repeat the embedding that this client sent")
 
@@ -184,15 +203,26 @@ def _check_unchanged(desk: Desk, asked: wire.OfferQuestion, stated: dict[str, An
 
 
 def _check_offer(desk: Desk, asked: wire.OfferQuestion) -> None:
-    """An offer that can be meant, for work that this client does, as one that stays."""
-    desk.check_rounds(asked.rounds, least=1)
-    if "parting" in desk.books.about(asked.request):
-        raise InputError("request", "this client was asked to work as one that leaves", value=asked.request)
+    """An offer that can be meant, for work that this client does, as one that stays; after the first work there is no other one."""
     if desk.participant.client in asked.removed:
         raise InputError("removed", "this client leaves, and does no work for the removal of its own data")
+    desk.check_rounds(asked.rounds, least=1)
+    desk.check_unsettled(asked.request)
+    if desk.books.about(asked.request).get("orders"):
+        raise InputError("request", "this client works for the offer that it took", value=asked.request)
+    if "parting" in desk.books.about(asked.request):
+        raise InputError("request", "this client was asked to work as one that leaves", value=asked.request)
     offer = asked.offer
-    if not (offer.price >= 0 and 0 < offer.alpha <= 1 and 0 <= offer.cap <= 1 and 0 <= offer.share <= 1):
+    meant = offer.price >= 0 and 0 < offer.alpha <= 1 and 0 <= offer.cap <= 1 and 0 <= offer.share <= 1
+    if not (meant and offer.lam > 0 and offer.total >= 0):
         raise InputError("offer", "is none that can be meant", value=offer.price)
+    for name in ("aggregate", "own"):
+        if not np.isfinite(getattr(offer, name)).all():
+            raise InputError(name, "must be finite numbers")
+    if offer.aggregate.shape != offer.own.shape:
+        raise InputError(
+            "aggregate", "has another length than this client's embedding", value=offer.aggregate.shape
+        )
 
 
 # ---- consent
@@ -234,7 +264,10 @@ def _consent_to_parting(desk: Desk, asked: wire.ConsentQuestion) -> None:
 
 def _gradient(desk: Desk, asked: wire.GradientQuestion) -> wire.GradientAnswer:
     _check_gradient(desk, asked)
-    vector, used = desk.participant.gradient(asked.model, asked.share, settings_in(desk.content))
+    owed = desk.owed(asked.share, desk.books.about(asked.request).get("offer", {}).get("seed", asked.seed))
+    desk.books.policy.check_samples(int(owed["samples"]), bool(asked.group))
+    settings = ConfigRecord({**settings_in(desk.content), **owed})
+    vector, used = desk.participant.gradient(asked.model, asked.share, settings)
     hidden = _hidden_gradient(desk, asked, vector) if asked.group else None
     receipt = desk.sign(
         receipts.GRADIENT,
@@ -250,8 +283,8 @@ def _check_gradient(desk: Desk, asked: wire.GradientQuestion) -> None:
     """One gradient per request: at one model, with the share that this client worked with."""
     desk.check_sums("gradients", bool(asked.group))
     known = desk.books.about(asked.request)
-    if known.get("share") != asked.share and desk.books.lasting:
-        raise InputError("share", "this client worked with another one", value=asked.share)
+    worked = known.get("share") == asked.share
+    desk.check_known(worked, "share", "this client worked with another one", asked.share)
     if known.setdefault("gradient of", digest(asked.model)) != digest(asked.model):
         raise InputError("model", "this client has told its gradient at another one", value=asked.request)
     desk.books.save()
@@ -270,15 +303,38 @@ def _hidden_gradient(desk: Desk, asked: wire.GradientQuestion, vector: FloatArra
 
 
 def _measure(desk: Desk, asked: wire.MeasureQuestion) -> wire.MeasureAnswer:
+    shown = _may_measure(desk, asked)
     receipt = _acknowledgement(desk, asked)
+    desk.books.forget_reply(f"work {asked.request}")
     if asked.amount > 0.0:
         desk.participant.paid(asked.amount, settings_in(desk.content))
+    if not shown:
+        return wire.MeasureAnswer({}, receipt)
     found = {
         f"{which}.{name}": value
         for which, model in (("before", asked.before), ("after", asked.after))
         for name, value in desk.participant.measure(model).items()
     }
     return wire.MeasureAnswer(found, receipt)
+
+
+def _may_measure(desk: Desk, asked: wire.MeasureQuestion) -> bool:
+    """Say if the models may be measured: those of a request that this client has a part in, two of them once.
+
+    Losses at models of the server's choice would add up to a gradient.
+    """
+    if desk.books.policy.only_sums:
+        return False  # a payment is acknowledged all the same
+    known, models = desk.books.about(asked.request), [digest(asked.before), digest(asked.after)]
+    if known.setdefault("measured", models) != models:
+        raise InputError(
+            "after", "this client has measured two other models for the request", value=asked.request
+        )
+    if "model" not in known:
+        return desk.books.in_doubt
+    if known["model"] != models[0]:
+        raise InputError("before", "is not the model that this client was shown before", value=asked.request)
+    return True
 
 
 def _acknowledgement(desk: Desk, told: wire.MeasureQuestion) -> Receipt | None:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from stackfu_integration.flower.client.answers import ANSWERS
-from stackfu_integration.flower.client.desk import Desk, question_in
-from stackfu_integration.flower.client.orders import GoOn, hand_over, only_once_more, take_leave
+from stackfu_integration.flower.client.desk import Desk, mark_of, question_in
+from stackfu_integration.flower.client.orders import (
+    GoOn,
+    Task,
+    hand_over,
+    only_once_more,
+    take_leave,
+    train_openly,
+)
 from stackfu_integration.flower.client.participant import Participant, round_of
+from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.wire import (
+    EMBED,
+    GRADIENT,
     MEASURE,
     PART,
     REPEAT,
+    RESPOND,
+    SPREAD,
     SUMMED,
     UNLEARN,
     PartingOrder,
@@ -24,6 +37,9 @@ from stackfu_integration.flower.wire import (
 )
 
 __all__ = ["add_mechanism", "training_app"]
+
+#: Questions whose answers say something of the data, or bind the client: each is answered once, and the reply is repeated.
+_ONCE = (SPREAD, EMBED, RESPOND, GRADIENT, MEASURE)
 
 
 def training_app(load: Callable[[Context], Participant]) -> ClientApp:
@@ -44,19 +60,30 @@ def add_mechanism(
     """Register the mechanism's handlers with a client app and return it.
 
     ``mods`` are Flower's modifiers for rounds of unlearning, such as clipping and local differential privacy; what is
-    signed is what they let through.
+    signed is what they let through. The app's own training and evaluation, registered before or after, are shown to a server as
+    far as the client's policy shows anything that is not a sum.
     """
+    _guard_own_handlers(app, load)
     for kind, decode, answer in ANSWERS:
         register = app.evaluate if kind == MEASURE else app.query
-        register(_action(kind))(_answering(load, decode, answer))
+        register(_action(kind))(_answering(load, decode, answer, once=kind in _ONCE))
+
+    task = Task()  # of the order that is being carried out: modifiers see the server's settings, the work those that are owed
 
     def work(message: Message, context: Context) -> Message:
         order = question_in(message, TrainingOrder.decode)
-        model, used = round_of(load(context), order.model, order.share, order.settings)
+        settings = ConfigRecord({**order.settings, **task.owed})
+        model, used = round_of(load(context), order.model, order.share, settings)
+        task.made = digest(model)
         return Message(TrainingAnswer(model, used, order.number).encode(), reply_to=message)
 
-    for kind, check in ((UNLEARN, hand_over), (SUMMED, hand_over), (REPEAT, only_once_more)):
-        app.train(_action(kind), mods=[_around(load, TrainingOrder.decode, check), *mods])(work)
+    for kind, check, others in (
+        (UNLEARN, hand_over, mods),
+        (SUMMED, hand_over, mods),
+        (REPEAT, only_once_more, ()),
+    ):
+        around = _around(load, TrainingOrder.decode, partial(check, task=task))
+        app.train(_action(kind), mods=[around, *others])(work)
 
     parting: list[PartingOrder] = []  # the one that is being carried out: modifiers are shown one model only
 
@@ -73,6 +100,46 @@ def add_mechanism(
     return app
 
 
+def _guard_own_handlers(app: ClientApp, load: Callable[[Context], Participant]) -> None:
+    """Put the client's policy before the app's own training and evaluation, those that are registered later included."""
+
+    def guarded(
+        kind: str, handler: Callable[[Message, Context], Message]
+    ) -> Callable[[Message, Context], Message]:
+        def handle(message: Message, context: Context) -> Message:
+            desk = Desk(message, context, load)
+            if kind == "train":
+                return train_openly(desk, message, lambda: handler(message, context))
+            desk.check_sums("measures", summed=False)
+            return handler(message, context)
+
+        return handle
+
+    own: dict[str, Any] = app._registered_funcs
+    for kind in ("train", "evaluate"):
+        if f"{kind}.default" in own:
+            own[f"{kind}.default"] = guarded(kind, own[f"{kind}.default"])
+            continue
+        register = getattr(app, kind)
+
+        def registering(
+            action: str = "default",
+            *,
+            mods: list[Any] | None = None,
+            kind: str = kind,
+            register: Any = register,
+        ) -> Callable[[Any], Any]:
+            def decorate(handler: Any) -> Any:
+                register(action, mods=mods)(handler)
+                if action == "default":
+                    own[f"{kind}.default"] = guarded(kind, own[f"{kind}.default"])
+                return handler
+
+            return decorate
+
+        setattr(app, kind, registering)
+
+
 def _action(message_type: str) -> str:
     return message_type.split(".")[1]
 
@@ -81,12 +148,21 @@ def _answering(
     load: Callable[[Context], Participant],
     decode: Callable[[RecordDict], Any],
     answer: Callable[[Desk, Any], Any],
+    once: bool,
 ) -> Callable[[Message, Context], Message]:
-    """A handler that answers a question."""
+    """A handler that answers a question; ``once`` stores the reply and repeats it when the same question comes again."""
 
     def handle(message: Message, context: Context) -> Message:
         desk = Desk(message, context, load)
-        return Message(answer(desk, question_in(message, decode)).encode(), reply_to=message)
+        question = question_in(message, decode)
+
+        def answered() -> Message:
+            return Message(answer(desk, question).encode(), reply_to=message)
+
+        if not once:
+            return answered()
+        slot = f"{message.metadata.message_type} {question.request}"
+        return desk.once(slot, mark_of(message.content), message, answered)
 
     return handle
 

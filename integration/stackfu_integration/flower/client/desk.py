@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from stackfu.errors import InputError
 from stackfu_integration.flower.books import ClientBooks
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.client.participant import Participant
+from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.policy import PolicyError
 from stackfu_integration.flower.receipts import Receipt
 from stackfu_integration.flower.sum_member import SumMember
 from stackfu_integration.flower.wire.records import head_in
 
-__all__ = ["Desk", "question_in"]
+__all__ = ["Desk", "mark_of", "question_in"]
 
 _Question = TypeVar("_Question")
 
@@ -30,12 +35,34 @@ class Desk:
         self.content = message.content
         self.head: Head | None = head_in(message.content)
         self.books.see(self.head)
-        self.secret = self.participant.noise_key or self.books.noise_key()
-        self.sums = SumMember(self.participant.client, self.secret, self.books)
+
+    @cached_property
+    def secret(self) -> bytes:
+        """The secret from which noise and masks are drawn."""
+        return self.participant.noise_key or self.books.noise_key()
+
+    @cached_property
+    def sums(self) -> SumMember:
+        """The client's part in secure sums."""
+        return SumMember(self.participant.client, self.secret, self.books)
+
+    def once(self, slot: str, mark: str, message: Message, answer: Callable[[], Message]) -> Message:
+        """Return the reply that was given to this very question before, to the last byte; otherwise answer, and store the reply."""
+        stored = self.books.reply_to(slot, mark)
+        if stored is not None:
+            return Message(recorddict_from_proto(RecordDictProto.FromString(stored)), reply_to=message)
+        reply = answer()
+        if not reply.has_error():
+            self.books.keep_reply(slot, mark, recorddict_to_proto(reply.content).SerializeToString())
+        return reply
 
     def sign(self, what: str, **facts: Any) -> Receipt | None:
         """Sign facts about this client beside the head that was shown; without a key nothing is signed."""
         return self.books.sign(what, self.head, client=self.participant.client, **facts)
+
+    def owed(self, share: float, seed: int) -> dict[str, int | float]:
+        """Return the settings of work that follow from an agreed share, whatever the server says that they are."""
+        return {"share": share, "seed": seed, "samples": round(share * self.participant.size)}
 
     def check_sums(self, what: str, summed: bool) -> None:
         """Clients may show single updates and gradients to nobody."""
@@ -52,10 +79,31 @@ class Desk:
         if not least <= count <= self.books.policy.train_rounds:
             raise PolicyError(f"this client works {self.books.policy.train_rounds} rounds and no more")
 
+    def check_known(self, holds: bool, name: str, problem: str, value: Any) -> None:
+        """Refuse what the books do not hold; without a folder they may have been another run's, if the policy believes that."""
+        if not (holds or self.books.in_doubt):
+            raise InputError(name, problem, value=value)
+
     def check_unsettled(self, request: str) -> None:
         """Whoever was told what it is paid does no more work for it."""
         if "paid" in self.books.about(request):
             raise InputError("request", "is settled, and this client does no more work for it", value=request)
+
+
+def mark_of(content: RecordDict) -> str:
+    """Return the hash of a message, by which the same one is known when it comes again; the head that is shown is no part of it."""
+    sha = hashlib.sha256()
+    for name, record in sorted(content.items()):
+        sha.update(f"{name}\n".encode())
+        if isinstance(record, ArrayRecord):
+            sha.update(digest(record).encode())
+        elif isinstance(record, ConfigRecord):
+            sha.update(
+                repr(sorted(entry for entry in record.items() if not entry[0].startswith("head-"))).encode()
+            )
+        else:
+            sha.update(repr(sorted(record.items())).encode())
+    return sha.hexdigest()
 
 
 def question_in(message: Message, decode: Callable[[RecordDict], _Question]) -> _Question:

@@ -1,39 +1,65 @@
-"""Work that a client does for the server: checked before it is done, hidden and signed before it leaves."""
+"""Work that a client does for the server: checked before it is done, hidden and signed before it leaves.
+
+What a client owes follows from its own books: the share that it agreed to, the seed of the offer, and the number of samples
+that is this share of its data. A round is worked once, and its reply is stored: the same order again gets the same bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from stackfu.errors import InputError
 from stackfu_integration.flower import receipts
-from stackfu_integration.flower.client.desk import Desk
+from stackfu_integration.flower.client.desk import Desk, mark_of
 from stackfu_integration.flower.convex import CURVATURE, METHOD, NEWTON, flat, head_of
 from stackfu_integration.flower.keys import fingerprint
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.secure_sum import MODEL_BITS, SumName
-from stackfu_integration.flower.wire import SUMMED, PartingOrder, TrainingOrder, setting
-from stackfu_integration.flower.wire.records import masked_record, signed
+from stackfu_integration.flower.wire import SUMMED, UNLEARN, PartingOrder, TrainingOrder, setting
+from stackfu_integration.flower.wire.records import masked_record, request_in, signed
 from stackfu_integration.flower.wire.sums import group_in
 
-__all__ = ["GoOn", "hand_over", "only_once_more", "take_leave"]
+__all__ = ["GoOn", "Task", "hand_over", "only_once_more", "take_leave", "train_openly"]
 
 #: What an order is passed on to: all other modifiers, and then the work.
 GoOn: TypeAlias = Callable[[], Message]
 
-_SHARE_MOVES = 0.02  # how far the agreed share may be from what the client last answered
+_SHARE_MOVES = 1e-9  # by which rounding may take an agreed share out of the interval that was agreed
+
+
+@dataclass
+class Task:
+    """What is handed to the work itself past all modifiers: the settings that the client owes, and the digest of what was made."""
+
+    owed: dict[str, int | float] = field(default_factory=dict)
+    made: str = ""
 
 
 # ---- rounds of those who stay
 
 
-def hand_over(desk: Desk, order: TrainingOrder, message: Message, go_on: GoOn) -> Message:
-    """Hide what leaves where only a sum is to be seen, and sign it, after all other modifiers."""
+def hand_over(desk: Desk, order: TrainingOrder, message: Message, go_on: GoOn, task: Task) -> Message:
+    """Hide what leaves where only a sum is to be seen, and sign it, after all other modifiers; a second time, repeat the reply."""
     summed = message.metadata.message_type == SUMMED
     desk.check_sums("updates", summed)
-    _check_order(desk, order)
+    task.owed = _check_order(desk, order, mark_of(message.content), summed)
+    return desk.once(
+        _slot_of(order),
+        f"{message.metadata.message_type} {mark_of(message.content)}",
+        message,
+        lambda: _worked(desk, order, summed, go_on, task),
+    )
+
+
+def _slot_of(order: TrainingOrder) -> str:
+    return f"work {_request_of(order)}"
+
+
+def _worked(desk: Desk, order: TrainingOrder, summed: bool, go_on: GoOn, task: Task) -> Message:
     reply = go_on()
     if reply.has_error() or "arrays" not in reply.content:
         return reply
@@ -43,7 +69,7 @@ def hand_over(desk: Desk, order: TrainingOrder, message: Message, go_on: GoOn) -
     model = digest(reply.content["arrays"])
     known = desk.books.about(request)
     known.setdefault("delivered", {})[str(order.number)] = model
-    known.setdefault("orders", {})[str(order.number)] = _order_mark(order)
+    known.setdefault("made", {})[str(order.number)] = task.made
     desk.books.save()
     receipt = desk.sign(
         receipts.WORK,
@@ -57,22 +83,55 @@ def hand_over(desk: Desk, order: TrainingOrder, message: Message, go_on: GoOn) -
     return reply
 
 
-def only_once_more(desk: Desk, order: TrainingOrder, _message: Message, go_on: GoOn) -> Message:
-    """Repeat what was delivered, and nothing else: work that nobody agreed to is not done under this name."""
-    known = desk.books.about(_request_of(order)).get("orders", {})
-    if known.get(str(order.number)) != _order_mark(order):
-        raise InputError("order", "this client has not delivered this round", value=order.number)
+def only_once_more(desk: Desk, order: TrainingOrder, message: Message, go_on: GoOn, task: Task) -> Message:
+    """Do a round again that was delivered, compare, and send what was sent: noise of modifiers is not drawn a second time.
+
+    Work that nobody agreed to is not done under this name.
+    """
     desk.check_sums("updates", summed=False)
-    return go_on()
+    known, mark = desk.books.about(_request_of(order)), mark_of(message.content)
+    delivered = str(order.number) in known.get("delivered", {})
+    if known.get("orders", {}).get(str(order.number)) != mark or not delivered:
+        raise InputError("order", "this client has not delivered this round", value=order.number)
+    task.owed = _check_order(desk, order, mark, summed=False)
+    go_on()
+    if known.get("made", {}).get(str(order.number), task.made) != task.made:
+        raise InputError("order", "this client did the round again and got another model", value=order.number)
+
+    def gone() -> Message:
+        raise InputError("order", "this client keeps the reply to its last round only", value=order.number)
+
+    return desk.once(_slot_of(order), f"{UNLEARN} {mark}", message, gone)
+
+
+def train_openly(desk: Desk, message: Message, go_on: GoOn) -> Message:
+    """Let the app train on all data by Flower's own message, where the policy shows single updates.
+
+    A server that shows the head of a ledger gets one update for each of its rounds, and the same one when it asks again.
+    """
+    desk.check_sums("updates", summed=False)
+    mark = mark_of(message.content)
+    content = RecordDict(dict(message.content))
+    settings = content.config_records.get("config", ConfigRecord())
+    content["config"] = ConfigRecord({name: value for name, value in settings.items() if name != "samples"})
+    message.content = content
+    if desk.head is None or "server-round" not in settings:
+        desk.books.state["trained"] = desk.books.state.get("trained", 0) + 1
+        desk.check_rounds(desk.books.state["trained"])
+        desk.books.save()
+        return go_on()
+    number = setting(settings, "server-round", int)
+    desk.check_rounds(number)
+    rounds = desk.books.state.setdefault("training", {})
+    if rounds.get(str(number), mark) != mark:
+        raise _done_from_another_model(number)
+    rounds[str(number)] = mark
+    desk.books.save()
+    return desk.once("training", mark, message, go_on)
 
 
 def _request_of(order: TrainingOrder) -> str:
-    return setting(order.settings, "request", str)
-
-
-def _order_mark(order: TrainingOrder) -> str:
-    """What makes two orders the same: the model that they start from, the share, the seed."""
-    return fingerprint([digest(order.model), order.share, setting(order.settings, "seed", int)])
+    return request_in(order.settings)
 
 
 def _masked(desk: Desk, order: TrainingOrder, arrays: ArrayRecord, samples: int) -> ArrayRecord:
@@ -83,39 +142,62 @@ def _masked(desk: Desk, order: TrainingOrder, arrays: ArrayRecord, samples: int)
     return masked_record(desk.sums.masked(name, samples * flat(arrays), MODEL_BITS, group_in(order.settings)))
 
 
-def _check_order(desk: Desk, order: TrainingOrder) -> None:
-    """Work is done for what was agreed: the share that this client answered with, as many rounds as its policy allows."""
+def _check_order(desk: Desk, order: TrainingOrder, mark: str, summed: bool) -> dict[str, int | float]:
+    """Check that an order is for work that was agreed, write down that it begins, and return the settings that are owed."""
     request = _request_of(order)
     known = desk.books.about(request)
     offer = known.get("offer")
-    if offer is None and desk.books.lasting:
-        raise InputError("request", "this client agreed to nothing", value=request)
+    desk.check_known(offer is not None, "request", "this client agreed to nothing", request)
     desk.check_unsettled(request)
-    if offer is not None and abs(order.share - offer["share"]) > _SHARE_MOVES:
-        raise InputError("share", f"this client agreed to {offer['share']:g}", value=order.share)
+    seed = setting(order.settings, "seed", int)
+    if offer is not None:
+        _check_agreed(desk, order, offer, known.get("share"), seed)
     earlier = known.get("orders", {}).get(str(order.number))
-    if earlier is not None and earlier != _order_mark(order):
+    if earlier is not None and earlier != mark:
         raise _done_from_another_model(order.number)
     if order.settings.get("method") in (METHOD, NEWTON):
         _check_gradient_order(desk, order, known)
-    if offer is not None and order.number > offer.get("rounds", order.number):
+    desk.check_rounds(order.number, least=1)
+    owed = desk.owed(order.share, seed)
+    desk.books.policy.check_samples(int(owed["samples"]), summed)
+    known.setdefault("orders", {})[str(order.number)] = mark
+    known.setdefault("starts", {})[str(order.number)] = digest(order.model)
+    known["share"] = order.share
+    desk.books.save()
+    return owed
+
+
+def _check_agreed(
+    desk: Desk, order: TrainingOrder, offer: dict[str, Any], worked: float | None, seed: int
+) -> None:
+    """Check that share, seed and round are those of the offer that this client answered.
+
+    Where announcements end before answers meet them, the share is between the announced one and the answer; it is one for all
+    rounds of a request.
+    """
+    ends = sorted((float(offer["share"]), float(offer.get("announced", offer["share"]))))
+    agreed = ends[0] - _SHARE_MOVES <= order.share <= ends[1] + _SHARE_MOVES
+    if not agreed or (worked is not None and worked != order.share):
+        raise InputError("share", f"this client agreed to {offer['share']:g}", value=order.share)
+    if seed != offer.get("seed", seed):
+        raise InputError("seed", f"this client agreed to draw from {offer['seed']}", value=seed)
+    if order.number > offer.get("rounds", order.number):
         raise InputError(
             "server-round", f"this client agreed to {offer['rounds']} rounds", value=order.number
         )
-    desk.check_rounds(order.number)
-    if known.get("share") != order.share:
-        known["share"] = order.share
-        desk.books.save()
+    if desk.participant.client in offer.get("removed", ()):
+        raise InputError("removed", "this client leaves, and does no work for the removal of its own data")
 
 
 def _check_gradient_order(desk: Desk, order: TrainingOrder, known: dict[str, Any]) -> None:
     """Gradients are given to those who asked beforehand, and in sums for one model once."""
     method, summed = order.settings.get("method"), "group" in order.settings
-    if known.get("gradients") != method and desk.books.lasting:
-        raise InputError("method", "this client consented to nothing of the kind", value=method)
+    desk.check_known(
+        known.get("gradients") == method, "method", "this client consented to nothing of the kind", method
+    )
     if method == NEWTON:
         desk.check_curvature(summed)
-    again = [n for n, mark in known.get("orders", {}).items() if mark == _order_mark(order)]
+    again = [n for n, start in known.get("starts", {}).items() if start == digest(order.model)]
     if summed and set(again) - {str(order.number)}:
         # two sums at one head, one of them without somebody, would tell its gradient
         raise InputError("order", "this client has answered for this model", value=order.number)
@@ -130,9 +212,14 @@ def _done_from_another_model(number: int) -> InputError:
 
 def take_leave(desk: Desk, order: PartingOrder, message: Message, go_on: GoOn) -> Message:
     """Do what was consented to, one piece of work per round, and sign it after all modifiers."""
+    stated = mark_of(message.content)
     mark = _check_parting(desk, order)
     if "aside" in message.content:
         del message.content["aside"]
+    return desk.once(f"parting {order.request}", stated, message, lambda: _parted(desk, order, mark, go_on))
+
+
+def _parted(desk: Desk, order: PartingOrder, mark: str, go_on: GoOn) -> Message:
     reply = go_on()
     if reply.has_error() or "arrays" not in reply.content:
         return reply
@@ -155,8 +242,12 @@ def _check_parting(desk: Desk, order: PartingOrder) -> str:
     """Those who leave work for what they consented to, and for a round once; return what tells it from other orders."""
     desk.books.policy.check_parting(order.method)
     known = desk.books.about(order.request)
-    if known.get("parting") != order.method and desk.books.lasting:
-        raise InputError("method", "this client consented to nothing of the kind", value=order.method)
+    desk.check_known(
+        known.get("parting") == order.method,
+        "method",
+        "this client consented to nothing of the kind",
+        order.method,
+    )
     desk.check_unsettled(order.request)
     desk.check_rounds(order.number)
     aside = "" if order.aside is None else digest(order.aside)

@@ -28,7 +28,7 @@ from stackfu_integration.flower.events import (
 from stackfu_integration.flower.offer import Offer
 from stackfu_integration.flower.phases.offers import make_offers
 from stackfu_integration.flower.phases.session import Removal, StuckError
-from stackfu_integration.flower.receipts import SHARE
+from stackfu_integration.flower.receipts import SHARE, signable_clients
 from stackfu_integration.flower.wire import OfferQuestion, Refusal, ShareAnswer
 
 __all__ = ["PHASE", "run"]
@@ -137,7 +137,7 @@ def _hear_shares(
 ) -> dict[int, ShareAnswer]:
     """Return the answers of the clients that answered with a share; leave out the others."""
     terms, request = removal.terms, removal.request
-    removed = tuple(sorted({*request.removed, *request.gone}))
+    removed = tuple(sorted(request.removed))
     questions = {
         client: OfferQuestion(
             removal.name,
@@ -173,7 +173,7 @@ def _hear_shares(
             "share": share,
             "rounds": terms.rounds,
             "decimals": terms.stated_decimals,
-            "removed": list(removed),
+            **signable_clients(removed),
             "unlearning": terms.unlearning,
             "seed": terms.seed,
         }

@@ -20,6 +20,7 @@ from stackfu_integration.flower.wire.records import (
     optional,
     read_hidden_or_plain,
     receipt_in,
+    request_in,
     setting,
     settings_in,
     signed,
@@ -52,7 +53,7 @@ class SpreadQuestion:
     def decode(cls, content: RecordDict) -> SpreadQuestion:
         """Read model and settings."""
         settings = settings_in(content)
-        request, epsilon = setting(settings, "request", str), optional(settings, "epsilon", float)
+        request, epsilon = request_in(settings), optional(settings, "epsilon", float)
         return cls(model_in(content), request, epsilon)
 
 
@@ -117,7 +118,7 @@ class EmbeddingQuestion:
         private = "epsilon" in settings
         return cls(
             model_in(content),
-            request=setting(settings, "request", str),
+            request=request_in(settings),
             bandwidth=setting(settings, "bandwidth", float),
             features=setting(settings, "features", int),
             seed=setting(settings, "seed", int),

@@ -22,6 +22,8 @@ __all__ = ["ROLL", "RollAnswer", "RollQuestion"]
 
 ROLL = "query.stackfu_roll"
 
+_LONGEST_NONCE = 64  # a client signs it, and keeps what it signed
+
 
 @dataclass(frozen=True)
 class RollQuestion:
@@ -38,7 +40,7 @@ class RollQuestion:
     @classmethod
     def decode(cls, content: RecordDict) -> RollQuestion:
         """Read the setting."""
-        return cls(setting(settings_in(content), "nonce", str))
+        return cls(setting(settings_in(content), "nonce", str, _LONGEST_NONCE))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from stackfu_integration.flower.wire.records import (
     model_in,
     read_hidden_or_plain,
     receipt_in,
+    request_in,
     setting,
     settings_in,
     signed,
@@ -64,7 +65,7 @@ class GradientQuestion:
         settings = settings_in(content)
         return cls(
             model_in(content),
-            setting(settings, "request", str),
+            request_in(settings),
             setting(settings, "share", float),
             setting(settings, "samples", int),
             setting(settings, "seed", int),

@@ -15,6 +15,7 @@ from stackfu_integration.flower.wire.records import (
     model_in,
     optional,
     receipt_in,
+    request_in,
     setting,
     settings_in,
     signed,
@@ -24,6 +25,8 @@ __all__ = ["CONSENT", "PART", "ConsentAnswer", "ConsentQuestion", "PartingOrder"
 
 CONSENT = "query.stackfu_consent"
 PART = "train.stackfu_part"
+
+_LONGEST_NAME = 40  # of a method
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class ConsentQuestion:
         """Read the settings."""
         settings = settings_in(content)
         summed = optional(settings, "summed", int) == 1
-        return cls(setting(settings, "request", str), setting(settings, "method", str), summed)
+        return cls(request_in(settings), setting(settings, "method", str, _LONGEST_NAME), summed)
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,8 @@ class PartingOrder:
         settings = settings_in(content)
         return cls(
             model_in(content),
-            setting(settings, "request", str),
-            setting(settings, "method", str),
+            request_in(settings),
+            setting(settings, "method", str, _LONGEST_NAME),
             setting(settings, "server-round", int),
             setting(settings, "seed", int),
             model_in(content, "aside") if "aside" in content else None,

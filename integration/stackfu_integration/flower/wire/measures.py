@@ -11,7 +11,15 @@ from typing import ClassVar
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
 from stackfu_integration.flower.receipts import Receipt
-from stackfu_integration.flower.wire.records import config, model_in, receipt_in, setting, settings_in, signed
+from stackfu_integration.flower.wire.records import (
+    config,
+    model_in,
+    receipt_in,
+    request_in,
+    setting,
+    settings_in,
+    signed,
+)
 
 __all__ = ["MEASURE", "MeasureAnswer", "MeasureQuestion"]
 
@@ -54,9 +62,7 @@ class MeasureQuestion:
         settings = settings_in(content)
         counts = (setting(settings, name, int) for name in ("passed", "agreed", "decimals"))
         before, after = model_in(content, "before"), model_in(content, "after")
-        return cls(
-            before, after, setting(settings, "request", str), setting(settings, "amount", float), *counts
-        )
+        return cls(before, after, request_in(settings), setting(settings, "amount", float), *counts)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ turns both into a refusal (:func:`~stackfu_integration.flower.wire.exchange.deco
 from __future__ import annotations
 
 import json
+import math
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from stackfu_integration.arrays import FloatArray, UIntArray
 from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.naming import PLAIN_NAME
 from stackfu_integration.flower.receipts import Receipt
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "read_masked",
     "read_vector",
     "receipt_in",
+    "request_in",
     "setting",
     "settings_in",
     "show_head",
@@ -37,6 +40,9 @@ __all__ = [
 ]
 
 _LONGEST_STATEMENT = 10_000  # the ledger keeps them; the longest honest one has about a thousand characters
+
+_LONGEST_TEXT = 20_000  # of a setting: names of arrays are the longest that is honest
+_LONGEST_OF_A_HEAD = 128  # hexadecimal digits of a signature
 
 _T = TypeVar("_T", str, int, float)
 
@@ -107,12 +113,25 @@ def metrics(**entries: float | int) -> RecordDict:
     return RecordDict({"metrics": MetricRecord({k.replace("_", "-"): v for k, v in entries.items()})})
 
 
-def setting(record: ConfigRecord, name: str, kind: type[_T]) -> _T:
-    """Return an entry of a config record as text or number."""
+def setting(record: ConfigRecord, name: str, kind: type[_T], most: int = _LONGEST_TEXT) -> _T:
+    """Return an entry of a config record as text of at most ``most`` characters, or as a finite number."""
     value = record[name]
     if isinstance(value, (list, bytes)):
         raise TypeError(f"{name} must be one value")
-    return kind(value)
+    if isinstance(value, str) and len(value) > most:
+        raise ValueError(f"{name} has {len(value)} characters, and {most} are the most")
+    read = kind(value)
+    if isinstance(read, float) and not math.isfinite(read):
+        raise ValueError(f"{name} must be a finite number")
+    return read
+
+
+def request_in(settings: ConfigRecord) -> str:
+    """Return the request that a message is about; its name has the form that every request's name has."""
+    name = setting(settings, "request", str)
+    if not PLAIN_NAME.fullmatch(name):
+        raise ValueError("request needs a name of 1 to 64 letters, digits, spaces, dots and dashes")
+    return name
 
 
 def optional(record: ConfigRecord, name: str, kind: type[_T]) -> _T | None:
@@ -147,10 +166,7 @@ def receipt_in(content: RecordDict) -> Receipt | None:
     record = content.get("receipt")
     if not isinstance(record, ConfigRecord):
         return None
-    text = setting(record, "statement", str)
-    if len(text) > _LONGEST_STATEMENT:
-        raise TypeError(f"a receipt of {len(text)} characters")
-    statement = json.loads(text)
+    statement = json.loads(setting(record, "statement", str, _LONGEST_STATEMENT))
     if not isinstance(statement, dict):
         raise TypeError("a receipt is a statement with names")
     return Receipt(statement, setting(record, "key", str), setting(record, "signature", str))
@@ -176,7 +192,7 @@ def head_in(content: RecordDict) -> Head | None:
         return None
     return Head(
         setting(record, "head-seq", int),
-        setting(record, "head-hash", str),
-        setting(record, "head-key", str),
-        setting(record, "head-signature", str),
+        setting(record, "head-hash", str, _LONGEST_OF_A_HEAD),
+        setting(record, "head-key", str, _LONGEST_OF_A_HEAD),
+        setting(record, "head-signature", str, _LONGEST_OF_A_HEAD),
     )

@@ -17,6 +17,7 @@ from stackfu_integration.flower.wire.records import (
     optional,
     read_vector,
     receipt_in,
+    request_in,
     setting,
     settings_in,
     signed,
@@ -27,6 +28,7 @@ __all__ = ["RESPOND", "OfferQuestion", "ShareAnswer"]
 
 RESPOND = "query.stackfu_respond"
 
+_LONGEST_NAME, _LONGEST_LIST = 40, 10_000_000  # of a method; of all clients that leave
 _OFFER_NUMBERS = ("price", "cost", "alpha", "lam", "share", "total", "bias", "cap")
 
 
@@ -35,7 +37,7 @@ class OfferQuestion:
     """Given this offer, the ``number``-th announcement in the ``attempt``-th set of offers, how much do you bring?
 
     The price is for ``rounds`` rounds, and what is paid is rounded down to ``decimals`` places, -1 for not at all. ``removed`` are
-    the clients that leave now or have left before, none of which may work. ``unlearning`` is the method, ``seed`` the one from
+    the clients that leave, none of which may work. ``unlearning`` is the method, ``seed`` the one from
     which every round draws, and ``summed`` states that updates are seen in secure sums alone.
     """
 
@@ -80,20 +82,24 @@ class OfferQuestion:
         settings, arrays = settings_in(content), model_in(content)
         told = {name: setting(settings, name.replace("_", "-"), float) for name in _OFFER_NUMBERS}
         offer = Offer(aggregate=read_vector(arrays, "aggregate"), own=read_vector(arrays, "own"), **told)
-        request, number = setting(settings, "request", str), setting(settings, "number", int)
+        request, number = request_in(settings), setting(settings, "number", int)
         least = optional(settings, "least-cost", float)
-        counts = (setting(settings, name, int) for name in ("rounds", "decimals"))
         return cls(
             request,
             offer,
             number,
             setting(settings, "attempt", int),
             least,
-            *counts,
-            removed=tuple(int(client) for client in setting(settings, "removed", str).split(",") if client),
-            unlearning=setting(settings, "unlearning", str),
-            seed=setting(settings, "seed", int),
-            summed=setting(settings, "summed", int) == 1,
+            setting(settings, "rounds", int),
+            setting(settings, "decimals", int),
+            tuple(
+                int(client)
+                for client in setting(settings, "removed", str, _LONGEST_LIST).split(",")
+                if client
+            ),
+            setting(settings, "unlearning", str, _LONGEST_NAME),
+            setting(settings, "seed", int),
+            setting(settings, "summed", int) == 1,
         )
 
 

@@ -16,6 +16,7 @@ from stackfu_integration.flower.wire.records import (
     settings_in,
     signed,
 )
+from stackfu_integration.flower.wire.sums import LONGEST
 
 __all__ = ["REPEAT", "SUMMED", "TRAIN", "UNLEARN", "TrainingAnswer", "TrainingOrder"]
 
@@ -43,6 +44,11 @@ class TrainingOrder:
     def decode(cls, content: RecordDict) -> TrainingOrder:
         """Read model and settings; the settings keep round and share."""
         settings = settings_in(content)
+        for name, value in settings.items():
+            if isinstance(value, str):
+                setting(
+                    settings, name, str, *((LONGEST,) if name == "group" else ())
+                )  # refuses one that is too long
         share, number = setting(settings, "share", float), setting(settings, "server-round", int)
         return cls(model_in(content), share, number, settings)
 

@@ -20,10 +20,18 @@ from flwr.app import ConfigRecord, RecordDict
 
 from stackfu_integration.flower.receipts import Receipt
 from stackfu_integration.flower.secure_sum import Keys, SumName
-from stackfu_integration.flower.wire.records import config, receipt_in, setting, settings_in, signed
+from stackfu_integration.flower.wire.records import (
+    config,
+    receipt_in,
+    request_in,
+    setting,
+    settings_in,
+    signed,
+)
 
 __all__ = [
     "KEYS",
+    "LONGEST",
     "OPEN",
     "SHARES",
     "KeysAnswer",
@@ -40,7 +48,8 @@ KEYS = "query.stackfu_keys"
 SHARES = "query.stackfu_shares"
 OPEN = "query.stackfu_open"
 
-_LONGEST = 256 * 4_000  # what one member says of all others; the ledger keeps it, and others are sent it
+_LONGEST_NAME = 40  # of what is summed
+LONGEST = 256 * 4_000  # what one member says of all others; the ledger keeps it, and others are sent it
 
 
 def group_text(group: Mapping[int, Keys]) -> str:
@@ -54,10 +63,7 @@ def group_in(settings: ConfigRecord, name: str = "group") -> dict[int, Keys]:
 
 
 def _texts(settings: ConfigRecord, name: str) -> dict[str, Any]:
-    text = setting(settings, name, str)
-    if len(text) > _LONGEST:
-        raise TypeError(f"{name} has {len(text)} characters")
-    found = json.loads(text)
+    found = json.loads(setting(settings, name, str, LONGEST))
     if not isinstance(found, dict):
         raise TypeError(f"{name} must be names and values")
     return found
@@ -69,7 +75,7 @@ def _of(name: SumName, **more: str | int) -> RecordDict:
 
 def _name_in(settings: ConfigRecord) -> SumName:
     return SumName(
-        setting(settings, "request", str), setting(settings, "what", str), setting(settings, "number", int)
+        request_in(settings), setting(settings, "what", str, _LONGEST_NAME), setting(settings, "number", int)
     )
 
 

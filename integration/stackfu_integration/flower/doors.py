@@ -114,32 +114,50 @@ def log_in(flwr_home: Path, address: str, token: str) -> None:
 
 
 def check_doors(arguments: Sequence[str]) -> None:
-    """Refuse arguments of a SuperLink that leave a door open."""
-    given = [part for argument in arguments for part in argument.split("=", 1)]
-    if "--insecure" in given:
-        raise InputError("--insecure", "tokens would be sent to whoever listens")
-    if "--enable-supernode-auth" not in given:
+    """Refuse arguments of a SuperLink that leave a door open, read by the parser with which Flower reads them."""
+    options = _as_flower_reads(arguments)
+    if options.insecure:
+        raise InputError("--insecure", "tokens would be sent to anybody who listens")
+    if not options.enable_supernode_auth:
         raise InputError("--enable-supernode-auth", "is missing: any node could join")
-    isolation = given[given.index("--isolation") + 1] if "--isolation" in given[:-1] else "subprocess"
-    if isolation != "process" or "--superexec-auth-secret-file" not in given:
+    if options.isolation != "process" or not options.superexec_auth_secret_file:
         raise InputError(
             "--superexec-auth-secret-file",
             "must be given, with --isolation process: otherwise anybody could ask for the server's work",
         )
 
 
+def _superlink() -> Any:
+    return import_module("flwr.superlink.cli.flower_superlink")  # the package hides it behind a function
+
+
+def _as_flower_reads(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a SuperLink: of one that is given twice the last counts, and a value is no option."""
+    superlink = _superlink()
+    known = ("insecure", "enable_supernode_auth", "isolation", "superexec_auth_secret_file")
+    if not hasattr(superlink, "_parse_args_run_superlink"):
+        raise InputError(
+            "flwr", "this version reads its options elsewhere than 1.41, and doors cannot be checked"
+        )
+    options: argparse.Namespace = superlink._parse_args_run_superlink().parse_args(list(arguments))
+    missing = [name for name in known if not hasattr(options, name)]
+    if missing:
+        raise InputError("flwr", "this version has no such option as 1.41 has", value=missing[0])
+    return options
+
+
 def main(arguments: Sequence[str] | None = None) -> Any:
     """Start Flower's SuperLink with all doors closed."""
-    parser = argparse.ArgumentParser(prog="python -m stackfu_integration.flower.doors", add_help=False)
+    parser = argparse.ArgumentParser(
+        prog="python -m stackfu_integration.flower.doors", add_help=False, allow_abbrev=False
+    )
     parser.add_argument(
         "--operators", type=Path, required=True, help="JSON file: name and SHA-256 of the token"
     )
     own, rest = parser.parse_known_args(arguments)
     check_doors(rest)
     plugin = OperatorAuthnPlugin(own.operators)
-    superlink: Any = import_module(
-        "flwr.superlink.cli.flower_superlink"
-    )  # the package hides it behind a function
+    superlink = _superlink()
     if not hasattr(superlink, "load_control_authn_plugin"):
         raise InputError("flwr", "this version has no place for an authentication plug-in where 1.41 has it")
     superlink.load_control_authn_plugin = lambda: plugin

@@ -485,7 +485,8 @@ def test_no_work_beyond_what_was_agreed(worked):
         tried["all data"] = asked_by_hand(
             scene, grid, 3, REPEAT, RecordDict({"arrays": orders[0]["arrays"], "config": everything})
         )
-        tried["the same"] = asked_by_hand(scene, grid, 3, REPEAT, orders[0])
+        tried["the same"] = asked_by_hand(scene, grid, 3, REPEAT, orders[-1])
+        tried["an earlier one"] = asked_by_hand(scene, grid, 3, REPEAT, orders[0])
         one_more = ConfigRecord({**config, "server-round": scene.terms.rounds + 1})
         tried["one more"] = asked_by_hand(
             scene, grid, 3, UNLEARN, RecordDict({"arrays": other, "config": one_more})
@@ -496,6 +497,7 @@ def test_no_work_beyond_what_was_agreed(worked):
     assert "has not delivered this round" in tried["repeated otherwise"].error.reason
     assert "has not delivered this round" in tried["all data"].error.reason
     assert not tried["the same"].has_error()
+    assert "its last round only" in tried["an earlier one"].error.reason
     assert "agreed to 3 rounds" in tried["one more"].error.reason
     after = ConfigRecord({**orders[0]["config"], "server-round": 3})
     late = asked_by_hand(

@@ -88,8 +88,32 @@ CLOSED = ["--enable-supernode-auth", "--isolation", "process", "--superexec-auth
 
 @pytest.mark.parametrize(
     "arguments",
-    [CLOSED[1:], CLOSED[:3], ["--enable-supernode-auth", *CLOSED[3:]], [*CLOSED, "--insecure"], []],
-    ids=["any node", "no secret", "subprocess", "insecure", "nothing"],
+    [
+        CLOSED[1:],
+        CLOSED[:3],
+        ["--enable-supernode-auth", *CLOSED[3:]],
+        [*CLOSED, "--insecure"],
+        [],
+        [*CLOSED, "--isolation", "subprocess"],
+        [*CLOSED, "--isolation=subprocess"],
+        ["--database=--enable-supernode-auth", *CLOSED[1:]],
+        ["--database=--superexec-auth-secret-file", *CLOSED[:3]],
+        [*CLOSED, "--insec"],
+        [*CLOSED[:4], ""],
+    ],
+    ids=[
+        "any node",
+        "no secret",
+        "subprocess",
+        "insecure",
+        "nothing",
+        "a second isolation",
+        "a second isolation behind a sign",
+        "an option as a value",
+        "a secret as a value",
+        "shortened",
+        "an empty secret",
+    ],
 )
 def test_a_superlink_with_an_open_door_is_not_started(arguments):
     with pytest.raises(InputError):

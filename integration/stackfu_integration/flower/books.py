@@ -109,7 +109,7 @@ class ClientBooks:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether what is not in the books may have been agreed all the same, and the policy believes the server about it."""
+        """True for a client without a folder whose policy believes the server about agreements that its books do not hold."""
         return not self.lasting and self.policy.trusting
 
     # ---------------------------------------------------------------- replies

@@ -42,7 +42,7 @@ CLIENT = 3  # of the scene: 60 samples
 
 
 class Server:
-    """A server that says what it likes to one client, whose handlers, books and policy are the real ones."""
+    """A server that sends any message to one client with the real handlers, books and policy."""
 
     def __init__(self, folder: Path | None, load=Averager, mods=(), **policy) -> None:
         self.folder, self.policy = folder, policy
@@ -155,7 +155,7 @@ def test_a_client_that_leaves_takes_no_offer_and_does_no_work(server):
 
 
 def test_the_number_of_samples_follows_from_the_agreed_share(server):
-    """The server's number is ignored, in rounds and in gradients, and so is a share beside the one that was agreed."""
+    """The server's number is ignored in rounds and in gradients, and another share than the agreed one is refused."""
     seen = []
 
     class Counting(Averager):

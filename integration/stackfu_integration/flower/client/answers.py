@@ -168,7 +168,7 @@ def _response(desk: Desk, asked: wire.OfferQuestion) -> wire.ShareAnswer:
 
 
 def _check_least(desk: Desk, asked: wire.OfferQuestion, share: float) -> None:
-    """Refuse an offer whose work the policy would not show: too few samples, as announced and as decided."""
+    """Refuse an offer for fewer samples than the policy shows, by the announced share and by the decided one."""
     most = round(max(share, asked.offer.share) * desk.participant.size)
     if most > 0:
         desk.books.policy.check_samples(most, asked.summed)

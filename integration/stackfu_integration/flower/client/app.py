@@ -38,7 +38,7 @@ from stackfu_integration.flower.wire import (
 
 __all__ = ["add_mechanism", "training_app"]
 
-#: Questions whose answers say something of the data, or bind the client: each is answered once, and the reply is repeated.
+#: Questions about the data, and offers: each is answered once, and the same question gets the stored reply.
 _ONCE = (SPREAD, EMBED, RESPOND, GRADIENT, MEASURE)
 
 

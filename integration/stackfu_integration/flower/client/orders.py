@@ -33,7 +33,7 @@ _SHARE_MOVES = 1e-9  # by which rounding may take an agreed share out of the int
 
 @dataclass
 class Task:
-    """What is handed to the work itself past all modifiers: the settings that the client owes, and the digest of what was made."""
+    """The settings that the client owes, which the work gets past all modifiers, and the digest of the model that it made."""
 
     owed: dict[str, int | float] = field(default_factory=dict)
     made: str = ""
@@ -86,7 +86,7 @@ def _worked(desk: Desk, order: TrainingOrder, summed: bool, go_on: GoOn, task: T
 def only_once_more(desk: Desk, order: TrainingOrder, message: Message, go_on: GoOn, task: Task) -> Message:
     """Do a round again that was delivered, compare, and send what was sent: noise of modifiers is not drawn a second time.
 
-    Work that nobody agreed to is not done under this name.
+    An order that was not delivered is refused, so that no work is done beside the rounds of the offer.
     """
     desk.check_sums("updates", summed=False)
     known, mark = desk.books.about(_request_of(order)), mark_of(message.content)

@@ -188,7 +188,7 @@ class StackelbergGame(GameModel):
     def solve(
         self,
         budget: float | None = None,
-        method: str = "certified",
+        method: str | Callable[..., Any] = "certified",
         *,
         payment_weight: float | None = None,
         loss_weight: float | None = None,
@@ -223,7 +223,8 @@ class StackelbergGame(GameModel):
         budget
             Largest total payment ``p . x``; None for no limit (sensible with ``payment_weight``).
         method
-            "certified" (global optimum with a lower bound), "haipo", "uniform", "grouped", "posted", or a registered mechanism.
+            "certified" (global optimum with a lower bound), "haipo", "uniform", "grouped", "posted", a registered mechanism, or a
+            function ``f(game, budget)`` that returns payments; its keyword-only parameters are options.
         payment_weight
             certified: minimise ``loss_weight * loss + payment_weight * spend`` (default 0).
         loss_weight
@@ -319,7 +320,7 @@ class StackelbergGame(GameModel):
     def frontier(
         self,
         budgets: Sequence[float] | npt.ArrayLike,
-        method: str = "certified",
+        method: str | Callable[..., Any] = "certified",
         *,
         payment_weight: float | None = None,
         loss_weight: float | None = None,

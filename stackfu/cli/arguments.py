@@ -110,7 +110,12 @@ Outside = Annotated[
 ]
 SolutionFile = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="Solution file to write (.json or .npz).", show_default=False),
+    typer.Option(
+        "--output",
+        "-o",
+        help="Solution file to write (.json or .npz), or its table of clients (.csv or .xlsx).",
+        show_default=False,
+    ),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,9 @@ from ..errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
+    from ..results import Solution
 
-__all__ = ["game_of", "load_file", "load_game", "sampled", "writable"]
+__all__ = ["game_of", "load_file", "load_game", "sampled", "solution_writable", "writable", "write_solution"]
 
 
 def load_file(path: Path) -> Any:
@@ -49,6 +51,30 @@ def writable(path: Path, *endings: str) -> None:
         raise InputError("output", f"there is no folder {path.parent}", value=str(path))
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError("output", "cannot be written", value=str(path))
+
+
+#: Packages that tables of a solution need, by the ending of the file.
+_TABLES = {".csv": ("pandas",), ".xlsx": ("pandas", "openpyxl")}
+
+
+def solution_writable(path: Path) -> None:
+    """Refuse a file that a solution or its table could not be written to, before anything is computed for it."""
+    writable(path, ".json", ".npz", *_TABLES)
+    for package in _TABLES.get(path.suffix, ()):
+        if find_spec(package) is None:
+            raise InputError(
+                "output", f"{path.suffix} tables need {package}; pip install {package}", value=str(path)
+            )
+
+
+def write_solution(solution: Solution, path: Path) -> None:
+    """Write a solution, or its table with a row per client (.csv, .xlsx); the file is complete or not there."""
+    if path.suffix == ".csv":
+        solution.to_csv(path)
+    elif path.suffix == ".xlsx":
+        solution.to_excel(path)
+    else:
+        solution.save(path)
 
 
 def sampled(game: StackelbergGame, constant: float | None) -> StackelbergGame:

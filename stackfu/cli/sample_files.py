@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..embedding.clients import warn_of_odd_clients
 from ..embedding.gaps import SPELLED, gap_problem
 from ..embedding.names import natural_order
 from ..errors import FileFormatError, InputError
@@ -88,6 +89,7 @@ def read_samples(
     table = np.concatenate(blocks, axis=1) if blocks else np.empty((rows, 0))
     _refuse_what_is_not_finite(path, table, coordinates, blocks, gaps)
     names, owner = _owners(path, columns[client], client)
+    warn_of_odd_clients(client, len(names), rows)
     order = np.argsort(owner, kind="stable")
     cuts = np.searchsorted(owner[order], np.arange(1, len(names)))
     marks = None

@@ -17,7 +17,10 @@ from stackfu.embedding.gaps import gap_problem
 from stackfu.embedding.names import name_of, natural_order
 from stackfu.embedding.on_device import TensorSamples
 from stackfu.embedding.samples import Backend, Names, Samples, is_tensor, refuse_no_clients
-from stackfu.errors import InputError
+from stackfu.errors import InputError, warn
+
+#: A client column is suspicious if so many clients, or more, have fewer rows than this on average.
+FEWEST_SUSPICIOUS, SUSPICIOUS_ROWS = 20, 1.5
 
 
 def is_table(thing: Any) -> bool:
@@ -40,6 +43,25 @@ def check_names(names: Sequence[Any], count: int | None, argument: str = "names"
             raise InputError(argument, "two clients have this name", client=k, value=repr(name))
         seen.add(name)
     return result
+
+
+def warn_of_odd_clients(column: str, clients: int, rows: int) -> None:
+    """Warn if a client column looks like another one: nearly every row would be a client of its own.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_of_odd_clients("patient", 2774, 3235)
+    >>> print(caught[0].message)
+    the client column 'patient' names 2774 clients in 3235 rows, so nearly every row is its own client: is it the right column?
+    """
+    if clients >= FEWEST_SUSPICIOUS and rows < SUSPICIOUS_ROWS * clients:
+        warn(
+            f"the client column {column!r} names {clients} clients in {rows} rows, so nearly every row is its own client: "
+            "is it the right column?"
+        )
 
 
 def split_by_client(
@@ -114,6 +136,7 @@ def _split_table(
         raise InputError("client", f"column {client!r} has no client in row {int(codes.argmin()) + 1}")
     ascending = natural_order(list(values))
     called = check_names([values[i] for i in ascending], None, "client")
+    warn_of_odd_clients(client, len(called), len(codes))
     codes = np.argsort(ascending)[codes]
     order = np.argsort(codes, kind="stable")
     cuts = np.searchsorted(codes[order], np.arange(1, len(called)))

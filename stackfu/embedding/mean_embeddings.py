@@ -30,6 +30,7 @@ from stackfu.embedding.samples import (
     Samples,
     called_by,
     check_bandwidth,
+    is_tensor,
     positive_number,
 )
 from stackfu.embedding.tiles import Progress
@@ -166,7 +167,7 @@ class MeanEmbeddings:
               exact features per client, whose squared distance is a chi-square distance;
             - ``"joint"``: the product of both, samples of a class compared by their features;
             - a function of two arrays (n, d) and (m, d) that returns all ``k(a, b)`` as an (n, m) matrix; called with
-              tiles.
+              tiles, which are tensors where the samples are (``backend="numpy"`` makes arrays of those on the CPU).
         shares
             The pi_y, {class: share} or one number per class in ascending order, where they are not to come from these
             labels.
@@ -230,7 +231,7 @@ class MeanEmbeddings:
             check_seed(seed)
         checked = None
         if entries is not None or kernel != "labels":
-            checked = check_samples(entries, names=called, backend=backend)
+            checked = check_samples(entries, names=called, backend=_backend_of(entries, kernel, backend))
         classes: Labels | None = None
         pi = np.ones(1)
         if marks is not None:
@@ -795,6 +796,12 @@ def _refuse_what_a_kernel_ignores(
             )
         if not (isinstance(bandwidth, str) and bandwidth == "median"):
             raise InputError("bandwidth", f"is one of the RBF kernel; this is {shown}", value=bandwidth)
+
+
+def _backend_of(entries: Any, kernel: Kernel, backend: Backend) -> Backend:
+    """A user's own kernel gets tensors where the samples are tensors, on the CPU too."""
+    tensors = hasattr(entries, "__len__") and len(entries) > 0 and all(map(is_tensor, entries))
+    return "torch" if backend == "auto" and callable(kernel) and tensors else backend
 
 
 def _bandwidth_of(samples: Any, bandwidth: float | str, seed: int) -> float:

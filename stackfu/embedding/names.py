@@ -215,7 +215,7 @@ class ClientNames:
         if self.names is not None:
             for key in keys:
                 place = _number(key)
-                if isinstance(place, int) and 0 <= place < self.count and not isinstance(key, str):
+                if isinstance(place, int) and 0 <= place < self.count:
                     hint = (
                         f"; {place} as a position would be {self.names[place]!r}, but these clients have names, so a number means "
                         "the name"

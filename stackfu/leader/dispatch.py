@@ -21,8 +21,8 @@ from .tolerances import OVERSPENT
 __all__ = ["solve"]
 
 
-def solve(game: GameModel, budget: float | None, method: str, options: dict[str, Any]) -> Solution:
-    """Run the mechanism called ``method``; options that it does not know are refused before anything is computed.
+def solve(game: GameModel, budget: float | None, method: Any, options: dict[str, Any]) -> Solution:
+    """Run a mechanism, by its name or as a function; options that it does not know are refused before anything is computed.
 
     The option ``offers`` says what is posted: "linear" payments, "capped" offers or "contract"s (:mod:`stackfu.leader.posting`).
     """
@@ -49,6 +49,8 @@ def solve(game: GameModel, budget: float | None, method: str, options: dict[str,
         )
     limit = _limit(budget)
     chosen = mechanism(method)
+    own = None if isinstance(method, str) else method
+    method = chosen.name
     refuse_unknown(chosen, options)
     if chosen.needs_budget and not np.isfinite(limit):
         raise InputError("budget", f'method "{method}" needs a budget', value=budget)
@@ -64,7 +66,8 @@ def solve(game: GameModel, budget: float | None, method: str, options: dict[str,
         if answer.equilibrium.game != game:
             raise InputError("method", f'mechanism "{method}" returned an equilibrium of another game')
         answer = replace(answer, equilibrium=replace(answer.equilibrium, game=game))
-    return _solution(game, limit, method, options, answer, time.perf_counter() - began)
+    found = _solution(game, limit, method, options, answer, time.perf_counter() - began)
+    return replace(found, mechanism=own)
 
 
 def _judged(game: GameModel, budget: float, method: str, answer: Solution) -> Solution:

@@ -35,7 +35,7 @@ HALVINGS = 8
 ALIKE = 1e-9
 
 
-def trace_frontier(game: GameModel, budgets: npt.ArrayLike, method: str, options: dict[str, Any]) -> Frontier:
+def trace_frontier(game: GameModel, budgets: npt.ArrayLike, method: Any, options: dict[str, Any]) -> Frontier:
     """Solve along the budgets; a mechanism that takes a start gets what its neighbours found."""
     values = numbers(budgets, "budgets", "must be a non-empty list of numbers")
     if values.ndim != 1 or len(values) == 0:
@@ -44,7 +44,8 @@ def trace_frontier(game: GameModel, budgets: npt.ArrayLike, method: str, options
         bad = values[np.isnan(values) | (values < 0)][0]
         raise InputError("budgets", "must not be negative or NaN", value=bad)
     ascending = np.sort(values).tolist()
-    if "start" in mechanism(method).options:
+    chosen = mechanism(method)
+    if "start" in chosen.options:
         solutions = _warmed(game, ascending, method, options)
     else:
         solutions = [solve(game, budget, method, options) for budget in ascending]
@@ -59,10 +60,10 @@ def trace_frontier(game: GameModel, budgets: npt.ArrayLike, method: str, options
                 before = solutions[i - 1]
                 solutions[i] = _at_least(solutions[i], before.participation, before.payments)
     shared = {name: value for name, value in options.items() if name not in _OF_ONE_SEARCH}
-    return Frontier(game, tuple(solutions), method, shared)
+    return Frontier(game, tuple(solutions), chosen.name, shared)
 
 
-def _warmed(game: GameModel, ascending: list[float], method: str, options: dict[str, Any]) -> list[Solution]:
+def _warmed(game: GameModel, ascending: list[float], method: Any, options: dict[str, Any]) -> list[Solution]:
     """Solutions of which each starts from the one before, and from the way from there to the last and to what was given."""
     last = solve(game, ascending[-1], method, options)
     far = [last.participation, np.ones(game.count), *starting_profiles(game, options.get("start"))]

@@ -119,12 +119,17 @@ def register_mechanism(
         raise InputError("mechanism", "must be a function of a game and a budget", value=repr(mechanism))
     if name in _ANNOUNCED or (name in _REGISTRY and not replace):
         raise InputError("name", "is taken", value=name)
-    found = read(name, mechanism, needs_budget)
+    _REGISTRY[name] = _checked(name, mechanism, needs_budget)
+
+
+def _checked(name: str, run: Any, needs_budget: bool = True) -> Registered:
+    """Return a mechanism with its options, none of which solve keeps for itself."""
+    found = read(name, run, needs_budget)
     for option in sorted(found.options & RESERVED):
         raise InputError(
             "mechanism", f"cannot have an option {option}: solve keeps it for itself", value=name
         )
-    _REGISTRY[name] = found
+    return found
 
 
 def forget(name: str) -> None:
@@ -133,10 +138,16 @@ def forget(name: str) -> None:
         _REGISTRY.pop(name, None)
 
 
-def mechanism(name: str) -> Registered:
-    """The mechanism with this name, or an error that lists the names there are."""
+def mechanism(name: Any) -> Registered:
+    """Return the mechanism with this name, or a function ``f(game, budget)`` as one; an error lists the names there are."""
     if not isinstance(name, str):
-        raise InputError("method", "must be the name of a mechanism", value=repr(name))
+        if callable(name):
+            return _checked(_name_of(name), name)
+        raise InputError(
+            "method",
+            "must be the name of a mechanism, or a function of a game and a budget",
+            value=repr(name),
+        )
     if name in _ANNOUNCED and name not in _REGISTRY:
         address, needs_budget = _ANNOUNCED[name]
         module, function = address.split(":")
@@ -147,6 +158,12 @@ def mechanism(name: str) -> Registered:
         known = ", ".join(f'"{other}"' for other in mechanism_names())
         raise InputError("method", f"must be one of {known}", value=repr(name))
     return _REGISTRY[name]
+
+
+def _name_of(run: Any) -> str:
+    """The name under which answers show a function: its own, unless that is the name of one of the library's mechanisms."""
+    name = getattr(run, "__name__", type(run).__name__)
+    return f"own {name}" if name in _ANNOUNCED else name
 
 
 def mechanism_names() -> tuple[str, ...]:

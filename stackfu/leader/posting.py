@@ -29,21 +29,21 @@ __all__ = ["solve_by_plan"]
 def solve_by_plan(
     game: GameModel,
     budget: float,
-    method: str,
+    method: Any,
     kind: Kind,
     options: dict[str, Any],
-    solve: Callable[[GameModel, float | None, str, dict[str, Any]], Solution],
+    solve: Callable[[GameModel, float | None, Any, dict[str, Any]], Solution],
 ) -> Solution:
     """Run the method for offers of this kind."""
     if method == "certified":
         run = capped if kind == "capped" else contract
         refuse_unknown(read(f"certified, {kind} offers", run, False), options)
         return run(game, budget, **options)
-    mechanism(method)  # an unknown name is an error before anything is computed
+    chosen = mechanism(method)  # an unknown name is an error before anything is computed
     if "costs_between" in options:
         raise InputError(
             "costs_between",
-            f'only method "certified" makes plans that are safe for a box of costs, not "{method}"',
+            f'only method "certified" makes plans that are safe for a box of costs, not "{chosen.name}"',
         )
     outside = check_outside(game, options.pop("outside", None))
     linear = solve(game, None if np.isinf(budget) else budget, method, options)

@@ -20,7 +20,8 @@ REPEATED_GAP = 1e-2
 
 def offers_like(solution: Solution, time_limit: float = 10.0) -> Callable[[GameModel], Offers]:
     """What the solution's mechanism offers in another game, for the same request."""
-    goal, kind, method = solution.goal, solution.offers.kind, solution.method
+    goal, kind = solution.goal, solution.offers.kind
+    method: Any = solution.method if solution.mechanism is None else solution.mechanism
     options: dict[str, Any] = {**solution.own_options}
     if method == "certified":
         asked = {name: value for name, value in goal.to_dict().items() if name != "budget"}

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .content import Content
 from .data import GameData
 from .geometry import Array, frozen
 from .profile import Profile
@@ -23,7 +24,7 @@ __all__ = ["Impacts", "drift_changes", "guessed", "predicted_impacts", "thinning
 
 
 @dataclass(frozen=True, eq=False)
-class Impacts:
+class Impacts(Content):
     """Predicted changes in loss: one per remaining client, against retraining, and against the original model."""
 
     clients: Array

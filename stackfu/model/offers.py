@@ -26,6 +26,7 @@ import numpy.typing as npt
 from ..embedding.names import PerClient, by_name
 from ..errors import InputError
 from .arguments import numbers
+from .content import Content
 from .data import GameData
 from .game_model import GameModel
 from .geometry import Array, frozen
@@ -62,7 +63,7 @@ PER_CLIENT, APART = 200, 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class Offers:
+class Offers(Content):
     """What is posted to every client: a price per unit, the most that is taken, and a retainer for staying.
 
     Under a contract the price is paid for the whole quantity or not at all.

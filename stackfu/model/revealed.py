@@ -18,6 +18,7 @@ import numpy as np
 
 from ..embedding.names import PerClient, by_name
 from ..errors import InputError
+from .content import Content
 from .data import GameData, vector
 from .geometry import Array, frozen
 from .offers import stakes
@@ -32,7 +33,7 @@ EDGE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class CostIntervals:
+class CostIntervals(Content):
     """An interval per remaining client that holds its cost."""
 
     low: Array

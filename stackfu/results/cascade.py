@@ -10,15 +10,17 @@ import numpy as np
 
 from ..embedding.names import Position, listed
 from ..model import Array, GameModel
+from ..model.content import Content
 from ..model.impacts import guessed
 from ..pages import MOST_ROWS, card, data_frame, table
+from .access import Tables
 from .facade import facade
 
 __all__ = ["Cascade", "Departure"]
 
 
 @dataclass(frozen=True, eq=False)
-class Departure:
+class Departure(Content):
     """One round: who is there, what they do and get, and who leaves."""
 
     clients: tuple[int, ...]
@@ -30,7 +32,7 @@ class Departure:
 
 
 @dataclass(frozen=True, eq=False)
-class Cascade(Sequence[Departure]):
+class Cascade(Content, Tables, Sequence[Departure]):
     """Rounds of departures until nobody wants to leave, or too few stay to form a federation."""
 
     game: GameModel

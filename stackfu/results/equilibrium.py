@@ -12,9 +12,11 @@ import numpy as np
 from ..embedding.names import Position
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Profile
+from ..model.content import Content
 from ..model.impacts import Impacts, guessed
 from ..model.offers import Offers
 from ..pages import MOST_ROWS, NOTHING, bar, card, data_frame, money, number, table
+from .access import ByClient, Tables
 from .facade import facade
 from .status import Status, Uniqueness
 from .verification import Verification
@@ -23,7 +25,7 @@ __all__ = ["Equilibria", "Equilibrium", "Face"]
 
 
 @dataclass(frozen=True, eq=False)
-class Face:
+class Face(Content):
     """A polytope of equilibria that share total S and mean embedding m (or, rarely, only m as S varies).
 
     ``clients`` are the client numbers whose participation is not pinned down; each may lie anywhere in
@@ -70,7 +72,7 @@ class Face:
 
 
 @dataclass(frozen=True, eq=False)
-class Equilibrium:
+class Equilibrium(Content, ByClient):
     """A Nash equilibrium of the clients under given payments.
 
     ``regret`` (largest gain of a client from deviating) and ``residual`` (largest violation of a client's equilibrium condition
@@ -132,6 +134,9 @@ class Equilibrium:
     def utilities(self) -> Array:
         """Every client's utility ``U_k``."""
         return self.game.client_utilities(self.payments, self.participation)
+
+    def _posted(self) -> tuple[Array, Array, Array, Array | None]:
+        return self.participation, self.payments * self.participation, self.utilities, self.caps
 
     @cached_property
     def impacts(self) -> Impacts:
@@ -247,7 +252,7 @@ class Equilibrium:
 
 
 @dataclass(frozen=True, eq=False)
-class Equilibria(Sequence[Equilibrium]):
+class Equilibria(Content, Tables, Sequence[Equilibrium]):
     """All equilibria under given payments, ordered by total participation.
 
     ``complete`` says whether the argument that none is missing was checked along the whole path; ``pieces`` are the

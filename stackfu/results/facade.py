@@ -33,7 +33,7 @@ class Facade(Protocol):
     ) -> Any:
         """Best responses round by round."""
 
-    def solve(self, budget: float | None = None, method: str = "certified", **options: Any) -> Any:
+    def solve(self, budget: float | None = None, method: Any = "certified", **options: Any) -> Any:
         """Payments within a budget."""
 
     def verify(self, result: Any, tolerance: float = 1e-9) -> Any:

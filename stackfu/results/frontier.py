@@ -16,8 +16,10 @@ import numpy as np
 
 from ..errors import ConvergenceError, InfeasibleError, InputError
 from ..model import Array, GameModel
+from ..model.content import Content
 from ..model.impacts import guessed
 from ..pages import card, data_frame, table
+from .access import Tables
 from .facade import facade
 from .solution import Solution
 
@@ -30,7 +32,7 @@ TOO_LITTLE = (InfeasibleError, ConvergenceError)
 
 
 @dataclass(frozen=True, eq=False)
-class Frontier(Sequence[Solution]):
+class Frontier(Content, Tables, Sequence[Solution]):
     """Solutions by ascending budget, with the certified lower envelope of the objective.
 
     ``options`` are those of ``solve`` that every solution shares.

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..model import Array, GameModel
+from ..model.content import Content
 from ..pages import card, data_frame, table
+from .access import Tables
 
 __all__ = ["Manipulation", "Manipulations", "Misreport"]
 
@@ -25,7 +27,7 @@ class Misreport:
 
 
 @dataclass(frozen=True, eq=False)
-class Manipulation:
+class Manipulation(Content, Tables):
     """The best misreport per client and kind under one mechanism; gains are in units of utility, never negative."""
 
     game: GameModel
@@ -72,7 +74,7 @@ class Manipulation:
 
 
 @dataclass(frozen=True, eq=False)
-class Manipulations:
+class Manipulations(Content, Tables):
     """What misreporting pays under several mechanisms, beside what each reaches when everybody tells the truth."""
 
     items: tuple[Manipulation, ...]

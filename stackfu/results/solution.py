@@ -11,9 +11,11 @@ import numpy as np
 from ..embedding.names import Position
 from ..errors import ConvergenceError
 from ..model import Array, GameModel, Limits, Objective
+from ..model.content import Content
 from ..model.impacts import guessed
 from ..model.offers import Offers, utilities_of
 from ..pages import card, in_currency, number, table
+from .access import ByClient
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
 from .status import Status
@@ -28,7 +30,7 @@ FINE_GAP = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class Solution(Content, ByClient):
     """Payments for a budget, what they lead to, and how good they provably are.
 
     ``lower_bound`` holds for every payment vector within the budget (and the floor, if one was set); ``gap`` is
@@ -60,6 +62,11 @@ class Solution:
     outside: Array | None = None
     #: The proof of the lower bound, as data; None where nothing is proved by data.
     certificate: Any = field(default=None, repr=False)
+    #: The function that made the payments, if ``method`` was one; files and pickles hold its name alone.
+    mechanism: Any = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "mechanism": None}
 
     @cached_property
     def offers(self) -> Offers:
@@ -75,6 +82,12 @@ class Solution:
     def payouts(self) -> Array:
         """What each client receives at the equilibrium."""
         return self.offers.payouts(self.participation)
+
+    def _posted(self) -> tuple[Array, Array, Array, Array | None]:
+        if self.offers.kind == "linear":
+            return self.equilibrium._posted()
+        utilities = utilities_of(self.game, self.payouts, self.equilibrium.profile)
+        return self.participation, self.payouts, utilities, self.caps
 
     @property
     def participation(self) -> Array:

@@ -3,12 +3,14 @@
 import pickle
 import subprocess
 import sys
+import warnings
 from itertools import chain
 
 import numpy as np
 import pytest
 
 import stackfu as sf
+from stackfu.cli import main
 from stackfu.embedding import MeanEmbeddings, median_bandwidth
 from stackfu.errors import InputError
 from tests.embedding.references import clouds
@@ -214,3 +216,33 @@ def test_neither_pandas_nor_torch_is_imported():
         "assert not {'pandas', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_column_that_names_nearly_every_row_is_pointed_out(tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+
+    rows = pandas.DataFrame(
+        {"patient": [f"p{k % 27}" for k in range(32)], "ward": ["a", "b"] * 16, "x": np.arange(32.0)}
+    )
+    said = "client column 'patient' names 27 clients in 32 rows"
+    with pytest.warns(sf.StackfuWarning, match=said):
+        sf.MeanEmbeddings.from_samples(rows.drop(columns="ward"), client="patient")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sf.MeanEmbeddings.from_samples(rows.drop(columns="patient"), client="ward")
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    typed = [
+        "embed",
+        str(tmp_path / "t.csv"),
+        "--client",
+        "patient",
+        "--drop",
+        "ward",
+        "-o",
+        str(tmp_path / "g.json"),
+    ]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert main(typed) == 0
+    shown = [str(w.message) for w in caught if issubclass(w.category, sf.StackfuWarning)]
+    assert said in " ".join([*shown, *capsys.readouterr().err.split()])

@@ -85,7 +85,14 @@ def test_tensors_are_handed_over_as_they_are():
 
     tensors = [torch.tensor(x, requires_grad=True) for x in samples]
     emb = MeanEmbeddings.from_samples(tensors, kernel=kernel, backend="torch")
+    MeanEmbeddings.from_samples(tensors, kernel=kernel)
+    MeanEmbeddings.from_samples({"York": tensors[0], "Hull": tensors[1]}, kernel=kernel)
     assert set(seen) == {(torch.Tensor, torch.float32, "cpu")}
+    given = []
+    MeanEmbeddings.from_samples(
+        tensors, kernel=lambda a, b: given.append(type(a)) or a @ b.T, backend="numpy"
+    )
+    assert set(given) == {np.ndarray}
     np.testing.assert_allclose(emb.gram, naive(samples, linear), atol=1e-5)
 
 

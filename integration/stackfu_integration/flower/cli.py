@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
+from stackfu.embedding.names import ClientNames
 from stackfu.errors import InputError
 
 if TYPE_CHECKING:
@@ -145,15 +146,16 @@ def _evidence(
 
     keys = {}
     if client_keys is not None:
-        numbers = {name: number for number, name in enumerate(book.naming.names)}
+        names = book.naming.names
         for path in sorted(client_keys.glob("*.pub")):
-            if path.stem not in numbers and not path.stem.isdigit():
+            if names:
+                number = int(ClientNames.of(names, len(names)).position(path.stem, "client-keys"))
+            elif path.stem.isdecimal():
+                number = int(path.stem)
+            else:
                 raise InputError(
-                    "client-keys",
-                    f"must be named by the clients' numbers or names, as in {next(iter(numbers), 3)}.pub",
-                    value=path,
+                    "client-keys", "must be named by the clients' numbers, as in 3.pub", value=path
                 )
-            number = numbers[path.stem] if path.stem in numbers else int(path.stem)
             keys[number] = read_public_key(path)
     files = [path / "receipts.jsonl" if path.is_dir() else path for path in receipts]
     kept = tuple(receipt for path in files for receipt in read_receipts(path))

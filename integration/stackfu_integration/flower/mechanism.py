@@ -21,7 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from stackfu.embedding.names import listed
+from stackfu.embedding.names import ClientNames
 from stackfu.errors import InputError, StackfuError
 from stackfu_integration.flower.audit import write_audit
 from stackfu_integration.flower.client import Participant
@@ -71,7 +71,8 @@ class UnlearningMechanism:
     """A federation with its ledger and its models in ``folder``.
 
     ``clients`` is how many there are, or their names. ``timeout`` is how long the server waits for answers, ``wait`` how
-    long for nodes to appear. ``client_keys`` are the public keys with which clients sign, by number or name: with them
+    long for nodes to appear. ``client_keys`` are the public keys with which clients sign, by name, or number: with
+    them
     nobody else is let in. ``probe`` is a participant with data of the server's own, to compare updates with. ``key`` is
     the file of the server's key, by default ``keys/server.key`` in the folder; whoever has it can write ledgers.
     ``keep_updates`` keeps what every client sends in training, for methods that need all of it (:mod:`.methods`); terms that
@@ -111,18 +112,28 @@ class UnlearningMechanism:
         self._nodes: dict[int, int] = {}
         self._grid: Grid | None = None
 
-    def number_of(self, client: int | str) -> int:
-        """A client's number, from its name or its number."""
-        for known in (self.names, [str(number) for number in range(self.count)]):
-            for typed in (str(client), str(client).strip()):
-                if typed in known:
-                    return known.index(typed)
-        raise InputError("client", f"is none of {listed(self.names or known)}", value=client)
+    @property
+    def client_names(self) -> ClientNames:
+        """The clients as arguments name them: by name, or by number where they have no names."""
+        return ClientNames.of(self.names or None, self.count)
 
-    def _check_named(self, terms: Terms) -> None:
-        """Whoever terms state a cost of is a client: what a typing error names would be left out in silence."""
-        for client in (*terms.costs, *terms.cost_intervals):
-            self.number_of(client)
+    def number_of(self, client: int | str) -> int:
+        """Return a client's number from its name, or from its number where clients have no names."""
+        return int(self.client_names.position(client, "client"))
+
+    def _named(self, terms: Terms) -> Terms:
+        """Return the terms with costs by the clients' exact names; a cost of no client is refused."""
+        who = self.client_names
+
+        def named(stated: Mapping[str, Any], argument: str) -> dict[str, Any]:
+            places = who.positions(list(stated), argument)
+            return {who.name(place): value for place, value in zip(places, stated.values(), strict=True)}
+
+        return replace(
+            terms,
+            costs=named(terms.costs, "costs"),
+            cost_intervals=named(terms.cost_intervals, "cost_intervals"),
+        )
 
     def train(
         self,
@@ -170,8 +181,8 @@ class UnlearningMechanism:
         ``strategy`` is one of Flower's for the rounds of unlearning.
         """
         start.check(self.ledger, self.models, self.terms, strategy)
-        self._check_named(self.terms)
-        going = tuple(sorted(self.number_of(client) for client in removed))
+        self.terms = self._named(self.terms)
+        going = tuple(sorted(map(int, self.client_names.positions(removed, "removed"))))
         if opening.open_request(self.ledger, request, going, self.terms, self.count):
             self.after(opening.PHASE)
         if not self.ledger.has(request, RequestClosed):
@@ -214,7 +225,7 @@ class UnlearningMechanism:
 
     def amend(self, request: str, terms: Terms, reason: str) -> None:
         """State other terms for an open request before anybody is committed, with a reason; offers are made anew."""
-        self._check_named(terms)
+        terms = self._named(terms)
         with self.ledger.transaction():
             opening.amend_request(self.ledger, request, terms, reason)
             founded = self.ledger.last(request, GameFounded)
@@ -240,7 +251,8 @@ class UnlearningMechanism:
         if self._grid is not grid or len(self._nodes) < self.count:
             keys = None
             if self.client_keys is not None:
-                keys = {self.number_of(client): key for client, key in self.client_keys.items()}
+                places = self.client_names.positions(list(self.client_keys), "client_keys")
+                keys = dict(zip(map(int, places), self.client_keys.values(), strict=True))
             try:
                 with self._timed(enrolment.PHASE):
                     self._nodes = enrolment.call_the_roll(

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from stackfu.cli.arguments import words
 from stackfu.errors import InputError
 from stackfu_integration.flower.methods import METHODS, Unlearning, degradation_rounds
+from stackfu_integration.flower.naming import Naming
 from stackfu_integration.lab.mechanisms import CERTIFIED, known_options
 
 __all__ = ["EPSILON", "LEAST_COSINE", "Terms"]
@@ -32,7 +33,8 @@ class Terms:
     ``budget`` is the most that a removal may cost; without it, ``budget_share`` of the price of full
     participation. A client's cost of full participation is ``cost_scale`` times its share of all data, unless
     ``costs`` states it or ``cost_intervals`` states two ends, of which the upper one is planned with: a client
-    whose cost is lower only brings more. Both are by client name, or number as text. Payments are in ``currency``,
+    whose cost is lower only brings more. Both are by client name, or by number if there are no names.
+    Payments are in ``currency``,
     rounded down to ``decimals`` places where that is given.
 
     ``epsilon`` and ``delta`` are the privacy of one embedding (:mod:`.privacy`); ``None`` asks for no noise.
@@ -279,22 +281,23 @@ class Terms:
         """What two terms ask differently of the embeddings, which an amendment cannot take back."""
         return [name for name in _EMBEDDING if getattr(self, name) != getattr(other, name)]
 
-    def cost_of(self, client: int, name: str, share_of_data: float) -> float:
-        """The cost that is planned with for a client that holds this share of all data.
+    def cost_of(self, client: int, who: Naming, share_of_data: float) -> float:
+        """Return the cost that is planned with for a client that holds this share of all data.
 
-        >>> Terms(costs={"2": 5.0}, cost_intervals={"Leeds": (1.0, 3.0)}).cost_of(2, "York", 0.1)
-        5.0
+        >>> terms = Terms(costs={"York": 5.0}, cost_intervals={"2": (1.0, 3.0)})
+        >>> terms.cost_of(1, Naming(("2", "York")), 0.1), terms.cost_of(0, Naming(("2", "York")), 0.1)
+        (5.0, 3.0)
         """
-        for key in (name, str(client)):
+        for key in _keys(client, who):
             if key in self.costs:
                 return self.costs[key]
             if key in self.cost_intervals:
                 return self.cost_intervals[key][1]
         return self.cost_scale * share_of_data
 
-    def least_cost_of(self, client: int, name: str) -> float | None:
-        """The lower end of a client's cost interval, if it has one."""
-        for key in (name, str(client)):
+    def least_cost_of(self, client: int, who: Naming) -> float | None:
+        """Return the lower end of a client's cost interval, if it has one."""
+        for key in _keys(client, who):
             if key in self.cost_intervals:
                 return self.cost_intervals[key][0]
         return None
@@ -352,6 +355,15 @@ class Terms:
                     )
                 given[name] = {k: v[0] for k, v in values.items()} if ends == 1 else values
         return cls(**given)
+
+
+def _keys(client: int, who: Naming) -> tuple[str, ...]:
+    """The keys under which terms may state a client's cost: its name, and its number where no client has that name.
+
+    New requests name clients; ledgers of earlier versions may hold numbers of clients that have names.
+    """
+    number = str(client)
+    return (who(client),) if number in who.names else (who(client), number)
 
 
 def _number(name: str, text: str, kind: type[float] | type[int]) -> float:

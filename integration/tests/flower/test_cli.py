@@ -99,14 +99,17 @@ def test_clients_go_by_their_names(scene, tmp_path):
     keys.mkdir()
     for client in (0, 1, 3, 4):
         shutil.copy(scene.client_folder(client) / "client.pub", keys / f"{NAMES[client]}.pub")
-    shutil.copy(scene.client_folder(5) / "client.pub", keys / "5.pub")
+    shutil.copy(scene.client_folder(5) / "client.pub", keys / "f.pub")
     audited = run("audit", str(scene.folder), "--plain", "--client-keys", str(keys))
     assert audited.exit_code == 0, audited.output
     assert 'who is behind clients "Bath, Somerset", g, h: a server' in audited.output
-    (keys / "Oslo.pub").write_text((keys / "5.pub").read_text())
-    assert "numbers or names, as in Leeds.pub" in str(
-        run("audit", str(scene.folder), "--client-keys", str(keys)).exception
-    )
+    for stranger in ("Oslo", "5"):
+        (keys / f"{stranger}.pub").write_text((keys / "f.pub").read_text())
+        refused = str(run("audit", str(scene.folder), "--client-keys", str(keys)).exception)
+        assert (
+            f"client-keys = '{stranger}': there is no such client; the clients are Leeds, New York" in refused
+        )
+        (keys / f"{stranger}.pub").unlink()
 
 
 def test_settings_with_spaces_and_quotation_marks():

@@ -140,7 +140,11 @@ def test_another_run_in_the_same_folder_is_refused(sound):
 
 @pytest.mark.parametrize(
     ("removed", "said"),
-    [((), "must name some"), (tuple(range(CLIENTS)), "must name some"), ((99,), "99: is none of 0, 1")],
+    [
+        ((), "must name some"),
+        (tuple(range(CLIENTS)), "must name some"),
+        ((99,), "99: there is no such client"),
+    ],
 )
 def test_a_request_must_name_some_of_the_clients(scene, removed, said):
     mechanism = scene.mechanism()

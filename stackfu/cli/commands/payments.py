@@ -32,7 +32,7 @@ from ..arguments import (
     utilities,
 )
 from ..budgets import MANY, grid, open_note
-from ..game_files import load_game, sampled, writable
+from ..game_files import load_game, sampled, solution_writable, writable, write_solution
 
 if TYPE_CHECKING:
     from ...game import StackelbergGame
@@ -97,7 +97,7 @@ def solve(
     """Payments that minimise the server's loss within a budget, with a lower bound for all payments."""
     game = sampled(load_game(game_file), sampling_constant)
     if output is not None:
-        writable(output, ".json", ".npz")
+        solution_writable(output)
     options: dict[str, Any] = {
         "payment_weight": payment_weight,
         "min_total": min_total,
@@ -116,7 +116,7 @@ def solve(
     with working(None if method == "certified" else f"{method} payments", quiet or as_json):
         solution = _solve(game, budget, method, {**options, **own}, progress(quiet, as_json), own)
     if output is not None:
-        solution.save(output)
+        write_solution(solution, output)
     if as_json:
         say_json(solution.summary())
     else:
@@ -198,7 +198,7 @@ def cheapest(
     """The least spend for a given server loss, with a lower bound for all offers of the kind."""
     game = sampled(load_game(game_file), sampling_constant)
     if output is not None:
-        writable(output, ".json", ".npz")
+        solution_writable(output)
     options = {
         "min_total": min_total,
         "gap": gap,
@@ -207,7 +207,7 @@ def cheapest(
     }
     solution = game.cheapest(max_loss, offers=offers, progress=progress(quiet, as_json), **options)  # type: ignore[arg-type]
     if output is not None:
-        solution.save(output)
+        write_solution(solution, output)
     if as_json:
         say_json(solution.summary())
     else:

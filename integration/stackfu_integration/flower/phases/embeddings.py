@@ -241,8 +241,7 @@ def found_game(removal: Removal, bandwidth: float) -> None:
     received = ledger.by_client(removal.name, EmbeddingReceived)
     total = sum(event.size for event in received.values())
     costs = {
-        client: terms.cost_of(client, removal.name_of(client), event.size / total)
-        for client, event in received.items()
+        client: terms.cost_of(client, removal.who, event.size / total) for client, event in received.items()
     }
     board = removal.board(costs)
     full = float(board.game.full_participation_price)

@@ -18,6 +18,7 @@ from stackfu_integration.flower.client import Participant
 from stackfu_integration.flower.events import ClientEnrolled, ClientExcluded, RemovalRequested, TermsAmended
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.model_store import ModelStore
+from stackfu_integration.flower.naming import Naming
 from stackfu_integration.flower.receipts import Receipt
 from stackfu_integration.flower.terms import Terms
 from stackfu_integration.flower.wire import Refusal, ask
@@ -73,9 +74,14 @@ class Session:
         """How long to wait for answers."""
         return self.timeout
 
+    @property
+    def who(self) -> Naming:
+        """Names of the clients, or their numbers where they have none."""
+        return Naming(self.names)
+
     def name_of(self, client: int) -> str:
-        """A client's name; without one, its number."""
-        return self.names[client] if self.names else str(client)
+        """Return a client's name; without one, its number."""
+        return self.who(client)
 
     def refused_receipt(self, client: int, receipt: Receipt | None, what: str, **facts: object) -> str | None:
         """Say what is wrong with a client's receipt; a client that enrolled without a key has none to give."""

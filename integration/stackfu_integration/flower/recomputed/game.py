@@ -42,7 +42,7 @@ def _check_founded(case: Case, place: int, founded: GameFounded) -> None:
     where, terms, sizes = f"row {place} (game)", case.terms_at(place), case.sizes
     total = sum(sizes.values())
     for client, size in sizes.items():
-        cost = terms.cost_of(client, case.who(client), size / total)
+        cost = terms.cost_of(client, case.who, size / total)
         need(
             same(founded.costs.get(client), cost),
             f"{where}: the cost of client {case.who(client)} is {cost!r} by the terms",

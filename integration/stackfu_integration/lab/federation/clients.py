@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stackfu.embedding.names import ClientNames
 from stackfu.errors import InputError
 from stackfu_integration.arrays import IntArray
 from stackfu_integration.lab.data.partition import Partition
@@ -79,8 +80,9 @@ class LabFederation:
         return {number: self.clients[number].train for number in numbers}
 
     def remaining(self, removed: Sequence[int]) -> tuple[int, ...]:
-        """Client numbers that are not removed, in order."""
-        return tuple(number for number in range(len(self.clients)) if number not in set(removed))
+        """Return the numbers of the clients that are not removed, in order."""
+        gone = set(ClientNames(len(self.clients)).positions(removed, "removed"))
+        return tuple(number for number in range(len(self.clients)) if number not in gone)
 
 
 def build_federation(

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from stackfu.embedding.names import ClientNames
 from stackfu.errors import ConvergenceError, InputError
 from stackfu_integration.lab.federation.convex import Certificate
 from stackfu_integration.lab.federation.effort import Effort
@@ -64,13 +65,12 @@ class UnlearningMethod(ABC):
     def unlearn(self, trained: Trained, removed: Sequence[int], seed: int) -> Outcome:
         """Check the request, run the method and account for it; weights that are no numbers are an error."""
         clients = len(trained.federation.clients)
-        if not removed or not set(removed) < set(range(clients)):
-            raise InputError(
-                "removed", f"must name some, not all, of clients 0..{clients - 1}", value=tuple(removed)
-            )
+        gone = tuple(sorted(map(int, ClientNames(clients).positions(removed, "removed"))))
+        if not 0 < len(gone) < clients:
+            raise InputError("removed", f"must name some, not all, of clients 0..{clients - 1}", value=gone)
         effort = Effort()
         start, used = time.perf_counter(), time.process_time()
-        made = self._run(trained, tuple(sorted(removed)), seed, effort)
+        made = self._run(trained, gone, seed, effort)
         seconds, used = time.perf_counter() - start, time.process_time() - used
         weights, certificate = (
             (made.weights, made.certificate) if isinstance(made, CertifiedWeights) else (made, None)

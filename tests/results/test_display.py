@@ -18,7 +18,8 @@ def game(count=5, **options):
     rng = np.random.default_rng(0)
     names = HOSTILE if count == 5 else None
     emb = sf.MeanEmbeddings.from_features(rng.normal(size=(count, 3)), names=names)
-    return sf.StackelbergGame(emb, rng.integers(1, 9, count), removed=[4], cost_scale=1.0, **options)
+    gone = "Ely" if names else 4
+    return sf.StackelbergGame(emb, rng.integers(1, 9, count), removed=gone, cost_scale=1.0, **options)
 
 
 class Balance(HTMLParser):

@@ -23,7 +23,7 @@ FEW_SEEDS ?= 3
 # Runs at a time, one core each
 JOBS      ?= 2
 
-.PHONY: help demo test test-core attack test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers bench-sizes experiments dist dist-check clean
+.PHONY: help demo test test-core attack attack-federation test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers bench-sizes experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -106,6 +106,10 @@ attack: $(STAMP)-test  ## games at nasty scales against references that share no
 	$(BIN)/python tests/attack/attack_equilibria.py --games 20000 --out stackfu_bench/results/attack/equilibria.json
 	$(BIN)/python tests/attack/attack_leader.py --games 2000 --out stackfu_bench/results/attack/leader.json
 	$(BIN)/python tests/attack/attack_offers.py --games 2000 --out stackfu_bench/results/attack/offers.json
+
+# A quarter of an hour on two idle cores; exits with an error if a verdict was wrong
+attack-federation: $(STAMP)-test $(STAMP)-lab  ## dishonest servers, clients and thieves against an oracle that knows what happened
+	OMP_NUM_THREADS=1 $(BIN)/python integration/tests/flower/attack_federation.py --steps 10000 --out integration/results/trust/attack.json
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
 	$(BIN)/python tests/mutation/mutants.py $(MODULES)

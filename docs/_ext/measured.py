@@ -343,6 +343,17 @@ def sent(record: list[dict[str, Any]]) -> list[str]:
     return grid(head, lines)
 
 
+def attack(record: dict[str, Any]) -> list[str]:
+    """Verdicts on dishonest steps against a federation, and how many of them were wrong."""
+    said = (
+        f"{record['steps']:,} steps in {record['sequences']:,} sequences on {record['runs']:,} runs: "
+        f"{record['false_fits']} false fits, "
+        f"{record['honest_blamed']} honest parties blamed (commit `{record['commit']}`, first seed {record['first_seed']})."
+    )
+    lines = ((verdict, f"{count:,}") for verdict, count in sorted(record["counts"].items()))
+    return [said, "", *grid(["verdict of the audit", "steps"], lines)]
+
+
 NOT_YET = ["*Not measured yet.*"]
 #: Directive and what may stand behind it: the file, the command that measures it, and what makes its lines.
 TABLES: dict[str, tuple[Path, str, Callable[[Any], list[str]]]] = {
@@ -354,6 +365,7 @@ TABLES: dict[str, tuple[Path, str, Callable[[Any], list[str]]]] = {
     "trust-table privacy": (TRUST / "privacy.json", "make load", privacy),
     "trust-table directions": (TRUST / "directions.json", "make load", directions),
     "trust-table scale": (TRUST / "scale.json", "make load", scale),
+    "trust-table attack": (TRUST / "attack.json", "make attack-federation", attack),
     "trust-table sent": (TRUST / "scale.json", "make load", sent),
 }
 

@@ -5,6 +5,7 @@
     FOLDER/state.json        releases, agreements and work, and the server's last head
     FOLDER/receipts.jsonl    everything that the client signed, one receipt per line
     FOLDER/replies/          the last reply of each kind to each request, which is repeated when it is asked for again
+    FOLDER/work/             the models that it sent in rounds of unlearning, where the policy says so: evidence for an audit
 
 They outlive the node and its runs: after a restart a client still knows what it sent, what it was promised and what it
 is owed. Without a folder the books live as long as a run of Flower does, nothing is signed, and releases of other runs
@@ -23,12 +24,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from stackfu.atomic import make_folder, sync_folder
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.keys import SigningKey
+from stackfu_integration.flower.model_store import ModelStore
 from stackfu_integration.flower.policy import POLICY_FILE, Policy, Release
 from stackfu_integration.flower.receipts import Receipt
 from stackfu_integration.storage import write_json, write_with
@@ -203,6 +205,11 @@ class ClientBooks:
             for number in sorted(seen, key=int)[:-_HEADS_KEPT]:
                 del seen[number]
             self.save()
+
+    def keep_work(self, model: ArrayRecord) -> None:
+        """Keep a model that leaves, as evidence of what it was: the audit averages what clients kept."""
+        if self.folder is not None and self.policy.keep_work:
+            ModelStore(self.folder / "work").put(model)
 
     def sign(self, what: str, head: Head | None, **facts: Any) -> Receipt | None:
         """Sign facts and keep the receipt; without a key nothing is signed."""

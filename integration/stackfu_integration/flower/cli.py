@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,14 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
+from typer.core import TyperGroup
 
-from stackfu.embedding.names import ClientNames
 from stackfu.errors import InputError
+from stackfu_integration.flower.naming import one_line
 
 if TYPE_CHECKING:
     from stackfu_integration.flower.ledger import PaymentLedger
+    from stackfu_integration.flower.verification import Evidence, Report
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 flower = typer.Typer(no_args_is_help=True, add_completion=False, help="Run the mechanism with Flower.")
@@ -56,23 +59,23 @@ def ledger(
     if kind is not None and kind not in EVENTS:
         raise InputError("kind", f"must be one of {', '.join(sorted(EVENTS))}", value=kind)
     if export is not None:
-        with PaymentLedger(_ledger_file(run), create=False) as book:
+        with PaymentLedger.snapshot(_ledger_file(run)) as book:
             write_json(export, book.exported())
         return
 
     table = Table("time", "request", "event", "client", "round", "amount", "detail", box=None)
     for column in ("client", "round", "amount"):
         next(c for c in table.columns if c.header == column).justify = "right"
-    with PaymentLedger(_ledger_file(run), create=False) as book:
+    with PaymentLedger.snapshot(_ledger_file(run)) as book:
         who, known = book.naming, book.requests()
         if request is not None and request not in known:
             raise InputError("request", f"must be one of {', '.join(known) or 'none'}", value=request)
         for row in book.rows(request, kind):
-            detail = ", ".join(f"{k}={_short(v)}" for k, v in told(row, who).items())
+            detail = ", ".join(f"{_short(k)}={_short(v)}" for k, v in told(row, who).items())
             table.add_row(
-                row.at[:19].replace("T", " "),
-                row.request,
-                row.kind,
+                _short(row.at[:19].replace("T", " ")),
+                _short(row.request),
+                _short(row.kind),
                 "" if row.client == NOBODY else who(row.client),
                 "" if row.round == NOBODY else str(row.round),
                 "" if row.amount is None else f"{row.amount:.6g}",
@@ -88,12 +91,38 @@ def _short(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_short, value))}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_short(held)}" for key, held in value.items()) + "}"
-    text = str(value)
+        return "{" + ", ".join(f"{_short(key)}: {_short(held)}" for key, held in value.items()) + "}"
+    text = one_line(str(value))
     return f"{text[:10]}…" if len(text) in (64, 128) else text  # a hash or key, a signature
 
 
-@app.command()
+class _WithDefault(TyperGroup):
+    """A group of commands of which one need not be named."""
+
+    default = "recompute"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default command where none is named."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+
+CODES = (
+    "Exit codes: 0 everything fits and no evidence is missing, 1 something does not fit, 2 the command is typed "
+    "wrongly or there is no "
+    "ledger, 3 the request was aborted, 4 questions are open."
+)
+audits = typer.Typer(
+    cls=_WithDefault,
+    no_args_is_help=True,
+    add_completion=False,
+    help=f"Recompute a removal request: stackfu-lab audit RUN. {CODES}",
+)
+app.add_typer(audits, name="audit")
+
+
+@audits.command("recompute", epilog=CODES)
 def audit(
     run: Run,
     request: Annotated[str | None, typer.Argument(help="removal request; the last one by default")] = None,
@@ -108,58 +137,160 @@ def audit(
     receipts: Annotated[
         list[Path] | None, typer.Option(help="receipts.jsonl, or the folder, of a client; may be repeated")
     ] = None,
+    evidence: Annotated[
+        Path | None, typer.Option(help="folder that `stackfu-lab audit collect` filled: all of the above")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="write the audit and what was found there, and nothing into the run's folder"),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="replace a published audit that says something else")
+    ] = False,
 ) -> None:
-    """Recompute a removal request from ledger, models and keys; write its audit again, and print both.
+    """Recompute a removal request from ledger, models and keys, and print what fits, what is open and the audit itself.
 
-    Exit code 0: everything fits. 1: something does not, and it is named.
+    Open questions come first. The run's folder is only read, but for an audit that is missing there; a published one that says
+    something else is left as it is, with a warning.
     """
-    from stackfu_integration.flower.audit import render, write_audit
-    from stackfu_integration.flower.ledger import PaymentLedger
-    from stackfu_integration.flower.verification import verify
+    from stackfu_integration.flower.audit import audit as facts_of
+    from stackfu_integration.flower.audit import render
+    from stackfu_integration.flower.ledger import PaymentLedger, SchemaError
+    from stackfu_integration.flower.verification import Report, verify, verify_ledger
 
-    path = _ledger_file(run)
-    with PaymentLedger(path, create=False) as book:
-        report = verify(path.parent, _evidence(book, server_key, client_keys, receipts or []))
-        known = book.requests()
-        if request is None:
+    path, facts = _ledger_file(run), None
+    try:
+        with PaymentLedger.snapshot(path) as book:
+            known = book.requests()
             if not known:
                 raise InputError("run", "there is no removal request in the ledger", value=run)
-            request = known[-1]
-        # from books that do not fit nothing is concluded
-        text = render(write_audit(book, request, path.parent)) + "\n" if report else ""
-    text += "\n".join(report.lines()) + "\n"
+            if request is not None and request not in known:
+                raise InputError(
+                    "request", f"is not in the ledger (known: {', '.join(known)})", value=request
+                )
+            about = known[-1] if request is None else request
+            report = verify_ledger(
+                book, _evidence(book, server_key, client_keys, receipts or [], evidence), about=about
+            )
+            if report:  # from books that do not fit nothing is concluded
+                facts = facts_of(book, about)
+                report = _published(book, about, facts, report, out or path.parent, overwrite)
+    except SchemaError:
+        report, about = verify(path), request or "r1"
+    lines = [*report.first_lines(), *([] if facts is None else [render(facts)]), *report.last_lines()]
+    text = "\n".join(lines) + "\n"
+    if out is not None:
+        _write_found(out, about, report, text)
     if plain:
         typer.echo(text)
     else:
         Console().print(Markdown(text))
-    if not report:
+    assert isinstance(report, Report)
+    if report.code:
+        raise typer.Exit(report.code)
+
+
+def _published(
+    book: PaymentLedger, request: str, facts: dict[str, Any], report: Report, folder: Path, overwrite: bool
+) -> Report:
+    """Write the audit where it is missing, and add a question where another one is published."""
+    from stackfu_integration.flower.audit import publish
+    from stackfu_integration.flower.keys import SigningKey
+
+    private = book.path.parent / "keys" / "server.key"
+    key = SigningKey.load(private) if private.is_file() else None
+    if key is not None and (book.head is None or key.public != book.head.key):
+        key = None
+    try:
+        different = publish(book, request, facts, folder, key, overwrite=overwrite)
+    except OSError as error:
+        if folder != book.path.parent:
+            raise InputError("out", f"cannot be written ({error.strerror})", value=folder) from error
+        return report  # a copy that may only be read
+    questions = tuple(
+        f"who changed {path.name}, which was published: it is not what the ledger says. It is left as it is; --out "
+        "FOLDER writes what the "
+        "ledger says, and --overwrite replaces it"
+        for path in different
+    )
+    return replace(report, open_questions=(*questions, *report.open_questions))
+
+
+def _write_found(out: Path, request: str, report: Report, text: str) -> None:
+    """Write what an audit found beside the audit itself."""
+    from stackfu_integration.storage import write_json, write_text
+
+    write_json(out / f"found-{request}.json", report.plain())
+    write_text(out / f"found-{request}.md", text)
+
+
+@audits.command(epilog=CODES)
+def verify(
+    file: Annotated[Path, typer.Argument(help="an audit (.md or .json), or a ledger that was exported")],
+    server_key: Annotated[
+        Path | None, typer.Option(help="the server's public key, from a source you trust")
+    ] = None,
+) -> None:
+    """Check the server's signature under an audit, or the chain and the signed head of an exported ledger.
+
+    Exit code 4 says that nobody signed it, or that the key in the file itself had to be believed.
+    """
+    from stackfu_integration.flower.audit import check_file
+    from stackfu_integration.flower.keys import read_public_key
+
+    problem, said = check_file(file, None if server_key is None else read_public_key(server_key))
+    if problem == "nobody signed it":
+        typer.echo(f"{file}: {problem}")
+        raise typer.Exit(4)
+    if problem is not None:
+        typer.echo(f"{file}: does not fit: {problem}")
         raise typer.Exit(1)
+    typer.echo(f"{file}: {said}")
+    if server_key is None:
+        typer.echo("Open: if that key is the server's; give --server-key")
+        raise typer.Exit(4)
+
+
+@audits.command()
+def collect(
+    run: Run,
+    folders: Annotated[list[str], typer.Argument(help="folders of clients, or NAME=FOLDER")],
+    out: Annotated[Path, typer.Option(help="folder to fill")] = Path("evidence"),
+) -> None:
+    """Collect the clients' public keys, receipts and models by name, and the server's key as they know it."""
+    from stackfu_integration.flower.collected import collect as collect_evidence
+    from stackfu_integration.flower.ledger import PaymentLedger
+
+    with PaymentLedger.snapshot(_ledger_file(run)) as book:
+        names = collect_evidence(book, folders, out)
+    typer.echo(f"{out}: {len(names)} clients ({', '.join(names)})")
 
 
 def _evidence(
-    book: PaymentLedger, server_key: Path | None, client_keys: Path | None, receipts: list[Path]
-) -> Any:
+    book: PaymentLedger,
+    server_key: Path | None,
+    client_keys: Path | None,
+    receipts: list[Path],
+    folder: Path | None,
+) -> Evidence:
     """Read what somebody brings along to an audit."""
-    from stackfu_integration.flower.books import read_receipts
+    from stackfu_integration.flower.collected import read_client_keys, read_evidence, read_kept
     from stackfu_integration.flower.keys import read_public_key
     from stackfu_integration.flower.verification import Evidence
 
-    keys = {}
+    found = Evidence() if folder is None else read_evidence(book, folder)
+    keys = dict(found.client_keys)
     if client_keys is not None:
-        names = book.naming.names
-        for path in sorted(client_keys.glob("*.pub")):
-            if names:
-                number = int(ClientNames.of(names, len(names)).position(path.stem, "client-keys"))
-            elif path.stem.isdecimal():
-                number = int(path.stem)
-            else:
-                raise InputError(
-                    "client-keys", "must be named by the clients' numbers, as in 3.pub", value=path
-                )
-            keys[number] = read_public_key(path)
-    files = [path / "receipts.jsonl" if path.is_dir() else path for path in receipts]
-    kept = tuple(receipt for path in files for receipt in read_receipts(path))
-    return Evidence(None if server_key is None else read_public_key(server_key), keys, kept)
+        keys |= read_client_keys(book, client_keys)
+    kept = tuple(receipt for path in receipts for receipt in read_kept(path))
+    works = tuple(path / "work" for path in receipts if (path / "work").is_dir())
+    return replace(
+        found,
+        server_key=found.server_key if server_key is None else read_public_key(server_key),
+        client_keys=keys,
+        receipts=(*found.receipts, *kept),
+        works=(*found.works, *works),
+    )
 
 
 @flower.command()

@@ -10,7 +10,7 @@ event is a new class with a new ``kind``; the ledger, its command line and the a
 without further ado.
 
 ==============  ==========================================================================================
-in a run        RunStarted, ClientEnrolled, RoundFinished, UpdatesKept, ShardsTrained, ClientFault
+in a run        RunStarted, ClientEnrolled, RoundFinished, UpdatesKept, ShardsTrained, ClientFault; ClockSetBack and LogEmptied
 request         RemovalRequested; TermsAmended and RequestAborted may follow at any time before it is closed;
                 ConsentGiven, where those who leave are to work, or those who stay to send gradients
 embeddings      BandwidthAgreed, EmbeddingReceived, ClientExcluded; of those who leave SumAgreed, SumHeard,
@@ -74,6 +74,7 @@ __all__ = [
     "ClientFault",
     "ClientMeasured",
     "ClientPaid",
+    "ClockSetBack",
     "CommitmentsClosed",
     "ConsentGiven",
     "DistanceBounded",
@@ -84,6 +85,7 @@ __all__ = [
     "GradientHidden",
     "GradientReported",
     "GroupSumReceived",
+    "LogEmptied",
     "MeasuresClosed",
     "ModelUnlearned",
     "NoiseDrawn",
@@ -573,6 +575,21 @@ class PayloadsErased(Event, kind="erased"):
 
     what: str
     rows: OtherNumbers
+
+
+@dataclass(frozen=True)
+class LogEmptied(Event, kind="emptied"):
+    """The write-ahead log was empty: what was erased before this row is nowhere in the files of the ledger any more."""
+
+    number: Number
+
+
+@dataclass(frozen=True)
+class ClockSetBack(Event, kind="clock"):
+    """The server's clock was behind the last row by so many seconds; times go on from that row."""
+
+    number: Number
+    seconds: Amount
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +118,16 @@ class SigningKey:
 def signed_by(public: str, value: Any, signature: str) -> bool:
     """Say whether the owner of a public key signed this value."""
     try:
+        return _signed(public, canonical(value), signature)
+    except (ValueError, TypeError):
+        return False
+
+
+@lru_cache(maxsize=4096)  # an audit meets the same heads again and again
+def _signed(public: str, content: bytes, signature: str) -> bool:
+    try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
-        key.verify(bytes.fromhex(signature), canonical(value))
+        key.verify(bytes.fromhex(signature), content)
     except (InvalidSignature, ValueError, TypeError):
         return False
     return True

@@ -26,16 +26,26 @@ Vectors are kept beside the chain and enter it by a salted hash, ``SHA-256(salt,
 
 Every write is a transaction on disk before it returns (write-ahead log, full synchronisation): a server
 killed at any moment finds, when it comes back, either all rows of a step or none.
+
+Times never go back: where the clock does, rows go on from the time of the last one, at the pace of the process's own
+clock, and a row says that (:class:`.ClockSetBack`).
+
+An auditor does not read the file row by row while others may write to it, or while a view computes what it shows:
+:meth:`PaymentLedger.snapshot` reads every row once, on one connection and in one transaction, after the tables were compared
+with the ones above, and writes nothing.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import sqlite3
+import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,7 +56,9 @@ from stackfu_integration.flower.events import (
     NOBODY,
     ClientEvent,
     ClientFault,
+    ClockSetBack,
     Event,
+    LogEmptied,
     PayloadsErased,
     RemovalRequested,
     Row,
@@ -55,9 +67,9 @@ from stackfu_integration.flower.events import (
     to_row,
 )
 from stackfu_integration.flower.keys import SigningKey
-from stackfu_integration.flower.naming import Naming
+from stackfu_integration.flower.naming import Naming, one_line
 
-__all__ = ["RUN", "LedgerError", "PaymentLedger", "broken_link"]
+__all__ = ["RUN", "LedgerError", "PaymentLedger", "SchemaError", "broken_link"]
 
 RUN = ""  # the request of events that belong to no request
 _CHAINED = ("seq", "at", "request", "kind", "client", "round", "amount", "detail", "payload")
@@ -159,8 +171,16 @@ END;
 """
 
 
+_CLOCK_SLACK = 1.0  # seconds by which a clock may be corrected without a word
+_TABLES = ("events", "payloads", "head")
+
+
 class LedgerError(StackfuError):
     """The ledger refuses a row."""
+
+
+class SchemaError(FileFormatError):
+    """The tables of a file are not those of a ledger, so that nothing it shows can be believed."""
 
 
 def _other_version(path: Path, version: int) -> str:
@@ -198,8 +218,7 @@ class PaymentLedger:
         make_folder(path.parent)
         self.path = path
         self._key = key
-        self._open_transaction = False
-        self._tip: tuple[int, str] | None = None  # the last row written in the open transaction
+        self._forget()
         self._db = sqlite3.connect(path, isolation_level=None, timeout=30.0)
         try:
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -213,6 +232,59 @@ class PaymentLedger:
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise FileFormatError(f"{path}: not a ledger ({error})") from error
+
+    def _forget(self) -> None:
+        """Begin with nothing known of the file."""
+        self._open_transaction = False
+        self._tip: tuple[int, str] | None = None  # the last row written in the open transaction
+        self._latest: tuple[datetime, float] | None = (
+            None  # the time of a row, and when this process learned of it
+        )
+        self._said_clock = False
+        self._is_copy = False
+        self._selected: dict[tuple[Any, ...], list[Row]] = {}
+        self.logged = False  # of a snapshot: the write-ahead log beside the file was not empty
+        self.other_rules: tuple[str, ...] = ()  # of a snapshot: triggers that are not a ledger's
+
+    @classmethod
+    def snapshot(cls, path: Path) -> PaymentLedger:
+        """Return a copy in memory of the ledger in a file, read once in one transaction; nothing is written beside the file.
+
+        A file whose tables are not those of a ledger is refused (:class:`SchemaError`): a view, or a table that computes its
+        columns, can show one thing to a check and another to a report.
+        """
+        if not path.is_file():
+            raise FileFormatError(f"{path}: there is no ledger")
+        copy = cls.__new__(cls)
+        copy.path, copy._key = path, None
+        copy._forget()
+        copy._is_copy = True
+        copy._db = sqlite3.connect(":memory:", isolation_level=None)
+        try:
+            with _reading(path) as (db, logged):
+                copy.logged = logged
+                db.execute("BEGIN")
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                if version != VERSION:
+                    raise FileFormatError(_other_version(path, version))
+                copy.other_rules = _check_schema(db, path)
+                problem = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+                if problem != "ok":
+                    raise SchemaError(
+                        f"{path}: the file is damaged, or its indexes do not fit its tables ({problem})"
+                    )
+                for statement in _statements(_SCHEMA):
+                    if statement.lstrip().startswith("CREATE TABLE"):
+                        copy._db.execute(statement)
+                for table in _TABLES:
+                    rows = db.execute(f"SELECT * FROM {table}").fetchall()
+                    if rows:
+                        marks = ", ".join("?" * len(rows[0]))
+                        copy._db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+            copy._db.execute(f"PRAGMA user_version = {VERSION}")
+        except sqlite3.DatabaseError as error:
+            raise FileFormatError(f"{path}: not a ledger ({error})") from error
+        return copy
 
     def _create(self) -> None:
         with self.transaction():
@@ -250,6 +322,7 @@ class PaymentLedger:
             self._sign()
         except BaseException:
             self._db.execute("ROLLBACK")
+            self._said_clock = False  # a row that said it is gone with the others
             raise
         else:
             self._db.execute("COMMIT")
@@ -264,8 +337,8 @@ class PaymentLedger:
             with self.transaction():
                 self.add(request, event)
             return
+        now = self._time_of_next_row().isoformat(timespec="milliseconds")
         row = to_row(request, event)
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         text = json.dumps(row.detail, sort_keys=True, allow_nan=False)
         seq, previous = self._last_link()
         salt = secrets.token_bytes(32)
@@ -284,6 +357,35 @@ class PaymentLedger:
         if row.payload is not None:
             self._db.execute("INSERT INTO payloads VALUES (?, ?, ?)", (seq + 1, salt, row.payload))
         self._tip = (seq + 1, hash_)
+        self._learn(now)
+
+    def now(self) -> datetime:
+        """Return the time: that of the clock, or, where the clock was set back, that of the last row and what has passed since."""
+        found = self._db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        if found is not None:
+            self._learn(str(found[0]))
+        wall = datetime.now(timezone.utc)
+        if self._latest is None:
+            return wall
+        last, learned = self._latest
+        return max(wall, last + timedelta(seconds=time.monotonic() - learned))
+
+    def _learn(self, at: str) -> None:
+        """Keep the time of a row that is later than any seen before."""
+        with suppress(ValueError):
+            when = datetime.fromisoformat(at)
+            if when.tzinfo is not None and (self._latest is None or when > self._latest[0]):
+                self._latest = (when, time.monotonic())
+
+    def _time_of_next_row(self) -> datetime:
+        """Return the time of the next row, and write down that the clock was set back, once for each process that sees it."""
+        now = self.now()
+        back = (now - datetime.now(timezone.utc)).total_seconds()
+        if back > _CLOCK_SLACK and not self._said_clock:
+            self._said_clock = True
+            self.add(RUN, ClockSetBack(len(self.rows(RUN, ClockSetBack.kind)), back))
+            now = self.now()  # which is later than that row
+        return now
 
     def _last_link(self) -> tuple[int, str]:
         if self._tip is not None:
@@ -332,19 +434,46 @@ class PaymentLedger:
     def erase(self, request: str, kinds: tuple[type[Event], ...]) -> None:
         """Erase the vectors of events of these classes, and write down which rows they were in.
 
-        What is erased is overwritten in the file, and the write-ahead log is emptied. Copies that somebody made
-        earlier are out of reach, and so are blocks that a disk keeps to itself.
+        What is erased is overwritten in the file. The write-ahead log may still hold it: :meth:`empty_log` sees to that.
+        Copies that somebody made earlier are out of reach, and so are blocks that a disk keeps to itself.
         """
         rows = [row for kind in kinds for row in self.rows(request, kind.kind) if row.payload is not None]
         with self.transaction():
             what = ", ".join(kind.kind for kind in kinds)
             self.add(request, PayloadsErased(what, rows=tuple(sorted(row.seq for row in rows))))
             self._db.executemany("DELETE FROM payloads WHERE seq = ?", [(r.seq,) for r in rows])
-        self.flush()
 
-    def flush(self) -> None:
-        """Move everything from the write-ahead log into the file; a reader in its way is waited for, then left."""
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    def empty_log(self, wait: float = 30.0) -> bool:
+        """Empty the write-ahead log and write down that it is, or return ``False`` where a reader is in the way."""
+        if not self.flush(wait):
+            return False
+        self.add(RUN, LogEmptied(len(self.rows(RUN, LogEmptied.kind))))
+        return True
+
+    def emptied_after(self, request: str) -> str | None:
+        """Return when the log was emptied after the erasure of a request, or ``None`` if nothing says that it was."""
+        erased = self.place_of(request, PayloadsErased)
+        return next((row.at for row in self.rows(RUN, LogEmptied.kind) if 0 < erased < row.seq), None)
+
+    def is_erased(self, request: str) -> bool:
+        """Say if the erased vectors of a request are neither in the file nor in its write-ahead log."""
+        if not self.has(request, PayloadsErased):
+            return False
+        return self.emptied_after(request) is not None or not self.log_has_rows()
+
+    def log_has_rows(self) -> bool:
+        """Say if the write-ahead log beside the file holds anything; of a snapshot, if it did when it was read."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return self.logged or (not self._is_copy and log.is_file() and log.stat().st_size > 0)
+
+    def flush(self, wait: float = 30.0) -> bool:
+        """Move everything from the write-ahead log into the file; return ``False`` where a reader was in the way for so long."""
+        self._db.execute(f"PRAGMA busy_timeout = {round(1000 * wait)}")
+        try:
+            busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        finally:
+            self._db.execute("PRAGMA busy_timeout = 30000")
+        return not busy
 
     def add_fault(self, request: str, client: int, phase: str, problem: str) -> None:
         """Name a client that did not keep to the protocol."""
@@ -362,14 +491,20 @@ class PaymentLedger:
     ) -> list[Row]:
         given = {"request": request, "kind": kind, **columns}
         chosen = {column: value for column, value in given.items() if value is not None}
-        where = " AND ".join(f"{column} = ?" for column in chosen) or "1"
-        found = self._db.execute(
-            f"SELECT {', '.join(_CHAINED[:-1])}, content FROM events LEFT JOIN payloads USING (seq) "
-            f"WHERE {where} ORDER BY {order} LIMIT ?",
-            (*chosen.values(), limit),
-        )
-        named = (dict(zip(_CHAINED, row, strict=True)) for row in found)
-        return [Row(**{**row, "detail": json.loads(row["detail"])}) for row in named]
+        asked = (*chosen.items(), order, limit)
+        if asked not in self._selected:
+            where = " AND ".join(f"{column} = ?" for column in chosen) or "1"
+            found = self._db.execute(
+                f"SELECT {', '.join(_CHAINED[:-1])}, content FROM events LEFT JOIN payloads USING (seq) "
+                f"WHERE {where} ORDER BY {order} LIMIT ?",
+                (*chosen.values(), limit),
+            )
+            named = (dict(zip(_CHAINED, row, strict=True)) for row in found)
+            rows = [Row(**{**row, "detail": json.loads(row["detail"])}) for row in named]
+            if not self._is_copy:  # of a snapshot the same question has the same answer
+                return rows
+            self._selected[asked] = rows
+        return list(self._selected[asked])
 
     def exported(self) -> dict[str, Any]:
         """Everything that is chained and signed as plain values: rows with their hashes, receipts among them; the head."""
@@ -488,6 +623,68 @@ def _read(row: Row, kind: type[_AnyEvent]) -> _AnyEvent:
     event = from_row(row)
     assert isinstance(event, kind)
     return event
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
+    """Open a file for reading and change nothing in its folder; say as well if its write-ahead log holds anything.
+
+    A file without a log belongs to nobody who is at work, and is read as it is. With a log it is read beside whoever writes,
+    and where the folder or the medium does not allow that, from a copy of both.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    address = path.resolve().as_uri()
+    if not log.exists():
+        before = path.stat()
+        with closing(_connected(f"{address}?mode=ro&immutable=1")) as db:
+            yield db, False
+        after = path.stat()
+        if log.exists() or (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
+            raise FileFormatError(f"{path}: somebody wrote to it while it was read; read it again")
+        return
+    logged = log.stat().st_size > 0
+    try:
+        db = _connected(f"{address}?mode=ro")
+        db.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.OperationalError:
+        with tempfile.TemporaryDirectory() as folder:
+            own = Path(folder) / "ledger.sqlite"
+            shutil.copyfile(path, own)
+            shutil.copyfile(log, own.with_name(f"{own.name}-wal"))
+            with closing(_connected(own.as_uri())) as db:
+                yield db, logged
+        return
+    with closing(db):
+        yield db, logged
+
+
+def _connected(address: str) -> sqlite3.Connection:
+    """Open a file that somebody else made; its pages are checked when they are read."""
+    db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30.0)
+    db.execute("PRAGMA cell_size_check = ON")
+    return db
+
+
+def _check_schema(db: sqlite3.Connection, path: Path) -> tuple[str, ...]:
+    """Refuse tables that are not a ledger's, and return the names of rules (triggers) that are not, or that are missing."""
+    wanted = {" ".join(text.rstrip().rstrip(";").split()) for text in _statements(_SCHEMA)}
+    tables = {text for text in wanted if text.startswith("CREATE TABLE")}
+    rules, found = wanted - tables, set()
+    other = set()
+    for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master"):
+        text = " ".join(str(sql).split())
+        if kind == "index" and sql is None:
+            continue  # of a table's own UNIQUE
+        if kind == "trigger":
+            other |= set() if text in rules else {str(name)}
+            rules.discard(text)
+        elif kind == "table" and text in tables:
+            found.add(text)
+        else:
+            raise SchemaError(f"{path}: {one_line(str(name))} is a {one_line(str(kind))} that no ledger has")
+    if found != tables:
+        raise SchemaError(f"{path}: a table of the ledger is missing")
+    return tuple(sorted({one_line(name) for name in other} | {text.split()[2] for text in rules}))
 
 
 def _statements(script: str) -> Iterator[str]:

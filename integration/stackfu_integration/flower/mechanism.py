@@ -99,7 +99,11 @@ class UnlearningMechanism:
             self.names = tuple(str(name) for name in self.clients)
             strange = [name for name in self.names if one_line(name) != name or not name.strip()]
             if strange:
-                raise InputError("clients", "a name is one line without | < > and `", value=strange[0])
+                raise InputError(
+                    "clients",
+                    "a name is one line without control characters, | < > ` * # ~ ! and links",
+                    value=strange[0],
+                )
             if len(set(self.names)) < len(self.names):
                 raise InputError("clients", "two have the same name", value=self.names)
         self.count = self.clients if isinstance(self.clients, int) else len(self.names)
@@ -181,6 +185,8 @@ class UnlearningMechanism:
         ``strategy`` is one of Flower's for the rounds of unlearning.
         """
         start.check(self.ledger, self.models, self.terms, strategy)
+        if strategy is not None:  # it chooses which clients are asked, and the terms say so
+            self.terms = replace(self.terms, strategy=type(strategy).__name__)
         self.terms = self._named(self.terms)
         going = tuple(sorted(map(int, self.client_names.positions(removed, "removed"))))
         if opening.open_request(self.ledger, request, going, self.terms, self.count):

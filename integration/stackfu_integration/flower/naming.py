@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from stackfu.embedding.names import listed
 
-__all__ = ["PLAIN_NAME", "Naming", "one_line"]
+__all__ = ["PLAIN_NAME", "Naming", "in_one_line", "one_line"]
 
 PLAIN_NAME = re.compile(r"\w[\w .-]{0,63}")  # of a request: its audit is a file of that name
 
 
+_LONGEST = 2000  # characters of one line of the audit
+
+
 def one_line(text: str) -> str:
-    """Text that somebody else wrote, without what would end a line, a cell or the text of a page."""
-    return re.sub(r"[\s|<>`]+", " ", text)
+    r"""Return text that somebody else wrote as plain words: no end of a line, cell or page, no escape sequence, no link or image.
+
+    Control and format characters, which terminals and the order of letters obey, are left out, and so are characters that mark
+    text in Markdown. Brackets stay, apart from the round ones that would make them a link.
+
+    >>> one_line("O'Hare [2]"), one_line("![x](http://a) **b** \x1b[2J")
+    ("O'Hare [2]", ' [x] (http: //a) b [2J')
+    """
+    # white space ends no word when format characters are taken out, so it goes first
+    spaced = re.sub(r"[\s|<>`*~#!\\]+", " ", text)
+    plain = "".join(c for c in spaced if not unicodedata.category(c).startswith("C"))
+    plain = re.sub(r"(?<!\w)_+|_+(?!\w)", "", plain)  # emphasis; within a word it marks nothing
+    plain = plain.replace("](", "] (").replace("]:", "] :").replace("://", ": //")
+    return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 1]}…"
+
+
+def in_one_line(value: Any) -> Any:
+    """Return a value with every text in it, keys of mappings among them, made fit for a line of the audit."""
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, dict):
+        return {in_one_line(key): in_one_line(held) for key, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [in_one_line(held) for held in value]
+    return value
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,8 @@ class Policy:
     nobody else is a member of a sum in which this client hides something. ``parting`` are the methods for which this client works
     when it leaves (:mod:`.methods`): what it sends is made, once more, of the data that is to be forgotten. ``trusting`` believes
     the server about an agreement of which a client without a folder has no books any more, as after a restart.
+    ``keep_work`` keeps a
+    copy of every model that this client sends in rounds of unlearning in its own folder, so that an audit can average them again.
     """
 
     epsilon: float = 4.0
@@ -110,6 +112,7 @@ class Policy:
     peers: tuple[str, ...] = ()
     parting: tuple[str, ...] = ()
     trusting: bool = False
+    keep_work: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernels", tuple(self.kernels))

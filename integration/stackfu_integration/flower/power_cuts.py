@@ -181,9 +181,10 @@ def watched(disk: Disk) -> Iterator[None]:
         if not inner:
             disk.commit(self.path.parent, self.head)
 
-    def flushed(self: PaymentLedger) -> None:
-        flush(self)
+    def flushed(self: PaymentLedger, wait: float = 30.0) -> bool:
+        done = flush(self, wait)
         disk.commit(self.path.parent, self.head)
+        return done
 
     os.fsync = sync  # type: ignore[assignment]
     PaymentLedger.transaction, PaymentLedger.flush = committed, flushed  # type: ignore[method-assign]

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,11 @@ from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.events import (
     NOBODY,
     ClientEnrolled,
+    ClientExcluded,
+    ClientFault,
+    ClientMeasured,
     ClientPaid,
+    ClockSetBack,
     ConsentGiven,
     EmbeddingReceived,
     Event,
@@ -28,6 +35,7 @@ from stackfu_integration.flower.events import (
     PartingWork,
     PaymentAcknowledged,
     PriceOffered,
+    RemovalRequested,
     RoundFinished,
     ShareAnswered,
     WorkDelivered,
@@ -57,13 +65,14 @@ __all__ = ["Evidence", "SignedRows"]
 class Evidence:
     """What somebody brings along who does not trust the folder: keys, and what clients kept.
 
-    ``client_keys`` are public keys by client number.
+    ``client_keys`` are public keys by client number; ``works`` are folders in which clients keep the models that they sent.
     """
 
     server_key: str | None = None
     client_keys: Mapping[int, str] = field(default_factory=dict)
     receipts: tuple[Receipt, ...] = ()
     heads: tuple[Head, ...] = ()
+    works: tuple[Path, ...] = ()
 
 
 class SignedRows:
@@ -72,6 +81,7 @@ class SignedRows:
     def __init__(self, ledger: PaymentLedger, evidence: Evidence) -> None:
         self.ledger, self.evidence = ledger, evidence
         self.questions: list[str] = []
+        self.proved: list[str] = []
 
     def chain(self) -> None:
         """Every row follows from the one before, and the server signed the last one."""
@@ -81,6 +91,35 @@ class SignedRows:
         if self.evidence.server_key is None:
             self.questions.append(
                 "whether the key in the file is the server's: give the public key that you got from the server otherwise"
+            )
+        if self.ledger.other_rules:
+            self.questions.append(
+                f"who took the rules {', '.join(self.ledger.other_rules)} of the database off, or put others there: "
+                "rows are checked "
+                "here without them"
+            )
+        self._times()
+
+    def _times(self) -> None:
+        """Times of rows are the server's word, and go forward."""
+        rows = self.ledger.rows()
+        for row in rows:
+            try:
+                datetime.fromisoformat(row.at)
+            except ValueError as error:
+                raise MisfitError(f"row {row.seq} ({shown(row.kind)}): its time is none") from error
+        for before, after in pairwise(rows):
+            if after.at < before.at:
+                self.questions.append(
+                    f"when rows were written: row {after.seq} says {shown(after.at)}, and row {before.seq} before it "
+                    f"{shown(before.at)}. "
+                    "The server's clock was set back, and deadlines may have passed without a word"
+                )
+                break
+        for event in self.ledger.events(RUN, ClockSetBack):
+            self.questions.append(
+                f"when rows were written: the server's clock was set back by {event.seconds:.0f} s, and times go on "
+                "from the row before"
             )
 
     def events(self) -> None:
@@ -92,9 +131,14 @@ class SignedRows:
         )
         for row in self.ledger.rows():
             try:
-                from_row(row)
+                event = from_row(row)
             except FileFormatError as error:
                 raise MisfitError(str(error)) from error
+            unknown = sorted(set(row.detail) - set(getattr(event, "__dataclass_fields__", ())))
+            if unknown:
+                self.questions.append(
+                    f"what {shown(unknown[0])[1:-1]} means in row {row.seq} ({row.kind}): this program knows no such entry"
+                )
 
     # ---------------------------------------------------------------- what clients signed
 
@@ -168,6 +212,38 @@ class SignedRows:
                 return PAYMENT, {"amount": event.amount, "agreed": event.agreed}
         return None
 
+    def _measures(self) -> None:
+        """What clients measured is what they signed with their payment."""
+        for request in self.ledger.requests():
+            signed = self.ledger.by_client(request, PaymentAcknowledged)
+            unsaid = []
+            for client, event in self.ledger.by_client(request, ClientMeasured).items():
+                said = signed[client].receipt if client in signed else None
+                statement = (said or {}).get("statement", {})
+                if "measures" not in statement:
+                    unsaid.append(client)
+                    continue
+                need(
+                    statement["measures"] == dict(event.measures),
+                    f"{request}: client {self.ledger.naming(client)} signed other measures than the ledger states",
+                )
+            if unsaid:
+                self.questions.append(
+                    f"{request}: what {self.ledger.naming.all(unsaid)} measured: it is in no receipt, and so the server's word"
+                )
+            faulty = {
+                fault.client for name in (RUN, request) for fault in self.ledger.events(name, ClientFault)
+            }
+            left_out = {
+                c for c, e in self.ledger.by_client(request, ClientExcluded).items() if e.phase != "shards"
+            }
+            if faulty or left_out:
+                self.questions.append(
+                    f"{request}: if {self.ledger.naming.all(sorted(faulty | left_out))} failed as the ledger says, or "
+                    "was left out for "
+                    "a reason: that is the server's word"
+                )
+
     def _paid(self, request: str, client: int) -> float:
         """What the ledger pays a client."""
         paid = self.ledger.by_client(request, ClientPaid).get(client)
@@ -207,51 +283,109 @@ class SignedRows:
         )
 
     def outside(self) -> None:
-        """What others kept is on this chain."""
+        """Compare what others kept with this chain.
+
+        A head that the server signed proves something about the server. What a client signed is the client's word: where it
+        differs from the ledger a question stays open, and nothing is held against the server.
+        """
         if not self.evidence.receipts and not self.evidence.heads:
             self.questions.append(
                 "whether this is the newest copy of the ledger: an older copy is sound in itself, and only a receipt or "
                 "a head that somebody else kept shows that it is old"
             )
         for head in self.evidence.heads:
-            self._on_chain("a head from outside", head)
+            self._is_shown("a head from outside", head)
+        self._measures()
         who = self.ledger.naming
         by_key = {key: client for client, key in self._signers.items() if key}
+        brought: set[int] = set()
         for receipt in self.evidence.receipts:
-            need(receipt.is_signed, "a receipt from outside: its signature is wrong")
             client = by_key.get(receipt.key)
-            said = receipt.statement
-            need(
-                client is not None, f"a receipt of key {receipt.key[:16]}…: no such client is in this ledger"
-            )
-            assert client is not None
-            what = str(said.get("what"))
-            where = f"a receipt of client {who(client)} about its {shown(what)[1:-1]}"
-            self._on_chain(where, receipt.head)
-            request = str(said.get("request", RUN))
-            other = self._signed_otherwise(client, request, said)
-            if other is not None:
+            if not receipt.is_signed:
+                self.questions.append("a receipt from outside is signed by nobody: it counts for nothing")
+            elif client is None:
                 self.questions.append(
-                    f"which of two statements of client {who(client)} about its {what} in {request} holds: it signed "
-                    f"another one than is in the ledger ({other}). Both are its own, so nothing is held against the server"
+                    f"who owns the key {shown(receipt.key)[1:17]}…, which signed a receipt from outside: no client of "
+                    "this ledger does"
                 )
-            elif said.get("what") == SHARE:
-                offered = {
-                    o.attempt: o.price
-                    for o in self.ledger.events(request, PriceOffered)
-                    if o.client == client
-                }
-                price = offered.get(int(said["attempt"]))
-                need(
-                    price == said["price"],
-                    f"{where}: it was offered {shown(said['price'])}, the ledger says {price!r}",
+            else:
+                brought.add(client)
+                self._compare(client, receipt)
+        silent = sorted(set(by_key.values()) - brought)
+        if silent:
+            self.questions.append(
+                f"if the ledger leaves out anything that {who.all(silent)} did: no receipts of "
+                f"{'it' if len(silent) == 1 else 'them'} were "
+                "brought along, so that it is the server's word"
+            )
+        elif by_key and len(by_key) == len(self._signers):
+            self.proved.append(
+                f"by the receipts of all {len(by_key)} clients nothing that they signed is left out or denied"
+            )
+
+    def _is_shown(self, where: str, head: Head | None) -> bool:
+        """Check a head from outside that this server signed; one that it did not sign says nothing about it."""
+        key = self.ledger.head.key if self.ledger.head is not None else ""
+        if head is None or not head.is_signed or head.key != key:
+            self.questions.append(
+                f"{where} shows no head that this ledger's server signed: it says nothing about the server"
+            )
+            return False
+        self._on_chain(where, head)
+        return True
+
+    def _compare(self, client: int, receipt: Receipt) -> None:
+        """Compare a client's receipt with the ledger; whatever differs is the client's word against the server's."""
+        said, name = receipt.statement, self.ledger.naming(client)
+        what, request = str(said.get("what")), str(said.get("request", RUN))
+        where = f"a receipt of client {name} about its {shown(what)[1:-1]}"
+        if not self._is_shown(where, receipt.head):
+            return
+        about = f"{shown(what)[1:-1]} in {shown(request)[1:-1]}"
+        other = self._signed_otherwise(client, request, said)
+        if other is not None:
+            self.questions.append(
+                f"which of two statements of client {name} about its {about} holds: it signed "
+                f"another one than is in the ledger ({other}). Both are its own, so nothing is held against the server"
+            )
+            return
+        denied = self._denied(client, request, what, said)
+        if denied is not None:
+            self.questions.append(
+                f"who is right about the {about} of client {name}: {denied}. It is the client's word against the server's"
+            )
+
+    def _denied(self, client: int, request: str, what: str, said: Mapping[str, Any]) -> str | None:
+        """Return what a client signed and the ledger does not know, or ``None``."""
+        opened = self.ledger.last(request, RemovalRequested)
+        if what in (SHARE, WORK, GRADIENT):
+            if opened is None:
+                return "the ledger has no such request"
+            if client in (*opened.removed, *opened.gone):
+                return "it signed work, or an answer to an offer, though it had left"
+        if what == SHARE:
+            offered = {
+                o.attempt: o.price for o in self.ledger.events(request, PriceOffered) if o.client == client
+            }
+            attempt = said.get("attempt")
+            price = offered.get(attempt) if isinstance(attempt, int) else None
+            if price != said.get("price"):
+                return f"it signed that it was offered {shown(said.get('price'))}, the ledger says {price!r}"
+        elif what == WORK:
+            number = said.get("number")
+            faults = {(f.client, f.phase) for f in self.ledger.events(request, ClientFault)}
+            known = {(w.client, w.number) for w in self.ledger.events(request, WorkDelivered)}
+            if (client, number) not in known and (client, f"unlearning {number}") not in faults:
+                return (
+                    f"it signed that it worked in round {shown(number)}, and the ledger knows nothing of that"
                 )
-            elif said.get("what") == PAYMENT:
-                amount = self._paid(request, client)
-                need(
-                    amount == said["amount"],
-                    f"{where}: it was paid {shown(said['amount'])}, the ledger says {amount!r}",
-                )
+        elif what == PAYMENT:
+            amount = self._paid(request, client)
+            if client not in self.ledger.by_client(request, PaymentAcknowledged):
+                return "it signed what it was paid and what it measured, and the ledger knows nothing of that"
+            if amount != said.get("amount"):
+                return f"it signed a payment of {shown(said.get('amount'))}, the ledger says {amount!r}"
+        return None
 
     def _signed_otherwise(self, client: int, request: str, said: Mapping[str, Any]) -> str | None:
         """In what a client's statement differs from one of its own in the ledger about the same thing, if there is one."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from stackfu.cli.arguments import words
 from stackfu.errors import InputError
 from stackfu_integration.flower.methods import METHODS, Unlearning, degradation_rounds
-from stackfu_integration.flower.naming import Naming
+from stackfu_integration.flower.naming import Naming, one_line
 from stackfu_integration.lab.mechanisms import CERTIFIED, known_options
 
 __all__ = ["EPSILON", "LEAST_COSINE", "Terms"]
@@ -68,6 +68,9 @@ class Terms:
     ``certify_distance`` of the optimum. What ``"newton"`` releases has noise, so much that whoever sees it cannot tell it from the
     optimum with the same noise: by more than ``removal_epsilon``, but for a probability of ``removal_delta``.
 
+    ``strategy`` names the strategy of Flower's that chooses clients in the rounds of unlearning;
+    :meth:`.UnlearningMechanism.remove` states it. Without one nobody is paid for a round in which it was not asked.
+
     ``deadline`` is how many seconds a request may take in all, ``attempt_seconds`` how many the clients have to agree
     to one set of offers.
     """
@@ -117,6 +120,7 @@ class Terms:
     removal_delta: float = 1e-5
     deadline: float = 7 * 86_400.0
     attempt_seconds: float = 86_400.0
+    strategy: str = ""
 
     def __post_init__(self) -> None:
         self._make_plain()
@@ -167,6 +171,13 @@ class Terms:
                 )
             if client in self.costs:
                 raise InputError("cost_intervals", f"client {client} has a cost already", value=ends)
+        for name in ("currency", "strategy"):
+            if one_line(getattr(self, name)) != getattr(self, name):
+                raise InputError(
+                    name,
+                    "is one line without control characters and marks of Markdown",
+                    value=getattr(self, name),
+                )
         if self.decimals is not None and not 0 <= self.decimals <= 12:
             raise InputError("decimals", "must be between 0 and 12", value=self.decimals)
 

@@ -54,6 +54,9 @@ def forgetting_lines(facts: dict[str, Any], name: Naming) -> list[str]:
         return [*lines, "Nothing was unlearned.", ""]
     return [
         *lines,
+        "This is what the server's books say of the method; how much of it the evidence proves is in the verdict of "
+        "`stackfu-lab audit`.",
+        "",
         *_method_lines(facts, name),
         *_shard_lines(facts["shards"], name),
         *_distance_lines(facts, name),

@@ -6,13 +6,14 @@ from typing import Any
 
 from stackfu_integration.flower.audit.forgetting import forgetting_lines
 from stackfu_integration.flower.audit.markdown import capital, number, table
-from stackfu_integration.flower.naming import Naming, one_line
+from stackfu_integration.flower.naming import Naming, in_one_line, one_line
 
 __all__ = ["render"]
 
 
 def render(facts: dict[str, Any]) -> str:
-    """Return the audit as Markdown."""
+    """Return the audit as Markdown; nobody's words in it are more than words."""
+    facts = in_one_line(facts)
     name = Naming(facts["names"])
     lines = [f"# Removal request {facts['request']}", ""]
     lines += [
@@ -33,6 +34,15 @@ def render(facts: dict[str, Any]) -> str:
     lines += _payment_lines(facts, name)
     lines += [*_proof_lines(facts, name), *_prediction_lines(facts, name), *_work_lines(facts)]
     lines += forgetting_lines(facts, name)
+    if facts["clock_set_back"]:
+        lines += [
+            "## Times",
+            "",
+            f"The server's clock was set back {len(facts['clock_set_back'])} time(s), by up to "
+            f"{max(facts['clock_set_back']):.0f} s. Times go on "
+            "from the row before, and are the server's word.",
+            "",
+        ]
     lines += ["## Faults", ""]
     if facts["faults"]:
         lines += [
@@ -185,6 +195,12 @@ def _privacy_lines(facts: dict[str, Any], name: Naming) -> list[str]:
         lines += [
             f"- embeddings were erased from the ledger on {facts['erased']}; the inner products that the game was "
             "solved with are still there"
+        ]
+    if facts["deleted_but_logged"]:
+        lines += [
+            "- **embeddings were deleted from the ledger, and may still be in its write-ahead log**: somebody was "
+            "reading the file when "
+            "the request closed"
         ]
     return lines
 

@@ -23,6 +23,7 @@ from stackfu_integration.flower.policy import Release
 from stackfu_integration.flower.privacy import add_noise, gaussian_deviation, noise_generator, private_median
 from stackfu_integration.flower.receipts import Receipt, fingerprint_of
 from stackfu_integration.flower.secure_sum import EMBEDDING_BITS, MODEL_BITS, SumName
+from stackfu_integration.flower.wire.measures import plain_measures
 from stackfu_integration.flower.wire.records import settings_in
 from stackfu_integration.flower.wire.sums import KEYS, OPEN, SHARES
 
@@ -304,18 +305,17 @@ def _hidden_gradient(desk: Desk, asked: wire.GradientQuestion, vector: FloatArra
 
 def _measure(desk: Desk, asked: wire.MeasureQuestion) -> wire.MeasureAnswer:
     shown = _may_measure(desk, asked)
-    receipt = _acknowledgement(desk, asked)
     desk.books.forget_reply(f"work {asked.request}")
     if asked.amount > 0.0:
         desk.participant.paid(asked.amount, settings_in(desk.content))
-    if not shown:
-        return wire.MeasureAnswer({}, receipt)
-    found = {
-        f"{which}.{name}": value
-        for which, model in (("before", asked.before), ("after", asked.after))
-        for name, value in desk.participant.measure(model).items()
-    }
-    return wire.MeasureAnswer(found, receipt)
+    found = plain_measures(
+        {
+            f"{which}.{name}": value
+            for which, model in (("before", asked.before), ("after", asked.after))
+            for name, value in (desk.participant.measure(model) if shown else {}).items()
+        }
+    )
+    return wire.MeasureAnswer(found, _acknowledgement(desk, asked, found))
 
 
 def _may_measure(desk: Desk, asked: wire.MeasureQuestion) -> bool:
@@ -337,8 +337,8 @@ def _may_measure(desk: Desk, asked: wire.MeasureQuestion) -> bool:
     return True
 
 
-def _acknowledgement(desk: Desk, told: wire.MeasureQuestion) -> Receipt | None:
-    """Compare a payment with what the client's own books say it is owed, and sign the outcome."""
+def _acknowledgement(desk: Desk, told: wire.MeasureQuestion, measures: dict[str, float]) -> Receipt | None:
+    """Compare a payment with what the client's own books say it is owed, and sign the outcome with what was measured."""
     known = desk.books.about(told.request)
     owed, delivered = _owed(known, told), len(known.get("delivered", {}))
     known["paid"] = {"amount": told.amount, "owed": owed, "passed": told.passed, "delivered": delivered}
@@ -346,7 +346,8 @@ def _acknowledgement(desk: Desk, told: wire.MeasureQuestion) -> Receipt | None:
     # a client that stood ready and was not asked in a round is paid for it all the same
     agreed = told.passed >= delivered and math.isclose(told.amount, owed, rel_tol=1e-9, abs_tol=1e-12)
     models = {"before": digest(told.before), "after": digest(told.after)}
-    return desk.sign(receipts.PAYMENT, request=told.request, agreed=agreed, **known["paid"], **models)
+    facts = {**known["paid"], **models, "measures": measures}
+    return desk.sign(receipts.PAYMENT, request=told.request, agreed=agreed, **facts)
 
 
 def _owed(known: dict[str, Any], told: wire.MeasureQuestion) -> float:

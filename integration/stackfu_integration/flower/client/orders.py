@@ -66,6 +66,8 @@ def _worked(desk: Desk, order: TrainingOrder, summed: bool, go_on: GoOn, task: T
     request, samples = _request_of(order), reply.content["metrics"]["num-examples"]
     if summed:
         reply.content["arrays"] = _masked(desk, order, reply.content["arrays"], samples)
+    else:
+        desk.books.keep_work(reply.content["arrays"])
     model = digest(reply.content["arrays"])
     known = desk.books.about(request)
     known.setdefault("delivered", {})[str(order.number)] = model

@@ -80,6 +80,8 @@ def run(removal: Removal) -> None:
                 "before": digest(before),
                 "after": digest(after),
             }
+            if "measures" in receipt.statement:
+                facts["measures"] = dict(answer.measures)
             problem = removal.refused_receipt(client, receipt, PAYMENT, **facts)
             if problem is not None:
                 ledger.add_fault(removal.name, client, PHASE, problem)

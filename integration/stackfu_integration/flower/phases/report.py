@@ -38,6 +38,8 @@ def close(ledger: PaymentLedger, models: ModelStore, request: str, terms: Terms)
     if terms.erase and not ledger.has(request, PayloadsErased):
         gradients = (GradientReported, GradientHidden, SumOpened) if noisy else ()
         ledger.erase(request, (EmbeddingReceived, GroupSumReceived, SumAgreed, *gradients))
+    if ledger.has(request, PayloadsErased) and ledger.emptied_after(request) is None:
+        ledger.empty_log()  # where a reader is in the way, nothing says that it was emptied
     if terms.erase and noisy:
         forget_noise(ledger, request)
         forget_models(ledger, models)

@@ -14,7 +14,7 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.keys import canonical
 from stackfu_integration.flower.ledger import PaymentLedger
-from stackfu_integration.flower.naming import PLAIN_NAME
+from stackfu_integration.flower.naming import PLAIN_NAME, one_line
 from stackfu_integration.flower.phases.rounds import last_model
 from stackfu_integration.flower.phases.session import terms_of
 from stackfu_integration.flower.terms import Terms
@@ -59,7 +59,7 @@ def abort_request(ledger: PaymentLedger, name: str, phase: str, reason: str) -> 
         raise InputError("reason", "must be stated")
     _open(ledger, name)
     if not ledger.has(name, RequestAborted):
-        ledger.add(name, RequestAborted(phase, reason))
+        ledger.add(name, RequestAborted(phase, one_line(reason)))
 
 
 def amend_request(ledger: PaymentLedger, name: str, terms: Terms, reason: str) -> None:
@@ -76,7 +76,7 @@ def amend_request(ledger: PaymentLedger, name: str, terms: Terms, reason: str) -
     if shards[0] != shards[1] and ledger.has(name, ClientExcluded):
         raise InputError("unlearning", "clients of other shards are left out already; abort the request")
     last = ledger.last(name, TermsAmended)
-    ledger.add(name, TermsAmended(0 if last is None else last.number + 1, terms.stated(), reason))
+    ledger.add(name, TermsAmended(0 if last is None else last.number + 1, terms.stated(), one_line(reason)))
 
 
 def _open(ledger: PaymentLedger, name: str) -> None:

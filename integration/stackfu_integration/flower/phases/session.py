@@ -118,7 +118,10 @@ class Removal(Session):
         """Seconds until the request must be over."""
         opened = self.ledger.time_of(self.name, RemovalRequested)
         assert opened is not None
-        return datetime.fromisoformat(opened).timestamp() + self.terms.deadline - time.time()
+        now = max(
+            time.time(), self.ledger.now().timestamp()
+        )  # a clock that is set back does not stop a deadline
+        return datetime.fromisoformat(opened).timestamp() + self.terms.deadline - now
 
     def time_for_answers(self) -> float:
         """How long to wait for answers; past the deadline, nobody is asked any more."""

@@ -124,7 +124,7 @@ def _hear(
     for client, answer in removal.ask(orders, _masked_answer).items():
         problem = answer.problem if isinstance(answer, Refusal) else None
         if isinstance(answer, TrainingAnswer):
-            problem = _wrong(removal, client, number, answer, commitments[client], length)
+            problem = _wrong(removal, client, number, answer, commitments[client], length, shown)
             if problem is None:
                 sent[client] = read_masked(answer.model)
                 receipt = None if answer.receipt is None else answer.receipt.plain()
@@ -154,7 +154,13 @@ def _masked_answer(content: RecordDict) -> TrainingAnswer:
 
 
 def _wrong(
-    removal: Removal, client: int, number: int, answer: TrainingAnswer, agreed: ClientCommitted, length: int
+    removal: Removal,
+    client: int,
+    number: int,
+    answer: TrainingAnswer,
+    agreed: ClientCommitted,
+    length: int,
+    sent: ArrayRecord,
 ) -> str | None:
     """Say what is wrong with an update that cannot be seen, if anything."""
     masked = read_masked(answer.model)
@@ -164,7 +170,12 @@ def _wrong(
         return f"answered round {answer.number} instead of round {number}"
     if not isinstance(answer.samples, int) or abs(answer.samples - agreed.samples) > 1 or answer.samples < 1:
         return f"used {answer.samples} samples, {agreed.samples} were agreed"
-    facts = {"number": number, "model": digest(answer.model), "samples": answer.samples}
+    facts = {
+        "number": number,
+        "model": digest(answer.model),
+        "samples": answer.samples,
+        "start": digest(sent),
+    }
     return removal.refused_receipt(client, answer.receipt, WORK, request=removal.name, **facts)
 
 

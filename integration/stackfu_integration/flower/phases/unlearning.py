@@ -268,6 +268,7 @@ def _inspect(
             "number": number,
             "model": delivery.model,
             "samples": delivery.samples,
+            "start": digest(orders[client]["arrays"]),  # type: ignore[arg-type]
         }
         problem = removal.refused_receipt(client, delivery.receipt, WORK, **facts)
         if problem is not None:

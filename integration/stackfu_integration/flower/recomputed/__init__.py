@@ -1,9 +1,11 @@
 """One removal request worked out again from the ledger and the models: steps in the order in which they rest on each other.
 
+leavers      nobody who left was asked, worked or was paid, and one thing was done after the other
 game         costs, price of full participation and budget follow from sizes and terms
 solutions    prices and participation are those of the solution on file, and stackfu's judges accept it
 commitments  shares are what clients answered, at the prices offered, within the budget
 work         every round that passed was committed to and delivered
+rounds       every round starts where the one before ended, and ends with the average of what was sent
 payments     every amount is price * share * passed / agreed, and the sum is what was settled
 models       every model that counts is the file that its hash names, and they are as far apart as stated
 evidence     the bound on the distance follows from the gradients
@@ -19,8 +21,10 @@ from stackfu_integration.flower.recomputed import (
     commitments,
     evidence,
     game,
+    leavers,
     models,
     payments,
+    rounds,
     solutions,
     work,
 )
@@ -30,10 +34,12 @@ __all__ = ["STEPS", "Case"]
 
 #: What is checked, and who checks it.
 STEPS: tuple[tuple[str, Callable[[Case], None]], ...] = (
+    ("who left", leavers.check),
     ("costs and budget", game.check),
     ("solution, prices and certificate", solutions.check),
     ("commitments", commitments.check),
     ("work", work.check),
+    ("rounds", rounds.check),
     ("payments", payments.check),
     ("models and distance", models.check),
     ("evidence of forgetting", evidence.check),

@@ -37,7 +37,10 @@ _OfClient = TypeVar("_OfClient", bound=ClientEvent)
 
 @dataclass
 class Case:
-    """One request, seen by somebody who trusts neither server nor clients; ``questions`` stay open.
+    """One request, seen by somebody who trusts neither server nor clients.
+
+    ``questions`` stay open, and evidence could answer them; ``limits`` nobody can see from here; ``proved`` is what was shown.
+    ``works`` are the folders in which clients keep the models that they sent.
 
     ``last_game`` is the game of its last solution, once solutions are checked.
     """
@@ -46,6 +49,9 @@ class Case:
     models: ModelStore
     request: str
     questions: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
+    proved: list[str] = field(default_factory=list)
+    works: tuple[ModelStore, ...] = ()
     last_game: GameModel | None = None
 
     def events(self, kind: type[_AnyEvent]) -> list[_AnyEvent]:

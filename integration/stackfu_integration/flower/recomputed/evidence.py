@@ -48,7 +48,7 @@ def check(case: Case) -> None:
         f"{case.request}: the bound is of other clients or samples than reported gradients",
     )
     if terms.unlearning == NEWTON and case.has(PayloadsErased):
-        case.questions.append(
+        case.limits.append(
             f"{case.request}: whether the bound follows from the gradients that clients signed: they are erased, as they tell "
             "where the head was before the noise"
         )
@@ -67,7 +67,7 @@ def check(case: Case) -> None:
         same(bound.gradient_norm, norm) and same(bound.distance, far),
         f"{case.request}: the gradients bound the distance by {far!r}, the ledger says {bound.distance!r}",
     )
-    case.questions.append(
+    case.limits.append(
         f"{case.request}: whether the gradients behind the bound are those of the data they claim: clients report them"
     )
 

@@ -8,7 +8,6 @@ from stackfu_integration.flower.events import (
     GameFounded,
     GroupSumReceived,
     PayloadsErased,
-    RequestAborted,
 )
 from stackfu_integration.flower.misfit import need
 from stackfu_integration.flower.recomputed.case import Case, same
@@ -18,11 +17,6 @@ __all__ = ["check"]
 
 def check(case: Case) -> None:
     """Everything that the game was founded with."""
-    aborted = case.last(RequestAborted)
-    if aborted is not None:
-        case.questions.append(
-            f"{case.request} was aborted ({aborted.reason}); what was done until then is checked"
-        )
     sizes, group = case.sizes, case.last(GroupSumReceived)
     if group is not None:
         need(
@@ -30,7 +24,7 @@ def check(case: Case) -> None:
             f"{case.request}: the sum of {case.who.all(group.clients)} is of another size",
         )
     if case.has(PayloadsErased) and sizes:
-        case.questions.append(
+        case.limits.append(
             f"{case.request}: whether the inner products in the solution's file are those of the embeddings, which are "
             "erased; every client saw its own embedding quoted before it answered, and signed that"
         )

@@ -64,7 +64,7 @@ def _check_before_and_after(case: Case, before_name: str, after_name: str) -> No
         kept = {case.ledger.need(other, RemovalRequested).before for other in case.ledger.requests()[-1:]}
         if before_name in kept:
             raise
-        case.questions.append(f"{case.request}: the model before it, which was deleted after a later request")
+        case.limits.append(f"{case.request}: the model before it, which was deleted after a later request")
         return
     # layers that never met the removed data, or the bound is of nothing
     anew = METHODS[case.terms.unlearning].gradients or case.terms.unlearning == shards.METHOD
@@ -124,7 +124,7 @@ def _check_release(case: Case, noiseless: str, released: str) -> None:
         f"{case.request}: the noise has the deviation {drawn.deviation!r}, by the terms it is {deviation!r}",
     )
     if case.has(PayloadsErased):
-        case.questions.append(
+        case.limits.append(
             f"{case.request}: whether the noise in the released head was drawn as stated: its key and the head without it are "
             "erased, so that nobody can take it off, and that is the server's word"
         )
@@ -211,6 +211,6 @@ def _check_trained_in_shards(case: Case) -> None:
         all(set(held) == met.get(shard, set()) for shard, held in trained.members.items()),
         "the shards are said to have met other clients than were trained with",
     )
-    case.questions.append(
+    case.limits.append(
         "whether the heads of shards met in training what the ledger says: clients sign nothing in training"
     )

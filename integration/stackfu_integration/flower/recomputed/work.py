@@ -53,7 +53,7 @@ def _check_partings(case: Case) -> None:
         need(work.client in removed, f"{where}: it does not leave")
         need((work.client, method) in consents, f"{where}: it did not consent to that")
     if parted:
-        case.questions.append(
+        case.limits.append(
             f"{case.request}: what those who leave made of the model when they helped to make it forget: it is theirs to do, "
             "and only its length is bounded"
         )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
@@ -21,11 +21,27 @@ from stackfu_integration.flower.wire.records import (
     signed,
 )
 
-__all__ = ["MEASURE", "MeasureAnswer", "MeasureQuestion"]
+__all__ = ["MEASURE", "MeasureAnswer", "MeasureQuestion", "plain_measures"]
 
 MEASURE = "evaluate.stackfu_measure"
 
 _PLAIN_NAME, _MEASURES = re.compile(r"[A-Za-z0-9_-]{1,40}"), 20
+
+
+def plain_measures(found: Mapping[str, Any]) -> dict[str, float]:
+    """Return some finite numbers about the models before and after, with names that are fit for a table, and nothing else.
+
+    >>> plain_measures({"before.loss": 2, "after.loss": float("nan"), "before.x |": 1.0})
+    {'before.loss': 2.0}
+    """
+    plain: dict[str, float] = {}
+    for name, value in found.items():
+        which, _, what = name.partition(".")
+        if which not in ("before", "after") or not _PLAIN_NAME.fullmatch(what) or len(plain) == _MEASURES:
+            continue
+        if not isinstance(value, list) and isfinite(value):
+            plain[name] = float(value)
+    return plain
 
 
 @dataclass(frozen=True)
@@ -80,11 +96,5 @@ class MeasureAnswer:
     @classmethod
     def decode(cls, content: RecordDict) -> MeasureAnswer:
         """Take some finite numbers about the two models, with names that are fit for a table, and nothing else."""
-        found: dict[str, float] = {}
-        for name, value in content.metric_records.get("metrics", MetricRecord()).items():
-            which, _, what = name.partition(".")
-            if which not in ("before", "after") or not _PLAIN_NAME.fullmatch(what) or len(found) == _MEASURES:
-                continue
-            if not isinstance(value, list) and isfinite(value):
-                found[name] = float(value)
+        found = plain_measures(content.metric_records.get("metrics", MetricRecord()))
         return cls(found, receipt_in(content))

@@ -136,7 +136,6 @@ bench-full: $(STAMP)-bench  ## the asv suite with repetitions
 
 bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers
-	$(BIN)/python docs/readme_figures.py
 
 # SIZES=--quick for the smallest alone
 bench-sizes: $(STAMP)-core  ## certified payments and capped plans by number of clients; up to hours, interrupted keeps its rows

@@ -1,4 +1,4 @@
-"""The project's own promises: its README tells committed figures, its wheel holds what it should."""
+"""The project's own promises: its README tells what is reached, its wheel holds what it should."""
 
 import ast
 import importlib.util
@@ -11,16 +11,46 @@ from pathlib import Path
 import pytest
 
 import stackfu
+from stackfu.demo import digits_game
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_readme_tells_the_committed_figures():
-    spec = importlib.util.spec_from_file_location("readme_figures", ROOT / "docs" / "readme_figures.py")
-    figures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(figures)
+def test_the_first_pages_tell_the_loss_that_is_reached():
+    """The numbers of the first paragraph come from the game that the ten lines play."""
+    game = digits_game()
+    unpaid, solution = game.equilibrium(), game.solve(budget=0.05)
+    saved = 1 - solution.server_loss / unpaid.server_loss
+    for page in ("README.md", "docs/index.md"):
+        text = " ".join((ROOT / page).read_text().split())
+        assert f"**{saved:.0%}**" in text
+        assert f"from .{unpaid.server_loss:.4f} to .{solution.server_loss:.4f}".replace(".0.", ".") in text
+        assert f"{game.sizes @ solution.participation:.0f} of {game.sizes.sum():,.0f} samples" in text
+        assert f"in place of {game.sizes @ unpaid.participation:.0f}" in text
+        (bound,) = re.findall(r"budget reach below (\.\d+)", text)
+        assert solution.lower_bound - 1e-6 < float(bound) <= solution.lower_bound
+    for method in ("haipo", "uniform"):
+        reached = game.solve(budget=0.05, method=method).server_loss
+        assert f"{reached:.4f}".lstrip("0") in (ROOT / "README.md").read_text()
+
+
+def test_citations_of_software_and_paper_agree_with_the_readme():
+    citation = (ROOT / "CITATION.cff").read_text()
     readme = (ROOT / "README.md").read_text()
-    assert figures.with_figures(readme) == readme, "run: python docs/readme_figures.py"
+    titles = re.findall(r'title: "(.*?)"', citation)
+    assert len(titles) == 2
+    for title in titles:
+        assert f"{{{title}}}" in readme
+    for name in re.findall(r"family-names: (\w+)", citation):
+        assert f"{name}, " in readme
+    assert f"version = {{{stackfu.__version__}}}" in readme
+    assert re.search(r"\n +year: \d{4}\n", citation)
+
+
+def test_what_the_first_pages_link_to_is_there():
+    for page in ("README.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / page).read_text()):
+            assert (ROOT / target).exists(), (page, target)
 
 
 def test_one_version_everywhere():
@@ -178,7 +208,6 @@ def test_the_tests_that_the_theory_names_exist():
 
 def test_mutants_break_functions_that_exist():
     import ast
-    import importlib.util
 
     spec = importlib.util.spec_from_file_location("mutants", ROOT / "tests/mutation/mutants.py")
     mutants = importlib.util.module_from_spec(spec)

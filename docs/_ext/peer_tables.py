@@ -31,12 +31,17 @@ class PeerTables(SphinxDirective):
         # beside them lie measurements of other kinds, which name no section
         files = [file for file in sorted(RESULTS.glob("*.json")) if "section" in json.loads(file.read_text())]
         self.env.note_dependency(str(RESULTS))
-        lines = (
-            [line for file in files for line in self._section(file)]
-            if files
-            else ["No results are committed yet."]
-        )
-        return parsed(self, lines)
+        lines = [line for file in files for line in self._section(file)]
+        if files and not self.arguments:
+            lines = [*self._goals(files), "", *lines]
+        return parsed(self, lines or ["No results are committed yet."])
+
+    def _goals(self, files: list[Path]) -> list[str]:
+        """Return a sentence that counts the goals and those that are met."""
+        rows = [row for file in files for row in json.loads(file.read_text())["rows"]]
+        goals = [row for row in rows if row["target"] is not None]
+        met = sum(row["ratio"] >= row["target"] for row in goals)
+        return [f"Of {len(rows)} rows {len(goals)} have a stated goal (*wanted*), and {met} meet it."]
 
     def _section(self, file: Path) -> list[str]:
         self.env.note_dependency(str(file))

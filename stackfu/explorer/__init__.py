@@ -27,12 +27,21 @@ from ..followers.level import level_curve
 from ..model import Array, GameModel
 from ..model.offers import check_outside
 from ..pages import NOTHING
-from ..results import Equilibria, Equilibrium, Frontier, Solution
+from ..plot.scales import outliers
+from ..results import Equilibria, Equilibrium, Frontier, Solution, Uniqueness
 from ..results.facade import facade
 from .comparisons import COMPARED, comparison_lines
 from .groups import Groups
 
-__all__ = ["COMPARED", "MOST_CLIENTS", "even_budgets", "explorer_data", "explorer_page", "write_explorer"]
+__all__ = [
+    "COMPARED",
+    "MOST_CLIENTS",
+    "even_budgets",
+    "explorer_data",
+    "explorer_page",
+    "knee",
+    "write_explorer",
+]
 
 #: Points of the level function t(s) that are drawn.
 CURVE_POINTS = 60
@@ -52,17 +61,38 @@ def even_budgets(top: float, points: int) -> list[float]:
     return [float(f"{i * step:.12g}") for i in range(1, count + 1)]
 
 
+def knee(points: Sequence[tuple[float, float]]) -> int:
+    """Return the place of the point that lies furthest below the line from the first to the last, in units of their spans.
+
+    Without such a point the last is returned.
+
+    >>> knee([(0.0, 1.0), (1.0, 0.3), (2.0, 0.2), (3.0, 0.1)])
+    1
+    >>> knee([(0.0, 1.0), (1.0, 1.0)])
+    1
+    """
+    budgets, values = np.array(points).T
+    fall = values[0] - values[-1]
+    if len(points) < 3 or not fall > 0:
+        return len(points) - 1
+    saved = (values[0] - values) / fall - (budgets - budgets[0]) / (budgets[-1] - budgets[0])
+    best = int(np.argmax(saved))
+    return best if best > 0 else len(points) - 1
+
+
 def explorer_data(
     frontier: Frontier,
     title: str,
     *,
     compare: Sequence[str] | None = None,
     outside: npt.ArrayLike | None = None,
+    budget: float | None = None,
 ) -> dict[str, Any]:
     """What the page shows: the clients, a stop of the slider for no payments and for every budget, and lines to compare with.
 
     ``compare`` names the lines (see :data:`COMPARED`; by default all of them up to :data:`MOST_CLIENTS` clients, none above).
-    ``outside`` is what each client has outside the federation: the page then marks who would leave.
+    ``outside`` is what each client has outside the federation: the page then marks who would leave. The page opens at the largest
+    budget of the frontier within ``budget``, by default at the knee of the frontier, where more money begins to buy less.
     """
     game = frontier.game
     kind = frontier.solutions[0].offers.kind
@@ -80,6 +110,9 @@ def explorer_data(
     groups = Groups(game, distance, apart) if game.count > MOST_CLIENTS else None
     stops = [_unpaid_stop(unpaid, frontier, groups)]
     stops += [_paid_stop(s, bounds[s.budget], groups) for s in solutions]
+    opening = knee([(stop["budget"], stop["objective"]) for stop in stops])
+    if budget is not None:
+        opening = max(i for i, stop in enumerate(stops) if i == 0 or stop["budget"] <= budget * (1 + 1e-12))
     chosen = (() if groups else COMPARED) if compare is None else compare
     return {
         "title": title,
@@ -110,6 +143,7 @@ def explorer_data(
             "share": game.alpha.tolist(),
             "cost": game.costs.tolist(),
             "distance": distance.tolist(),
+            "far": [outliers(distance).tolist(), outliers(game.alpha).tolist()],
         },
         "groups": groups.described() if groups else None,
         # outside utilities may be minus infinity (a client that has nowhere to go), which JSON has no number for
@@ -118,6 +152,7 @@ def explorer_data(
         else [o if np.isfinite(o) else None for o in apart.tolist()],
         "forgotten": _forgotten(game),
         "stops": stops,
+        "opening": opening,
         "lines": comparison_lines(frontier, chosen),
     }
 
@@ -128,10 +163,11 @@ def explorer_page(
     *,
     compare: Sequence[str] | None = None,
     outside: npt.ArrayLike | None = None,
+    budget: float | None = None,
 ) -> str:
     """The page as text."""
     parts = files("stackfu.explorer")
-    record = explorer_data(frontier, title, compare=compare, outside=outside)
+    record = explorer_data(frontier, title, compare=compare, outside=outside, budget=budget)
     data = json.dumps(record, allow_nan=False, separators=(",", ":"))
     page = (parts / "page.html").read_text(encoding="utf-8")
     pieces = {
@@ -153,9 +189,12 @@ def write_explorer(
     *,
     compare: Sequence[str] | None = None,
     outside: npt.ArrayLike | None = None,
+    budget: float | None = None,
 ) -> None:
     """Write the page; the file appears under its name only when it is complete."""
-    write_atomically(Path(path), explorer_page(frontier, title, compare=compare, outside=outside).encode())
+    write_atomically(
+        Path(path), explorer_page(frontier, title, compare=compare, outside=outside, budget=budget).encode()
+    )
 
 
 def _distances(game: GameModel) -> Array:
@@ -192,8 +231,18 @@ def _unpaid_stop(unpaid: Equilibrium, frontier: Frontier, groups: Groups | None)
         "status": unpaid.status.name,
         "settled": True,
         "telling": False,
+        "outcomes": _outcomes(found),
         "certificate": ["No payments are offered, so there was nothing to optimise.", *_about(unpaid, found)],
     }
+
+
+def _outcomes(found: Equilibria | None) -> str:
+    """Return how many ways the clients can settle in without payments, as far as that is known."""
+    if found is None or found.uniqueness is Uniqueness.UNKNOWN:
+        return "not all known"
+    if found.uniqueness is Uniqueness.CONTINUUM:
+        return "infinitely many"
+    return "1, proved" if len(found) == 1 else f"{len(found)}, all shown"
 
 
 def _paid_stop(solution: Solution, bound: float, groups: Groups | None) -> dict[str, Any]:
@@ -247,7 +296,10 @@ def _about(eq: Equilibrium, found: Equilibria | None) -> list[str]:
 
 def _stop(eq: Equilibrium, found: Equilibria | None, groups: Groups | None) -> dict[str, Any]:
     game = eq.game
-    stated = {"spend": eq.spend, "server_loss": eq.server_loss, "total": eq.total}
+    used = game.sizes * eq.participation
+    stated = {
+        "spend": eq.spend, "server_loss": eq.server_loss, "total": eq.total, "used_samples": float(used.sum()),
+    }  # fmt: skip
     if groups is not None:
         return {**stated, "groups": groups.at(eq), "equilibria": [], "curve": []}
     low, high = game.thresholds(eq.participation)
@@ -255,6 +307,7 @@ def _stop(eq: Equilibrium, found: Equilibria | None, groups: Groups | None) -> d
         **stated,
         "payments": eq.payments.tolist(),
         "participation": eq.participation.tolist(),
+        "used": used.tolist(),
         "receives": (eq.payments * eq.participation).tolist(),
         "utilities": eq.utilities.tolist(),
         "change": game.impacts(eq.participation).clients.tolist(),

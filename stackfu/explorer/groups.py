@@ -56,6 +56,7 @@ class Groups:
                 "change": _quantiles(change[members]),
                 "receives": float(received[members].sum()),
                 "used": float(self._game.alpha[members] @ eq.participation[members]),
+                "used_samples": float(self._game.sizes[members] @ eq.participation[members]),
                 "out": int((eq.participation[members] == 0).sum()),
                 "full": int((eq.participation[members] == 1).sum()),
                 "leaving": None if leaving is None else int(leaving[members].sum()),

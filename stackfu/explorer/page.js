@@ -24,6 +24,9 @@
   const percent = (value) =>
     value > 0 && value < 5e-5 ? "<0.01%" : value === 0 ? "0%" : (100 * value).toFixed(value < 0.0995 ? 2 : 1) + "%";
 
+  // samples that take part are rarely whole: from ten up they are rounded
+  const used = (value) => (value >= 10 ? Math.round(value).toLocaleString("en") : digits(value, 2));
+
   // samples are counted, unless they are weights
   const amount = (value) => (Number.isInteger(value) ? String(value) : digits(value, 6));
 
@@ -124,29 +127,45 @@
 
   // ------------------------------------------------------------------ the map
 
+  const largestShare = clients ? Math.max(...clients.share) : 0;
+  const pointing = {
+    right: (x, y) => `M${x + 9} ${y}l-10 -6v12Z`, left: (x, y) => `M${x - 9} ${y}l10 -6v12Z`, up: (x, y) => `M${x} ${y - 9}l-6 10h12Z`,
+  };
   const largestPayment = clients ? Math.max(1e-300, ...stops.flatMap((stop) => stop.payments)) : 0;
 
-  // names lie above all circles, on the side that other circles and names cover least; the mark itself tells them to those who
-  // cannot see
+  // long names lose their middle; one that would then look like another stays whole
+  const briefly = (names) => {
+    const short = names.map((name) => (name.length > 20 ? `${name.slice(0, 10)}…${name.slice(-9)}` : name));
+    return names.map((name, i) => (short.indexOf(short[i]) === short.lastIndexOf(short[i]) ? short[i] : name));
+  };
+
+  // names lie above all circles where they cover neither circles nor other names, most important first; a name without a free
+  // place is left out, and the mark tells it on hover. The mark itself tells names to those who cannot see
   const writeNames = (axes, marks) => {
     const taken = marks.map(({ cx, cy, r }) => ({ left: cx - r, right: cx + r, top: cy - r, bottom: cy + r }));
     const common = (low, high, from, to) => Math.max(0, Math.min(high, to) - Math.max(low, from));
-    const covered = (box) =>
-      box.left < 0 || box.right > axes.right + 10 || box.top < axes.top || box.bottom > axes.bottom + 5 ? Infinity : taken.reduce(
-        (sum, t) => sum + common(box.left, box.right, t.left, t.right) * common(box.top, box.bottom, t.top, t.bottom), 0);
-    for (const { cx, cy, r, words, style } of marks) {
-      const width = 7.5 * words.length;
-      const [best] = [
+    const covered = (box) => (box.left < 0 || box.right > axes.right + 10 || box.top < axes.top || box.bottom > axes.bottom + 5
+      ? Infinity : taken.reduce((sum, t) => sum + common(box.left, box.right, t.left, t.right) * common(box.top, box.bottom, t.top, t.bottom), 0));
+    const words = briefly(marks.map((m) => m.words));
+    const order = marks.map((_, i) => i).sort((a, b) => marks[b].weight - marks[a].weight);
+    for (const i of order) {
+      const { cx, cy, r, style, value, forced } = marks[i], said = value ? `${words[i]} (${value})` : words[i];
+      const text = svg("text", { class: "name", style, "aria-hidden": "true" }, said);
+      axes.root.append(text);
+      const width = text.getComputedTextLength() + 2, d = 0.71 * r + 3;
+      const places = [
         [cx + r + 4, cy + 4, "start"], [cx - r - 4, cy + 4, "end"], [cx, cy - r - 4, "middle"], [cx, cy + r + 13, "middle"],
+        [cx + d, cy - d, "start"], [cx + d, cy + d + 8, "start"], [cx - d, cy - d, "end"], [cx - d, cy + d + 8, "end"],
+        ...(forced ? [1, 2, 3, 4, 5].flatMap((n) => [[cx - r - 4, cy + 4 + 14 * n, "end"], [cx - r - 4, cy + 4 - 14 * n, "end"], [cx + r + 4, cy + 4 + 14 * n, "start"]]) : []),
       ].map(([x, y, anchor]) => {
         const left = x - { start: 0, middle: width / 2, end: width }[anchor];
-        const box = { left, right: left + width, top: y - 10, bottom: y + 1 };
+        const box = { left, right: left + width, top: y - 11, bottom: y + 3 };
         return { x, y, anchor, box, cover: covered(box) };
-      }).sort((a, b) => (a.cover === b.cover ? 0 : a.cover - b.cover));
-      taken.push(best.box);
-      axes.root.append(svg("text", {
-        class: "name", x: best.x, y: best.y, "text-anchor": best.anchor, style, "aria-hidden": "true",
-      }, words));
+      });
+      const free = places.find((place) => place.cover === 0) ?? (forced ? places.reduce((a, b) => (b.cover < a.cover ? b : a)) : null);
+      if (!free) { text.remove(); continue; }
+      taken.push(free.box);
+      for (const [key, at] of [["x", free.x], ["y", free.y], ["text-anchor", free.anchor]]) text.setAttribute(key, at);
     }
   };
 
@@ -160,25 +179,30 @@
       );
       group.dataset.forgotten = gone.name;
       axes.root.append(group);
-      return { cx, cy, r: 8, words: String(gone.name), style: "font-style: italic" };
+      return { cx, cy, r: 8, words: String(gone.name), style: "font-style: italic", weight: 1 };
     });
 
   const drawParticipation = (stop) => {
     if (groups) { drawGroups(stop); return; }
     const place = $("participation"), leaving = whoLeaves(stop);
+    // clients that would squeeze all others stand at the edge, with their values
+    const [farAcross, farUp] = clients.far, near = (values, far) => values.filter((_, k) => !far[k]);
     const axes = frame(place, {
-      x: span([...clients.distance, ...forgotten.map((gone) => gone.distance)], 0.12),
-      y: [0, 1.18 * Math.max(...clients.share, ...forgotten.map((gone) => gone.share))],
+      x: span([...near(clients.distance, farAcross), ...forgotten.map((gone) => gone.distance)], 0.12),
+      y: [0, 1.18 * Math.max(...near(clients.share, farUp), ...forgotten.map((gone) => gone.share))],
       xLabel: `distance to ${game.distance_to}`, yLabel: "share of the remaining data",
       yFormat: (v) => `${Math.round(100 * v)}%`, label: "Clients by distance and share of data",
     });
     const order = clients.name.map((_, k) => k).sort((a, b) => stop.payments[b] - stop.payments[a]);
     const marks = order.map((k) => {
-      const cx = axes.X(clients.distance[k]), cy = axes.Y(clients.share[k]);
-      const r = 6 + 20 * Math.sqrt(stop.payments[k] / largestPayment), share = stop.participation[k];
+      const inside = (at, low, high) => Math.min(Math.max(at, low), high);
+      const cx = inside(axes.X(clients.distance[k]), axes.left + 12, axes.right - 12);
+      const cy = inside(axes.Y(clients.share[k]), axes.top + 12, axes.bottom);
+      const edge = farAcross[k] ? (axes.X(clients.distance[k]) > cx ? "right" : "left") : farUp[k] ? "up" : null;
+      const r = edge ? 9 : 6 + 20 * Math.sqrt(stop.payments[k] / largestPayment), share = stop.participation[k];
       const words =
         `Client ${clients.name[k]}: ${amount(clients.samples[k])} samples\n` +
-        `takes part with ${percent(share)}\npayment ${digits(stop.payments[k], 4)} at cost ${digits(clients.cost[k], 4)}` +
+        `takes part with ${percent(share)}, ${used(stop.used[k])} samples\npayment ${digits(stop.payments[k], 4)} at cost ${digits(clients.cost[k], 4)}` +
         `, receives ${digits(stop.receives[k], 4)}\n` +
         `utility ${digits(stop.utilities[k], 4)}${leaving && leaving[k] ? ": would leave" : ""}\n` +
         `predicted change of its loss ${signed(stop.change[k])}${game.calibrated ? "" : " (a guess)"}\n` +
@@ -186,6 +210,7 @@
       const group = mark(
         words,
         svg("circle", { class: "halo", cx, cy, r, fill: "var(--accent-soft)", "fill-opacity": 0.75, stroke: "var(--line)" }),
+        ...(edge ? [svg("path", { d: pointing[edge](cx, cy), fill: "var(--bound)", "data-edge": edge })] : []),
         svg("path", { d: share > 0 ? arc(cx, cy, r, share) : "", fill: "none", stroke: "var(--accent)", "stroke-width": 4 }),
       );
       if (leaving && leaving[k]) {
@@ -195,7 +220,11 @@
       }
       group.dataset.client = clients.name[k];
       axes.root.append(group);
-      return { cx, cy, r: leaving && leaving[k] ? r + 6 : r, words: String(clients.name[k]), style: "fill: var(--ink)" };
+      const value = edge === null ? null : edge === "up" ? percent(clients.share[k]) : digits(clients.distance[k], 3);
+      return {
+        cx, cy, r: leaving && leaving[k] ? r + 6 : r, words: String(clients.name[k]), style: "fill: var(--ink)", value, forced: edge !== null,
+        weight: edge !== null ? 2 : Math.max(stop.payments[k] / largestPayment, clients.share[k] / largestShare, leaving && leaving[k] ? 1 : 0),
+      };
     });
     writeNames(axes, [...marks, ...drawForgotten(axes)]);
   };
@@ -355,6 +384,7 @@
     ["cost", inUnit("cost"), () => groups.map((g) => g.cost), middle],
     ["payment", inUnit("payment"), (stop) => stop.groups.map((g) => g.payments), (q, k) => middle(q.map((v) => without(v, k)))],
     ["participation", "takes part", (stop) => stop.groups.map((g) => g.participation), middlePercent],
+    ["used", "samples that take part", (stop) => stop.groups.map((g) => g.used_samples), used],
     ["receives", inUnit("receive together"), (stop) => stop.groups.map((g) => g.receives), (v, k) => four(without(v, k))],
     ["utility", inUnit("utility"), (stop) => stop.groups.map((g) => g.utilities), middle],
     ["change", `predicted change${guess}`, (stop) => stop.groups.map((g) => g.change), middle],
@@ -368,6 +398,7 @@
     ["cost", inUnit("cost"), () => clients.cost, four],
     ["payment", inUnit("payment"), (stop) => stop.payments, pay],
     ["participation", "takes part", (stop) => stop.participation, percent],
+    ["used", "samples that take part", (stop) => stop.used, used],
     ["receives", inUnit("receives"), (stop) => stop.receives, pay],
     ["utility", inUnit("utility"), (stop) => stop.utilities, four],
     ["change", `predicted change${guess}`, (stop) => stop.change, (v) => signed(v)],
@@ -483,13 +514,13 @@
 
   const readFragment = () => {
     const state = new URLSearchParams(location.hash.slice(1));
-    const budget = Number(state.get("budget") ?? 0);
+    const asked = Number(state.get("budget") ?? NaN), budget = asked >= 0 && Number.isFinite(asked) ? asked : stops[data.opening].budget;
     shown.clear();
     for (const name of (state.get("lines") ?? "").split(",")) if (lines.some((l) => l.name === name)) shown.add(name);
     for (const box of $("lines").querySelectorAll("input")) box.checked = shown.has(box.value);
     outside.value = Number.isFinite(Number(state.get("outside") ?? NaN)) ? state.get("outside") : "";
     $("mathematics").open = state.get("mathematics") === "open";
-    typeBudget(Number.isFinite(budget) && budget > 0 ? budget : 0);
+    typeBudget(budget);
   };
 
   // ------------------------------------------------------------------ the page
@@ -519,8 +550,10 @@
   const plainWords = (stop) => {
     const unpaid = stops[0], share = stop.server_loss / unpaid.server_loss;
     if (stop.budget === 0) {
-      return `Nobody is paid. ${percent(unpaid.total)} of the remaining data takes part of its own accord, ` +
-        `and the server's loss, how far the model is from where it should be, is ${digits(unpaid.server_loss)}.`;
+      return `No client is paid. ${percent(unpaid.total)} of the remaining data (${used(unpaid.used_samples)} samples) takes part all the same, ` +
+        `and the server's loss, how far the model is from where it should be, is ${digits(unpaid.server_loss)}. ` +
+        ({ "1, proved": "It is proved that the clients cannot settle in any other way.", "not all known": "Other outcomes are not excluded." }[unpaid.outcomes]
+          ?? "The clients can settle in other ways too, shown under the mathematics.");
     }
     const paid = clients ? stop.receives.filter(isPaid).length : null;
     const change = Math.abs(share - 1) < 1e-9 ? "as without payments" : share < 1 ? `${percent(1 - share)} less than without payments`
@@ -533,7 +566,7 @@
         : `The search was stopped before it was done: better payments within this budget may exist.${bound && " "}${bound}`;
     return `With a budget of ${digits(stop.budget)}${currency} the server pays ${digits(stop.spend)}${currency}` +
       (paid === null ? "" : ` to ${paid} of ${game.remaining} clients`) +
-      `, and ${percent(stop.total)} of the remaining data takes part. The server's loss is ${digits(stop.server_loss)}, ${change}. ${proof}`;
+      `, and ${percent(stop.total)} of the remaining data (${used(stop.used_samples)} samples) takes part. The server's loss is ${digits(stop.server_loss)}, ${change}. ${proof}`;
   };
 
   const sayLeaving = (stop) => {
@@ -550,7 +583,10 @@
     put("budget-value", stop.budget, stop.budget === 0 ? "none" : digits(stop.budget));
     slider.setAttribute("aria-valuetext", `budget ${digits(stop.budget)}, server loss ${digits(stop.server_loss)}`);
     put("server_loss", stop.server_loss, digits(stop.server_loss));
-    put("lower_bound", stop.lower_bound, down(stop.lower_bound));
+    // without payments there is nothing to choose: known is how many outcomes there are
+    $("bound-name").textContent = stop.budget === 0 ? "Outcomes without payments" : "No payments do better than";
+    put("lower_bound", stop.lower_bound, stop.budget === 0 ? stop.outcomes : stop.lower_bound === null ? "nothing is proved" : down(stop.lower_bound));
+    put("used_samples", stop.used_samples, `${used(stop.used_samples)} of ${used(game.remaining_samples)} samples`);
     put("spend", stop.spend, digits(stop.spend) + currency);
     put("total", stop.total, percent(stop.total));
     $("words").textContent = plainWords(stop);

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 
+import stackfu as sf
 from stackfu import Status
 from stackfu.explorer import explorer_data, write_explorer
 
@@ -59,7 +60,7 @@ def crowded_page(crowd, tmp_path_factory):
 @pytest.fixture
 def opened(browser, page):
     browser.set_window_size(1280, 900)
-    visit(browser, page)
+    visit(browser, page + "#budget=0")
     return browser
 
 
@@ -90,7 +91,9 @@ def column(browser, name):
 def test_the_numbers_are_the_library_s_at_every_stop(opened, frontier):
     unpaid = frontier.game.equilibrium()
     assert value(opened, "server_loss") == unpaid.server_loss
-    assert opened.find_element(By.ID, "lower_bound").text == "–"
+    assert opened.find_element(By.ID, "bound-name").text == "Outcomes without payments"
+    assert opened.find_element(By.ID, "lower_bound").text == "1, proved"
+    assert "cannot settle in any other way" in opened.find_element(By.ID, "words").text
     for solution, bound in zip(frontier, frontier.lower_bounds, strict=True):
         slider(opened).send_keys(Keys.ARROW_RIGHT)
         assert value(opened, "budget-value") == solution.budget
@@ -100,6 +103,8 @@ def test_the_numbers_are_the_library_s_at_every_stop(opened, frontier):
         assert value(opened, "total") == solution.equilibrium.total
         assert column(opened, "payment") == solution.payments.tolist()
         assert column(opened, "participation") == solution.participation.tolist()
+        np.testing.assert_array_equal(column(opened, "used"), frontier.game.sizes * solution.participation)
+        assert value(opened, "used_samples") == sum(frontier.game.sizes * solution.participation)
         np.testing.assert_array_equal(column(opened, "utility"), solution.equilibrium.utilities)
         # what people read is what the attribute says, rounded
         shown = float(opened.find_element(By.ID, "server_loss").text)
@@ -251,7 +256,7 @@ def test_a_link_leads_to_the_same_view(opened, page, frontier):
     assert len(opened.find_elements(By.CSS_SELECTOR, '#frontier [data-line="haipo"]')) == 1
     # nonsense in a link is not obeyed
     visit(opened, page + "#budget=-3&lines=hapio&outside=x")
-    assert value(opened, "budget-value") == 0.0
+    assert value(opened, "budget-value") == frontier.budgets[0]
     assert opened.find_element(By.ID, "outside").get_attribute("value") == ""
 
 
@@ -279,6 +284,65 @@ def test_table_and_pictures_can_be_saved(opened, frontier, tmp_path, wait_until)
     picture = downloaded("participation-budget-0.15.png")
     assert picture.startswith(b"\x89PNG\r\n")
     assert int.from_bytes(picture[16:20], "big") >= 480
+
+
+def test_the_page_opens_at_the_knee_of_the_frontier_or_at_a_given_budget(browser, page, frontier, tmp_path):
+    visit(browser, page)
+    assert value(browser, "budget-value") == frontier.budgets[0]
+    assert "It is proved" in browser.find_element(By.ID, "words").text
+    write_explorer(frontier, tmp_path / "own.html", compare=[], budget=0.06)
+    visit(browser, (tmp_path / "own.html").as_uri())
+    assert value(browser, "budget-value") == 0.05
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory):
+    """A page about 25 clients with long names, one of which owns data that are far from all others."""
+    rng = np.random.default_rng(25)
+    features = 0.2 * rng.normal(size=(27, 6)) + 1.0
+    features[3, 3] += 6.0
+    towns = (
+        "York",
+        "Hull",
+        "Kingston upon Hull, City of",
+        "Sheffield Teaching Hospitals NHS Foundation Trust",
+        "Bath",
+    )
+    emb = sf.MeanEmbeddings.from_features(features, names=[f"{towns[i % 5]} {i}" for i in range(27)])
+    game = sf.StackelbergGame(emb, rng.integers(20, 400, 27), removed=["York 0", "Hull 1"], cost_scale=1.0)
+    traced = game.frontier([0.1 * game.full_participation_price], method="haipo")
+    path = tmp_path_factory.mktemp("page") / "hospitals.html"
+    write_explorer(traced, path, "Hospitals", compare=[])
+    return path.as_uri(), game
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+def test_names_on_the_map_cover_neither_each_other_nor_circles(browser, hospitals, width):
+    address, game = hospitals
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
+    try:
+        visit(browser, address)
+        boxes = browser.execute_script(
+            "return [...document.querySelectorAll('#participation .name')].map((text) => {"
+            "  const b = text.getBoundingClientRect(); return [text.textContent, b.left, b.top, b.right, b.bottom]; })"
+        )
+        assert len(boxes) >= 5
+        for i, (name, left, top, right, bottom) in enumerate(boxes):
+            for other, left2, top2, right2, bottom2 in boxes[:i]:
+                across = min(right, right2) - max(left, left2)
+                down = min(bottom, bottom2) - max(top, top2)
+                assert across < 2 or down < 4, (name, other)
+        # the client far off stands at the edge with its value, and the others have most of the width
+        far = int(np.argmax(game.heterogeneity))
+        edge = browser.find_elements(By.CSS_SELECTOR, "#participation [data-edge]")
+        assert len(edge) == 1
+        assert any(f"({game.heterogeneity[far]:.3g})" in name for name, *_ in boxes)
+        assert len(browser.find_elements(By.CSS_SELECTOR, "#participation [data-client]")) == 25
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_groups_of_many_clients(browser, crowded_page, crowd):

@@ -29,6 +29,22 @@ def test_the_data_are_the_library_s(frontier):
         assert sum(stop["receives"]) == pytest.approx(solution.spend)
 
 
+def test_samples_are_told_beside_shares(frontier, crowd):
+    for traced in (frontier, crowd):
+        stop = explorer_data(traced, "x", compare=())["stops"][1]
+        used = traced.game.sizes * traced[0].participation
+        assert stop["used_samples"] == used.sum()
+        each = stop.get("used") or [group["used_samples"] for group in stop["groups"]]
+        assert sum(each) == pytest.approx(used.sum())
+
+
+def test_the_page_opens_at_the_knee_or_at_a_given_budget(frontier):
+    assert explorer_data(frontier, "x", compare=())["opening"] == 1
+    assert explorer_data(frontier, "x", compare=(), budget=0.15)["opening"] == 3
+    assert explorer_data(frontier, "x", compare=(), budget=0.14)["opening"] == 2
+    assert explorer_data(frontier, "x", compare=())["stops"][0]["outcomes"] == "1, proved"
+
+
 @pytest.mark.parametrize("top", [0.287, 1.0, 0.99999999, 123.4, 3e-9])
 @pytest.mark.parametrize("points", [2, 7, 25])
 def test_stops_are_even_round_and_reach_the_end(top, points):

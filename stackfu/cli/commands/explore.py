@@ -12,7 +12,7 @@ from ..answers import progress, proved, say_json, say_note, status, working
 from ..app import app, examples
 from ..arguments import AsJson, Floor, GameFile, Quiet, utilities, words
 from ..budgets import MANY, even_grid, open_note
-from ..game_files import load_game, writable
+from ..game_files import game_of, load_file, writable
 
 
 @app.command(
@@ -64,8 +64,12 @@ def explore(
     """Write one HTML page to explore the game with a budget slider; it needs no network and no server."""
     from ...explorer import write_explorer
     from ...model.offers import check_outside
+    from ...results import Solution
 
-    game = load_game(game_file)
+    held = load_file(game_file)
+    game = game_of(held, game_file)
+    # a solution's own budget is one of the stops, and the page opens there
+    opening = held.budget if isinstance(held, Solution) and 0 < held.budget < float("inf") else None
     if output is None and str(game_file) == "-":
         raise InputError(
             "--output", "is needed: a game from standard input has no name to put the page beside"
@@ -85,11 +89,13 @@ def explore(
         time_limit = limit
     with working(None, quiet or as_json):
         budgets = even_grid(game, to, points or 13, min_total=min_total, time_limit=time_limit)
+        if opening is not None:
+            budgets = sorted({*budgets, opening})
         traced = game.frontier(
             budgets, progress=progress(quiet, as_json), min_total=min_total, time_limit=time_limit
         )
     with status("lines to compare with", quiet or as_json):
-        write_explorer(traced, target, title or game_file.stem, compare=lines, outside=apart)
+        write_explorer(traced, target, title or game_file.stem, compare=lines, outside=apart, budget=opening)
     if (note := open_note(traced, time_limit)) and not as_json:
         say_note(note)
     if as_json:

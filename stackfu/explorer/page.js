@@ -165,6 +165,10 @@
       const free = places.find((place) => place.cover === 0) ?? (forced ? places.reduce((a, b) => (b.cover < a.cover ? b : a)) : null);
       if (!free) { text.remove(); continue; }
       taken.push(free.box);
+      if (places.indexOf(free) > 7) { // too far off to be seen as this mark's name without a line
+        const x = Math.min(Math.max(cx, free.box.left), free.box.right), y = free.y > cy ? free.box.top : free.box.bottom;
+        axes.root.append(svg("line", { x1: cx, y1: cy, x2: x, y2: y, stroke: "var(--soft)", "stroke-width": 0.8 }));
+      }
       for (const [key, at] of [["x", free.x], ["y", free.y], ["text-anchor", free.anchor]]) text.setAttribute(key, at);
     }
   };

@@ -483,7 +483,7 @@ def _fit(ax: Any, x: Array, y: Array, *, zero: bool = False) -> None:
         inner = values[~outliers(values)]
         low, high = float(inner.min()), float(inner.max())
         pad = 0.15 * (high - low) or 0.1 * abs(high) or 1.0
-        bottom = min(0.0, low - pad) if zero and values is y else low - pad
+        bottom = -0.06 * high if zero and values is y else low - pad
         limit(bottom, high + pad, auto=True)  # equal scales may widen them
 
 

@@ -281,6 +281,17 @@ def test_explore_writes_a_page_beside_the_game(run, files, tmp_path):
     assert '"name":"uniform"' not in page
 
 
+def test_explore_of_a_solution_opens_at_its_budget(run, files, tmp_path):
+    """Other budgets are around it, and the page does not open at no payments at all."""
+    run("solve", files / "game.json", "--budget", 0.03, "-o", tmp_path / "own.json")
+    arguments = ("-o", tmp_path / "page.html", "--points", 2, "--to", 0.1, "--compare", "none")
+    assert run("explore", tmp_path / "own.json", *arguments)[0] == 0
+    held = re.search(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
+    page = json.loads(held[1])
+    assert [stop["budget"] for stop in page["stops"]] == [0.0, 0.03, 0.05, 0.1]
+    assert page["stops"][page["opening"]]["budget"] == 0.03
+
+
 def test_explore_of_hundreds_of_clients_is_quick_and_says_so(run, tmp_path):
     rng = np.random.default_rng(1)
     emb = sf.MeanEmbeddings.from_features(0.2 * rng.normal(size=(230, 4)) + 1.0)

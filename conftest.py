@@ -1,4 +1,4 @@
-"""What all tests of both packages and all examples of the documentation share: machine code, and their clocks.
+"""What all tests of both packages and all examples of the documentation share: machine code, clocks, and where files go.
 
 A search that is limited by time would do more on a fast machine than on a slow one. In the tests the clock that limits searches
 (:func:`stackfu.jit.clock`) therefore counts how often it is read: a second is :data:`READINGS` readings, so a search stops after
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,6 +28,9 @@ os.environ.setdefault("STACKFU_COMPILE", "now")
 READINGS = 1000
 
 FAST = "STACKFU_FAST_CLOCK"
+
+#: Bytes that must be free for files of tests to be kept in memory; the files of a test that passed are removed at once.
+ROOM = 2 * 1024**3
 
 #: Run by every Python process that a test starts.
 SPEED_UP = """
@@ -64,10 +68,20 @@ def speed_up_all_clocks() -> None:
     exec(compile(SPEED_UP, "sitecustomize.py", "exec"), {})
 
 
+def keep_files_in_memory() -> None:
+    """Let ``tmp_path`` be in memory where there is room: ledgers wait for the disk hundreds of times in every federation."""
+    memory = Path("/dev/shm")
+    if memory.is_dir() and os.access(memory, os.W_OK):
+        executable = not os.statvfs(memory).f_flag & os.ST_NOEXEC
+        if executable and shutil.disk_usage(memory).free > ROOM:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+
+
 if os.environ.get(FAST):
     speed_up_all_clocks()
 else:
     count_readings()
+keep_files_in_memory()
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ class Deaf(sf.StackelbergGame):
 
 def test_a_constructor_cannot_change_the_game_of_which_bounds_are_proved():
     game = digits_game(sampling_constant=30.0)
-    asked = {"offers": "contract", "progress": False}
+    asked = {"offers": "contract", "max_nodes": 5, "progress": False}
     plain, deaf = game.solve(0.06, **asked), of_class(Deaf, game).solve(0.06, **asked)
     assert plain.certificate is not None
     assert deaf.certificate is None

@@ -55,7 +55,7 @@ def test_saturation_of_contracts_begins_where_the_first_ones_are_found(monkeypat
     """Contracts never say that a budget is proved to be too small, only that none were found."""
     monkeypatch.setattr("stackfu.results.frontier.SATURATED", 0.2)
     game, _ = random_game(2, 3)
-    asked = {"offers": "contract", "min_total": 0.6, "gap": 1e-2, "max_nodes": 50}
+    asked = {"offers": "contract", "min_total": 0.6, "gap": 1e-2, "max_nodes": 5}
     whole = game.solve(None, **asked)
     with pytest.raises(sf.errors.ConvergenceError):
         game.solve(0.0, **asked)

@@ -85,7 +85,7 @@ def test_contracts_are_found_where_capped_offers_cost_too_much():
     budget = 0.5 * (least + dear)
     with pytest.raises(sf.InfeasibleError):
         game.solve(budget, offers="capped", min_total=1.0, progress=False)
-    sol = game.solve(budget, offers="contract", min_total=1.0, progress=False)
+    sol = game.solve(budget, offers="contract", min_total=1.0, max_nodes=5, progress=False)
     assert sol.spend <= budget
     assert sol.verify(), sol.verify().message
 
@@ -157,6 +157,7 @@ def kept():
         min_total=0.721064507439677,
         payment_weight=1e-4,
         gap=0.5,
+        max_nodes=5,
         progress=False,
     )
 
@@ -184,7 +185,7 @@ def test_acceptance_said_to_be_the_only_equilibrium_is_contested_where_it_is_not
 def test_acceptance_that_is_the_only_equilibrium_is_said_to_be_and_found_again():
     points = sf.MeanEmbeddings.from_features([[0.0], [1.0], [-1.0]])
     game = sf.StackelbergGame(points, [1, 1, 1], costs=[0.2, 0.4, 0.4], sampling_constant=0.1)
-    sol = game.solve(0.2, offers="contract", gap=0.1, progress=False)
+    sol = game.solve(0.2, offers="contract", gap=0.1, max_nodes=5, progress=False)
     assert sol.message.startswith("everybody accepting is the only equilibrium")
     assert sol.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
     assert sol.verify(), sol.verify().message
@@ -198,7 +199,7 @@ def test_the_worst_loss_that_is_stated_counts_what_was_asked_for():
         removed=[0],
         costs=[1.74004, 1.128776, 0.669453],
     )
-    sol = game.solve(0.849925, offers="contract", finite_sample=True, gap=0.1, progress=False)
+    sol = game.solve(0.849925, offers="contract", finite_sample=True, gap=0.1, max_nodes=5, progress=False)
     worst = acceptance(game, sol.caps, sol.payouts, finite_sample=True).at()[0]
     counted = game.loss_of(game.profile(worst.participation), True)
     assert counted > 1.01 * game.loss_of(game.profile(worst.participation), False)

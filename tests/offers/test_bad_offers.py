@@ -192,11 +192,11 @@ def test_least_keeping_is_what_every_plan_costs_at_least():
 def test_contracts_without_a_floor_that_keep_everybody_are_found_or_cost_too_much():
     """Asked for contracts, nobody is told that capped offers need a floor."""
     outside = np.full(7, -0.01)
-    kept = GAME.solve(1.2, offers="contract", outside=outside, gap=0.3, max_nodes=200, progress=False)
+    kept = GAME.solve(1.2, offers="contract", outside=outside, gap=0.3, max_nodes=20, progress=False)
     assert kept.verify(), kept.verify().message
     assert GAME.cascade(offers=kept.offers, outside=outside).stable
     with pytest.raises((sf.ConvergenceError, sf.InfeasibleError), match="0.12"):
-        GAME.solve(0.12, offers="contract", outside=outside, gap=0.3, max_nodes=200, progress=False)
+        GAME.solve(0.12, offers="contract", outside=outside, gap=0.3, max_nodes=20, progress=False)
 
 
 # -------------------------------------------------------------------- what answers reveal, and prices that learn

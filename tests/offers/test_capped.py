@@ -453,7 +453,7 @@ def test_baselines_as_plans(method):
 def test_contracts_are_no_worse_and_say_what_else_may_happen():
     game, budget = game_with_budget(3, 5, True)
     plan = game.solve(budget, offers="capped", progress=False, gap=1e-3)
-    sol = game.solve(budget, offers="contract", progress=False)
+    sol = game.solve(budget, offers="contract", max_nodes=5, progress=False)
     assert sol.status is sf.Status.CONVERGED
     assert sol.objective <= plan.objective * (1 + 1e-9)
     assert sol.lower_bound <= sol.objective
@@ -469,7 +469,7 @@ def test_contracts_are_no_worse_and_say_what_else_may_happen():
 def test_contracts_are_never_worse_than_linear_payments(seed, options):
     game, budget = game_with_budget(seed, 4, True)
     linear = game.solve(budget, progress=False, gap=1e-3, **options)
-    sol = game.solve(budget, offers="contract", progress=False, **options)
+    sol = game.solve(budget, offers="contract", max_nodes=5, progress=False, **options)
     assert sol.objective <= linear.objective * (1 + 1e-9)
     assert sol.equilibrium.total >= options.get("min_total", 0.0) * (1 - 1e-9)
     assert sol.offers.most <= budget * (1 + 1e-9)
@@ -478,7 +478,7 @@ def test_contracts_are_never_worse_than_linear_payments(seed, options):
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_contracts_are_certified_where_the_bound_is_near_and_judged(seed):
     game, budget = game_with_budget(seed, 5, True)
-    sol = game.solve(None if seed else budget, offers="contract", gap=0.5, progress=False)
+    sol = game.solve(None if seed else budget, offers="contract", gap=0.5, max_nodes=5, progress=False)
     assert sol.status is sf.Status.CERTIFIED
     assert sol.verify(), sol.verify().message
     assert not replace(sol, limits=replace(sol.limits, gap=1e-12)).verify()
@@ -621,7 +621,7 @@ def test_other_mechanisms_post_plans_for_clients_that_are_alike(method):
 def test_contracts_with_clients_that_are_alike():
     game = alike(4, 0.3)
     budget = 0.2 * float(game.costs.sum())
-    sol = game.solve(budget, offers="contract", progress=False)
+    sol = game.solve(budget, offers="contract", max_nodes=5, progress=False)
     assert sol.verify(), sol.verify().message
     assert sol.objective <= game.solve(budget, offers="capped", gap=1e-2, progress=False).objective * (
         1 + 1e-9

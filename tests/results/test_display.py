@@ -98,7 +98,7 @@ def test_predicted_changes_stand_beside_every_client():
 def test_offers_show_their_limits_and_what_is_received(offers):
     """Retainers are received too, and count in the utility."""
     played = game()
-    found = played.solve(20.0, offers=offers, min_total=0.2)
+    found = played.solve(20.0, offers=offers, min_total=0.2, max_nodes=5)
     solution = replace(found, posted=replace(found.offers, retainers=np.linspace(0.1, 0.2, played.count)))
     page = solution._repr_html_()
     assert {"capped": "Capped offers", "contract": "Contracts"}[offers] in page

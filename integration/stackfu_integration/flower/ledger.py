@@ -282,8 +282,12 @@ class PaymentLedger:
                         marks = ", ".join("?" * len(rows[0]))
                         copy._db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
             copy._db.execute(f"PRAGMA user_version = {VERSION}")
-        except sqlite3.DatabaseError as error:
-            raise FileFormatError(f"{path}: not a ledger ({error})") from error
+        except (
+            sqlite3.DatabaseError,
+            UnicodeDecodeError,
+            OverflowError,
+        ) as error:  # the latter of damaged text and numbers
+            raise FileFormatError(f"{path}: not a ledger ({one_line(str(error))})") from error
         return copy
 
     def _create(self) -> None:

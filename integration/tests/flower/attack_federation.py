@@ -89,7 +89,7 @@ def rows_of(path: Path) -> list[tuple] | None:
     try:
         with closing(sqlite3.connect(path)) as db:
             return db.execute(f"SELECT {_COLUMNS} FROM events ORDER BY seq").fetchall()
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return None
 
 
@@ -749,7 +749,7 @@ def attack_one_run(seed: int) -> tuple[Counter, list[dict]]:
                         name = act.__name__.strip("_")
                         try:
                             act(case)
-                        except sqlite3.DatabaseError:
+                        except (sqlite3.DatabaseError, UnicodeDecodeError):
                             case.truth.files_touched = (
                                 True  # an earlier step left no file that could be edited
                             )

@@ -22,7 +22,7 @@ from scene import CLIENTS, REMOVED, TERMS, Scene, initial
 from test_tampering import write_anew
 from typer.testing import CliRunner
 
-from stackfu.errors import InputError
+from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.cli import app
 from stackfu_integration.flower import PaymentLedger, Terms
 from stackfu_integration.flower import ledger as ledger_module
@@ -361,6 +361,13 @@ def test_columns_that_are_computed_are_refused(copy):
     with closing(sqlite3.connect(copy.folder / "ledger.sqlite")) as db, db:
         db.execute("ALTER TABLE events ADD COLUMN other TEXT AS (datetime('now'))")
     assert "no ledger has" in verify(copy.folder).misfit
+
+
+def test_a_file_with_damaged_text_in_its_tables_names_is_no_ledger(copy):
+    path = copy.folder / "ledger.sqlite"
+    path.write_bytes(path.read_bytes().replace(b"rows_remain BEFORE", b"rows_rem\xd2in BEFORE"))
+    with pytest.raises(FileFormatError, match="not a ledger"):
+        verify(copy.folder)
 
 
 def test_rules_that_were_taken_off_are_a_question(copy):

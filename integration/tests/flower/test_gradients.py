@@ -113,7 +113,7 @@ def test_the_optimum_on_the_participants_data_is_within_the_bound(scene):
         np.linalg.norm(objective(head_of(model).ravel())[1]) / L2, rel=1e-5
     )
     assert "depends on these samples alone" in text
-    assert any("gradients behind the bound" in question for question in verify(scene.folder).open_questions)
+    assert any("gradients behind the bound" in question for question in verify(scene.folder).limits)
 
 
 def test_a_bound_that_the_gradients_do_not_give_is_named(scene, monkeypatch):

@@ -299,8 +299,8 @@ def test_what_would_take_the_noise_off_is_erased_and_the_audit_says_what_that_co
             assert apart > 0.3 * deviation_of(NEWTON)
     report = verify(scene.folder)
     assert report.misfit is None
-    assert any("whether the noise in the released head was drawn" in q for q in report.open_questions)
-    assert any("whether the bound follows from the gradients" in q for q in report.open_questions)
+    assert any("whether the noise in the released head was drawn" in q for q in report.limits)
+    assert any("whether the bound follows from the gradients" in q for q in report.limits)
 
 
 def test_no_question_about_noise_is_open_where_nothing_is_erased(whole):

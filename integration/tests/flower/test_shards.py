@@ -109,7 +109,7 @@ def test_only_the_shard_of_whoever_leaves_is_trained_anew(whole):
     assert "| 1 | as it was | 1, 3, 5, 7 |" in text
     assert "| 0 | trained anew |" in text
     assert "in another shard" in text
-    assert any("clients sign nothing in training" in q for q in verify(scene.folder).open_questions)
+    assert any("clients sign nothing in training" in q for q in verify(scene.folder).limits)
 
 
 def share_of(facts, client):
@@ -292,7 +292,7 @@ def test_a_server_that_keeps_the_head_of_a_shard_that_was_left_is_named(scene, m
     monkeypatch.setattr(shards, "affected", lambda state, request: (1,))
     play(scene)
     monkeypatch.undo()
-    assert "those that had met somebody who left are [0]" in str(verify(scene.folder).misfit)
+    assert "client 0, which left, took part in the shards" in str(verify(scene.folder).misfit)
 
 
 @pytest.mark.parametrize("at", [1, 2])

@@ -279,7 +279,7 @@ def test_training_on_removed_data_cannot_be_seen_and_the_audit_says_so(scene):
     assert faulty["paid"] > 0
     assert "was not used" not in text
     assert "can have used it: nobody can see that from outside" in text
-    assert any("copy of removed data" in q for q in verify(scene.folder).open_questions)
+    assert any("copy of removed data" in q for q in verify(scene.folder).limits)
 
 
 def test_one_sample_more_or_less_is_rounding_and_two_are_not(scene):
@@ -389,7 +389,7 @@ def test_an_already_trained_model_is_adopted(scene, sound):
     assert "operator gave" in (scene.folder / "audit-r1.md").read_text()
     report = verify(scene.folder)
     assert report.misfit is None
-    assert any("operator's word" in question for question in report.open_questions)
+    assert any("operator's word" in question for question in report.limits)
 
 
 def test_without_its_first_weights_an_adopted_model_is_continued(scene, sound):

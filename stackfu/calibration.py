@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .embedding.names import rows_by_name
 from .errors import InputError
 from .model import Array, GameModel
 from .model.impacts import drift_changes, thinning
@@ -200,9 +201,11 @@ def _regressors(game: GameModel, rows: Any) -> tuple[Array, Array, float]:
 
 
 def _pilots(game: GameModel, participation: npt.ArrayLike, changes: npt.ArrayLike) -> tuple[list[Any], Array]:
+    profiles = rows_by_name(participation, "participation", game.client_names)
+    measured = rows_by_name(changes, "changes", game.client_names)
     try:
-        rows = np.atleast_2d(np.asarray(participation, dtype=np.float64))
-        observed = np.atleast_2d(np.asarray(changes, dtype=np.float64))
+        rows = np.atleast_2d(np.asarray(profiles, dtype=np.float64))
+        observed = np.atleast_2d(np.asarray(measured, dtype=np.float64))
     except (TypeError, ValueError):
         raise InputError(
             "changes", "and participation must be arrays of numbers, one row per pilot"

@@ -47,12 +47,14 @@ class StackelbergGame(GameModel):
         Amount of data of every original client: positive numbers, usually counts. Like all that is one number per client: in
         their order, or by name (a dictionary, a pandas series). By default the number of samples that were embedded.
     removed
-        The clients whose data must be forgotten, by number or by name.
+        The clients whose data must be forgotten: one or several names. A number means the client of that name; where clients have
+        no names it is a position, from 0.
     names
         What the clients are called; by default what the embeddings call them, or their numbers.
     costs
         What taking part with all of its data costs each client: money, in any unit, which is that of all payments and budgets
-        then. One number per remaining client; by default ``cost_scale * n_k / n_O``.
+        then. One number per remaining client (by name also for all original clients, of which the removed are ignored with a
+        :class:`~stackfu.StackfuWarning`); by default ``cost_scale * n_k / n_O``.
     cost_scale
         What all data of all original clients together would cost, where no costs are given.
     lambda_v, lambda_s

@@ -20,18 +20,21 @@ from typing import Any
 
 import numpy as np
 
+from .embedding.names import listed
 from .errors import InfeasibleError, InputError
 from .game import StackelbergGame
 from .leader.tolerances import OVERSPENT
 from .model import Objective
 from .model.arguments import number
+from .model.content import Content
 from .results import Solution, Status
+from .results.access import Tables
 
 __all__ = ["Request", "Requests"]
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class Request(Content):
     """One request: who left, what could be spent, and what was offered."""
 
     removed: tuple[int, ...]
@@ -57,7 +60,7 @@ class Request:
 
 
 @dataclass(eq=False)
-class Requests(Sequence[Request]):
+class Requests(Tables, Sequence[Request]):
     """A federation that answers removal requests from one budget; ``game`` is the federation as it is now."""
 
     game: StackelbergGame
@@ -113,6 +116,16 @@ class Requests(Sequence[Request]):
             "left": self.left,
             "requests": [request.summary() for request in self.history],
         }
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame with one row per request (needs pandas)."""
+        from .pages import data_frame
+
+        rows = [request.summary() for request in self.history]
+        names = ("removed", "budget", "spend", "objective", "total", "remaining", "status")
+        columns = {name: [row[name] for row in rows] for name in names}
+        columns["removed"] = [listed(names, len(names)) for names in columns["removed"]]
+        return data_frame(columns, range(1, len(rows) + 1), "request")
 
     def __len__(self) -> int:
         return len(self.history)

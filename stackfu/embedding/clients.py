@@ -156,6 +156,13 @@ def _split_table(
             raise InputError(
                 "labels", f"must be a column or hold one label per row of the table ({len(table)})"
             )
+        elif (
+            hasattr(labels, "index") and hasattr(labels, "to_numpy") and not labels.index.equals(table.index)
+        ):
+            raise InputError(
+                "labels",
+                "has another index than the table; bring it into the order of the rows and pass labels.to_numpy()",
+            )
         marks = np.split(np.asarray(labels)[order], cuts)
     if labels_only:
         return None, marks, called

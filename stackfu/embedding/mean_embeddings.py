@@ -345,10 +345,10 @@ class MeanEmbeddings:
         >>> emb == MeanEmbeddings.from_samples(x, 2.0, 64, labels=y, kernel="joint")
         True
         """
-        if isinstance(features, Mapping) and isinstance(counts, Mapping) and list(features) != list(counts):
-            raise InputError("counts", "must name the clients of the features, in the same order")
         rows, called = _named_rows(features, names, "features")
-        count_rows, _ = _named_rows(counts, None, "counts")
+        count_rows, counted = _named_rows(counts, None, "counts")
+        if called is not None and counted is not None and called != counted:
+            raise InputError("counts", "must name the clients of the features, in the same order")
         sent = _check_features_array(rows)
         checked = check_counts(count_rows, called)
         if len(checked) != len(sent):

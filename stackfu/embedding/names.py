@@ -27,6 +27,7 @@ __all__ = [
     "listed",
     "name_of",
     "natural_order",
+    "refuse_names",
     "rows_by_name",
 ]
 
@@ -358,6 +359,23 @@ def rows_by_name(values: Any, argument: str, clients: ClientNames, others: Any =
     ):
         return [by_name(row, argument, clients, others) for row in values]
     return by_name(values, argument, clients, others)
+
+
+def refuse_names(values: Any, argument: str, order: str) -> None:
+    """Refuse values by name where no names are known: their order would be taken for that of the clients.
+
+    ``order`` says in the message which values are wanted.
+    """
+    if isinstance(values, Mapping):
+        raise InputError(argument, f"must be {order}, not a dictionary", value=type(values).__name__)
+    if _has_index(values):
+        index = getattr(values, "columns", values.index)
+        if not _counts(index, list(index)):
+            raise InputError(
+                argument,
+                f"must be {order}; its index has names, which are not known here: bring it into that order and pass to_numpy()",
+                value=type(values).__name__,
+            )
 
 
 def _has_index(values: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ..embedding.names import refuse_names
 from ..errors import InputError
 from .arguments import flag, number, numbers
 
@@ -38,6 +39,8 @@ class Target:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in get_args(Kind):
             raise InputError("kind", f"is none of {', '.join(get_args(Kind))}", value=repr(self.kind))
+        if self.kind == "mixture":
+            refuse_names(self.values, "values", "one share per original client in their order")
         values = numbers(self.values, "values", "must be a sequence of numbers")
         if values.ndim != 1 or (len(values) > 0) != (self.kind in ("mixture", "point")):
             what = {"mixture": "one share per original client", "point": "one number per feature"}
@@ -99,6 +102,7 @@ class ServerLoss:
     @classmethod
     def to_mixtures(cls, mixtures: npt.ArrayLike, weights: Sequence[float]) -> ServerLoss:
         """Squared distances to mixtures of the original clients' embeddings, one row of shares (summing to 1) per target."""
+        refuse_names(mixtures, "mixtures", "one share per original client in their order")
         return cls(tuple(Target("mixture", row) for row in _rows(mixtures, "mixtures")), weights)  # type: ignore[arg-type]
 
     @classmethod

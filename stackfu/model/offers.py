@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..embedding.names import PerClient, by_name
+from ..embedding.names import PerClient, by_name, refuse_names
 from ..errors import InputError
 from .arguments import numbers
 from .content import Content
@@ -85,6 +85,7 @@ class Offers(Content):
 
     def payouts(self, participation: npt.ArrayLike) -> Array:
         """What each client receives for a participation; more than the cap is neither used nor paid."""
+        refuse_names(participation, "participation", "one number per client in their order")
         brought = numbers(participation, "participation")
         if brought.shape != self.caps.shape:
             raise InputError("participation", f"needs {len(self.caps)} numbers", value=brought.shape)

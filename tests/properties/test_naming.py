@@ -1,5 +1,6 @@
 """The client that is removed, paid or charged is the one that was named, in every spelling of its name."""
 
+import json
 import warnings
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import stackfu as sf
+from stackfu.cli import main
 from stackfu.embedding.names import ClientNames, Position, by_name, rows_by_name
 from tests.properties.effort import share
 
@@ -246,6 +248,70 @@ def test_rows_of_values_name_clients_in_their_columns():
     assert rows_by_name(rows, "payments", who) == [[3.0, 1.0], [4.0, 2.0]]
     with pytest.raises(sf.InputError, match="payments: is a table|payments = DataFrame: is a table"):
         by_name(frame, "payments", who)
+
+
+def test_series_by_name_are_refused_where_no_names_are_known():
+    offers = sf.Offers.linear(np.array([1.0, 2.0]))
+    series = pandas.Series([0.5, 1.0], index=["York", "Hull"])
+    with pytest.raises(
+        sf.InputError, match="participation = Series: must be one number per client in their order; its index"
+    ):
+        offers.payouts(series)
+    assert offers.payouts(series.reset_index(drop=True)).tolist() == [0.5, 2.0]
+    frame = pandas.DataFrame([[0.5, 0.5]], columns=["York", "Hull"])
+    with pytest.raises(
+        sf.InputError, match="mixtures = DataFrame: must be one share per original client in their order"
+    ):
+        sf.ServerLoss.to_mixtures(frame, [1.0])
+    table = pandas.DataFrame({"client": ["a", "b"], "x": [1.0, 2.0]})
+    with pytest.raises(sf.InputError, match="labels: has another index than the table"):
+        sf.MeanEmbeddings.from_samples(table, labels=pandas.Series(["p", "q"], index=[1, 0]), kernel="joint")
+    features, counts = np.eye(2), pandas.DataFrame([[1, 2], [2, 1]], index=["b", "a"])
+    with pytest.raises(
+        sf.InputError, match="counts: must name the clients of the features, in the same order"
+    ):
+        sf.MeanEmbeddings.from_class_features(features, counts, names=["a", "b"])
+
+
+def test_observed_pilots_and_answers_find_their_clients_in_tables():
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(dict(zip("dabc", np.eye(4), strict=True))),
+        [9, 4, 3, 5],
+        removed=["d"],
+        costs=[1.0] * 3,
+    )
+    rng = np.random.default_rng(0)
+    pilots = pandas.DataFrame(rng.uniform(0.2, 1.0, size=(5, 3)), columns=list("abc"))
+    changes = pandas.DataFrame(rng.normal(size=(5, 3)), columns=list("abc"))
+    fitted = game.calibrate(pilots.to_numpy(), changes.to_numpy())
+    again = game.calibrate(pilots[list("cab")], changes[list("bca")])
+    assert again.loss_constant == pytest.approx(fitted.loss_constant, rel=1e-9)
+    assert again.sampling_constant == pytest.approx(fitted.sampling_constant, rel=1e-9)
+    equilibrium = game.equilibrium({"b": 0.5})
+    answers = pandas.DataFrame([equilibrium.participation], columns=list("abc"))
+    paid = pandas.DataFrame([equilibrium.payments], columns=list("abc"))
+    told = game.costs_from(paid[list("cba")], answers[list("bac")])
+    assert told == game.costs_from(equilibrium.payments, equilibrium.participation)
+
+
+@pytest.mark.parametrize("names", [[1, 2, 3, 4], [3, 0, 2, 1], [10, 7, 8, 9]])
+def test_the_command_line_removes_and_pays_the_client_that_was_named(names, tmp_path, capsys):
+    rows = [f"{name},{x},{k}" for k, name in enumerate(names) for x in (0.1 * k, 0.5 + k)]
+    (tmp_path / "t.csv").write_text("\n".join(["client,a,b", *rows]) + "\n")
+    file = str(tmp_path / "g.json")
+    for name in map(str, names):
+        assert main(["embed", str(tmp_path / "t.csv"), "--removed", name, "-o", file]) == 0
+        game = sf.load(file)
+        assert game.removed_names == (name,)
+        paid = game.names[1]
+        capsys.readouterr()
+        assert main(["equilibria", file, "--payments", f"{paid}=0.25", "--json"]) in (0, 1)
+        record = json.loads(capsys.readouterr().out)
+        assert dict(zip(record["names"], record["payments"], strict=True)) == {
+            n: 0.25 * (n == paid) for n in game.names
+        }
+    assert main(["embed", str(tmp_path / "t.csv"), "--removed", "6", "-o", file]) == 2
+    assert "there is no such client; the clients are" in " ".join(capsys.readouterr().err.split())
 
 
 def test_positions_of_results_stay_positions():

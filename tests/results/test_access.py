@@ -165,6 +165,8 @@ def test_a_function_is_a_method(game):
     assert traced.budgets.tolist() == [0.01, 0.02]
     requests = sf.Requests(game, 0.1)
     assert requests.remove(["York"], method=at_cost, share=0.5).method == "at_cost"
+    assert requests.to_pandas()["removed"].tolist() == ["York"]
+    assert pickle.loads(pickle.dumps(requests[0])) == requests[0]
     assert found.manipulation(kinds=["cost"], clients=["Hull"], factors=[2.0]).mechanism == "at_cost, linear"
     with pytest.raises(sf.InputError, match='share: is not an option of method "at_cost"; those are part'):
         game.solve(0.05, method=at_cost, share=0.5)

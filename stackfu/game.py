@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .judging.proof import Certificate
     from .model.offers import Offers
     from .model.revealed import CostIntervals
-    from .results import Equilibria, Equilibrium, Frontier, Solution, Verification
+    from .results import Equilibria, Equilibrium, Frontier, Solution, Verification, WholePlan
     from .results.cascade import Cascade
     from .results.manipulation import Manipulation, Manipulations
 
@@ -148,10 +148,17 @@ class StackelbergGame(GameModel):
         options = SearchOptions(origin, method, tolerance, max_iterations, seed, callback, progress)
         return find_equilibrium(self, checked, options, caps=None if caps is None else self.check_caps(caps))
 
-    def equilibria(self, payments: PerClient | None = None, *, caps: PerClient | None = None) -> Equilibria:
+    def equilibria(
+        self,
+        payments: PerClient | None = None,
+        *,
+        caps: PerClient | None = None,
+        offers: Offers | None = None,
+    ) -> Equilibria:
         """Every Nash equilibrium of the clients, ordered by total participation; see :mod:`stackfu.followers.path`.
 
-        ``caps`` are the largest shares of its data that are taken of each client (None: everything).
+        ``caps`` are the largest shares of its data that are taken of each client (None: everything). ``offers`` stand for all that
+        a solution posts (``solution.offers``), contracts too (:mod:`stackfu.leader.acceptance`).
 
         >>> import numpy as np, stackfu as sf
         >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
@@ -160,6 +167,13 @@ class StackelbergGame(GameModel):
         """
         from .followers import enumerate_equilibria
 
+        if offers is not None:
+            for name, value in (("payments", payments), ("caps", caps)):
+                if value is not None:
+                    raise InputError(name, "are part of the offers; give either them or the offers")
+            from .leader.outcomes import outcomes
+
+            return outcomes(self, offers)
         taken = None if caps is None else self.check_caps(caps)
         return enumerate_equilibria(self, self.check_payments(payments), taken)
 
@@ -214,6 +228,7 @@ class StackelbergGame(GameModel):
         public_cost: float | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
+        warn_below: float | None = None,
         **own: Any,
     ) -> Solution:
         """Payments that minimise the server's loss within a budget; see :mod:`stackfu.leader`.
@@ -240,7 +255,8 @@ class StackelbergGame(GameModel):
         finite_sample
             certified: count the variance of the used samples' embedding, so that leftover budget buys data.
         gap
-            certified, grouped: gap to close, relative to the loss without payments (default by size: 1e-6, 1e-5, 1e-3).
+            certified, grouped: gap to close, relative both to the objective that is reached and to the one without payments
+            (default by size: 1e-6, 1e-5, 1e-3).
         time_limit
             certified, grouped: seconds (default 60).
         max_nodes
@@ -273,14 +289,20 @@ class StackelbergGame(GameModel):
             certified: a progress line (default: on a terminal).
         callback
             certified: called with a record per box.
+        warn_below
+            Warn where all clients together bring fewer samples than this (default: one for each client that takes part).
         own
             Options of a registered mechanism of your own.
         """
         given = _given(locals())
         from .leader import solve
+        from .results.cautions import cautions_of, check_floor
 
+        least = check_floor(given.pop("warn_below", None))
         found = solve(self, budget, method, given)
         _warn_of_units(self, [found.budget], outside is not None)
+        for caution in cautions_of(found, least):
+            warn(caution)
         return found
 
     def cheapest(
@@ -300,6 +322,7 @@ class StackelbergGame(GameModel):
         outside: PerClient | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
+        warn_below: float | None = None,
         **other: Any,
     ) -> Solution:
         """The least spend for a server loss of at most ``max_loss``, certified; options are as in :meth:`solve`.
@@ -346,14 +369,19 @@ class StackelbergGame(GameModel):
         public_cost: float | None = None,
         progress: bool | None = None,
         callback: Callback | None = None,
+        warn_below: float | None = None,
         **own: Any,
     ) -> Frontier:
         """Solutions along a list of budgets, each starting from its neighbours; options are as in :meth:`solve`."""
         given = _given(locals())
         from .leader.frontier import trace_frontier
+        from .results.cautions import caution_of_frontier, check_floor
 
+        least = check_floor(given.pop("warn_below", None))
         traced = trace_frontier(self, budgets, method, given)
         _warn_of_units(self, traced.budgets.tolist(), outside is not None)
+        if caution := caution_of_frontier(traced, least):
+            warn(caution)
         return traced
 
     # ---------------------------------------------------------------- who leaves, what costs are, what lying pays
@@ -526,6 +554,13 @@ class StackelbergGame(GameModel):
 
         self._refuse_others(result)
         return prove_equilibrium(result, precision)
+
+    def whole_samples(self, result: Solution) -> WholePlan:
+        """Return a solution rounded to whole samples, with its exact spend and loss; see :class:`stackfu.results.WholePlan`."""
+        from .judging.whole_samples import judge_whole_samples
+
+        self._refuse_others(result)
+        return judge_whole_samples(result)
 
     def diagnose(self, result: Equilibrium) -> Diagnostics:
         """Contraction diagnostics at an equilibrium; see :mod:`stackfu.judging.diagnostics`."""

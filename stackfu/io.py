@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,9 @@ def _encode(thing: object) -> dict[str, Any]:
 
 
 def _encode_embeddings(embeddings: MeanEmbeddings) -> dict[str, Any]:
-    bandwidth, features, gram, complement, names, kernel, self_similarity = embeddings.__reduce__()[1][:7]
+    bandwidth, features, gram, complement, names, kernel, self_similarity, counts = embeddings.__reduce__()[
+        1
+    ][:8]
     return {
         "bandwidth": None if bandwidth is None else float(bandwidth),
         "features": features,
@@ -144,6 +147,8 @@ def _encode_embeddings(embeddings: MeanEmbeddings) -> dict[str, Any]:
         "names": None if names is None else list(names),
         "kernel": kernel,
         "self_similarity": self_similarity,
+        # files written before this was kept say nothing: their clients' sizes stand in
+        **({} if counts is None else {"sample_counts": list(counts)}),
     }
 
 
@@ -223,7 +228,10 @@ def _decode_embeddings(stored: dict[str, Any]) -> MeanEmbeddings:
         if stored["complement"] is not None:
             known["complement"] = _complement(checked.gram, stored["complement"])
     own = checked.mean_self_similarity
-    return MeanEmbeddings._make(names=checked.names, self_similarity=own, **known)
+    counts = stored.get("sample_counts")
+    if counts is not None and (len(counts) != len(checked) or min(map(_whole, counts)) < 1):
+        raise ValueError("sample_counts must hold a positive whole number per client")
+    return MeanEmbeddings._make(names=checked.names, self_similarity=own, counts=counts, **known)
 
 
 def _complement(gram: np.ndarray, stored: Any) -> np.ndarray:
@@ -288,9 +296,16 @@ def _decode(record: dict[str, Any]) -> Any:
                 tuple(frozen(x) for x in face.get("points", ())),
             ),
             caps=None if record.get("caps") is None else game.check_caps(record["caps"]),
+            retainers=None
+            if record.get("retainers") is None
+            else game.check_amounts(record["retainers"], "retainers"),
         )
     if kind == "solution":
         equilibrium = _decode(record["equilibrium"])
+        posted = _decode_offers(record.get("offers"))
+        if posted is not None and posted.retainers.any() and "retainers" not in record["equilibrium"]:
+            # earlier files keep them with the offers only
+            equilibrium = replace(equilibrium, retainers=posted.retainers)
         return Solution(
             game=equilibrium.game,
             budget=float(record["budget"]),
@@ -305,7 +320,7 @@ def _decode(record: dict[str, Any]) -> Any:
             message=str(record["message"]),
             nodes=int(record["nodes"]),
             seconds=float(record["seconds"]),
-            posted=_decode_offers(record.get("offers")),
+            posted=posted,
             outside=None if record.get("outside") is None else frozen(record["outside"]),
         )
     raise FileFormatError(f"unknown kind of record: {kind!r}")

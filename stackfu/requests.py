@@ -54,6 +54,7 @@ class Request(Content):
             "spend": self.solution.spend,
             "objective": self.solution.objective,
             "total": self.solution.equilibrium.total,
+            "samples_used": self.solution.samples_used,
             "remaining": self.solution.game.count,
             "status": self.solution.status.name,
         }

@@ -120,7 +120,7 @@ def refused_or_used(answer, command, given, option, value, before):
 SOLVE = {
     "--budget": 0.02, "--payment-weight": 0.7, "--min-total": 0.5, "--finite-sample": None, "--robust": None,
     "--gap": 1e-4, "--time-limit": 1e-9, "--outside": OUTSIDE, "--sampling-constant": 30,
-    "--groups": "a,b,a,b", "--option": "max_iterations=1",
+    "--groups": "a,b,a,b", "--option": "max_iterations=1", "--min-samples": 60, "--whole-samples": None, "--warn-below": 1e6,
 }  # fmt: skip
 
 
@@ -183,7 +183,7 @@ OTHERS = {
     "cheapest": (
         ["game.json", "--max-loss", 0.01, "--offers", "capped", "--min-total", 0.3, "--gap", 0.1],
         {"--max-loss": 0.007, "--offers": "linear", "--outside": OUTSIDE, "--sampling-constant": 30, "--min-total": 0.6,
-         "--gap": 0.001, "--time-limit": 1e-9},
+         "--gap": 0.001, "--time-limit": 1e-9, "--min-samples": 60, "--whole-samples": None, "--warn-below": 1e6},
     ),
     "cascade": (["game.json", "--outside", OUTSIDE], {"--outside": -10, "--order": "simultaneous"}),
     "equilibria": (
@@ -192,7 +192,7 @@ OTHERS = {
     "frontier": (
         ["game.json", "--to", 0.1, "--points", 2],
         {"--budgets": "0.01,0.02", "--to": 0.12, "--points": 3, "--offers": (["--min-total", 0.3], "capped"), "--min-total": 0.5,
-         "--gap": 0.4, "--time-limit": 1e-9},
+         "--gap": 0.4, "--time-limit": 1e-9, "--min-samples": 60, "--warn-below": 1e6},
     ),
     "calibrate": (["game.json", "--plan", 3], {"--plan": 4, "--seed": 1, "--level": 0.5}),
     "verify": (["solution.json"], {"--tolerance": 1e-30}),

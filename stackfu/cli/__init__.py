@@ -21,8 +21,10 @@ __all__ = ["ExitCode", "main"]
 class ExitCode(enum.IntEnum):
     """What the exit code of ``stackfu`` means."""
 
-    OK = 0  #: done; what was to be proved is proved
-    NOT_PROVED = 1  #: a check failed, the solver does not stand behind its answer, or it found none where there may be one
+    OK = 0  #: done, and proved; by methods that prove nothing: done, and converged
+    NOT_PROVED = (
+        1  #: a valid answer without the proof, a check that failed, or no answer where there may be one
+    )
     BAD_INPUT = 2  #: usage, file or argument; nothing was computed
     INFEASIBLE = 3  #: no payments or no equilibrium can do what was asked
     INTERNAL = 70  #: a defect of stackfu itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from ..results import Status
 
-__all__ = ["progress", "proved", "say_json", "say_note", "status", "working"]
+__all__ = ["progress", "proved", "said_first", "say_json", "say_note", "status", "working"]
 
 
 def say_json(record: dict[str, Any]) -> None:
@@ -27,8 +28,22 @@ def say_note(text: str) -> None:
     print(f"stackfu: note: {text}", file=sys.stderr)
 
 
+@contextmanager
+def said_first() -> Iterator[list[str]]:
+    """Keep the warnings that a command adds to the list from being shown again as notes; others are shown as ever."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        yield said
+    for warning in caught:
+        if str(warning.message) not in said:
+            warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+
+
 def proved(status: Status) -> Literal[0, 1, 130]:
-    """The exit code that a solver's status deserves."""
+    """Return the exit code of a status: 0 where the method did all that it promises, 1 for an answer that falls short of it.
+
+    The certified mechanism promises a proof, for every kind of offer; of methods that prove nothing convergence is all.
+    """
     if status.name == "INTERRUPTED":
         return 130
     return 0 if status.success else 1

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
+    "FewestSamples",
     "Floor",
     "GameFile",
     "Gap",
@@ -30,6 +31,8 @@ __all__ = [
     "Sampling",
     "SolutionFile",
     "TimeLimit",
+    "WarnBelow",
+    "Whole",
     "grouping",
     "number",
     "numbers",
@@ -80,13 +83,33 @@ Floor = Annotated[
         "--min-total", help="Least share of the remaining data that must take part.", show_default="0"
     ),
 ]
+FewestSamples = Annotated[
+    float | None,
+    typer.Option("--min-samples", help="Least number of samples that must take part.", show_default="0"),
+]
+WarnBelow = Annotated[
+    float | None,
+    typer.Option(
+        "--warn-below",
+        help="Warn where fewer samples than this are used in all.",
+        show_default="one for each client that takes part",
+    ),
+]
+Whole = Annotated[
+    bool,
+    typer.Option(
+        "--whole-samples", help="Round the plan to whole samples too, with the spend and the loss of those."
+    ),
+]
 TimeLimit = Annotated[
     float | None, typer.Option("--time-limit", help="Seconds for each search.", show_default="60")
 ]
 Gap = Annotated[
     float | None,
     typer.Option(
-        "--gap", help="Gap to close, relative to the loss without payments.", show_default="by size"
+        "--gap",
+        help="Gap to close, relative to the objective that is reached and to the one without payments.",
+        show_default="by size",
     ),
 ]
 Kind = Annotated[

@@ -47,7 +47,7 @@ def write_frontier(frontier: Frontier, path: Path) -> None:
         return
     strict = plain(record)
     currency = [] if strict["currency"] is None else [strict["currency"]]
-    names = ["budget", "spend", "server_loss", "lower_bound", "total", "status"]
+    names = ["budget", "spend", "server_loss", "lower_bound", "total", "samples_used", "status"]
     who = strict["names"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from ..embedding.names import listed
 from ..model.impacts import guessed
 from ..model.offers import utilities_of
 from ..pages import NOTHING, in_currency, money, number
+from ..results.cautions import amount
 from .wording import as_typed
 
 if TYPE_CHECKING:
@@ -95,8 +96,12 @@ def best_in_words(solution: Solution) -> str:
         limit = f"with a server loss of at most {solution.goal.max_loss:g}"
     unit = currency if solution.proves == "spend" else None
     bound, reached = money(solution.lower_bound, unit), money(solution.objective, unit)
-    gap = f"gap {solution.gap:.1e}" if solution.gap > 0 else "no gap"
-    text = f"No {posted} {limit} bring the {solution.proves} below {bound}" + (
+    gap = f"gap {percentage(solution.relative_gap)} of that" if solution.gap > 0 else "no gap"
+    noisy = (
+        solution.goal.finite_sample and solution.proves == "objective" and solution.goal.payment_weight == 0.0
+    )
+    proves = "loss with noise" if noisy and solution.goal.loss_weight == 1.0 else solution.proves
+    text = f"No {posted} {limit} bring the {proves} below {bound}" + (
         f", which these reach ({gap})." if bound == reached else f"; these bring it to {reached} ({gap})."
     )
     several = solution.equilibrium.uniqueness.name
@@ -112,6 +117,17 @@ def best_in_words(solution: Solution) -> str:
     if solution.game.count > ENUMERATE_UP_TO:  # listing the others would take longer than the search did
         return f"{text}.{said}"
     return f"{text}: {_between(solution.optimistic, solution.pessimistic)}.{said}"
+
+
+def percentage(part: float) -> str:
+    """Return a part of something in percent, with two digits however small it is.
+
+    Examples
+    --------
+    >>> percentage(0.0123), percentage(9.4e-7), percentage(3.0)
+    ('1.2%', '9.4e-05%', '300%')
+    """
+    return f"{100.0 * part:.2g}%" if part < 0.995 else f"{100.0 * part:.0f}%"
 
 
 def _sentence(text: str) -> str:
@@ -159,7 +175,21 @@ def game_line(game: StackelbergGame) -> str:
     )
 
 
-def clients_table(eq: Equilibrium, title: str) -> Table:
+def whole_in_words(solution: Solution) -> str:
+    """Return what the plan in whole samples costs and is worth, in a sentence."""
+    whole = solution.whole_samples()
+    if not whole.total:
+        return "In whole samples: no client brings one."
+    kept = "" if whole else f" But {'; '.join(whole.broken)}."
+    finite = solution.goal.finite_sample
+    noise = f", with their noise {whole.objective:.6g}" if finite and not solution.goal.is_spend else ""
+    return (
+        f"In whole samples: if every client brings exactly those, {whole.total} in all, at the prices above, the spend is "
+        f"{whole.spend:.6g} and the server loss {whole.server_loss:.6g}{noise} (enclosed to {max(whole.error, 1e-15):.0e}).{kept}"
+    )
+
+
+def clients_table(eq: Equilibrium, title: str, whole: Any = None) -> Table:
     """One row per client: what it owns, what it is paid, what it does and what it gets."""
     game = eq.game
     low, high = game.thresholds(eq.participation, eq.caps)
@@ -170,16 +200,19 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
         "payment": [number(eq.payments[k], nothing[k]) for k in shown],
         **({} if eq.caps is None else {"at most": [f"{eq.caps[k]:.0%}" for k in shown]}),
         "<takes part": [float(eq.participation[k]) for k in shown],
+        "uses": [amount(float(eq.samples[k])) for k in shown],
+        **_whole(whole, len(shown)),
         "receives": [number(receives[k], nothing[k]) for k in shown],
         "utility": [number(eq.utilities[k]) for k in shown],
         "change": [f"{changes[k]:+.3g}" for k in shown],
         "out below": [number(max(low[k], 0.0)) for k in shown],
         "full above": [number(max(high[k], 0.0)) for k in shown],
     }
-    spare = (("out below", "full above"), ("change",), ("utility",), ("samples",), ("receives",))
+    spare = (("out below", "full above"), ("change",), ("utility",), ("receives",), ("samples",))
     table = _fitted(title, cells, spare, game.count, game.currency)
     kept = cells.keys()
-    table.caption = "cost, payment: for full participation, in proportion for less"
+    table.caption = "cost, payment: for full participation, in proportion for less; uses: samples"
+    table.caption += ", whole: rounded" if whole is not None else ""
     if "at most" in kept:
         table.caption += "; at most: the most that is taken"
     if "change" in kept:
@@ -187,6 +220,11 @@ def clients_table(eq: Equilibrium, title: str) -> Table:
     if "out below" in kept:
         table.caption += "; out below, full above: payments at which it would, the others as they are"
     return table
+
+
+def _whole(counts: Any, shown: int) -> dict[str, list[Cell]]:
+    """Return the column of whole samples, if it is asked for."""
+    return {} if counts is None else {"whole": [str(int(counts[k])) for k in range(shown)]}
 
 
 def _owned(game: StackelbergGame | GameModel) -> dict[str, list[Cell]]:
@@ -245,8 +283,9 @@ def _of_columns(
     return table
 
 
-def offers_table(solution: Solution, title: str) -> Table:
+def offers_table(solution: Solution, title: str, whole: bool = False) -> Table:
     """One row per client: what is posted to it, and what it receives."""
+    counts = solution.whole_samples().counts if whole else None
     game, offers = solution.game, solution.offers
     shown, nothing = range(min(game.count, MOST_ROWS)), NOTHING * game.costs
     payouts = solution.payouts
@@ -258,6 +297,8 @@ def offers_table(solution: Solution, title: str) -> Table:
         cells: dict[str, list[Cell]] = {
             **_owned(game),
             "<brings": [float(offers.caps[k]) for k in shown],
+            "uses": [amount(float(solution.samples[k])) for k in shown],
+            **_whole(counts, len(shown)),
             "is paid": [number(sums[k], nothing[k]) for k in shown],
             **({**retainers, "receives": received} if retainers else {}),
             "utility": [
@@ -270,12 +311,14 @@ def offers_table(solution: Solution, title: str) -> Table:
             **_owned(game),
             "price": [number(offers.prices[k], nothing[k]) for k in shown],
             "<at most": [float(offers.caps[k]) for k in shown],
+            "uses": [amount(float(solution.samples[k])) for k in shown],
+            **_whole(counts, len(shown)),
             "receives": received,
             **retainers,
         }
         caption = "cost, price: for all of a client's data, in proportion for less; nothing beyond the limit is used or paid"
     table = _fitted(title, cells, (("utility",), ("samples",), ("receives",)), game.count, game.currency)
-    table.caption = caption
+    table.caption = f"{caption}; uses: samples{', whole: rounded' if whole else ''}"
     return table
 
 
@@ -306,8 +349,17 @@ def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], t
     """One row per mechanism."""
     of_spend = any(solution is not None and solution.proves == "spend" for _, _, solution in rows)
     bound = "least spend proved" if of_spend else "lower bound"
+    noisy = (
+        any(solution is not None and solution.goal.finite_sample for _, _, solution in rows) and not of_spend
+    )
+    # the bound is one of the loss with noise: both losses are named
+    loss, objective = (
+        ("loss without noise",) if noisy else ("server loss",),
+        ("loss with noise",) if noisy else (),
+    )
     cells: dict[str, list[Cell]] = {
-        name: [] for name in ("<payments", "spend", "data used", "server loss", bound, "gap", "<status")
+        name: []
+        for name in ("<payments", "spend", "data used", "samples", *objective, *loss, bound, "gap", "<status")
     }
     for name, eq, solution in rows:
         proved = solution is not None and solution.lower_bound > -float("inf")
@@ -315,15 +367,20 @@ def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], t
             name,
             number(eq.spend if solution is None else solution.spend),
             f"{eq.total:.1%}",
+            amount(eq.samples_used),
+            *([number(eq.game.loss_of(eq.profile, True))] if noisy else []),
             number(eq.server_loss),
             number(solution.lower_bound) if solution and proved else "",
-            _gap(solution.gap) if solution and proved else "",
+            _gap(solution.relative_gap) if solution and proved else "",
             verdict(eq.status.name if solution is None else solution.status.name),
         ]
         for column, cell in zip(cells.values(), row, strict=True):
             column.append(cell)
     currency = rows[0][1].game.currency
-    return _fitted(title, cells, (("gap",), ("data used",), (bound,)), currency=currency)
+    table = _fitted(title, cells, (("gap",), ("data used",), (bound,)), currency=currency)
+    if "gap" in cells:
+        table.caption = "gap: relative to what was minimised"
+    return table
 
 
 def _gap(gap: float) -> str:
@@ -335,25 +392,32 @@ def equilibria_table(found: Equilibria, title: str) -> Table:
     cells: dict[str, list[Cell]] = {
         "": [f"E{i + 1}" for i in range(len(found))],
         "data used": [f"{eq.total:.4%}" for eq in found],
+        "samples": [amount(eq.samples_used) for eq in found],
         "taking part": [f"{int((eq.participation > 0).sum())} of {found.game.count}" for eq in found],
         "spend": [number(eq.spend) for eq in found],
         "server loss": [f"{eq.server_loss:.6g}" for eq in found],
         "residual": [_gap(eq.residual) for eq in found],
         "<status": [verdict(eq.status.name) for eq in found],
     }
-    return _fitted(title, cells, (("residual",), ("taking part",)), currency=found.game.currency)
+    return _fitted(
+        title, cells, (("residual",), ("taking part",), ("samples",)), currency=found.game.currency
+    )
 
 
 def frontier_table(frontier: Frontier, title: str) -> Table:
     """One row per budget."""
     bounds = [float(bound) for bound in frontier.lower_bounds]
     proved = [bound > -float("inf") for bound in bounds]
-    gaps = [max(s.objective - bound, 0.0) for s, bound in zip(frontier, bounds, strict=True)]
+    apart = [max(s.objective - bound, 0.0) for s, bound in zip(frontier, bounds, strict=True)]
+    gaps = [gap / abs(s.objective) if gap else 0.0 for s, gap in zip(frontier, apart, strict=True)]
+    noisy = frontier.solutions[0].goal.finite_sample and frontier.solutions[0].proves != "spend"
     cells: dict[str, list[Cell]] = {
         "budget": [number(s.budget) for s in frontier],
         "spend": [number(s.spend) for s in frontier],
         "data used": [f"{s.equilibrium.total:.1%}" for s in frontier],
-        "server loss": [f"{s.server_loss:.6g}" for s in frontier],
+        "samples": [amount(s.samples_used) for s in frontier],
+        **({"loss with noise": [f"{s.objective:.6g}" for s in frontier]} if noisy else {}),
+        "loss without noise" if noisy else "server loss": [f"{s.server_loss:.6g}" for s in frontier],
         "lower bound": [f"{b:.6g}" if known else "" for b, known in zip(bounds, proved, strict=True)],
         "gap": [_gap(gap) if known else "" for gap, known in zip(gaps, proved, strict=True)],
         "<status": [verdict(s.status.name) for s in frontier],

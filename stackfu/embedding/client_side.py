@@ -41,6 +41,9 @@ def client_features(
     :func:`client_counts`, they are what :meth:`MeanEmbeddings.from_class_features
     <stackfu.MeanEmbeddings.from_class_features>` needs. Either way the vector is a mean of unit vectors.
 
+    The server needs the number of samples too: the game's ``sizes``, by which it estimates without bias how much one
+    sample varies (:attr:`StackelbergGame.sampling_noise <stackfu.StackelbergGame.sampling_noise>`).
+
     >>> import numpy as np
     >>> phi = client_features(np.array([[0.0, 1.0]]), bandwidth=2.0, features=64)
     >>> phi.shape, round(float(np.linalg.norm(phi)), 12)

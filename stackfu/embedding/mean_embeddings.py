@@ -540,7 +540,8 @@ class MeanEmbeddings:
     def mean_self_similarity(self) -> NDArray[np.float64] | None:
         """The mean of ``k(a, a)`` over the samples of each client, or None where the kernel is unknown.
 
-        One sample's embedding varies by ``mean k(a, a) - |mu_i|^2`` around its client's mean. It is 1 for the RBF
+        One sample's embedding varies by ``n / (n - 1) (mean k(a, a) - |mu_i|^2)`` around the mean of the distribution that
+        the client's n samples come from (without bias; nothing is known of it where n = 1). It is 1 for the RBF
         kernel, and ``sum_y p_iy / pi_y`` for those that look at labels, K on average over all samples.
 
         >>> MeanEmbeddings.from_counts([[30, 10], [0, 40]]).mean_self_similarity

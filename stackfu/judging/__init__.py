@@ -6,9 +6,11 @@ completeness    that no equilibrium is missing, from a chain of profiles
 equilibrium     everything an equilibrium states, derived again
 point           spend, loss and total of a profile, enclosed
 bound           that a certificate proves a lower bound for all payments
+gaps            how near a bound has to come
 solution        everything a solution states, derived again
 plan            the same for capped offers and contracts
 plan_bound      certificates of lower bounds for capped offers
+whole_samples   a plan rounded to whole samples, its spend and loss enclosed
 proof           equilibria enclosed in ball arithmetic
 diagnostics     what contraction arguments say about best responses near an equilibrium
 ==============  ==========================================================================================

@@ -26,6 +26,7 @@ from ..model.profile import Profile
 from ..results import Solution, Uniqueness, Verification
 from ..results.contract_certificate import ContractCertificate
 from ..results.plan_certificate import PlanCertificate
+from .gaps import GapRule, known_bound, resolution_of
 from .plan_bound import check_plan_bound
 from .point import enclose_point
 from .rejections import other_outcome
@@ -40,7 +41,14 @@ from .solution import (
 )
 from .tolerances import LAST_DIGITS
 
-__all__ = ["ONLY", "check_contract_bound", "contract_regrets", "gaps_are_relative_to", "verify_plan"]
+__all__ = [
+    "ONLY",
+    "check_contract_bound",
+    "contract_regrets",
+    "gaps_are_relative_to",
+    "plan_gap_rule",
+    "verify_plan",
+]
 
 #: What a claim about shares must hold with to spare: the rounding of a few quotients.
 TO_SPARE = 1e-14
@@ -59,6 +67,12 @@ def gaps_are_relative_to(game: GameModel, goal: Objective) -> float:
     except StackfuError:
         loss = game.loss_of(game.profile(np.ones(game.count)), goal.finite_sample)
     return measured_against(game, goal, loss, everybody)
+
+
+def plan_gap_rule(game: GameModel, goal: Objective, relative: float) -> GapRule:
+    """Return the widest gap at every objective of a plan, from the relative one that was asked for."""
+    resolution = resolution_of(game, goal, float(game.costs.sum()))
+    return GapRule(relative, gaps_are_relative_to(game, goal), resolution, known_bound(game, goal))
 
 
 def verify_plan(solution: Solution, tolerance: float = 1e-9) -> Verification:
@@ -99,6 +113,8 @@ def _nonsense(solution: Solution) -> Iterator[str]:
         yield "the payments are not the prices that are offered"
     if not np.array_equal(game.check_caps(eq.caps), offers.caps):
         yield "the caps are not those that are offered"
+    if not np.array_equal(game.no_payments if eq.retainers is None else eq.retainers, offers.retainers):
+        yield "the retainers are not those that are offered"
     x = eq.participation
     if x.shape != (game.count,) or not np.all((x >= 0) & (x <= offers.caps)) or not np.any(x > 0):
         yield "the participation does not respect the caps"
@@ -223,8 +239,9 @@ def _bound_problems(solution: Solution, high: float) -> Iterator[str]:
 
 
 def _promised(solution: Solution) -> float:
-    gap = 0.0 if solution.limits is None else solution.limits.gap
-    return gap * gaps_are_relative_to(solution.game, solution.goal)
+    if solution.limits is None:
+        return 0.0
+    return plan_gap_rule(solution.game, solution.goal, solution.limits.gap)(solution.objective)
 
 
 def check_contract_bound(solution: Solution, certificate: ContractCertificate) -> str:

@@ -3,9 +3,9 @@
 *Feasible.* The participation is an equilibrium of the payments for every client beside its own stakes (:mod:`.stakes`), the
 spend is within the budget, loss and total meet what was asked for; all of it enclosed (:mod:`.point`), nothing estimated.
 *Bound.* The certificate proves that no payments have a smaller objective than ``lower_bound`` (:mod:`.bound`).
-*Words.* ``CERTIFIED`` is said only if both hold and the gap is the one that was asked for; where robust payments were asked for,
-only if every equilibrium keeps the budget. How long a search took, how it ended
-short of a proof, and free text are not judged.
+*Words.* ``CERTIFIED`` is said only if both hold and the gap is the one that was asked for (:mod:`.gaps`); where robust payments
+were asked for, only if every equilibrium keeps the budget. How long a search took, how it ended short of a proof, and free text are
+not judged.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..model.game_model import require_formulas
 from ..results import Equilibrium, Solution, Status, Verification
 from ..results.facade import facade
 from .bound import BoundVerdict, check_bound
+from .gaps import GapRule, known_bound, resolution_of
 from .point import PointEnclosure, enclose_point
 from .stakes import NEGLIGIBLE, check_stakes
 from .tolerances import EMBEDDING_DIGITS, GAP_ROUNDING, LAST_DIGITS, LOSS_DIGITS
@@ -29,6 +30,7 @@ __all__ = [
     "claims_no_more",
     "closes",
     "contradictions",
+    "gap_rule",
     "judge_point",
     "judge_robustness",
     "keeps_its_promise",
@@ -165,13 +167,30 @@ def unseen(solution: Solution, high: float) -> float:
 
 
 def promised_gap(solution: Solution) -> float:
-    """The widest gap under which a solution is CERTIFIED, absolute: the one asked for, times the objective without payments."""
+    """Return the widest gap under which a solution is CERTIFIED, absolute, by :func:`gap_rule`."""
     game, goal, limits = solution.game, solution.goal, solution.limits
     if limits is None:
         return 0.0
+    unpaid = math.nan if game.is_homogeneous else unpaid_loss(game, goal)
+    return gap_rule(game, goal, limits.gap, unpaid)(solution.objective)
+
+
+def gap_rule(game: GameModel, goal: Objective, relative: float, unpaid: float) -> GapRule:
+    """Return the widest gap at every objective, from the relative one that was asked for.
+
+    Parameters
+    ----------
+    game, goal
+        What is solved.
+    relative
+        The gap that was asked for.
+    unpaid
+        The loss without payments; not looked at where all clients have the same data.
+    """
+    resolution, known = resolution_of(game, goal, game.full_participation_price), known_bound(game, goal)
     if game.is_homogeneous:
-        return limits.gap * abs(solution.objective)
-    return limits.gap * measured_against(game, goal, unpaid_loss(game, goal))
+        return GapRule(relative, math.inf, resolution, known)
+    return GapRule(relative, measured_against(game, goal, unpaid), resolution, known)
 
 
 def unpaid_loss(game: GameModel, goal: Objective) -> float:

@@ -96,9 +96,17 @@ class Space:
                 norms = self._feature_norms(features, keep)
             else:
                 norms = numbers.of(np.diagonal(game.embeddings.gram)[keep])
-            self.noise = self.square_weight * numbers.positive(1.0 - norms) / owned
+            self.noise = self.square_weight * self._variances(game.noise_counts, norms) / owned
 
     # ------------------------------------------------------------ small helpers
+
+    def _variances(self, counts: Floats, norms: Any) -> Any:
+        """Enclosures of ``n / (n - 1) (1 - ||mu||^2)``, at most 1, and 1 where there is a single sample."""
+        numbers, several = self.numbers, counts > 1.0
+        of = numbers.of(np.where(several, counts, 2.0))
+        unknown = numbers.of(np.where(several, 0.0, 1.0))
+        least = numbers.positive(1.0 - norms) * (of / (of - 1.0)) + unknown
+        return 1.0 - numbers.positive(1.0 - least)
 
     def _sum_of(self, values: Floats) -> Any:
         """An enclosure of a sum of floats."""

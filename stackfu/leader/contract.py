@@ -3,7 +3,7 @@
 The price of a plan is exact (:func:`stackfu.model.offers.contract_transfers`), and never more than that of capped offers. The
 best plan is sought from the best capped ones: larger and larger capped budgets until the contracts of their best plan cost what
 there is, then local steps. The lower bound comes from capped offers with a larger lambda (``docs/theory/offers.md``), which
-leaves a gap: most solutions are CONVERGED with a proved bound, and CERTIFIED where the bound comes as near as was asked for.
+leaves a gap: most solutions are GAP_OPEN with a proved bound, and CERTIFIED where the bound comes as near as was asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..embedding.names import PerClient
 from ..errors import ConvergenceError, InfeasibleError, InputError
 from ..followers.contracts import settle_contracts
 from ..jit import clock
-from ..judging.plan import ONLY, check_contract_bound, gaps_are_relative_to
+from ..judging.plan import ONLY, check_contract_bound, plan_gap_rule
 from ..judging.rejections import MOST_CONTRACTS
 from ..judging.solution import closes
 from ..model import Array, GameModel, Limits, Objective, frozen
@@ -131,7 +131,7 @@ def contract(
         payments=offers.prices,
         equilibrium=accepted(game, offers, uniqueness),
         posted=offers,
-        status=Status.CONVERGED,
+        status=Status.GAP_OPEN,
         objective=value,
         lower_bound=-np.inf,
         certificate=None,
@@ -139,8 +139,8 @@ def contract(
     )
     if certificate is not None and not check_contract_bound(found, certificate):
         lower = min(max(certificate.lower, 0.0), value)
-        proved = closes(value, lower, limits.gap * gaps_are_relative_to(game, goal))
-        status = Status.CERTIFIED if proved else Status.CONVERGED
+        proved = closes(value, lower, plan_gap_rule(game, goal, limits.gap)(value))
+        status = Status.CERTIFIED if proved else Status.GAP_OPEN
         found = replace(found, status=status, lower_bound=lower, certificate=certificate)
     if (broken := breaks(game, goal, offers)) is not None:
         found = replace(found, status=Status.FAILED, message=broken)
@@ -160,6 +160,7 @@ def accepted(game: GameModel, offers: Offers, uniqueness: Uniqueness = Uniquenes
         regret=0.0,
         residual=0.0,
         caps=offers.caps,
+        retainers=offers.retainers if offers.retainers.any() else None,
     )
 
 

@@ -192,7 +192,7 @@ class GameModel(GameData):
         return bound if gaps is None else bound + self._each(gaps, "gaps", others=0.0)
 
     def finite_sample_penalty(self, participation: PerClient) -> float:
-        """``weight sum_k z_k (1 - ||mu_k||^2) / (n_N S)``: variance of the used samples' embedding.
+        """``weight sum_k z_k v_k / (n_N S)``: variance of the used samples' embedding, v_k that of one (:attr:`sampling_noise`).
 
         ``u_server`` speaks of distributions and is blind to how many samples represent them; this term is what is
         lost by representing the mixture with the ``n_N S`` samples that take part. ``weight`` is the sum of the loss's weights,
@@ -206,7 +206,14 @@ class GameModel(GameData):
 
     @cached_property
     def sampling_noise(self) -> Array:
-        """``1 - ||mu_k||^2`` per remaining client: variance of one sample's embedding."""
+        """Return the variance of one sample's embedding for every remaining client, estimated without bias.
+
+            n_k / (n_k - 1) (1 - ||mu_k||^2)
+
+        with n_k = :attr:`noise_counts`: the mean of the client's own samples is nearer to them than their distribution's mean. Of
+        a client with a single sample nothing is known; it counts with 1, the largest variance that a kernel with ``k(a, a) = 1``
+        allows, and no estimate exceeds that.
+        """
         own = self._embeddings.mean_self_similarity
         if own is not None and np.any(np.abs(np.asarray(own) - 1.0) > ONE):
             raise InputError(
@@ -223,7 +230,21 @@ class GameModel(GameData):
                 client=self.who(int(k)),
                 value=norms[k],
             )
-        return frozen(np.maximum(1.0 - norms, 0.0))
+        counts = self.noise_counts
+        several = counts > 1.0
+        unbiased = counts / np.where(several, counts - 1.0, 1.0) * np.maximum(1.0 - norms, 0.0)
+        return frozen(np.where(several, np.minimum(unbiased, 1.0), 1.0))
+
+    @cached_property
+    def noise_counts(self) -> Array:
+        """Return the number of samples that each remaining client's embedding is the mean of.
+
+        These are the samples that were embedded, where samples were, and otherwise the clients' sizes. Clients whose embeddings are
+        all alike hold samples of one distribution, and what they know of its variance they know together.
+        """
+        embedded = self._embeddings.sample_counts
+        counts = self.sizes if embedded is None else np.array(embedded, dtype=np.float64)[self._remaining]
+        return frozen(np.full(self.count, counts.sum()) if self.is_homogeneous else counts)
 
     def best_response(
         self,

@@ -1,11 +1,11 @@
 """The server's loss as a value: which embeddings the mixture should be near, and how much each counts.
 
-    loss(m) = sum_j weight_j ||m - target_j||^2   [+ (sum_j weight_j) sum_k z_k (1 - ||mu_k||^2) / (n_N S)]
+    loss(m) = sum_j weight_j ||m - target_j||^2   [+ (sum_j weight_j) sum_k z_k v_k / (n_N S)]
 
 The paper's loss has two targets, the mean of the remaining clients (unlearning effectiveness) and that of the original ones
 (stability). Any other weighted sum of squared distances is a user's own objective: formulas, HAIPO, the certified search,
 verification and files all read this one value, so a certificate always speaks of the loss that the game has. The bracket is
-the sampling term, see :meth:`stackfu.StackelbergGame.finite_sample_penalty`.
+the sampling term, with the variances v_k of one sample, see :meth:`stackfu.StackelbergGame.finite_sample_penalty`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from .manipulation import Manipulation, Manipulations
 from .solution import Solution
 from .status import Status, Uniqueness
 from .verification import Verification
+from .whole_plan import WholePlan
 
 __all__ = [
     "Cascade",
@@ -20,4 +21,5 @@ __all__ = [
     "Status",
     "Uniqueness",
     "Verification",
+    "WholePlan",
 ]

@@ -11,12 +11,13 @@ import numpy as np
 
 from ..embedding.names import Position
 from ..errors import ConvergenceError
-from ..model import Array, GameModel, Profile
+from ..model import Array, GameModel, Profile, frozen
 from ..model.content import Content
 from ..model.impacts import Impacts, guessed
 from ..model.offers import Offers
 from ..pages import MOST_ROWS, NOTHING, bar, card, data_frame, money, number, table
 from .access import ByClient, Tables
+from .cautions import amount
 from .facade import facade
 from .status import Status, Uniqueness
 from .verification import Verification
@@ -96,6 +97,8 @@ class Equilibrium(Content, ByClient):
     face: Face | None = None
     #: Most that is taken from each client; None: everything.
     caps: Array | None = None
+    #: A sum that each client receives for staying, beyond its price; None: nothing.
+    retainers: Array | None = None
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     @cached_property
@@ -114,16 +117,38 @@ class Equilibrium(Content, ByClient):
         return self.profile.mixture
 
     @cached_property
+    def samples(self) -> Array:
+        """Return the number of samples that each client brings: its size times its participation."""
+        return frozen(self.game.sizes * self.participation)
+
+    @property
+    def samples_used(self) -> float:
+        """Return the number of samples that all clients bring together."""
+        return float(self.samples.sum())
+
+    @property
+    def payouts(self) -> Array:
+        """Return what each client receives: its price times its participation, and its retainer."""
+        receives = self.payments * self.participation
+        return frozen(receives if self.retainers is None else receives + self.retainers)
+
+    @property
+    def retained(self) -> float:
+        """Return the sum of the retainers."""
+        return 0.0 if self.retainers is None else float(self.retainers.sum())
+
+    @cached_property
     def spend(self) -> float:
-        """What the server pays: ``p . x``."""
-        return float(self.payments @ self.participation)
+        """Return what the server pays: ``p . x``, and the retainers if there are any."""
+        return float(self.payments @ self.participation) + self.retained
 
     @cached_property
     def spend_range(self) -> tuple[float, float]:
         """Least and largest spend over the equilibria of this one's face: clients that trade may be paid differently."""
         if self.face is None:
             return self.spend, self.spend
-        return self.face.spend_range(self.game, self.payments, self.participation)
+        low, high = self.face.spend_range(self.game, self.payments, self.participation)
+        return low + self.retained, high + self.retained
 
     @cached_property
     def server_loss(self) -> float:
@@ -132,11 +157,12 @@ class Equilibrium(Content, ByClient):
 
     @cached_property
     def utilities(self) -> Array:
-        """Every client's utility ``U_k``."""
-        return self.game.client_utilities(self.payments, self.participation)
+        """Every client's utility ``U_k``, retainers included."""
+        utilities = self.game.client_utilities(self.payments, self.participation)
+        return utilities if self.retainers is None else frozen(utilities + self.retainers)
 
     def _posted(self) -> tuple[Array, Array, Array, Array | None]:
-        return self.participation, self.payments * self.participation, self.utilities, self.caps
+        return self.participation, self.payouts, self.utilities, self.caps
 
     @cached_property
     def impacts(self) -> Impacts:
@@ -178,6 +204,7 @@ class Equilibrium(Content, ByClient):
             "seconds": self.seconds,
             "face": None if self.face is None else self.face.summary(),
             **({} if self.caps is None else {"caps": self.caps}),
+            **({} if self.retainers is None else {"retainers": self.retainers}),
         }
 
     def summary(self) -> dict[str, Any]:
@@ -188,6 +215,8 @@ class Equilibrium(Content, ByClient):
             "names": list(self.game.names),
             **self.stated(),
             "total": self.total,
+            "samples": self.samples,
+            "samples_used": self.samples_used,
             "mixture": self.mixture,
             "utilities": self.utilities,
             "thresholds": {"out_below": low, "full_above": high},
@@ -199,6 +228,8 @@ class Equilibrium(Content, ByClient):
     def to_pandas(self) -> Any:
         """A DataFrame with one row per remaining client, indexed by name (needs pandas)."""
         frame = facade(self.game).clients_frame(self.payments, self.participation)
+        if self.retainers is not None:
+            frame = frame.assign(retainer=self.retainers, receives=self.payouts, utility=self.utilities)
         return frame if self.caps is None else frame.assign(cap=self.caps)
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
@@ -208,7 +239,8 @@ class Equilibrium(Content, ByClient):
     def _repr_html_(self) -> str:
         title = f"Equilibrium: {self.status.name.lower()}, {self.uniqueness.value}"
         note = (
-            f"{self.total:.1%} of the remaining data takes part; server loss {self.server_loss:.6g}; "
+            f"{self.total:.1%} of the remaining data takes part, {amount(self.samples_used)} samples; "
+            f"server loss {self.server_loss:.6g}; "
             f"spend {money(self.spend, self.game.currency)}. {self.reason}. {guessed(self.game)}".strip()
         )
         return card(title, self.clients_html(), note=note)
@@ -216,9 +248,8 @@ class Equilibrium(Content, ByClient):
     def clients_html(self, offers: Offers | None = None) -> str:
         """One row per client as an HTML table; of ``offers`` if more was posted than the payments."""
         game, shown = self.game, min(self.game.count, MOST_ROWS)
-        linear = self.payments * self.participation
-        receives = linear if offers is None else offers.payouts(self.participation)
-        utilities = self.utilities + (receives - linear)
+        receives = self.payouts if offers is None else offers.payouts(self.participation)
+        utilities = self.utilities + (receives - self.payouts)
         caps = self.caps if offers is None or offers.kind == "linear" else offers.caps
         rows = [
             [
@@ -228,6 +259,7 @@ class Equilibrium(Content, ByClient):
                 number(self.payments[k], NOTHING * game.costs[k]),
                 *([] if caps is None else [f"{caps[k]:.0%}"]),
                 bar(float(self.participation[k])),
+                amount(float(self.samples[k])),
                 number(receives[k], NOTHING * game.costs[k]),
                 float(utilities[k]),
                 f"{self.impacts.clients[k]:+.3g}",
@@ -235,7 +267,17 @@ class Equilibrium(Content, ByClient):
             for k in range(shown)
         ]
         limit = [] if caps is None else ["for at most"]
-        head = ["client", "samples", "cost", "payment", *limit, "takes part", "receives", "utility"]
+        head = [
+            "client",
+            "samples",
+            "cost",
+            "payment",
+            *limit,
+            "takes part",
+            "brings samples",
+            "receives",
+            "utility",
+        ]
         head.append("predicted change of its loss")
         return table(head, rows, game.count - shown, game.currency)
 
@@ -246,6 +288,7 @@ class Equilibrium(Content, ByClient):
     def __repr__(self) -> str:
         return (
             f"Equilibrium({self.status.name}, {self.uniqueness.name}, S={self.total:.6g}, "
+            f"samples={amount(self.samples_used)}, "
             f"participants={int(np.count_nonzero(self.participation))}/{len(self.participation)}, "
             f"regret={self.regret:.1e}, residual={self.residual:.1e})"
         )
@@ -300,6 +343,7 @@ class Equilibria(Content, Tables, Sequence[Equilibrium]):
             [
                 f"E{i + 1}",
                 f"{e.total:.4%}",
+                amount(e.samples_used),
                 int((e.participation > 0).sum()),
                 e.spend,
                 e.server_loss,
@@ -307,7 +351,7 @@ class Equilibria(Content, Tables, Sequence[Equilibrium]):
             ]
             for i, e in enumerate(self.items)
         ]
-        head = ["", "data used", "taking part", "spend", "server loss", "status"]
+        head = ["", "data used", "samples", "taking part", "spend", "server loss", "status"]
         count = "1 equilibrium" if len(self.items) == 1 else f"{len(self.items)} equilibria"
         found = "and no other" if self.complete else "perhaps not all of them"
         note = f"{self.reason}. {guessed(self.game)}".strip()

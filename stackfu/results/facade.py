@@ -25,7 +25,9 @@ class Facade(Protocol):
     def equilibrium(self, payments: npt.ArrayLike | None = None) -> Any:
         """One equilibrium under the payments."""
 
-    def equilibria(self, payments: npt.ArrayLike | None = None, *, caps: npt.ArrayLike | None = None) -> Any:
+    def equilibria(
+        self, payments: npt.ArrayLike | None = None, *, caps: npt.ArrayLike | None = None, offers: Any = None
+    ) -> Any:
         """Every equilibrium under the payments."""
 
     def dynamics(
@@ -50,6 +52,9 @@ class Facade(Protocol):
 
     def plot(self, result: Any, ax: Any = None, **options: Any) -> Any:
         """Draw a result."""
+
+    def whole_samples(self, result: Any) -> Any:
+        """Round a solution to whole samples."""
 
     def manipulation(self, result: Any, **options: Any) -> Any:
         """What misreporting pays."""

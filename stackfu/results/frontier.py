@@ -20,6 +20,7 @@ from ..model.content import Content
 from ..model.impacts import guessed
 from ..pages import card, data_frame, table
 from .access import Tables
+from .cautions import amount
 from .facade import facade
 from .solution import Solution
 
@@ -138,6 +139,7 @@ class Frontier(Content, Tables, Sequence[Solution]):
                     "objective": solution.objective,
                     "lower_bound": bound,
                     "total": solution.equilibrium.total,
+                    "samples_used": solution.samples_used,
                     "status": solution.status.name,
                     "payments": solution.payments,
                     "participation": solution.participation,
@@ -149,7 +151,7 @@ class Frontier(Content, Tables, Sequence[Solution]):
     def to_pandas(self) -> Any:
         """A DataFrame with one row per budget (needs pandas)."""
         points = self.summary()["points"]
-        scalars = ("spend", "server_loss", "objective", "lower_bound", "total", "status")
+        scalars = ("spend", "server_loss", "objective", "lower_bound", "total", "samples_used", "status")
         columns = {name: [point[name] for point in points] for name in scalars}
         return data_frame(columns, [point["budget"] for point in points], "budget", self.game.currency)
 
@@ -163,6 +165,7 @@ class Frontier(Content, Tables, Sequence[Solution]):
                 s.budget,
                 s.spend,
                 f"{s.equilibrium.total:.1%}",
+                amount(s.samples_used),
                 f"{s.server_loss:.6g}",
                 f"{bound:.6g}",
                 s.status.name.lower(),
@@ -173,7 +176,7 @@ class Frontier(Content, Tables, Sequence[Solution]):
         return card(
             "What a budget buys",
             table(
-                ["budget", "spend", "data used", "server loss", proved, "status"],
+                ["budget", "spend", "data used", "samples", "server loss", proved, "status"],
                 rows,
                 currency=self.game.currency,
             ),

@@ -16,10 +16,12 @@ from ..model.impacts import guessed
 from ..model.offers import Offers, utilities_of
 from ..pages import card, in_currency, number, table
 from .access import ByClient
+from .cautions import amount, cautions_of
 from .equilibrium import Equilibria, Equilibrium
 from .facade import facade
 from .status import Status
 from .verification import Verification
+from .whole_plan import WholePlan
 
 __all__ = ["Solution"]
 
@@ -96,10 +98,25 @@ class Solution(Content, ByClient):
 
     @property
     def spend(self) -> float:
-        """What the server pays at that equilibrium: ``p . x``, and retainers if there are any."""
+        """Return what the server pays at that equilibrium: ``p . x``, and retainers if there are any."""
         if self.offers.kind == "linear":
             return self.equilibrium.spend
         return float(self.payouts.sum())
+
+    @property
+    def samples(self) -> Array:
+        """Return the number of samples that each client brings: its size times its participation."""
+        return self.equilibrium.samples
+
+    @property
+    def samples_used(self) -> float:
+        """Return the number of samples that all clients bring together."""
+        return self.equilibrium.samples_used
+
+    @property
+    def cautions(self) -> list[str]:
+        """Return what should be known before the solution is used, in sentences; see :mod:`stackfu.results.cautions`."""
+        return cautions_of(self)
 
     @property
     def server_loss(self) -> float:
@@ -111,20 +128,34 @@ class Solution(Content, ByClient):
         """``objective - lower_bound``, never negative."""
         return max(self.objective - self.lower_bound, 0.0)
 
+    @property
+    def relative_gap(self) -> float:
+        """Return the gap as a part of the objective; infinite where nothing is proved.
+
+        Examples
+        --------
+        >>> from stackfu.demo import digits_game
+        >>> digits_game().solve(0.05, "uniform").relative_gap
+        inf
+        """
+        if self.gap == 0.0:
+            return 0.0
+        return self.gap / abs(self.objective) if self.objective else np.inf
+
     @cached_property
     def equilibria(self) -> Equilibria:
-        """Every equilibrium of these payments."""
-        found: Equilibria = facade(self.game).equilibria(self.payments)
+        """Return every equilibrium of what is posted: of the payments, of the prices with their caps, or of the contracts."""
+        found: Equilibria = facade(self.game).equilibria(offers=self.offers)
         return found
 
     @cached_property
     def optimistic(self) -> float:
-        """Least server loss over all equilibria of these payments."""
+        """Return the least server loss over all equilibria of what is posted."""
         return min([self.server_loss, *(e.server_loss for e in self.equilibria)])
 
     @cached_property
     def pessimistic(self) -> float:
-        """Largest server loss over all equilibria of these payments."""
+        """Return the largest server loss over all equilibria of what is posted."""
         return max([self.server_loss, *(e.server_loss for e in self.equilibria)])
 
     @cached_property
@@ -139,8 +170,10 @@ class Solution(Content, ByClient):
             return 0.0
         step = 0.02 * self.budget
         goal = {name: value for name, value in self.goal.to_dict().items() if name != "budget"}
+        posted = {} if self.offers.kind == "linear" else {"offers": self.offers.kind, "outside": self.outside}
         again = {
             **goal,
+            **posted,
             "gap": min(self.limits.gap, FINE_GAP),
             "start": self.participation,
             "progress": False,
@@ -150,19 +183,19 @@ class Solution(Content, ByClient):
 
     @cached_property
     def spend_range(self) -> tuple[float, float]:
-        """Least and largest spend over all equilibria of these payments, faces included."""
+        """Return the least and the largest spend over all equilibria of what is posted, faces included."""
         ranges = [(self.spend, self.spend), *(e.spend_range for e in self.equilibria)]
         return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     @property
     def active(self) -> dict[str, tuple[int, ...]]:
-        """Client numbers by what binds them: out, partial, full, and volunteers (full, paid nothing)."""
+        """Return client numbers by what they do: out, partial, full, and volunteers (full, paid nothing)."""
         x, who = self.participation, self.game.remaining
         groups = {
             "out": x == 0,
             "partial": (x > 0) & (x < 1),
-            "full": (x == 1) & (self.payments > 0),
-            "volunteers": (x == 1) & (self.payments == 0),
+            "full": (x == 1) & (self.payouts > 0),
+            "volunteers": (x == 1) & (self.payouts == 0),
         }
         return {name: tuple(map(Position, np.asarray(who)[mask])) for name, mask in groups.items()}
 
@@ -188,6 +221,23 @@ class Solution(Content, ByClient):
         """Recompute everything from the game: equilibrium, spend, loss, budget, and the certificate's arithmetic."""
         check: Verification = facade(self.game).verify(self, tolerance)
         return check
+
+    @cached_property
+    def _in_whole_samples(self) -> WholePlan:
+        found: WholePlan = facade(self.game).whole_samples(self)
+        return found
+
+    def whole_samples(self) -> WholePlan:
+        """Return the plan rounded to whole samples, with its exact spend and loss.
+
+        Examples
+        --------
+        >>> from stackfu.demo import digits_game
+        >>> whole = digits_game().solve(0.05, "uniform").whole_samples()
+        >>> whole.total, whole.spend <= 0.05, bool(whole)
+        (169, True, True)
+        """
+        return self._in_whole_samples
 
     def manipulation(self, **options: Any) -> Any:
         """What each client would gain by misreporting its cost, size or embedding under this mechanism."""
@@ -223,6 +273,10 @@ class Solution(Content, ByClient):
             "spend": self.spend,
             "server_loss": self.server_loss,
             "gap": self.gap,
+            "relative_gap": self.relative_gap,
+            "samples": self.samples,
+            "samples_used": self.samples_used,
+            "cautions": self.cautions,
             "remaining": self.game.remaining,
             "names": list(self.game.names),
             "currency": self.game.currency,
@@ -256,14 +310,16 @@ class Solution(Content, ByClient):
                 in_currency(f"lower bound of the {self.proves}", currency),
                 f"{self.lower_bound:.6g}" if known else "none",
             ],
-            ["data used", f"{self.equilibrium.total:.1%}"],
+            ["gap, relative to the objective", f"{self.relative_gap:.2g}" if known else "none"],
+            ["data used", f"{self.equilibrium.total:.1%}: {amount(self.samples_used)} samples"],
             ["largest predicted rise of a client's loss", f"{self.equilibrium.impacts.worst:+.3g}"],
         ]
         posted = {"linear": "Payments", "capped": "Capped offers", "contract": "Contracts"}[self.offers.kind]
         by = "" if self.method == "certified" else f" by {self.method}"
         title = f"{posted}{by}: {self.status.name.lower().replace('_', ' ')}"
         said = f"{self.message.rstrip('.')}." if self.message else ""
-        note = " ".join(filter(None, [f"{self.status.value}.", said, guessed(self.game)]))
+        careful = [f"Caution: {text}." for text in self.cautions]
+        note = " ".join(filter(None, [*careful, f"{self.status.value}.", said, guessed(self.game)]))
         return card(title, table(["", ""], rows), self.equilibrium.clients_html(self.offers), note=note)
 
     def save(self, path: Any) -> None:
@@ -275,5 +331,6 @@ class Solution(Content, ByClient):
         stated = "" if self.goal.is_loss else f"objective={self.objective:.6g}, "
         return (
             f"Solution({self.method}, {self.status.name}, server_loss={self.server_loss:.6g}, {stated}"
-            f"lower_bound={self.lower_bound:.6g}, gap={self.gap:.1e}, spend={self.spend:.6g} of {self.budget:.6g})"
+            f"lower_bound={self.lower_bound:.6g}, relative_gap={self.relative_gap:.1e}, "
+            f"spend={self.spend:.6g} of {self.budget:.6g}, samples={amount(self.samples_used)})"
         )

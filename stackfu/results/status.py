@@ -1,4 +1,8 @@
-"""How a solver ended, and how many equilibria there are: two enums whose values say it in words."""
+"""How a solver ended, and how many equilibria there are: two enums whose values say it in words.
+
+A method that sets out to prove something (the certified mechanism for every kind of offer) ends with ``CERTIFIED``, or with the
+status that says why it did not; ``CONVERGED`` is how methods end that prove nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ class Status(enum.Enum):
 
     CERTIFIED = "proved at the returned point, within the stated gap"
     CONVERGED = "the residual at the returned point is small; nothing more is proved"
-    GAP_OPEN = "feasible, with a valid bound, but the gap is wider than was asked for"
+    GAP_OPEN = "feasible, but not proved to be within the gap that was asked for"
     TIME_LIMIT = "stopped by the time limit; the best point so far is returned"
     INTERRUPTED = "stopped by the user; the best point so far is returned"
     MAX_ITERATIONS = "stopped by the iteration limit; the best point so far is returned"
@@ -22,12 +26,16 @@ class Status(enum.Enum):
 
     @property
     def proved(self) -> bool:
-        """Whether the claim was proved at the returned point."""
+        """Return True if the claim was proved at the returned point, by data that a checker accepted."""
         return self is Status.CERTIFIED
 
     @property
     def success(self) -> bool:
-        """Whether the returned point can be used as an answer."""
+        """Return True if the method reached all that it promises: a proof, or convergence where it proves nothing.
+
+        False does not mean that there is no answer: a solution with ``GAP_OPEN`` or ``TIME_LIMIT`` keeps every constraint, and its
+        lower bound, if it has one, is valid. It is not proved to be as good as was asked for.
+        """
         return self in (Status.CERTIFIED, Status.CONVERGED)
 
 

@@ -108,7 +108,7 @@ def equilibria(
     if not found:
         return 3
     whole = (
-        found[0].status.success if one else found.complete
+        found[0].status.proved if one else found.complete
     )  # one was asked for: that there are others is no failure
     return 0 if whole and all(proofs) else 1
 

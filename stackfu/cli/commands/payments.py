@@ -10,10 +10,11 @@ import typer
 
 from ...errors import InputError
 from ...pages import money
-from ..answers import progress, proved, say_json, say_note, working
+from ..answers import progress, proved, said_first, say_json, say_note, working
 from ..app import app, examples
 from ..arguments import (
     AsJson,
+    FewestSamples,
     Floor,
     GameFile,
     Gap,
@@ -26,6 +27,8 @@ from ..arguments import (
     Sampling,
     SolutionFile,
     TimeLimit,
+    WarnBelow,
+    Whole,
     grouping,
     numbers,
     own_options,
@@ -33,6 +36,7 @@ from ..arguments import (
 )
 from ..budgets import MANY, grid, open_note
 from ..game_files import load_game, sampled, solution_writable, writable, write_solution
+from ..wording import as_typed
 
 if TYPE_CHECKING:
     from ...game import StackelbergGame
@@ -83,6 +87,7 @@ def solve(
         typer.Option(help="Minimise loss plus this weight times the spend.", show_default="0"),
     ] = None,
     min_total: Floor = None,
+    min_samples: FewestSamples = None,
     finite_sample: Annotated[
         bool, typer.Option("--finite-sample", help="Count the noise of using few samples.")
     ] = False,
@@ -91,16 +96,22 @@ def solve(
     time_limit: TimeLimit = None,
     groups: Grouping = None,
     option: Own = None,
+    whole_samples: Whole = False,
+    warn_below: WarnBelow = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """Payments that minimise the server's loss within a budget, with a lower bound for all payments."""
+    """Payments that minimise the server's loss within a budget, with a lower bound for all payments.
+
+    Exit code 0: proved to be within the gap (or, by a method that proves nothing, converged); 1: a valid answer without that proof.
+    """
     game = sampled(load_game(game_file), sampling_constant)
     if output is not None:
         solution_writable(output)
     options: dict[str, Any] = {
         "payment_weight": payment_weight,
         "min_total": min_total,
+        "min_samples": min_samples,
         "finite_sample": finite_sample or None,
         "robust": robust or None,
         "gap": gap,
@@ -108,23 +119,34 @@ def solve(
         "offers": offers,
         "outside": utilities(outside, game),
         "groups": grouping(groups, game),
+        "warn_below": warn_below,
     }
-    own = own_options(option)
+    own, cautions = own_options(option), list[str]()
     for name in own:
         if name in options or name in ("budget", "method"):
             raise InputError("option", f"{name} has an option of its own, --{name.replace('_', '-')}")
     with working(None if method == "certified" else f"{method} payments", quiet or as_json):
-        solution = _solve(game, budget, method, {**options, **own}, progress(quiet, as_json), own)
+        solution = _solve(game, budget, method, {**options, **own}, progress(quiet, as_json), own, cautions)
     if output is not None:
         write_solution(solution, output)
-    if as_json:
-        say_json(solution.summary())
-    else:
-        _say(solution, "Client by client", output)
+    _answer(solution, "Client by client", output, as_json, whole_samples, cautions)
     return proved(solution.status)
 
 
-def _say(solution: Solution, title: str, output: Path | None) -> None:
+def _answer(
+    solution: Solution, title: str, output: Path | None, as_json: bool, whole: bool, cautions: list[str]
+) -> None:
+    """Print a solution for programs or for people; cautions come first."""
+    if not as_json:
+        _say(solution, title, output, whole, cautions)
+        return
+    for text in cautions:
+        say_note(text)
+    more = {"whole_samples": solution.whole_samples().summary()} if whole else {}
+    say_json({**solution.summary(), "cautions": cautions, **more})
+
+
+def _say(solution: Solution, title: str, output: Path | None, whole: bool, cautions: list[str]) -> None:
     """The game, what the payments reach beside none, client by client, and what is proved."""
     from ..tables import (
         best_in_words,
@@ -135,17 +157,23 @@ def _say(solution: Solution, title: str, output: Path | None) -> None:
         led_by,
         offers_table,
         say_guess,
+        whole_in_words,
     )
 
     game: Any = solution.game
     out = console()
+    for text in cautions:
+        out.print(led_by("Caution:", "bold yellow", f" {text}."))
     out.print(game_line(game))
     rows = [("none", game.equilibrium(), None), (solution.method, solution.equilibrium, solution)]
     out.print(comparison_table(rows, ""))
     if solution.offers.kind == "linear":
-        out.print(clients_table(solution.equilibrium, title))
+        counts = solution.whole_samples().counts if whole else None
+        out.print(clients_table(solution.equilibrium, title, counts))
     else:
-        out.print(offers_table(solution, title))
+        out.print(offers_table(solution, title, whole))
+    if whole:
+        out.print(whole_in_words(solution))
     out.print(best_in_words(solution))
     say_guess(out, game)
     if not solution.status.success:
@@ -161,14 +189,23 @@ def _solve(
     options: dict[str, Any],
     progress: bool,
     own: Collection[str],
+    cautions: list[str],
 ) -> Solution:
-    """``game.solve`` with errors that name what was typed; a progress line where the mechanism has one."""
+    """``game.solve`` with errors that name what was typed; a progress line where the mechanism has one.
+
+    What should be known before the solution is used is added to ``cautions``, in the words of the command line.
+    """
     from ...leader.mechanisms import mechanism
+    from ...results.cautions import cautions_of
 
     if "progress" in mechanism(method).options:
         options = {**options, "progress": progress}
     try:
-        return game.solve(budget, method=method, **options)
+        with said_first() as said:
+            found = game.solve(budget, method=method, **options)
+            said += cautions_of(found, options.get("warn_below"))
+        cautions += [as_typed(text, ["solve"]) for text in said]
+        return found
     except InputError as error:
         if error.argument not in own:
             raise
@@ -190,28 +227,39 @@ def cheapest(
     sampling_constant: Sampling = None,
     output: SolutionFile = None,
     min_total: Floor = None,
+    min_samples: FewestSamples = None,
     gap: Gap = None,
     time_limit: TimeLimit = None,
+    whole_samples: Whole = False,
+    warn_below: WarnBelow = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """The least spend for a given server loss, with a lower bound for all offers of the kind."""
+    """The least spend for a given server loss, with a lower bound for all offers of the kind.
+
+    Exit code 0: proved to be within the gap; 1: a valid answer without that proof.
+    """
     game = sampled(load_game(game_file), sampling_constant)
     if output is not None:
         solution_writable(output)
     options = {
         "min_total": min_total,
+        "min_samples": min_samples,
         "gap": gap,
         "time_limit": time_limit,
         "outside": utilities(outside, game),
+        "warn_below": warn_below,
     }
-    solution = game.cheapest(max_loss, offers=offers, progress=progress(quiet, as_json), **options)  # type: ignore[arg-type]
+    from ...results.cautions import cautions_of
+
+    with said_first() as said:
+        solution = game.cheapest(max_loss, offers=offers, progress=progress(quiet, as_json), **options)  # type: ignore[arg-type]
+        said += cautions_of(solution, warn_below)
+    cautions = [as_typed(text, ["cheapest"]) for text in said]
     if output is not None:
         write_solution(solution, output)
-    if as_json:
-        say_json(solution.summary())
-    else:
-        _say(solution, f"Least spend for a loss of at most {max_loss:g}", output)
+    title = f"Least spend for a loss of at most {max_loss:g}"
+    _answer(solution, title, output, as_json, whole_samples, cautions)
     return proved(solution.status)
 
 
@@ -240,8 +288,10 @@ def frontier(
     ] = None,
     offers: Kind = "linear",
     min_total: Floor = None,
+    min_samples: FewestSamples = None,
     gap: Gap = None,
     time_limit: TimeLimit = None,
+    warn_below: WarnBelow = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
@@ -260,24 +310,33 @@ def frontier(
     asked: dict[str, Any] = {
         "offers": offers,
         "min_total": min_total,
+        "min_samples": min_samples,
         "gap": gap,
         "time_limit": time_limit,
     }
-    with working(None, quiet or as_json):
+    from ...results.cautions import caution_of_frontier
+
+    with working(None, quiet or as_json), said_first() as said:
         values = numbers(budgets, "budgets") if budgets is not None else grid(game, to, points or 11, **asked)
-        traced = game.frontier(values, progress=progress(quiet, as_json), **asked)
+        traced = game.frontier(values, progress=progress(quiet, as_json), warn_below=warn_below, **asked)
+        said += filter(None, [caution_of_frontier(traced, warn_below)])
     if output is not None:
         from ..records import write_frontier
 
         write_frontier(traced, output)
     if (note := open_note(traced, time_limit)) and not as_json:
         say_note(note)
+    cautions = [as_typed(text, ["frontier"]) for text in said]
     if as_json:
-        say_json(traced.summary())
+        for text in cautions:
+            say_note(text)
+        say_json({**traced.summary(), "cautions": cautions})
     else:
-        from ..tables import console, frontier_table, game_line, say_guess
+        from ..tables import console, frontier_table, game_line, led_by, say_guess
 
         out = console()
+        for text in cautions:
+            out.print(led_by("Caution:", "bold yellow", f" {text}."))
         out.print(game_line(game))
         out.print(frontier_table(traced, "What a budget buys"))
         out.print(

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from ...errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError, StackfuError
 from ...followers import find_equilibrium
 from ...jit import clock
-from ...judging.plan import gaps_are_relative_to
+from ...judging.gaps import GapRule
+from ...judging.plan import gaps_are_relative_to, plan_gap_rule
 from ...judging.plan_bound import check_plan_bound
 from ...judging.point import enclose_point
 from ...judging.solution import closes, judge_point
@@ -129,7 +130,8 @@ def _optimise(
     firm = within_rounding(game, sought)
     plans = Plans(game, firm, problem.with_loss_cap(firm.max_loss), outside)
     unpaid = _unpaid(game)
-    reference = gaps_are_relative_to(game, goal)
+    rule = plan_gap_rule(game, goal, limits.gap)
+    unit = problem.unit_loss
     starts = [unpaid, np.ones(game.count), *given]
     if problem.large:
         plans.deadline = began + FIRST_SHARE * limits.time_limit
@@ -147,8 +149,8 @@ def _optimise(
     run = search(
         problem,
         plans,
-        gap=SEARCHED * limits.gap * reference / problem.unit_loss,
-        reference=reference / problem.unit_loss,
+        gap=lambda value: SEARCHED * rule(value * unit) / unit,
+        reference=rule.reference / unit,
         time_limit=max(ends - clock(), 0.0),
         max_nodes=limits.max_nodes,
         judged=problem.large,
@@ -157,7 +159,7 @@ def _optimise(
     plans.tidy()
     if plans.best is None:
         raise ConvergenceError("no plan within the constraints was found, and none was proved impossible")
-    return _solution(game, goal, limits, outside, plans.best, run, sought, reference, began)
+    return _solution(game, goal, limits, outside, plans.best, run, sought, rule, began)
 
 
 def _solution(
@@ -168,7 +170,7 @@ def _solution(
     plan: Plan,
     run: Run,
     sought: Objective,
-    reference: float,
+    rule: GapRule,
     began: float,
 ) -> Solution:
     offers = Offers("capped", plan.prices, frozen(plan.x), plan.retainers)
@@ -178,8 +180,8 @@ def _solution(
     verdict = check_plan_bound(game, sought, run.certificate, outside)
     if not verdict:
         # the plan and its guarantees stand; what the search believed about its optimality does not
-        status, message, lower = Status.CONVERGED, f"the bound was not accepted: {verdict.message}", -np.inf
-    elif status is Status.CERTIFIED and not closes(value, lower, limits.gap * reference):
+        status, message, lower = Status.GAP_OPEN, f"the bound was not accepted: {verdict.message}", -np.inf
+    elif status is Status.CERTIFIED and not closes(value, lower, rule(value)):
         status = Status.GAP_OPEN
     if (broken := breaks(game, goal, offers)) is not None:
         status, message = Status.FAILED, broken
@@ -245,6 +247,7 @@ def plan_equilibrium(game: GameModel, offers: Offers) -> Equilibrium:
         regret=regret,
         residual=residual,
         caps=offers.caps,
+        retainers=offers.retainers if offers.retainers.any() else None,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...jit import clock
+from ...judging.gaps import Gap, gap_at
 from ...model import Array
 from ...results import Status
 from ...results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode
@@ -46,8 +47,10 @@ ROUNDS_IN_A_REGION = 4
 ANOTHER_ROUND = 0.05
 #: A ball is kept if it leaves less than this share of what was uncertain.
 NARROWED = 0.98
-#: What a bound is lowered by before it is claimed, relative to the reference: the checker rounds outwards.
+#: What a bound is lowered by before it is claimed, relative to the objective: the checker rounds outwards.
 CLAIM = 1e-9
+#: The least objective that this is relative to, in normalised units: below, what rounds is the squared distances themselves.
+FAINT = 1e-3
 #: Programmes that break the budget by more than this are solved again with a steeper price.
 BROKEN_BUDGET = 1e-9
 #: Totals are cut where their interval costs the bound this many times what the worst product does: cuts of a share last.
@@ -88,13 +91,19 @@ class _Node:
 
 class _Search:
     def __init__(
-        self, problem: PlanProblem, plans: Plans, gap: float, until: float, judged: bool = False
+        self, problem: PlanProblem, plans: Plans, gap: Gap, until: float, judged: bool = False
     ) -> None:
-        self.problem, self.plans, self.gap, self.until, self.judged = problem, plans, gap, until, judged
+        self.problem, self.plans, self.asked_gap = problem, plans, gap
+        self.until, self.judged = until, judged
         self.passing, self.leaves = 0.0, 1
         self.knots: list[Multipliers] = []
         # regions between two local searches, doubled by each one that found nothing, and those still to wait for
         self.pause = self.waiting = 0
+
+    @property
+    def gap(self) -> float:
+        """The gap to close at the best plan (normalised)."""
+        return gap_at(self.asked_gap, self.plans.target)
 
     @property
     def target(self) -> float:
@@ -287,7 +296,7 @@ def search(
     problem: PlanProblem,
     plans: Plans,
     *,
-    gap: float,
+    gap: Gap,
     reference: float,
     time_limit: float,
     max_nodes: int,
@@ -351,7 +360,7 @@ def search(
         status = Status.INTERRUPTED
     # balls were drawn for plans better than the target, so nothing above it is shown
     reached = min(_least_bound(root), state.target)
-    lower = reached - CLAIM * reference
+    lower = reached - CLAIM * min(reference, max(abs(plans.target), FAINT))
     _thin(problem, state.knots, root, reached)
     certificate = _certificate(problem, state.knots, root, least, lower)
     return Run(lower * problem.unit_loss, status, counter, certificate, tuple(history))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...judging.gaps import Gap
 from ...model import Array, GameModel, Objective
 from .search import Run, search
 
@@ -21,7 +22,7 @@ def best_search(
     game: GameModel,
     objective: Objective,
     *,
-    gap: float,
+    gap: Gap,
     time_limit: float,
     max_nodes: int,
     starts: Iterable[Array] = (),

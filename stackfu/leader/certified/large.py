@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
 from ...jit import clock
+from ...judging.gaps import Gap, gap_at
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import LeaderCertificate
@@ -62,7 +63,7 @@ PENALTY = 30.0
 
 class _Search:
     def __init__(
-        self, game: GameModel, objective: Objective, gap: float, time_limit: float, goal: float = np.inf
+        self, game: GameModel, objective: Objective, gap: Gap, time_limit: float, goal: float = np.inf
     ) -> None:
         self.began = clock()
         self.out_of_time = Deadline(self.began + time_limit)
@@ -71,12 +72,11 @@ class _Search:
         self.unit = self.problem.unit_loss
         self.goal = goal / self.unit  # what is to be proved or reached, if it is not the best there is
         self.candidates = Candidates(game, objective, self.problem)
-        # a little is left to the judge, whose arithmetic rounds against the claim
-        self.gap = 0.98 * gap / self.unit
+        self.asked_gap = gap
         self.knots = Knots(self.problem)
         self.knots.add(self._without_prices())
         self.proposals = Proposals(
-            self.problem, self.candidates, self.unit, self.gap, PENALTY, self.out_of_time
+            self.problem, self.candidates, self.unit, lambda: self.gap, PENALTY, self.out_of_time
         )
         self.boxes = Boxes(self.problem, self.knots, self.out_of_time)
         self.court = Court(game, objective, self.boxes, self.out_of_time)
@@ -107,6 +107,12 @@ class _Search:
         weight = p.loss_weight + p.payment_weight
         level = 2.0 * weight * float(p.place.inner(centre).min())
         return Multipliers.of(p, 1.0, 1.0, 0.0, 0.0, level, nobody, centre)
+
+    @property
+    def gap(self) -> float:
+        """The gap to close at the best profile, in normalised units; a little is left to the judge, whose arithmetic rounds
+        against the claim."""
+        return 0.98 * gap_at(self.asked_gap, self.candidates.value) / self.unit
 
     @property
     def target(self) -> float:
@@ -233,7 +239,8 @@ class _Search:
             self.improved = self.candidates.value < before
             return
         chosen, few = sample(self.problem)
-        small = Proposals(few, None, 1.0, 1e-2 * min(self.upper, self.worst), self.penalty, self.out_of_time)
+        fine = 1e-2 * min(self.upper, self.worst)
+        small = Proposals(few, None, 1.0, lambda: fine, self.penalty, self.out_of_time)
         few_guess = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
                         centre=self.problem.place.coordinates(guess.centre))  # fmt: skip
         total, found = small.scan(start, few_guess, enough)
@@ -459,7 +466,7 @@ def search_large(
     game: GameModel,
     objective: Objective,
     *,
-    gap: float,
+    gap: Gap,
     time_limit: float,
     max_nodes: int,
     starts: Iterable[Array] = (),
@@ -599,7 +606,7 @@ def refute(
     objective: Objective,
     goal: float,
     *,
-    gap: float,
+    gap: Gap,
     time_limit: float,
     max_nodes: int,
     starts: Iterable[Array],

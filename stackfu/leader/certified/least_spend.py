@@ -22,6 +22,7 @@ import numpy as np
 from ...errors import ConvergenceError, InfeasibleError
 from ...jit import clock
 from ...judging.bound import BoundVerdict, check_bound
+from ...judging.gaps import Gap, gap_at
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Knot, LeaderCertificate
@@ -54,7 +55,7 @@ def least_spend(
     game: GameModel,
     objective: Objective,
     *,
-    gap: float,
+    gap: Gap,
     time_limit: float,
     max_nodes: int,
     starts: Iterable[Array] = (),
@@ -142,12 +143,12 @@ class _Asked:
         self,
         game: GameModel,
         objective: Objective,
-        gap: float,
+        gap: Gap,
         best: Candidate,
         unpaid_loss: float,
         callback: Callable[[dict[str, Any]], None] | None,
     ) -> None:
-        self.game, self.objective, self.gap, self.callback = game, objective, gap, callback
+        self.game, self.objective, self.asked_gap, self.callback = game, objective, gap, callback
         self.began = clock()
         self.best, self.low = best, 0.0  # in units of the objective
         self.certificate: LeaderCertificate | None = None
@@ -157,6 +158,11 @@ class _Asked:
         self.unpaid_loss = unpaid_loss
         self.reached = 0  # how many budgets brought the loss to its cap
         self.ceiling = np.inf  # of budgets that were asked in vain
+
+    @property
+    def gap(self) -> float:
+        """The gap to close at the best payments."""
+        return gap_at(self.asked_gap, self.best.value)
 
     @property
     def done(self) -> bool:

@@ -21,12 +21,13 @@ from ...followers.tolerances import RESIDUAL
 from ...followers.verdict import status_of
 from ...jit import clock
 from ...judging.bound import BoundVerdict, check_bound
+from ...judging.gaps import Gap, gap_at
 from ...judging.point import enclose_point
 from ...judging.solution import (
     closes,
+    gap_rule,
     judge_point,
     judge_robustness,
-    measured_against,
     proved_bound,
     unseen,
 )
@@ -102,7 +103,7 @@ def certified(
     given, robust = starting_profiles(game, start), flag(robust, "robust")
     if game.is_homogeneous:
         bought = buy_data(game, goal, limits)
-        return judged(replace(bought, robust=robust), limits.gap * abs(bought.objective))
+        return judged(replace(bought, robust=robust), gap_rule(game, goal, limits.gap, math.nan))
     with reporting("certified", progress, callback) as report:
         return _optimise(game, goal, limits, robust, given, report)
 
@@ -121,7 +122,7 @@ def _optimise(
     unpaid = find_equilibrium(game, game.no_payments)
     took = clock() - began  # not its own seconds, which count those in which functions were compiled
     unpaid_loss = game.loss_of(unpaid.profile, goal.finite_sample) if unpaid.status.proved else 0.0
-    gap = limits.gap * measured_against(game, goal, unpaid_loss)
+    gap = gap_rule(game, goal, limits.gap, unpaid_loss)
     starts = [unpaid.participation, np.ones(game.count), *given]
     affordable = int(min(BASELINES * limits.time_limit / max(took, SHORTEST), MOST_BASELINES))
     later = partial(_baselines, game, sought, affordable)
@@ -174,12 +175,12 @@ def _optimise(
     return judged(found, gap, run.verdict if sought == goal else None)
 
 
-def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> Solution:
+def judged(found: Solution, gap: Gap, verdict: BoundVerdict | None = None) -> Solution:
     """The solution with what the judges accept: its objective, its lower bound, and a status that claims no more than that.
 
     CERTIFIED needs a participation from which no client gains by deviating, beside its own stakes, constraints that hold, and a
-    certificate that proves a bound within ``gap``; ``verdict`` is what the judge said about this certificate and this goal, if it
-    was asked already.
+    certificate that proves a bound within ``gap`` of it; ``verdict`` is what the judge said about this certificate and this
+    goal, if it was asked already.
     """
     game, goal, eq = found.game, found.goal, found.equilibrium
     point = enclose_point(game, goal, found.payments, eq.participation)
@@ -189,7 +190,7 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
         verdict = verdict or check_bound(game, goal, found.certificate)
         lower = proved_bound(verdict)
         if not verdict and status is Status.CERTIFIED:
-            status, message = Status.CONVERGED, f"the checker does not accept the bound: {verdict.message}"
+            status, message = Status.GAP_OPEN, f"the checker does not accept the bound: {verdict.message}"
     broken = next(judge_point(goal, point), None)
     if broken is not None:
         status, message = Status.FAILED, broken
@@ -199,16 +200,17 @@ def judged(found: Solution, gap: float, verdict: BoundVerdict | None = None) -> 
         status is Status.CERTIFIED
         and not check_stakes(game, found.payments, eq.participation).max() <= NEGLIGIBLE
     ):
-        status = Status.CONVERGED
+        status = Status.GAP_OPEN
         message = f"some client may gain more than {NEGLIGIBLE:g} of its stakes by deviating from the participation that is meant"
     elif status is Status.CERTIFIED and not (
-        math.isfinite(point.loss[1]) and closes(high, lower, gap * (1.0 + SAFETY) + unseen(found, high))
+        math.isfinite(point.loss[1])
+        and closes(high, lower, gap_at(gap, high) * (1.0 + SAFETY) + unseen(found, high))
     ):
         status = Status.GAP_OPEN
     elif status is Status.CERTIFIED and found.robust:
         fragile = next(judge_robustness(found), None)
         if fragile is not None:
-            status, message = Status.CONVERGED, f"optimal, but not robust: {fragile}"
+            status, message = Status.GAP_OPEN, f"optimal, but not robust: {fragile}"
     return replace(found, objective=0.5 * (low + high), lower_bound=lower, status=status, message=message)
 
 

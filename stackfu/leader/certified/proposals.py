@@ -67,15 +67,20 @@ class Proposals:
         problem: BoundProblem,
         candidates: Candidates | None,
         unit: float,
-        gap: float,
+        gap: Callable[[], float],
         penalty: float,
         stop: Callable[[], bool],
     ) -> None:
-        self.problem, self.candidates, self.unit, self.gap = problem, candidates, unit, gap
+        self.problem, self.candidates, self.unit, self._gap = problem, candidates, unit, gap
         self.stop = stop
         self.penalty = penalty
         self.solves = 0
         self._shrink = SHRINKS[0]
+
+    @property
+    def gap(self) -> float:
+        """The gap to close in normalised units, which may depend on the best profile."""
+        return self._gap()
 
     @property
     def upper(self) -> float:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ...errors import ConvergenceError, InfeasibleError
 from ...jit import clock
 from ...judging.bound import BoundVerdict, check_bound
+from ...judging.gaps import Gap
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, Split
@@ -118,7 +119,7 @@ class Search(Totals):
     """The tree of boxes over what is known at single totals."""
 
     def __init__(
-        self, game: GameModel, objective: Objective, gap: float = 0.0, time_limit: float = np.inf
+        self, game: GameModel, objective: Objective, gap: Gap = 0.0, time_limit: float = np.inf
     ) -> None:
         super().__init__(game, objective, gap, time_limit)
         self.open = OpenBoxes()
@@ -397,7 +398,7 @@ def search(
     game: GameModel,
     objective: Objective,
     *,
-    gap: float,
+    gap: Gap,
     time_limit: float,
     max_nodes: int,
     starts: Iterable[Array] = (),

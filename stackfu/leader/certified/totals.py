@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...jit import clock
+from ...judging.gaps import Gap, gap_at
 from ...model import GameModel, Objective
 from ..tolerances import GENEROUS, ROUNDING, SAFETY, SMALLEST_TOTAL
 from .bound import Classes
@@ -52,12 +53,12 @@ class Totals:
     """State of one run, in normalised units: its incumbent, and what was solved at single totals."""
 
     def __init__(
-        self, game: GameModel, objective: Objective, gap: float = 0.0, time_limit: float = np.inf
+        self, game: GameModel, objective: Objective, gap: Gap = 0.0, time_limit: float = np.inf
     ) -> None:
         self.deadline = clock() + time_limit
         self.game, self.objective = game, objective
         self.problem = LeaderProblem.of(game, objective)
-        self.gap = CLOSED_PART * gap / self.problem.unit_loss
+        self.asked_gap = gap
         self.found = Candidates(game, objective, self.problem)
         self._programmes: dict[Any, PointProgramme] = {}
         self.solves = self.warm = self.slices = 0
@@ -72,6 +73,12 @@ class Totals:
         if self.found.best is not None:
             return self.found.best.value / self.problem.unit_loss
         return self.worst
+
+    @property
+    def gap(self) -> float:
+        """The gap to close at the best profile, in normalised units."""
+        value = np.inf if self.found.best is None else self.found.best.value
+        return CLOSED_PART * gap_at(self.asked_gap, value) / self.problem.unit_loss
 
     @cached_property
     def worst(self) -> float:

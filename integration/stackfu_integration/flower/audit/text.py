@@ -68,6 +68,12 @@ def _payment_lines(facts: dict[str, Any], name: Naming) -> list[str]:
         f"{number(facts['paid'], 6)}{coin} of a budget of {number(facts['budget'], 6)}{coin}{share}.",
         "",
     ]
+    used = [c["samples_used"] for c in facts["clients"] if c["share"] > 0]
+    if used:
+        few = (
+            " Caution: less than one for each, which is no data to train on." if sum(used) < len(used) else ""
+        )
+        lines += [f"{sum(used)} samples of {len(used)} client(s) are used in all.{few}", ""]
     signed = {None: "", True: "yes", False: "disputed"}
     rows = [
         [

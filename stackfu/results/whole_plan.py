@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..model import Array, GameModel
 from ..pages import MOST_ROWS, NOTHING, card, data_frame, number, table
+from .access import Tables
 from .cautions import amount
 
 __all__ = ["WholePlan", "whole_counts"]
@@ -21,7 +22,7 @@ SAME_SPEND = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
-class WholePlan:
+class WholePlan(Tables):
     """A solution rounded to whole samples, with its exact spend and loss.
 
     The claim is: *if every client brings exactly* ``counts`` *samples and is paid the posted price for each of them (and its

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from stackfu.plot.labels import NameLabels, chosen
 from stackfu_integration.lab.cells import CONVEX, HEAD, Approach, CellKey, PlanKey
 from stackfu_integration.lab.intervals import mean_interval
 from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
@@ -71,15 +72,14 @@ def participation_figure(run: RunResult, mechanisms: Sequence[str] = ()) -> Figu
                 axis.scatter(
                     heterogeneity[k], share[k], s=area[k], facecolors=colour, edgecolors="none", alpha=alpha
                 )
-            # Numbers sit beside the marker: a large marker's radius in points is half the root of its area.
-            offset = (np.sqrt(area[k]) / 2 + 2, 2)
-            axis.annotate(
-                str(run.game["remaining"][k]),
-                (heterogeneity[k], share[k]),
-                offset,
-                textcoords="offset points",
-                size=8,
-            )
+        places, radii = np.column_stack([heterogeneity, share]), 0.55 * np.sqrt(area)
+        order, _ = chosen(
+            True, [str(k) for k in run.game["remaining"]], np.maximum(area / area.max(), share / share.max())
+        )
+        NameLabels(
+            axis, [str(run.game["remaining"][k]) for k in order], places[order], radii[order], [False] * len(order),
+            markers=places, marker_radii=radii, forced=False, edge=colour, size=8,
+        )  # fmt: skip
         spends = f"spends {plan['spend']:.2f} of {plan['budget']:.2f}"
         axis.set_title(f"{MECHANISMS[mechanism].caption}\n{spends}", size=9)
         axis.set_yscale("log")

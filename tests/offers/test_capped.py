@@ -273,16 +273,42 @@ def test_tampered_solutions_do_not_verify():
     assert not replace(sol, posted=cheap).verify()
 
 
+def prices_and_losses(game, plans):
+    """Return what the capped offers of plans cost and what losses they have, all at once and from the definition."""
+    gram, stay, sizes = game.embeddings.gram, game.remaining, np.asarray(game.all_sizes)
+    y = plans * game.alpha
+    total = y.sum(axis=1)
+    z = y / total[:, None]
+    inner = z @ gram[np.ix_(stay, stay)]
+    square = (z * inner).sum(axis=1)
+    noise = game.sampling_constant / (plans @ game.sizes)
+    gaps = square[:, None] - 2 * inner + np.diag(gram)[stay] + 0.5 * noise[:, None]
+    due = np.maximum(game.costs - 2 * game.lam * game.alpha * gaps / total[:, None], 0.0)
+    ideals = np.zeros((2, len(sizes)))
+    ideals[0, stay], ideals[1] = game.alpha, sizes / sizes.sum()
+    losses = [square - 2 * z @ gram[stay] @ t + t @ gram @ t + noise for t in ideals]
+    return (due * plans).sum(axis=1), game.lam_v * losses[0] + game.lam_s * losses[1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prices_and_losses_are_those_of_the_game(seed):
+    game, _ = game_with_budget(seed, 3, True)
+    plans = np.random.default_rng(seed).uniform(size=(50, 3))
+    prices, losses = prices_and_losses(game, plans)
+    for x, price, loss in zip(plans, prices, losses, strict=True):
+        profile = game.profile(x)
+        assert price == pytest.approx(plan_price(game, profile), rel=1e-9, abs=1e-15)
+        assert loss == pytest.approx(game.loss_of(profile), rel=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_certified_plans_beat_every_plan_of_a_grid(seed):
     game, budget = game_with_budget(seed, 3, True)
     sol = game.solve(budget, offers="capped", progress=False, gap=1e-5)
     axis = np.linspace(0, 1, 41)
-    best = np.inf
-    for x in np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3)[1:]:
-        profile = game.profile(x)
-        if plan_price(game, profile) <= budget:
-            best = min(best, game.loss_of(profile))
+    grid = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3)[1:]
+    prices, losses = prices_and_losses(game, grid)
+    best = losses[prices <= budget].min(initial=np.inf)
     assert sol.objective <= best + 1e-9
     assert sol.lower_bound <= sol.objective
     assert sol.status is sf.Status.CERTIFIED

@@ -70,7 +70,9 @@ def test_limits(counted_clock):
 
 
 def files_with_tests():
-    return sorted([*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "integration" / "tests").rglob("*.py")])
+    return sorted(
+        [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "integration" / "tests").rglob("test_*.py")]
+    )
 
 
 @pytest.mark.parametrize("path", files_with_tests(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -220,7 +220,7 @@ def _corners(p, r, psi, nu1, nu2, P, f_low, f_high):
     upper = Laurent(s0=np.where(tight, 0.0, r.most), sm1=np.where(tight, p.alpha, 0.0))
     lower = Laurent(s0=r.least)
     full = Laurent(sm1=p.alpha)
-    below, above = f_high(r.a) <= 0, f_low(r.b) >= 0  # eagerness falls with S
+    below, above = f_high(r.a) <= 0, f_low(r.b) > 0  # eagerness falls with S
     paid_ends = [f_low, Laurent.of({d: np.where(below, x, 0.0) for d, x in f_high.c.items()})]
     eager_ends = [f_high, Laurent.of({d: np.where(above, x, 0.0) for d, x in f_low.c.items()})]
     no_paid = np.where(r.volunteer | above, np.inf, 0.0)

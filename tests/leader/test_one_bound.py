@@ -1,13 +1,17 @@
 """The one bound for linear and capped offers holds on intervals of the total, and is as sharp as the two it would replace."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_bound import Laurent, Multipliers, Problem, Region, bound
 
+from stackfu.leader import bound as fast
 from stackfu.leader.capped import bound as capped_bound
 from stackfu.leader.certified import bound as linear_bound
+from stackfu.leader.certified.points import ArrayPoints
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -250,3 +254,200 @@ def test_what_an_interval_costs_is_of_second_order_in_its_width(seed):
         deltas.append(bound(p, r, first, between(first, second, width), 0.3).delta)
     if all(np.isfinite(deltas)) and deltas[0] < -1e-12:
         assert deltas[1] >= 0.3 * deltas[0]
+
+
+# ---------------------------------------------------------------- the compiled bound
+
+
+def compiled_problem(p, **more):
+    """The problem of the reference as the solver's bound reads it."""
+    return fast.Problem(
+        p.alpha, p.theta, ArrayPoints(p.points), p.budget, p.cap, 0.0, p.W, p.constant, noise=np.array(p.noise),
+        loss_sampling=p.A, client_sampling=p.a, loss_weight=p.loss_weight, payment_weight=p.payment_weight,
+        capped=p.capped, **more,
+    )  # fmt: skip
+
+
+def compiled_multipliers(q, y, total, keep=None):
+    """Multipliers of the reference as the solver's bound reads them."""
+    return fast.Multipliers.of(q, total, y.omega, y.beta, y.gamma, y.t, y.P, y.c, y.nu2, keep)
+
+
+def value_at(g, share):
+    """What a bound says at a total this far from the lower end, and the centre there."""
+    here = (1 - share) * g.ends[0] + share * g.ends[1] + share * (1 - share) * g.bend
+    one, two = (part * y.centre for part, y in ((1.0, g.segment.first), (1.0, g.segment.second)))
+    centres = [(1 - part) * one + part * two for part in g.segment.parts]
+    low, high = ((1 - share) * g.segment.weights[0], share * g.segment.weights[1])
+    return here, low + high, (low * centres[0] + high * centres[1]) / (low + high)
+
+
+@settings(max_examples=150)
+@given(seed=seeds)
+def test_the_compiled_bound_proves_what_the_reference_proves_or_more(seed):
+    """The same ends, and a curvature that is bounded from below more closely."""
+    rng = np.random.default_rng(seed)
+    p = random_problem(rng, bool(rng.integers(2)))
+    q = compiled_problem(p)
+    for z, s, eager in feasible_points(rng, p, 0.05, 1.0, count=4):
+        r = region_around(rng, p, z, s, eager)
+        pair = [random_multipliers(rng, p, r.volunteer) for _ in range(2)]
+        if r.a == r.b:
+            pair[1] = pair[0]
+        lower = p.objective(z, s)
+        want = bound(p, r, *pair, lower)
+        knots = [compiled_multipliers(q, y, total) for y, total in zip(pair, (r.a, r.b), strict=True)]
+        if r.a == r.b:
+            knots[1] = knots[0]
+        cuts = np.where(r.volunteer, 0.0, -np.inf), np.where(r.paid, 0.0, np.inf)
+        found = fast.bound(q, fast.Region(r.a, r.b, r.least, r.most, r.near, r.far, *cuts), *knots, lower)
+        if not np.isfinite(want.least):
+            assert found.margin == want.least
+            continue
+        size = 1 + abs(want.least)
+        assert found.margin >= want.least - 1e-9 * size
+        if (p.alpha <= r.b).all():
+            assert found.ends == pytest.approx((want.at_a, want.at_b), rel=1e-9, abs=1e-9 * size)
+
+
+def general_problem(rng, capped):
+    """A problem with everything that the bound knows: outside options, a target that is no mixture."""
+    p = random_problem(rng, capped)
+    n = len(p.alpha)
+    outside = None
+    if capped and rng.uniform() < 0.5:
+        outside = np.where(rng.uniform(size=n) < 0.3, -np.inf, rng.normal(size=n) * 0.3)
+    pull = rng.normal(size=n) * rng.choice([0.0, 0.2])
+    return p, replace(compiled_problem(p, outside=outside, pull=pull), constant=p.constant + 1.0)
+
+
+def loss_and_spend(p, q, z, s):
+    """From the definitions, with what keeps clients from leaving."""
+    stakes = p.stakes(z, s)
+    paid = z * np.maximum(p.theta * s - stakes, 0.0)
+    if q.outside is not None:
+        paid = np.maximum(paid, p.theta * s * z + 0.5 * stakes + 0.25 * p.a / s + q.outside)
+    return p.loss(z, s) + 1.0 - 2.0 * q.pull @ z, paid.sum()
+
+
+def general_region(rng, p, z, s, eager):
+    """A region that holds this point, cut in every way that there is."""
+    n, d = len(z), p.stakes(z, s) - p.a / (2 * s)
+    width = float(rng.choice([0.0, 1e-3, 0.1, 0.6, 3.0])) * s
+    a, b = s - min(width, 0.9 * s) * rng.uniform(), min(s + width * rng.uniform(), 1.0)
+    low = np.where(rng.uniform(size=n) < 0.3, eager - rng.exponential(0.3, n) - 1e-15, -np.inf)
+    high = np.where(rng.uniform(size=n) < 0.3, eager + rng.exponential(0.3, n), np.inf)
+    if not p.capped:
+        decided = rng.uniform(size=n) < 0.3
+        high = np.where(decided & (eager <= 0), np.minimum(high, 0.0), high)
+        low = np.where(decided & (eager > 0), np.maximum(low, 0.0), low)
+    return fast.Region(
+        a, max(a, b), z * rng.choice([0, 1], n) * rng.uniform(size=n) * (1 - 1e-13),
+        z + (1 - z) * rng.choice([1.0, 1.0, rng.uniform()], n), d * rng.choice([0, rng.uniform()], n),
+        d + rng.exponential(1.0, n) * rng.choice([1.0, 0.01]), low, high,
+    )  # fmt: skip
+
+
+def general_knots(rng, p, q, r):
+    """Two knots, near each other or not, or twice the same, with any level or the best one."""
+    n = len(p.alpha)
+    anyone = np.ones(n, bool)
+    base, knots = random_multipliers(rng, p, anyone), []
+    for total in (r.low, r.high):
+        y = random_multipliers(rng, p, anyone)
+        if rng.uniform() < 0.3:
+            y.P, y.nu2 = 0.0 * y.P, y.nu2 * rng.choice([0.0, 1.0])
+        y = between(base, y, 0.1) if rng.uniform() < 0.5 else y
+        keep = rng.exponential(0.5, n) * (rng.uniform(size=n) < 0.5)
+        knots.append(compiled_multipliers(q, y, total, keep if q.outside is not None else None))
+    if r.low == r.high or rng.uniform() < 0.3:
+        knots[1] = knots[0]
+    if rng.uniform() < 0.5:
+        best = [fast.at_best_level(q, r.between(y.total, y.total), y) for y in knots]
+        knots = best if knots[0] is not knots[1] else [best[0]] * 2
+    return knots
+
+
+@pytest.mark.parametrize("capped", [False, True])
+@settings(max_examples=200)
+@given(seed=seeds)
+def test_no_multipliers_cut_off_a_feasible_point_of_the_general_problem(capped, seed):
+    """With outside options, cuts of shares and of eagerness, wide intervals, and totals below what single clients own."""
+    rng = np.random.default_rng(seed)
+    p, q = general_problem(rng, capped)
+    totals = (0.001, 0.2) if rng.uniform() < 0.4 else (0.05, 1.0)
+    for z, s, eager in feasible_points(rng, p, *totals, count=6):
+        loss, spend = loss_and_spend(p, q, z, s)
+        if spend > q.budget or loss > q.loss_cap:
+            continue
+        r = general_region(rng, p, z, s, eager)
+        lower = q.loss_weight * loss + q.payment_weight * spend
+        found = fast.bound(q, r, *general_knots(rng, p, q, r), lower)
+        if not np.isfinite(found.margin):
+            assert found.margin < 0
+            continue
+        share = 0.0 if r.low == r.high else (s - r.low) / (r.high - r.low)
+        here, weight, centre = value_at(found, share)
+        size = 1 + abs(found.ends[0]) + abs(found.ends[1])
+        assert here + weight * np.sum((z @ p.points - centre) ** 2) <= 1e-9 * size
+        assert found.margin <= here + 1e-9 * size
+        smaller, d = fast.narrowed(q, r, found), p.stakes(z, s) - p.a / (2 * s)
+        assert (smaller.near <= d + 1e-9).all()
+        assert (smaller.far >= d - 1e-9).all()
+
+
+@pytest.mark.parametrize("capped", [False, True])
+@settings(max_examples=200)
+@given(seed=seeds)
+def test_no_multipliers_cut_off_a_feasible_point_near_total_zero(capped, seed):
+    rng = np.random.default_rng(seed)
+    p, q = general_problem(rng, capped)
+    n = len(p.alpha)
+    for z, s, eager in feasible_points(rng, p, 0.001, 0.3, count=6):
+        loss, spend = loss_and_spend(p, q, z, s)
+        if spend > q.budget or loss > q.loss_cap:
+            continue
+        r = replace(general_region(rng, p, z, s, eager), low=0.0)
+        y = random_multipliers(rng, p, np.zeros(n, bool))
+        y.P, y.t = np.abs(y.P) * rng.choice([0.0, 1.0]), y.t - rng.choice([0.0, 3.0])
+        keep = rng.exponential(0.5, n) if q.outside is not None else None
+        knot = compiled_multipliers(q, y, r.high, keep)
+        found = fast.bound(q, r, knot, knot, q.loss_weight * loss + q.payment_weight * spend)
+        if np.isfinite(found.margin):
+            gap = knot.weight * np.sum((z @ p.points - knot.centre) ** 2)
+            assert found.margin + gap <= 1e-9 * (1 + abs(found.margin))
+
+
+def test_a_client_that_can_only_just_be_eager_may_still_hold_back():
+    """Where the least eagerness is exactly 0, a client may be indifferent: it need not be full under linear payments."""
+    points = ArrayPoints(np.array([[0.0], [1.0]]))
+    q = fast.Problem(np.array([0.5, 0.5]), np.array([0.0, 0.0]), points, constant=0.0)
+    # without costs every client has f = d^2 >= 0, and the mixture of one client alone is feasible: that client has f = 0
+    r = fast.Region.whole(q, 0.3, 0.3)
+    y = fast.Multipliers.of(q, 0.3, 1.0, 0.0, 0.0, 0.0, np.zeros(1), np.zeros(1))
+    found = fast.bound(q, r, y, y, 0.0)
+    assert found.margin <= 0.0
+
+
+@settings(max_examples=100)
+@given(seed=seeds)
+def test_no_level_proves_more_than_the_best_one(seed):
+    rng = np.random.default_rng(seed)
+    p, q = general_problem(rng, bool(rng.integers(2)))
+    s = float(rng.uniform(p.alpha.max(), 1.0))
+    r = fast.Region.whole(q, s, s)
+    y = compiled_multipliers(q, random_multipliers(rng, p, np.ones(len(p.alpha), bool)), s)
+    best = fast.at_best_level(q, r, y)
+    most = fast.bound(q, r, best, best, 0.3).margin
+    if not np.isfinite(most):
+        return
+    (low, high), shares = fast.client_terms(q, r, best)
+    leasts = np.minimum(low - best.level * shares[0], high - best.level * shares[1]).sum()
+    for level in (*rng.normal(best.level, 1.0, 5), best.level * 1.001, y.level):
+        other = replace(best, level=float(level))
+        assert fast.bound(q, r, other, other, 0.3).margin <= most + 1e-9 * (1 + abs(most))
+        (low, high), _ = fast.client_terms(q, r, other)
+        there = np.minimum(low - level * shares[0], high - level * shares[1]).sum()
+        assert fast.bound(q, r, other, other, 0.3).margin - most == pytest.approx(
+            level + there - best.level - leasts, abs=1e-9 * (1 + abs(most))
+        )

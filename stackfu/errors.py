@@ -16,6 +16,7 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "NoEquilibriumError",
+    "NotDifferentiableError",
     "NotInducibleError",
     "StackfuError",
     "StackfuWarning",
@@ -72,6 +73,20 @@ class NotInducibleError(InfeasibleError):
 
 class NoEquilibriumError(StackfuError):
     """The clients' game has no equilibrium other than the collapse to nobody taking part."""
+
+
+class NotDifferentiableError(StackfuError):
+    """A result has no derivative in the way that was asked for; ``clients`` are the numbers of the clients that prevent it.
+
+    Examples are a client exactly at the payment where it begins to take part, and a set of clients that can trade.
+    """
+
+    def __init__(self, message: str, clients: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.clients = tuple(clients)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NotDifferentiableError, (str(self), self.clients)
 
 
 class ConvergenceError(StackfuError):

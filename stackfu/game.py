@@ -525,6 +525,21 @@ class StackelbergGame(GameModel):
             calibrated=True,
         )
 
+    # ---------------------------------------------------------------- derivatives and values
+
+    def sensitivity(
+        self,
+        result: Equilibrium,
+        parameter: str,
+        of: str = "participation",
+        side: Literal["up", "down"] | None = None,
+    ) -> Array:
+        """Return the derivative of a result of this game; see :meth:`stackfu.Equilibrium.sensitivity`."""
+        from .sensitivity import sensitivity_of_equilibrium
+
+        self._refuse_others(result)
+        return sensitivity_of_equilibrium(result, parameter, of, side)
+
     # ---------------------------------------------------------------- judges and files
 
     def verify(self, result: Equilibrium | Solution, tolerance: float = 1e-9) -> Verification:

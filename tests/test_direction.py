@@ -19,6 +19,7 @@ ROOMS = (
     ("results",),
     ("judging",),
     ("followers",),
+    ("sensitivity",),
     ("leader",),
     ("game",),
     ("requests",),

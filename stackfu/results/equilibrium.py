@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -182,6 +182,41 @@ class Equilibrium(Content, ByClient):
     def prove(self, precision: int = 256) -> Any:
         """Prove in ball arithmetic that an exact equilibrium lies in a tiny box around this point."""
         return facade(self.game).prove(self, precision)
+
+    def sensitivity(
+        self, parameter: str, of: str = "participation", side: Literal["up", "down"] | None = None
+    ) -> Array:
+        """Return the derivative of the equilibrium with respect to a parameter; see :mod:`stackfu.sensitivity`.
+
+        Parameters
+        ----------
+        parameter
+            "payments", "costs", "caps", "sizes" (of all original clients, costs unchanged), "embeddings" (feature rows or inner
+            products of all original clients), "lambda_q", "lambda_v", "lambda_s", "loss_constant" or "sampling_constant".
+        of
+            "participation", "samples", "utilities" (one number per client), "total", "server_loss" or "spend".
+        side
+            Where clients are at a threshold: the effect of raising ("up") or of lowering ("down") the parameter, per unit.
+
+        Returns
+        -------
+        An array with the axes of the output, then those of the parameter.
+
+        Raises
+        ------
+        NotDifferentiableError
+            If clients are at a threshold and no side is given, or if no derivative exists; it names the clients.
+
+        Examples
+        --------
+        >>> import numpy as np, stackfu as sf
+        >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [100, 100], costs=[1.0, 1.0])
+        >>> game.equilibrium([0.1, 0.1]).sensitivity("payments", "samples").round(1)
+        array([[46.3, 15.4],
+               [15.4, 46.3]])
+        """
+        found: Array = facade(self.game).sensitivity(self, parameter, of, side)
+        return found
 
     def raise_for_status(self) -> Equilibrium:
         """Return self, or raise :class:`~stackfu.errors.ConvergenceError` if this is not an answer."""

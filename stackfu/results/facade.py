@@ -59,6 +59,12 @@ class Facade(Protocol):
     def manipulation(self, result: Any, **options: Any) -> Any:
         """What misreporting pays."""
 
+    def sensitivity(self, result: Any, parameter: str, of: str, side: Any = None) -> Any:
+        """Differentiate a result."""
+
+    def values(self, participation: npt.ArrayLike | None = None, **options: Any) -> Any:
+        """Value the clients' contributions."""
+
     def save(self, path: Any, result: Any = None) -> None:
         """Write a result."""
 

@@ -1,0 +1,17 @@
+"""Derivatives of equilibria and of certified optima with respect to every parameter of the game.
+
+==================  =====================================================================================================
+:mod:`.conditions`  equilibrium conditions at a profile, their derivatives, and which clients are at a threshold
+:mod:`.outputs`     what can be differentiated: participation, samples, total, server loss, spend, utilities
+:mod:`.equilibrium` derivatives of an equilibrium by the implicit function theorem, one-sided ones at thresholds
+:mod:`.optimum`     derivatives of a certified optimum: prices of the constraints, and how the payments move
+:mod:`.pytorch`     equilibria as a differentiable function in torch
+==================  =====================================================================================================
+
+The proofs are in ``docs/theory/sensitivity.md``.
+"""
+
+from .equilibrium import PARAMETERS, EquilibriumDerivatives, sensitivity_of_equilibrium
+from .outputs import OUTPUTS
+
+__all__ = ["OUTPUTS", "PARAMETERS", "EquilibriumDerivatives", "sensitivity_of_equilibrium"]

@@ -1,0 +1,203 @@
+"""Derivatives of equilibria, against differences in 50-digit arithmetic and against games solved again."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from precise_games import DIGITS, finite_difference, random_game
+
+import stackfu as sf
+from stackfu.sensitivity import OUTPUTS, PARAMETERS, EquilibriumDerivatives
+
+#: Rounding of the double-precision derivatives, relative to the largest of an output.
+AGREES = 1e-7
+#: Rounding of derivatives that are zero because large terms cancel.
+ROUNDING = 1e-12
+
+
+def status_of(derivatives):
+    at = derivatives.at
+    names = np.array(["inside"] * at.game.count, dtype=object)
+    names[at.full], names[at.out] = "full", "out"
+    return list(names)
+
+
+def along(derivative, direction):
+    """The derivative in a direction."""
+    return (
+        np.tensordot(derivative, direction, np.ndim(direction))
+        if np.ndim(direction)
+        else derivative * direction
+    )
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_five_hundred_games_agree_with_differences_in_fifty_digits(part):
+    """Every parameter and every output of 500 games, in a random direction of all entries of the parameter."""
+    rng = np.random.default_rng(part)
+    compared = refused = 0
+    with mp.workdps(DIGITS):
+        while compared < 50:
+            game, payments, caps, numbers, gone = random_game(rng)
+            eq = game.equilibrium(payments, caps=caps)
+            derivatives = EquilibriumDerivatives.of(eq)
+            if len(derivatives.at.at_threshold):
+                refused += 1
+                continue
+            rows = np.array(numbers["embeddings"], dtype=float)
+            x = [mp.mpf(float(v)) for v in eq.participation]
+            for parameter in PARAMETERS:
+                direction = rng.normal(size=np.shape(np.array(numbers[parameter], dtype=float)))
+                wanted = finite_difference(numbers, gone, status_of(derivatives), x, parameter, direction)
+                taken = direction
+                if parameter == "embeddings" and game.embeddings.features is None:
+                    taken = rows @ direction.T + direction @ rows.T
+                for output in OUTPUTS:
+                    found = np.atleast_1d(along(derivatives.derivative(parameter, output), taken))
+                    off = np.abs(found - wanted[output]).max()
+                    scale = np.abs(wanted[output]).max()
+                    assert off <= AGREES * scale + ROUNDING * np.abs(taken).max(), (parameter, output)
+            compared += 1
+    assert refused < 5
+
+
+@given(st.integers(0, 10**6))
+def test_one_sided_derivatives_at_thresholds_are_those_of_games_solved_again(seed):
+    """Payments at which clients are exactly at their thresholds: the cheapest for a profile with clients at their caps."""
+    rng = np.random.default_rng(seed)
+    game, _, _, _, _ = random_game(rng, clients=3, form="features")
+    x = rng.choice([0.4, 0.7, 1.0], 3)
+    x[int(rng.integers(3))] = 1.0
+    try:
+        payments = game.payments_for(x)
+    except sf.NotInducibleError:
+        return
+    found = game.equilibria(payments)
+    if len(found) != 1 or found.uniqueness is not sf.Uniqueness.UNIQUE:
+        return
+    eq = found[0]
+    derivatives = EquilibriumDerivatives.of(eq)
+    if not len(derivatives.at.at_cap):
+        return
+    with pytest.raises(sf.NotDifferentiableError, match="at a threshold"):
+        eq.sensitivity("payments")
+    for side, sign in (("up", 1.0), ("down", -1.0)):
+        try:
+            found = eq.sensitivity("payments", "participation", side)
+        except sf.NotDifferentiableError as error:
+            assert "jump or split" in str(error)
+            return
+        scale = max(np.abs(found).max(), 1e-3)
+        for j in range(3):
+            step = 1e-6 / scale
+            changed = np.array(payments)
+            changed[j] += sign * step
+            if changed[j] < 0:
+                continue
+            again = sign * (game.equilibrium(changed).participation - eq.participation) / step
+            assert np.abs(again - found[:, j]).max() <= 1e-3 * scale
+
+
+def test_a_client_about_to_take_part_is_named_and_has_two_derivatives():
+    game = sf.StackelbergGame(
+        sf.MeanEmbeddings.from_features(np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.3]])),
+        [1, 1, 1],
+        costs=[1.0, 1.0, 1.0],
+        names=["York", "Hull", "Bath"],
+    )
+    low, _ = game.thresholds(game.equilibrium().participation)
+    payments = np.array([0.0, 0.0, low[2]])
+    eq = game.equilibrium(payments)
+    assert eq.participation[2] == 0.0
+    with pytest.raises(sf.NotDifferentiableError, match="client Bath out, but about to take part") as caught:
+        eq.sensitivity("payments")
+    assert caught.value.clients == (2,)
+    up, down = (eq.sensitivity("payments", "participation", side)[:, 2] for side in ("up", "down"))
+    assert up[2] > 0.1
+    assert np.all(down == 0.0)
+    more = game.equilibrium(payments + np.array([0, 0, 1e-7]))
+    assert (more.participation - eq.participation) / 1e-7 == pytest.approx(up, rel=1e-4)
+
+
+def test_clients_that_can_trade_are_refused_by_name():
+    emb = sf.MeanEmbeddings.from_features(np.array([[0.0], [0.0], [1.0]]))
+    game = sf.StackelbergGame(emb, [1, 1, 1], costs=[1.0, 1.0, 1.0], names=["York", "Hull", "Bath"])
+    x = game.equilibrium().participation
+    spread = np.array([x[0] + x[1], x[0] + x[1], 2 * x[2]]) / 2
+    derivatives = EquilibriumDerivatives(game, game.no_payments, spread)
+    with pytest.raises(sf.NotDifferentiableError, match="clients York, Hull, Bath can trade"):
+        derivatives.derivative("payments")
+
+
+def test_a_turning_point_is_refused():
+    """A game between two whose determinants have different signs at a profile, which payments make an equilibrium."""
+    x = np.array([1.0, 0.2, 0.3])
+
+    def derivatives_at(t):
+        third = (1 - t) * np.array([0.4, 0.05]) + t * np.array([1.0, 1.0])
+        emb = sf.MeanEmbeddings.from_features(np.array([[0.0, 0.0], [1.0, 0.0], third]))
+        game = sf.StackelbergGame(emb, [6, 1, 2], costs=[0.001, 50.0, 50.0])
+        return EquilibriumDerivatives(game, game.payments_for(x), x)
+
+    def sign(t):
+        at = derivatives_at(t).at
+        assert at.inside.tolist() == [1, 2]
+        return np.sign(np.linalg.det(at.slopes[1:, 1:]))
+
+    low, high = 0.0, 1.0
+    assert sign(low) != sign(high)
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if sign(middle) == sign(low) else (low, middle)
+    with pytest.raises(sf.NotDifferentiableError, match="turning point"):
+        derivatives_at(low).derivative("payments")
+    near, far = (np.abs(derivatives_at(low + away).derivative("costs")).max() for away in (1e-6, 1e-1))
+    assert near > 1e3 * far
+
+
+def test_what_is_no_equilibrium_is_refused():
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
+    with pytest.raises(sf.InputError, match="is no equilibrium of these payments"):
+        EquilibriumDerivatives(game, game.no_payments, np.array([1.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("wages",), "parameter = 'wages'"),
+        (("payments", "mood"), "of = 'mood'"),
+        (("payments", "total", "left"), "side = 'left'"),
+    ],
+)
+def test_unknown_words_are_refused(arguments, named):
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
+    with pytest.raises(sf.InputError, match=named):
+        game.equilibrium().sensitivity(*arguments)
+
+
+def test_own_losses_are_differentiated_too():
+    """Targets that are mixtures or points, and the sampling term, against games solved again."""
+    rng = np.random.default_rng(5)
+    rows = 0.3 * rng.normal(size=(4, 3))
+    sizes = np.array([4.0, 3.0, 5.0, 6.0])
+    points = sf.ServerLoss.to_points([[0.1, 0.2, 0.0]], [2.0])
+    mixed = sf.ServerLoss.to_mixtures([[0.1, 0.2, 0.3, 0.4]], [0.7])
+    for loss in (points, mixed, points.with_sampling()):
+
+        def solved(rows, sizes, loss=loss):
+            return sf.StackelbergGame(
+                sf.MeanEmbeddings.from_features(rows), sizes, [0], costs=[0.3, 0.2, 0.4], server_loss=loss
+            ).equilibrium([0.1, 0.0, 0.2])
+
+        eq, step = solved(rows, sizes), 1e-6
+        for parameter, base in (("embeddings", rows), ("sizes", sizes)):
+            direction = rng.normal(size=base.shape)
+            given = {"rows": rows, "sizes": sizes}
+            name = "rows" if parameter == "embeddings" else parameter
+            ends = [solved(**{**given, name: base + s * step * direction}) for s in (1, -1)]
+            wanted = (ends[0].server_loss - ends[1].server_loss) / (2 * step)
+            found = float(np.tensordot(eq.sensitivity(parameter, "server_loss"), direction, base.ndim))
+            assert found == pytest.approx(wanted, rel=1e-5, abs=1e-8)
+        with pytest.raises(sf.InputError, match="a loss of its own"):
+            eq.sensitivity("lambda_v")

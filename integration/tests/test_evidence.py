@@ -66,7 +66,9 @@ def test_a_table_keeps_the_rows_and_columns_that_were_asked_for(evidence):
     assert part.columns == tuple(c for c in whole.columns if c not in ("preset", "quantity"))
     assert part.rows == tuple((*row[1:4], *row[5:]) for row in kept)
     assert part.note.endswith("Here: quantity = S.")
-    assert evidence.table("duels", columns=["p (Wilcoxon)"]).rows == tuple(row[-1:] for row in whole.rows)
+    assert evidence.table("duels", columns=["q (Benjamini-Hochberg)"]).rows == tuple(
+        row[-1:] for row in whole.rows
+    )
 
 
 def test_what_is_not_there_is_refused(evidence):

@@ -7,16 +7,25 @@ and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from stackfu.errors import FileFormatError, InputError
-from stackfu_integration.lab.mechanisms import FULL
+from stackfu_integration.lab.mechanisms import (
+    AWARE,
+    CHEAPEST_FIRST,
+    FULL,
+    PRICE_PER_SAMPLE,
+    RANDOM_CLIENTS,
+    SAME_SHARE,
+)
 
 __all__ = [
     "AGAIN",
     "ANSWERED",
     "ASCENT",
+    "AT_EQUAL_SPEND",
     "COLD",
     "CONVEX",
     "FEDERASER",
@@ -34,7 +43,12 @@ __all__ = [
     "Approach",
     "CellKey",
     "PlanKey",
+    "equal_spend",
+    "spend_key",
 ]
+
+#: Rules that are also given what a designed mechanism spends, where that is less than the budget.
+AT_EQUAL_SPEND = (SAME_SHARE, RANDOM_CLIENTS, CHEAPEST_FIRST, PRICE_PER_SAMPLE)
 
 Approach = Literal["head", "scratch", "convex", "answered"]
 HEAD: Approach = "head"  # fine-tune the trained model's head with the participation of a mechanism
@@ -88,6 +102,25 @@ class PlanKey:
 
     def __str__(self) -> str:
         return FULL if self.mechanism == FULL else f"{self.mechanism}.{self.fraction:g}"
+
+
+def equal_spend(plans: Mapping[str, Mapping[str, Any]], fraction: float) -> Iterator[PlanKey]:
+    """Simple rules with what each designed mechanism spends of its budget, a fraction of the full price, as theirs.
+
+    >>> plans = {"haipo.0.5": {"spend": 0.02, "budget": 0.5}, "certified.0.5": {"spend": 0.0, "budget": 0.5}}
+    >>> [str(key) for key in equal_spend(plans, 0.5)][:2]
+    ['same-share.0.02', 'random-clients.0.02']
+    """
+    for mechanism in AWARE:
+        plan = plans.get(str(PlanKey(mechanism, fraction)))
+        if plan is not None and plan["spend"] > 0:
+            for rule in AT_EQUAL_SPEND:
+                yield spend_key(rule, plan, fraction)
+
+
+def spend_key(rule: str, plan: Mapping[str, Any], fraction: float) -> PlanKey:
+    """Return the key of a rule with the spend of a plan as its budget."""
+    return PlanKey(rule, fraction * plan["spend"] / plan["budget"])
 
 
 @dataclass(frozen=True)

@@ -364,3 +364,37 @@ def collect(
 
     for path in collect_runs(runs, out):
         print(path)
+
+
+@app.command()
+def extend(
+    results: Annotated[Path, typer.Argument(help="folder of collected results")],
+    presets: Annotated[list[str], typer.Argument(help="presets whose runs are extended")],
+    work: Annotated[Path, typer.Option(help="folder of unpacked runs; what is there is kept")] = Path(
+        "extended"
+    ),
+    data_root: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
+    cache: Annotated[Path | None, typer.Option(help="folder of extracted features and checkpoints")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1.0, help="begin no further run after this long; call again to go on")
+    ] = None,
+) -> None:
+    """Add to collected runs the mechanisms and methods that they were computed without."""
+    import time
+
+    from stackfu_integration.lab.extension import Extension
+    from stackfu_integration.lab.models.extraction import default_cache
+
+    extension = Extension(results, work, cache or default_cache(), data_root)
+    runs = [run for name in presets for run in extension.stored(name)]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    began = time.monotonic()
+    with Progress(*columns, console=console) as progress:
+        bars = _Bars(progress, len(runs))
+        extension.reporter = bars  # type: ignore[assignment]
+        for run in runs:
+            if seconds is not None and time.monotonic() - began > seconds:
+                bars.note("out of time; call again to go on")
+                break
+            path = extension.extend(run)
+            bars.run_finished(path.stem)

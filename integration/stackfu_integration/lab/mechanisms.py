@@ -1,8 +1,8 @@
 """The mechanisms that the lab compares, by name: what each asks of stackfu, and what tables and figures call it.
 
-Whoever needs a mechanism's name, its order or its label reads it here. Which methods there are at all is for
-stackfu's registry to say (``stackfu.register_mechanism``): :func:`mechanism` knows every name that is registered
-there, with the name as its label.
+Names, order and labels of mechanisms are defined here. The methods themselves come from stackfu's registry
+(``stackfu.register_mechanism``), where :mod:`stackfu_integration.lab.rivals` registers the simple rules that the designed
+mechanisms are compared with. :func:`mechanism` knows every registered name, with the name as its label.
 
 A mechanism plays in a *view*, what the game sees of the clients' data: the paper's (``features``, with the constants
 of the settings), or one whose constants C and A were fitted to pilot trainings of the same federation.
@@ -10,6 +10,7 @@ of the settings), or one whose constants C and A were fitted to pilot trainings 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -21,16 +22,27 @@ if TYPE_CHECKING:
     from stackfu import StackelbergGame
 
 __all__ = [
+    "AWARE",
+    "BLIND",
     "BUDGETED",
     "CAPPED_FEATURES",
     "CAPPED_LABELS",
     "CERTIFIED",
     "CERTIFIED_FINITE",
+    "CHEAPEST_FIRST",
+    "DRAWN",
     "FULL",
     "HAIPO",
     "MECHANISMS",
     "PAPER_VIEW",
+    "PRICE_PER_SAMPLE",
+    "RANDOM_CLIENTS",
+    "REVERSE_AUCTION",
+    "REWARD_POOL",
+    "SAME_SHARE",
+    "SHAPLEY",
     "UNIFORM",
+    "UNPAID",
     "VIEWS",
     "Mechanism",
     "View",
@@ -45,6 +57,14 @@ CERTIFIED = "certified"
 CERTIFIED_FINITE = "certified-finite"
 CAPPED_FEATURES = "capped-features"
 CAPPED_LABELS = "capped-labels"
+UNPAID = "unpaid"
+SAME_SHARE = "same-share"
+RANDOM_CLIENTS = "random-clients"
+CHEAPEST_FIRST = "cheapest-first"
+PRICE_PER_SAMPLE = "price-per-sample"
+REVERSE_AUCTION = "reverse-auction"
+SHAPLEY = "shapley"
+REWARD_POOL = "reward-pool"
 _OTHER_COLOUR = "#56b4e9"
 
 #: What a game sees: features by an RBF kernel, class histograms, features within each class, gradients of the last
@@ -64,6 +84,7 @@ def known_options(method: str) -> frozenset[str]:
     """
     from stackfu.leader import mechanisms  # reports need the names alone, and no solver
 
+    _register_rivals()
     return mechanisms.mechanism(method).options
 
 
@@ -94,6 +115,11 @@ class Mechanism:
         if options.get("offers") == "capped" and game.sampling_constant == 0.0:
             options["min_total"] = (1.0 - 1e-6) * min(budget / float(game.full_participation_price), 1.0)
         return options
+
+
+def _rule(name: str, label: str, colour: str) -> Mechanism:
+    """Return a simple rule, which plays in the calibrated labels game: the view of the best designed mechanism."""
+    return Mechanism(name, label, label, colour, name, view="labels")
 
 
 MECHANISMS: dict[str, Mechanism] = {
@@ -137,11 +163,40 @@ MECHANISMS: dict[str, Mechanism] = {
             _CAPPED,
             "labels",
         ),
+        _rule(UNPAID, "unpaid", "#bbbbbb"),
+        _rule(SAME_SHARE, "same share for all", "#882255"),
+        _rule(RANDOM_CLIENTS, "random clients", "#aa4499"),
+        _rule(CHEAPEST_FIRST, "cheapest first", "#44aa99"),
+        _rule(PRICE_PER_SAMPLE, "price per sample", "#117733"),
+        _rule(REVERSE_AUCTION, "reverse auction", "#999933"),
+        _rule(SHAPLEY, "Shapley payments", "#332288"),
+        _rule(REWARD_POOL, "reward pool (Lin et al.)", "#88ccee"),
     )
 }
 
 #: Those that keep to a budget; full participation costs what it costs.
 BUDGETED: tuple[str, ...] = tuple(name for name, m in MECHANISMS.items() if m.method is not None)
+
+
+#: Designed mechanisms: they look at how clients' data differ.
+AWARE: tuple[str, ...] = (HAIPO, CERTIFIED, CERTIFIED_FINITE, CAPPED_FEATURES, CAPPED_LABELS)
+#: Rules that choose participants and amounts by sizes and costs alone.
+BLIND: tuple[str, ...] = (
+    UNIFORM,
+    SAME_SHARE,
+    RANDOM_CLIENTS,
+    CHEAPEST_FIRST,
+    PRICE_PER_SAMPLE,
+    REVERSE_AUCTION,
+    REWARD_POOL,
+)
+#: Mechanisms that figures show: curves of all of them would cover each other.
+DRAWN: tuple[str, ...] = (UNIFORM, *AWARE, SAME_SHARE)
+
+
+def _register_rivals() -> None:
+    """Register the simple rules with stackfu, once."""
+    importlib.import_module("stackfu_integration.lab.rivals")
 
 
 def mechanism(name: str) -> Mechanism:
@@ -151,6 +206,7 @@ def mechanism(name: str) -> Mechanism:
     'HAIPO'
     """
     if name in MECHANISMS:
+        _register_rivals()
         return MECHANISMS[name]
     from stackfu.leader import mechanism_names
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from stackfu.plot.labels import NameLabels, chosen
 from stackfu_integration.lab.cells import CONVEX, HEAD, Approach, CellKey, PlanKey
 from stackfu_integration.lab.intervals import mean_interval
-from stackfu_integration.lab.mechanisms import BUDGETED, MECHANISMS
+from stackfu_integration.lab.mechanisms import DRAWN, MECHANISMS
 from stackfu_integration.lab.report.results import RunResult
 from stackfu_integration.storage import write_with
 
@@ -53,7 +53,7 @@ def _forgets(runs: Sequence[RunResult]) -> Approach:
 
 def participation_figure(run: RunResult, mechanisms: Sequence[str] = ()) -> Figure:
     """Data share against heterogeneity to the removed clients; area is payment, fill is participation."""
-    mechanisms = mechanisms or [m for m in BUDGETED if str(run.main_plan(m)) in run.game["offers"]]
+    mechanisms = mechanisms or [m for m in DRAWN if str(run.main_plan(m)) in run.game["offers"]]
     figure = Figure(figsize=(3.3 * len(mechanisms), 3.9), layout="constrained")
     axes: Any = figure.subplots(1, len(mechanisms), sharex=True, sharey=True, squeeze=False)[0]
     share = 100 * np.array(run.game["alpha"])
@@ -107,7 +107,7 @@ def prediction_figure(runs: Sequence[RunResult], approach: Approach | None = Non
     figure = Figure(figsize=(3.5 * len(betas), 3.6), layout="constrained")
     axes: Any = figure.subplots(1, len(betas), sharey=True, squeeze=False)[0]
     for axis, beta in zip(axes, betas, strict=True):
-        for mechanism in BUDGETED:
+        for mechanism in DRAWN:
             points: list[tuple[float, float]] = []
             for run in runs:
                 cell = CellKey(approach, run.main_plan(mechanism))
@@ -146,7 +146,7 @@ def budget_figure(runs: Sequence[RunResult]) -> Figure:
     for column, beta in enumerate(betas):
         chosen = [run for run in runs if run.run["beta"] == beta]
         fractions = sorted(chosen[0].run["settings"]["budgets"])
-        for shift, mechanism in enumerate(BUDGETED):
+        for shift, mechanism in enumerate(DRAWN):
             if not any(CellKey(approach, run.main_plan(mechanism)) in run.cells for run in chosen):
                 continue
             values: list[list[list[float]]] = [[], [], []]
@@ -157,7 +157,7 @@ def budget_figure(runs: Sequence[RunResult]) -> Figure:
                 values[1].append([run.cells[cell]["s_loss"] for run in present])
                 values[2].append([run.cells[cell]["q_loss_worst"] for run in present])
             # side by side, so that bars do not hide each other
-            where = np.array(fractions) * (1 + 0.03 * (shift - (len(BUDGETED) - 1) / 2))
+            where = np.array(fractions) * (1 + 0.03 * (shift - (len(DRAWN) - 1) / 2))
             for row in range(3):
                 means = [mean_interval(v)[0] for v in values[row]]
                 low = [m - min(v) for m, v in zip(means, values[row], strict=True)]

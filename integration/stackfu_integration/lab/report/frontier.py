@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from stackfu_integration.lab.cells import CONVEX, HEAD, SCRATCH
+from stackfu_integration.lab.mechanisms import AWARE, BUDGETED
 from stackfu_integration.lab.report.results import RunResult
 from stackfu_integration.lab.report.tables.rows import APPROACHES
 from stackfu_integration.lab.report.tables.targets import BETTER, RUNTIME, Standing, standings
@@ -26,12 +27,15 @@ _MARKED: dict[str | None, tuple[str, str]] = {
     "certified": ("certified", "D"),
     "certified-finite": ("certified, finite-sample", "o"),
     "capped": ("capped", "P"),
+    "simple": ("simple rules", "X"),
     None: ("no mechanism", "*"),
 }
 
 
 def _shape(row: Standing) -> str:
     mechanism = None if row.cell.plan is None else row.cell.plan.mechanism
+    if mechanism in BUDGETED and mechanism not in (*AWARE, "uniform"):
+        return _MARKED["simple"][1]
     return _MARKED.get(mechanism, _MARKED["capped"])[1]
 
 

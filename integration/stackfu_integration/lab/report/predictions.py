@@ -4,6 +4,8 @@ A training with participation x has the mixture m and n_used samples. From the s
 ``d_k^2(m) = sum_j z_j D_jk - 1/2 sum_ij z_i z_j D_ij``, every model's prediction follows:
 
     paper        Q_k = C d_k^2(m)
+    amount of data alone
+                 Q_k = A (1 / n_used - 1 / n_O), the null model: it knows nothing about the clients
     features, labels, joint, gradients, labels+gradients
                  Q_k = C [d_k^2(m) - d_k^2(mu_O)] + A (1 / n_used - 1 / n_O)
 
@@ -34,6 +36,7 @@ from stackfu_integration.lab.report.results import RunResult
 
 __all__ = [
     "CHOSEN_ON",
+    "DATA_ALONE",
     "ENOUGH",
     "MODELS",
     "SATURATING",
@@ -50,9 +53,13 @@ __all__ = [
 #: A model whose sampling term ends at what knowing nothing costs.
 SATURATING = "labels, saturating"
 
+#: The null model: fewer samples are worse, from any client.
+DATA_ALONE = "amount of data alone"
+
 #: Name of a model and the view that it looks through; the first is the paper's.
 MODELS: dict[str, View] = {
     "paper": PAPER_VIEW,
+    DATA_ALONE: "labels",
     **dict(zip(VIEWS, VIEWS, strict=True)),
     SATURATING: "labels",
 }
@@ -182,6 +189,8 @@ def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") ->
         drift, thin = to_clients(amounts), 1.0 / amounts.sum() - 1.0 / sizes.sum()
         if model == "paper":
             rows.append(drift[:, None])
+        elif model == DATA_ALONE:
+            rows.append(np.full((len(drift), 1), thin))
         else:
             rows.append(np.stack([drift - original, np.full(len(drift), thin)], axis=-1))
         changes.append((losses - before)[remaining])

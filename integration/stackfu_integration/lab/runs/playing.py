@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from stackfu.calibration import Calibration, pilot_profiles
-from stackfu.errors import ConvergenceError, InfeasibleError
+from stackfu.errors import ConvergenceError, InfeasibleError, NoEquilibriumError
 from stackfu.game import StackelbergGame
-from stackfu_integration.lab.cells import CONVEX, SCRATCH, Approach, PlanKey
+from stackfu_integration.lab.cells import CONVEX, SCRATCH, Approach, PlanKey, equal_spend
 from stackfu_integration.lab.federation import LabelledTensors
 from stackfu_integration.lab.gradients import gradient_embeddings
 from stackfu_integration.lab.mechanisms import BUDGETED, CAPPED_LABELS, MECHANISMS, PAPER_VIEW, VIEWS, View
@@ -141,21 +141,12 @@ class Playing:
         """The game and all payments planned in it, as plain numbers; a file of its own."""
         path = self.materials.folder / _GAME_FILE
         if path.is_file():
-            return self._with_every_view(json.loads(path.read_text()))
+            return self._completed(json.loads(path.read_text()))
         game = self.game
-        calibrated = {view: self.calibrated(view, CONVEX)[0] for view in VIEWS}
         price = float(game.full_participation_price)
-        self.materials.reporter.begin(
-            f"{self.materials.folder.name}: game", len(MECHANISMS) * len(self.materials.settings.budgets)
-        )
         plans: dict[str, dict[str, Any]] = {}
-        for key in self.plans():
-            view = MECHANISMS[key.mechanism].view
-            made = plan_payments(
-                game if view is None else calibrated[view], key.mechanism, key.fraction * price
-            )
-            plans[str(key)] = {**made.as_dict(), "fraction": key.fraction}
-            self.materials.reporter.advance(len(plans))
+        refused: dict[str, str] = {}
+        self._plan(plans, refused)
         played = {
             "remaining": game.remaining.tolist(),
             "alpha": game.alpha.tolist(),
@@ -167,7 +158,8 @@ class Playing:
             "views": {view: self._seen(view) for view in VIEWS},
             "pilots": {approach: item.as_dict() for approach, item in self.pilots.items()},
             "offers": plans,
-            "staying": self._staying(calibrated["labels"], plans),
+            "without_answer": refused,
+            "staying": self._staying(self.calibrated("labels", CONVEX)[0], plans),
             **self._embedding_seconds[PAPER_VIEW],
             "solver_seconds": sum(made["seconds"] for made in plans.values()),
         }
@@ -184,13 +176,48 @@ class Playing:
             **self._embedding_seconds[view],
         }
 
-    def _with_every_view(self, stored: dict[str, Any]) -> dict[str, Any]:
-        """A stored game and the views that it was stored without, from when there were fewer."""
+    def _completed(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """Add to a stored game the views and plans that it was stored without, from when there were fewer."""
         missing = [view for view in VIEWS if view not in stored["views"]]
-        if missing:
-            stored["views"] |= {view: rounded(self._seen(view)) for view in missing}
+        stored["views"] |= {view: rounded(self._seen(view)) for view in missing}
+        plans, refused = stored["offers"], stored.setdefault("without_answer", {})
+        before = len(refused)
+        added = self._plan(plans, refused)
+        if added:
+            plans.update({key: rounded(plans[key]) for key in added})
+            everybody = self._staying(self.calibrated("labels", CONVEX)[0], plans)
+            stored["staying"] = {**rounded(everybody), **stored["staying"]}
+        if missing or added or len(refused) > before:
             write_json(self.materials.folder / _GAME_FILE, stored)
         return stored
+
+    def _plan(self, plans: dict[str, dict[str, Any]], refused: dict[str, str]) -> list[str]:
+        """Add the payments that are missing to ``plans``; return their names.
+
+        A mechanism without an answer goes to ``refused`` with the reason: an auction may buy nothing, and where the pilots' A is 0
+        unpaid clients may have no equilibrium.
+        """
+        known = {key for key in map(str, self._budgeted()) if key in plans or key in refused}
+        added: list[str] = []
+        reporter, name = self.materials.reporter, self.materials.folder.name
+        reporter.begin(f"{name}: game", len(list(self._budgeted())) - len(known))
+        for stage in (self._budgeted, lambda: equal_spend(plans, self.materials.settings.budgets[0])):
+            for key in list(stage()):
+                if str(key) in plans or str(key) in refused:
+                    continue
+                price = float(self.game.full_participation_price)
+                view = MECHANISMS[key.mechanism].view
+                game = self.game if view is None else self.calibrated(view, CONVEX)[0]
+                try:
+                    made = plan_payments(game, key.mechanism, key.fraction * price)
+                except (InfeasibleError, NoEquilibriumError) as error:
+                    refused[str(key)] = str(error)
+                    reporter.note(f"{name}: {key}: {error}")
+                    continue
+                plans[str(key)] = {**made.as_dict(), "fraction": key.fraction}
+                added.append(str(key))
+                reporter.advance(len(added))
+        return added
 
     def _staying(self, game: StackelbergGame, plans: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """Who stays where leaving means a model of one's own, as measured, by what is offered at the main budget.
@@ -205,7 +232,9 @@ class Playing:
         nothing = np.zeros(game.count)
         offers = {"unpaid": (nothing, np.ones(game.count), nothing)}
         budget = self.materials.settings.budgets[0] * float(self.game.full_participation_price)
-        for key in self.plans():
+        for key in self._budgeted():
+            if str(key) not in plans:
+                continue
             if key.fraction == self.materials.settings.budgets[0] or key == PlanKey.full():
                 plan = plans[str(key)]
                 offers[key.mechanism] = np.array(plan["payments"]), np.array(plan["caps"]), nothing
@@ -232,7 +261,14 @@ class Playing:
         return found
 
     def plans(self) -> Iterator[PlanKey]:
-        """Every plan of payments: full participation, then each mechanism at each budget."""
+        """Every plan of payments that has an answer: full participation, each mechanism at each budget, equal spends."""
+        plans = self.played["offers"]
+        for key in (*self._budgeted(), *equal_spend(plans, self.materials.settings.budgets[0])):
+            if str(key) in plans:
+                yield key
+
+    def _budgeted(self) -> Iterator[PlanKey]:
+        """Full participation, then each mechanism at each budget."""
         yield PlanKey.full()
         for fraction in self.materials.settings.budgets:
             for mechanism in BUDGETED:

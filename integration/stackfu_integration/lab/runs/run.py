@@ -85,7 +85,7 @@ class Run:
         for key in methods:
             yield key, partial(self._unlearn, key)
         plans = list(self.playing.plans())
-        main = [plan for plan in plans if plan.fraction in (1.0, plans[1].fraction)]  # plans[1]: main budget
+        main = [plan for plan in plans if plan.fraction in (1.0, self.materials.settings.budgets[0])]
         for plan in plans:
             if self._tunes(plan):
                 yield CellKey(HEAD, plan), partial(self._participate, CellKey(HEAD, plan))
@@ -152,10 +152,11 @@ class Run:
 
     def complete(self) -> None:
         """Compute what is missing, one file per cell, then forget the checkpoints."""
+        if not (self.materials.folder / "run.json").is_file():
+            self.materials.describe()
         cells = [(key, compute) for key, compute in self._cells() if not self._path(key).is_file()]
         if cells:
             self.materials.describe()
-        _ = self.playing.played
         for number, (key, compute) in enumerate(cells):
             self.materials.reporter.begin(f"{self.materials.folder.name}: {key}", len(cells))
             self.materials.reporter.advance(number)

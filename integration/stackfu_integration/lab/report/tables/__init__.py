@@ -12,7 +12,14 @@ from stackfu_integration.lab.report.tables.mechanisms import (
     duel_table,
     staying_table,
 )
+from stackfu_integration.lab.report.tables.paper import claims_table, paper_table, paper_time_table
 from stackfu_integration.lab.report.tables.predicted import later_table, prediction_table, transfer_table
+from stackfu_integration.lab.report.tables.rivals import (
+    headline_table,
+    ranking_table,
+    rival_table,
+    spend_table,
+)
 from stackfu_integration.lab.report.tables.seconds import clock_table, cost_table, game_share, wall_clock
 from stackfu_integration.lab.report.tables.side_effects import (
     accuracy_table,
@@ -38,6 +45,13 @@ TABLES: dict[str, Callable[[Sequence[RunResult]], Table]] = {
     "cost": cost_table,
     "budgets": budget_table,
     "duels": duel_table,
+    "headline": headline_table,
+    "rivals": rival_table,
+    "spend": spend_table,
+    "ranking": ranking_table,
+    "paper": paper_table,
+    "claims": claims_table,
+    "paper-time": paper_time_table,
     "predictions": prediction_table,
     "later": later_table,
     "transfer": transfer_table,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,9 +17,11 @@ from stackfu_integration.lab.mechanisms import (
     FULL,
     HAIPO,
     MECHANISMS,
+    SAME_SHARE,
     UNIFORM,
 )
 from stackfu_integration.lab.report.results import RunResult
+from stackfu_integration.lab.report.statistics import Paired, corrected
 from stackfu_integration.lab.report.tables.rows import APPROACHES
 from stackfu_integration.lab.report.tables.table import Table, by_group, by_preset, spread
 
@@ -87,7 +90,7 @@ def budget_table(results: Sequence[RunResult]) -> Table:
 _CHAMPIONS = (CERTIFIED, CERTIFIED_FINITE, CAPPED_FEATURES, CAPPED_LABELS)
 
 
-_RIVALS = (HAIPO, UNIFORM, CERTIFIED_FINITE, CAPPED_FEATURES)
+_RIVALS = (HAIPO, UNIFORM, CERTIFIED_FINITE, CAPPED_FEATURES, SAME_SHARE)
 
 
 def duel_table(results: Sequence[RunResult]) -> Table:
@@ -96,8 +99,6 @@ def duel_table(results: Sequence[RunResult]) -> Table:
     Budgets of one run share everything but the payments, so a run counts once: its difference is the mean
     over its budgets, and interval and test are taken over runs.
     """
-    from scipy.stats import wilcoxon
-
     rows = []
     quantities = {"V": "v_loss", "S": "s_loss", "worst Q": "q_loss_worst"}
     pairs = [
@@ -122,9 +123,9 @@ def duel_table(results: Sequence[RunResult]) -> Table:
                             champion,
                             rival,
                             name,
-                            spread(means, 4, sign=True),
+                            spread([m for m in means if np.isfinite(m)], 4, sign=True),
                             f"{sum(m < 0 for m in means)} of {len(means)}",
-                            float(wilcoxon(means).pvalue) if len(means) > 1 and np.any(means) else None,
+                            Paired(np.array(means)).p,
                         )
                     )
     return Table(
@@ -138,10 +139,17 @@ def duel_table(results: Sequence[RunResult]) -> Table:
             "difference in loss",
             "better runs",
             "p (Wilcoxon)",
+            "q (Benjamini-Hochberg)",
         ),
-        tuple(rows),
+        tuple(
+            (*row, q)
+            for row, q in zip(
+                rows, corrected([row[0] for row in rows], [row[-1] for row in rows]), strict=True
+            )
+        ),
         "Negative is better for the first. A run's difference is its mean over budgets (the main one only where there "
-        "is one); mean ± 95% interval and p are over runs (all β and seeds) and not corrected for the number of rows.",
+        "is one); mean ± 95% interval and p are over runs (all β and seeds); q is p corrected for all rows of the preset. A run in "
+        "which one of the two diverged is lost for it.",
     )
 
 
@@ -151,7 +159,11 @@ def _differences(run: RunResult, approach: Approach, champion: str, rival: str, 
         (CellKey(approach, PlanKey(champion, fraction)), CellKey(approach, PlanKey(rival, fraction)))
         for fraction in run.run["settings"]["budgets"]
     ]
-    return [run.cells[a][key] - run.cells[b][key] for a, b in cells if {a, b} <= run.cells.keys()]
+    values = [
+        tuple(math.inf if cell in run.diverged else run.cells.get(cell, {}).get(key) for cell in pair)
+        for pair in cells
+    ]
+    return [a - b for a, b in values if a is not None and b is not None and math.isfinite(min(a, b))]
 
 
 def staying_table(results: Sequence[RunResult]) -> Table:

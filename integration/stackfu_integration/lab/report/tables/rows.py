@@ -24,6 +24,7 @@ from stackfu_integration.lab.cells import (
     PlanKey,
 )
 from stackfu_integration.lab.mechanisms import (
+    AWARE,
     BUDGETED,
     CAPPED_FEATURES,
     CAPPED_LABELS,
@@ -64,6 +65,7 @@ def compared(run: RunResult, approach: Approach = HEAD) -> dict[str, CellKey]:
         "MoDe": MODE,
         "QuickDrop": QUICKDROP,
         **paid(HAIPO, CERTIFIED, CERTIFIED_FINITE, CAPPED_FEATURES, CAPPED_LABELS),
+        **paid(*(rule for rule in BUDGETED if rule not in (UNIFORM, *AWARE))),
     }
 
 

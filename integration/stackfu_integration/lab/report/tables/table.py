@@ -15,6 +15,9 @@ from stackfu_integration.lab.report.results import RunResult
 __all__ = ["Cell", "Table", "by_group", "by_preset", "spread"]
 
 
+#: Runs from which on a confidence interval is shown: of three it says nothing.
+FEWEST = 5
+
 Cell = str | float | int | None
 
 
@@ -56,16 +59,23 @@ def _shown(value: Cell) -> str:
 
 
 def spread(values: Sequence[float], digits: int, sign: bool = False, scale: float = 1.0) -> str:
-    """Mean and confidence interval as text.
+    """Return mean and confidence interval as text; of fewer than five values the smallest and the largest.
 
+    >>> spread([0.01, 0.02, 0.03, 0.04, 0.05], 1, sign=True, scale=100)
+    '+3.0 ± 2.0'
     >>> spread([0.01, 0.02, 0.03], 1, sign=True, scale=100)
-    '+2.0 ± 2.5'
+    '+2.0 (+1.0 to +3.0)'
     """
     if not values:
         return "–"
-    mean, half = mean_interval([scale * v for v in values])
-    text = f"{mean:{'+' if sign else ''}.{digits}f}"
-    return text if math.isnan(half) else f"{text} ± {half:.{digits}f}"
+    scaled = [scale * v for v in values]
+    mean, half = mean_interval(scaled)
+    form = f"{'+' if sign else ''}.{digits}f"
+    if math.isnan(half):
+        return f"{mean:{form}}"
+    if len(values) < FEWEST:
+        return f"{mean:{form}} ({min(scaled):{form}} to {max(scaled):{form}})"
+    return f"{mean:{form}} ± {half:.{digits}f}"
 
 
 def by_group(results: Sequence[RunResult]) -> dict[tuple[str, float], list[RunResult]]:

@@ -288,7 +288,7 @@ def _decode(record: dict[str, Any]) -> Any:
             face=None
             if face is None
             else Face(
-                tuple(face["clients"]),
+                tuple(_whole(k) for k in face["clients"]),
                 frozen(face["lower"]),
                 frozen(face["upper"]),
                 face["dimension"],

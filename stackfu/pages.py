@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import Any
-
-import numpy as np
 
 from .errors import InputError
 
@@ -63,7 +62,7 @@ def number(value: float, rounding: float = 0.0) -> str:
     >>> number(0.123456), number(12345.678), number(1e-12, rounding=1e-9)
     ('0.1235', '12346', '0')
     """
-    if not np.isfinite(value):
+    if not math.isfinite(value):
         return "–"
     return "0" if abs(value) <= rounding else _in_digits(value, 4)
 

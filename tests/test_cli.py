@@ -435,7 +435,7 @@ def test_departures_count_from_one_and_share_one_base(run, files, game):
     ("arguments", "said", "unsaid"),
     [
         (("--offers", "capped"), "give the game a --sampling-constant, or ask for --finite-sample, --min-total or "
-         "--option min_samples=...", "min_total="),
+         "--min-samples", "min_total="),
         (("--outside", -1), "ask for --offers capped", "offers="),
         (("-m", "haipo", "--gap", 0.1), "those are --option max_iterations=...", "callback"),
         (("-m", "haipo", "--option", "damping=3"), '--option damping: is not an option of method "haipo"', "callback"),
@@ -551,7 +551,8 @@ def test_a_frontier_with_commas_in_names_has_its_columns(run, game, tmp_path):
         rows = list(csv.DictReader(table))
     traced = named.frontier([0.0, 0.05])
     for row, solution in zip(rows, traced, strict=True):
-        assert len(row) == 6 + 2 * named.count
+        assert len(row) == 7 + 2 * named.count
+        assert float(row["samples_used"]) == solution.samples_used
         assert [float(row[f"payment_{name}"]) for name in named.names] == solution.payments.tolist()
 
 
@@ -607,6 +608,7 @@ def test_numbers_that_print_alike_are_said_once(game):
     def told(bound, best, worst):
         several = SimpleNamespace(uniqueness=Uniqueness.UNKNOWN)
         parts = {"lower_bound": bound, "objective": best, "gap": best - bound, "equilibrium": several}
+        parts |= {"relative_gap": (best - bound) / best, "goal": solution.goal}
         fields = {
             "budget": 1.0,
             "offers": solution.offers,
@@ -624,10 +626,10 @@ def test_numbers_that_print_alike_are_said_once(game):
     assert "--time-limit" in best_in_words(early)
     assert "(no gap)" in told(0.2, 0.2, 0.2)
     apart = told(0.1, 0.2, 0.3)
-    assert "below 0.1; these bring it to 0.2 (gap 1.0e-01)" in apart
+    assert "below 0.1; these bring it to 0.2 (gap 50% of that)" in apart
     assert "lies between 0.2 and 0.3" in apart
     alike = told(0.2, 0.2 + 1e-12, 0.2 + 2e-12)
-    assert "below 0.2, which these reach (gap 1.0e-12)" in alike
+    assert "below 0.2, which these reach (gap 5e-10% of that)" in alike
     assert "is 0.2 in all that are known (at most 1.0e-12 apart)" in alike
     assert "apart" not in told(0.1, 0.2, 0.2)
 
@@ -650,6 +652,8 @@ def test_equilibria_of_very_many_clients_are_not_listed_for_a_sentence(game, uni
     several = SimpleNamespace(uniqueness=Uniqueness[uniqueness], reason="there are many")
     parts = {"lower_bound": 0.1, "objective": 0.2, "gap": 0.1, "equilibrium": several, "budget": 1.0}
     fields = {
+        "relative_gap": 0.5,
+        "goal": solution.goal,
         "offers": solution.offers,
         "proves": "server loss",
         "game": SimpleNamespace(count=301, currency=None),

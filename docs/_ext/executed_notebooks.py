@@ -27,6 +27,7 @@ def execute(path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    plt.close("all")  # only pictures of the notebook are put into it
     notebook = json.loads(path.read_text())
     names: dict[str, Any] = {"__name__": "__main__"}
     count = 0

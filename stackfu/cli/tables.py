@@ -208,7 +208,7 @@ def clients_table(eq: Equilibrium, title: str, whole: Any = None) -> Table:
         "out below": [number(max(low[k], 0.0)) for k in shown],
         "full above": [number(max(high[k], 0.0)) for k in shown],
     }
-    spare = (("out below", "full above"), ("change",), ("utility",), ("receives",), ("samples",))
+    spare = (("out below", "full above"), ("change",), ("utility",), ("samples",), ("receives",))
     table = _fitted(title, cells, spare, game.count, game.currency)
     kept = cells.keys()
     table.caption = "cost, payment: for full participation, in proportion for less; uses: samples"

@@ -40,7 +40,7 @@ def as_typed(text: str, given: Sequence[str] = ()) -> str:
 
     >>> import stackfu.cli.commands
     >>> as_typed('ask for offers="capped", min_total=... or min_samples=...', ["solve", "game.json"])
-    'ask for --offers capped, --min-total or --option min_samples=...'
+    'ask for --offers capped, --min-total or --min-samples'
     >>> as_typed("equilibria() does that")
     'stackfu equilibria does that'
     """

@@ -180,7 +180,7 @@ class Reference:
         self.thin = LONG(game.sampling_constant) / (constant * left.sum())  # a / S on every squared distance
         self.noise = np.zeros(len(self.alpha), dtype=LONG)
         if options.get("finite_sample"):
-            self.noise = (1 - (self.rows**2).sum(axis=1)) / left.sum()
+            self.noise = self.variances(left) / left.sum()
         self.offers = options.get("offers", "linear")
         self.outside = options.get("outside")
         self.budget = LONG(np.inf) if budget is None else LONG(budget)
@@ -189,6 +189,14 @@ class Reference:
         )
         self.cap = LONG(options.get("max_loss", np.inf))
         self.on_loss, self.on_pay = options.get("loss_weight", 1.0), options.get("payment_weight", 0.0)
+
+    def variances(self, counts):
+        """Variance of one sample of every client, without bias: samples of equal clients are pooled, one alone says nothing."""
+        if (self.rows == self.rows[0]).all():
+            counts = np.full(len(counts), counts.sum())
+        several = counts > 1
+        unbiased = (1 - (self.rows**2).sum(axis=1)) * counts / np.where(several, counts - 1, 1)
+        return np.where(several, np.minimum(unbiased, 1), 1)
 
     def price(self, x):
         """Value, spend and loss of the rows of x; value is infinite where a profile is not feasible."""

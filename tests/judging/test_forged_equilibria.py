@@ -28,7 +28,7 @@ SUBJECT = (
 #: Parts of the game that no client's utility depends on, and labels.
 SERVER = (
     "game.lambda_v", "game.lambda_s", "game.calibrated", "game.server_loss", "game.names", "game.embeddings.bandwidth",
-    "game.embeddings.names", "game.embeddings.self_similarity", "game.embeddings.kernel",
+    "game.embeddings.names", "game.embeddings.self_similarity", "game.embeddings.kernel", "game.currency",
 )  # fmt: skip
 #: Words that say how the file is to be read.
 READING = ("format", "kind", "dtype", "shape", "form")

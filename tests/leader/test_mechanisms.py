@@ -245,7 +245,12 @@ def options_of(method):
 def test_frontier_and_cheapest_have_the_options_of_solve_by_name():
     asked = options_of(sf.StackelbergGame.solve)
     assert options_of(sf.StackelbergGame.frontier) == asked
-    certified = mechanisms.mechanism("certified").options | {"offers", "outside", "costs_between"}
+    certified = mechanisms.mechanism("certified").options | {
+        "offers",
+        "outside",
+        "costs_between",
+        "warn_below",
+    }
     given = {"payment_weight", "loss_weight", "max_loss"}
     assert options_of(sf.StackelbergGame.cheapest) == {
         name: asked[name] for name in asked if name in certified - given
@@ -258,12 +263,15 @@ def test_every_named_option_reaches_the_mechanism():
     sf.register_mechanism("bare", lambda game, budget: game.no_payments)
     try:
         for name in options_of(sf.StackelbergGame.solve).keys() - {"offers"}:
+            value = (
+                -1 if name == "warn_below" else 1
+            )  # any number of samples is understood, whatever the mechanism
             for call in (
                 lambda **k: game.solve(1.0, "bare", **k),
                 lambda **k: game.frontier([1.0], "bare", **k),
             ):
                 with pytest.raises(sf.InputError, match=name):
-                    call(**{name: 1})
+                    call(**{name: value})
     finally:
         mechanisms.forget("bare")
 

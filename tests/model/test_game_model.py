@@ -132,7 +132,8 @@ class TestFormulas:
         game = sf.StackelbergGame(sf.MeanEmbeddings.from_samples(samples, bandwidth=1.0), [30, 40, 50])
         half, full = game.finite_sample_penalty([0.5] * 3), game.finite_sample_penalty([1.0] * 3)
         assert half == pytest.approx(2 * full)
-        noise = 1 - np.diag(game.embeddings.gram)
+        counts = np.array([30, 40, 50])
+        noise = counts / (counts - 1) * (1 - np.diag(game.embeddings.gram))
         assert full == pytest.approx(2 * (game.alpha @ noise) / 120)
 
 

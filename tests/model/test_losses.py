@@ -292,20 +292,21 @@ def test_a_file_cannot_bring_a_loss_that_the_constructor_refuses(tmp_path, field
 
 
 @given(seed=st.integers(0, 10**6), constant=st.floats(0.1, 10.0))
-def test_the_finite_sample_term_is_the_servers_side_of_a_sampling_constant_only_where_norms_are_equal(
+def test_the_finite_sample_term_is_the_servers_side_of_a_sampling_constant_only_where_samples_vary_alike(
     seed, constant
 ):
     rng = np.random.default_rng(seed)
-    angles, radius = rng.uniform(0, 2 * np.pi, 4), rng.uniform(0.1, 1.0)
+    angles, radius, count = rng.uniform(0, 2 * np.pi, 4), rng.uniform(0.1, 1.0), int(rng.integers(1, 9))
     rows = radius * np.column_stack([np.cos(angles), np.sin(angles)])
     game = sf.StackelbergGame(
         sf.MeanEmbeddings.from_features(rows, bandwidth=1.0),
-        rng.integers(1, 9, 4),
+        np.full(4, count),
         removed=[0],
         loss_constant=constant,
     )
     x = rng.uniform(0.1, 1.0, 3)
-    thin = game.replace(sampling_constant=constant * (1 - radius**2))
+    variance = 1.0 if count == 1 else min(count / (count - 1) * (1 - radius**2), 1.0)
+    thin = game.replace(sampling_constant=constant * variance)
     both = game.server_loss(x) + game.finite_sample_penalty(x)
     assert thin.server_loss(x) == pytest.approx(both, rel=1e-9)
     # the clients' side is another game: thin data ask for more of everybody's
@@ -313,7 +314,7 @@ def test_the_finite_sample_term_is_the_servers_side_of_a_sampling_constant_only_
     # one client whose samples vary more: no constant fits both of these profiles, equal in samples
     rows[1] *= 0.5
     uneven = sf.StackelbergGame(
-        sf.MeanEmbeddings.from_features(rows, bandwidth=1.0), [1, 1, 1, 1], removed=[0]
+        sf.MeanEmbeddings.from_features(rows, bandwidth=1.0), np.full(4, 1000), removed=[0]
     )
     first, second = uneven.finite_sample_penalty([1, 0, 0]), uneven.finite_sample_penalty([0, 1, 0])
     assert first > second

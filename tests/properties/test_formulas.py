@@ -84,7 +84,13 @@ def test_finite_sample_penalty_is_the_variance_of_the_used_samples(game):
     x = np.linspace(0.3, 1.0, game.count)
     rows, _, _ = coordinates(game)
     weights = game.sizes * x
-    noise = weights / weights.sum() @ (1 - np.sum(rows**2, axis=1)) / weights.sum()
+    # what samples of one distribution know of its variance, they know together; nothing is known from a single one
+    counts = np.full(game.count, game.sizes.sum()) if game.is_homogeneous else game.sizes
+    variances = [
+        1.0 if n <= 1 else min(n / (n - 1) * (1 - row @ row), 1.0)
+        for n, row in zip(counts, rows, strict=True)
+    ]
+    noise = weights / weights.sum() @ variances / weights.sum()
     close(game.finite_sample_penalty(x), (game.lam_v + game.lam_s) * noise)
 
 

@@ -59,6 +59,13 @@ NEARLY_ALL = 1.0 - 1e-7
 CLOSED_IN = 8
 #: Price of a broken row while there is no incumbent to measure it by.
 PENALTY = 30.0
+#: Part of the gap that the search closes itself.
+GAP_TO_CLOSE = 0.98
+
+
+def _kept_back(gap: Gap) -> Gap:
+    """Return a slightly narrower gap: the rest is left to the checker, whose arithmetic rounds against the claim."""
+    return lambda value: GAP_TO_CLOSE * gap_at(gap, value)
 
 
 class _Search:
@@ -72,11 +79,11 @@ class _Search:
         self.unit = self.problem.unit_loss
         self.goal = goal / self.unit  # what is to be proved or reached, if it is not the best there is
         self.candidates = Candidates(game, objective, self.problem)
-        self.asked_gap = gap
+        self.asked_gap = _kept_back(gap)
         self.knots = Knots(self.problem)
         self.knots.add(self._without_prices())
         self.proposals = Proposals(
-            self.problem, self.candidates, self.unit, lambda: self.gap, PENALTY, self.out_of_time
+            self.problem, self.candidates, self.unit, self.asked_gap, PENALTY, self.out_of_time
         )
         self.boxes = Boxes(self.problem, self.knots, self.out_of_time)
         self.court = Court(game, objective, self.boxes, self.out_of_time)
@@ -110,9 +117,8 @@ class _Search:
 
     @property
     def gap(self) -> float:
-        """The gap to close at the best profile, in normalised units; a little is left to the judge, whose arithmetic rounds
-        against the claim."""
-        return 0.98 * gap_at(self.asked_gap, self.candidates.value) / self.unit
+        """Return the gap to close at the best profile, in normalised units."""
+        return gap_at(self.asked_gap, self.candidates.value) / self.unit
 
     @property
     def target(self) -> float:
@@ -240,7 +246,7 @@ class _Search:
             return
         chosen, few = sample(self.problem)
         fine = 1e-2 * min(self.upper, self.worst)
-        small = Proposals(few, None, 1.0, lambda: fine, self.penalty, self.out_of_time)
+        small = Proposals(few, None, 1.0, fine, self.penalty, self.out_of_time)
         few_guess = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
                         centre=self.problem.place.coordinates(guess.centre))  # fmt: skip
         total, found = small.scan(start, few_guess, enough)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...judging.gaps import Gap, gap_at
 from ...model import Array
 from ..tolerances import BROKEN, COARSE_SNAP, FLAT, SAFETY
 from .bound import BoundProblem
@@ -67,7 +68,7 @@ class Proposals:
         problem: BoundProblem,
         candidates: Candidates | None,
         unit: float,
-        gap: Callable[[], float],
+        gap: Gap,
         penalty: float,
         stop: Callable[[], bool],
     ) -> None:
@@ -79,8 +80,9 @@ class Proposals:
 
     @property
     def gap(self) -> float:
-        """The gap to close in normalised units, which may depend on the best profile."""
-        return self._gap()
+        """Return the gap to close in normalised units, which may depend on the best profile."""
+        best = np.inf if self.candidates is None else self.candidates.value
+        return gap_at(self._gap, best) / self.unit
 
     @property
     def upper(self) -> float:

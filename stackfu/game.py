@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .results import Equilibria, Equilibrium, Frontier, Solution, Verification, WholePlan
     from .results.cascade import Cascade
     from .results.manipulation import Manipulation, Manipulations
+    from .values import ClientValues
 
 __all__ = ["StackelbergGame"]
 
@@ -240,7 +241,8 @@ class StackelbergGame(GameModel):
         budget
             Largest total payment ``p . x``; None for no limit (sensible with ``payment_weight``).
         method
-            "certified" (global optimum with a lower bound), "haipo", "uniform", "grouped", "posted", a registered mechanism, or a
+            "certified" (global optimum with a lower bound), "haipo", "uniform", "grouped", "posted", "shapley",
+            "leave-one-out", a registered mechanism, or a
             function ``f(game, budget)`` that returns payments; its keyword-only parameters are options.
         payment_weight
             certified: minimise ``loss_weight * loss + payment_weight * spend`` (default 0).
@@ -539,6 +541,47 @@ class StackelbergGame(GameModel):
 
         self._refuse_others(result)
         return sensitivity_of_equilibrium(result, parameter, of, side)
+
+    def values(
+        self,
+        participation: PerClient | None = None,
+        *,
+        empty: float | None = None,
+        orders: int | None = None,
+        confidence: float = 0.95,
+        seed: int = 0,
+    ) -> ClientValues:
+        """Return what each client contributes to the fall of the server's loss: Shapley and leave-one-out values.
+
+        A coalition of clients is worth the loss of the empty coalition less its own loss. Its members bring their participation,
+        the other clients nothing; see :mod:`stackfu.values`. For measures of your own, such as an accuracy, use
+        :func:`stackfu.values.values_of_measure`.
+
+        Parameters
+        ----------
+        participation
+            What each client brings; by default all of its data.
+        empty
+            Loss of the empty coalition; by default the largest loss of any coalition, which is that of a single client.
+        orders
+            Random orders to estimate from; by default all coalitions are evaluated for up to 20 clients that take part.
+        confidence
+            Probability with which all intervals of estimated values hold at once.
+        seed
+            Seed of the random orders.
+
+        Examples
+        --------
+        >>> from stackfu.demo import digits_game
+        >>> found = digits_game().values()
+        >>> found.exact, bool(abs(found.shapley.sum() - found.whole) < 1e-12)
+        (True, True)
+        """
+        from .values import values_of_clients
+
+        return values_of_clients(
+            self, participation, empty=empty, orders=orders, confidence=confidence, seed=seed
+        )
 
     # ---------------------------------------------------------------- judges and files
 

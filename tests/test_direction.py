@@ -20,6 +20,7 @@ ROOMS = (
     ("judging",),
     ("followers",),
     ("sensitivity",),
+    ("values",),
     ("leader",),
     ("game",),
     ("requests",),

@@ -218,6 +218,17 @@ class Equilibrium(Content, ByClient):
         found: Array = facade(self.game).sensitivity(self, parameter, of, side)
         return found
 
+    def values(self, **options: Any) -> Any:
+        """Return what each client's participation contributes to the server's loss; see :meth:`stackfu.StackelbergGame.values`.
+
+        Examples
+        --------
+        >>> from stackfu.demo import digits_game
+        >>> digits_game().equilibrium().values()
+        ClientValues(server loss, 7 clients, whole=..., exact)
+        """
+        return facade(self.game).values(self.participation, **options)
+
     def raise_for_status(self) -> Equilibrium:
         """Return self, or raise :class:`~stackfu.errors.ConvergenceError` if this is not an answer."""
         if not self.status.success:

@@ -239,6 +239,17 @@ class Solution(Content, ByClient):
         """
         return self._in_whole_samples
 
+    def values(self, **options: Any) -> Any:
+        """Return what each client's participation contributes to the server's loss; see :meth:`stackfu.StackelbergGame.values`.
+
+        Examples
+        --------
+        >>> from stackfu.demo import digits_game
+        >>> digits_game().solve(0.05, "uniform").values()
+        ClientValues(server loss, 7 clients, whole=..., exact)
+        """
+        return facade(self.game).values(self.participation, **options)
+
     def manipulation(self, **options: Any) -> Any:
         """What each client would gain by misreporting its cost, size or embedding under this mechanism."""
         return facade(self.game).manipulation(self, **options)

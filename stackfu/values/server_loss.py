@@ -1,0 +1,92 @@
+"""Values of clients for the server's loss: how much of its fall each client brings about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..embedding.names import PerClient
+from ..errors import InputError
+from ..model import Array, GameModel, frozen
+from ..model.arguments import count, number
+from .coalitions import coalition_loss
+from .result import ClientValues
+from .sampling import sampled_losses
+from .shapley import shapley_values
+
+__all__ = ["check_confidence", "values_of_clients"]
+
+#: Up to this many clients that take part all coalitions are evaluated: 2^20 of them take a second and 100 MB.
+MOST_EXACT = 20
+#: Random orders if nothing else is asked for, fewer where each takes long: it costs a pass over the inner products.
+ORDERS, FEWEST, WORK = 1000, 100, 10_000_000
+#: Most clients whose inner products are held.
+LARGEST = 5000
+
+
+def values_of_clients(
+    game: GameModel,
+    participation: PerClient | None = None,
+    *,
+    empty: float | None = None,
+    orders: int | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> ClientValues:
+    """Return what each client contributes to the fall of the server's loss; see :meth:`stackfu.StackelbergGame.values`."""
+    x = game.no_caps if participation is None else game.check_participation(participation)
+    if not x.any():
+        raise InputError("participation", "no client takes part", value="0")
+    level = check_confidence(confidence)
+    asked = None if orders is None else count(orders, "orders")
+    if asked == 0:
+        raise InputError("orders", "must be at least 1", value=0)
+    loss, places = coalition_loss(game, x)
+    worst = float(loss.alone.max()) if empty is None else number(empty, "empty")
+    if not np.isfinite(worst):
+        raise InputError("empty", "must be finite", value=empty)
+    n = loss.count
+    if n > LARGEST:
+        raise InputError(
+            "participation", f"{n} clients take part; values are computed for at most {LARGEST}", value=n
+        )
+    everybody = loss.of_members(np.ones(n, dtype=bool))
+    if n == 1:
+        found = below = above = np.array([worst - everybody])
+        last, exact = np.array([worst - everybody]), True
+    elif n <= MOST_EXACT and asked is None:
+        found = below = above = shapley_values(worst - loss.all_losses(worst))
+        last, exact = loss.without[0] - everybody, True
+    else:
+        asked = min(ORDERS, max(FEWEST, WORK // n**2)) if asked is None else asked
+        found, below, above = sampled_losses(loss, worst, asked, level, seed)
+        last, exact = loss.without[0] - everybody, False
+
+    def spread(values: Any) -> Array:
+        """Return values for all remaining clients: zero for those that bring nothing."""
+        out = np.zeros(game.count)
+        out[places] = values
+        return frozen(out)
+
+    return ClientValues(
+        clients=tuple(str(game.who(k)) for k in range(game.count)),
+        measure="server loss",
+        shapley=spread(found),
+        low=spread(below),
+        high=spread(above),
+        leave_one_out=spread(last),
+        alone=spread(worst - loss.alone),
+        whole=worst - everybody,
+        empty=worst,
+        confidence=1.0 if exact else level,
+        orders=0 if exact else int(asked or 0),
+    )
+
+
+def check_confidence(confidence: object) -> float:
+    """Return a confidence between 0 and 1, or an error."""
+    level = number(confidence, "confidence")
+    if not 0.0 < level < 1.0:
+        raise InputError("confidence", "must lie between 0 and 1", value=confidence)
+    return level

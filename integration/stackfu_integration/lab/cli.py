@@ -84,7 +84,15 @@ def run(
     train: Annotated[
         str | None, typer.Option(help="what to train: head, all, or a number of last blocks")
     ] = None,
-    backbone: Annotated[str | None, typer.Option(help="another backbone, local or on the hub")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="another model: a registered name, module:function, or a text model by folder or hub name"
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="other data: a registered name, or module:function")
+    ] = None,
     budget: Annotated[
         list[float] | None, typer.Option(help="fractions of the full price; the first is the main one")
     ] = None,
@@ -105,19 +113,18 @@ def run(
     from stackfu_integration.lab.experiment import Experiment, Settings
     from stackfu_integration.lab.models.extraction import default_cache
     from stackfu_integration.lab.payments import warm_up
+    from stackfu_integration.lab.presets import own
     from stackfu_integration.lab.presets import preset as preset_by_name
     from stackfu_integration.lab.report import load_results
     from stackfu_integration.lab.report.tables import accuracy_table, game_share, wall_clock
 
     if download:
         os.environ.setdefault("HF_HUB_OFFLINE", "0")
-    chosen = replace(preset_by_name(preset), answers=answers)
+    chosen = replace(own(preset_by_name(preset), model, data), answers=answers)
     if rounds is not None:
         chosen = replace(chosen, rounds=rounds)
     if train is not None:
         chosen = replace(chosen, train=int(train) if train.isdigit() else train)  # type: ignore[arg-type]
-    if backbone is not None:
-        chosen = replace(chosen, backbone=backbone)
     settings = Settings(device=device)
     if budget:
         settings = replace(settings, budgets=tuple(budget))
@@ -398,3 +405,102 @@ def extend(
                 break
             path = extension.extend(run)
             bars.run_finished(path.stem)
+
+
+@app.command()
+def presets() -> None:
+    """List the presets, models and data sets that are known by name."""
+    from stackfu_integration.lab.data import DATASETS
+    from stackfu_integration.lab.models import BACKBONES
+    from stackfu_integration.lab.presets import PRESETS
+
+    width = max(map(len, PRESETS))
+    for known in PRESETS.values():
+        trained = {"head": "a head", "all": "all layers"}.get(
+            str(known.train), f"the last {known.train} blocks"
+        )
+        size = "all samples" if known.train_size is None else f"{known.train_size:,} samples"
+        print(
+            f"{known.name:{width}}  {known.backbone} on {known.dataset}, {size}; trains {trained}, "
+            f"{known.rounds} rounds of {known.training.epochs:g} epochs"
+        )
+    print(f"\nmodels (--model): {', '.join(BACKBONES)}, or module:function")
+    print(f"data sets (--data): {', '.join(DATASETS)}, or module:function")
+
+
+@app.command()
+def tables() -> None:
+    """List the tables by the names that `stackfu-lab table --name` takes."""
+    from stackfu_integration.lab.report import TABLES
+
+    width = max(map(len, TABLES))
+    for name, made in TABLES.items():
+        print(f"{name:{width}}  {(made.__doc__ or '').strip().splitlines()[0]}")
+
+
+@app.command()
+def study(
+    kind: Annotated[str, typer.Argument(help="regimes, cascades or streams")],
+    preset: Annotated[str, typer.Argument(help="digits, ag-news, cifar100, ...")] = "digits",
+    seeds: Annotated[int, typer.Option(min=1, help="federations per setting")] = 10,
+    small: Annotated[
+        bool, typer.Option("--small", help="a coarse map, for data on which trainings take long")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="folder of the collected file")] = Path("studies"),
+    work: Annotated[Path, typer.Option(help="folder of one file per federation")] = Path("study-runs"),
+    data_root: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
+    cache: Annotated[Path | None, typer.Option(help="folder of extracted features")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="begin no further federation after this long; call again to go on"),
+    ] = None,
+) -> None:
+    """Study many federations: in which regimes payments matter, who leaves, streams of removal requests."""
+    import time
+
+    from stackfu.errors import InputError
+    from stackfu_integration.lab.experiment import Settings
+    from stackfu_integration.lab.models.extraction import default_cache
+    from stackfu_integration.lab.payments import warm_up
+    from stackfu_integration.lab.presets import preset as preset_by_name
+    from stackfu_integration.lab.runs.source import Source
+    from stackfu_integration.lab.studies import Cascades, Regimes, Streams
+    from stackfu_integration.lab.studies.regimes import grid
+
+    kinds = ("regimes", "cascades", "streams")
+    if kind not in kinds:
+        raise InputError("kind", f"must be one of {', '.join(kinds)}", value=kind)
+    chosen = preset_by_name(preset)
+    if chosen.train != "head":
+        raise InputError("preset", "a study trains heads on frozen features", value=preset)
+    source = Source(chosen, Settings(), out, cache or default_cache(), data_root)
+    source.prepare()
+    warm_up()
+    numbers, folder = tuple(range(seeds)), work / kind
+    made: Regimes | Cascades | Streams
+    if kind == "regimes":
+        regimes = (
+            grid((1.0, 10.0), (0.0, 1.0), (0.25, 0.5), (0.2,), (), (0, 1))
+            if small
+            else grid(
+                (1.0, 3.0, 10.0),
+                (0.0, 1.0),
+                (0.1, 0.25, 0.5),
+                (0.2, 0.8),
+                ((6, 2), (20, 3), (10, 1), (10, 5)),
+                (0, 1),
+            )
+        )
+        made = Regimes(source, folder, tuple(regimes), numbers)
+    elif kind == "cascades":
+        made = Cascades(source, folder, (0.2, 0.8), numbers)
+    else:
+        made = Streams(source, folder, (0.2, 0.8), numbers)
+    began = time.monotonic()
+    done = made.complete(
+        lambda name: console.print(f"{time.monotonic() - began:6.0f} s  {name}", highlight=False),
+        lambda: seconds is not None and time.monotonic() - began > seconds,
+    )
+    print(made.collect(out))
+    if not done:
+        console.print("out of time; call again to go on")

@@ -11,7 +11,7 @@ from stackfu_integration.lab.federation.convex import Curvature
 from stackfu_integration.lab.federation.local import LocalTraining
 from stackfu_integration.lab.models.backbones import Trainable
 
-__all__ = ["PRESETS", "Preset", "preset"]
+__all__ = ["PRESETS", "Preset", "own", "preset", "register_preset"]
 
 
 @dataclass(frozen=True)
@@ -201,6 +201,18 @@ PRESETS: dict[str, Preset] = {
             retraining=False,
             backdoor=False,
         ),
+        # For --model and --data: everything that any network and data can have
+        Preset(
+            "own",
+            "digits",
+            "identity",
+            10,
+            LocalTraining(epochs=1, batch=32, learning_rate=0.1),
+            min_train=12,
+            min_test=5,
+            references=0,
+            backdoor=False,
+        ),
         # The sizes of the paper; for a machine with a GPU
         Preset(
             "ag-news-full",
@@ -229,6 +241,31 @@ PRESETS: dict[str, Preset] = {
         ),
     )
 }
+
+
+def register_preset(chosen: Preset, *, replace: bool = False) -> None:
+    """Make a preset known under its name, for the command line, campaigns and :func:`preset`."""
+    if chosen.name in PRESETS and not replace:
+        raise InputError("name", "is taken", value=chosen.name)
+    PRESETS[chosen.name] = chosen
+
+
+def own(base: Preset, model: str | None, data: str | None) -> Preset:
+    """Return a preset with a model or data of your own, under a name of its own.
+
+    >>> own(preset("digits"), "my_lab:network", None).name
+    'digits-my_lab.network'
+    """
+    if model is None and data is None:
+        return base
+    called = "-".join(word.replace(":", ".").replace("/", ".") for word in (model, data) if word)
+    return replace(
+        base,
+        name=f"{base.name}-{called}",
+        backbone=base.backbone if model is None else model,
+        dataset=base.dataset if data is None else data,
+        train="all" if model is not None and ":" in model else base.train,
+    )
 
 
 def preset(name: str) -> Preset:

@@ -21,7 +21,7 @@ from stackfu_integration.lab.models import (
     write_weights,
 )
 from stackfu_integration.lab.models.extraction import extract_timed
-from stackfu_integration.lab.models.image import _ResNet20, resnet18, resnet20
+from stackfu_integration.lab.models.image import _CifarResNet, resnet18, resnet20
 from stackfu_integration.lab.models.text import TextBackbone
 from stackfu_integration.lab.runtime import import_torchvision, resolve_device
 from stackfu_integration.lab.unlearning import DistilledSets
@@ -43,7 +43,7 @@ def tiny_bert(tmp_path_factory):
 @pytest.fixture(scope="module")
 def resnet20_file(tmp_path_factory):
     torch.manual_seed(0)
-    state = {f"module.{key}": value for key, value in _ResNet20().state_dict().items()}
+    state = {f"module.{key}": value for key, value in _CifarResNet().state_dict().items()}
     state["module.linear.weight"] = torch.zeros(10, 64)
     path = tmp_path_factory.mktemp("resnet") / "resnet20.th"
     torch.save({"state_dict": state}, path)

@@ -9,6 +9,7 @@ CPU.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
@@ -17,9 +18,17 @@ import torch
 from torch import Tensor, nn
 
 from stackfu.errors import InputError
-from stackfu_integration.lab.data.datasets import Inputs, content_hash
+from stackfu_integration.lab.data.datasets import Dataset, Inputs, content_hash
 
-__all__ = ["Backbone", "HiddenLayer", "Identity", "Trainable", "digest_of", "trainable_blocks"]
+__all__ = [
+    "Backbone",
+    "HiddenLayer",
+    "Identity",
+    "ModuleBackbone",
+    "Trainable",
+    "digest_of",
+    "trainable_blocks",
+]
 
 Trainable = int | Literal["head", "all"]
 
@@ -114,6 +123,50 @@ class HiddenLayer(Backbone):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return nn.Sequential(nn.Linear(self._below.feature_dim, self.feature_dim), nn.ReLU())
+
+
+class ModuleBackbone(Backbone):
+    """A network of your own, trained as a whole, from inputs as numbers to penultimate features.
+
+    Bytes are scaled to [0, 1]; images keep their layout with the channels first. The weights that the module has when it is
+    given are the public ones that training starts from.
+
+    >>> from stackfu_integration.lab.data.datasets import Split
+    >>> x = np.zeros((2, 3), dtype=np.float32)
+    >>> data = Dataset("made", "vector", Split(x, np.array([0, 1])), Split(x, np.array([0, 1])), 2, "made here")
+    >>> ModuleBackbone(nn.Linear(3, 5), data).feature_dim
+    5
+    """
+
+    def __init__(self, module: nn.Module, dataset: Dataset, name: str = "module") -> None:
+        if dataset.modality == "text":
+            raise InputError("--model", "a module takes numbers; return a Backbone for texts", value=name)
+        self._module, self.name = module, name.replace(":", ".")
+        with torch.no_grad():
+            features = module(torch.from_numpy(self.prefix(dataset.train.x[:2], torch.device("cpu"))))
+        if features.ndim != 2:
+            raise InputError(
+                "--model", "must map a batch to one row of features per input", value=tuple(features.shape)
+            )
+        self.feature_dim = int(features.shape[1])
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a text that changes with the public weights, and with them what training starts from."""
+        return f"module/1/{self.name}/{digest_of(self._module)}"
+
+    def prefix(self, inputs: Inputs, device: torch.device) -> np.ndarray[Any, Any]:
+        """Return the inputs as numbers: nothing is frozen."""
+        scale = np.float32(255.0 if inputs.dtype == np.uint8 else 1.0)
+        numbers = inputs.astype(np.float32) / scale
+        if inputs.ndim == 4 and inputs.shape[-1] in (1, 3):
+            numbers = numbers.transpose(0, 3, 1, 2)
+        made: np.ndarray[Any, Any] = np.ascontiguousarray(numbers)
+        return made
+
+    def tail(self) -> nn.Module:
+        """Return a fresh copy of the network with its public weights."""
+        return copy.deepcopy(self._module)
 
 
 def digest_of(module: nn.Module) -> str:

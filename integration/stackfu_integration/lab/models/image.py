@@ -20,7 +20,7 @@ from stackfu_integration.lab.data.datasets import Inputs
 from stackfu_integration.lab.models.backbones import Backbone, Trainable, digest_of, trainable_blocks
 from stackfu_integration.lab.runtime import autocast, import_torchvision
 
-__all__ = ["ImageBackbone", "efficientnet", "resnet18", "resnet20"]
+__all__ = ["ImageBackbone", "efficientnet", "resnet18", "resnet20", "resnet56"]
 
 # Mean and standard deviation of ImageNet, which both families of weights expect
 MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
@@ -45,17 +45,17 @@ class _Block(nn.Module):
         return functional.relu(out + functional.pad(shortcut, (0, 0, 0, 0, self.padding, self.padding)))
 
 
-class _ResNet20(nn.Module):
-    """3x3 stem and three stages of three blocks with 16, 32 and 64 channels."""
+class _CifarResNet(nn.Module):
+    """3x3 stem and three stages of ``blocks`` blocks with 16, 32 and 64 channels: 6 blocks + 2 layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: int = 3) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
         widths = (16, 16, 32, 64)
         for stage in (1, 2, 3):
             first = _Block(widths[stage - 1], widths[stage], 1 if stage == 1 else 2)
-            rest = [_Block(widths[stage], widths[stage], 1) for _ in range(2)]
+            rest = [_Block(widths[stage], widths[stage], 1) for _ in range(blocks - 1)]
             self.add_module(f"layer{stage}", nn.Sequential(first, *rest))
 
 
@@ -117,13 +117,37 @@ def resnet20(weights: Path, train: Trainable = "head") -> ImageBackbone:
         raise InputError("weights", "no such file", value=weights)
     stored = torch.load(weights, map_location="cpu", weights_only=True)
     state = {key.removeprefix("module."): value for key, value in stored.get("state_dict", stored).items()}
-    network = _ResNet20()
+    network = _CifarResNet()
     missing, unexpected = network.load_state_dict(state, strict=False)
     if missing or any(not key.startswith("linear.") for key in unexpected):
         raise InputError("weights", f"do not fit a CIFAR ResNet-20 (missing {missing})", value=weights)
     stem = nn.Sequential(network.conv1, network.bn1, nn.ReLU())
     stages = [network.get_submodule(f"layer{stage}") for stage in (1, 2, 3)]
     return ImageBackbone("resnet20", [stem, *stages], 64, train, side=32)
+
+
+def resnet56(train: Trainable = "all") -> ImageBackbone:
+    """CIFAR ResNet-56 from scratch, as the networks of He et al. (2016) for CIFAR: 3x3 stem, no weights to look for.
+
+    Batch normalisation is replaced by group normalisation, as in :func:`resnet18` from scratch. The starting point is one fixed
+    random draw, shared by all clients.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = _grouped(_CifarResNet(9))
+    stem = nn.Sequential(network.get_submodule("conv1"), network.get_submodule("bn1"), nn.ReLU())
+    stages = [network.get_submodule(f"layer{stage}") for stage in (1, 2, 3)]
+    return ImageBackbone("resnet56-gn", [stem, *stages], 64, train, side=32)
+
+
+def _grouped(module: nn.Module) -> nn.Module:
+    """Replace batch normalisation by group normalisation with eight groups, in place."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm2d):
+            setattr(module, name, nn.GroupNorm(8, child.num_features))
+        else:
+            _grouped(child)
+    return module
 
 
 def resnet18(weights: Path | None = None, train: Trainable = "all", side: int = 64) -> ImageBackbone:

@@ -130,7 +130,12 @@ class _Checker:
     # ------------------------------------------------------------ the tree
 
     def check(self) -> PlanVerdict:
-        """Walk the tree; it covers everything because every cut hands both sides on."""
+        """Walk the tree; it covers everything because every cut hands both sides on.
+
+        A bound of 0 needs no tree: losses and payments are never negative.
+        """
+        if self.certificate.lower <= 0.0 <= min(self.goal.loss_weight, self.goal.payment_weight):
+            return PlanVerdict(True, self.certificate.lower, 0, "no plan has an objective below 0")
         self._small_totals()
         n, certificate = self.count, self.certificate
         root = _Region(

@@ -103,9 +103,7 @@ def test_the_rule_of_plans_is_the_one_of_payments():
 def test_an_answer_without_the_proof_that_was_asked_for_is_no_success():
     game = digits_game(sampling_constant=30.0)
     for offers in ("capped", "contract"):
-        found = game.solve(
-            0.06, offers=offers, min_total=0.2, gap=1e-9, max_nodes=2, time_limit=10, progress=False
-        )
+        found = game.solve(0.06, offers=offers, min_total=0.2, gap=1e-9, max_nodes=2, progress=False)
         assert not found.status.proved
         assert not found.status.success
         assert found.status is not sf.Status.CONVERGED

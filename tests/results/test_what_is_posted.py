@@ -13,7 +13,7 @@ from stackfu.model.offers import capped_offers, contract_offers
 
 #: A client that is not asked for data is kept by a retainer.
 KEPT = {"7": 0.0}
-QUICK = {"gap": 1e-2, "time_limit": 5.0, "progress": False}
+QUICK = {"gap": 1e-2, "max_nodes": 200, "progress": False}
 CASES = {
     "linear": {},
     "grouped": {"method": "grouped", "groups": list("ababaab")},

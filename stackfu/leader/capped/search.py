@@ -51,6 +51,8 @@ NARROWED = 0.98
 CLAIM = 1e-9
 #: The least objective that this is relative to, in normalised units: below, what rounds is the squared distances themselves.
 FAINT = 1e-3
+#: Losses and payments are never negative: a bound that needs no proof.
+NEVER_BELOW = 0.0
 #: Programmes that break the budget by more than this are solved again with a steeper price.
 BROKEN_BUDGET = 1e-9
 #: Totals are cut where their interval costs the bound this many times what the worst product does: cuts of a share last.
@@ -322,7 +324,7 @@ def search(
     try:
         state.bound(root, list(range(len(state.knots))))
         heap.append((root.bound, 0, root))
-        while heap and heap[0][0] < state.target:
+        while heap and max(heap[0][0], NEVER_BELOW) < state.target:
             if clock() > state.deadline:
                 status = Status.TIME_LIMIT
                 break
@@ -359,7 +361,10 @@ def search(
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     # balls were drawn for plans better than the target, so nothing above it is shown
-    reached = min(_least_bound(root), state.target)
+    reached = min(max(_least_bound(root), NEVER_BELOW), state.target)
+    if reached <= NEVER_BELOW:  # every plan keeps this bound, and it is claimed without a tree
+        certificate = _certificate(problem, state.knots, _Node(root.region, NEVER_BELOW), least, reached)
+        return Run(reached * problem.unit_loss, status, counter, certificate, tuple(history))
     lower = reached - CLAIM * min(reference, max(abs(plans.target), FAINT))
     _thin(problem, state.knots, root, reached)
     certificate = _certificate(problem, state.knots, root, least, lower)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..embedding.clients import warn_of_odd_clients
 from ..embedding.gaps import SPELLED, gap_problem
-from ..embedding.names import natural_order
+from ..embedding.names import check_names, natural_order
 from ..errors import FileFormatError, InputError
 
 __all__ = ["TABLES", "ClientSamples", "read_columns", "read_samples"]
@@ -197,20 +197,18 @@ def _owners(
         raise InputError(
             "client", f"column {client!r} must hold one entry per row, not shape {column.shape[1:]}"
         )
-    ordered = _whole_numbers(column)
-    if ordered.dtype.kind == "U":
-        nameless = np.flatnonzero([name.strip() in ("", "None", "nan") for name in ordered.tolist()])
-        if len(nameless):
-            raise InputError(
-                "client", f"{_told(path)}: column {client!r} has no client in row {nameless[0] + 1}"
-            )
-    values, owner = np.unique(ordered, return_inverse=True)
-    if values.dtype.kind != "U":
-        return tuple(str(value) for value in values), owner
-    order = natural_order([str(value) for value in values])
+    entries: list[Any] = column.tolist()
+    nameless = [i for i, name in enumerate(entries) if name != name or str(name).strip().lower() in SPELLED]
+    if nameless:
+        raise InputError("client", f"{_told(path)}: column {client!r} has no client in row {nameless[0] + 1}")
+    # of floats every value is named, or refused, by itself
+    values, owner = np.unique(
+        column if column.dtype.kind == "f" else _whole_numbers(column), return_inverse=True
+    )
+    order = natural_order(values.tolist())
     place = np.empty(len(order), dtype=np.intp)
     place[order] = np.arange(len(order))
-    return tuple(str(values[i]) for i in order), place[owner]
+    return check_names([values[i] for i in order], None, "client"), place[owner]
 
 
 def _whole_numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -278,7 +276,10 @@ def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     for name, column in columns.items():
         if column.ndim == 0:
             raise FileFormatError(f"{path}: {name!r} is a single number, not an array with a row per sample")
-    return columns
+    return {
+        name: np.char.decode(column) if column.dtype.kind == "S" else column
+        for name, column in columns.items()
+    }
 
 
 def _csv(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stackfu.embedding.gaps import gap_problem
-from stackfu.embedding.names import name_of, natural_order
+from stackfu.embedding.names import check_names, natural_order
 from stackfu.embedding.on_device import TensorSamples
 from stackfu.embedding.samples import Backend, Names, Samples, is_tensor, refuse_no_clients
 from stackfu.errors import InputError, warn
@@ -26,23 +26,6 @@ FEWEST_SUSPICIOUS, SUSPICIOUS_ROWS = 20, 1.5
 def is_table(thing: Any) -> bool:
     """Whether this is a DataFrame."""
     return hasattr(thing, "columns") and hasattr(thing, "groupby") and hasattr(thing, "to_numpy")
-
-
-def check_names(names: Sequence[Any], count: int | None, argument: str = "names") -> Names:
-    """Return the names as strings, one per client and all different."""
-    if isinstance(names, (str, bytes)) or not hasattr(names, "__len__"):
-        raise InputError(argument, "must be a sequence with one name per client", value=repr(names))
-    if count is not None and len(names) != count:
-        raise InputError(argument, f"must hold one name per client ({count})", value=len(names))
-    result = tuple(name_of(name) for name in names)
-    seen: set[str] = set()
-    for k, name in enumerate(result):
-        if not name.strip():
-            raise InputError(argument, "is empty", client=k, value=repr(names[k]))
-        if name in seen:
-            raise InputError(argument, "two clients have this name", client=k, value=repr(name))
-        seen.add(name)
-    return result
 
 
 def warn_of_odd_clients(column: str, clients: int, rows: int) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stackfu.embedding import rbf
 from stackfu.embedding.bandwidth import median_of
-from stackfu.embedding.clients import check_names, check_samples, column_names, is_table, split_by_client
+from stackfu.embedding.clients import check_samples, column_names, is_table, split_by_client
 from stackfu.embedding.features import check_features, check_seed, dealt_out, frequencies
 from stackfu.embedding.gram import Arithmetic
 from stackfu.embedding.labels import (
@@ -20,7 +20,7 @@ from stackfu.embedding.labels import (
     histogram_features,
     histogram_self_similarity,
 )
-from stackfu.embedding.names import ClientNames, PerClient, by_name
+from stackfu.embedding.names import ClientNames, PerClient, by_name, check_names
 from stackfu.embedding.own_kernel import mean_kernel
 from stackfu.embedding.preparation import Missing, PreparedSamples, check_missing, prepare
 from stackfu.embedding.samples import (

@@ -9,7 +9,8 @@ those in a list or an array are in the order of the clients. pandas is never imp
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -23,12 +24,15 @@ __all__ = [
     "ClientNames",
     "PerClient",
     "Position",
+    "Positions",
     "by_name",
+    "check_names",
     "listed",
     "name_of",
     "natural_order",
     "refuse_names",
     "rows_by_name",
+    "visible",
 ]
 
 #: One number per client: in their order, or by name.
@@ -50,15 +54,108 @@ class Position(int):
     __slots__ = ()
 
 
-def name_of(value: Any) -> str:
-    """Return the name that a value gives a client: 3, 3.0 and "3" name the client "3".
+class Positions(NDArray[np.intp]):
+    """An array of positions that gives each as a :class:`Position`, so that ``removed=game.remaining[:2]`` removes these clients.
 
-    >>> name_of(3), name_of(3.0), name_of("York")
-    ('3', '3', 'York')
+    What is computed from it is an array of plain numbers.
     """
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(Position, np.asarray(self)) if self.ndim == 1 else iter(np.asarray(self))
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        return Position(found) if isinstance(found, np.integer) else found
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        plain = (np.asarray(one) if isinstance(one, Positions) else one for one in inputs)
+        return getattr(ufunc, method)(*plain, **options)
+
+
+#: Floating point tells neighbouring whole numbers apart below this.
+EXACT = 2.0**53
+
+
+def name_of(value: Any, argument: str = "names") -> str:
+    """Return the name that a value gives a client: 3, 3.0 and "3" name the client "3"; white space around a name is no part of it.
+
+    >>> name_of(3), name_of(3.0), name_of(" York")
+    ('3', '3', 'York')
+
+    Raises
+    ------
+    InputError
+        If the value is missing (None, NaN), empty, or a float too large to tell neighbouring whole numbers apart.
+    """
+    if isinstance(value, str):
+        name = str.__str__(value).strip()
+        if not visible(name):
+            raise InputError(argument, "is empty", value=repr(value))
+        return name
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        raise InputError(argument, "a client has no name", value=repr(value))
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        if not np.isfinite(number):
+            raise InputError(argument, "a client has no name", value=repr(number))
+        if abs(number) >= EXACT:
+            raise InputError(
+                argument, "is too large for floating point to be exact; give it as text", value=repr(number)
+            )
+        if number.is_integer():
+            return str(int(number))
+    return str(int(value)) if _number(value) is not None and isinstance(value, int) else str(value)
+
+
+def check_names(names: Any, count: int | None, argument: str = "names") -> tuple[str, ...]:
+    """Return the names as strings, one per client and all different.
+
+    Raises
+    ------
+    InputError
+        If these are no names in an order, there are too many or too few, one is missing, or two cannot be told apart: the same, or
+        the same but for white space, invisible characters or how accents are composed.
+    """
+    if isinstance(names, (str, bytes, Set, Mapping)) or not isinstance(names, Iterable):
+        raise InputError(argument, "must be a sequence with one name per client", value=repr(names))
+    index: Any = getattr(names, "index", None)
+    if _has_index(names) and not _counts(index, list(index)):
+        raise InputError(
+            argument,
+            "has an index of its own; pass to_list() if the names are in the order of the clients",
+            value=type(names).__name__,
+        )
+    given = list(names)
+    if count is not None and len(given) != count:
+        raise InputError(argument, f"must hold one name per client ({count})", value=len(given))
+    found = list[str]()
+    seen: dict[str, int] = {}
+    for k, value in enumerate(given):
+        try:
+            found.append(name_of(value, argument))
+        except InputError as error:
+            raise InputError(argument, error.problem, client=k, value=error.value) from None
+        other = seen.setdefault(visible(found[-1]), k)
+        if other != k:
+            problem = (
+                "two clients have this name"
+                if str(given[other]) == str(value) or not isinstance(value, str)
+                else f"looks the same as {given[other]!a}, and would be another client; mend these names"
+            )
+            raise InputError(argument, problem, client=k, value=ascii(value))
+    return tuple(found)
+
+
+def visible(name: str) -> str:
+    """Return what can be seen of a name: characters composed, invisible ones left out, white space as one blank.
+
+    >>> visible("New  York\\u200b ")
+    'New York'
+    """
+    if not name.isascii():
+        composed = unicodedata.normalize("NFC", name)
+        name = "".join(c for c in composed if unicodedata.category(c) != "Cf")
+    return " ".join(name.split())
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +217,8 @@ class ClientNames:
         InputError
             If a key names no client, may mean two, or names one again; the message lists all such keys, up to a dozen.
         """
+        if _has_index(keys) and hasattr(keys, "columns"):
+            raise InputError(argument, "is a table; pass one of its columns", value=type(keys).__name__)
         alone = isinstance(keys, (int, float, str, bytes, np.generic)) or (
             isinstance(keys, np.ndarray) and keys.ndim == 0
         )
@@ -167,9 +266,16 @@ class ClientNames:
         if isinstance(key, Position):
             return [key] if 0 <= key < self.count else []
         if isinstance(key, str) and self.names is not None:
-            for text in (key, key.strip()):
-                if text in self._by_text:
-                    return [self._by_text[text]]
+            if key in self._by_text:
+                return [self._by_text[key]]
+            if same := self._by_sight.get(visible(key)):
+                return same
+        if isinstance(key, (float, np.floating)) and np.isfinite(key) and abs(key) >= EXACT:
+            raise InputError(
+                argument,
+                "is too large for floating point to be exact; give it as text",
+                value=repr(float(key)),
+            )
         value = _number(key)
         if value is None:
             if isinstance(key, (bytes, np.ndarray, float)) or key is None:
@@ -185,6 +291,13 @@ class ClientNames:
     @cached_property
     def _by_text(self) -> dict[str, Position]:
         return {name: Position(k) for k, name in enumerate(self.names or ())}
+
+    @cached_property
+    def _by_sight(self) -> dict[str, list[Position]]:
+        found: dict[str, list[Position]] = {}
+        for k, name in enumerate(self.names or ()):
+            found.setdefault(visible(name), []).append(Position(k))
+        return found
 
     @cached_property
     def _by_number(self) -> dict[float, list[Position]]:
@@ -276,14 +389,19 @@ class ClientNames:
             if len(entries) == asked:
                 return entries
             return self.in_order(range(len(entries)), entries, argument, others)
-        if not any(k in self._by_number for k in range(len(entries))):
-            return entries
         try:
             named = self.in_order(range(len(entries)), entries, argument, others)
         except InputError:
             named = None
         if named is not None and len(entries) == asked and all(map(_same, named, entries)):
             return entries
+        in_order = "series.to_numpy() if the values are in the order of the clients"
+        if not any(k in self._by_number for k in range(len(entries))):
+            raise InputError(
+                argument,
+                f"the index 0 to {len(entries) - 1} of the series names none of the clients, who are {self._rest()}; "
+                f"pass {in_order}, else a series whose index holds the names",
+            )
         readings = ""
         if named is not None and len(entries) == asked:
             k = next(i for i in range(asked) if not _same(named[i], entries[i]))
@@ -292,7 +410,7 @@ class ClientNames:
         raise InputError(
             argument,
             f"the index 0 to {len(entries) - 1} of the series could be names of clients or positions{readings}; pass "
-            "series.rename_axis('client') if it holds names, series.to_numpy() if the values are in the order of the clients",
+            f"series.rename_axis('client') if it holds names, {in_order}",
         )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..embedding import MeanEmbeddings
-from ..embedding.names import ClientNames, PerClient, Position, by_name, name_of
+from ..embedding.names import ClientNames, PerClient, Position, Positions, by_name, check_names, listed
 from ..errors import InputError
 from .arguments import flag, number, numbers
 from .geometry import Array, FeatureGeometry, Geometry, GramGeometry, frozen
@@ -79,7 +79,7 @@ class GameData:
         if not isinstance(embeddings, MeanEmbeddings):
             raise InputError("embeddings", "must be MeanEmbeddings", value=type(embeddings).__name__)
         count = len(embeddings)
-        called = check_names(getattr(embeddings, "names", None) if names is None else names, count)
+        called = _names_of_the_game(names, embeddings)
         who: Sequence[int | str] = range(count) if called is None else called
         if sizes is None and (sizes := embeddings.sample_counts) is None:
             raise InputError(
@@ -87,7 +87,9 @@ class GameData:
                 "must say how much data each client has: embeddings that were not made from samples do not know",
             )
         everyone = ClientNames(count, called)
-        all_sizes = vector(by_name(sizes, "sizes", everyone), "sizes", count, "embeddings has {} clients")
+        all_sizes = vector(
+            by_name(sizes, "sizes", everyone), "sizes", count, "embeddings has {} clients", who.__getitem__
+        )
         _require_positive(all_sizes, "sizes", who)
         gone = tuple(sorted(everyone.positions(removed, "removed")))
         keep = _those_who_stay(gone, count, who)
@@ -159,10 +161,10 @@ class GameData:
         """Numbers of the removed clients, ascending: their positions among the original clients."""
         return self._removed
 
-    @property
-    def remaining(self) -> npt.NDArray[np.intp]:
+    @cached_property
+    def remaining(self) -> Positions:
         """Numbers of the remaining clients, ascending; every per-client array follows this order."""
-        return self._remaining
+        return self._remaining.view(Positions)
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -375,6 +377,11 @@ class GameData:
             raise InputError(min(unknown), f"is not an argument of a game; those are {known}")
         if {"sizes", "removed", "embeddings", "cost_scale"} & changes.keys() and "costs" not in changes:
             del kept["costs"]
+        others = getattr(changes.get("embeddings"), "names", None)
+        if others is not None and "names" not in changes and others != self.all_names:
+            raise InputError(
+                "embeddings", "name other clients than this game, or in another order", value=listed(others)
+            )
         return {**kept, **changes}
 
     # ---------------------------------------------------------------- identity
@@ -470,19 +477,19 @@ def check_currency(currency: object) -> str | None:
     return text
 
 
-def check_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
-    """One name per client, all different; None where the clients have numbers only."""
-    if names is None:
-        return None
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise InputError("names", "must be a list of names", value=repr(names))
-    called = tuple(name_of(name) for name in names)
-    if len(called) != count:
-        raise InputError("names", f"needs {count} names, one per client", value=len(called))
-    if len(set(called)) != count:
-        twice = next(name for i, name in enumerate(called) if name in called[:i])
-        raise InputError("names", "calls two clients the same", value=repr(twice))
-    return None if called == tuple(map(str, range(count))) else called
+def _names_of_the_game(names: Sequence[Any] | None, embeddings: MeanEmbeddings) -> tuple[str, ...] | None:
+    """Return one name per client; None where the clients have numbers only, or names that are these numbers in order."""
+    own = embeddings.names
+    called = own if names is None else check_names(names, len(embeddings))
+    if called is not None and own is not None and called != own and ClientNames.of(own, len(own)).names:
+        k = next(k for k, (name, theirs) in enumerate(zip(called, own, strict=True)) if name != theirs)
+        raise InputError(
+            "names",
+            f"the embeddings name the clients already, and call this one {own[k]!r}",
+            client=k,
+            value=repr(called[k]),
+        )
+    return None if called is None or ClientNames.of(called, len(called)).names is None else called
 
 
 def _those_who_stay(gone: tuple[Position, ...], count: int, who: Sequence[int | str]) -> npt.NDArray[np.intp]:
@@ -527,7 +534,7 @@ def _costs_by_size(cost_scale: float, sizes: Array, keep: npt.NDArray[np.intp]) 
 
 def _costs_as_given(costs: PerClient, clients: ClientNames, who: Sequence[int | str]) -> Array:
     """Return one positive cost per client that is left."""
-    cost = vector(by_name(costs, "costs", clients), "costs", len(who), "{} clients remain")
+    cost = vector(by_name(costs, "costs", clients), "costs", len(who), "{} clients remain", who.__getitem__)
     _require_positive(cost, "costs", who)
     return cost
 

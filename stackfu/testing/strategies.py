@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ..embedding import MeanEmbeddings
-from ..embedding.names import Position
+from ..embedding.names import Position, visible
 from ..game import StackelbergGame
 from ..model.geometry import Array, frozen
 from .rebuilding import tell
@@ -49,7 +49,7 @@ class Report(NamedTuple):
 
 #: Offsets between clients that are nearly, but not quite, alike.
 _CLOSE = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
-_AWKWARD = ("0", "1", "2", "10", "-1", " ", "a,b", 'say "hi"', "Übung", "ward 2", "ward 10", "nan", "None")
+_AWKWARD = ("0", "1", "2", "10", "-1", "a,b", 'say "hi"', "Übung", "ward 2", "ward 10", "nan", "None")
 _SIZES = (1.0, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 1000.0, 1e-2)
 
 
@@ -135,8 +135,8 @@ def games(
 ) -> StackelbergGame:
     """Games with ``min_clients`` to ``max_clients`` remaining clients and ``min_removed`` to ``max_removed`` forgotten ones.
 
-    With ``names`` the clients are called something, awkward things among them: numbers that are not their own, empty space,
-    quotes, commas and letters of any script.
+    With ``names`` the clients are called something, awkward things among them: numbers that are not their own, quotes,
+    commas and letters of any script.
 
     ``costs="proportional"`` makes them proportional to data as in the paper (one ``kappa`` for everybody),
     ``"free"`` draws each client's own. Costs are drawn in units of what drift is worth, so that staying
@@ -184,8 +184,8 @@ def games(
         unit = spread * weights["loss_constant"] * float(sizes[gone:].sum())
         weights["sampling_constant"] = unit * draw(st.sampled_from([1e-6, 1e-2, 0.3, 1.0, 30.0]))
     if names:
-        entry = st.one_of(st.sampled_from(_AWKWARD), st.text(min_size=1, max_size=8))
-        everybody = draw(st.lists(entry, min_size=count + gone, max_size=count + gone, unique=True))
+        entry = st.one_of(st.sampled_from(_AWKWARD), st.text(min_size=1, max_size=8)).filter(visible)
+        everybody = draw(st.lists(entry, min_size=count + gone, max_size=count + gone, unique_by=visible))
         weights["names"] = everybody
     game = StackelbergGame(emb, sizes, removed=map(Position, range(gone)), costs=cost, **weights)
     tell(game=game)

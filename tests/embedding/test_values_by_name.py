@@ -30,8 +30,10 @@ def test_sizes_and_costs_find_their_clients_by_name(emb, game):
     costs = dict(zip(game.names, game.costs, strict=True))
     assert game.replace(costs=dict(reversed(costs.items()))) == game
     assert game.replace(costs=pandas.Series(costs).sort_index()) == game
-    counted = pandas.Series(list(SIZES.values()))  # an index that counts says nothing about clients
-    assert sf.StackelbergGame(emb, counted, removed="Leeds", cost_scale=1.0) == game
+    counted = pandas.Series(list(SIZES.values()))  # an index that counts rows names no client
+    with pytest.raises(InputError, match="names none of the clients"):
+        sf.StackelbergGame(emb, counted, removed="Leeds", cost_scale=1.0)
+    assert sf.StackelbergGame(emb, counted.to_numpy(), removed="Leeds", cost_scale=1.0) == game
 
 
 def test_numbers_are_names_where_there_are_no_others():

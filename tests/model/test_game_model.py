@@ -170,7 +170,7 @@ EMB = sf.MeanEmbeddings.from_features(np.eye(4))
         ({"sizes": [1, 2, 3]}, r"sizes: needs 4 numbers"),
         ({"sizes": [1, 2, -3, 4]}, r"sizes\[client 2\] = -3"),
         ({"sizes": [1, 2, 0, 4]}, r"sizes\[client 2\] = 0"),
-        ({"sizes": [1, 2, np.nan, 4]}, r"sizes = nan: entry 2"),
+        ({"sizes": [1, 2, np.nan, 4]}, r"sizes\[client 2\] = nan: must be finite"),
         ({"sizes": "abcd"}, r"sizes = 'abcd'"),
         ({"removed": [7]}, r"removed = 7: there is no such client"),
         ({"removed": [-1]}, r"removed = -1"),

@@ -140,20 +140,21 @@ def test_values_go_to_the_client_that_was_named(naming, data):
 
 @given(naming=namings(), data=st.data())
 @share(0.4)
-def test_a_series_that_counts_is_by_position_only_where_it_cannot_mean_names(naming, data):
+def test_a_series_that_counts_is_taken_only_where_names_and_positions_agree(naming, data):
     emb = embeddings(naming)
     values = data.draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=len(naming), max_size=len(naming)))
-    counted = pandas.Series(values)
-    meant = {n for n in range(len(naming)) if n in naming or str(n) in map(str, naming)}
+    by_label = dict(enumerate(values))
+    agree = all(by_label.get(_whole(n)) == v for n, v in zip(naming, values, strict=True))
     try:
-        found = sf.StackelbergGame(emb, counted).all_sizes.tolist()
+        found = sf.StackelbergGame(emb, pandas.Series(values)).all_sizes.tolist()
     except sf.InputError as error:
-        assert meant
-        assert "could be names of clients or positions" in str(error)
+        assert "could be names of clients or positions" in str(error) or "names none of the clients" in str(
+            error
+        )
+        assert not agree
     else:
         assert found == values
-        by_label = dict(enumerate(values))
-        assert all(by_label.get(_whole(n), v) == v for n, v in zip(naming, values, strict=True))
+        assert agree
 
 
 def _whole(name):
@@ -238,6 +239,120 @@ def test_the_stumbles_of_integer_names():
     for bad in (True, None, 1.5, [[1]], b"1", float("nan"), {1: True}):
         with pytest.raises(sf.InputError, match="removed"):
             sf.StackelbergGame(emb, [1] * 4, removed=bad)
+
+
+def test_a_column_that_counts_its_rows_names_no_client():
+    """``read_csv("costs.csv")["cost"]`` has the numbers of the rows as index, whatever the order of the clients in them."""
+    emb = sf.MeanEmbeddings.from_features(dict(zip(["York", "Hull", "Ely"], np.eye(3), strict=True)))
+    table = pandas.DataFrame({"client": ["Ely", "York", "Hull"], "cost": [1.0, 2.0, 3.0]})
+    with pytest.raises(
+        sf.InputError,
+        match=r"costs: the index 0 to 2 of the series names none of the clients, who are York, Hull, Ely; pass series.to_numpy",
+    ):
+        sf.StackelbergGame(emb, [1] * 3, costs=table["cost"])
+    assert sf.StackelbergGame(emb, [1] * 3, costs=table.set_index("client")["cost"]).costs.tolist() == [
+        2.0,
+        3.0,
+        1.0,
+    ]
+    bare = sf.MeanEmbeddings.from_features(np.eye(3))
+    assert sf.StackelbergGame(bare, [1] * 3, costs=table["cost"]).costs.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [None, float("nan"), np.float32("nan"), pandas.NA, pandas.NaT, float("inf"), "", " \t", "\u200b"],
+)
+def test_a_missing_name_is_no_name(missing):
+    with pytest.raises(sf.InputError, match=r"features\[client 1\] = .*: (a client has no name|is empty)"):
+        sf.MeanEmbeddings.from_features({"York": np.eye(3)[0], missing: np.eye(3)[1], "Ely": np.eye(3)[2]})
+    with pytest.raises(sf.InputError, match=r"names\[client 0\] = .*: (a client has no name|is empty)"):
+        sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], names=[missing, "York"])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("1", " 1"), ("York", "York "), ("New  York", "New York"), ("Orl\u00e9ans", "Orle\u0301ans"), ("York", "Yo\u200brk"),
+     ("New York", "New\u00a0York")],
+)  # fmt: skip
+def test_names_that_look_the_same_are_refused(one, other):
+    with pytest.raises(
+        sf.InputError, match=r"features\[client 2\] = .*: looks the same as .*; mend these names"
+    ):
+        sf.MeanEmbeddings.from_features({one: np.eye(3)[0], "Hull": np.eye(3)[1], other: np.eye(3)[2]})
+    alone = sf.MeanEmbeddings.from_features({one: np.eye(3)[0], "Hull": np.eye(3)[1], "Ely": np.eye(3)[2]})
+    assert sf.StackelbergGame(alone, [1] * 3, removed=other).removed == (0,)
+
+
+def test_whole_numbers_that_floating_point_confuses_are_refused():
+    large = 2**53
+    emb = sf.MeanEmbeddings.from_features(dict(zip([large, large + 1, 7], np.eye(3), strict=True)))
+    assert sf.StackelbergGame(emb, [1] * 3, removed=large + 1).removed_names == (str(large + 1),)
+    with pytest.raises(sf.InputError, match="removed = 9007199254740992.0: is too large for floating point"):
+        sf.StackelbergGame(emb, [1] * 3, removed=float(large + 1))
+    with pytest.raises(sf.InputError, match="too large for floating point to be exact; give it as text"):
+        sf.MeanEmbeddings.from_features({float(large): np.eye(2)[0], "York": np.eye(2)[1]})
+
+
+@pytest.mark.parametrize("names", [{"a", "b", "c"}, frozenset("abc"), {"a": 0, "b": 1, "c": 2}, "abc", 3])
+def test_names_come_in_an_order(names):
+    with pytest.raises(sf.InputError, match="names = .*: must be a sequence with one name per client"):
+        sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1] * 3, names=names)
+
+
+def test_names_from_a_series_are_in_the_order_of_the_clients():
+    emb = sf.MeanEmbeddings.from_features(np.eye(3))
+    shuffled = pandas.Series(["a", "b", "c"]).sort_values(ascending=False)
+    with pytest.raises(sf.InputError, match=r"names = Series: has an index of its own; pass to_list\(\)"):
+        sf.StackelbergGame(emb, [1] * 3, names=shuffled)
+    for names in (shuffled.to_list(), shuffled.reset_index(drop=True), shuffled.to_numpy()):
+        assert sf.StackelbergGame(emb, [1] * 3, names=names).names == ("c", "b", "a")
+
+
+def test_names_of_the_embeddings_are_not_given_to_other_clients():
+    emb = sf.MeanEmbeddings.from_features(dict(zip(["York", "Hull", "Ely"], np.eye(3), strict=True)))
+    with pytest.raises(
+        sf.InputError,
+        match=r"names\[client 0\] = 'Hull': the embeddings name the clients already, and call this one 'York'",
+    ):
+        sf.StackelbergGame(emb, [1] * 3, names=["Hull", "York", "Ely"], removed="Hull")
+    assert sf.StackelbergGame(emb, [1] * 3, names=["York", "Hull", "Ely"], removed="Hull").removed == (1,)
+    game = sf.StackelbergGame(emb, [1] * 3, removed="York")
+    other = sf.MeanEmbeddings.from_features(dict(zip(["Hull", "York", "Ely"], np.eye(3), strict=True)))
+    with pytest.raises(
+        sf.InputError, match="embeddings = Hull, York, Ely: name other clients than this game"
+    ):
+        game.replace(embeddings=other)
+    bare = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1] * 3, removed=0)
+    with pytest.raises(
+        sf.InputError, match="embeddings = Hull, York, Ely: name other clients than this game"
+    ):
+        bare.replace(embeddings=other)
+    assert game.replace(embeddings=sf.MeanEmbeddings.from_features(2 * np.eye(3))).removed_names == ("York",)
+
+
+def test_a_table_of_clients_is_no_list_of_clients():
+    emb = sf.MeanEmbeddings.from_features(dict(zip("abc", np.eye(3), strict=True)))
+    with pytest.raises(sf.InputError, match="removed = DataFrame: is a table; pass one of its columns"):
+        sf.StackelbergGame(emb, [1] * 3, removed=pandas.DataFrame({"a": [1]}))
+
+
+@given(naming=namings(), data=st.data())
+@share(0.3)
+def test_positions_that_a_game_gives_stay_positions(naming, data):
+    away = data.draw(st.sampled_from(naming))
+    assume(away in lone(naming) or isinstance(away, str))
+    game = sf.StackelbergGame(embeddings(naming), [1] * len(naming), removed=away)
+    k = data.draw(st.integers(0, game.count - 1))
+    assume(game.count > 2)
+    for removed in (
+        game.remaining[k],
+        game.remaining[k : k + 1],
+        [game.remaining[k]],
+        list(game.remaining)[k],
+    ):
+        assert game.replace(removed=removed).removed_names == (game.names[k],)
+    assert type(game.remaining + 1) is np.ndarray
 
 
 def test_rows_of_values_name_clients_in_their_columns():
@@ -326,3 +441,47 @@ def test_positions_of_results_stay_positions():
     assert game.replace(removed=[*game.removed, 0]).removed_names == ("2", "0")
     departed = game.cascade(outside={0: 10.0, 1: -10.0, 3: -10.0}).departed
     assert game.replace(removed=departed).removed_names == ("0",)
+
+
+def test_the_command_line_refuses_a_name_that_could_be_several(tmp_path, capsys):
+    for name, names in (("several.csv", ["x,y", "x", "y", "z"]), ("one.csv", ["x,y", "x", "z", "w"])):
+        rows = [f'"{name}",{k},{k * k}' for k, name in enumerate(names * 2)]
+        (tmp_path / name).write_text("client,a,b\n" + "\n".join(rows) + "\n")
+    file = str(tmp_path / "g.json")
+    assert main(["embed", str(tmp_path / "several.csv"), "--removed", "x,y", "-o", file]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--removed = 'x,y': could mean client 'x,y' or clients 'x' and 'y'" in said
+    for typed, gone in (('"x,y"', ("x,y",)), ("x, y", ("x", "y")), ('"x,y",x', ("x,y", "x"))):
+        assert main(["embed", str(tmp_path / "several.csv"), "--removed", typed, "-o", file]) == 0
+        assert set(sf.load(file).removed_names) == set(gone)
+    assert main(["embed", str(tmp_path / "one.csv"), "--removed", "x,y", "-o", file]) == 0
+    assert sf.load(file).removed_names == ("x,y",)
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        np.array([1.0, np.nan, 2.0, 3.0]), np.array(["a", "NA", "b", "c"]), np.array(["a", "", "b", "c"]),
+        np.array(["1", " 1", "b", "c"]), np.array([9007199254740992.0, 9007199254740994.0, 3.0, 4.0]),
+    ],
+)  # fmt: skip
+def test_the_command_line_refuses_clients_without_a_name_of_their_own(client, tmp_path, capsys):
+    np.savez(tmp_path / "t.npz", client=client, a=np.arange(4.0), b=np.arange(4.0) ** 2)
+    assert main(["embed", str(tmp_path / "t.npz"), "-o", str(tmp_path / "g.json")]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "has no client in row 2" in said
+        or "looks the same as" in said
+        or "too large for floating point" in said
+    )
+    assert not (tmp_path / "g.json").exists()
+
+
+def test_columns_of_bytes_and_of_whole_floats_name_clients_as_text_does(tmp_path):
+    for client, names in (
+        (np.array([b"York", b"Hull", b"Ely"]), ("Ely", "Hull", "York")),
+        (np.array([10.0, 2.0, 3.5]), ("2", "3.5", "10")),
+    ):
+        np.savez(tmp_path / "t.npz", client=client, a=np.arange(3.0), b=np.arange(3.0) ** 2)
+        assert main(["embed", str(tmp_path / "t.npz"), "-o", str(tmp_path / "g.json")]) == 0
+        assert sf.load(tmp_path / "g.json").all_names == names

@@ -29,7 +29,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from stackfu.embedding.names import ClientNames
+from stackfu.embedding.names import ClientNames, check_names
 from stackfu.errors import InputError, StackfuError
 from stackfu_integration.flower.audit import write_audit
 from stackfu_integration.flower.client import Participant
@@ -96,7 +96,7 @@ class UnlearningMechanism:
     def __post_init__(self) -> None:
         self.names: tuple[str, ...] = ()
         if not isinstance(self.clients, int):
-            self.names = tuple(str(name) for name in self.clients)
+            self.names = check_names(self.clients, None, "clients")
             strange = [name for name in self.names if one_line(name) != name or not name.strip()]
             if strange:
                 raise InputError(
@@ -104,8 +104,6 @@ class UnlearningMechanism:
                     "a name is one line without control characters, | < > ` * # ~ ! and links",
                     value=strange[0],
                 )
-            if len(set(self.names)) < len(self.names):
-                raise InputError("clients", "two have the same name", value=self.names)
         self.count = self.clients if isinstance(self.clients, int) else len(self.names)
         if self.count < 2:
             raise InputError("clients", "must be at least 2", value=self.count)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Literal, get_args
 
 from stackfu.cli.arguments import words
+from stackfu.embedding.names import name_of
 from stackfu.errors import InputError
 from stackfu_integration.flower.methods import METHODS, Unlearning, degradation_rounds
 from stackfu_integration.flower.naming import Naming, one_line
@@ -132,11 +133,11 @@ class Terms:
         self._check_unlearning()
 
     def _make_plain(self) -> None:
-        object.__setattr__(self, "costs", {str(k): float(v) for k, v in dict(self.costs).items()})
+        object.__setattr__(self, "costs", _stated(self.costs, "costs", float))
         object.__setattr__(
             self,
             "cost_intervals",
-            {str(k): (float(v[0]), float(v[1])) for k, v in dict(self.cost_intervals).items()},
+            _stated(self.cost_intervals, "cost_intervals", lambda ends: (float(ends[0]), float(ends[1]))),
         )
         object.__setattr__(self, "head", tuple(str(name) for name in self.head))
 
@@ -355,10 +356,11 @@ class Terms:
         for name in ("costs", "cost_intervals"):
             if isinstance(given.get(name), str):
                 pairs = [pair.rpartition("=") for pair in words(given[name])]
-                values = {
-                    client.strip(): [_number(name, part, float) for part in text.split(":")]
-                    for client, _, text in pairs
-                }
+                values = dict[str, list[Any]]()
+                for client, _, text in pairs:
+                    if client.strip() in values:
+                        raise InputError(name, "is given twice", client=client.strip())
+                    values[client.strip()] = [_number(name, part, float) for part in text.split(":")]
                 ends = 1 if name == "costs" else 2
                 if any(len(value) != ends for value in values.values()):
                     raise InputError(
@@ -366,6 +368,24 @@ class Terms:
                     )
                 given[name] = {k: v[0] for k, v in values.items()} if ends == 1 else values
         return cls(**given)
+
+
+def _stated(stated: Any, argument: str, plain: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return what is stated of clients by name; a client of whom two things are stated is refused."""
+    if not hasattr(stated, "items"):
+        raise InputError(argument, "must be by client name: a dictionary or a series", value=repr(stated))
+    found: dict[str, Any] = {}
+    for key, value in stated.items():
+        name = name_of(key, argument)
+        if name in found:
+            raise InputError(argument, "is given twice", client=name)
+        try:
+            found[name] = plain(value)
+        except (TypeError, ValueError, LookupError):
+            raise InputError(
+                argument, "must be a number, or two for an interval", client=name, value=repr(value)
+            ) from None
+    return found
 
 
 def _keys(client: int, who: Naming) -> tuple[str, ...]:

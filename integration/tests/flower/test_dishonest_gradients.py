@@ -137,10 +137,12 @@ def test_a_request_whose_name_is_a_path_writes_nothing_at_the_auditors(scene, mo
 
 
 def test_names_are_lines_and_no_pages(scene):
-    for name in ("Leeds\n## Recomputed", "<b>York</b>", "a|b", " ", "`"):
+    with pytest.raises(InputError, match=r"clients\[client 1\] = ' ': is empty"):
+        UnlearningMechanism(scene.folder, ["Bath", " "])
+    for name in ("Leeds\n## Recomputed", "<b>York</b>", "a|b", "`"):
         with pytest.raises(InputError, match="a name is one line"):
             UnlearningMechanism(scene.folder, ["Bath", name])
-    assert one_line("Leeds\n\n## all <b>fits</b> | `yes`") == "Leeds ## all b fits /b yes "
+    assert one_line("Leeds\n\n## all <b>fits</b> | `yes`") == "Leeds all b fits /b yes "
 
 
 def test_text_of_a_dishonest_ledger_makes_no_headings(scene, monkeypatch):
@@ -150,10 +152,10 @@ def test_text_of_a_dishonest_ledger_makes_no_headings(scene, monkeypatch):
     mechanism = UnlearningMechanism(scene.folder, names, scene.terms, wait=0.0, timeout=1.0)
     grid = scene.grid()
     mechanism.train(grid, initial(), TRAINING_ROUNDS)
-    mechanism.remove(grid, REMOVED)
+    mechanism.remove(grid, [names[k] for k in REMOVED])
     mechanism.ledger.close()
     text = (scene.folder / "audit-r1.md").read_text()
-    assert "Leeds # Everything fits script alert(1) /script" in text
+    assert "Leeds Everything fits script alert(1) /script" in text
     assert not re.search(r"^# Everything", text, re.MULTILINE)
     assert "<script>" not in text
 

@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from scene import CLIENTS, REMOVED, SIZES, TERMS, TRAINING_ROUNDS, Averager, Killed, Scene, initial
@@ -474,7 +475,7 @@ def test_clients_have_names(scene):
         mechanism.remove(grid, ["Leeds"], request="r2")
     with pytest.raises(InputError, match="other names"):
         scene.mechanism().train(grid, initial(), 1)
-    with pytest.raises(InputError, match="same name"):
+    with pytest.raises(InputError, match="have this name"):
         UnlearningMechanism(scene.folder, ["a", "a"])
 
 
@@ -571,3 +572,36 @@ def test_the_bound_is_stated_of_what_it_bounds(scene):
 
 def test_training_rounds_are_known_to_the_tests():
     assert TRAINING_ROUNDS == 2
+
+
+def test_terms_state_one_cost_per_client(tmp_path):
+    assert Terms(costs={3: 1.0, 1.0: 2.0}).costs == {"3": 1.0, "1": 2.0}
+    for costs in ({1: 3.0, "1": 4.0}, {"York": 3.0, " York": 4.0}):
+        with pytest.raises(InputError, match=r"costs\[client (1|York)\]: is given twice"):
+            Terms(costs=costs)
+    with pytest.raises(InputError, match=r"costs\[client York\]: is given twice"):
+        Terms.from_config({"costs": "York=3,York=4"})
+    with pytest.raises(InputError, match=r"costs = .*must be by client name"):
+        Terms(costs=[3.0, 4.0])
+    with pytest.raises(InputError, match=r"cost_intervals\[client York\] = '3': must be a number, or two"):
+        Terms(cost_intervals={"York": "3"})
+
+
+def test_names_that_look_the_same_are_no_clients(tmp_path):
+    for names in (
+        ["York", "York ", "Hull"],
+        ["York", "York", "Hull"],
+        ["York", None, "Hull"],
+        {"York", "Hull"},
+    ):
+        with pytest.raises(InputError, match=r"^clients"):
+            UnlearningMechanism(tmp_path, names)
+
+
+@pytest.mark.parametrize("names", [["3", "1", "2"], [3, 1, 2], ["2", "0", "1"]])
+def test_a_number_means_the_client_of_that_name(tmp_path, names):
+    mechanism = UnlearningMechanism(tmp_path, names, wait=0.0, timeout=1.0)
+    for k, name in enumerate(names):
+        for way in (name, str(name), int(name), float(name), np.int64(name)):
+            assert mechanism.number_of(way) == k
+    mechanism.ledger.close()

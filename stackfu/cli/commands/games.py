@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -180,7 +181,7 @@ def embed(
         game = StackelbergGame(
             embeddings,
             given.get("sizes"),
-            [removed] if removed in table.names else words(removed),  # a name may hold commas
+            _named(removed, table.names),
             costs=given.get("costs"),
             cost_scale=10.0 if cost_scale is None else cost_scale,
             currency=currency,
@@ -213,6 +214,21 @@ def embed(
     price = money(game.full_participation_price, game.currency)
     out.print(f"Full participation of all that remain costs {price}. Written: {output}")
     return 0
+
+
+def _named(text: str, names: Sequence[str]) -> list[str]:
+    """Return the clients that are typed: one whose name may hold commas, or several; what could be both is refused."""
+    typed, whole = words(text), text.strip()
+    if whole not in names or typed == [whole]:
+        return typed
+    if len(typed) > 1 and all(word in names for word in typed):
+        apart = " and ".join(map(repr, typed))
+        raise InputError(
+            "--removed",
+            f"could mean client {whole!r} or clients {apart}; write '\"{whole}\"' for the one, '{', '.join(typed)}' for the others",
+            value=repr(text),
+        )
+    return [whole]
 
 
 def _is_column(text: str) -> bool:

@@ -67,9 +67,19 @@ class Positions(NDArray[np.intp]):
         found = super().__getitem__(key)
         return Position(found) if isinstance(found, np.integer) else found
 
+    def __repr__(self) -> str:
+        return repr(np.asarray(self))
+
+    def __reduce__(self) -> Any:
+        return _positions_of, (np.array(self),)
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         plain = (np.asarray(one) if isinstance(one, Positions) else one for one in inputs)
         return getattr(ufunc, method)(*plain, **options)
+
+
+def _positions_of(values: NDArray[np.intp]) -> Positions:
+    return values.view(Positions)
 
 
 #: Floating point tells neighbouring whole numbers apart below this.

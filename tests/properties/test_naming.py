@@ -1,6 +1,7 @@
 """The client that is removed, paid or charged is the one that was named, in every spelling of its name."""
 
 import json
+import pickle
 import warnings
 
 import numpy as np
@@ -353,6 +354,10 @@ def test_positions_that_a_game_gives_stay_positions(naming, data):
     ):
         assert game.replace(removed=removed).removed_names == (game.names[k],)
     assert type(game.remaining + 1) is np.ndarray
+    assert repr(game.remaining).startswith("array([")
+    again = pickle.loads(pickle.dumps(game.remaining))
+    assert (again == game.remaining).all()
+    assert isinstance(again[0], Position)
 
 
 def test_rows_of_values_name_clients_in_their_columns():

@@ -531,16 +531,27 @@ class StackelbergGame(GameModel):
 
     def sensitivity(
         self,
-        result: Equilibrium,
+        result: Equilibrium | Solution,
         parameter: str,
-        of: str = "participation",
+        of: str | None = None,
         side: Literal["up", "down"] | None = None,
     ) -> Array:
-        """Return the derivative of a result of this game; see :meth:`stackfu.Equilibrium.sensitivity`."""
+        """Return the derivative of a result of this game.
+
+        See :meth:`stackfu.Equilibrium.sensitivity` and :meth:`stackfu.Solution.sensitivity`.
+        """
+        from .results import Solution
         from .sensitivity import sensitivity_of_equilibrium
+        from .sensitivity.optimum import sensitivity_of_optimum
 
         self._refuse_others(result)
-        return sensitivity_of_equilibrium(result, parameter, of, side)
+        if isinstance(result, Solution):
+            if side is not None:
+                raise InputError(
+                    "side", "is for equilibria; a solution has two-sided derivatives only", value=repr(side)
+                )
+            return sensitivity_of_optimum(result, parameter, "payments" if of is None else of)
+        return sensitivity_of_equilibrium(result, parameter, "participation" if of is None else of, side)
 
     def values(
         self,

@@ -239,6 +239,36 @@ class Solution(Content, ByClient):
         """
         return self._in_whole_samples
 
+    def sensitivity(self, parameter: str, of: str = "payments") -> Array:
+        """Return the derivative of this optimum with respect to a parameter; see :mod:`stackfu.sensitivity.optimum`.
+
+        It is the derivative of the local solution on the active set: of the optimum itself as long as no other becomes better.
+
+        Parameters
+        ----------
+        parameter
+            "budget", "max_loss", "min_total", "costs", "sizes" (of all original clients, costs unchanged), "lambda_q", "lambda_v",
+            "lambda_s", "loss_constant" or "sampling_constant".
+        of
+            "payments", "participation", "samples" (one number per client), "objective", "server_loss", "spend" or "total".
+
+        Raises
+        ------
+        InputError
+            If the solution is not one of the certified search for payments per unit.
+        NotDifferentiableError
+            If the optimum has no derivative: a constraint is about to bind or to be released.
+
+        Examples
+        --------
+        >>> from stackfu.demo import digits_game
+        >>> solution = digits_game().solve(0.05, progress=False)
+        >>> f"{solution.sensitivity('budget', 'server_loss'):.4f}"
+        '-0.0156'
+        """
+        found: Array = facade(self.game).sensitivity(self, parameter, of)
+        return found
+
     def values(self, **options: Any) -> Any:
         """Return what each client's participation contributes to the server's loss; see :meth:`stackfu.StackelbergGame.values`.
 

@@ -5,7 +5,7 @@
 :mod:`.outputs`     what can be differentiated: participation, samples, total, server loss, spend, utilities
 :mod:`.equilibrium` derivatives of an equilibrium by the implicit function theorem, one-sided ones at thresholds
 :mod:`.optimum`     derivatives of a certified optimum: prices of the constraints, and how the payments move
-:mod:`.pytorch`     equilibria as a differentiable function in torch
+:mod:`.marginal`    what one more unit of money for each client brings, for tables and pages
 ==================  =====================================================================================================
 
 The proofs are in ``docs/theory/sensitivity.md``.

@@ -76,7 +76,7 @@ class ActiveSet:
         )  # below this, multipliers are noise
         price = max(float(at_zero.max()), float(at_cap.max()), natural)
         capped = at_cap / price > (u - z) / u
-        moving = ~capped & (at_zero / price < z / u)
+        moving = ~capped & (at_zero / price < z / np.minimum(u, 1.0))  # shares add up to 1
         capped[full], moving[full] = True, False
         m = z @ p.points
         over = m @ m - 2.0 * (p.points @ m) + p.diagonal + 0.5 * p.client_sampling / total - p.theta * total

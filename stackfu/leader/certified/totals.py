@@ -11,7 +11,7 @@ import numpy as np
 
 from ...jit import clock
 from ...judging.gaps import Gap, gap_at
-from ...model import GameModel, Objective
+from ...model import Array, GameModel, Objective
 from ..tolerances import GENEROUS, ROUNDING, SAFETY, SMALLEST_TOTAL
 from .bound import Classes
 from .candidates import Candidate, Candidates
@@ -261,8 +261,12 @@ class Totals:
         for side in (1.0 - ASIDE, 1.0 + ASIDE):
             if least < side * at < 1.0:
                 value(side * at)
-        if settled() or (
-            best.spend >= BUDGET_BINDS * self.objective.budget and self.settle_from_above(classes, at)
+        if settled():
+            return
+        # of a budget that buys hardly anything, rounding decides how much is spent
+        leaves_no_room = p.budget <= EXTRA_FIRST * self._worth(best.x) * p.payment_unit
+        if (leaves_no_room or best.spend >= BUDGET_BINDS * self.objective.budget) and self.settle_from_above(
+            classes, at
         ):
             return
         low, high = max(at / GRID_STEP, least), min(at * GRID_STEP, 1.0)
@@ -282,6 +286,10 @@ class Totals:
                 at_right = value(right)
         settled()
 
+    def _worth(self, x: Array) -> float:
+        """Return what the clients who take part would cost at most, in units of the spend."""
+        return float(self.problem.theta @ (self.problem.alpha * x))
+
     def settle_from_above(self, classes: Classes, at: float) -> bool:
         """The settled optimum where the budget leaves no room: the limit of budgets that do, from above.
 
@@ -291,9 +299,7 @@ class Totals:
         p, best = self.problem, self.found.best
         if best is None or not np.isfinite(p.budget):
             return False
-        worth = at * float(
-            p.theta @ (p.alpha * best.x / at)
-        )  # what the clients who take part would cost, at most
+        worth = self._worth(best.x)
         near: PointAnswer | None = None
         extra = EXTRA_FIRST * worth
         while extra >= EXTRA_LAST * worth and clock() < self.deadline:

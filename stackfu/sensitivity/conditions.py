@@ -89,7 +89,8 @@ class Conditions:
         size = len(moving)
         bordered = np.zeros((size + 1, size + 1))
         squares = self.drift_slopes[np.ix_(moving, moving)]
-        bordered[:size, :size] = squares / max(float(np.abs(squares).max()), 1e-300)
+        if (largest := float(np.abs(squares).max())) > 0.0:
+            bordered[:size, :size] = squares / largest
         bordered[:size, size] = bordered[size, :size] = 1.0
         if _is_singular(bordered, digits_of(self.game)):
             named, numbers = self.who(moving)

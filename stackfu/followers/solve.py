@@ -15,6 +15,7 @@ from ..judging.completeness import LARGEST_ALIKE, check_alike, coincide
 from ..judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ..model import Array, GameModel, Profile
 from ..results import Equilibria, Equilibrium, Face, Status, Uniqueness
+from .at_once import Settled, settle_at_once
 from .faces import equilibrium_face
 from .homogeneous import COLLAPSE, all_alike, homogeneous_equilibrium
 from .options import SearchOptions
@@ -29,6 +30,8 @@ R = TypeVar("R")
 
 #: Up to this many clients ``equilibrium()`` follows the path, which settles uniqueness as well.
 LARGEST_PATH = 300
+#: Which of several equilibria is returned.
+LARGEST = "this is the one with the largest total participation"
 #: Up to this many clients the path is followed when sweeps do not converge.
 LARGEST_FALLBACK = 3000
 
@@ -107,7 +110,9 @@ def find_equilibrium(
     if method == "auto":
         method = "path" if game.count <= LARGEST_PATH else "sweeps"
     if method == "path":
-        return _by_path(game, payments, options.start, tolerance, began, caps)
+        return _settled(game, payments, options.start, tolerance, began, caps) or _by_path(
+            game, payments, options.start, tolerance, began, caps
+        )
     if method == "qp":
         return _by_qp(game, payments, tolerance, began, caps)
     found = _by_sweeps(game, payments, options, tolerance, began, caps)
@@ -219,6 +224,45 @@ def _by_theory(
     )
 
 
+def _settled(
+    game: GameModel,
+    payments: Array,
+    start: Array | None,
+    tolerance: float,
+    began: float,
+    caps: Array | None,
+) -> Equilibrium | None:
+    """Return the equilibrium if one compiled call finds it and its checkers accept it, None otherwise."""
+    if caps is not None and not caps.min() > 0:
+        return None
+    found = settle_at_once(
+        game, payments[None, :], caps, min(tolerance, NEGLIGIBLE), min(tolerance, RESIDUAL)
+    )
+    if found is None or not found.columns[0, 0]:
+        return None
+    if start is not None and found.columns[0, 1] > 1.0:
+        return None
+    return settled_equilibrium(game, payments, found, 0, time.perf_counter() - began, caps)
+
+
+def settled_equilibrium(
+    game: GameModel, payments: Array, found: Settled, row: int, seconds: float, caps: Array | None
+) -> Equilibrium:
+    """Return the equilibrium of a row that was accepted."""
+    _, equilibria, pieces, residual, gain, _ = found.columns[row].tolist()
+    x = found.profiles[row]
+    x.setflags(write=False)
+    if equilibria > 1:
+        uniqueness = Uniqueness.MULTIPLE
+        reason = f"t(s) is zero at {equilibria:.0f} totals s in (0, 1]; {LARGEST}"
+    else:
+        uniqueness = Uniqueness.UNIQUE
+        reason = f"t(s), followed over all {pieces:.0f} pieces of (0, 1], is zero once"
+    return Equilibrium(
+        game, payments, x, Status.CERTIFIED, uniqueness, reason, "path", gain, residual, int(pieces), seconds, None, caps
+    )
+
+
 def _by_path(
     game: GameModel,
     payments: Array,
@@ -231,7 +275,7 @@ def _by_path(
     chosen, which = len(found.roots) - 1, ""
     if chosen > 0:
         if start is None:
-            which = "; this is the one with the largest total participation"
+            which = f"; {LARGEST}"
         else:
             chosen = _nearest(game, payments, start, found.roots, caps)
             which = "; this is the one that sequential best responses from the given start lead to"

@@ -39,20 +39,20 @@ CLEAR = 4.0
 NO_LEVEL = 1e-13
 
 
-@njit(cache=True, fastmath=ANY_ORDER)
-def weigh(chain, alpha, matrix):
-    """``M y`` of every profile's amounts, for a symmetric matrix; all numbers are not negative."""
-    out = np.zeros(chain.shape)
+@njit(cache=True, fastmath=ANY_ORDER, allocates=False)
+def weigh(chain, alpha, matrix, out):
+    """Write ``M y`` of every profile's amounts into ``out``, for a symmetric matrix; all numbers are not negative."""
     for j in range(len(chain)):
+        for k in range(len(alpha)):
+            out[j, k] = 0.0
         for i in range(len(alpha)):
             y = alpha[i] * chain[j, i]
             if y > 0.0:
                 for k in range(len(alpha)):
                     out[j, k] += y * matrix[i, k]
-    return out
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def dot(a, b):
     """Sum of products."""
     out = 0.0
@@ -61,7 +61,7 @@ def dot(a, b):
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def raise_two(a, b, c):
     """Bernstein coefficients of degree 6 of a quadratic."""
     return (
@@ -75,7 +75,7 @@ def raise_two(a, b, c):
     )
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def raise_four(a, b, c, d, e):
     """Bernstein coefficients of degree 6 of a polynomial of degree 4."""
     return (
@@ -89,7 +89,7 @@ def raise_four(a, b, c, d, e):
     )
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def cubed(a, b, c):
     """Bernstein coefficients of degree 6 of the cube of a quadratic."""
     return (
@@ -103,53 +103,7 @@ def cubed(a, b, c):
     )
 
 
-@njit(cache=True, fastmath=ANY_ORDER)
-def pair(i, j, y, s, d, z, n, products, sizes):
-    """``<V_k^i, V_k^j> = (s_j (D y^i)_k + s_i (D y^j)_k - y^i' D y^j) / 2`` for every k, and the size of its terms, into row n.
-
-    Indices rather than rows: numba counts references to every row that is taken, which costs more than the arithmetic.
-    """
-    joint = joint_size = 0.0
-    for k in range(y.shape[1]):
-        joint += y[i, k] * d[j, k]
-        joint_size += y[i, k] * z[j, k]
-    for k in range(y.shape[1]):
-        products[n, k] = 0.5 * (s[j] * d[i, k] + s[i] * d[j, k] - joint)
-        sizes[n, k] = 0.5 * (s[j] * z[i, k] + s[i] * z[j, k] + joint_size)
-
-
-@njit(cache=True, fastmath=ANY_ORDER)
-def inclinations(y, s, d, z, w, a, rho, low, high, drift, products, sizes):
-    """Bounds of ``s^2 g_k`` along a segment by Bernstein coefficients of degree 6, lower and upper, and of ``s^2 d_k^2`` above.
-
-    ``y, s, d, z`` hold the three control profiles: amounts, totals, ``D y`` and its size; ``products`` and ``sizes`` are room to
-    work in. Whether all of them are numbers.
-    """
-    n = 0
-    for i in range(3):
-        for j in range(i, 3):
-            pair(i, j, y, s, d, z, n, products, sizes)
-            n += 1
-    cube, line = cubed(s[0], s[1], s[2]), raise_two(s[0], s[1], s[2])
-    third, everything = 1.0 / 3.0, 0.0
-    for k in range(y.shape[1]):
-        # order of pairs: aa, ab, ac, bb, bc, cc
-        middle = (products[2, k] + 2.0 * products[3, k]) * third
-        value = raise_four(products[0, k], products[1, k], middle, products[4, k], products[5, k])
-        middle = (sizes[2, k] + 2.0 * sizes[3, k]) * third
-        size = raise_four(sizes[0, k], sizes[1, k], middle, sizes[4, k], sizes[5, k])
-        most = 0.0
-        for i in range(7):
-            here = value[i] - w[k] * cube[i] + 0.5 * a * line[i]
-            error = rho * (size[i] + abs(w[k]) * cube[i] + 0.5 * a * line[i])
-            low[i, k], high[i, k] = here - error, here + error
-            most = max(most, value[i] + rho * size[i])
-            everything += abs(here) + error
-        drift[k] = most
-    return np.isfinite(everything)
-
-
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def most_inside(y, bound):
     """The client that is furthest from both its bounds over the three control profiles, NOBODY if none is anywhere."""
     best, room = NOBODY, 0.0
@@ -162,38 +116,100 @@ def most_inside(y, bound):
     return best
 
 
-@njit(cache=True, fastmath=ANY_ORDER)
-def radius(y, s, bound, low, high, rho, defect):
+@njit(cache=True, fastmath=ANY_ORDER, allocates=False)
+def joints(y, d):
+    """Return ``y^i' D y^j`` for the pairs aa, ab, ac, bb, bc, cc of the three control profiles."""
+    aa = ab = ac = bb = bc = cc = 0.0
+    for k in range(y.shape[1]):
+        a, b, c = d[0, k], d[1, k], d[2, k]
+        aa += y[0, k] * a
+        ab += y[0, k] * b
+        ac += y[0, k] * c
+        bb += y[1, k] * b
+        bc += y[1, k] * c
+        cc += y[2, k] * c
+    return aa, ab, ac, bb, bc, cc
+
+
+@njit(cache=True, fastmath=ANY_ORDER, allocates=False, forceinline=True)
+def squares(a, b, c, s, joint, sign):
+    """Return Bernstein coefficients of degree 6 of ``s^2 d_k^2`` from a client's ``D y`` in the three control profiles.
+
+    ``<V_k^i, V_k^j> = (s_j (D y^i)_k + s_i (D y^j)_k - y^i' D y^j) / 2``; the size of its terms for ``sign = 1``.
+    """
+    aa, ab = s[0] * a + sign * 0.5 * joint[0], 0.5 * (s[1] * a + s[0] * b + sign * joint[1])
+    ac, bb = 0.5 * (s[2] * a + s[0] * c + sign * joint[2]), s[1] * b + sign * 0.5 * joint[3]
+    bc, cc = 0.5 * (s[2] * b + s[1] * c + sign * joint[4]), s[2] * c + sign * 0.5 * joint[5]
+    return raise_four(aa, ab, (ac + 2.0 * bb) * (1.0 / 3.0), bc, cc)
+
+
+@njit(cache=True, fastmath=ANY_ORDER, allocates=False)
+def bounds_along(k, s, d, z, joint, joint_size, own, a, rho, cube, line, low, high):
+    """Bounds of ``s^2 g_k`` along a segment by Bernstein coefficients of degree 6, lower and upper."""
+    value = squares(d[0, k], d[1, k], d[2, k], s, joint, -1.0)
+    size = squares(z[0, k], z[1, k], z[2, k], s, joint_size, 1.0)
+    for i in range(7):
+        here = value[i] - own * cube[i] + 0.5 * a * line[i]
+        error = rho * (size[i] + abs(own) * cube[i] + 0.5 * a * line[i])
+        low[i], high[i] = here - error, here + error
+
+
+@njit(cache=True, fastmath=ANY_ORDER, allocates=False)
+def radius(y, s, d, z, w, bound, a, rho, defect, edge, least, most, drift):
     """A bound on ``||m~ - m||`` for every equilibrium whose total the segment passes: ``sqrt(gap / 2 + 2 defect)``.
 
-    Returns that, what rounding alone would leave of it on a segment that is short enough, and the client whose level was taken.
+    ``y, s, d, z`` hold the three control profiles: amounts, totals, ``D y`` and its size. Bounds of ``s^2 g_k`` along the segment go
+    into ``least`` and ``most``, an upper bound of ``s^2 d_k^2`` into ``drift``, the coefficients of the level into ``edge``. Returns
+    the radius, what rounding alone would leave of it on a segment that is short enough, and the client whose level was taken; the
+    radius is infinite where not all of them are numbers.
     """
-    N = len(bound)
     level = most_inside(y, bound)
-    smallest = min(s[0], min(s[1], s[2])) * (1.0 - rho)
-    largest = max(s[0], max(s[1], s[2])) * (1.0 + rho)
-    gap, noise = 0.0, 0.0
-    for k in range(N):
-        more, less, error = 0.0, 0.0, 0.0
+    s0, s1, s2 = s[0], s[1], s[2]
+    totals = (s0, s1, s2)
+    joint, joint_size = joints(y, d), joints(y, z)
+    cube, line = cubed(s0, s1, s2), raise_two(s0, s1, s2)
+    low, high = edge[0], edge[1]
+    if level != NOBODY:
+        bounds_along(level, totals, d, z, joint, joint_size, w[level], a, rho, cube, line, low, high)
+    else:
         for i in range(7):
-            level_low = low[i, level] if level != NOBODY else 0.0
-            level_high = high[i, level] if level != NOBODY else 0.0
-            if k != level:
-                more = max(more, high[i, k] - level_low)
-                less = max(less, level_high - low[i, k])
-                error = max(error, high[i, k] - low[i, k] + level_high - level_low)
-        least = min(y[0, k], min(y[1, k], y[2, k]))
-        most = max(y[0, k], max(y[1, k], y[2, k]))
-        room = max(min(bound[k], largest) - least * (1.0 - rho), 0.0)  # nobody brings more than the total
-        gap += max(more * room, less * most)
-        noise += error * max(room if more > 0.0 else 0.0, most if less > 0.0 else 0.0)
+            low[i] = high[i] = 0.0
+    lows = low[0], low[1], low[2], low[3], low[4], low[5], low[6]
+    highs = high[0], high[1], high[2], high[3], high[4], high[5], high[6]
+    smallest = min(s0, min(s1, s2)) * (1.0 - rho)
+    largest = max(s0, max(s1, s2)) * (1.0 + rho)
+    gap = noise = everything = 0.0
+    for k in range(len(bound)):
+        value = squares(d[0, k], d[1, k], d[2, k], totals, joint, -1.0)
+        size = squares(z[0, k], z[1, k], z[2, k], totals, joint_size, 1.0)
+        own = w[k]
+        more = less = error = far = 0.0
+        lowest, highest = np.inf, -np.inf
+        for i in range(7):
+            here = value[i] - own * cube[i] + 0.5 * a * line[i]
+            doubt = rho * (size[i] + abs(own) * cube[i] + 0.5 * a * line[i])
+            lowest, highest = min(lowest, here - doubt), max(highest, here + doubt)
+            more = max(more, here + doubt - lows[i])
+            less = max(less, highs[i] - here + doubt)
+            error = max(error, 2.0 * doubt + (highs[i] - lows[i]))
+            far = max(far, value[i] + rho * size[i])
+            everything += abs(here) + doubt
+        least[k], most[k], drift[k] = lowest, highest, far
+        fewest = min(y[0, k], min(y[1, k], y[2, k]))
+        amount = max(y[0, k], max(y[1, k], y[2, k]))
+        room = max(min(bound[k], largest) - fewest * (1.0 - rho), 0.0)  # nobody brings more than the total
+        if k != level:
+            gap += max(more * room, less * amount)
+            noise += error * max(room if more > 0.0 else 0.0, amount if less > 0.0 else 0.0)
+    if not np.isfinite(everything):
+        return np.inf, np.inf, np.int64(NOBODY)
     scale = (1.0 + rho) * (1.0 + rho) / (smallest * smallest * smallest)
     r = np.sqrt(0.5 * gap * scale * (1.0 + rho) + 2.0 * defect) * (1.0 + rho)
     return r, np.sqrt(0.5 * noise * scale + 2.0 * defect), level
 
 
-@njit(cache=True)
-def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place, products, sizes):
+@njit(cache=True, allocates=False)
+def decide(y, s, d, z, w, bound, a, rho, defect, edge, least, most, drift, place):
     """Whether an equilibrium can have a total that the segment passes; ``place`` says where each client must then be (-1, 0, 1).
 
     With the mixture within r of the candidate's, ``s^2 g_k`` moves by at most ``s^2 (r^2 + 2 r d_k)``. Who wants more brings all it
@@ -201,28 +217,22 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place, produc
     (verdict, r, the client whose level was taken, how much of that rounding leaves in doubt); it is NOBODY's if all are at bounds.
     """
     N = len(bound)
-    if not inclinations(y, s, d, z, w, a, rho, low, high, drift, products, sizes):
+    r, least_r, level = radius(y, s, d, z, w, bound, a, rho, defect, edge, least, most, drift)
+    if r == np.inf:
         for k in range(N):
             place[k] = 0
         return UNDECIDED, np.inf, np.int64(NOBODY), np.inf
-    r, least_r, level = radius(y, s, bound, low, high, rho, defect)
     top = max(s[0], max(s[1], s[2])) * (1.0 + rho)
     bottom = min(s[0], min(s[1], s[2])) * (1.0 - rho)
     eager, willing = 0.0, 0.0
+    square, double, extra = top * (r * r + 4.0 * defect), 2.0 * r, 2.0 * defect * top * top
     for k in range(N):
-        move = top * (top * (r * r + 4.0 * defect) + 2.0 * r * np.sqrt(drift[k] + 2.0 * defect * top * top))
+        move = top * (square + double * np.sqrt(drift[k] + extra))
         move *= 1.0 + 16.0 * rho
-        least, most = np.inf, -np.inf
-        for i in range(7):
-            least, most = min(least, low[i, k]), max(most, high[i, k])
-        place[k] = 0
-        if least > move:
-            place[k] = 1
-            eager += bound[k]
-        if most < -move:
-            place[k] = -1
-        else:
-            willing += bound[k]
+        wants_more, wants_less = least[k] > move, most[k] < -move
+        place[k] = 1 if wants_more else (-1 if wants_less else 0)
+        eager += bound[k] if wants_more else 0.0
+        willing += 0.0 if wants_less else bound[k]
     if eager * (1.0 - rho) > top:
         return ABOVE, r, level, 0.0
     if willing * (1.0 + rho) < bottom:
@@ -230,20 +240,20 @@ def decide(y, s, d, z, w, bound, a, rho, defect, low, high, drift, place, produc
     return UNDECIDED, r, level, 0.0 if level == NOBODY else bottom * 2.0 * least_r * np.sqrt(drift[level])
 
 
-@njit(cache=True)
-def changes(low, high, level):
-    """How much the level may change along a segment."""
+@njit(cache=True, allocates=False)
+def changes(edge):
+    """How much the level may change along a segment, from its bounds."""
     least, most = np.inf, -np.inf
     for i in range(7):
-        least, most = min(least, low[i, level]), max(most, high[i, level])
+        least, most = min(least, edge[0, i]), max(most, edge[1, i])
     return most - least
 
 
-@njit(cache=True)
-def vanishes(low, high, level, work):
+@njit(cache=True, allocates=False)
+def vanishes(edge, work):
     """Where along a segment the level is zero, and its slope there; -1 if it has the same sign at both ends."""
     left, right = 0.0, 1.0
-    at_left, at_right = low[0, level] + high[0, level], low[6, level] + high[6, level]
+    at_left, at_right = edge[0, 0] + edge[1, 0], edge[0, 6] + edge[1, 6]
     if not at_left * at_right < 0.0:
         return -1.0, 0.0
     small = NO_LEVEL * (abs(at_left) + abs(at_right))
@@ -251,7 +261,7 @@ def vanishes(low, high, level, work):
     for _ in range(40):  # secants; an end that stays is given half its weight
         t = (left * at_right - right * at_left) / (at_right - at_left)
         for i in range(7):
-            work[i] = low[i, level] + high[i, level]
+            work[i] = edge[0, i] + edge[1, i]
         for degree in range(6, 0, -1):
             slope = 3.0 * (work[1] - work[0])  # the sum of both bounds is twice the level
             for i in range(degree):
@@ -265,7 +275,7 @@ def vanishes(low, high, level, work):
     return t, slope
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def corner(y, j, bound):
     """Whether everybody is at a bound in a control profile."""
     inside = 0
@@ -274,30 +284,30 @@ def corner(y, j, bound):
     return inside == 0
 
 
-@njit(cache=True)
-def where_to_cut(y, s, bound, low, high, level, doubt, rho, work):
+@njit(cache=True, allocates=False)
+def where_to_cut(y, s, bound, edge, level, doubt, rho, work):
     """Two places along a segment, and whether an equilibrium is suspected between them, or before the first and after the second.
 
     It can be where the level vanishes, or at an end where everybody is at a bound: what those own who want more is then the total.
     """
     if level == NOBODY:
         return 0.0, 1.0, False
-    t, slope = vanishes(low, high, level, work)
+    t, slope = vanishes(edge, work)
     if t >= 0.0:
-        room = CLEAR * (doubt + high[0, level] - low[0, level]) / max(abs(slope), TINY)
+        room = CLEAR * (doubt + edge[1, 0] - edge[0, 0]) / max(abs(slope), TINY)
         return (t - room, t + room, True) if t - room > 0.0 and t + room < 1.0 else (0.0, 1.0, False)
     first = CLEAR * 4.0 * rho * s[0] / max(abs(s[1] - s[0]), TINY) if corner(y, 0, bound) else 0.0
     last = CLEAR * 4.0 * rho * s[2] / max(abs(s[2] - s[1]), TINY) if corner(y, 2, bound) else 0.0
     return (first, 1.0 - last, False) if first + last < 0.5 else (0.0, 1.0, False)
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def between(a, b, t):
     """The part t of the way from a to b, both not negative: exact if they are the same, else off by three roundings."""
     return a if a == b else (1.0 - t) * a + t * b
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def cut(stack, totals, h, t):
     """The segment at h becomes what comes after t, and what comes before is put above it."""
     for i in range(stack.shape[1]):
@@ -313,47 +323,40 @@ def cut(stack, totals, h, t):
     totals[h, 0], totals[h, 1] = middle, last
 
 
-@njit(cache=True)
-def begin(stack, totals, chain, alpha, spread, loose, even, first):
+@njit(cache=True, allocates=False)
+def begin(stack, totals, chain, alpha, spread, own, even, first):
     """Put the segment of the chain that begins with profile ``first`` on the empty stack.
 
-    ``spread`` is ``D y`` of every profile. What distances may be off beyond rounding, over rho, is ``even`` for all of them, and
-    ``loose`` is that of the others times y, if there are such.
+    ``spread`` is ``D y`` of every profile. What a distance may be off beyond rounding, over rho, is at most ``even`` and the sum of
+    its two clients' entries of ``own``, which is empty if all of them are 0.
     """
     for j in range(3):
-        total = 0.0
+        total = off = 0.0
         for k in range(len(alpha)):
             y = alpha[k] * chain[first + j, k]
-            stack[0, 0, j, k], stack[0, 1, j, k], stack[0, 2, j, k] = (
-                chain[first + j, k],
-                y,
-                spread[first + j, k],
-            )
+            stack[0, 0, j, k] = chain[first + j, k]
+            stack[0, 1, j, k] = y
+            stack[0, 2, j, k] = spread[first + j, k]
             total += y
+        for k in range(len(own)):
+            off += own[k] * stack[0, 1, j, k]
+        off += even * total
         for k in range(len(alpha)):
-            more = loose[first + j, k] if len(loose) > 0 else 0.0
-            stack[0, 3, j, k] = spread[first + j, k] + even * total + more
+            stack[0, 3, j, k] = spread[first + j, k] + off + (own[k] * total if len(own) > 0 else 0.0)
         totals[0, j] = total
 
 
-@njit(cache=True)
-def walk(chain, spread, loose, even, alpha, bound, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius):
-    """Follow the chain, cutting segments that decide nothing; how many leaves stay undecided, or that they are TOO_MANY.
-
-    Around an equilibrium a piece is cut out that stays a leaf, and what is left beside it is often decided at once; other
-    segments are halved. ``leaves`` gets the three control profiles of every undecided leaf, in the order of the chain.
-    Participation, amounts, ``D y`` and its size are linear in the profile, so those of the parts are averages too.
-    """
+@njit(cache=True, allocates=False)
+def walk_with(
+    chain, spread, own, even, alpha, bound, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius, stack, totals, levels, whole, rows, place
+):  # fmt: skip
+    """:func:`walk` with the room that it works in: segments on a stack, each with its totals and how often it was halved."""
     N = len(alpha)
-    low, high, drift, work = np.empty((7, N)), np.empty((7, N)), np.empty(N), np.empty(7)
-    place = np.empty(N, dtype=np.int8)
-    products, sizes = np.empty((6, N)), np.empty((6, N))
-    # per segment on the stack: participation, amounts, D y, size of D y; three control profiles each
-    stack, totals = np.empty((depth + 4, 4, 3, N)), np.empty((depth + 4, 3))
-    levels, whole = np.empty(depth + 4, dtype=np.int64), np.empty(depth + 4, dtype=np.bool_)
+    least, most, drift = rows[0], rows[1], rows[2]
+    edge, work = rows[3:5], rows[5]
     found = 0
     for segment in range((len(chain) - 1) // 2):
-        begin(stack, totals, chain, alpha, spread, loose, even, 2 * segment)
+        begin(stack, totals, chain, alpha, spread, own, even, 2 * segment)
         levels[0], whole[0] = 0, True
         height = 1
         while height > 0:
@@ -362,12 +365,12 @@ def walk(chain, spread, loose, even, alpha, bound, w, a, rho, defect, depth, lea
             if min(sums[0], min(sums[1], sums[2])) <= 0.0:
                 return TOO_MANY
             verdict, r, level, doubt = decide(
-                here[1], sums, here[2], here[3], w, bound, a, rho, defect, low, high, drift, place, products, sizes
+                here[1], sums, here[2], here[3], w, bound, a, rho, defect, edge, least, most, drift, place
             )  # fmt: skip
             if verdict != UNDECIDED:
                 continue
             # a level that changes by less than rounding leaves in doubt: shorter segments decide no more
-            useful = r < np.inf and (level == NOBODY or changes(low, high, level) > doubt)
+            useful = r < np.inf and (level == NOBODY or changes(edge) > doubt)
             if halved >= depth or not useful:
                 if found >= len(leaves):
                     return TOO_MANY
@@ -381,7 +384,7 @@ def walk(chain, spread, loose, even, alpha, bound, w, a, rho, defect, depth, lea
             # what comes first is put above the rest and looked at before it, so that leaves come in order
             start, end, inside = 0.0, 1.0, False
             if whole[height]:
-                start, end, inside = where_to_cut(here[1], sums, bound, low, high, level, doubt, rho, work)
+                start, end, inside = where_to_cut(here[1], sums, bound, edge, level, doubt, rho, work)
             if start == 0.0 and end == 1.0:
                 cut(stack, totals, height, 0.5)
                 levels[height] = levels[height + 1] = halved + 1
@@ -403,6 +406,25 @@ def walk(chain, spread, loose, even, alpha, bound, w, a, rho, defect, depth, lea
 
 
 @njit(cache=True)
+def walk(chain, spread, own, even, alpha, bound, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius):
+    """Follow the chain, cutting segments that decide nothing; how many leaves stay undecided, or that they are TOO_MANY.
+
+    Around an equilibrium a piece is cut out that stays a leaf, and what is left beside it is often decided at once; other
+    segments are halved. ``leaves`` gets the three control profiles of every undecided leaf, in the order of the chain.
+    Participation, amounts, ``D y`` and its size are linear in the profile, so those of the parts are averages too.
+    """
+    N = len(alpha)
+    # per segment on the stack: participation, amounts, D y, size of D y; three control profiles each
+    stack, totals = np.empty((depth + 4, 4, 3, N)), np.empty((depth + 4, 3))
+    levels, whole = np.empty(depth + 4, dtype=np.int64), np.empty(depth + 4, dtype=np.bool_)
+    rows, place = np.empty((6, max(N, 7))), np.empty(N, dtype=np.int8)
+    return walk_with(
+        chain, spread, own, even, alpha, bound, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius,
+        stack, totals, levels, whole, rows, place
+    )  # fmt: skip
+
+
+@njit(cache=True, allocates=False)
 def possible(chain, caps):
     """Whether every profile of a chain is one that the caps allow; what is no number is not."""
     for i in range(len(chain)):
@@ -412,7 +434,7 @@ def possible(chain, caps):
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def closed_above(first, alpha, caps, reach, w, a, rho):
     """Whether no equilibrium can have a total above the first profile's."""
     top, all_in, beyond = dot(alpha, first) * (1.0 - rho), True, True
@@ -423,7 +445,7 @@ def closed_above(first, alpha, caps, reach, w, a, rho):
     return all_in or (beyond and top > 0.0)
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def closed_below(last, alpha, bound, apart, w, a, rho):
     """Whether no equilibrium can have a total below the last profile's."""
     N, bottom = len(alpha), dot(alpha, last) * (1.0 + rho)
@@ -441,7 +463,7 @@ def closed_below(last, alpha, bound, apart, w, a, rho):
     return a > 0.0 and eager * (1.0 - rho) > bottom
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def ends(chain, alpha, caps, bound, reach, apart, w, a, rho, smallest):
     """Whether the profiles of a chain are possible, its totals at least ``smallest``, and no equilibrium is beyond its ends."""
     if not possible(chain, caps):
@@ -453,7 +475,7 @@ def ends(chain, alpha, caps, bound, reach, apart, w, a, rho, smallest):
     return CLOSED if closed_below(chain[-1], alpha, bound, apart, w, a, rho) else OPEN_BELOW
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def end_of_group(leaves, first, count):
     """The leaves from ``first`` on that touch each other: the number of the first that does not belong to them."""
     i = first + 1
@@ -465,7 +487,7 @@ def end_of_group(leaves, first, count):
     return i
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def bracket(leaves, place, alpha, bound, rho, unsure):
     """Between which totals a group's equilibria lie, and how many clients are not known to be at one of their bounds in all of
     them; ``unsure`` gets those."""
@@ -750,3 +772,32 @@ def settle(
         if not used[i]:
             return NOWHERE, count, i
     return SETTLED, count, 0
+
+
+@njit(cache=True)
+def check_chain(
+    chain, found, distances, slack, own, even, reach, apart, alpha, caps, bound, w, a, rho, defect, smallest, depth, most,
+    resolved
+):  # fmt: skip
+    """Return True if the chain shows at once that the equilibria with the totals ``found`` are all there are.
+
+    Segments are halved ``depth`` times at most, and at most ``most`` pieces stay undecided; where that is too few the steps are
+    taken one by one (:func:`stackfu.judging.completeness.follow_chain`).
+    """
+    if ends(chain, alpha, caps, bound, reach, apart, w, a, rho, smallest) != CLOSED:
+        return False
+    N = len(alpha)
+    spread = np.empty(chain.shape)
+    weigh(chain, alpha, distances, spread)
+    leaves, place, radii = np.empty((most, 3, N)), np.empty((most, N), dtype=np.int8), np.empty(most)
+    count = walk(
+        chain, spread, own, even, alpha, bound, w, a, rho, defect, depth, leaves, place, radii
+    )
+    if count < 0:
+        return False
+    known, brackets = np.empty((0, 2)), np.empty((most, 2))
+    code, _, _ = settle(
+        leaves[:count], place[:count], radii[:count], found, 0.0, known, distances, slack, even, alpha, caps, bound, w, a, rho,
+        defect, resolved, brackets
+    )  # fmt: skip
+    return code == SETTLED

@@ -5,7 +5,7 @@ import numpy as np
 from ..jit import njit
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def reluctances(costs, weights, p, eager, smallest, out):
     """``w_k`` into ``out``, not below ``-eager``; whether payments and reluctances are numbers between ``smallest`` and one over
     it, or 0 or less."""
@@ -17,7 +17,7 @@ def reluctances(costs, weights, p, eager, smallest, out):
     return (most == 0.0 or most >= smallest) and most <= 1.0 / smallest and largest <= 1.0 / smallest
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def total(alpha, x, caps):
     """What a profile brings, 0 if it is above the caps."""
     out, allowed = 0.0, True
@@ -60,7 +60,7 @@ def slopes(distances, error, alpha, costs, p, x, lam, a, few):
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def gains(slope, doubt, drift, costs, p, x, caps, lam, few, out):
     """Upper bounds on every client's gain beside its stakes, from its slope."""
     for k in range(len(x)):

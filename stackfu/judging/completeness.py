@@ -234,19 +234,19 @@ class _Floats(NamedTuple):
         )
         return "" if code == findings.CLOSED else ENDS[code].format(float(read.alpha @ chain[-1]))
 
-    def weigh(self, chain: Array) -> tuple[Array, Array]:
-        """``D y`` of all profiles, and what that may be off beyond rounding, over rho; empty for features."""
-        read, weigh = self.read, _kernels().weigh
-        loose = weigh(chain, read.alpha, read.slack) if len(read.slack) else read.slack
-        return weigh(chain, read.alpha, read.squares), loose
+    def weigh(self, chain: Array) -> Array:
+        """``D y`` of all profiles."""
+        out = np.empty(chain.shape)
+        _kernels().weigh(chain, self.read.alpha, self.read.squares, out)
+        return out
 
-    def walk(self, chain: Array, weighed: tuple[Array, Array], depth: int) -> _Leaves | None:
+    def walk(self, chain: Array, weighed: Array, depth: int) -> _Leaves | None:
         """The pieces that decide nothing; None if they are too many."""
         read, N = self.read, len(self.w)
         for most in (FEW_LEAVES, MOST_LEAVES):
             leaves, place, radii = np.empty((most, 3, N)), np.empty((most, N), dtype=np.int8), np.empty(most)
             count = _kernels().walk(
-                chain, *weighed, read.even, read.alpha, self.bound, self.w, read.a, read.rho, read.defect, depth,
+                chain, weighed, read.by_client, read.even, read.alpha, self.bound, self.w, read.a, read.rho, read.defect, depth,
                 leaves, place, radii
             )  # fmt: skip
             if count != findings.TOO_MANY:

@@ -71,6 +71,19 @@ class Distances:
         return self.error / self.rho if self.error.any() else np.empty((0, 0))
 
     @cached_property
+    def by_client(self) -> Array:
+        """Numbers, over rho: no distance is off by more than those of its two clients and :attr:`even`; empty for features.
+
+        Stored inner products are off by ``4 u (|a| + |b| + 2 |c|)``, and ``2 |c| <= |a| + |b|`` where they are those of embeddings;
+        what is missing elsewhere is shared by the two.
+        """
+        if not len(self.slack):
+            return np.empty(0)
+        own = 0.5 * np.diagonal(self.slack)
+        beyond = np.maximum(self.slack - own[:, None] - own[None, :], 0.0)
+        return np.asarray((own + 0.5 * beyond.max(axis=1)) * (1.0 + 8.0 * U))
+
+    @cached_property
     def even(self) -> float:
         """What all distances alike may be off, over rho."""
         return UNSEEN * self.largest

@@ -14,7 +14,7 @@ PARTS = 64
 LAST_BIT = 1e-16
 
 
-@njit(cache=True, fastmath=REORDER)
+@njit(cache=True, fastmath=REORDER, allocates=False)
 def squared_gap(features, row, factor, point):
     """``||point - factor * features[row]||^2``."""
     acc = 0.0
@@ -24,7 +24,7 @@ def squared_gap(features, row, factor, point):
     return acc
 
 
-@njit(cache=True, fastmath=REORDER)
+@njit(cache=True, fastmath=REORDER, allocates=False)
 def add_row(features, row, factor, point):
     """``point += factor * features[row]``."""
     for d in range(len(point)):
@@ -57,7 +57,7 @@ def squared_distances(features, rows, point):
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def positive_root(w, q, a):
     """The positive R with ``2 w R^3 - a R - 2 q = 0``, for ``w > 0``; Newton's method from above."""
     r = q / w
@@ -98,7 +98,7 @@ def drifts(gram, z):
     return out
 
 
-@njit(cache=True, fastmath=REORDER)
+@njit(cache=True, fastmath=REORDER, allocates=False)
 def gap_between(features, row, origin, point):
     """``||point - (features[row] - origin)||^2``."""
     acc = 0.0

@@ -80,6 +80,10 @@ class Geometry(ABC):
         That is slower, and no client's own distance is rounded away beside those of others.
         """
 
+    @abstractmethod
+    def rows(self) -> tuple[Array, Array] | None:
+        """Return the feature rows of the remaining clients that :meth:`drifts` reads and their origin; None if it reads none."""
+
     @property
     @abstractmethod
     def gram(self) -> Array:
@@ -319,6 +323,11 @@ class GramGeometry(Geometry):
         origin = np.zeros(self._centred.shape[1])
         return np.asarray(compiled.drifts_of_rows(self._centred, self._remaining, origin, z))
 
+    def rows(self) -> tuple[Array, Array] | None:
+        if self._centred is None:
+            return None
+        return self._centred[self._remaining], np.zeros(self._centred.shape[1])
+
     def mixture(self, z: Array) -> MixtureDistances:
         inner = self._gram @ z
         square = float(z @ inner)
@@ -410,6 +419,12 @@ class FeatureGeometry(Geometry):
             return self.mixture(z).to_clients
         origin = np.asarray(self.features[self.remaining[0]], dtype=np.float64)
         return np.asarray(kernels().drifts_of_rows(self.features, self.remaining, origin, z))
+
+    def rows(self) -> tuple[Array, Array] | None:
+        if self.count * self.features.shape[1] > CLOSE_LOOK:
+            return None
+        rows = np.asarray(self.features[self.remaining], dtype=np.float64)
+        return rows, rows[0]
 
     def combine(self, weights: Array) -> Array:
         """``sum_k weights_k mu_k`` over the remaining clients, (D,), float64."""

@@ -10,28 +10,28 @@ import numpy as np
 from ...jit import njit
 from ._piece import FULL, INSIDE
 
-#: A piece is halved this often at most; what is then still outside is cut off.
-CUTS = 8
+#: A piece is halved until there are so many parts at most; what is then still outside is cut off.
+MOST_PARTS = 2**8
 #: Ends of neighbouring pieces that differ by more than this differ by more than rounding.
 APART = 1e-11
 #: A control point may leave [0, 1] by this much: rounding.
 ROUNDING = 1e-12
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def share(z, k, s0, alpha, u):
     """Participation of a client inside at u."""
     return (z[0, k] + u * (z[1, k] + u * z[2, k])) * s0 / alpha[k]
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def control(z, k, s0, alpha, p, q):
     """The middle control point of its participation between u = p and q."""
     slope = z[1, k] + 2.0 * p * z[2, k]
     return (z[0, k] + p * (z[1, k] + p * z[2, k]) + 0.5 * (q - p) * slope) * s0 / alpha[k]
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def allowed(z, s0, alpha, tops, status, p, q):
     """Whether the middle control point between u = p and q is a profile; ``tops`` is the most participation of each client."""
     for k in range(len(alpha)):
@@ -42,7 +42,7 @@ def allowed(z, s0, alpha, tops, status, p, q):
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def place(row, z, s0, alpha, tops, status, p, q, middle):
     """A profile at u = q, or the middle control point between p and q."""
     for k in range(len(alpha)):
@@ -53,30 +53,30 @@ def place(row, z, s0, alpha, tops, status, p, q, middle):
             row[k] = tops[k] if status[k] == FULL else 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def extend(chain, rows, z, s0, alpha, tops, status, start, reach):
     """Append the piece between u = start and reach; returns the number of profiles then, -1 if there is no room."""
-    stack = np.empty((CUTS + 2, 2))
-    stack[0, 0], stack[0, 1] = start, reach
-    height = 1
-    while height > 0:
-        height -= 1
-        p, q = stack[height, 0], stack[height, 1]
-        if height + 2 < len(stack) and not allowed(z, s0, alpha, tops, status, p, q):
-            middle = 0.5 * (p + q)
-            stack[height, 0], stack[height, 1] = middle, q
-            stack[height + 1, 0], stack[height + 1, 1] = p, middle
-            height += 2
+    i, parts = 0, 1  # the i-th of so many equal parts
+    while True:
+        p = start + (reach - start) * (i / parts)
+        q = start + (reach - start) * ((i + 1) / parts) if i + 1 < parts else reach
+        if parts < MOST_PARTS and not allowed(z, s0, alpha, tops, status, p, q):
+            i, parts = 2 * i, 2 * parts
             continue
         if rows + 2 > len(chain):
             return -1
         place(chain[rows], z, s0, alpha, tops, status, p, q, True)
         place(chain[rows + 1], z, s0, alpha, tops, status, p, q, False)
         rows += 2
+        i += 1
+        while parts > 1 and i % 2 == 0:
+            i, parts = i // 2, parts // 2
+        if i == parts:
+            break
     return rows
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def connect(chain, rows, z, s0, alpha, tops, status, start):
     """A straight piece from the last profile to where this one starts, if clients have exchanged places (S and m stay)."""
     if rows + 2 > len(chain):
@@ -90,7 +90,7 @@ def connect(chain, rows, z, s0, alpha, tops, status, start):
     return rows + 2 if apart > APART else rows
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def leave_trace(chain, rows, z, s0, alpha, tops, status, reach, highest, lowest):
     """Append what lies of a piece between two totals; returns the number of profiles then, -1 if there is no room."""
     start = 0.0 if s0 <= highest else 1.0 - highest / s0
@@ -107,7 +107,7 @@ def leave_trace(chain, rows, z, s0, alpha, tops, status, reach, highest, lowest)
     return extend(chain, rows, z, s0, alpha, tops, status, start, end)
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def smallest_total(apart, w, shares, caps, a, short):
     """The largest total at which two clients, or with a sampling term one, surely want more and may bring as much; 0 if none.
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...jit import njit
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def append(L, n, col, square, floor):
     """Add a row for a client with inner products ``col`` to the factor; False if it depends on the others."""
     for i in range(n):
@@ -24,7 +24,7 @@ def append(L, n, col, square, floor):
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def remove(L, n, gone):
     """Drop row ``gone`` from the factor of n rows by plane rotations."""
     for i in range(gone, n - 1):
@@ -41,7 +41,7 @@ def remove(L, n, gone):
             L[row, i + 1] = c * q - s * p
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def drop(L, order, n, i):
     """Take the i-th of those inside out of the factor and of their list."""
     remove(L, n, i)
@@ -49,7 +49,7 @@ def drop(L, order, n, i):
         order[j] = order[j + 1]
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def solve(L, n, b, rows):
     """Solve ``L L' x = b`` in place: the first n numbers of every one of the first rows of ``b`` are a right-hand side."""
     for r in range(rows):
@@ -63,3 +63,28 @@ def solve(L, n, b, rows):
             x[i] /= L[i, i]
             for j in range(i):
                 x[j] -= L[i, j] * x[i]
+
+
+@njit(cache=True, allocates=False)
+def solve_four(L, n, b):
+    """:func:`solve` for the four rows of ``b`` together: the sums of one row do not wait for each other."""
+    for i in range(n):
+        r, s, t, u = b[0, i], b[1, i], b[2, i], b[3, i]
+        for j in range(i):
+            v = L[i, j]
+            r -= v * b[0, j]
+            s -= v * b[1, j]
+            t -= v * b[2, j]
+            u -= v * b[3, j]
+        v = 1.0 / L[i, i]
+        b[0, i], b[1, i], b[2, i], b[3, i] = r * v, s * v, t * v, u * v
+    for i in range(n - 1, -1, -1):
+        v = 1.0 / L[i, i]
+        r, s, t, u = b[0, i] * v, b[1, i] * v, b[2, i] * v, b[3, i] * v
+        b[0, i], b[1, i], b[2, i], b[3, i] = r, s, t, u
+        for j in range(i):
+            v = L[i, j]
+            b[0, j] -= v * r
+            b[1, j] -= v * s
+            b[2, j] -= v * t
+            b[3, j] -= v * u

@@ -33,14 +33,14 @@ _GIVE_UP, _GIVE_UP_MORE = GIVE_UP
 ZEROS_AT_ONCE = 12
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def write(row, top, bottom, above, below, inside, full, violation, jump):
     """Fill in a piece's row: the columns of :data:`stackfu.followers.path.curve.COLUMNS`."""
     row[0], row[1], row[2], row[3] = top, bottom, above, below
     row[4], row[5], row[6], row[7] = inside, full, violation, jump
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def least_willing(status, rho):
     """The client at its cap that comes in first where nobody is inside, -1 if nobody is at its cap either."""
     pick = -1
@@ -50,7 +50,7 @@ def least_willing(status, rho):
     return pick
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def owned_by_full(alpha, status):
     """The total of those at their caps."""
     total = 0.0
@@ -60,7 +60,7 @@ def owned_by_full(alpha, status):
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def worst_check(pieces, rows):
     """The largest violation or jump of any piece; infinite if one is not a number."""
     worst = 0.0
@@ -71,7 +71,7 @@ def worst_check(pieces, rows):
     return worst
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def limited(event, full):
     """The event, or the end of what one expansion serves for; and whether that is s = 0."""
     if full == 0 and event.reach >= 1.0 - BOTTOM:
@@ -81,7 +81,7 @@ def limited(event, full):
     return event, False
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def move_down(z, reach):
     """z at the lower end of the piece, in units of the new s0: what an exchange starts from."""
     for k in range(z.shape[1]):
@@ -90,18 +90,19 @@ def move_down(z, reach):
 
 @njit(cache=True)
 def follow(
-    G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, root_tight, chain, shares, highest, lowest, tops, a
+    G, alpha, w, floor, pieces, root_s, root_y, root_status, root_kind, root_tight, chain, shares, highest, lowest, tops, a, checked
 ):  # fmt: skip
     """Trace (s, t), then polish its zeros; ``root_tight`` counts the clients at a bound that are indifferent there.
 
     ``chain`` gets the profiles between the totals ``highest`` and ``lowest``, as parts of ``shares`` up to ``tops``; an empty one
-    is left alone.
+    is left alone. ``checked`` asks for the violation in the middle of every piece, which is 0 otherwise.
     Returns (code, number of pieces, number of zeros, number of profiles, worst violation or jump of any piece).
     """
     N = len(alpha)
     status, order, L = np.ones(N, dtype=np.int8), np.empty(N, dtype=np.int64), np.zeros((N + 1, N + 1))
     z, rho, eta, level = np.empty((3, N)), np.empty((3, N)), np.empty(3), np.empty(5)
-    b, col, work = np.empty((4, N + 1)), np.empty(N + 1), np.empty((3, 6))
+    b, col, work = np.empty((4, N + 1)), np.empty(N + 1), np.empty((6, 6))
+    inner = np.empty(N)
     state, zone_s, zone_status = np.array([-1.0, np.inf, 0.0]), np.empty(3), np.empty((3, N), dtype=np.int8)
     random = np.full(1, 88172645463325252, dtype=np.uint64)
     s0, t_before, code = 1.0, -np.inf, DONE
@@ -134,7 +135,7 @@ def follow(
                 level, s0, event.reach, full, height, status, work, state, zone_s, zone_status, root_s, root_status, root_kind,
                 a > 0.0
             )  # fmt: skip
-            violation = violation_at(G, alpha, w, s0, 0.5 * event.reach, status, z, eta)
+            violation = violation_at(G, alpha, w, s0, 0.5 * event.reach, status, z, eta, inner) if checked else 0.0
             jump = abs(above - t_before) / height
             write(pieces[rows], s0, s0 * (1.0 - event.reach), above, below, n, full, violation, jump)
             rows, t_before = rows + 1, below

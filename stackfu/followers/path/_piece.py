@@ -26,7 +26,7 @@ import numpy as np
 
 from ...jit import njit
 from ..tolerances import LONG_STEP, PATIENCE, STEADY, TIGHT, TINY, TOGETHER
-from ._factor import append, drop, solve
+from ._factor import append, drop, solve, solve_four
 from ._polynomials import NEVER, first_violation
 
 OUT, INSIDE, FULL = -1, 0, 1
@@ -38,7 +38,7 @@ BEYOND_HARM = 1e300
 Event = namedtuple("Event", "reach client side")
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def count_full(status):
     """How many clients are at their cap."""
     full = 0
@@ -51,7 +51,7 @@ def count_full(status):
 # -------------------------------------------------------------------- solve the piece
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b, a=0.0):
     """Fill in the polynomials of the piece below ``s0``; ``b`` is room for right-hand sides.
 
@@ -84,7 +84,7 @@ def expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b, a=0.0):
         for j in range(n):
             b[3, j] = 1.0
             largest = max(largest, abs(s0 * w[order[j]]))
-        solve(L, n, b, len(b))
+        solve_four(L, n, b)
         ones = 0.0
         for j in range(n):
             ones += b[3, j]
@@ -126,16 +126,20 @@ def expand(G, alpha, w, s0, status, order, n, L, z, rho, eta, level, b, a=0.0):
     return largest
 
 
-@njit(cache=True)
-def violation_at(G, alpha, w, s0, u, status, z, eta):
-    """Largest violation of the optimality conditions at u, from G itself, not from the expansion of rho."""
+@njit(cache=True, allocates=False)
+def violation_at(G, alpha, w, s0, u, status, z, eta, inner):
+    """Largest violation of the optimality conditions at u, from G itself, not from the expansion of rho.
+
+    ``inner`` is room for a number per client.
+    """
     N = len(alpha)
     scale = 1.0
     worst = 0.0
     total = 0.0
     level = eta[0] + u * (eta[1] + u * eta[2])
     left = 1.0 - u
-    inner = np.zeros(N)
+    for k in range(N):
+        inner[k] = 0.0
     for k in range(N):
         point = z[0, k] + u * (z[1, k] + u * z[2, k])
         total += point
@@ -161,7 +165,7 @@ def violation_at(G, alpha, w, s0, u, status, z, eta):
 # -------------------------------------------------------------------- next event
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def random_number(state):
     """The next of a fixed sequence of random numbers (xorshift)."""
     x = state[0]
@@ -172,7 +176,7 @@ def random_number(state):
     return x
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def next_event(alpha, w, s0, status, z, rho, size, full, idle, random):
     """Where the piece ends, and whose condition ends it.
 
@@ -225,7 +229,7 @@ def next_event(alpha, w, s0, status, z, rho, size, full, idle, random):
 # -------------------------------------------------------------------- change the sets
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def room(rate, value, cap):
     """How far ``value`` may move at ``rate`` before it leaves [0, cap]."""
     if rate > STEADY:
@@ -235,7 +239,7 @@ def room(rate, value, cap):
     return np.inf
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True, forceinline=True, allocates=False)
 def leave(status, order, n, L, event):
     """A client inside reaches one of its bounds; returns how many are left inside."""
     for i in range(n):
@@ -246,7 +250,7 @@ def leave(status, order, n, L, event):
     return n - 1
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def enter(G, k, status, order, n, L, floor, col):
     """A client at a bound comes in; returns how many are inside then, n if it depends affinely on those who are."""
     for j in range(n):
@@ -258,7 +262,7 @@ def enter(G, k, status, order, n, L, floor, col):
     return n + 1
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True, forceinline=True, allocates=False)
 def exchange(G, alpha, k, s0, status, order, n, L, z, b, col):
     """A client that depends affinely on those inside comes in for one of them; returns how many are inside, -1 if that fails.
 
@@ -285,7 +289,7 @@ def exchange(G, alpha, k, s0, status, order, n, L, z, b, col):
     return n if enter(G, k, status, order, n - 1, L, 0.0, col) == n else -1
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True, forceinline=True, allocates=False)
 def change(G, alpha, event, s0, status, order, n, L, z, b, col, floor):
     """Let the event's client change its place; returns how many are inside then, -1 if that fails."""
     k = event.client

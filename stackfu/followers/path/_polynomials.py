@@ -9,7 +9,7 @@ from ..tolerances import BRACKET, BRACKET_FLOOR, VANISHED
 NEVER = 2.0
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def evaluate(p, degree, u):
     """The polynomial with coefficients ``p`` at u."""
     acc = p[degree]
@@ -18,7 +18,7 @@ def evaluate(p, degree, u):
     return acc
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def first_violation(c0, c1, c2, tiny, tiny1, tiny2):
     """Smallest u >= 0 just after which c0 + c1 u + c2 u^2 >= 0 fails; ``NEVER`` if not before that."""
     if c0 > tiny:
@@ -44,7 +44,7 @@ def first_violation(c0, c1, c2, tiny, tiny1, tiny2):
     return -c1 / c2 if c2 < 0.0 else NEVER
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def bracketed_root(p, degree, lo, hi):
     """The root of a polynomial that changes sign once in [lo, hi], by bisection and secant steps."""
     flo, fhi = evaluate(p, degree, lo), evaluate(p, degree, hi)
@@ -72,16 +72,15 @@ def bracketed_root(p, degree, lo, hi):
     return lo if abs(flo) < abs(fhi) else hi
 
 
-@njit(cache=True)
-def roots_between(p, degree, lo, hi, out):
+@njit(cache=True, allocates=False)
+def roots_between(p, degree, lo, hi, out, work):
     """Roots of a polynomial in the open interval where it changes sign, ascending; returns their number.
 
-    Found degree by degree: between consecutive roots of the derivative a polynomial is monotone.
+    Found degree by degree: between consecutive roots of the derivative a polynomial is monotone. ``work`` is room for three rows of
+    ``degree + 2`` numbers.
     """
-    derivative = np.empty(degree + 1)
     # coefficients of the derivatives, highest first, are rebuilt from p each time: degree is at most 4
-    stops = np.empty(degree + 2)
-    found = np.empty(degree + 1)
+    derivative, stops, found = work[0], work[1], work[2]
     count = 0
     for d in range(1, degree + 1):
         # the (degree - d)-th derivative has degree d
@@ -108,28 +107,18 @@ def roots_between(p, degree, lo, hi, out):
     return count
 
 
-@njit(cache=True)
-def keeps_sign(p, degree, hi, tiny):
-    """Whether all Bernstein coefficients on [0, hi] have the same definite sign: then p has no root there."""
-    sign = 0
-    power = np.empty(degree + 1)
-    scale = 1.0
-    for i in range(degree + 1):
-        power[i] = p[i] * scale
-        scale *= hi
-    for i in range(degree + 1):
-        acc = 0.0
-        for j in range(i + 1):
-            # binom(i, j) / binom(degree, j)
-            ratio = 1.0
-            for q in range(j):
-                ratio *= (i - q) / (degree - q)
-            acc += ratio * power[j]
-        if abs(acc) <= tiny:
-            return False
-        s = 1 if acc > 0.0 else -1
-        if sign == 0:
-            sign = s
-        elif sign != s:
-            return False
-    return True
+@njit(cache=True, allocates=False)
+def keeps_sign(p, hi, tiny):
+    """Return True if all Bernstein coefficients on [0, hi] have the same definite sign: then p has no root there.
+
+    ``p`` has five coefficients; those above its degree are 0.
+    """
+    power = hi * hi
+    a, b, c = p[0], 0.25 * p[1] * hi, p[2] * power / 6.0
+    d, e = 0.25 * p[3] * power * hi, p[4] * power * power
+    # sum_j binom(i, j) / binom(4, j) p_j hi^j
+    b1, b2, b3 = a + b, a + 2.0 * b + c, a + 3.0 * (b + c) + d
+    b4 = a + 4.0 * (b + d) + 6.0 * c + e
+    if a > tiny:
+        return b1 > tiny and b2 > tiny and b3 > tiny and b4 > tiny
+    return a < -tiny and b1 < -tiny and b2 < -tiny and b3 < -tiny and b4 < -tiny

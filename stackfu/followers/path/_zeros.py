@@ -15,7 +15,7 @@ TOP, CLOSEST, BOTTOM = np.int64(0), np.int64(1), np.int64(2)
 SIGN, ZONE, FOUND = 0, 1, 2
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def add(state, root_s, root_status, root_kind, s, status, kind):
     """Record a zero."""
     i = int(state[FOUND])
@@ -26,7 +26,7 @@ def add(state, root_s, root_status, root_kind, s, status, kind):
     state[FOUND] = i + 1
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def remember(zone_s, zone_status, which, s, status):
     """Keep a stop of the zone."""
     zone_s[which] = s
@@ -34,7 +34,7 @@ def remember(zone_s, zone_status, which, s, status):
         zone_status[which, k] = status[k]
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
 def note(value, tiny, s, status, crossing, state, zone_s, zone_status, root_s, root_status, root_kind):
     """Take the next stop of the curve (s, t) into account.
 
@@ -64,13 +64,24 @@ def note(value, tiny, s, status, crossing, state, zone_s, zone_status, root_s, r
     state[ZONE] = np.inf
 
 
-@njit(cache=True)
+@njit(cache=True, allocates=False)
+def value_at(poly, degree, u):
+    """Return t at u from the coefficients of ``(1-u)^2 t``, ``(1-u) t`` or t, of degree 4, 3 or 2."""
+    value = evaluate(poly, degree, u)
+    if degree == 4:
+        return value / ((1.0 - u) * (1.0 - u))
+    if degree == 3:
+        return np.inf if u >= 1.0 else value / (1.0 - u)
+    return value
+
+
+@njit(cache=True, allocates=False)
 def record_zeros(
     level, s0, reach, full, size, status, work, state, zone_s, zone_status, root_s, root_status, root_kind, thin=False
 ):  # fmt: skip
     """Zeros of t between ``s0`` and ``s0 (1 - reach)``, from the coefficients of ``(1-u)^2 t``; returns t at the lower end.
 
-    ``thin`` says that t contains a sampling term, which grows as ``1 / s``.
+    ``thin`` says that t contains a sampling term, which grows as ``1 / s``; ``work`` is room for six rows of six numbers.
     """
     poly, derivative, stops = work[0], work[1], work[2]
     degree = 4
@@ -80,28 +91,29 @@ def record_zeros(
         degree = 3
         for i in range(1, 4):
             poly[i] += poly[i - 1]
+        poly[4] = 0.0
     elif full == 0:  # (1-u)^2 divides out: t itself is a quadratic polynomial
         degree = 2
         poly[0] = level[0]
         poly[1] = level[1] + 2.0 * level[0]
         poly[2] = level[2] + 2.0 * poly[1] - level[0]
+        poly[3] = poly[4] = 0.0
     tiny = TINY * size
     # between its ends and its stationary points the polynomial is monotone
     count = 0
-    if not keeps_sign(poly, degree, reach, tiny):
+    if keeps_sign(poly, reach, tiny):
+        if state[ZONE] == np.inf and (poly[0] > 0.0) == (state[SIGN] > 0.0):  # as before, and nothing to record
+            return value_at(poly, degree, reach)
+    else:
         for i in range(degree):
             derivative[i] = (i + 1) * poly[i + 1]
-        count = roots_between(derivative, degree - 1, 0.0, reach, stops[1:])
+        count = roots_between(derivative, degree - 1, 0.0, reach, stops[1:], work[3:])
     stops[0] = 0.0
     stops[count + 1] = reach
     value = level[0]
     for i in range(count + 2):
         u = stops[i]
-        value = evaluate(poly, degree, u)
-        if degree == 4:
-            value /= (1.0 - u) ** 2
-        elif degree == 3:
-            value = np.inf if u >= 1.0 else value / (1.0 - u)
+        value = value_at(poly, degree, u)
         crossing = s0 * (1.0 - u)
         changes = abs(value) > tiny and (value > 0.0) != (state[SIGN] > 0.0)
         if i > 0 and state[ZONE] == np.inf and changes:

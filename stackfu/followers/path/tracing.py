@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -78,13 +79,41 @@ def smallest_total(game: GameModel, w: Array, caps: Array | None = None) -> floa
     return float(CLEARLY_BELOW * found)
 
 
+@dataclass(frozen=True, eq=False)
+class SolverNumbers:
+    """Writable copies of what the path reads of a game: compiled code is made once for those, and again for frozen arrays.
+
+    ``normalised`` are the inner products in units of the largest squared distance, ``floor`` is the smallest pivot.
+    """
+
+    normalised: Array
+    shares: Array
+    scale: float
+    floor: float
+
+
+def numbers_of(game: GameModel) -> SolverNumbers:
+    """Return the solver's numbers of a game, worked out once."""
+    known: dict[str, Any] = game.__dict__
+    if "_solver_numbers" not in known:
+        geometry = game.geometry
+        known["_solver_numbers"] = SolverNumbers(
+            np.array(geometry.normalised, order="C"),
+            np.array(game.alpha),
+            float(geometry.scale),
+            float(max(PIVOT, PIVOT_OF_ROUNDING * game.rounding)),
+        )
+    found: SolverNumbers = known["_solver_numbers"]
+    return found
+
+
 def _follow(
     game: GameModel, w: Array, noise: float = 0.0, ceiling: float = 1.0, caps: Array | None = None
 ) -> Path:
     kernels = _kernels()
-    geometry = game.geometry
-    shares, scale, G = game.alpha, geometry.scale, geometry.normalised
-    tops, whole, who = game.no_caps, 1.0, None
+    read = numbers_of(game)
+    shares, scale, G = read.shares, read.scale, read.normalised
+    tops, whole, who = np.ones(game.count), 1.0, None
     highest, lowest = min(ceiling, 1.0), smallest_total(game, w, caps) if game.count <= LARGEST_CHAIN else 0.0
     if caps is not None:
         who = np.flatnonzero(caps > 0)  # nothing is taken from the others: they only look on
@@ -94,7 +123,7 @@ def _follow(
     alpha = owned if ceiling >= 1.0 else np.minimum(owned, ceiling)
     N = len(alpha)
     w = _shaken(w / scale, noise)
-    floor = max(PIVOT, PIVOT_OF_ROUNDING * game.rounding) * N
+    floor = read.floor * N
     length, places, links = 4 * N + 60, 16, 12 * N + 160 if lowest > 0.0 else 0
     while True:
         pieces, totals, ys = np.empty((length, len(COLUMNS))), np.empty(places), np.empty((places, N))
@@ -103,7 +132,7 @@ def _follow(
         try:
             code, n_pieces, n_roots, n_links, worst = kernels.follow(
                 G, alpha, w, floor, pieces, totals, ys, statuses, kinds, tight, chain, shares, highest, lowest,
-                tops, game.sampling / scale
+                tops, game.sampling / scale, True
             )  # fmt: skip
         except ZeroDivisionError:  # numbers so far apart that one of them underflows
             return Path(np.empty((0, len(COLUMNS))), scale, (), False, np.inf, np.empty((0, game.count)))

@@ -124,7 +124,7 @@ def _read(game: GameModel) -> tuple[Any, ...] | None:
 
 def _rows(game: GameModel) -> tuple[Array, npt.NDArray[np.intp], Array]:
     """Return the feature rows that distances to a mixture are taken from, their numbers and their origin; none for inner products."""
-    found = game.geometry.rows()
+    found = game.geometry.rows_to_subtract()
     if found is None:
         return np.empty((0, 0)), np.empty(0, dtype=np.intp), np.empty(0)
     rows, origin = found

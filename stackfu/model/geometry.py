@@ -81,7 +81,7 @@ class Geometry(ABC):
         """
 
     @abstractmethod
-    def rows(self) -> tuple[Array, Array] | None:
+    def rows_to_subtract(self) -> tuple[Array, Array] | None:
         """Return the feature rows of the remaining clients that :meth:`drifts` reads and their origin; None if it reads none."""
 
     @property
@@ -323,7 +323,7 @@ class GramGeometry(Geometry):
         origin = np.zeros(self._centred.shape[1])
         return np.asarray(compiled.drifts_of_rows(self._centred, self._remaining, origin, z))
 
-    def rows(self) -> tuple[Array, Array] | None:
+    def rows_to_subtract(self) -> tuple[Array, Array] | None:
         if self._centred is None:
             return None
         return self._centred[self._remaining], np.zeros(self._centred.shape[1])
@@ -420,7 +420,7 @@ class FeatureGeometry(Geometry):
         origin = np.asarray(self.features[self.remaining[0]], dtype=np.float64)
         return np.asarray(kernels().drifts_of_rows(self.features, self.remaining, origin, z))
 
-    def rows(self) -> tuple[Array, Array] | None:
+    def rows_to_subtract(self) -> tuple[Array, Array] | None:
         if self.count * self.features.shape[1] > CLOSE_LOOK:
             return None
         rows = np.asarray(self.features[self.remaining], dtype=np.float64)

@@ -30,6 +30,8 @@ _HOME = {
     "mechanism_names": "stackfu.leader",
     "Equilibria": "stackfu.results",
     "Equilibrium": "stackfu.results",
+    "EquilibriumBatch": "stackfu.results.batch",
+    "equilibria_of": "stackfu.followers.batch",
     "Solution": "stackfu.results",
     "Status": "stackfu.results",
     "Uniqueness": "stackfu.results",
@@ -62,6 +64,7 @@ __all__ = [
     "ConvergenceError",
     "Equilibria",
     "Equilibrium",
+    "EquilibriumBatch",
     "FileFormatError",
     "Frontier",
     "InfeasibleError",
@@ -92,6 +95,7 @@ __all__ = [
     "catalog",
     "client_counts",
     "client_features",
+    "equilibria_of",
     "errors",
     "explorer",
     "lemmas",
@@ -131,6 +135,7 @@ if TYPE_CHECKING:
         StackfuWarning,
         VerificationError,
     )
+    from .followers.batch import equilibria_of
     from .game import StackelbergGame
     from .io import load, save
     from .leader import mechanism_names, register_mechanism
@@ -150,6 +155,7 @@ if TYPE_CHECKING:
         Uniqueness,
         Verification,
     )
+    from .results.batch import EquilibriumBatch
 
 
 def __getattr__(name: str) -> Any:

@@ -56,12 +56,12 @@ def settle_rows(
     squares, error, slack, own, reach, apart, terms, few, smallest, depth, leaves, resolved,
     profiles, found
 ):  # fmt: skip
-    """Write the equilibrium with the largest total under every row of ``payments`` into ``profiles``, and :data:`COLUMNS` into ``found``.
+    """Write the equilibrium with the largest total under each row of ``payments``, and :data:`COLUMNS` of what is known of it.
 
-    ``caps`` has a row for each, or one for all. A row is accepted if the path saw nothing unusual, every client's gain is proved to
-    be at most ``enough`` of its stakes, every residual is at most ``residual``, and no other equilibrium is possible. Then follow the
-    numbers of the solver, the feature rows (none: distances are taken from ``gram``), and those of the checkers: ``terms`` holds
-    rho, defect, even, and the largest squared distance.
+    ``caps`` has a row for each, or one for all. A row is accepted if the path saw nothing unusual, each client's gain is proved to
+    be at most ``enough`` of its stakes, each residual is at most ``residual``, and no other equilibrium is possible. The arguments
+    after that are the solver's numbers of the game, the feature rows (none: distances are taken from ``gram``), and the numbers of
+    the checkers; ``terms`` holds rho, defect, even, and the largest squared distance.
     """
     N = len(shares)
     length, places, links = 4 * N + 60, 16, 12 * N + 160
@@ -101,7 +101,9 @@ def settle_rows(
                 sums[i] += shares[k] * x[i, k]
             for k in range(N):
                 z[k] /= max(total, 5e-324)
-            stakes(squares, error, shares, costs, weights, p, x[i], most, lam, sampling, few, smallest, bounds)
+            stakes(
+                squares, error, shares, costs, weights, p, x[i], most, lam, sampling, few, smallest, bounds
+            )
             bound = bounds.max()
             drift = drifts_of_rows(rows, numbers, origin, z) if len(rows) > 0 else drifts(gram, z)
             violation, gain = judge(drift, shares, most, costs, p, weights, x[i], sampling)

@@ -36,8 +36,8 @@ BLOCK = 256
 class Settled:
     """What is known of every row of payments, as arrays of that length.
 
-    ``accepted`` rows have an equilibrium in ``profiles``, that with the largest total of so many ``equilibria``, found along so many
-    ``pieces``; ``residual``, ``gain`` and ``bound`` are its residual, largest gain, and the proved bound on that relative to stakes.
+    Rows that are ``accepted`` have an equilibrium in ``profiles``, the one with the largest total. ``columns`` are those of
+    :data:`stackfu.followers._at_once.COLUMNS`.
     """
 
     profiles: Array
@@ -123,7 +123,7 @@ def _read(game: GameModel) -> tuple[Any, ...] | None:
 
 
 def _rows(game: GameModel) -> tuple[Array, npt.NDArray[np.intp], Array]:
-    """Return the feature rows that distances to a mixture are taken from, their numbers and their origin; none for inner products."""
+    """Return the feature rows that distances to a mixture are taken from, their numbers and their origin, or nothing."""
     found = game.geometry.rows_to_subtract()
     if found is None:
         return np.empty((0, 0)), np.empty(0, dtype=np.intp), np.empty(0)

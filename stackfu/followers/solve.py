@@ -15,7 +15,8 @@ from ..judging.completeness import LARGEST_ALIKE, check_alike, coincide
 from ..judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ..model import Array, GameModel, Profile
 from ..results import Equilibria, Equilibrium, Face, Status, Uniqueness
-from .at_once import Settled, settle_at_once
+from ..results.equilibrium import LARGEST, equilibrium_on_path
+from .at_once import settle_at_once
 from .faces import equilibrium_face
 from .homogeneous import COLLAPSE, all_alike, homogeneous_equilibrium
 from .options import SearchOptions
@@ -30,8 +31,6 @@ R = TypeVar("R")
 
 #: Up to this many clients ``equilibrium()`` follows the path, which settles uniqueness as well.
 LARGEST_PATH = 300
-#: Which of several equilibria is returned.
-LARGEST = "this is the one with the largest total participation"
 #: Up to this many clients the path is followed when sweeps do not converge.
 LARGEST_FALLBACK = 3000
 
@@ -242,24 +241,19 @@ def _settled(
         return None
     if start is not None and found.columns[0, 1] > 1.0:
         return None
-    return settled_equilibrium(game, payments, found, 0, time.perf_counter() - began, caps)
-
-
-def settled_equilibrium(
-    game: GameModel, payments: Array, found: Settled, row: int, seconds: float, caps: Array | None
-) -> Equilibrium:
-    """Return the equilibrium of a row that was accepted."""
-    _, equilibria, pieces, residual, gain, _ = found.columns[row].tolist()
-    x = found.profiles[row]
+    _, count, pieces, residual, regret, _ = found.columns[0].tolist()
+    x = found.profiles[0]
     x.setflags(write=False)
-    if equilibria > 1:
-        uniqueness = Uniqueness.MULTIPLE
-        reason = f"t(s) is zero at {equilibria:.0f} totals s in (0, 1]; {LARGEST}"
-    else:
-        uniqueness = Uniqueness.UNIQUE
-        reason = f"t(s), followed over all {pieces:.0f} pieces of (0, 1], is zero once"
-    return Equilibrium(
-        game, payments, x, Status.CERTIFIED, uniqueness, reason, "path", gain, residual, int(pieces), seconds, None, caps
+    return equilibrium_on_path(
+        game,
+        payments,
+        x,
+        count=int(count),
+        pieces=int(pieces),
+        residual=residual,
+        regret=regret,
+        seconds=time.perf_counter() - began,
+        caps=caps,
     )
 
 

@@ -158,10 +158,10 @@ def bounds_along(k, s, d, z, joint, joint_size, own, a, rho, cube, line, low, hi
 def radius(y, s, d, z, w, bound, a, rho, defect, edge, least, most, drift):
     """A bound on ``||m~ - m||`` for every equilibrium whose total the segment passes: ``sqrt(gap / 2 + 2 defect)``.
 
-    ``y, s, d, z`` hold the three control profiles: amounts, totals, ``D y`` and its size. Bounds of ``s^2 g_k`` along the segment go
-    into ``least`` and ``most``, an upper bound of ``s^2 d_k^2`` into ``drift``, the coefficients of the level into ``edge``. Returns
-    the radius, what rounding alone would leave of it on a segment that is short enough, and the client whose level was taken; the
-    radius is infinite where not all of them are numbers.
+    ``y, s, d, z`` hold the three control profiles: amounts, totals, ``D y`` and its size. Bounds of ``s^2 g_k`` along the segment
+    go into ``least`` and ``most``, an upper bound of ``s^2 d_k^2`` into ``drift``, and bounds of the level's coefficients into
+    ``edge``. Returns the radius (infinite where not all of them are numbers), what rounding alone would leave of it on a segment
+    that is short enough, and the client whose level was taken.
     """
     level = most_inside(y, bound)
     s0, s1, s2 = s[0], s[1], s[2]
@@ -348,7 +348,8 @@ def begin(stack, totals, chain, alpha, spread, own, even, first):
 
 @njit(cache=True, allocates=False)
 def walk_with(
-    chain, spread, own, even, alpha, bound, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius, stack, totals, levels, whole, rows, place
+    chain, spread, own, even, alpha, bound, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius,
+    stack, totals, levels, whole, rows, place
 ):  # fmt: skip
     """:func:`walk` with the room that it works in: segments on a stack, each with its totals and how often it was halved."""
     N = len(alpha)
@@ -790,9 +791,7 @@ def check_chain(
     spread = np.empty(chain.shape)
     weigh(chain, alpha, distances, spread)
     leaves, place, radii = np.empty((most, 3, N)), np.empty((most, N), dtype=np.int8), np.empty(most)
-    count = walk(
-        chain, spread, own, even, alpha, bound, w, a, rho, defect, depth, leaves, place, radii
-    )
+    count = walk(chain, spread, own, even, alpha, bound, w, a, rho, defect, depth, leaves, place, radii)
     if count < 0:
         return False
     known, brackets = np.empty((0, 2)), np.empty((most, 2))

@@ -159,6 +159,26 @@ class GameModel(GameData):
         """
         return self.loss_of(self.profile(participation))
 
+    def server_losses(self, participation: Array) -> Array:
+        """Return :meth:`server_loss` of every row of a matrix of participations.
+
+        >>> import numpy as np, stackfu as sf
+        >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [100, 100, 100], removed=[0])
+        >>> game.server_losses(np.array([[1.0, 0.5], [0.5, 1.0]])).round(3)
+        array([0.278, 0.278])
+        """
+        x = np.atleast_2d(participation)
+        if not self._loss.is_of_paper or self._loss.sampling:
+            return np.array([self.server_loss(row) for row in x])
+        y = self._alpha * x
+        totals = y.sum(axis=1)
+        to_remaining, to_original = self._geometry.distances_of(y / totals[:, None])
+        lam_v, lam_s = self._loss.weights
+        losses = lam_v * to_remaining + lam_s * to_original
+        if self.sampling:
+            losses += self._loss.weight * self.sampling / totals
+        return np.asarray(losses)
+
     def loss_of(self, profile: Profile, sampling: bool = False) -> float:
         """:meth:`server_loss` of a profile, with the sampling term if asked for or part of the loss."""
         if self._loss.is_of_paper:

@@ -73,6 +73,11 @@ class Geometry(ABC):
     def mixture(self, z: Array) -> MixtureDistances:
         """Squared distances from ``m = sum z_k mu_k``, ``z`` in the simplex."""
 
+    def distances_of(self, mixtures: Array) -> tuple[Array, Array]:
+        """Return the squared distances of every row's mixture to ``mu_N`` and to ``mu_O``."""
+        each = [self.mixture(z) for z in mixtures]
+        return np.array([m.to_remaining for m in each]), np.array([m.to_original for m in each])
+
     @abstractmethod
     def drifts(self, z: Array) -> Array:
         """``to_clients`` of a mixture from differences of feature rows, where there are any and they are not too many.
@@ -343,6 +348,12 @@ class GramGeometry(Geometry):
         pull, original_square = self._original
         to_original = max(square - 2.0 * float(pull @ z) + original_square, 0.0)
         return MixtureDistances(to_clients, max(square, 0.0), to_original)
+
+    def distances_of(self, mixtures: Array) -> tuple[Array, Array]:
+        squares = np.einsum("ij,ij->i", mixtures @ self._gram, mixtures)
+        pull, original_square = self._original
+        to_original = squares - 2.0 * (mixtures @ pull) + original_square
+        return np.maximum(squares, 0.0), np.maximum(to_original, 0.0)
 
 
 class _GramSurroundings(Surroundings):

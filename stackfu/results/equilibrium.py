@@ -22,7 +22,7 @@ from .facade import facade
 from .status import Status, Uniqueness
 from .verification import Verification
 
-__all__ = ["Equilibria", "Equilibrium", "Face"]
+__all__ = ["LARGEST", "Equilibria", "Equilibrium", "Face", "equilibrium_on_path"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,6 +338,45 @@ class Equilibrium(Content, ByClient):
             f"participants={int(np.count_nonzero(self.participation))}/{len(self.participation)}, "
             f"regret={self.regret:.1e}, residual={self.residual:.1e})"
         )
+
+
+#: Which of several equilibria is returned.
+LARGEST = "this is the one with the largest total participation"
+
+
+def equilibrium_on_path(
+    game: GameModel,
+    payments: Array,
+    participation: Array,
+    *,
+    count: int,
+    pieces: int,
+    residual: float,
+    regret: float,
+    seconds: float,
+    caps: Array | None,
+) -> Equilibrium:
+    """Return the record of an equilibrium that the path found, one of ``count``, all of them accepted by the checkers."""
+    if count > 1:
+        word, reason = Uniqueness.MULTIPLE, f"t(s) is zero at {count} totals s in (0, 1]; {LARGEST}"
+    else:
+        word = Uniqueness.UNIQUE
+        reason = f"t(s), followed over all {pieces} pieces of (0, 1], is zero once"
+    return Equilibrium(
+        game,
+        payments,
+        participation,
+        Status.CERTIFIED,
+        word,
+        reason,
+        "path",
+        regret,
+        residual,
+        pieces,
+        seconds,
+        None,
+        caps,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -135,7 +135,9 @@ def follow(
                 level, s0, event.reach, full, height, status, work, state, zone_s, zone_status, root_s, root_status, root_kind,
                 a > 0.0
             )  # fmt: skip
-            violation = violation_at(G, alpha, w, s0, 0.5 * event.reach, status, z, eta, inner) if checked else 0.0
+            violation = (
+                violation_at(G, alpha, w, s0, 0.5 * event.reach, status, z, eta, inner) if checked else 0.0
+            )
             jump = abs(above - t_before) / height
             write(pieces[rows], s0, s0 * (1.0 - event.reach), above, below, n, full, violation, jump)
             rows, t_before = rows + 1, below

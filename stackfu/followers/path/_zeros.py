@@ -102,7 +102,9 @@ def record_zeros(
     # between its ends and its stationary points the polynomial is monotone
     count = 0
     if keeps_sign(poly, reach, tiny):
-        if state[ZONE] == np.inf and (poly[0] > 0.0) == (state[SIGN] > 0.0):  # as before, and nothing to record
+        if state[ZONE] == np.inf and (poly[0] > 0.0) == (
+            state[SIGN] > 0.0
+        ):  # as before, and nothing to record
             return value_at(poly, degree, reach)
     else:
         for i in range(degree):

@@ -2,6 +2,8 @@
 
 ============  ============================================================================================
 solve         one equilibrium or all of them: which method, and what may be said about the result
+at_once       equilibria with all their checks in one compiled call
+batch         equilibria under many payment vectors
 path          every equilibrium of a game of moderate size, by following t(s)
 sweeps        one equilibrium of a large game, by best responses
 qp            one equilibrium by bisection with a convex solver: slow and independent

@@ -15,8 +15,8 @@ from .tolerances import CHECK, EAGER, MARGIN, SMALL
 
 __all__ = ["COLUMNS", "settle_rows"]
 
-#: What is known of a row: whether everything was accepted, how many equilibria there are and how many pieces the path has; of the
-#: equilibrium with the largest total the residual, the gain and the bound on the gain relative to stakes.
+#: Columns of the results: 1 if the row was accepted, the number of equilibria, the number of pieces of the path; then the residual,
+#: the gain, and the bound on the gain relative to stakes, of the equilibrium with the largest total.
 COLUMNS = ("accepted", "equilibria", "pieces", "residual", "gain", "bound")
 ACCEPTED, EQUILIBRIA, PIECES, RESIDUAL, GAIN, BOUND = range(6)
 #: Kinds of zeros, as :mod:`.path._zeros` numbers them.

@@ -34,7 +34,7 @@ BLOCK = 256
 
 @dataclass(frozen=True, eq=False)
 class Settled:
-    """What is known of every row of payments, as arrays of that length.
+    """Results of :func:`settle_at_once`, with a row for each payment vector.
 
     Rows that are ``accepted`` have an equilibrium in ``profiles``, the one with the largest total. ``columns`` are those of
     :data:`stackfu.followers._at_once.COLUMNS`.

@@ -242,7 +242,7 @@ def decide(y, s, d, z, w, bound, a, rho, defect, edge, least, most, drift, place
 
 @njit(cache=True, allocates=False)
 def changes(edge):
-    """How much the level may change along a segment, from its bounds."""
+    """Return the largest change of the level along a segment, from its bounds."""
     least, most = np.inf, -np.inf
     for i in range(7):
         least, most = min(least, edge[0, i]), max(most, edge[1, i])

@@ -24,8 +24,8 @@ class EquilibriumBatch(Content):
     """Equilibria under many payment vectors, or of many games: arrays with a row for each, and single equilibria on demand.
 
     Where there are several equilibria a row holds the one with the largest total participation, as
-    :meth:`stackfu.StackelbergGame.equilibrium` returns it. A row without an equilibrium, or whose equilibrium could not be
-    verified, has the status ``NO_EQUILIBRIUM`` or ``FAILED`` and numbers that are NaN; asking for it raises the error.
+    :meth:`stackfu.StackelbergGame.equilibrium` returns it. A row without an equilibrium has the status
+    ``NO_EQUILIBRIUM`` (``FAILED`` if the search ended with an error) and numbers that are NaN; ``batch[i]`` then raises the error.
 
     Attributes
     ----------

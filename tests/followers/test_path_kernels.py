@@ -258,3 +258,14 @@ def test_polish_brings_a_disturbed_root_back(seed):
     s = _piece.polish(G, game.alpha, w, eq.total * (1 + 1e-5), status, order, L, *shapes, y)
     assert s == pytest.approx(eq.total, rel=1e-11)
     np.testing.assert_allclose(y, game.alpha * x, atol=1e-11)
+
+
+def test_a_zero_whose_level_is_no_number_is_still_a_profile():
+    """Nothing is left of what the memory held before."""
+    G, alpha, status = np.eye(2), np.array([0.5, 0.5]), np.array([INSIDE, FULL], dtype=np.int8)
+    y = np.full(2, 1e250)
+    room = np.empty((3, 2)), np.empty((3, 2)), np.empty(3), np.empty(5), np.empty((4, 3))
+    w = np.array([1e300, 1e300])
+    with np.errstate(all="ignore"):
+        _piece.polish(G, alpha, w, 1e-320, status, np.empty(2, np.int64), np.zeros((3, 3)), *room, y)
+    assert np.all((y >= 0.0) & (y <= alpha))

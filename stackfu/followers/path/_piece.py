@@ -323,6 +323,8 @@ def polish(G, alpha, w, s, status, order, L, z, rho, eta, level, b, y, a=0.0):
         for j in range(i):
             col[j] = G[order[j], k] + 1.0
         append(L, i, col, G[k, k] + 1.0, -np.inf)
+    for k in range(N):  # a profile, for the checkers to refuse, where the level below is no number
+        y[k] = 0.0 if status[k] == OUT else (alpha[k] if status[k] == FULL else 0.5 * alpha[k])
     best = np.inf
     answer = s
     for _ in range(6):

@@ -57,8 +57,8 @@ class EquilibriumBatch(Content):
     array([[0.5  , 0.5  ],
            [0.804, 0.569],
            [1.   , 1.   ]])
-    >>> batch[1].total == batch.totals[1], batch.proved
-    (True, array([ True,  True,  True]))
+    >>> batch.totals.round(3), batch[1].status.name
+    (array([0.5  , 0.686, 1.   ]), 'CERTIFIED')
     """
 
     games: tuple[GameModel, ...]

@@ -6,6 +6,7 @@
 :mod:`.equilibrium` derivatives of an equilibrium by the implicit function theorem, one-sided ones at thresholds
 :mod:`.optimum`     derivatives of a certified optimum: prices of the constraints, and how the payments move
 :mod:`.marginal`    what one more unit of money for each client brings, for tables and pages
+:mod:`.pytorch`     equilibria as a differentiable function in torch, in batches
 ==================  =====================================================================================================
 
 The proofs are in ``docs/theory/sensitivity.md``.

@@ -19,7 +19,7 @@ from ..model.losses import Target
 from .conditions import Conditions, Places, conditions_at
 from .outputs import OUTPUTS, Partials, conditions_as_outputs, partials_of
 
-__all__ = ["PARAMETERS", "EquilibriumDerivatives", "Side", "sensitivity_of_equilibrium"]
+__all__ = ["PARAMETERS", "EquilibriumDerivatives", "Side", "require_known", "sensitivity_of_equilibrium"]
 
 Side = Literal["up", "down"]
 
@@ -89,8 +89,8 @@ class EquilibriumDerivatives:
         NotDifferentiableError
             If clients are at a threshold and no side is given, or if the equilibrium has no (one-sided) derivative.
         """
-        _require_known("parameter", parameter, PARAMETERS)
-        _require_known("of", of, OUTPUTS)
+        require_known("parameter", parameter, PARAMETERS)
+        require_known("of", of, OUTPUTS)
         if side not in (None, "up", "down"):
             raise InputError("side", 'must be "up", "down" or None', value=repr(side))
         if parameter in ("lambda_v", "lambda_s") and not self.game.has_paper_loss:
@@ -386,6 +386,7 @@ class EquilibriumDerivatives:
         return np.asarray(np.where(moves[:, None], short, wants).max(axis=0, initial=0.0))
 
 
-def _require_known(argument: str, name: object, known: dict[str, Any]) -> None:
+def require_known(argument: str, name: object, known: dict[str, Any]) -> None:
+    """Raise an error that lists the names there are, unless this is one of them."""
     if not isinstance(name, str) or name not in known:
         raise InputError(argument, f"must be one of {', '.join(known)}", value=repr(name))

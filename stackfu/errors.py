@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 __all__ = [
     "ConvergenceError",
@@ -22,6 +23,7 @@ __all__ = [
     "StackfuWarning",
     "VerificationError",
     "warn",
+    "without_warnings",
 ]
 
 
@@ -130,3 +132,15 @@ def warn(message: str) -> None:
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "stackfu":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, StackfuWarning, stacklevel=level)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Keep warnings of the library from being shown for games that it solves on its own account.
+
+    Examples are lines that a page compares with and the search for the largest budget of a slider: the user did not ask for these
+    answers one by one, and hears of them in the place where they are shown.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StackfuWarning)
+        yield

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import matplotlib as mpl
 import numpy as np
@@ -359,3 +360,19 @@ def test_embeddings_draw_themselves():
     ax = game.embeddings.plot(labels=2)
     assert len(offsets(ax)) == 9
     assert len(game.embeddings.plot(labels=False).texts) == 1  # the client far off
+
+
+def test_amounts_in_figures_name_their_currency(game):
+    game = game.replace(currency="EUR", costs=[2e4] * game.count)
+    paid = game.solve(12000.0, "uniform")
+    assert re.match(r"Prices per unit, spend 12000 EUR:", plot.participation(paid).get_title())
+    traced = game.frontier([12000.0], method="uniform")
+    ax = plot.frontier(traced, others=[paid])
+    assert ax.get_xlabel() == "budget (EUR)"
+    assert "uniform, 12000 EUR" in ax.get_legend_handles_labels()[1]
+    kept = game.solve(
+        12000.0, offers="capped", min_total=0.1, outside=-1e6, gap=0.5, max_nodes=2, progress=False
+    )
+    ax = plot.retention(kept)
+    assert ax.get_ylabel() == "EUR"
+    assert re.match(r"spend [0-9.]+ EUR, of which [0-9.]+ EUR for staying", ax.get_title())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..errors import InputError, without_warnings
 
 if TYPE_CHECKING:
     from ..game import StackelbergGame
@@ -21,19 +21,25 @@ MOSTLY = 0.1
 
 
 def _top(game: StackelbergGame, to: float | None, **options: Any) -> float:
-    """The end of a grid of budgets: ``to``, by default what the best payments without a budget spend.
-
-    Where the search for those has found little of what may be there, nobody knows what they spend: the price of full participation.
-    """
+    """Return the end of a grid of budgets: ``to``, by default what the best payments without a budget spend."""
     if to is None:
-        best = game.solve(None, progress=False, **options)
-        unpaid = best.goal.value(game.equilibrium().server_loss, 0.0)
-        if not best.status.success and best.gap > MOSTLY * (unpaid - best.lower_bound):
-            return game.full_participation_price
-        return _least_spend(game, best, options) if game.count > MANY else best.spend
+        with without_warnings():
+            return _unlimited_spend(game, **options)
     if not 0 < to < float("inf"):
         raise InputError("to", "must be positive", value=to)
     return to
+
+
+def _unlimited_spend(game: StackelbergGame, **options: Any) -> float:
+    """Return what the best payments without a budget spend.
+
+    Where the search for those has found little of what may be there, nobody knows what they spend: the price of full participation.
+    """
+    best = game.solve(None, progress=False, **options)
+    unpaid = best.goal.value(game.equilibrium().server_loss, 0.0)
+    if not best.status.success and best.gap > MOSTLY * (unpaid - best.lower_bound):
+        return game.full_participation_price
+    return _least_spend(game, best, options) if game.count > MANY else best.spend
 
 
 def _least_spend(game: StackelbergGame, best: Solution, options: dict[str, Any]) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError
+from ..errors import ConvergenceError, InfeasibleError, InputError, NoEquilibriumError, without_warnings
 from ..results import Frontier, Solution
 from ..results.facade import facade
 
@@ -50,7 +50,8 @@ def _point(
     solve: Callable[[Frontier, Solution], Solution], frontier: Frontier, beside: Solution
 ) -> dict[str, Any]:
     try:
-        found = solve(frontier, beside)
+        with without_warnings():
+            found = solve(frontier, beside)
     except (InfeasibleError, NoEquilibriumError, ConvergenceError) as error:
         return {"budget": beside.budget, "server_loss": None, "total": None, "words": str(error)}
     return {

@@ -27,7 +27,7 @@ from ..errors import InputError, StackfuError
 from ..game import StackelbergGame
 from ..model.geometry import Array
 from ..model.offers import Offers, utilities_of
-from ..pages import NOTHING
+from ..pages import NOTHING, in_currency, money
 from ..results import Solution, Uniqueness
 from .scales import outliers
 
@@ -147,7 +147,7 @@ def participation(result: Equilibrium | Solution, ax: Axes | None = None, *, lab
     bar.ax.tick_params(labelsize=_small(narrow) if narrow else None)
     used = float(game.sizes @ eq.participation)
     kind = {"linear": "Prices per unit", "capped": "Capped offers", "contract": "Contracts"}[offers.kind]
-    first = f"{kind}, spend {float(payouts.sum()):.4g}" if paid.any() else "No payments"
+    first = f"{kind}, spend {money(float(payouts.sum()), game.currency, 4)}" if paid.any() else "No payments"
     _head(ax, f"{first}:\n{eq.total:.1%} of the data takes part, {_samples(used)}")
     return ax
 
@@ -202,7 +202,7 @@ def frontier(traced: Frontier, ax: Axes | None = None, *, others: Iterable[Solut
             label="proved out of reach" if kind == "linear" else f"the same of {words}",
         )
     for solution, marker, beyond in zip(others, "sD^vPX" * len(others), far, strict=False):
-        said = f"{solution.method}, {solution.budget:.3g}"
+        said = f"{solution.method}, {money(solution.budget, solution.game.currency, 3)}"
         ax.plot(
             solution.budget,
             solution.objective,
@@ -213,7 +213,7 @@ def frontier(traced: Frontier, ax: Axes | None = None, *, others: Iterable[Solut
         if beyond:
             ax.plot(solution.budget, 0.97, "^", color=_BOUND, transform=ax.get_xaxis_transform())
     ax.set_ylim(floor, top)
-    _say(ax, "budget", traced.solutions[0].proves)
+    _say(ax, in_currency("budget", traced.game.currency), traced.solutions[0].proves)
     _legend(
         ax,
         below=narrow,
@@ -392,10 +392,11 @@ def retention(solution: Solution, ax: Axes | None = None, *, labels: Labels = Tr
             np.full(len(at), 4.0), [True] * len(at), markers=at, marker_radii=np.full(len(at), 2.0), forced=True,
             edge=_BOUND, fontsize=_small(narrow),
         )  # fmt: skip
-    _say(ax, "client", "")
+    _say(ax, "client", game.currency or "")
     _head(
         ax,
-        f"spend {solution.spend:.4g}, of which {float(solution.offers.retainers.sum()):.4g} for staying",
+        f"spend {money(solution.spend, game.currency, 4)}, of which "
+        f"{money(float(solution.offers.retainers.sum()), game.currency, 4)} for staying",
     )
     _legend(ax, ncols=2 if narrow else 3)
     return ax

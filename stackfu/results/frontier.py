@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConvergenceError, InfeasibleError, InputError
+from ..errors import ConvergenceError, InfeasibleError, InputError, without_warnings
 from ..model import Array, GameModel
 from ..model.content import Content
 from ..model.impacts import guessed
@@ -95,6 +95,10 @@ class Frontier(Content, Tables, Sequence[Solution]):
             raise InputError(
                 "method", "only certified solutions know where money stops helping", value=self.method
             )
+        with without_warnings():
+            return self._saturation()
+
+    def _saturation(self) -> float:
         game = facade(self.game)
         best: Solution = game.solve(None, start=self.participation, **self.options)
         try:

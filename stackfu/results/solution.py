@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..embedding.names import Position
-from ..errors import ConvergenceError
+from ..errors import ConvergenceError, without_warnings
 from ..model import Array, GameModel, Limits, Objective
 from ..model.content import Content
 from ..model.impacts import guessed
@@ -178,7 +178,8 @@ class Solution(Content, ByClient):
             "start": self.participation,
             "progress": False,
         }
-        wider: Solution = facade(self.game).solve(self.budget + step, **again)
+        with without_warnings():
+            wider: Solution = facade(self.game).solve(self.budget + step, **again)
         return max((self.objective - wider.objective) / step, 0.0)
 
     @cached_property

@@ -2,11 +2,14 @@
 
 import json
 import re
+import warnings
 
 import numpy as np
 import pytest
 
 import stackfu as sf
+from stackfu.cli.budgets import even_grid
+from stackfu.demo import digits_game
 from stackfu.explorer import COMPARED, even_budgets, explorer_data, explorer_page, write_explorer
 
 
@@ -71,6 +74,18 @@ def test_lines_to_compare_with_are_what_the_mechanisms_reach(frontier):
         assert point["total"] >= solution.equilibrium.total * (1 - 1e-9)
     with pytest.raises(sf.InputError, match="compare"):
         explorer_data(frontier, "digits", compare=["hapio"])
+
+
+def test_pages_and_derived_values_warn_of_nothing_that_was_not_asked_for():
+    # costs in cents and losses in tiny units: every answer of this game uses less than a sample, and each solve says so
+    game = digits_game().replace(costs=[1e6] * 7, currency="EUR", calibrated=True)
+    with pytest.warns(sf.StackfuWarning, match="less than one each"):
+        traced = game.frontier([0.5], gap=0.5, max_nodes=4, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", sf.StackfuWarning)
+        assert len(explorer_data(traced, "cents", compare=["haipo"])["lines"]) == 1
+        assert traced[0].shadow_price >= 0.0
+        assert len(even_grid(game, None, 3, gap=0.5, max_nodes=4)) > 0
 
 
 def test_forgotten_clients_are_on_the_map(frontier):

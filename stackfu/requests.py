@@ -140,7 +140,7 @@ class Requests(Tables, Sequence[Request]):
 
 def without(game: StackelbergGame, clients: Iterable[int | str]) -> StackelbergGame:
     """The game after more clients have left, by number or name; everybody else keeps its cost."""
-    gone = game.client_names.positions(clients, "removed", remaining=True)
+    gone = game.client_names.positions(clients, "removed", remaining=True, removing=True)
     if not gone:
         raise InputError("removed", "must name at least one client")
     keep = ~np.isin(np.asarray(game.remaining), gone)

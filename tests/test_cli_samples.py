@@ -140,7 +140,14 @@ def test_an_answer_without_its_proof_ends_with_1(digits, capsys):
     code, out, _ = run(capsys, "solve", digits, *words)
     assert code == 1
     assert "not proved to be within the gap" in " ".join(out.split())
-    assert run(capsys, "solve", digits, "-b", 0.06, "--method", "uniform")[0] == 0  # which proves nothing
+
+
+@pytest.mark.parametrize("method", ["uniform", "haipo", "grouped", "shapley", "leave-one-out", "posted"])
+def test_methods_that_prove_nothing_never_end_with_0(digits, capsys, method):
+    words = ("--groups", "a,a,a,b,b,b,b") if method == "grouped" else ()
+    code, out, err = run(capsys, "solve", digits, "-b", 0.06, "--method", method, *words, "--json")
+    assert code == 1, err
+    assert json.loads(out)["status"] != "certified"
 
 
 def test_help_says_what_the_exit_codes_mean(capsys):

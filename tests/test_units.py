@@ -306,7 +306,7 @@ def test_payments_caps_and_utilities_outside_come_from_tables(run, wards):
     ("content", "arguments", "said"),
     [
         ("client,fee\nYork,3\n", (), "has no column 'cost'; it has client, fee"),
-        ("name,cost\nYork,3\n", (), "has no column 'client'; it has name, cost"),
+        ("name,region,cost\nYork,north,3\n", (), "has no column 'client'; it has name, region, cost"),
         ("client,cost\nYork,3\nYork,4\n", (), "--costs[client York]: is given twice"),
         ("client,cost\nYork,\nHull,1\n", (), "--costs[client York] = '': must be a number"),
         ('client,cost\nYork,"12,000"\nHull,1\n', (), "--costs[client York] = '12,000': must be a number; write digits only"),
@@ -324,6 +324,27 @@ def test_tables_of_costs_that_do_not_fit_are_refused(run, wards, content, argume
     )  # fmt: skip
     assert (code, out) == (2, "")
     assert said in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "ward,cost\nHull,2\nYork,3\n",
+        "ward,beds,cost\nHull,9,2\nYork,8,3\n",
+        "Cost (EUR),name\n2,Hull\n3,York\n",
+    ],
+)
+def test_clients_of_a_table_are_in_the_column_of_the_samples_or_in_the_only_one(run, wards, content):
+    samples = (wards / "wards.csv").read_text().replace("client,", "ward,", 1)
+    (wards / "named.csv").write_text(samples)
+    (wards / "costs.csv").write_text(content)
+    code, _, err = run(
+        "embed", wards / "named.csv", "--client", "ward", "--removed", "Leeds", "--drop", "fee", "--costs", wards / "costs.csv",
+        "-o", wards / "g.json",
+    )  # fmt: skip
+    assert code == 0, err
+    game = sf.load(wards / "g.json")
+    assert dict(zip(game.names, game.costs, strict=True)) == {"Hull": 2.0, "York": 3.0}
 
 
 @pytest.mark.parametrize(

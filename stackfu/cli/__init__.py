@@ -21,7 +21,7 @@ __all__ = ["ExitCode", "main"]
 class ExitCode(enum.IntEnum):
     """What the exit code of ``stackfu`` means."""
 
-    OK = 0  #: done, and proved; by methods that prove nothing: done, and converged
+    OK = 0  #: done, and what is claimed of an answer is proved
     NOT_PROVED = (
         1  #: a valid answer without the proof, a check that failed, or no answer where there may be one
     )

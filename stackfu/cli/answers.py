@@ -40,13 +40,13 @@ def said_first() -> Iterator[list[str]]:
 
 
 def proved(status: Status) -> Literal[0, 1, 130]:
-    """Return the exit code of a status: 0 where the method did all that it promises, 1 for an answer that falls short of it.
+    """Return the exit code of a status: 0 where the answer is proved, 1 for a valid answer without a proof.
 
-    The certified mechanism promises a proof, for every kind of offer; of methods that prove nothing convergence is all.
+    Methods that prove nothing therefore never end with 0, not even where they converged.
     """
     if status.name == "INTERRUPTED":
         return 130
-    return 0 if status.success else 1
+    return 0 if status.proved else 1
 
 
 def progress(quiet: bool, as_json: bool) -> bool:

@@ -213,24 +213,28 @@ def is_table(text: str) -> bool:
     return Path(text).suffix in TABLES
 
 
-def entries_of(text: str, argument: str, column: str) -> list[tuple[str, str]] | None:
+def entries_of(text: str, argument: str, column: str, client: str = "client") -> list[tuple[str, str]] | None:
     """Return the clients and what is said of each, from a table or as typed; None where entries come without names.
 
-    A table has a column ``client`` and one that is called ``column``, or a single one whose name holds that word ("Cost (EUR)").
+    A table has a column that is called ``client`` and one that is called ``column``, or a single one whose name holds that word
+    ("Cost (EUR)"). The clients may also be in a column that is called "client", or in the only other one.
     """
     if is_table(text):
         from .sample_files import read_columns
 
         columns = read_columns(Path(text), argument)
-        if "client" not in columns:
-            raise InputError(argument, f"{text} has no column 'client'; it has {', '.join(columns)}")
+        called = next((name for name in (client, "client") if name in columns), None)
         meant = [name for name in columns if name == column] or [
-            name for name in columns if column in name.lower() and name != "client"
+            name for name in columns if column in name.lower() and name != called
         ]
+        if called is None and len(columns) == 2 and len(meant) == 1:
+            called = next(name for name in columns if name != meant[0])
+        if called is None:
+            raise InputError(argument, f"{text} has no column {client!r}; it has {', '.join(columns)}")
         if len(meant) != 1:
             raise InputError(argument, f"{text} has no column {column!r}; it has {', '.join(columns)}")
         cells = columns[meant[0]]
-        found = [(str(name), str(cell)) for name, cell in zip(columns["client"], cells, strict=True)]
+        found = [(str(name), str(cell)) for name, cell in zip(columns[called], cells, strict=True)]
     else:
         typed = words(text)
         if not any("=" in word for word in typed):
@@ -249,9 +253,11 @@ def entries_of(text: str, argument: str, column: str) -> list[tuple[str, str]] |
     return found
 
 
-def numbers_of_clients(text: str, argument: str, column: str) -> dict[str, float] | list[float]:
+def numbers_of_clients(
+    text: str, argument: str, column: str, client: str = "client"
+) -> dict[str, float] | list[float]:
     """Return a number per client, by name where names were given; a list, as typed, where they were not."""
-    entries = entries_of(text, argument, column)
+    entries = entries_of(text, argument, column, client)
     if entries is None:
         return numbers(text, argument, one_makes_sense=False)
     return {name: number(value, argument, name) for name, value in entries}

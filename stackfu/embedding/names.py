@@ -40,6 +40,17 @@ PerClient: TypeAlias = ArrayLike | Mapping[Any, float]
 
 #: Text that is a number as it is written without leading zeros: "1" and "1.0" are the same client, "01" is another one.
 _NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?")
+#: Letters of the Greek and Cyrillic alphabets that look like letters of the Latin one, and those.
+_LOOKS_LATIN = str.maketrans(
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf"
+    "\u0405\u0406\u0408\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425"
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0455\u0456\u0458\u04bb\u0501\u051b\u051d",
+    "ABEZHIKMNOPTYXoSIJABEKMHOPCTXaeopcyxsijhdqw",
+)
+#: Variants of a character that look like it: wide, ligatures, fonts, hyphens and blanks that do not break.
+_VARIANTS = ("<wide>", "<narrow>", "<compat>", "<font>", "<noBreak>")
+#: Controls that change the order in which text is shown: a name with one shows other letters than it holds.
+_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 #: Errors list at most this many names.
 MOST_LISTED = 12
 
@@ -100,7 +111,13 @@ def name_of(value: Any, argument: str = "names") -> str:
     if isinstance(value, str):
         name = str.__str__(value).strip()
         if not visible(name):
-            raise InputError(argument, "is empty", value=repr(value))
+            raise InputError(argument, "is empty", value=repr(str(value)))
+        if any(c in _REORDERING or (unicodedata.category(c) == "Cc" and not c.isspace()) for c in name):
+            raise InputError(
+                argument,
+                "holds control characters, with which a terminal shows another name",
+                value=ascii(str(value)),
+            )
         return name
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         raise InputError(argument, "a client has no name", value=repr(value))
@@ -150,22 +167,45 @@ def check_names(names: Any, count: int | None, argument: str = "names") -> tuple
             problem = (
                 "two clients have this name"
                 if str(given[other]) == str(value) or not isinstance(value, str)
-                else f"looks the same as {given[other]!a}, and would be another client; mend these names"
+                else f"looks the same as {_plain(given[other])!a}, and would be another client; mend these names"
             )
-            raise InputError(argument, problem, client=k, value=ascii(value))
+            raise InputError(argument, problem, client=k, value=ascii(_plain(value)))
     return tuple(found)
 
 
 def visible(name: str) -> str:
     """Return what can be seen of a name: characters composed, invisible ones left out, white space as one blank.
 
-    >>> visible("New  York\\u200b ")
-    'New York'
+    Letters of other alphabets that look like Latin ones, and variants of a character such as wide digits, count as what they look
+    like.
+
+    >>> visible("New  York\\u200b "), visible("Y\\u043erk")
+    ('New York', 'York')
     """
     if not name.isascii():
-        composed = unicodedata.normalize("NFC", name)
-        name = "".join(c for c in composed if unicodedata.category(c) != "Cf")
+        shown = (c for c in unicodedata.normalize("NFC", name) if unicodedata.category(c) != "Cf")
+        plain = "".join(
+            unicodedata.normalize("NFKC", c) if unicodedata.decomposition(c).startswith(_VARIANTS) else c
+            for c in shown
+        )
+        name = unicodedata.normalize("NFC", plain.translate(_LOOKS_LATIN))
     return " ".join(name.split())
+
+
+def resembling(name: str) -> str:
+    """Return a name without what is easily typed in two ways: case, accents, punctuation, zeros before a number.
+
+    >>> resembling("St. Albans") == resembling("ST ALBANS"), resembling("ward 01") == resembling("Ward-1")
+    (True, True)
+    >>> resembling("1.5") == resembling("15")
+    False
+    """
+    if _number(name) is not None:
+        return str(_number(name))
+    letters = unicodedata.normalize("NFKD", visible(name)).casefold()
+    plain = "".join(c for c in letters if not unicodedata.combining(c))
+    parts = re.findall(r"[^\W_]+", plain)
+    return " ".join(part.lstrip("0") or "0" if part.isdecimal() else part for part in parts) or plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,8 +259,13 @@ class ClientNames:
         """Return the position of the client that a key names; with ``remaining`` only of one that is asked for."""
         return self._resolved([key], argument, remaining)[0]
 
-    def positions(self, keys: Any, argument: str, *, remaining: bool = False) -> tuple[Position, ...]:
+    def positions(
+        self, keys: Any, argument: str, *, remaining: bool = False, removing: bool = False
+    ) -> tuple[Position, ...]:
         """Return the positions of the clients that are named, one or several, in the order in which they are named.
+
+        With ``removing`` a :class:`~stackfu.StackfuWarning` points out clients that stay although their names resemble one that is
+        named: "york" where "York" is removed.
 
         Raises
         ------
@@ -244,6 +289,8 @@ class ClientNames:
             again = next(k for k in found if found.count(k) > 1)
             shown = int(again) if self.names is None else repr(self.names[again])
             raise InputError(argument, "names a client twice", value=shown)
+        if removing and not all(isinstance(key, Position) for key in given):
+            self._warn_of_resembling(found)
         return found
 
     def _resolved(self, keys: Sequence[Any], argument: str, remaining: bool = False) -> tuple[Position, ...]:
@@ -336,6 +383,8 @@ class ClientNames:
         if self.names is None and len(keys) == 1 and isinstance(keys[0], (int, np.integer)):
             value = keys[0]
         hint = ""
+        if meant := self._resembling(keys):
+            return InputError(argument, f"{problem}; {known}; is {_shown(meant)} meant?", value=value)
         if self.names is not None:
             for key in keys:
                 place = _number(key)
@@ -346,6 +395,27 @@ class ClientNames:
                     )
                     break
         return InputError(argument, f"{problem}; {known}{hint}", value=value)
+
+    def _resembling(self, keys: Sequence[Any]) -> str | None:
+        """The only client whose name is the key's but for case, accents, punctuation and zeros before a number."""
+        for key in keys if self.names is not None else ():
+            if isinstance(key, (bool, np.bool_)) or not isinstance(key, (str, int, np.integer)):
+                continue
+            wanted = resembling(str(key))
+            alike = [name for name in self.names or () if resembling(name) == wanted]
+            if len(alike) == 1:
+                return alike[0]
+        return None
+
+    def _warn_of_resembling(self, gone: Sequence[int]) -> None:
+        """Warn if a client stays whose name is that of one that goes but for case, accents, punctuation or zeros."""
+        if self.names is None:
+            return
+        left = {resembling(self.names[k]): self.names[k] for k in gone}
+        going = set(gone)
+        for k, name in enumerate(self.names):
+            if k not in going and (other := left.get(resembling(name))) is not None:
+                warn(f"client {other!r} is removed and {name!r} stays; if these are one client, remove both")
 
     def _removed(self, places: Sequence[int], argument: str) -> InputError:
         """The error about clients that were removed where only those that remain can be named."""
@@ -444,7 +514,11 @@ def _number(key: Any) -> int | float | None:
 
 
 def _shown(key: Any) -> str:
-    return repr(key.item() if isinstance(key, np.generic) else key)
+    return repr(_plain(key))
+
+
+def _plain(key: Any) -> Any:
+    return key.item() if isinstance(key, np.generic) else key
 
 
 def by_name(values: Any, argument: str, clients: ClientNames, others: Any = None) -> Any:

@@ -91,7 +91,7 @@ class GameData:
             by_name(sizes, "sizes", everyone), "sizes", count, "embeddings has {} clients", who.__getitem__
         )
         _require_positive(all_sizes, "sizes", who)
-        gone = tuple(sorted(everyone.positions(removed, "removed")))
+        gone = tuple(sorted(everyone.positions(removed, "removed", removing=True)))
         keep = _those_who_stay(gone, count, who)
         asked = ClientNames(count, called, keep)
         weights = _weights_of_the_game(lambda_v, lambda_s, lambda_q, loss_constant, sampling_constant)
@@ -501,7 +501,7 @@ def _those_who_stay(gone: tuple[Position, ...], count: int, who: Sequence[int | 
         raise InputError(
             "removed",
             f"only client {who[keep[0]]} is left; a game needs at least two remaining clients",
-            value=gone,
+            value=tuple(who[k] for k in gone),
         )
     return keep
 

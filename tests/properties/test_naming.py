@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu.cli import main
-from stackfu.embedding.names import ClientNames, Position, by_name, rows_by_name
+from stackfu.embedding.names import ClientNames, Position, by_name, resembling, rows_by_name, visible
 from tests.properties.effort import share
 
 pandas = pytest.importorskip("pandas")
@@ -274,7 +274,7 @@ def test_a_missing_name_is_no_name(missing):
 @pytest.mark.parametrize(
     ("one", "other"),
     [("1", " 1"), ("York", "York "), ("New  York", "New York"), ("Orl\u00e9ans", "Orle\u0301ans"), ("York", "Yo\u200brk"),
-     ("New York", "New\u00a0York")],
+     ("New York", "New\u00a0York"), ("York", "Y\u043erk"), ("ward 1", "ward \uff11"), ("final", "\ufb01nal")],
 )  # fmt: skip
 def test_names_that_look_the_same_are_refused(one, other):
     with pytest.raises(
@@ -490,3 +490,80 @@ def test_columns_of_bytes_and_of_whole_floats_name_clients_as_text_does(tmp_path
         np.savez(tmp_path / "t.npz", client=client, a=np.arange(3.0), b=np.arange(3.0) ** 2)
         assert main(["embed", str(tmp_path / "t.npz"), "-o", str(tmp_path / "g.json")]) == 0
         assert sf.load(tmp_path / "g.json").all_names == names
+
+
+@pytest.mark.parametrize("name", ["\x1b[2KYork", "York\x08", "\u202ekroY", "Hull\u2067", "\x00"])
+def test_names_that_a_terminal_shows_as_others_are_refused(name):
+    with pytest.raises(
+        sf.InputError, match=r"features\[client 1\] = .*(holds control characters|is empty)"
+    ) as error:
+        sf.MeanEmbeddings.from_features({"Hull": np.eye(2)[0], name: np.eye(2)[1]})
+    assert name not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("gone", "stays"),
+    [
+        ("York", "york"),
+        ("St. Albans", "St Albans"),
+        ("ward-01", "Ward 1"),
+        ("Zürich", "Zurich"),
+        ("007", 7),
+        ("a  b", "a_b"),
+    ],
+)
+def test_a_client_that_stays_with_nearly_the_name_of_one_that_goes_is_pointed_out(gone, stays):
+    emb = sf.MeanEmbeddings.from_features(dict(zip([gone, stays, "Hull", "Ely"], np.eye(4), strict=True)))
+    with pytest.warns(
+        sf.StackfuWarning, match=f"client '{gone}' is removed and '{stays}' stays; .* remove both"
+    ):
+        game = sf.StackelbergGame(emb, [1] * 4, removed=gone)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert game.replace(lambda_q=2.0).removed_names == (gone,)  # nobody is named here
+        assert sf.StackelbergGame(emb, [1] * 4, removed=[gone, stays]).count == 2
+        assert sf.StackelbergGame(emb, [1] * 4, removed="Hull").count == 3
+    with pytest.warns(sf.StackfuWarning, match="remove both"):
+        sf.Requests(sf.StackelbergGame(emb, [1] * 4), 1.0).remove([gone], method="uniform")
+
+
+@given(
+    names=st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1, max_size=1), data=st.data()
+)
+def test_what_is_seen_of_a_name_does_not_change_when_it_is_looked_at_again(names, data):
+    (name,) = names
+    assert visible(visible(name)) == visible(name)
+    assert resembling(visible(name)) == resembling(name)
+    if name.isascii():
+        assert visible(name) == " ".join(name.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("york", "York"), (7, "007"), ("st albans", "St. Albans"), ("007.", "007")]
+)
+def test_an_unknown_name_that_is_nearly_known_is_refused_with_the_one_that_is(typed, meant):
+    emb = sf.MeanEmbeddings.from_features(dict(zip(["York", "007", "St. Albans"], np.eye(3), strict=True)))
+    with pytest.raises(sf.InputError, match=f"there is no such client; .*; is '{meant}' meant"):
+        sf.StackelbergGame(emb, [1] * 3, removed=typed)
+
+
+def test_errors_about_removed_clients_name_them():
+    emb = sf.MeanEmbeddings.from_features(dict(zip(["York", "Hull"], np.eye(2), strict=True)))
+    with pytest.raises(sf.InputError, match=r"removed = \('Hull',\): only client York is left"):
+        sf.StackelbergGame(emb, [1] * 2, removed="Hull")
+
+
+@pytest.mark.parametrize("typed", ["", "  ", ","])
+def test_the_command_line_refuses_to_forget_nobody(typed, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("client,a\nYork,1\nHull,2\nEly,3\n")
+    assert main(["embed", str(tmp_path / "t.csv"), "--removed", typed, "-o", str(tmp_path / "g.json")]) == 2
+    assert "names nobody; leave it out if nobody is to be forgotten" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert not (tmp_path / "g.json").exists()
+
+
+def test_the_command_line_shows_names_without_their_types(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("client,a\nYork,1\nYork ,2\nEly,3\n")
+    assert main(["embed", str(tmp_path / "t.csv"), "-o", str(tmp_path / "g.json")]) == 2
+    assert "= 'York ': looks the same as 'York', and" in " ".join(capsys.readouterr().err.split())

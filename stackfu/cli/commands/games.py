@@ -42,11 +42,12 @@ def embed(
         Path, typer.Option("--output", "-o", help="Game file to write (.json or .npz).")
     ] = Path("game.json"),
     removed: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Clients to forget, as they are called in the file: a,b,c; a name that holds a comma in quotation marks."
+            help="Clients to forget, as they are called in the file: a,b,c; a name that holds a comma in quotation marks.",
+            show_default=False,
         ),
-    ] = "",
+    ] = None,
     client: Annotated[str, typer.Option(help="Column (or array) that says whose sample it is.")] = "client",
     drop: Annotated[str, typer.Option(help="Columns to leave out: a,b,c.")] = "",
     labels: Annotated[
@@ -159,7 +160,9 @@ def embed(
         },
     )
     given: dict[str, Any] = {
-        name: table.numbers[name] if name in table.numbers else numbers_of_clients(text, name, name[:-1])
+        name: table.numbers[name]
+        if name in table.numbers
+        else numbers_of_clients(text, name, name[:-1], client)
         for name, text in each.items()
         if text is not None
     }
@@ -181,7 +184,7 @@ def embed(
         game = StackelbergGame(
             embeddings,
             given.get("sizes"),
-            _named(removed, table.names),
+            () if removed is None else _named(removed, table.names),
             costs=given.get("costs"),
             cost_scale=10.0 if cost_scale is None else cost_scale,
             currency=currency,
@@ -219,6 +222,10 @@ def embed(
 def _named(text: str, names: Sequence[str]) -> list[str]:
     """Return the clients that are typed: one whose name may hold commas, or several; what could be both is refused."""
     typed, whole = words(text), text.strip()
+    if not typed:
+        raise InputError(
+            "--removed", "names nobody; leave it out if nobody is to be forgotten", value=repr(text)
+        )
     if whole not in names or typed == [whole]:
         return typed
     if len(typed) > 1 and all(word in names for word in typed):

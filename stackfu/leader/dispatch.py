@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..followers import find_equilibrium
 from ..model import GameModel, Objective
 from ..model.arguments import number
+from ..model.data import FAR_FROM_OVERFLOW
 from ..model.game_model import require_formulas
 from ..model.offers import KINDS
 from ..results import Solution, Status
@@ -27,6 +28,7 @@ def solve(game: GameModel, budget: float | None, method: Any, options: dict[str,
     The option ``offers`` says what is posted: "linear" payments, "capped" offers or "contract"s (:mod:`stackfu.leader.posting`).
     """
     require_formulas(game)
+    _require_moderate_costs(game)
     options = dict(options)
     kind = options.pop("offers", "linear")
     if not isinstance(kind, str) or kind not in KINDS:
@@ -68,6 +70,20 @@ def solve(game: GameModel, budget: float | None, method: Any, options: dict[str,
         answer = replace(answer, equilibrium=replace(answer.equilibrium, game=game))
     found = _solution(game, limit, method, options, answer, time.perf_counter() - began)
     return replace(found, mechanism=own)
+
+
+def _require_moderate_costs(game: GameModel) -> None:
+    """Refuse costs whose powers overflow in solvers and judges, so that no answer is given that cannot be verified."""
+    with np.errstate(over="ignore"):
+        ratio = game.kappa / game.lam
+    if not (ratio <= FAR_FROM_OVERFLOW).all():
+        k = int(np.argmin(ratio <= FAR_FROM_OVERFLOW))
+        raise InputError(
+            "costs",
+            f"are more than {FAR_FROM_OVERFLOW:g} times lambda_q * loss_constant: payments cannot be computed from powers of that",
+            client=game.who(k),
+            value=game.costs[k],
+        )
 
 
 def _judged(game: GameModel, budget: float, method: str, answer: Solution) -> Solution:

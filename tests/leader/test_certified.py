@@ -601,6 +601,24 @@ def test_a_budget_beyond_all_costs_is_no_limit():
 
 
 @pytest.mark.parametrize(
+    "asked", [{}, {"method": "haipo"}, {"method": "uniform"}, {"offers": "capped", "min_total": 0.3}], ids=str
+)
+def test_costs_are_as_large_as_solvers_and_judges_can_take_or_refused(asked):
+    points = np.random.default_rng(0).normal(size=(5, 3))
+    emb = sf.MeanEmbeddings.from_features(points)
+    for scale in (1e65, 1e80, 1e150, 1e300):
+        game = sf.StackelbergGame(emb, [10, 20, 30, 40, 50], removed=[2], cost_scale=scale)
+        budget = 0.5 * game.full_participation_price
+        if scale > 1e65:
+            with pytest.raises(
+                sf.InputError, match=r"costs\[client 0\] = .*: are more than 1e\+70 times lambda_q"
+            ):
+                game.solve(budget, **asked)
+            continue
+        assert game.solve(budget, **asked, **({} if "method" in asked else {"max_nodes": 20})).verify()
+
+
+@pytest.mark.parametrize(
     ("option", "value"),
     [
         ("min_total", "half"),

@@ -103,7 +103,7 @@ def solve(
 ) -> int:
     """Payments that minimise the server's loss within a budget, with a lower bound for all payments.
 
-    Exit code 0: proved to be within the gap; 1: a valid answer without that proof, which is all that methods other than certified give.
+    Exit code 0: proved to be within the gap; 1: a valid answer without that proof (methods other than certified never give one).
     """
     game = sampled(load_game(game_file), sampling_constant)
     if output is not None:

@@ -24,5 +24,7 @@ def main(grid: Grid, context: Context) -> None:
         timeout=float(run["timeout"]),
         wait=float(run["wait"]),
     )
+    removed = words(str(run["removed"]))
+    mechanism.leaving(removed)  # a wrong name is refused before hours of training
     mechanism.train(grid, initial_arrays(run), rounds=int(run["training-rounds"]))
-    mechanism.remove(grid, words(str(run["removed"])), request=str(run["request"]))
+    mechanism.remove(grid, removed, request=str(run["request"]))

@@ -18,6 +18,8 @@ def main(grid: Grid, context: Context) -> None:
     """Train with everybody and remove clients; after a crash, go on where it was."""
     run = context.run_config
     mechanism = UnlearningMechanism(Path(str(run["folder"])), int(run["clients"]), Terms.from_config(run))
+    removed = str(run["removed"]).split(",")
+    mechanism.leaving(removed)  # a wrong name is refused before hours of training
     torch.manual_seed(0)
     mechanism.train(grid, model_arrays(Network()), rounds=int(run["training-rounds"]))
-    mechanism.remove(grid, str(run["removed"]).split(","), request=str(run["request"]))
+    mechanism.remove(grid, removed, request=str(run["request"]))

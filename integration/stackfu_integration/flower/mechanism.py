@@ -29,7 +29,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from stackfu.embedding.names import ClientNames, check_names
+from stackfu.embedding.names import ClientNames, check_names, listed
 from stackfu.errors import InputError, StackfuError
 from stackfu_integration.flower.audit import write_audit
 from stackfu_integration.flower.client import Participant
@@ -123,6 +123,20 @@ class UnlearningMechanism:
         """Return a client's number from its name, or from its number where clients have no names."""
         return int(self.client_names.position(client, "client"))
 
+    def leaving(self, removed: Sequence[int | str]) -> tuple[int, ...]:
+        """Return the numbers of the clients that are named, ascending; call it before training to refuse a wrong name at once.
+
+        Raises
+        ------
+        InputError
+            If a name is unknown, could mean two clients or comes twice, or if nobody or everybody is named.
+        """
+        going = tuple(sorted(map(int, self.client_names.positions(removed, "removed", removing=True))))
+        if not 0 < len(going) < self.count:
+            everybody = listed([self.client_names.name(k) for k in range(self.count)])
+            raise InputError("removed", f"must name some, not all, of clients {everybody}", value=removed)
+        return going
+
     def _named(self, terms: Terms) -> Terms:
         """Return the terms with costs by the clients' exact names; a cost of no client is refused."""
         who = self.client_names
@@ -186,7 +200,7 @@ class UnlearningMechanism:
         if strategy is not None:  # it chooses which clients are asked, and the terms say so
             self.terms = replace(self.terms, strategy=type(strategy).__name__)
         self.terms = self._named(self.terms)
-        going = tuple(sorted(map(int, self.client_names.positions(removed, "removed"))))
+        going = self.leaving(removed)
         if opening.open_request(self.ledger, request, going, self.terms, self.count):
             self.after(opening.PHASE)
         if not self.ledger.has(request, RequestClosed):

@@ -153,6 +153,21 @@ def test_a_request_must_name_some_of_the_clients(scene, removed, said):
         mechanism.remove(grid, removed)
 
 
+@pytest.mark.parametrize("removed", ["York", ["3"], [True], [], ["5", 5.0], [1, 2, 5], ["0"]])
+def test_a_wrong_name_is_refused_before_training(tmp_path, removed):
+    mechanism = UnlearningMechanism(
+        tmp_path, ["3", "1", "2"] if removed != ["3"] else ["York", "Hull", "3 "][:2]
+    )
+    with pytest.raises(InputError, match="removed"):
+        mechanism.leaving(removed)
+
+
+def test_the_clients_that_leave_are_those_that_are_named(tmp_path):
+    assert UnlearningMechanism(tmp_path / "a", ["3", "1", "2"]).leaving([1, "3"]) == (0, 1)
+    with pytest.warns(sf.StackfuWarning, match="client 'York' is removed and 'york' stays"):
+        assert UnlearningMechanism(tmp_path / "b", ["york", "York", "Ely"]).leaving(["York"]) == (1,)
+
+
 def test_a_second_removal_starts_from_the_first(scene):
     grid = scene.grid()
     scene.run(grid)

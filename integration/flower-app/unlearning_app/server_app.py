@@ -23,6 +23,7 @@ def main(grid: Grid, context: Context) -> None:
         Terms.from_config(run),
         timeout=float(run["timeout"]),
         wait=float(run["wait"]),
+        client_keys=Path(str(run["client-keys"])) if run["client-keys"] else None,
     )
     removed = words(str(run["removed"]))
     mechanism.leaving(removed)  # a wrong name is refused before hours of training

@@ -212,13 +212,14 @@ class ClientBooks:
             ModelStore(self.folder / "work").put(model)
 
     def sign(self, what: str, head: Head | None, **facts: Any) -> Receipt | None:
-        """Sign facts and keep the receipt; without a key nothing is signed."""
+        """Sign facts and keep the receipt, numbered so that a missing one shows; without a key nothing is signed."""
         if self.key is None or self.folder is None:
             return None
-        receipt = Receipt.sign(self.key, what, head, **facts)
         make_folder(self.folder)
         path = self.folder / "receipts.jsonl"
         new = not path.exists()
+        kept = 0 if new else sum(line.endswith(b"}}") for line in path.read_bytes().splitlines())
+        receipt = Receipt.sign(self.key, what, head, nth=kept + 1, **facts)
         line = json.dumps(receipt.plain(), sort_keys=True).encode() + b"\n"
         with path.open("ab") as stream:
             if stream.tell() and path.read_bytes()[-1:] != b"\n":

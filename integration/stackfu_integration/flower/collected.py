@@ -29,7 +29,7 @@ from stackfu_integration.flower.receipts import Receipt
 from stackfu_integration.flower.signed_rows import Evidence
 from stackfu_integration.storage import write_text
 
-__all__ = ["collect", "read_client_keys", "read_evidence", "read_kept"]
+__all__ = ["collect", "keys_in_folder", "read_client_keys", "read_evidence", "read_kept"]
 
 
 def collect(ledger: PaymentLedger, folders: Sequence[str], out: Path) -> list[str]:
@@ -132,9 +132,29 @@ def _copy(folder: Path, base: Path) -> None:
 
 def read_client_keys(ledger: PaymentLedger, folder: Path) -> dict[int, str]:
     """Return the public keys in a folder by client; files are called by the clients' numbers or names."""
+    run = ledger.last(RUN, RunStarted)
+    return keys_in_folder(folder, tuple(ledger.naming.names), None if run is None else run.clients)
+
+
+def keys_in_folder(folder: Path, names: Sequence[str], count: int | None) -> dict[int, str]:
+    """Return the public keys in a folder by the clients' numbers.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds a file per client, ``Leeds.pub``, or ``3.pub`` where clients have no names.
+    names : Sequence[str]
+        The clients' names, empty where they have none.
+    count : int or None
+        How many clients there are, where that is known.
+
+    Raises
+    ------
+    InputError
+        If there is no such folder, no key in it, or a key of no client.
+    """
     if not folder.is_dir():
         raise InputError("client-keys", "is no folder", value=folder)
-    names, run = ledger.naming.names, ledger.last(RUN, RunStarted)
     found = {}
     for path in sorted(folder.glob("*.pub")):
         if names:
@@ -143,9 +163,9 @@ def read_client_keys(ledger: PaymentLedger, folder: Path) -> dict[int, str]:
             client = int(path.stem)
         else:
             raise InputError("client-keys", "must be named by the clients' numbers, as in 3.pub", value=path)
-        if run is not None and not 0 <= client < run.clients:
+        if count is not None and not 0 <= client < count:
             raise InputError(
-                "client-keys", f"has a key of client {client}, and there are {run.clients}", value=path
+                "client-keys", f"has a key of client {client}, and there are {count}", value=path
             )
         found[client] = read_public_key(path)
     if not found:

@@ -69,7 +69,7 @@ from stackfu_integration.flower.events import (
 from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.naming import Naming, one_line
 
-__all__ = ["RUN", "LedgerError", "PaymentLedger", "SchemaError", "broken_link"]
+__all__ = ["RUN", "LedgerError", "PaymentLedger", "SchemaError", "broken_link", "broken_rule"]
 
 RUN = ""  # the request of events that belong to no request
 _CHAINED = ("seq", "at", "request", "kind", "client", "round", "amount", "detail", "payload")
@@ -620,6 +620,27 @@ def broken_link(ledger: PaymentLedger, public_key: str | None = None) -> str | N
         return f"the server signed {head.seq} rows, and there are {last}"
     if head.hash != previous:
         return f"the server signed another row {head.seq}"
+    return None
+
+
+def broken_rule(ledger: PaymentLedger) -> str | None:
+    """Return the first row that the rules of the database refuse, with the reason, or ``None``.
+
+    The rows are inserted again, one after the other, into an empty database with all its rules: a file whose rules were taken
+    off for a while may hold rows that nobody could have written with them.
+    """
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        for statement in _statements(_SCHEMA):
+            db.execute(statement)
+        for row, hash_, _, _ in ledger.links():
+            try:
+                db.execute(
+                    f"INSERT INTO events ({', '.join(_CHAINED)}, hash) VALUES ({', '.join('?' * 10)})",
+                    (*row, hash_),
+                )
+            except sqlite3.DatabaseError as error:
+                who = "" if row[4] == NOBODY else f" of client {row[4]}"
+                return f"row {row[0]} ({one_line(str(row[3]))}{who}): {one_line(str(error))}"
     return None
 
 

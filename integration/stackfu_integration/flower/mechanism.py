@@ -33,7 +33,9 @@ from stackfu.embedding.names import ClientNames, check_names, listed
 from stackfu.errors import InputError, StackfuError
 from stackfu_integration.flower.audit import write_audit
 from stackfu_integration.flower.client import Participant
+from stackfu_integration.flower.collected import keys_in_folder
 from stackfu_integration.flower.events import (
+    ClientExcluded,
     CommitmentsClosed,
     GameFounded,
     RequestAborted,
@@ -65,15 +67,17 @@ from stackfu_integration.flower.terms import Terms
 
 __all__ = ["UnlearningMechanism"]
 
+_MOST_NAMED = 8  # clients in the reason for which a request is aborted
+
 
 @dataclass
 class UnlearningMechanism:
     """A federation with its ledger and its models in ``folder``.
 
     ``clients`` is how many there are, or their names. ``timeout`` is how long the server waits for answers, ``wait`` how
-    long for nodes to appear. ``client_keys`` are the public keys with which clients sign, by name, or number: with
-    them
-    nobody else is let in. ``probe`` is a participant with data of the server's own, to compare updates with. ``key`` is
+    long for nodes to appear. ``client_keys`` are the public keys with which clients sign, by name, or number, or the folder
+    that holds them (``Leeds.pub``, or ``3.pub``): with them nobody else is let in. ``probe`` is a participant with data of the
+    server's own, to compare updates with. ``key`` is
     the file of the server's key, by default ``keys/server.key`` in the folder; whoever has it can write ledgers.
     ``keep_updates`` keeps what every client sends in training, for methods that need all of it (:mod:`.methods`); terms that
     name one of these keep it by themselves. ``after(phase)`` is called when a phase is closed; ``seconds`` is the time that
@@ -86,7 +90,7 @@ class UnlearningMechanism:
     timeout: float = 300.0
     wait: float = 60.0
     patience: int = 2
-    client_keys: Mapping[int | str, str] | None = None
+    client_keys: Mapping[int | str, str] | Path | None = None
     probe: Participant | None = None
     key: Path | None = None
     keep_updates: bool = False
@@ -138,7 +142,7 @@ class UnlearningMechanism:
         return going
 
     def _named(self, terms: Terms) -> Terms:
-        """Return the terms with costs by the clients' exact names; a cost of no client is refused."""
+        """Return the terms with costs and sizes by the clients' exact names; those of no client are refused."""
         who = self.client_names
 
         def named(stated: Mapping[str, Any], argument: str) -> dict[str, Any]:
@@ -149,6 +153,7 @@ class UnlearningMechanism:
             terms,
             costs=named(terms.costs, "costs"),
             cost_intervals=named(terms.cost_intervals, "cost_intervals"),
+            sizes=named(terms.sizes, "sizes"),
         )
 
     def train(
@@ -226,8 +231,18 @@ class UnlearningMechanism:
                                 phase.run(removal)
                         self.after(phase.name)
             except StuckError as error:
-                return self.abort(request, str(error), phase=name)
+                return self.abort(request, f"{error}{self._left_out(request)}", phase=name)
         return write_audit(self.ledger, request, self.folder)
+
+    def _left_out(self, request: str) -> str:
+        """Return the clients that were left out of a request, each with the reason, as the end of a sentence."""
+        out = [
+            f"client {self.ledger.naming(client)} ({event.problem})"
+            for client, event in self.ledger.by_client(request, ClientExcluded).items()
+            if event.phase != shards.PHASE
+        ]
+        more = "" if len(out) <= _MOST_NAMED else f" and {len(out) - _MOST_NAMED} more"
+        return f"; left out: {', '.join(out[:_MOST_NAMED])}{more}" if out else ""
 
     def abort(self, request: str, reason: str, phase: str = "operator") -> dict[str, Any]:
         """Carry a request no further; pay what was delivered and passed, close it, and return the audit."""
@@ -268,7 +283,9 @@ class UnlearningMechanism:
         """Call the roll, if need be, and return what the phases work with."""
         if self._grid is not grid or len(self._nodes) < self.count:
             keys = None
-            if self.client_keys is not None:
+            if isinstance(self.client_keys, Path):
+                keys = keys_in_folder(self.client_keys, self.names, self.count)
+            elif self.client_keys is not None:
                 places = self.client_names.positions(list(self.client_keys), "client_keys")
                 keys = dict(zip(map(int, places), self.client_keys.values(), strict=True))
             try:

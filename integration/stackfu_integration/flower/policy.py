@@ -185,10 +185,8 @@ class Policy:
             raise PolicyError(
                 f"this client releases embeddings with epsilon up to {self.epsilon:g}, not {epsilon:g}"
             )
-        if epsilon is not None and delta is not None and not 0 < delta <= self.delta:
-            raise PolicyError(
-                f"this client releases embeddings with delta up to {self.delta:g}, not {delta:g}"
-            )
+        if epsilon is not None and not (delta is not None and 0 < delta <= self.delta):
+            raise PolicyError(f"this client releases embeddings with delta up to {self.delta:g}, not {delta}")
         if not 1 <= features <= self.most_features:
             raise PolicyError(f"this client releases up to {self.most_features} features, not {features}")
         if not self.least_bandwidth <= bandwidth <= self.most_bandwidth:

@@ -41,8 +41,9 @@ from stackfu_integration.flower.events import (
     WorkDelivered,
     WorkJudged,
     from_row,
+    to_row,
 )
-from stackfu_integration.flower.ledger import RUN, PaymentLedger, broken_link
+from stackfu_integration.flower.ledger import RUN, PaymentLedger, broken_link, broken_rule
 from stackfu_integration.flower.misfit import MisfitError, need
 from stackfu_integration.flower.naming import PLAIN_NAME, Naming
 from stackfu_integration.flower.receipts import (
@@ -82,6 +83,7 @@ class SignedRows:
         self.ledger, self.evidence = ledger, evidence
         self.questions: list[str] = []
         self.proved: list[str] = []
+        self.incomplete: set[int] = set()  # clients of whom some receipts were brought along, and not all
 
     def chain(self) -> None:
         """Every row follows from the one before, and the server signed the last one."""
@@ -123,8 +125,9 @@ class SignedRows:
             )
 
     def events(self) -> None:
-        """Every row is an event."""
-        strange = [name for name in self.ledger.requests() if not PLAIN_NAME.fullmatch(name)]
+        """Every row is an event, of a request that was opened, in an order that the rules of a ledger allow."""
+        opened = set(self.ledger.requests())
+        strange = [name for name in opened if not PLAIN_NAME.fullmatch(name)]
         need(
             not strange,
             f"a request is called {shown(strange[0]) if strange else ''}: no request has such a name",
@@ -134,11 +137,24 @@ class SignedRows:
                 event = from_row(row)
             except FileFormatError as error:
                 raise MisfitError(str(error)) from error
+            where = f"row {row.seq} ({row.kind})"
+            need(
+                row.request == RUN or row.request in opened,
+                f"{where} is about {shown(row.request)}, and no such request was opened",
+            )
+            written = to_row(row.request, event)
+            need(
+                (written.client, written.round, written.amount) == (row.client, row.round, row.amount),
+                f"{where} has a client, a round or an amount that such a row has not",
+            )
             unknown = sorted(set(row.detail) - set(getattr(event, "__dataclass_fields__", ())))
             if unknown:
                 self.questions.append(
                     f"what {shown(unknown[0])[1:-1]} means in row {row.seq} ({row.kind}): this program knows no such entry"
                 )
+
+        refused = broken_rule(self.ledger)
+        need(refused is None, f"the rules of a ledger refuse {refused}")
 
     # ---------------------------------------------------------------- what clients signed
 
@@ -190,6 +206,14 @@ class SignedRows:
             self.questions.append(
                 f"what was really said by {who.all(unsigned)}: without keys nothing is signed"
             )
+        owners: dict[str, list[int]] = {}
+        for client, signer in self._signers.items():
+            owners.setdefault(signer, []).append(client)
+        for signer, clients in owners.items():
+            if signer and len(clients) > 1:
+                self.questions.append(
+                    f"if {who.all(clients)} are several: they sign with one key, and what one of them did counts for the other"
+                )
 
     def _facts(self, request: str, event: Event) -> tuple[str, dict[str, Any]] | None:
         """What a client signs with an event, and which of its facts the ledger states; ``None``: nothing is signed."""
@@ -311,6 +335,7 @@ class SignedRows:
             else:
                 brought.add(client)
                 self._compare(client, receipt)
+        self._ask_for_kept(by_key)
         silent = sorted(set(by_key.values()) - brought)
         if silent:
             self.questions.append(
@@ -318,10 +343,36 @@ class SignedRows:
                 f"{'it' if len(silent) == 1 else 'them'} were "
                 "brought along, so that it is the server's word"
             )
-        elif by_key and len(by_key) == len(self._signers):
+        elif by_key and len(by_key) == len(self._signers) and not self.incomplete:
             self.proved.append(
                 f"by the receipts of all {len(by_key)} clients nothing that they signed is left out or denied"
             )
+
+    def _ask_for_kept(self, by_key: Mapping[str, int]) -> None:
+        """A client keeps everything that it signs, and numbers it: one that is missing may be one that the ledger leaves out."""
+        brought: dict[str, set[str]] = {}
+        highest: dict[str, int] = {}
+        for receipt in self.evidence.receipts:
+            if receipt.is_signed:
+                number = receipt.statement.get("nth")
+                brought.setdefault(receipt.key, set()).add(receipt.signature)
+                highest[receipt.key] = max(
+                    highest.get(receipt.key, 0), number if isinstance(number, int) else 0
+                )
+        lacking = {key for key, kept in brought.items() if len(kept) < highest[key]}
+        for row in self.ledger.rows():
+            plain = row.detail.get("receipt")
+            if isinstance(plain, dict) and plain.get("signature") not in brought.get(
+                str(plain.get("key")), ()
+            ):
+                lacking.add(str(plain.get("key")))
+        for key, client in sorted(by_key.items(), key=lambda item: item[1]):
+            if key in lacking and key in brought:
+                self.incomplete.add(client)
+                self.questions.append(
+                    f"if the ledger leaves out anything that client {self.ledger.naming(client)} did: the receipts of it that "
+                    "were brought along are not all that it signed"
+                )
 
     def _is_shown(self, where: str, head: Head | None) -> bool:
         """Check a head from outside that this server signed; one that it did not sign says nothing about it."""
@@ -408,7 +459,7 @@ class SignedRows:
         kept = Receipt.read(plain).statement
         if kept.get("attempt") != said.get("attempt"):
             return None  # it is about another set of offers
-        names = sorted((set(kept) | set(said)) - {"head"})
+        names = sorted((set(kept) | set(said)) - {"head", "nth"})
         return next(
             (
                 f"{shown(n)[1:-1]}: {shown(kept.get(n))}, not {shown(said.get(n))}"

@@ -24,7 +24,17 @@ EPSILON = 4.0  # privacy of one embedding, unless the terms say otherwise: docs/
 LEAST_COSINE = -0.1  # mean cosine of a client's updates: measured by stackfu_integration.flower.directions
 
 _OPTIONAL = ("budget", "bandwidth", "epsilon", "decimals", "certify_l2")
-_EMBEDDING = ("features", "bandwidth", "bandwidth_epsilon", "epsilon", "delta", "seed", "secure_sum")
+_EMBEDDING = (
+    "features",
+    "bandwidth",
+    "bandwidth_epsilon",
+    "epsilon",
+    "delta",
+    "seed",
+    "secure_sum",
+    "sizes",
+    "size_factor",
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,9 @@ class Terms:
     ``bandwidth_epsilon``, and takes the median of the answers, weighted by size. ``secure_sum`` lets the server
     see the embeddings of removed clients as a sum only, where several leave; ``erase`` deletes all embeddings
     when the request is settled.
+
+    ``sizes`` states how many samples the operator expects of clients, each as one number or as two ends: a client that claims
+    another number is left out. Of all others, whoever claims more than ``size_factor`` times the median of the claims is.
 
     ``unlearning`` is one of :mod:`.methods`: ``"retrain"`` from the first model, which never meets the removed data,
     ``"continue"`` from the trained one, and others, of which some need work of those who leave. ``head`` names the arrays that
@@ -81,6 +94,8 @@ class Terms:
     cost_scale: float = 10.0
     costs: Mapping[str, float] = field(default_factory=dict)
     cost_intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    size_factor: float = 100.0
     currency: str = ""
     decimals: int | None = None
     lambda_v: float = 1.0
@@ -139,6 +154,7 @@ class Terms:
             "cost_intervals",
             _stated(self.cost_intervals, "cost_intervals", lambda ends: (float(ends[0]), float(ends[1]))),
         )
+        object.__setattr__(self, "sizes", _stated(self.sizes, "sizes", _two_ends))
         object.__setattr__(self, "head", tuple(str(name) for name in self.head))
 
     def _check_choices(self) -> None:
@@ -172,6 +188,13 @@ class Terms:
                 )
             if client in self.costs:
                 raise InputError("cost_intervals", f"client {client} has a cost already", value=ends)
+        for client, (least, most) in self.sizes.items():
+            if not 1 <= least <= most:
+                raise InputError(
+                    "sizes", f"of client {client} must be positive, in order", value=(least, most)
+                )
+        if not 1 <= self.size_factor < math.inf:
+            raise InputError("size_factor", "must be at least 1, and finite", value=self.size_factor)
         for name in ("currency", "strategy"):
             if one_line(getattr(self, name)) != getattr(self, name):
                 raise InputError(
@@ -278,6 +301,7 @@ class Terms:
         """The terms as plain values, as the ledger keeps them."""
         plain = asdict(self)
         plain["cost_intervals"] = {client: list(ends) for client, ends in self.cost_intervals.items()}
+        plain["sizes"] = {client: list(ends) for client, ends in self.sizes.items()}
         return plain
 
     @classmethod
@@ -307,6 +331,28 @@ class Terms:
                 return self.cost_intervals[key][1]
         return self.cost_scale * share_of_data
 
+    def refused_size(self, client: int, who: Naming, size: int, median: float | None) -> str | None:
+        """Return why a number of samples that a client claims does not count, or ``None``; without a median none is too large.
+
+        >>> terms = Terms(sizes={"York": (400, 500)}, size_factor=10.0)
+        >>> terms.refused_size(1, Naming(("Leeds", "York")), 9_000, 300.0)
+        'claims 9000 samples, and 400 to 500 are expected of it'
+        >>> terms.refused_size(0, Naming(("Leeds", "York")), 9_000, 300.0)
+        'claims 9000 samples, more than 10 times the median of all clients (300)'
+        """
+        for key in _keys(client, who):
+            if key in self.sizes:
+                least, most = self.sizes[key]
+                expected = f"{least}" if least == most else f"{least} to {most}"
+                return (
+                    None
+                    if least <= size <= most
+                    else f"claims {size} samples, and {expected} are expected of it"
+                )
+        if median is not None and size > self.size_factor * median:
+            return f"claims {size} samples, more than {self.size_factor:g} times the median of all clients ({median:g})"
+        return None
+
     def least_cost_of(self, client: int, who: Naming) -> float | None:
         """Return the lower end of a client's cost interval, if it has one."""
         for key in _keys(client, who):
@@ -335,8 +381,8 @@ class Terms:
 
         A run config cannot hold "nothing". For ``budget``, ``bandwidth``, ``epsilon``, ``decimals`` and ``certify_l2``, empty text
         stands for what holds when nothing is said, and ``"none"`` for ``None``; a number is a number, and 0 is 0.
-        ``head`` is written as ``"fc.weight,fc.bias"``, ``costs`` as ``"Leeds=3.5,York=2"``, intervals as ``"Leeds=3:4"``; an
-        entry that holds a comma stands in quotation marks.
+        ``head`` is written as ``"fc.weight,fc.bias"``, ``costs`` as ``"Leeds=3.5,York=2"``, intervals as ``"Leeds=3:4"``,
+        ``sizes`` as ``"Leeds=450,York=300:320"``; an entry that holds a comma stands in quotation marks.
 
         >>> Terms.from_config({"budget": "0", "epsilon": "none", "learning-rate": 0.1}).budget
         0.0
@@ -353,21 +399,30 @@ class Terms:
                     given[name] = None if text == "none" else _number(name, text, number)
         if isinstance(given.get("head"), str):
             given["head"] = tuple(words(given["head"]))
-        for name in ("costs", "cost_intervals"):
+        for name in ("costs", "cost_intervals", "sizes"):
             if isinstance(given.get(name), str):
                 pairs = [pair.rpartition("=") for pair in words(given[name])]
                 values = dict[str, list[Any]]()
                 for client, _, text in pairs:
                     if client.strip() in values:
                         raise InputError(name, "is given twice", client=client.strip())
-                    values[client.strip()] = [_number(name, part, float) for part in text.split(":")]
-                ends = 1 if name == "costs" else 2
-                if any(len(value) != ends for value in values.values()):
+                    number = int if name == "sizes" else float
+                    values[client.strip()] = [_number(name, part, number) for part in text.split(":")]
+                allowed = {"costs": (1,), "cost_intervals": (2,), "sizes": (1, 2)}[name]
+                if any(len(value) not in allowed for value in values.values()):
                     raise InputError(
                         name, "must look like Leeds=3.5 or, for intervals, Leeds=3:4", value=given[name]
                     )
-                given[name] = {k: v[0] for k, v in values.items()} if ends == 1 else values
+                given[name] = {k: v[0] for k, v in values.items()} if name == "costs" else values
         return cls(**given)
+
+
+def _two_ends(stated: Any) -> tuple[int, int]:
+    """Return the two ends of a number of samples that is stated as one number or as two."""
+    ends = stated if isinstance(stated, (list, tuple)) else (stated, stated)
+    if not 1 <= len(ends) <= 2 or any(int(end) != end for end in ends):
+        raise ValueError("whole numbers, one or two")
+    return int(ends[0]), int(ends[-1])
 
 
 def _stated(stated: Any, argument: str, plain: Callable[[Any], Any]) -> dict[str, Any]:

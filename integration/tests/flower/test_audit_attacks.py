@@ -15,8 +15,15 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
-from dishonest_server import changed, evidence_of, names_a_worker_as_removed, run_to_the_end, with_lies
-from flwr.app import Array, ArrayRecord
+from dishonest_server import (
+    LyingLedger,
+    changed,
+    evidence_of,
+    names_a_worker_as_removed,
+    run_to_the_end,
+    with_lies,
+)
+from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from scene import CLIENTS, REMOVED, TERMS, Scene, initial
 from test_tampering import write_anew
@@ -26,20 +33,30 @@ from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.cli import app
 from stackfu_integration.flower import PaymentLedger, Terms
 from stackfu_integration.flower import ledger as ledger_module
-from stackfu_integration.flower.books import read_receipts
+from stackfu_integration.flower.books import ClientBooks, read_receipts
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.events import (
+    ClientEnrolled,
+    ClientFault,
+    ClientPaid,
     ClockSetBack,
     EmbeddingReceived,
+    Event,
     LogEmptied,
     RemovalRequested,
+    RequestAborted,
+    RunStarted,
+    StartPrepared,
+    TermsAmended,
+    WorkDelivered,
     WorkJudged,
+    to_row,
 )
 from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.phases import rounds as rounds_module
 from stackfu_integration.flower.phases import unlearning
 from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED
-from stackfu_integration.flower.receipts import PAYMENT, SHARE, WORK, Receipt
+from stackfu_integration.flower.receipts import ENROLMENT, PAYMENT, SHARE, WORK, Receipt
 from stackfu_integration.flower.verification import FITS, MISFIT, OPEN, Evidence, verify
 
 FAULTY = 6
@@ -182,6 +199,147 @@ def test_a_round_that_starts_elsewhere_than_the_one_before_ended_is_a_misfit(sce
     report = with_all_evidence(scene)
     assert report.code == MISFIT
     assert "in round 2 started from another model than where round 1 ended" in report.misfit
+
+
+def test_a_start_that_was_prepared_for_a_method_that_prepares_none_is_a_misfit(scene, monkeypatch):
+    """The server says that the trained model was "prepared" for retraining, and every client signs that it was sent it."""
+
+    def prepares(removal):
+        if not removal.ledger.has(removal.name, StartPrepared):
+            removal.ledger.add(removal.name, StartPrepared(removal.request.before))
+        return removal.models.get(removal.request.before)
+
+    monkeypatch.setattr(unlearning, "first_model", prepares)
+    scene.run()
+    report = with_all_evidence(scene)
+    assert "a model was prepared for the rounds to start from, and Retraining prepares none" in report.misfit
+
+
+def test_other_terms_after_the_commitments_are_a_misfit(scene, monkeypatch):
+    """Clients agreed to retraining; the server amends the terms afterwards and trains the old model on."""
+    mechanism = scene.mechanism()
+
+    def amends(phase):
+        if phase == "responses":
+            other = replace(TERMS, unlearning="continue").stated()
+            mechanism.ledger.add("r1", TermsAmended(0, other, "an error"))
+
+    mechanism.after = amends
+    monkeypatch.setattr(unlearning, "first_model", lambda removal: removal.models.get(removal.request.before))
+    run_to_the_end(scene, mechanism)
+    report = with_all_evidence(scene)
+    assert "states other terms than those to which clients are committed" in report.misfit
+
+
+def test_a_second_start_of_the_run_is_a_misfit(copy):
+    """A row that names the trained model as the first one, under a number that such rows do not have."""
+    with copy.ledger() as book:
+        run, before = book.need("", RunStarted), book.need("r1", RemovalRequested).before
+    add_without_rules(copy, "", replace(run, initial=before), round=3)
+    assert "a client, a round or an amount that such a row has not" in with_all_evidence(copy).misfit
+
+
+def add_without_rules(scene: Scene, request: str, event: Event, **columns) -> None:
+    """Add a row that the rules of the database may refuse, chained and signed, as only the server can."""
+    with closing(sqlite3.connect(scene.folder / "ledger.sqlite")) as db, db:
+        rules = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in rules:
+            db.execute(f"DROP TRIGGER {name}")
+    with pytest.MonkeyPatch.context() as patch, scene.ledger() as book:
+        patch.setattr(ledger_module, "to_row", lambda name, told: replace(to_row(name, told), **columns))
+        book.add(request, event)
+    with closing(sqlite3.connect(scene.folder / "ledger.sqlite")) as db, db:
+        for _, sql in rules:
+            db.execute(sql)
+
+
+@pytest.mark.parametrize(
+    ("request_", "event", "named"),
+    [
+        ("r1", RequestAborted("operator", "a change of mind"), "the request is closed"),
+        ("r1", WorkDelivered(1, 1, 30, "ab" * 32), "work without a commitment"),
+        ("r7", WorkDelivered(1, 1, 30, "ab" * 32), "no such request was opened"),
+        ("r7", ClientPaid(1, 5.0, 1, 1), "no such request was opened"),
+    ],
+)
+def test_rows_that_the_rules_of_a_ledger_refuse_are_a_misfit(copy, request_, event, named):
+    """Rules taken off the database for a moment and put back leave no trace in the file."""
+    add_without_rules(copy, request_, event)
+    assert named in with_all_evidence(copy).misfit
+
+
+def test_a_client_that_never_enrolled_and_works_is_a_misfit(scene):
+    """Somebody without a number of its own signs nothing, so that nothing it does could be compared."""
+    mechanism = scene.mechanism()
+    mechanism.ledger.close()
+
+    class LeavesOut(LyingLedger):
+        def add(self, request, event):
+            if not (isinstance(event, ClientEnrolled) and event.client == 7):
+                super().add(request, event)
+
+    mechanism.ledger = LeavesOut(mechanism.folder / "ledger.sqlite", {})
+    run_to_the_end(scene, mechanism)
+    for path in (scene.client_folder(7) / "work").glob("*.npz"):
+        shutil.copy(path, scene.folder / "models" / path.name)
+    report = verify(scene.folder, evidence_of(scene, without=(7,)))
+    assert "client 7, which had not enrolled, was made an offer" in report.misfit
+
+
+def test_one_key_speaks_for_one_client(scene):
+    """A client that leaves under one number and stays under another one is refused the second number."""
+    SigningKey.load_or_create(scene.client_folder(1) / "client.key")
+    shutil.copytree(scene.client_folder(1), scene.client_folder(FAULTY))
+    facts = scene.run()
+    assert "signs with the key of client 1" in str(facts["faults"]) + str(mechanism_faults(scene))
+    with scene.ledger() as book:
+        assert FAULTY not in book.by_client("", ClientEnrolled)
+
+
+def mechanism_faults(scene: Scene):
+    with scene.ledger() as book:
+        return book.events("", ClientFault)
+
+
+def test_two_clients_with_one_key_are_a_question(copy):
+    """A server that enrols somebody twice: whatever one of the two did counts for the other."""
+    with copy.ledger() as book:
+        enrolled = book.by_client("", ClientEnrolled)
+    add_without_rules(copy, "", replace(enrolled[FAULTY], client=8, signer=enrolled[1].signer))
+    assert any("sign with one key" in question for question in with_all_evidence(copy).open_questions)
+
+
+@pytest.mark.parametrize("what", [ENROLMENT, SHARE, WORK, PAYMENT])
+def test_receipts_of_which_some_are_missing_are_an_open_question(sound, what):
+    """Somebody cut the file of receipts: clients number what they sign, and the ledger has some of it."""
+    evidence = evidence_of(sound)
+    cut = next(r for r in evidence.receipts if (r.statement["client"], r.statement["what"]) == (FAULTY, what))
+    few = tuple(receipt for receipt in evidence.receipts if receipt != cut)
+    report = verify(sound.folder, replace(evidence, receipts=few))
+    assert report.code == OPEN
+    assert any("of it that were brought along are not all that it signed" in q for q in report.open_questions)
+    assert not any("by the receipts of all" in line for line in report.proved)
+
+
+def test_work_that_is_in_no_book_shows_by_its_number_though_the_receipt_was_taken_away(scene):
+    """The server asks a client that leaves for work, writes nothing down, and hands the auditor all receipts but that one."""
+    mechanism = scene.mechanism()
+
+    def asks(phase):
+        if phase == "responses":
+            books = ClientBooks(scene.client_folder(1), RecordDict())
+            books.sign(
+                WORK, mechanism.ledger.head, client=1, request="r1", number=1, samples=30, model="11" * 32
+            )
+
+    mechanism.after = asks
+    run_to_the_end(scene, mechanism)
+    evidence = evidence_of(scene)
+    assert any("though it had left" in q for q in verify(scene.folder, evidence).open_questions)
+    few = tuple(r for r in evidence.receipts if (r.statement["client"], r.statement["what"]) != (1, WORK))
+    report = verify(scene.folder, replace(evidence, receipts=few))
+    assert report.code == OPEN
+    assert any("client 1 did" in q and "not all that it signed" in q for q in report.open_questions)
 
 
 def old_model_in_round(number, monkeypatch, scene):
@@ -510,8 +668,6 @@ MARKS = "![x](http://evil) [y](http://evil) **bold** \x1b[2J\u202e\u200b <b> `c`
 
 def test_what_the_server_wrote_is_no_text_of_the_audit(scene):
     """Names, the currency and reasons come from a ledger that anybody can have written."""
-    from stackfu_integration.flower.events import RequestAborted, RunStarted
-
     mechanism = scene.mechanism()
     with_lies(
         mechanism,
@@ -643,6 +799,29 @@ def test_a_signed_file_is_verified_and_an_edited_one_is_not(copy, tmp_path, name
     place = whole.index("CERTIFIED")
     path.write_text(whole[:place] + "ABANDONED" + whole[place + 9 :])
     assert check("--server-key", key).exit_code == MISFIT
+
+
+def test_a_signed_file_that_two_programs_read_differently_is_refused(copy, tmp_path):
+    """JSON with two entries of one name, entries that nobody signed, and line ends that a terminal takes for another thing."""
+    run, key = str(copy.folder), copy.folder / "keys" / "server.pub"
+    CliRunner().invoke(app, ["ledger", run, "--export", str(tmp_path / "export.json")])
+
+    def check(name, text):
+        (tmp_path / name).write_bytes(text.encode())
+        return (
+            CliRunner()
+            .invoke(app, ["audit", "verify", str(tmp_path / name), "--server-key", str(key)])
+            .exit_code
+        )
+
+    audit_, export = (copy.folder / "audit-r1.json").read_text(), (tmp_path / "export.json").read_text()
+    text = (copy.folder / "audit-r1.md").read_text()
+    assert [check("a.json", audit_), check("b.json", export), check("c.md", text)] == [0, 0, 0]
+    assert check("a.json", audit_.replace("{", '{"paid": 0.0, ', 1)) == MISFIT
+    assert check("b.json", export.replace("{", '{"rows": [], ', 1)) == MISFIT
+    assert check("b.json", export.replace("{", '{"summary": "nobody was paid", ', 1)) == MISFIT
+    assert check("b.json", export.replace('"seq": 2', '"paid": 7, "seq": 2', 1)) == MISFIT
+    assert check("c.md", text.replace("\n", "\r", 3)) == MISFIT
 
 
 def test_an_audit_without_a_signature_is_called_unsigned(copy):

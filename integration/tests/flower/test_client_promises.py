@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
 from scene import CLIENTS, REMOVED, TERMS, Averager, Scene, initial
@@ -289,6 +289,14 @@ def test_an_epsilon_that_is_none_costs_nothing_and_gets_nothing(server, epsilon)
         Release(epsilon=epsilon if epsilon != 0.0 else -1.0)
 
 
+@pytest.mark.parametrize("total", [12.0, float("inf")])
+def test_an_embedding_without_a_delta_has_no_noise_and_is_refused(tmp_path, total):
+    server = Server(tmp_path / "client", total_epsilon=total)
+    asked = Server.embedding().encode()
+    asked["config"] = ConfigRecord({name: v for name, v in asked["config"].items() if name != "delta"})
+    assert "delta" in refusal(server.send(EMBED, asked))
+
+
 def test_no_sequence_of_questions_spends_more_than_the_total(tmp_path):
     """Whatever is asked, with whatever epsilon: what was answered adds up to no more than the policy allows."""
     server = Server(tmp_path / "client", total_epsilon=3.0)
@@ -348,6 +356,48 @@ def test_only_sums_shows_no_update_no_gradient_and_no_measure(tmp_path):
     assert "receipt" in told
 
 
+def test_a_server_that_chooses_the_model_reads_rows_out_of_one_update_and_sums_alone_prevent_it(tmp_path):
+    """What the policy cannot prevent where single updates are seen: weights that put every row into a neuron of its own."""
+    torch = pytest.importorskip("torch")
+    from stackfu_integration.flower.torch_client import TorchParticipant, model_arrays
+
+    rows, width, neurons = 30, 6, 4000
+    data = torch.from_numpy(np.random.default_rng(8).normal(size=(rows, width)).astype(np.float32))
+    labels = torch.arange(rows) % 2
+
+    class Rows(TorchParticipant):
+        def model(self):
+            layers = torch.nn.Linear(width, neurons), torch.nn.ReLU(), torch.nn.Linear(neurons, 2)
+            return torch.nn.Sequential(*layers).double()
+
+        def data(self):
+            return data.double(), labels, data.double(), labels
+
+    trap = Rows(Context(0, 0, {"partition-id": CLIENT}, RecordDict(), {})).model()
+    with torch.no_grad():
+        trap[0].weight[:] = torch.ones(
+            width
+        )  # all neurons look along one direction, each from another threshold on
+        trap[0].bias[:] = -torch.linspace(-12, 12, neurons)
+        trap[2].weight[:] = torch.tensor([[1e-6], [-1e-6]])
+        trap[2].bias[:] = 0.0
+
+    def found(reply):
+        sent, got = model_arrays(trap), answered(reply)["arrays"]
+        weight, bias = (got[name].numpy() - sent[name].numpy() for name in ("0.weight", "0.bias"))
+        weight, bias = weight[:-1] - weight[1:], bias[:-1] - bias[1:]
+        with np.errstate(all="ignore"):
+            read = (weight / bias[:, None])[np.abs(bias) > 1e-10]
+        far = np.abs(read[:, None] - data.numpy()[None]).max(2).min(0)
+        return int((far < 1e-3).sum())
+
+    content = RecordDict(
+        {"arrays": model_arrays(trap), "config": ConfigRecord({"server-round": 1, "seed": 0})}
+    )
+    assert found(Server(tmp_path / "plain", Rows).send(TRAIN, content)) > 0.8 * rows
+    assert "sums only" in refusal(Server(tmp_path / "sums", Rows, only_sums=True).send(TRAIN, content))
+
+
 def test_handlers_of_the_app_itself_obey_the_policy_whenever_they_are_registered(tmp_path):
     server = Server(tmp_path / "client", only_sums=True)
     server.grid._app = app = add_mechanism(ClientApp(), server.loaded)
@@ -360,9 +410,26 @@ def test_handlers_of_the_app_itself_obey_the_policy_whenever_they_are_registered
     def train(message, context):
         return Message(RecordDict(), reply_to=message)
 
+    @app.train("other")
+    def train_otherwise(message, context):
+        return Message(RecordDict(), reply_to=message)
+
     content = RecordDict({"arrays": initial(), "config": ConfigRecord({"server-round": 1})})
-    assert "sums only" in refusal(server.send("evaluate", content))
-    assert "sums only" in refusal(server.send("train", content))
+    for kind in ("evaluate", "train", "train.default", "train.other"):
+        assert "sums only" in refusal(server.send(kind, content))
+
+
+def test_ordinary_training_on_too_few_samples_is_refused(tmp_path):
+    """An update of five samples that the server sees by itself tells what they are, whichever message asks for it."""
+    plain = RecordDict({"arrays": initial(), "config": ConfigRecord({"server-round": 1, "seed": 0})})
+
+    class Few(Averager):
+        @property
+        def size(self):
+            return 5
+
+    assert "8 are the least" in refusal(Server(tmp_path / "few", Few).send(TRAIN, plain))
+    answered(Server(tmp_path / "allowed", Few, least_samples=5).send(TRAIN, plain))
 
 
 def test_two_models_are_measured_for_a_request_once(server):

@@ -12,11 +12,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dishonest_server import evidence_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from scene import CLIENTS, REMOVED, SIZES, TERMS, Averager, Scene, initial
 from typer.testing import CliRunner
 
+from stackfu.errors import InputError
 from stackfu_integration.cli import app
+from stackfu_integration.flower import Terms
 from stackfu_integration.flower.books import read_receipts
 from stackfu_integration.flower.keys import SigningKey, canonical, read_public_key
 from stackfu_integration.flower.model_store import digest
@@ -141,6 +144,87 @@ def test_one_client_does_not_choose_the_bandwidth_by_claiming_a_size(scene, adop
     assert facts["bandwidth"] > 0.1
     if not adopted:
         assert "claims 10000000 samples after training with 20" in str(facts["faults"])
+
+
+def claims(size):
+    """Clients of whom one claims a size, in training and ever after, and says that its samples are very near to each other."""
+
+    class Claims(Averager):
+        @property
+        def size(self):
+            return size if self.client == FAULTY else super().size
+
+        def samples(self, arrays):
+            return super().samples(arrays) * (1e-9 if self.client == FAULTY else 1.0)
+
+        def train(self, arrays, share, config):
+            made, used = super().train(arrays, share, config)
+            return made, round(share * self.size) if self.client == FAULTY else used
+
+    return Claims
+
+
+@pytest.mark.parametrize("size", [9_999_999, 2_000])
+def test_whoever_claims_a_size_throughout_neither_ends_the_request_nor_chooses_the_bandwidth(scene, size):
+    """A size beyond all others is left out; one that is merely large counts, and not for half of all."""
+    scene.load, scene.terms = claims(size), replace(TERMS, bandwidth=None)
+    facts = scene.run()
+    assert facts["aborted"] is None
+    assert facts["bandwidth"] > 0.1
+    assert sum(client["paid"] > 0 for client in facts["clients"]) > 2
+    left_out = of(facts)["role"] == "left out"
+    assert left_out == (size == 9_999_999)
+    assert ("more than 100 times the median of all clients" in str(facts["faults"])) == left_out
+    assert verify(scene.folder, evidence_of(scene)).misfit is None
+
+
+def test_sizes_that_the_operator_expects_are_asked_for_and_checked_by_the_audit(scene):
+    stated = {str(client): (size, size) for client, size in enumerate(SIZES)}
+    scene.load, scene.terms = claims(60), replace(TERMS, sizes=stated)
+    facts = scene.run()
+    assert of(facts)["role"] == "left out"
+    assert "claims 60 samples, and 20 are expected of it" in str(facts["faults"])
+    assert facts["paid"] > 0
+    assert verify(scene.folder, evidence_of(scene)).misfit is None
+
+
+@pytest.mark.parametrize("terms", [{"sizes": {"3": (61, 99)}}, {"size_factor": 1.4}])
+def test_a_server_that_takes_a_size_that_its_terms_refuse_is_a_misfit(scene, monkeypatch, terms):
+    monkeypatch.setattr(Terms, "refused_size", lambda *_: None)
+    scene.terms = replace(TERMS, **terms)
+    scene.run()
+    monkeypatch.undo()
+    assert "and was not left out" in verify(scene.folder, evidence_of(scene)).misfit
+
+
+def test_a_request_that_cannot_go_on_names_those_who_caused_it(scene):
+    """All but one send nonsense: the reason says who, and what was wrong."""
+
+    def nonsense(message, answer):
+        reply = answer(message)
+        reply.content["metrics"] = MetricRecord({"size": -1, "deviation": 0.0})
+        return reply
+
+    for client in range(2, 7):
+        scene.behaviours[client] = when(EMBED, nonsense)
+    facts = scene.run()
+    assert "left out: client 2 (claims -1 samples)" in facts["aborted"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"sizes": {"3": 0}},
+        {"sizes": {"3": (5, 4)}},
+        {"sizes": {"3": 2.5}},
+        {"sizes": {"3": "many"}},
+        {"size_factor": 0.5},
+    ],
+)
+def test_expected_sizes_that_are_none_are_refused(terms):
+    with pytest.raises(InputError, match="size"):
+        Terms(**terms)
+    assert Terms.from_config({"sizes": "3=5,York=4:6"}).sizes == {"3": (5, 5), "York": (4, 6)}
 
 
 def test_a_size_other_than_in_training_is_refused(scene):

@@ -15,6 +15,7 @@ from stackfu_integration.flower.chain import VERSION, Head, first_link, link
 from stackfu_integration.flower.events import NOBODY, RequestClosed
 from stackfu_integration.flower.keys import SigningKey, canonical, signed_by
 from stackfu_integration.flower.ledger import PaymentLedger
+from stackfu_integration.flower.receipts import shown
 
 __all__ = ["Signature", "check_file", "signed_json", "signed_text"]
 
@@ -81,7 +82,9 @@ def check_file(path: Path, server_key: str | None = None) -> tuple[str | None, s
         If the file is none of these.
     """
     try:
-        text = path.read_text()
+        text = (
+            path.read_bytes().decode()
+        )  # line ends as they are: a terminal obeys those that Python takes for one
     except (OSError, UnicodeDecodeError) as error:
         raise FileFormatError(f"{path}: not an audit ({error})") from error
     if path.suffix == ".md":
@@ -91,7 +94,9 @@ def check_file(path: Path, server_key: str | None = None) -> tuple[str | None, s
         made = Signature(found[1], int(found[2]), found[3], found[4])
         return _checked(made, text[: found.start()].encode(), server_key)
     try:
-        plain = json.loads(text)
+        plain = json.loads(text, object_pairs_hook=_named_once)
+    except _GivenTwiceError as error:
+        return f"it names {error} twice, of which every program reads another one", ""
     except ValueError as error:
         raise FileFormatError(f"{path}: neither a text (.md) nor JSON ({error})") from error
     if not isinstance(plain, dict) or not ({"rows", "head"} <= set(plain) or "request" in plain):
@@ -107,6 +112,20 @@ def check_file(path: Path, server_key: str | None = None) -> tuple[str | None, s
         return f"its signature or its rows cannot be read ({type(error).__name__})", ""
 
 
+class _GivenTwiceError(ValueError):
+    """An object of JSON has two entries of one name."""
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the entries of an object of JSON, of which no two have one name."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _GivenTwiceError(shown(name))
+        found[name] = value
+    return found
+
+
 def _checked(made: Signature, content: bytes, server_key: str | None) -> tuple[str | None, str]:
     if server_key is not None and made.key != server_key:
         return f"it is signed by the key {made.key[:16]}…, not by {server_key[:16]}…", ""
@@ -117,6 +136,8 @@ def _checked(made: Signature, content: bytes, server_key: str | None) -> tuple[s
 
 def _checked_export(plain: Mapping[str, Any], server_key: str | None) -> tuple[str | None, str]:
     """Check the chain of an exported ledger, and the signature of its head."""
+    if set(plain) != {"version", "rows", "head"}:
+        return "it has entries that are not part of an exported ledger, and that nobody signed", ""
     if plain["version"] != VERSION or plain["head"] is None:
         return "it has no signed head, or is of another version", ""
     head = Head(**plain["head"])
@@ -124,6 +145,8 @@ def _checked_export(plain: Mapping[str, Any], server_key: str | None) -> tuple[s
         return f"it is signed by the key {head.key[:16]}…, not by {server_key[:16]}…", ""
     previous, last = first_link(head.key), 0
     for row in plain["rows"]:
+        if set(row) != {*_CHAINED, "hash"}:
+            return f"row {last + 1} has entries that are not part of a row, and that nobody signed", ""
         previous, last = link(previous, [row[name] for name in _CHAINED]), last + 1
         who = "" if row["client"] == NOBODY else f" of client {row['client']}"
         if row["seq"] != last or row["hash"] != previous:

@@ -30,6 +30,7 @@ from stackfu_integration.flower.wire import (
     RESPOND,
     SPREAD,
     SUMMED,
+    TRAIN,
     UNLEARN,
     PartingOrder,
     TrainingAnswer,
@@ -40,6 +41,8 @@ __all__ = ["add_mechanism", "training_app"]
 
 #: Questions about the data, and offers: each is answered once, and the same question gets the stored reply.
 _ONCE = (SPREAD, EMBED, RESPOND, GRADIENT, MEASURE)
+#: What the names of the mechanism's own actions begin with.
+_OWN_ACTIONS = "stackfu_"
 
 
 def training_app(load: Callable[[Context], Participant]) -> ClientApp:
@@ -108,18 +111,19 @@ def _guard_own_handlers(app: ClientApp, load: Callable[[Context], Participant]) 
     ) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
             desk = Desk(message, context, load)
-            if kind == "train":
+            if message.metadata.message_type in (TRAIN, f"{TRAIN}.default"):
                 return train_openly(desk, message, lambda: handler(message, context))
-            desk.check_sums("measures", summed=False)
+            desk.check_sums("updates" if kind == "train" else "measures", summed=False)
+            if kind == "train":
+                desk.books.policy.check_samples(desk.participant.size, summed=False)
             return handler(message, context)
 
         return handle
 
     own: dict[str, Any] = app._registered_funcs
+    for name in [name for name in own if name.partition(".")[0] in ("train", "evaluate")]:
+        own[name] = guarded(name.partition(".")[0], own[name])
     for kind in ("train", "evaluate"):
-        if f"{kind}.default" in own:
-            own[f"{kind}.default"] = guarded(kind, own[f"{kind}.default"])
-            continue
         register = getattr(app, kind)
 
         def registering(
@@ -131,8 +135,8 @@ def _guard_own_handlers(app: ClientApp, load: Callable[[Context], Participant]) 
         ) -> Callable[[Any], Any]:
             def decorate(handler: Any) -> Any:
                 register(action, mods=mods)(handler)
-                if action == "default":
-                    own[f"{kind}.default"] = guarded(kind, own[f"{kind}.default"])
+                if not action.startswith(_OWN_ACTIONS):
+                    own[f"{kind}.{action}"] = guarded(kind, own[f"{kind}.{action}"])
                 return handler
 
             return decorate

@@ -112,6 +112,7 @@ def train_openly(desk: Desk, message: Message, go_on: GoOn) -> Message:
     A server that shows the head of a ledger gets one update for each of its rounds, and the same one when it asks again.
     """
     desk.check_sums("updates", summed=False)
+    desk.books.policy.check_samples(desk.participant.size, summed=False)
     mark = mark_of(message.content)
     content = RecordDict(dict(message.content))
     settings = content.config_records.get("config", ConfigRecord())

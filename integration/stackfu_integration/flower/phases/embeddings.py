@@ -52,9 +52,12 @@ def run(removal: Removal) -> None:
     question = _question(removal, model, bandwidth)
     asked = {client: question for client in present if client in removal.nodes and client not in done}
     answers = removal.ask(asked, EmbeddingAnswer.decode)
+    checks = {
+        client: answer if isinstance(answer, Refusal) else _check(removal, client, answer)
+        for client, answer in answers.items()
+    }
     with removal.ledger.transaction():
-        for client, answer in answers.items():
-            checked = answer if isinstance(answer, Refusal) else _check(removal, client, answer)
+        for client, checked in _without_oversized(removal, checks).items():
             if isinstance(checked, Refusal):
                 removal.leave_out(client, PHASE, checked.problem)
             else:
@@ -77,7 +80,7 @@ def _question(removal: Removal, model: ArrayRecord, bandwidth: float) -> Embeddi
 
 
 def _bandwidth(removal: Removal, model: ArrayRecord, present: list[int]) -> float:
-    """Return the bandwidth of the terms, or the median of the clients' own, weighted by size."""
+    """Return the bandwidth of the terms, or the median of the clients' own, weighted by size up to the median size."""
     terms = removal.terms
     if terms.bandwidth is not None:
         return terms.bandwidth
@@ -104,8 +107,11 @@ def _bandwidth(removal: Removal, model: ArrayRecord, present: list[int]) -> floa
             sizes.append(min(int(size), terms.most_samples) if used else 1)
     if not squares:
         raise StuckError("no client could say how far apart its samples are")
+    weights = np.minimum(
+        sizes, np.median(sizes)
+    )  # whatever one client of three claims, it is not half of all
     order = np.argsort(squares, kind="stable")
-    middle = np.searchsorted(np.cumsum(np.array(sizes)[order]), sum(sizes) / 2)
+    middle = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
     value = float(np.sqrt(np.array(squares)[order][middle]))
     removal.ledger.add(removal.name, BandwidthAgreed(value))
     return value
@@ -200,11 +206,31 @@ def _check_claims(removal: Removal, client: int, answer: EmbeddingAnswer, sent: 
         return f"claims {size} samples"
     if used - {size}:
         return _other_size(size, used)
+    unexpected = terms.refused_size(client, removal.who, size, None)
+    if unexpected is not None:
+        return unexpected
     expected = 0.0 if terms.epsilon is None else gaussian_deviation(terms.epsilon, terms.delta, size)
     if not np.isclose(deviation, expected, rtol=1e-6, atol=0.0):
         return f"added noise of deviation {deviation:.6g}, {expected:.6g} was asked for"
     facts = {"request": removal.name, "vector": sent, "size": size, "deviation": deviation}
     return removal.refused_receipt(client, answer.receipt, EMBEDDING, **facts)
+
+
+def _without_oversized(
+    removal: Removal, checks: dict[int, EmbeddingReceived | Refusal]
+) -> dict[int, EmbeddingReceived | Refusal]:
+    """Refuse the embeddings of clients that claim too many samples, the largest first, until the terms allow all others."""
+    found = dict(checks)
+    while True:
+        sizes = {c: answer.size for c, answer in found.items() if isinstance(answer, EmbeddingReceived)}
+        median = float(np.median(list(sizes.values()))) if sizes else None
+        for client in sorted(sizes, key=lambda c: -sizes[c]):
+            problem = removal.terms.refused_size(client, removal.who, sizes[client], median)
+            if problem is not None:
+                found[client] = Refusal(problem)
+                break
+        else:
+            return found
 
 
 def _check(removal: Removal, client: int, answer: EmbeddingAnswer) -> EmbeddingReceived | Refusal:

@@ -72,6 +72,7 @@ def call_the_roll(
                         said = f"node {claim.node} signs with a key that is not this client's"
                         ledger.add_fault(RUN, client, PHASE, said)
                 claimants = [claim for claim in claimants if claim.signer == client_keys.get(client)]
+            claimants = _with_own_keys(ledger, client, claimants)
             if claimants:
                 in_order = sorted(claimants, key=lambda claim: age.get(claim.node, len(age)))
                 node = _admit(ledger, client, in_order, owners.get(client), keys)
@@ -82,6 +83,20 @@ def call_the_roll(
             f"{len(roster)} of {clients} clients came within {wait:g} s, {least} are needed"
         )
     return roster
+
+
+def _with_own_keys(ledger: PaymentLedger, client: int, claimants: list[Claim]) -> list[Claim]:
+    """Return the claims that are not signed with another client's key: a key that is enrolled speaks for one number."""
+    others = {
+        enrolled.signer: number
+        for number, enrolled in ledger.by_client(RUN, ClientEnrolled).items()
+        if enrolled.signer and number != client
+    }
+    for claim in claimants:
+        if claim.signer in others:
+            said = f"node {claim.node} signs with the key of {ledger.naming.all([others[claim.signer]])}"
+            ledger.add_fault(RUN, client, PHASE, said)
+    return [claim for claim in claimants if claim.signer not in others]
 
 
 def _hear_claims(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from stackfu_integration.flower.board import Board
 from stackfu_integration.flower.events import (
     ClientExcluded,
     GameFounded,
     GroupSumReceived,
     PayloadsErased,
+    RemovalRequested,
 )
 from stackfu_integration.flower.misfit import need
 from stackfu_integration.flower.recomputed.case import Case, same
@@ -23,6 +26,7 @@ def check(case: Case) -> None:
             sum(sizes[client] for client in group.clients) == group.size,
             f"{case.request}: the sum of {case.who.all(group.clients)} is of another size",
         )
+    _check_sizes(case)
     if case.has(PayloadsErased) and sizes:
         case.limits.append(
             f"{case.request}: whether the inner products in the solution's file are those of the embeddings, which are "
@@ -30,6 +34,19 @@ def check(case: Case) -> None:
         )
     for place, founded in case.placed(GameFounded):
         _check_founded(case, place, founded)
+
+
+def _check_sizes(case: Case) -> None:
+    """Sizes are those that the terms expect, and none is far above the others."""
+    opened, group = case.needed(RemovalRequested), case.last(GroupSumReceived)
+    if "size_factor" not in opened.terms:
+        return  # terms from before it was stated
+    summed = set() if group is None else set(group.clients)
+    alone = [size for client, size in case.sizes.items() if client not in summed]
+    median = float(np.median(alone)) if alone else None
+    for client, size in case.sizes.items():
+        problem = case.terms.refused_size(client, case.who, size, None if client in summed else median)
+        need(problem is None, f"{case.request}: client {case.who(client)} {problem}, and was not left out")
 
 
 def _check_founded(case: Case, place: int, founded: GameFounded) -> None:

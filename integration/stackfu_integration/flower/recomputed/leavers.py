@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from stackfu_integration.flower.events import (
     ClientCommitted,
+    ClientEnrolled,
     ClientEvent,
     ClientMeasured,
     ClientPaid,
@@ -90,6 +91,7 @@ def check(case: Case) -> None:
                 client not in case.by_client(kind),
                 f"{case.request}: client {case.who(client)}, which left, {did}",
             )
+    _check_enrolled(case)
     left = {*opened.removed, *opened.gone}
     for what, clients in _taking_part(case, opened):
         need(
@@ -102,6 +104,17 @@ def check(case: Case) -> None:
     case.proved.append(
         f"{case.request}: by the ledger {case.who.all(opened.removed)} got no offer, did no work and was paid nothing"
     )
+
+
+def _check_enrolled(case: Case) -> None:
+    """Only clients that enrolled say, do or get anything: of others nobody knows who they are, and they sign nothing."""
+    enrolled = {event.client: place for place, event in case.ledger.placed(RUN, ClientEnrolled)}
+    for kind, did in (*_OF_THOSE_WHO_STAY, *_OF_THOSE_WHO_LEAVE):
+        for place, event in case.placed(kind):
+            need(
+                enrolled.get(event.client, place) < place,
+                f"{case.request}: client {case.who(event.client)}, which had not enrolled, {did}",
+            )
 
 
 def _check_opening(case: Case, opened: RemovalRequested) -> None:
@@ -193,6 +206,12 @@ def _check_order(case: Case) -> None:
             f"{case.request}: row {min(places)} is one of {name}, after the last of {before} was to come before it",
         )
         latest, before = max(places), name
+    committed = case.place_of(CommitmentsClosed)
+    for place, _ in case.placed(TermsAmended):
+        need(
+            not committed or place < committed,
+            f"{case.request}: row {place} states other terms than those to which clients are committed",
+        )
     unlearned = case.place_of(ModelUnlearned)
     rounds = [place for place, _ in case.placed(RoundFinished)]
     need(

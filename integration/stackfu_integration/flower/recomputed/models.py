@@ -33,12 +33,20 @@ from stackfu_integration.flower.recomputed.case import Case, same
 
 __all__ = ["check"]
 
+#: Methods, apart from those of gradients, for which a model is made that the rounds start from.
+_PREPARED = ("fedrecovery", "gradient-ascent", "quickdrop")
+
 
 def check(case: Case) -> None:
     """The model that rounds start from, the unlearned one, and all that was not to be touched."""
     opened, prepared = case.needed(RemovalRequested), case.last(StartPrepared)
     if prepared is not None:
         _check_start(case, opened, prepared.model)
+    if case.has(RoundFinished) and case.terms.unlearning in ("federaser", "fedrecovery"):
+        case.questions.append(
+            f"{case.request}: what clients sent in training, from which {METHODS[case.terms.unlearning].name} works: they sign "
+            "nothing there, and so it is the server's word"
+        )
     unlearned = case.last(ModelUnlearned)
     if unlearned is None:
         return
@@ -89,6 +97,15 @@ def _check_start(case: Case, opened: RemovalRequested, name: str) -> None:
         need(
             digest(descent_start(case.ledger, case.models, opened, terms)) == name,
             f"{case.request}: the rounds do not start from the first weights and {head}",
+        )
+    need(
+        METHODS[terms.unlearning].gradients or terms.unlearning in _PREPARED,
+        f"{case.request}: a model was prepared for the rounds to start from, and {METHODS[terms.unlearning].name} prepares none",
+    )
+    if METHODS[terms.unlearning].leavers:
+        case.questions.append(
+            f"{case.request}: if the model that the rounds start from was made of the work of those who leave alone: that is the "
+            "server's word"
         )
     if terms.unlearning == "fedrecovery":
         again = recovered_from(case.ledger, case.models, opened, terms)

@@ -450,4 +450,13 @@ def _read(settings: list[str] | None) -> dict[str, Any]:
 
 
 def _finish(folder: Path, request: str) -> None:
+    """Say where the audit is, and end with 3 if the request was aborted."""
+    from stackfu_integration.flower.events import RequestAborted
+    from stackfu_integration.flower.ledger import PaymentLedger
+
     Console().print(f"audit: {folder / f'audit-{request}.md'}   ledger: stackfu-lab ledger {folder}")
+    with PaymentLedger.snapshot(folder / "ledger.sqlite") as book:
+        aborted = book.last(request, RequestAborted)
+    if aborted is not None:
+        typer.echo(f"Aborted: {aborted.reason}")
+        raise typer.Exit(3)

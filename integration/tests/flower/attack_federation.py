@@ -1,11 +1,13 @@
 """Random sequences of dishonest steps by servers, clients, colluders and thieves, and an oracle that knows what happened.
 
-A run of five tiny clients is carried out in this process, with some who are dishonest while it lasts. Then its books and the
-evidence are attacked one step after the other, and after every step the audit gives its verdict. The oracle shares no code with the
-audit: it compares the rows of the file, read by SQLite alone, with what really happened (which the harness wrote down), the
+A run of five tiny clients is carried out in this process, by one of several methods and rules of averaging, with one request
+or two, with some who are dishonest while it lasts. Then its books and the evidence are attacked one step after the other, and
+after every step the audit gives its verdict. The oracle shares no code with the audit: it compares the rows of the file, read by
+SQLite alone, with what really happened (which the harness wrote down), the
 files of models with what they were, and knows who is dishonest. Wrong are
 
 - ``false fit``: exit code 0, though the books or models say what did not happen, or somebody was paid or asked otherwise;
+- ``fits without evidence``: exit code 0, though some of what clients keep, or a key, was taken out of the evidence;
 - ``honest server blamed``: a misfit, though the server was honest and nobody touched its files;
 - ``honest client blamed``: a fault, or a contradiction, held against a client that was honest;
 - ``honest run not recognised``: anything but 0 where nobody was dishonest and all evidence is there.
@@ -44,11 +46,22 @@ from scene import TERMS, Averager, FaultyGrid, client_app, initial
 from test_tampering import write_anew
 
 from stackfu.errors import FileFormatError
-from stackfu_integration.flower import UnlearningMechanism
+from stackfu_integration.flower import PaymentLedger, UnlearningMechanism
 from stackfu_integration.flower.audit import check_file
+from stackfu_integration.flower.books import ClientBooks
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.collected import read_kept
+from stackfu_integration.flower.events import (
+    ClientEnrolled,
+    ClientPaid,
+    RequestAborted,
+    RunStarted,
+    StartPrepared,
+    TermsAmended,
+    WorkDelivered,
+)
 from stackfu_integration.flower.keys import SigningKey, canonical, read_public_key
+from stackfu_integration.flower.ledger import LedgerError
 from stackfu_integration.flower.model_store import ModelStore
 from stackfu_integration.flower.phases import rounds as rounds_module
 from stackfu_integration.flower.phases import unlearning
@@ -60,7 +73,14 @@ from stackfu_integration.flower.wire.records import receipt_in
 CLIENTS, ROUNDS, SMALL = 5, 2, replace(TERMS, rounds=2, features=16)
 SEQUENCES, STEPS = 7, 7  # of attacks on one run, and steps in each
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # nothing here needs a disk
-WRONG = ("false fit", "honest server blamed", "honest client blamed", "honest run not recognised", "crash")
+WRONG = (
+    "false fit",
+    "fits without evidence",
+    "honest server blamed",
+    "honest client blamed",
+    "honest run not recognised",
+    "crash",
+)
 
 
 # ---- what happened
@@ -75,6 +95,7 @@ class Truth:
     server: set[str] = field(default_factory=set)  # what it did that its books do not say
     clients: set[int] = field(default_factory=set)  # who was dishonest, or whose key was stolen
     evidence_touched: bool = False  # something is missing, invented or changed in what the auditor was given
+    evidence_missing: bool = False
     files_touched: bool = False
 
     def copy(self) -> Truth:
@@ -100,9 +121,16 @@ def models_of(folder: Path) -> dict[str, str]:
 class Watched(LyingLedger):
     """A ledger that lies, and remembers what it should have said."""
 
-    def __init__(self, path, lies, truth):
-        self.meant = truth
+    def __init__(self, path, lies, truth, never=()):
+        self.meant, self.never = truth, never
         super().__init__(path, lies)
+
+    def add(self, request, event):
+        """Write an event down, unless it is the enrolment of a client that is to have none."""
+        if isinstance(event, ClientEnrolled) and event.client in self.never:
+            self.meant.server.add("enrolled nobody")
+            return
+        super().add(request, event)
 
     def true_rows(self) -> list[tuple]:
         """All rows as they should be."""
@@ -200,10 +228,15 @@ def _denies_acknowledgement(rng, live):
 
 
 def _starts_from_the_trained_model(rng, live):
-    live.patches.append(
-        patch.object(unlearning, "first_model", lambda removal: removal.models.get(removal.request.before))
-    )
-    live.truth.server.add("started from the trained model")
+    """Or from the first one, where the method says that training goes on."""
+
+    def other(removal):
+        anew = removal.terms.unlearning == "retrain"
+        live.truth.server.add("started from the wrong model")
+        first = removal.ledger.need("", RunStarted).initial
+        return removal.models.get(removal.request.before if anew else first)
+
+    live.patches.append(patch.object(unlearning, "first_model", other))
 
 
 def _averages_otherwise(rng, live):
@@ -242,7 +275,69 @@ def _sends_another_model(rng, live):
     live.patches.append(patch.object(rounds_module, "ParticipationFedAvg", Splits))
 
 
+def _prepares_a_start(rng, live):
+    """The trained model is called prepared for a method that prepares none."""
+
+    def prepared(removal):
+        if not removal.ledger.has(removal.name, StartPrepared):
+            removal.ledger.add(removal.name, StartPrepared(removal.request.before))
+        live.truth.server.add("prepared a start")
+        return removal.models.get(removal.request.before)
+
+    live.patches.append(patch.object(unlearning, "first_model", prepared))
+
+
+def _amends_after_commitments(rng, live):
+    """Clients agreed to one method, and another one is carried out and stated."""
+    other = "retrain" if live.terms.unlearning == "continue" else "continue"
+
+    def amends(mechanism, phase):
+        if phase == "responses":
+            stated = replace(live.terms, unlearning=other).stated()
+            mechanism.ledger.add(mechanism.ledger.requests()[-1], TermsAmended(0, stated, "an error"))
+            live.truth.server.add("amended after commitments")
+
+    live.after.append(amends)
+
+
+def _enrols_nobody(rng, live):
+    """A client works without ever having enrolled: it need not sign anything."""
+    live.never.add(live.worker(rng))
+
+
+def _asks_a_client_that_leaves(rng, live):
+    """A client that leaves works by hand, together with the server, and signs it."""
+
+    def asks(mechanism, phase):
+        if phase == "responses":
+            client = live.removed[0]
+            books = ClientBooks(live.client_folder(client), RecordDict())
+            books.sign(
+                "work",
+                mechanism.ledger.head,
+                client=client,
+                request="r1",
+                number=1,
+                model="11" * 32,
+                samples=9,
+            )
+            live.truth.server.add("asked a client that leaves")
+
+    live.after.append(asks)
+
+
+def _takes_any_size(rng, live):
+    """The terms expect a size, and the server takes another one."""
+    worker = live.worker(rng)
+    live.lie("request", lambda e: replace(e, terms={**e.terms, "sizes": {str(worker): [1, 2]}}))
+
+
 SERVERS = (
+    _prepares_a_start,
+    _amends_after_commitments,
+    _enrols_nobody,
+    _asks_a_client_that_leaves,
+    _takes_any_size,
     _pays_less,
     _names_a_worker,
     _names_nobody_gone,
@@ -310,6 +405,12 @@ def _sends(record):
     return make
 
 
+def _claims_throughout(rng, live, client):
+    """A size of its own making, in training and ever after: the same one everywhere, so that all of its books agree."""
+    live.sizes[client] = rng.choice([12, 90, 2_000, 9_999_999])
+    return lambda message, answer: answer(message)
+
+
 def _is_silent(rng, live, client):
     return _when(rng.choice([EMBED, RESPOND, UNLEARN, MEASURE]), lambda message, answer: None)
 
@@ -349,10 +450,41 @@ MEN = (
         }
     ),
     _sends(lambda rng: {"share": float("nan"), "server-round": 7}),
+    _claims_throughout,
     _is_silent,
     _says_nothing,
     _echoes,
 )
+
+#: What runs are of: method, averaging, privacy, coins. Where evidence cannot settle everything the verdict stays open.
+RUNS = (
+    {},
+    {},
+    {"unlearning": "continue"},
+    {"aggregation": "mean"},
+    {"aggregation": "trimmed"},
+    {"aggregation": "krum"},
+    {"aggregation": "secure"},
+    {"epsilon": 4.0},
+    {"decimals": 2},
+    {"bandwidth": None},
+)
+
+
+class Claims(Averager):
+    """A client that may claim a size of its own making in everything that it says."""
+
+    def __init__(self, sizes, context):
+        super().__init__(context)
+        self.claimed = sizes.get(self.client)
+
+    @property
+    def size(self):
+        return super().size if self.claimed is None else self.claimed
+
+    def train(self, arrays, share, config):
+        made, used = super().train(arrays, share, config)
+        return made, used if self.claimed is None else round(share * self.claimed)
 
 
 class Live:
@@ -362,6 +494,9 @@ class Live:
         self.base, self.folder, self.rng = base, base / "run", random.Random(seed)
         self.truth, self.patches, self.lies, self.steps = Truth(), [], {}, []
         self.removed = (0,) if self.rng.random() < 0.5 else (0, 1)
+        self.terms = replace(SMALL, **self.rng.choice(RUNS))
+        self.second = self.rng.random() < 0.2  # another client leaves with a request of its own
+        self.after, self.never, self.sizes = [], set(), {}
 
     def client_folder(self, client: int) -> Path:
         return self.base / "clients" / str(client)
@@ -389,16 +524,19 @@ class Live:
                 act(rng, self)
                 self.steps.append(f"server: {act.__name__.strip('_')}")
         nodes = [{"partition-id": c, "client-folder": str(self.client_folder(c))} for c in range(CLIENTS)]
-        grid = FaultyGrid(client_app(Averager), nodes, behaviours)
-        mechanism = UnlearningMechanism(self.folder, CLIENTS, SMALL, wait=0.0, timeout=1.0)
+        grid = FaultyGrid(client_app(functools.partial(Claims, self.sizes)), nodes, behaviours)
+        mechanism = UnlearningMechanism(self.folder, CLIENTS, self.terms, wait=0.0, timeout=1.0)
+        mechanism.after = lambda phase: [act(mechanism, phase) for act in self.after]
         mechanism.ledger.close()
-        mechanism.ledger = ledger = Watched(self.folder / "ledger.sqlite", self.lies, self.truth)
+        mechanism.ledger = ledger = Watched(self.folder / "ledger.sqlite", self.lies, self.truth, self.never)
         try:
             with ExitStack() as stack:
                 for patched in self.patches:
                     stack.enter_context(patched)
                 mechanism.train(grid, initial(), 1)
                 mechanism.remove(grid, self.removed)
+                if self.second:
+                    mechanism.remove(grid, (CLIENTS - 1,), request="r2")
         except Exception as error:  # a lie can be one that the server's own database refuses
             self.truth.server.add(f"ended: {type(error).__name__}")
         if ledger._lies and ledger._truth:
@@ -593,6 +731,7 @@ def _client_withholds(case):
     """Receipts, the key, or the models of one client are not there."""
     client = case.anybody()
     key, part = case.signer(client).public, case.rng.randrange(3)
+    case.truth.evidence_missing = part < 2 or case.truth.evidence_missing
     if part == 0:
         case.evidence = replace(
             case.evidence, receipts=tuple(r for r in case.evidence.receipts if r.key != key)
@@ -620,6 +759,62 @@ def _client_keeps_other_models(case):
     works = [forged if k == at else work for k, work in enumerate(case.evidence.works)]
     case.evidence = replace(case.evidence, works=tuple(works))
     case.truth.evidence_touched = True
+
+
+def _somebody_cuts_receipts(case):
+    """Some receipts of one client are taken out of the file that the auditor gets, not the last ones."""
+    client = case.anybody()
+    own = [r for r in case.evidence.receipts if r.key == case.signer(client).public and r.is_signed]
+    if len(own) < 2:
+        return
+    gone = case.rng.sample(own[:-1], case.rng.randint(1, len(own) - 1))
+    case.evidence = replace(
+        case.evidence, receipts=tuple(r for r in case.evidence.receipts if r not in gone or r is own[-1])
+    )
+    case.truth.evidence_touched = case.truth.evidence_missing = True
+
+
+def _server_adds_a_row_that_is_not_allowed(case):
+    """The rules of the database are taken off for one row, which is chained and signed, and put back."""
+    with closing(sqlite3.connect(case.folder / "ledger.sqlite")) as db, db:
+        known = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in known:
+            db.execute(f"DROP TRIGGER {name}")
+    case.truth.files_touched = True
+    request, event = case.rng.choice(
+        [
+            ("r1", RequestAborted("operator", "an error")),
+            ("r1", WorkDelivered(case.anybody(), ROUNDS + 1, 5, "ab" * 32)),
+            ("r1", ClientPaid(0, 3.0, 1, 1)),
+            ("r9", WorkDelivered(case.anybody(), 1, 5, "ab" * 32)),
+            ("r1", TermsAmended(7, replace(case.live.terms, budget=99.0).stated(), "later")),
+        ]
+    )
+    with PaymentLedger(case.folder / "ledger.sqlite") as ledger, suppress(LedgerError, FileFormatError):
+        ledger.add(request, event)
+        case.truth.server.add("added a row")
+    with closing(sqlite3.connect(case.folder / "ledger.sqlite")) as db, db:
+        for _, sql in known:
+            db.execute(sql)
+
+
+def _server_sets_the_clock_back(case):
+    """The last row says that it was written long ago."""
+    case.spoil(
+        "UPDATE events SET at = '2001-01-01T00:00:00.000+00:00' WHERE seq = (SELECT max(seq) FROM events)"
+    )
+    write_anew(case)
+    case.truth.server.add("set the clock back")
+
+
+def _server_enrols_a_client_twice(case):
+    """Two numbers with one key: of one that leaves and one that stays."""
+    case.spoil(
+        "UPDATE events SET detail = json_set(detail, '$.signer', (SELECT json_extract(detail, '$.signer') FROM events "
+        f"WHERE kind = 'enrolled' AND client = 0)) WHERE kind = 'enrolled' AND client = {CLIENTS - 1}"
+    )
+    write_anew(case)
+    case.truth.server.add("enrolled a client twice")
 
 
 def _server_plays_a_client(case):
@@ -662,6 +857,7 @@ def _says_otherwise(path: Path, text: str) -> bool:
 AFTERWARDS = (
     (_client_invents, 6),
     (_client_withholds, 3),
+    (_somebody_cuts_receipts, 2),
     (_client_spoils_a_receipt, 3),
     (_client_keeps_other_models, 2),
     (_somebody_signs_without_the_server, 3),
@@ -669,6 +865,9 @@ AFTERWARDS = (
     (_somebody_edits_the_published_audit, 2),
     (_server_forks, 1),
     (_server_plays_a_client, 1),
+    (_server_adds_a_row_that_is_not_allowed, 2),
+    (_server_sets_the_clock_back, 1),
+    (_server_enrols_a_client_twice, 1),
     (_server_rewrites, 2),
     (_server_cuts_and_signs, 1),
     (_server_strips_receipts, 1),
@@ -679,7 +878,7 @@ AFTERWARDS = (
     (_thief_flips_a_byte, 2),
 )
 #: Steps that leave the server and its files alone, so that a sequence can go on without any.
-HARMLESS = AFTERWARDS[:7]
+HARMLESS = AFTERWARDS[:8]
 
 
 # ---- the oracle
@@ -708,6 +907,8 @@ def judged(case: Case, report) -> str:
     false, honest = books_are_false(case), not case.truth.server and not case.truth.files_touched
     if code == 0 and false:
         return "false fit"
+    if code == 0 and truth.evidence_missing:
+        return "fits without evidence"
     if code == 1 and honest:
         return "honest server blamed"
     if honest:
@@ -718,7 +919,8 @@ def judged(case: Case, report) -> str:
         faults = {row[3] for row in truth.rows if row[2] == "fault"} - truth.clients
         if faults:
             return "honest client blamed"
-    if honest and not truth.clients and not truth.evidence_touched and code not in (0, 3):
+    settled = case.live.terms.aggregation != "secure"  # of sums no average can be worked out again
+    if settled and honest and not truth.clients and not truth.evidence_touched and code not in (0, 3):
         return "honest run not recognised"
     return {0: "fits", 1: "misfit", 3: "aborted", 4: "open"}[code] + (
         " (books are false)" if false else " (books are true)"

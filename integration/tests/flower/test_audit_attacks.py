@@ -40,9 +40,11 @@ from stackfu_integration.flower.events import (
     ClientFault,
     ClientPaid,
     ClockSetBack,
+    ConsentGiven,
     EmbeddingReceived,
     Event,
     LogEmptied,
+    PartingWork,
     RemovalRequested,
     RequestAborted,
     RunStarted,
@@ -56,7 +58,7 @@ from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.phases import rounds as rounds_module
 from stackfu_integration.flower.phases import unlearning
 from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED
-from stackfu_integration.flower.receipts import ENROLMENT, PAYMENT, SHARE, WORK, Receipt
+from stackfu_integration.flower.receipts import CONSENT, ENROLMENT, PARTING, PAYMENT, SHARE, WORK, Receipt
 from stackfu_integration.flower.verification import FITS, MISFIT, OPEN, Evidence, verify
 
 FAULTY = 6
@@ -284,6 +286,33 @@ def test_a_client_that_never_enrolled_and_works_is_a_misfit(scene):
         shutil.copy(path, scene.folder / "models" / path.name)
     report = verify(scene.folder, evidence_of(scene, without=(7,)))
     assert "client 7, which had not enrolled, was made an offer" in report.misfit
+
+
+@pytest.mark.parametrize("name", ["Leeds", "Leeds\u200b", "Leeds "])
+def test_two_clients_of_one_name_are_a_misfit(scene, name):
+    """The text would say that Leeds left, and another Leeds would go on."""
+    mechanism = scene.mechanism()
+    names = ("Leeds", *(f"c{k}" for k in range(1, CLIENTS - 1)), name)
+    with_lies(mechanism, {RunStarted.kind: changed(names=names)})
+    run_to_the_end(scene, mechanism)
+    assert "names that do not tell them apart" in with_all_evidence(scene).misfit
+
+
+def test_work_of_those_who_leave_is_a_misfit_where_the_method_asks_for_none(scene):
+    mechanism = scene.mechanism()
+
+    def parts(phase):
+        if phase == "responses":
+            ledger, books = mechanism.ledger, ClientBooks(scene.client_folder(1), RecordDict())
+            told = {"client": 1, "request": "r1"}
+            consent = books.sign(CONSENT, ledger.head, method="retrain", **told)
+            work = books.sign(PARTING, ledger.head, number=1, samples=30, model="ab" * 32, **told)
+            ledger.add("r1", ConsentGiven(1, 0, "retrain", consent.plain()))
+            ledger.add("r1", PartingWork(1, 1, 30, "ab" * 32, 0.1, work.plain()))
+
+    mechanism.after = parts
+    run_to_the_end(scene, mechanism)
+    assert "client 1, which left, worked, and Retraining asks for no work" in with_all_evidence(scene).misfit
 
 
 def test_one_key_speaks_for_one_client(scene):

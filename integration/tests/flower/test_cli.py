@@ -15,7 +15,8 @@ from stackfu_integration.cli import app
 from stackfu_integration.flower import PaymentLedger, UnlearningMechanism
 from stackfu_integration.flower.cli import _read
 from stackfu_integration.flower.deployment import _toml
-from stackfu_integration.flower.events import GameFounded
+from stackfu_integration.flower.events import ClientEnrolled, ClientFault, GameFounded, RemovalRequested
+from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.simulation import APP_FOLDER, load_app
 
 
@@ -161,6 +162,32 @@ def test_simulate_without_an_engine(tmp_path):
     assert "| New York | remaining" in text
     with PaymentLedger(tmp_path / "run" / "ledger.sqlite", create=False) as ledger:
         assert ledger.need("r1", GameFounded).costs[1] == 7.5
+
+
+def test_with_the_clients_keys_in_the_config_nobody_else_is_let_in(tmp_path):
+    """Three clients of four have the keys that the operator has; the fourth is left out, and the others go on."""
+    keys, clients = tmp_path / "keys", tmp_path / "run" / "clients"
+    keys.mkdir()
+    for client in range(4):
+        known = clients / str(client) if client != 3 else tmp_path / "other"
+        (keys / f"{client}.pub").write_text(SigningKey.load_or_create(known / "client.key").public)
+    config = (
+        f"folder={tmp_path}/run clients=4 removed=0 training-rounds=1 rounds=1 wait=1.0 client-keys={keys}"
+    )
+    result = run("flower", "simulate", "--engine", "none", "-c", config, "-c", 'sizes="1=1:100000"')
+    assert result.exit_code == 0, result.output
+    with PaymentLedger(tmp_path / "run" / "ledger.sqlite", create=False) as ledger:
+        assert sorted(ledger.by_client("", ClientEnrolled)) == [0, 1, 2]
+        assert "signs with a key that is not this client's" in str(ledger.events("", ClientFault))
+        assert ledger.need("r1", RemovalRequested).terms["sizes"] == {"1": [1, 100000]}
+
+
+def test_a_simulation_of_a_request_that_is_aborted_ends_with_three_and_names_the_cause(tmp_path):
+    """Both clients that stay claim other sizes than the operator expects."""
+    config = f"folder={tmp_path}/run clients=3 removed=0 training-rounds=1 rounds=1"
+    result = run("flower", "simulate", "--engine", "none", "-c", config, "-c", 'sizes="1=1,2=1"')
+    assert result.exit_code == 3
+    assert "client 1 (claims" in " ".join(result.output.split())
 
 
 def test_scale(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.convex import NEWTON, head_of
 from stackfu_integration.flower.events import (
+    ClientCommitted,
     DistanceBounded,
     GradientHidden,
     GradientReported,
@@ -41,6 +42,8 @@ def check(case: Case) -> None:
     terms = case.terms_at(case.place_of(DistanceBounded))
     hidden, plain = case.by_client(GradientHidden), case.by_client(GradientReported)
     reported: Mapping[int, GradientHidden | GradientReported] = hidden or plain
+    strangers = sorted(set(reported) - set(case.by_client(ClientCommitted)))
+    need(not strangers, f"{case.request}: {case.who.all(strangers)} reported gradients without a commitment")
     need(bound.l2 == terms.certify_l2, f"{case.request}: the bound has another l2 than the terms")
     need(
         bound.clients == tuple(sorted(reported))

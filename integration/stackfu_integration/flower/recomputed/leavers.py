@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from stackfu.embedding.names import check_names
+from stackfu.errors import InputError
 from stackfu_integration.flower.events import (
     ClientCommitted,
     ClientEnrolled,
@@ -40,7 +42,8 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.ledger import RUN
 from stackfu_integration.flower.methods import METHODS
-from stackfu_integration.flower.misfit import need
+from stackfu_integration.flower.misfit import MisfitError, need
+from stackfu_integration.flower.naming import one_line
 from stackfu_integration.flower.phases import shards
 from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED
 from stackfu_integration.flower.phases.rounds import last_model
@@ -101,13 +104,20 @@ def check(case: Case) -> None:
     _check_signed_offers(case, opened)
     _check_order(case)
     _check_not_asked(case)
+    work = "no work but that which the method asks of those who leave" if case.has(PartingWork) else "no work"
     case.proved.append(
-        f"{case.request}: by the ledger {case.who.all(opened.removed)} got no offer, did no work and was paid nothing"
+        f"{case.request}: by the ledger {case.who.all(opened.removed)} got no offer, did {work} and was paid nothing"
     )
 
 
 def _check_enrolled(case: Case) -> None:
     """Only clients that enrolled say, do or get anything: of others nobody knows who they are, and they sign nothing."""
+    run = case.ledger.last(RUN, RunStarted)
+    if run is not None and run.names:
+        try:
+            check_names([one_line(name) for name in run.names], run.clients, "names")
+        except InputError as error:
+            raise MisfitError(f"the run: clients have names that do not tell them apart ({error})") from error
     enrolled = {event.client: place for place, event in case.ledger.placed(RUN, ClientEnrolled)}
     for kind, did in (*_OF_THOSE_WHO_STAY, *_OF_THOSE_WHO_LEAVE):
         for place, event in case.placed(kind):

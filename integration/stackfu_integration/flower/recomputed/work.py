@@ -46,6 +46,11 @@ def _check_partings(case: Case) -> None:
     parted, removed = case.events(PartingWork), case.needed(RemovalRequested).removed
     consents = {(event.client, event.method) for event in case.events(ConsentGiven)}
     method, rounds = case.terms.unlearning, case.terms.rounds
+    need(
+        not parted or METHODS[method].leavers,
+        f"{case.request}: {case.who.all(sorted({work.client for work in parted}))}, which left, worked, and "
+        f"{METHODS[method].name} asks for no work of those who leave",
+    )
     for work in parted:
         where = (
             f"{case.request}: work of client {case.who(work.client)}, which leaves, in round {work.number}"

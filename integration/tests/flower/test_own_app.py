@@ -162,6 +162,23 @@ def test_the_three_documented_commands_end_with_an_audit_that_fits(tmp_path, mon
     assert json.loads((tmp_path / "found" / "found-r1.json").read_text())["verdict"].startswith("Fits")
 
 
+def test_every_command_of_the_removal_page_works_as_typed(tmp_path, monkeypatch):
+    """From the federation to the signed audit in a scratch folder, as the page has it; a deployment has a test of its own."""
+    monkeypatch.chdir(tmp_path)
+    page = (HOWTO / "removal_request.md").read_text()
+    page = page[page.index("## 4.") :].replace("\\\n", " ")
+    commands = re.findall(r"^\$ (stackfu-lab .*)$", page, flags=re.MULTILINE)
+    commands = [command for command in commands if "deploy" not in command]
+    assert len(commands) == 6
+    for command in commands:
+        words = shlex.split(command)[1:]
+        typed = [path for word in words for path in (sorted(glob.glob(word)) if "*" in word else [word])]
+        result = CliRunner().invoke(app, typed)
+        assert result.exit_code == 0, (command, result.output[:3000], result.exception)
+    found = json.loads((tmp_path / "found" / "found-leeds-1.json").read_text())
+    assert (found["exit_code"], found["open_questions"]) == (0, [])
+
+
 #: What pages said and was not so: gone from them, or true now by this test.
 ONCE_FALSE = {
     "recomputes everything": None,
@@ -171,6 +188,12 @@ ONCE_FALSE = {
     "cuts the tail, or puts an older head back": None,
     "an open question about the client, not a misfit": None,
     "write-ahead log is emptied": None,
+    "release that would exceed the total is refused": "test_no_sequence_of_questions_spends_more_than_the_total",
+    "no round, and no gradient": "test_only_sums_shows_no_update_no_gradient_and_no_measure",
+    "work for another share than it agreed to": "test_the_number_of_samples_follows_from_the_agreed_share",
+    "compares its payment with its own": "test_no_new_offer_after_the_first_work",
+    "refuses to start with one of the doors open": "test_a_superlink_with_an_open_door_is_not_started",
+    "it stops nobody": "test_whoever_claims_a_size_throughout_neither_ends_the_request_nor_chooses_the_bandwidth",
     "signed audit": "test_a_signed_file_is_verified_and_an_edited_one_is_not",
 }
 
@@ -213,8 +236,27 @@ def test_what_is_typed_by_hand_is_what_the_deployment_types(command):
         assert {"--enable-supernode-auth", "--superexec-auth-secret-file", "--operators"} <= options
 
 
-def test_every_test_that_the_pages_name_is_there():
-    said = set(re.findall(r"`(test_\w+)`", "".join(page.read_text() for page in HOWTO.glob("flower*.md"))))
-    there = set(re.findall(r"^def (test_\w+)", "".join(p.read_text() for p in HERE.glob("test_*.py")), re.M))
-    assert len(said) > 30
-    assert said <= there
+GUIDES = ("flower.md", "flower_protocol.md", "flower_trust.md", "removal_request.md")
+
+
+def tests_there() -> set[str]:
+    return set(re.findall(r"^def (test_\w+)", "".join(p.read_text() for p in HERE.glob("test_*.py")), re.M))
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_test_that_a_guide_names_is_there_and_every_claim_in_its_tables_names_one(guide):
+    page = (HOWTO / guide).read_text()
+    said, heading = set(re.findall(r"`(test_\w+)`", page)), "## Which test shows it"
+    assert said <= tests_there(), said - tests_there()
+    assert heading in page
+    claims = re.findall(r"^\| (?!claim|---)(.*) \|$", page[page.index(heading) :], re.MULTILINE)
+    assert len(claims) > 3
+    assert all("`test_" in claim for claim in claims)
+
+
+def test_every_way_of_not_keeping_to_the_protocol_names_its_test():
+    page = (HOWTO / "flower_protocol.md").read_text()
+    table = page[page.index("| what happens |") :]
+    rows = table[: table.index("\n\n")].splitlines()[2:]
+    assert len(rows) > 10
+    assert all(re.search(r"`test_\w+` \|$", row) for row in rows)

@@ -626,8 +626,8 @@ def broken_link(ledger: PaymentLedger, public_key: str | None = None) -> str | N
 def broken_rule(ledger: PaymentLedger) -> str | None:
     """Return the first row that the rules of the database refuse, with the reason, or ``None``.
 
-    The rows are inserted again, one after the other, into an empty database with all its rules: a file whose rules were taken
-    off for a while may hold rows that nobody could have written with them.
+    The rows are inserted again, one after the other, into an empty database that has all rules. A file whose rules were removed
+    for a while may hold rows that the rules forbid.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         for statement in _statements(_SCHEMA):

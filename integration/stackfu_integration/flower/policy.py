@@ -87,9 +87,11 @@ class Policy:
     without it the first one that is seen is kept. ``train_rounds`` bounds the rounds of unlearning. ``only_sums`` refuses
     rounds, and gradients, that the server would see of this client by themselves; second derivatives are shown by themselves with
     ``curvature`` only, since those of few samples tell what the samples are. ``least_samples`` is how many samples an update,
-    gradient or Hessian is made of at least that the server sees by itself. ``peers`` are other clients' public keys: with them,
-    nobody else is a member of a sum in which this client hides something. ``parting`` are the methods for which this client works
-    when it leaves (:mod:`.methods`): what it sends is made, once more, of the data that is to be forgotten. ``trusting`` believes
+    gradient or Hessian is made of at least that the server sees by itself. ``measured_requests`` is for how many requests, ever,
+    this client measures models: losses at models of the server's choice tell more with every request. ``peers`` are other
+    clients' public keys: with them, nobody else is a member of a sum in which this client hides something. ``parting`` are the
+    methods for which this client works when it leaves (:mod:`.methods`): what it sends is made, once more, of the data that is
+    to be forgotten. ``trusting`` believes
     the server about an agreement of which a client without a folder has no books any more, as after a restart.
     ``keep_work`` keeps a
     copy of every model that this client sends in rounds of unlearning in its own folder, so that an audit can average them again.
@@ -109,6 +111,7 @@ class Policy:
     only_sums: bool = False
     curvature: bool = False
     least_samples: int = 8
+    measured_requests: int = 100
     peers: tuple[str, ...] = ()
     parting: tuple[str, ...] = ()
     trusting: bool = False
@@ -145,6 +148,7 @@ class Policy:
             parting=PARTING_METHODS,
             curvature=True,
             least_samples=1,
+            measured_requests=10**9,
             trusting=True,
         )
 

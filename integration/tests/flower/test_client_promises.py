@@ -448,6 +448,18 @@ def test_two_models_are_measured_for_a_request_once(server):
     assert "not the model" in refusal(server.ask(MeasureQuestion(model_at(5.0), model_at(1.0), "r3")))
 
 
+def test_models_are_measured_for_so_many_requests_and_no_more(tmp_path):
+    """Embeddings of next to no epsilon cost next to nothing, and every request of such a kind would give two more losses."""
+    server, found = Server(tmp_path / "client", measured_requests=3), []
+    for number in range(6):
+        answered(server.embed(f"r{number}", epsilon=1e-3))
+        for _ in range(2):
+            reply = answered(server.ask(MeasureQuestion(initial(), model_at(number + 1.0), f"r{number}")))
+            found.append(len(reply.metric_records.get("metrics", MetricRecord())))
+            assert "receipt" in reply  # the payment is acknowledged all the same
+    assert found == [2] * 6 + [0] * 6
+
+
 # ---- a server that goes back
 
 

@@ -326,6 +326,9 @@ def _may_measure(desk: Desk, asked: wire.MeasureQuestion) -> bool:
     if desk.books.policy.only_sums:
         return False  # a payment is acknowledged all the same
     known, models = desk.books.about(asked.request), [digest(asked.before), digest(asked.after)]
+    measured = sum("measured" in other for other in desk.books.state["requests"].values())
+    if "measured" not in known and measured >= desk.books.policy.measured_requests:
+        return False
     if known.setdefault("measured", models) != models:
         raise InputError(
             "after", "this client has measured two other models for the request", value=asked.request

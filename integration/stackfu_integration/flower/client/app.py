@@ -41,7 +41,7 @@ __all__ = ["add_mechanism", "training_app"]
 
 #: Questions about the data, and offers: each is answered once, and the same question gets the stored reply.
 _ONCE = (SPREAD, EMBED, RESPOND, GRADIENT, MEASURE)
-#: What the names of the mechanism's own actions begin with.
+#: Prefix of the names of the mechanism's own actions.
 _OWN_ACTIONS = "stackfu_"
 
 

@@ -58,6 +58,10 @@ class ModelStore:
             raise FileFormatError(f"{path}: the content does not match its name")
         return arrays
 
+    def has(self, name: str) -> bool:
+        """Return True if there is a file of this name, whatever it holds."""
+        return (self.folder / f"{name}.npz").is_file()
+
     def keep_only(self, names: set[str]) -> None:
         """Delete every other model."""
         for path in self.folder.glob("*.npz"):

@@ -28,7 +28,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stackfu_integration.flower.events import PayloadsErased, RequestAborted, RequestClosed, RunStarted
+from stackfu_integration.flower.events import (
+    ModelUnlearned,
+    PayloadsErased,
+    RequestAborted,
+    RequestClosed,
+    RoundFinished,
+    RunStarted,
+    StartPrepared,
+)
 from stackfu_integration.flower.ledger import RUN, PaymentLedger, SchemaError
 from stackfu_integration.flower.misfit import MisfitError
 from stackfu_integration.flower.model_store import ModelStore
@@ -218,8 +226,14 @@ def _report(
 
 
 def _run_models(ledger: PaymentLedger, models: ModelStore, limits: list[str]) -> None:
+    """Every model of a round or a request that is in the folder is the one that its name says; the first one is there."""
     run = ledger.last(RUN, RunStarted)
     if run is not None:
         models.get(run.initial)
         if run.adopted:
             limits.append("what the adopted model was trained on: that is the operator's word")
+    for request in (RUN, *ledger.requests()):
+        for kind in (RoundFinished, StartPrepared, ModelUnlearned):
+            for event in ledger.events(request, kind):
+                if models.has(event.model):
+                    models.get(event.model)

@@ -371,6 +371,22 @@ def test_work_that_is_in_no_book_shows_by_its_number_though_the_receipt_was_take
     assert any("client 1 did" in q and "not all that it signed" in q for q in report.open_questions)
 
 
+def test_every_model_that_is_there_is_the_one_of_its_name(scene):
+    """Of two requests: the model before the first one is in the folder, and another one under its name is not taken for none."""
+    mechanism, grid = scene.mechanism(), scene.grid()
+    mechanism.train(grid, initial(), 2)
+    mechanism.remove(grid, (0,))
+    mechanism.remove(grid, (1,), request="r2")
+    mechanism.ledger.close()
+    assert with_all_evidence(scene).code == FITS
+    with scene.ledger() as book:
+        before, first = book.need("r1", RemovalRequested).before, book.need("", RunStarted).initial
+    models = scene.folder / "models"
+    assert (models / f"{before}.npz").is_file()
+    shutil.copy(models / f"{first}.npz", models / f"{before}.npz")
+    assert "does not match its name" in with_all_evidence(scene).misfit
+
+
 def old_model_in_round(number, monkeypatch, scene):
     """A server that calls the old model the average of a round."""
     honest, count = rounds_module.robust_average, {"calls": 0}

@@ -15,7 +15,7 @@ from stackfu_integration.flower.chain import VERSION, Head, first_link, link
 from stackfu_integration.flower.events import NOBODY, RequestClosed
 from stackfu_integration.flower.keys import SigningKey, canonical, signed_by
 from stackfu_integration.flower.ledger import PaymentLedger
-from stackfu_integration.flower.receipts import shown
+from stackfu_integration.flower.naming import one_line
 
 __all__ = ["Signature", "check_file", "signed_json", "signed_text"]
 
@@ -121,7 +121,7 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise _GivenTwiceError(shown(name))
+            raise _GivenTwiceError(one_line(name)[:80])
         found[name] = value
     return found
 

@@ -84,13 +84,16 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
             f"{FLOWER}.wire",
             [
                 f"{FLOWER}.wire",
-                *(f"{FLOWER}.{name}" for name in ("offer", "chain", "receipts", "secure_sum")),
+                *(f"{FLOWER}.{name}" for name in ("offer", "chain", "naming", "receipts", "secure_sum")),
             ],
         ),
         (
             f"{FLOWER}.audit",
             [
-                *(f"{FLOWER}.{name}" for name in ("audit", "convex", "events", "ledger", "naming")),
+                *(
+                    f"{FLOWER}.{name}"
+                    for name in ("audit", "chain", "convex", "events", "keys", "ledger", "naming")
+                ),
                 f"{PACKAGE}.storage",
             ],
         ),

@@ -233,7 +233,9 @@ def _run_models(ledger: PaymentLedger, models: ModelStore, limits: list[str]) ->
         if run.adopted:
             limits.append("what the adopted model was trained on: that is the operator's word")
     for request in (RUN, *ledger.requests()):
-        for kind in (RoundFinished, StartPrepared, ModelUnlearned):
-            for event in ledger.events(request, kind):
-                if models.has(event.model):
-                    models.get(event.model)
+        named = [event.model for event in ledger.events(request, RoundFinished)]
+        named += [event.model for event in ledger.events(request, StartPrepared)]
+        named += [event.model for event in ledger.events(request, ModelUnlearned)]
+        for name in named:
+            if models.has(name):
+                models.get(name)

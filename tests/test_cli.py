@@ -45,6 +45,12 @@ def run(capsys):
     return call
 
 
+def data_of(page):
+    """Return the numbers that an explorer page holds."""
+    held = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    return json.loads(held[1])
+
+
 def one_sentence(err):
     assert err.startswith("stackfu: ")
     assert err.count("\n") == 1
@@ -286,10 +292,23 @@ def test_explore_of_a_solution_opens_at_its_budget(run, files, tmp_path):
     run("solve", files / "game.json", "--budget", 0.03, "-o", tmp_path / "own.json")
     arguments = ("-o", tmp_path / "page.html", "--points", 2, "--to", 0.1, "--compare", "none")
     assert run("explore", tmp_path / "own.json", *arguments)[0] == 0
-    held = re.search(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
-    page = json.loads(held[1])
+    page = data_of(tmp_path / "page.html")
     assert [stop["budget"] for stop in page["stops"]] == [0.0, 0.03, 0.05, 0.1]
     assert page["stops"][page["opening"]]["budget"] == 0.03
+
+
+def test_explore_of_a_solution_keeps_its_floor_and_its_offers(run, files, tmp_path):
+    floor = ("--min-samples", 280, "--offers", "capped", "-o", tmp_path / "own.json")
+    assert run("solve", files / "game.json", "-b", 0.08, *floor)[0] == 0
+    arguments = ("--points", 2, "--to", 0.16, "-o", tmp_path / "page.html")
+    code, _, err = run("explore", tmp_path / "own.json", *arguments)
+    assert code == 0
+    assert "holds capped offers" in err
+    samples = sf.load(tmp_path / "own.json").game.sizes.sum()
+    floored = data_of(tmp_path / "page.html")
+    paid = [stop for stop in floored["stops"] if stop["budget"] > 0]
+    assert all(stop["total"] >= 280 / samples - 1e-9 for stop in paid)
+    assert any(line["name"] == "capped" for line in floored["lines"])
 
 
 def test_explore_of_hundreds_of_clients_is_quick_and_says_so(run, tmp_path):
@@ -504,7 +523,10 @@ def test_the_help_of_solve_lists_every_mechanism(run):
     finally:
         sf.leader.mechanisms.forget("half-of-cost")
     words = " ".join(out.replace("│", " ").split())
-    assert "certified, haipo, uniform, grouped, posted, half-of-cost." in words
+    listed = re.search(r"certified, [a-z, -]*half-of-cost\.", words)
+    assert listed
+    built_in = {"certified", "haipo", "uniform", "grouped", "posted", "shapley", "leave-one-out"}
+    assert set(listed[0].rstrip(".").split(", ")) == built_in | {"half-of-cost"}
 
 
 #: Names that something on the way might take for more than a name.

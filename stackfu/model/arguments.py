@@ -18,7 +18,7 @@ __all__ = ["count", "flag", "not_negative", "number", "numbers"]
 Array = npt.NDArray[np.float64]
 
 #: Python's own kinds of number (truth values too), and objects, which are looked at one by one.
-_NUMBERS, _OBJECTS = "buif", "O"
+_NUMBERS, _OBJECTS = "uif", "O"
 
 
 def number(value: object, name: str, problem: str = "must be a number") -> float:
@@ -79,10 +79,14 @@ def numbers(
     """An array of numbers, which may be NaN or infinite; ``who`` tells whose an entry is that is none."""
     try:
         read = np.asarray(values)
-        if read.dtype.kind in _NUMBERS:
+        if isinstance(values, (list, tuple)) and any(isinstance(v, (bool, np.bool_)) for v in values):
+            pass  # True among numbers would be read as 1
+        elif read.dtype.kind in _NUMBERS:
             with np.errstate(over="ignore"):  # of more digits than float64 has
                 return np.asarray(read, dtype=np.float64)
-        if read.dtype.kind == _OBJECTS and not any(isinstance(v, (str, bytes)) for v in read.flat):
+        elif read.dtype.kind == _OBJECTS and not any(
+            isinstance(v, (str, bytes, bool, np.bool_)) for v in read.flat
+        ):
             return read.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         pass

@@ -91,7 +91,14 @@ class Tables:
         content = io.BytesIO()
         frame = self.to_pandas()
         try:
-            frame.to_excel(content)
+            import pandas
+
+            with pandas.ExcelWriter(content, engine="openpyxl") as writer:
+                frame.to_excel(writer)
+                for row in writer.book.active.iter_rows():
+                    for cell in row:
+                        if cell.data_type == "f":
+                            cell.data_type = "s"  # a name that begins with "=" is text, not a formula
         except ModuleNotFoundError as error:
             raise InputError(str(error.name), f"is not installed; pip install {error.name}") from None
         write_atomically(target, content.getvalue())

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ..embedding import MeanEmbeddings
-from ..embedding.names import Position, visible
+from ..embedding.names import Position, name_of, visible
+from ..errors import InputError
 from ..game import StackelbergGame
 from ..model.geometry import Array, frozen
 from .rebuilding import tell
@@ -184,7 +185,7 @@ def games(
         unit = spread * weights["loss_constant"] * float(sizes[gone:].sum())
         weights["sampling_constant"] = unit * draw(st.sampled_from([1e-6, 1e-2, 0.3, 1.0, 30.0]))
     if names:
-        entry = st.one_of(st.sampled_from(_AWKWARD), st.text(min_size=1, max_size=8)).filter(visible)
+        entry = st.one_of(st.sampled_from(_AWKWARD), st.text(min_size=1, max_size=8)).filter(_is_name)
         everybody = draw(st.lists(entry, min_size=count + gone, max_size=count + gone, unique_by=visible))
         weights["names"] = everybody
     game = StackelbergGame(emb, sizes, removed=map(Position, range(gone)), costs=cost, **weights)
@@ -314,3 +315,12 @@ def assert_own_report_does_not_matter(mechanism: Any, report: Report, tolerance:
                 f"client {game.who(k)} is offered {name} {one:.6g}, and {two:.6g} when it reports a cost of "
                 f"{reported.costs[k]:.6g} instead of {game.costs[k]:.6g}"
             )
+
+
+def _is_name(text: str) -> bool:
+    """Return True if a client may have this name."""
+    try:
+        name_of(text)
+    except InputError:
+        return False
+    return True

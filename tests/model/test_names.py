@@ -67,3 +67,19 @@ def test_the_command_line_shows_names_in_natural_order(tmp_path, capsys):
     assert "forgotten: ward 2" in shown
     main(["equilibria", file, "--json"])
     assert json.loads(capsys.readouterr().out)["names"] == ["ward 1", "ward 10"]
+
+
+@pytest.mark.parametrize("argument", ["sizes", "costs"])
+@pytest.mark.parametrize("kind", ["list", "dictionary", "array", "series"])
+def test_true_among_numbers_is_refused_and_not_read_as_one(argument, kind):
+    pandas = pytest.importorskip("pandas")
+    names = ["Leeds", "York", "Hull"]
+    values = {
+        "list": [2.0, True, 1.0],
+        "dictionary": {"Leeds": 2.0, "York": True, "Hull": 1.0},
+        "array": np.array([True, True, False]),
+        "series": pandas.Series([2.0, True, 1.0], index=names, dtype=object),
+    }[kind]
+    emb = sf.MeanEmbeddings.from_features(np.eye(3), names=names)
+    with pytest.raises(sf.InputError, match=rf"{argument}.*True.*must be a"):
+        sf.StackelbergGame(emb, **{"sizes": [1, 2, 3], argument: values}, removed=["Leeds"])

@@ -121,6 +121,17 @@ def test_excel_tables(solutions, tmp_path):
     pandas.testing.assert_frame_equal(found, solutions["linear"].to_pandas(), check_dtype=False)
 
 
+def test_a_name_is_never_a_formula_in_an_excel_table(tmp_path):
+    pytest.importorskip("pandas")
+    openpyxl = pytest.importorskip("openpyxl")
+    names = ["gone", "=1+1", "York"]
+    emb = sf.MeanEmbeddings.from_features(np.eye(3), names=names)
+    game = sf.StackelbergGame(emb, [30, 40, 50], removed=["gone"], cost_scale=1.0)
+    game.solve(0.01, "uniform").to_excel(tmp_path / "s.xlsx")
+    cell = openpyxl.load_workbook(tmp_path / "s.xlsx").active["A2"]
+    assert (cell.value, cell.data_type) == ("=1+1", "s")
+
+
 @pytest.mark.parametrize("package", ["pandas", "openpyxl"])
 def test_a_missing_package_is_named(solutions, tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)

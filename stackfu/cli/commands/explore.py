@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from ..app import app, examples
 from ..arguments import AsJson, Floor, GameFile, Quiet, utilities, words
 from ..budgets import MANY, even_grid, open_note
 from ..game_files import game_of, load_file, writable
+
+if TYPE_CHECKING:
+    from ...results import Solution
 
 
 @app.command(
@@ -68,8 +71,11 @@ def explore(
 
     held = load_file(game_file)
     game = game_of(held, game_file)
-    # a solution's own budget is one of the stops, and the page opens there
+    # A solution's budget is one of the stops, the page opens there, and every search minimises what the solution minimised
     opening = held.budget if isinstance(held, Solution) and 0 < held.budget < float("inf") else None
+    asked = _objective_options(held) if isinstance(held, Solution) else {}
+    if min_total is not None:
+        asked["min_total"] = min_total
     if output is None and str(game_file) == "-":
         raise InputError(
             "--output", "is needed: a game from standard input has no name to put the page beside"
@@ -77,6 +83,14 @@ def explore(
     target = output or game_file.with_suffix(".html")
     writable(target, ".html", ".htm")
     lines = None if compare is None else [] if compare == "none" else words(compare)
+    if isinstance(held, Solution) and held.offers.kind != "linear":
+        if lines is None and game.count > MANY and held.offers.kind == "capped":
+            lines = ["capped"]
+        if not as_json:
+            say_note(
+                f"{game_file} holds {held.offers.kind} offers; the page's slider shows prices per unit"
+                + (", with capped offers as a line to compare" if lines is None or "capped" in lines else "")
+            )
     apart = check_outside(game, utilities(outside, game))
     if game.count > MANY:
         # the slider needs a search per budget: a page in seconds beats narrow gaps, and the page says how wide they are
@@ -88,12 +102,10 @@ def explore(
             )
         time_limit = limit
     with working(None, quiet or as_json):
-        budgets = even_grid(game, to, points or 13, min_total=min_total, time_limit=time_limit)
+        budgets = even_grid(game, to, points or 13, time_limit=time_limit, **asked)
         if opening is not None:
             budgets = sorted({*budgets, opening})
-        traced = game.frontier(
-            budgets, progress=progress(quiet, as_json), min_total=min_total, time_limit=time_limit
-        )
+        traced = game.frontier(budgets, progress=progress(quiet, as_json), time_limit=time_limit, **asked)
     with status("lines to compare with", quiet or as_json):
         write_explorer(traced, target, title or game_file.stem, compare=lines, outside=apart, budget=opening)
     if (note := open_note(traced, time_limit)) and not as_json:
@@ -103,3 +115,12 @@ def explore(
     else:
         typer.echo(f"Written: {target}")
     return max(proved(solution.status) for solution in traced)
+
+
+def _objective_options(solution: Solution) -> dict[str, Any]:
+    """Return the solution's floor, weights and limit on the loss as options of ``frontier``; defaults are left out."""
+    from ...model import Objective
+
+    defaults = Objective().to_dict()
+    asked = solution.goal.to_dict()
+    return {name: value for name, value in asked.items() if name != "budget" and value != defaults[name]}

@@ -17,6 +17,7 @@ ALLOWED = {
     "explorer/__init__.py": ({1e-12}, "steps of a slider: rounding must not add one"),
     "followers/reference.py": ({1e-13, 1e-9}, "the naive reference shares nothing, numbers included"),
     "leader/certified/large.py": ({1e-3, 1e-9}, "when a guess is good enough to go on from"),
+    "followers/_at_once.py": ({5e-324}, "the smallest positive float: nothing is divided by zero"),
     "model/game_model.py": ({5e-324}, "the smallest positive float: nothing is divided by zero"),
     "model/responses.py": ({5e-324}, "the smallest positive float: nothing is divided by zero"),
     "model/objective.py": ({1e-6, 1e-5, 1e-3}, "default gaps by number of clients, the method's own subject"),

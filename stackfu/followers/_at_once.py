@@ -13,11 +13,11 @@ from ..model._geometry_kernels import drifts, drifts_of_rows, judge
 from .path._loop import DONE, follow, smallest_total
 from .tolerances import CHECK, EAGER, MARGIN, SMALL
 
-__all__ = ["COLUMNS", "settle_rows"]
+__all__ = ["ROW_COLUMNS", "settle_rows"]
 
 #: Columns of the results: 1 if the row was accepted, the number of equilibria, the number of pieces of the path; then the residual,
 #: the gain, and the bound on the gain relative to stakes, of the equilibrium with the largest total.
-COLUMNS = ("accepted", "equilibria", "pieces", "residual", "gain", "bound")
+ROW_COLUMNS = ("accepted", "equilibria", "pieces", "residual", "gain", "bound")
 ACCEPTED, EQUILIBRIA, PIECES, RESIDUAL, GAIN, BOUND = range(6)
 #: Kinds of zeros, as :mod:`.path._zeros` numbers them.
 CROSSING, FLAT = 0, 2
@@ -56,7 +56,7 @@ def settle_rows(
     squares, error, slack, own, reach, apart, terms, few, smallest, depth, leaves, resolved,
     profiles, found
 ):  # fmt: skip
-    """Write the equilibrium with the largest total under each row of ``payments``, and :data:`COLUMNS` of what is known of it.
+    """Write the equilibrium with the largest total under each row of ``payments``, and :data:`ROW_COLUMNS` of what is known of it.
 
     ``caps`` has a row for each, or one for all. A row is accepted if the path saw nothing unusual, each client's gain is proved to
     be at most ``enough`` of its stakes, each residual is at most ``residual``, and no other equilibrium is possible. The arguments

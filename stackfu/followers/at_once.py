@@ -29,7 +29,7 @@ LARGEST_AT_ONCE = 300
 #: Up to this many numbers feature rows are copied for the compiled code.
 MOST_FEATURES = 1_000_000
 #: Rows that one thread works through at a time.
-BLOCK = 256
+ROWS_PER_BLOCK = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Settled:
     """Results of :func:`settle_at_once`, with a row for each payment vector.
 
     Rows that are ``accepted`` have an equilibrium in ``profiles``, the one with the largest total. ``columns`` are those of
-    :data:`stackfu.followers._at_once.COLUMNS`.
+    :data:`stackfu.followers._at_once.ROW_COLUMNS`.
     """
 
     profiles: Array
@@ -68,16 +68,16 @@ def settle_at_once(
     caps = np.ones((1, game.count)) if caps is None else np.array(caps, order="C", ndmin=2)
     payments = np.array(payments, order="C")
     run = _kernel()
-    if count <= BLOCK or cores() == 1:
+    if count <= ROWS_PER_BLOCK or cores() == 1:
         run(payments, caps, enough, residual, *numbers, profiles, columns)
         return Settled(profiles, columns)
 
     def block(start: int) -> None:
-        rows = slice(start, start + BLOCK)
+        rows = slice(start, start + ROWS_PER_BLOCK)
         most = caps if len(caps) == 1 else caps[rows]
         run(payments[rows], most, enough, residual, *numbers, profiles[rows], columns[rows])
 
-    for _ in in_order(block, range(0, count, BLOCK)):
+    for _ in in_order(block, range(0, count, ROWS_PER_BLOCK)):
         pass
     return Settled(profiles, columns)
 

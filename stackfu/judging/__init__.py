@@ -24,7 +24,7 @@ how many lines that is:
 claim                           modules                                                                                        lines
 ==============================  =============================================================================================  =====
 this is an equilibrium          stakes, _stake_kernels, distances, ball_game                                                   550
-there is no other               completeness, _segment_kernels, findings, distances                                            1200
+there is no other               completeness, _segment_kernels, findings, distances                                            1350
 the same, with more digits      completeness_balls, ball_game                                                                  600
 no payments do better           cover, bound, bound_formula, bound_multipliers, bound_verdict, space, inner_products, numbers  1800
 the same for very many clients  bound_at_scale, _bound_kernels, large_space, rows, _row_kernels                                750

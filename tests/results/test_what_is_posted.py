@@ -91,6 +91,20 @@ def check_active(s, r):
                     "volunteers": x == 1 and paid == 0}[name]  # fmt: skip
 
 
+def check_values(s, r):
+    found = s.values()
+    assert found.clients == s.game.names
+    same(found.empty - found.whole, s.game.server_loss(r.x))
+    same(found.shapley.sum(), found.whole)
+
+
+def check_sensitivity(s, r):
+    if s.offers.kind == "linear":
+        return  # tests/sensitivity
+    with pytest.raises(sf.InputError):
+        s.sensitivity("budget")
+
+
 def check_summary(s, r):
     found = s.summary()
     same(found["spend"], r.payouts.sum())
@@ -210,6 +224,8 @@ MEMBERS = {
     "payments_by_name": lambda s, r: same(list(s.payments_by_name.values()), r.prices),
     "to_dict": lambda s, r: same(s.to_dict()["equilibrium"]["utilities"], r.utilities),
     "to_csv": None,  # the table of to_pandas
+    "values": check_values,
+    "sensitivity": check_sensitivity,
 }  # fmt: skip
 
 

@@ -26,13 +26,16 @@ from .model import Limits, Objective, ServerLoss, Target, frozen
 from .model.offers import KINDS, Offers
 from .results import Equilibrium, Face, Solution, Status, Uniqueness
 from .results.certificate import LeaderCertificate
+from .results.claim import claim_digest
 from .results.contract_certificate import ContractCertificate
 from .results.plan_certificate import PlanCertificate
 
 __all__ = ["VERSION", "load", "loads", "save", "write_atomically"]
 
 FORMAT = "stackfu"
-VERSION = 2
+VERSION = 3
+#: From this version on a certificate names its claim.
+_CLAIMED = 3
 #: Sums that are stored beside what they are sums of agree with it to this: they are added up in another order.
 _LAST_DIGITS = 1e-12
 #: The gap of solutions of version 1, which does not name it where it was the default of that time.
@@ -96,8 +99,8 @@ def loads(content: bytes, source: str) -> Any:
         )
     try:
         return _decode(record)
-    except FileFormatError:
-        raise
+    except FileFormatError as error:
+        raise FileFormatError(f"{source}: {error}") from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FileFormatError(f"{source}: the record is damaged ({type(error).__name__}: {error})") from error
 
@@ -130,7 +133,7 @@ def _encode(thing: object) -> dict[str, Any]:
             "kind": "solution",
             "equilibrium": _encode(thing.equilibrium),
             **thing.stated(),
-            "certificate": _encode_certificate(thing.certificate),
+            "certificate": _encode_certificate(thing),
         }
     raise InputError("thing", "must be a game, an equilibrium or a solution", value=type(thing).__name__)
 
@@ -173,17 +176,32 @@ _CERTIFICATES: dict[str, Any] = {
 }
 
 
-def _encode_certificate(certificate: Any) -> dict[str, Any] | None:
+def _encode_certificate(solution: Solution) -> dict[str, Any] | None:
+    certificate = solution.certificate
     if certificate is None:
         return None
     kind = next(name for name, reader in _CERTIFICATES.items() if type(certificate) is reader)
-    return {"kind": kind, **certificate.to_record()}
+    return {"kind": kind, "claim": claim_digest(solution), **certificate.to_record()}
 
 
 def _decode_certificate(record: dict[str, Any] | None) -> Any:
     if record is None:
         return None
-    return _CERTIFICATES[record["kind"]].from_record({k: v for k, v in record.items() if k != "kind"})
+    return _CERTIFICATES[record["kind"]].from_record(
+        {k: v for k, v in record.items() if k not in ("kind", "claim")}
+    )
+
+
+def _check_claim(solution: Solution, record: dict[str, Any] | None, version: int) -> None:
+    """Refuse a certificate of another game, objective, offers or bound; files before version 3 do not say whose theirs is."""
+    if record is None or ("claim" not in record and version < _CLAIMED):
+        return
+    claim = claim_digest(solution)
+    if record.get("claim") != claim:
+        named = str(record.get("claim"))[:64]
+        raise FileFormatError(
+            f"the certificate is for another claim, {named!r}: game, objective, offers and bound of this file make {claim!r}"
+        )
 
 
 def _decode_offers(record: dict[str, Any] | None) -> Any:
@@ -306,7 +324,7 @@ def _decode(record: dict[str, Any]) -> Any:
         if posted is not None and posted.retainers.any() and "retainers" not in record["equilibrium"]:
             # earlier files keep them with the offers only
             equilibrium = replace(equilibrium, retainers=posted.retainers)
-        return Solution(
+        solution = Solution(
             game=equilibrium.game,
             budget=float(record["budget"]),
             payments=equilibrium.payments,
@@ -323,6 +341,8 @@ def _decode(record: dict[str, Any]) -> Any:
             posted=posted,
             outside=None if record.get("outside") is None else frozen(record["outside"]),
         )
+        _check_claim(solution, record.get("certificate"), record.get("version", _CLAIMED))
+        return solution
     raise FileFormatError(f"unknown kind of record: {kind!r}")
 
 

@@ -11,7 +11,7 @@ import json
 import attack_leader
 import numpy as np
 import pytest
-from forging import changed, forgeries, leaves
+from forging import changed, forgeries, leaves, read_unclaimed
 
 import stackfu as sf
 
@@ -78,7 +78,7 @@ def test_every_field_is_caught_or_still_true(make, tmp_path):
     solution = make()
     assert solution.status is sf.Status.CERTIFIED
     solution.save(tmp_path / "true.json")
-    record = json.loads((tmp_path / "true.json").read_text())
+    record = read_unclaimed(tmp_path / "true.json")
     assert accepted(tmp_path, record) is not None
     assert untrue(solution) is None
     rng = np.random.default_rng(1)
@@ -107,7 +107,7 @@ def test_no_certificate_proves_more_than_there_is(make, tmp_path):
     """With a bound above the optimum every change of the certificate, one or many at a time, is refused."""
     solution = make()
     solution.save(tmp_path / "true.json")
-    record = json.loads((tmp_path / "true.json").read_text())
+    record = read_unclaimed(tmp_path / "true.json")
     too_high = solution.objective * (1 + 1e-9)
     record["lower_bound"] = too_high
     record["certificate"]["lower"] = too_high

@@ -9,7 +9,7 @@ import json
 
 import numpy as np
 import pytest
-from forging import changed, forgeries, leaves, name_of
+from forging import changed, forgeries, leaves, name_of, read_unclaimed
 
 import stackfu as sf
 
@@ -99,7 +99,7 @@ def still_true(eq):
 @pytest.mark.parametrize("make", [plain, capped, twins])
 def test_every_leaf_of_a_saved_equilibrium_is_caught_or_still_true(make, tmp_path):
     make().save(tmp_path / "true.json")
-    record = json.loads((tmp_path / "true.json").read_text())
+    record = read_unclaimed(tmp_path / "true.json")
     assert sf.load(tmp_path / "true.json").verify()
     caught, wrong = 0, []
     for path, value in leaves(record):
@@ -131,7 +131,7 @@ def test_every_leaf_of_a_saved_equilibrium_is_caught_or_still_true(make, tmp_pat
 def test_what_no_client_cares_about_changes_no_claim(make, tmp_path):
     """Weights of the server's loss, labels: the same clients' game, so every claim stands."""
     make().save(tmp_path / "true.json")
-    record = json.loads((tmp_path / "true.json").read_text())
+    record = read_unclaimed(tmp_path / "true.json")
     for path, value in leaves(record):
         if family(name_of(path)) != "server" or not isinstance(value, float):
             continue

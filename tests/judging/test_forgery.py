@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 import pytest
-from forging import changed, forgeries, leaves, name_of
+from forging import changed, forgeries, leaves, name_of, read_unclaimed
 
 import stackfu as sf
 
@@ -87,14 +87,14 @@ def plan(kind):
 def saved_plan(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     plan(request.param).save(folder / "true.json")
-    return folder, json.loads((folder / "true.json").read_text())
+    return folder, read_unclaimed(folder / "true.json")
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("forgery")
     solution().save(folder / "true.json")
-    return folder, json.loads((folder / "true.json").read_text())
+    return folder, read_unclaimed(folder / "true.json")
 
 
 def verdict(folder, record):
@@ -177,5 +177,5 @@ def test_a_solution_without_proof_cannot_become_certified(tmp_path, status):
     true = solution()
     weak = replace(true, certificate=None, lower_bound=-np.inf, status=status)
     weak.save(tmp_path / "weak.json")
-    record = json.loads((tmp_path / "weak.json").read_text())
+    record = read_unclaimed(tmp_path / "weak.json")
     assert verdict(tmp_path, changed(record, ("status",), "CERTIFIED")) == "refused"

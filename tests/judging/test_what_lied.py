@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from forging import read_unclaimed
 from typer.testing import CliRunner
 
 import stackfu as sf
@@ -159,7 +160,7 @@ def test_no_bound_of_a_homogeneous_game_can_be_invented():
 def test_robust_is_no_free_pass(tmp_path):
     solution = outlier().solve(0.00176)
     solution.save(tmp_path / "true.json")
-    record = json.loads((tmp_path / "true.json").read_text())
+    record = read_unclaimed(tmp_path / "true.json")
     for forge in (
         lambda r: r.update(lower_bound=r["objective"] * 1.5),
         lambda r: r.update(objective=r["objective"] * 0.5),

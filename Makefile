@@ -99,7 +99,7 @@ load: $(STAMP)-lab  ## the books of a thousand clients under faults and kills, a
 	$(BIN)/stackfu-lab flower scale --out integration/results/trust/scale.json
 
 properties: $(STAMP)-test  ## thousands of examples per statement
-	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q tests/properties tests/sensitivity
 
 # An hour or two; exits with an error if one answer is confident and wrong
 attack: $(STAMP)-test  ## games at nasty scales against references that share no code

@@ -11,6 +11,7 @@ With ``C_jk = <mu_j - m, mu_k - m>`` the derivatives are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..errors import InputError, NotDifferentiableError
 from ..judging.tolerances import NEGLIGIBLE
 from ..model import Array, GameModel
 
-__all__ = ["Conditions", "conditions_at"]
+__all__ = ["Conditions", "conditions_at", "digits_of", "is_singular"]
 
 Places = npt.NDArray[np.intp]
 
@@ -29,6 +30,8 @@ Places = npt.NDArray[np.intp]
 STEPS = 3
 #: The totals of listed equilibria are those of exact ones to this part; a longer Newton step leads to something else.
 NEAR = 1e-3
+#: Derivatives that rounding could change by more than this part are refused.
+ACCURACY = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +39,8 @@ class Conditions:
     """The equilibrium conditions of a game at a profile y, and the active set of the equilibrium there.
 
     ``inside``, ``full`` and ``out`` are places of clients (among the remaining ones). Clients at a threshold are not among them:
-    ``at_zero`` would take part at any larger payment, ``at_cap`` would hold back at any smaller one.
+    ``at_zero`` would take part at any larger payment, ``at_cap`` would hold back at any smaller one. A client with a cap of 0 that
+    would take part is ``full``: it follows its cap.
     """
 
     game: GameModel
@@ -80,19 +84,27 @@ class Conditions:
     def require_regular(self, moving: Places) -> None:
         """Raise an error where the conditions of the clients that move do not determine how they move.
 
-        Singular means: within the rounding of the inner products. The message says which of the two causes it is.
+        Singular means: within rounding. The message says which of the two causes it is.
         """
         if not len(moving):
             return
-        if not _is_singular(self.slopes[np.ix_(moving, moving)], digits_of(self.game)):
+        digits, block = digits_of(self.game), np.ix_(moving, moving)
+
+        def shifted(step: Array) -> Array:
+            y = np.array(self.y)
+            y[moving] += step
+            return np.asarray(_evaluated(self.game, self.payments, y)[5][block])
+
+        noise = digits * _sizes_of_terms(self.game, self.payments, self.total, self.drift)[moving]
+        if not is_singular(self.slopes[block], digits, noise, shifted):
             return
         size = len(moving)
         bordered = np.zeros((size + 1, size + 1))
-        squares = self.drift_slopes[np.ix_(moving, moving)]
+        squares = self.drift_slopes[block]
         if (largest := float(np.abs(squares).max())) > 0.0:
             bordered[:size, :size] = squares / largest
         bordered[:size, size] = bordered[size, :size] = 1.0
-        if _is_singular(bordered, digits_of(self.game)):
+        if is_singular(bordered, digits):
             named, numbers = self.who(moving)
             raise NotDifferentiableError(
                 f"participation: {named} can trade: other shares of them make the same mixture, so how each of them moves is "
@@ -100,8 +112,8 @@ class Conditions:
                 numbers,
             )
         raise NotDifferentiableError(
-            f"participation: this equilibrium is a turning point at the total {self.total:.6g}: it meets another one there, and "
-            "its derivative is infinite",
+            f"participation: this equilibrium is a turning point at the total {self.total:.6g}, or too near to one: it meets "
+            "another one there, and its derivative is infinite",
             self.who(moving)[1],
         )
 
@@ -111,13 +123,38 @@ def digits_of(game: GameModel) -> float:
     return float(game.count * max(game.rounding, float(np.finfo(np.float64).eps)))
 
 
-def _is_singular(matrix: Array, digits: float) -> bool:
-    """Return True if a change of the entries by ``digits`` of the largest in each row can make the matrix singular."""
-    rows = np.abs(matrix).max(axis=1, keepdims=True)
+def is_singular(
+    matrix: Array, digits: float, noise: Array | None = None, shifted: Callable[[Array], Array] | None = None
+) -> bool:
+    """Return True if rounding can change solutions of systems with this matrix by more than :data:`ACCURACY`.
+
+    Parameters
+    ----------
+    matrix
+        The derivatives of some conditions at their solution.
+    digits
+        Rounding of the entries, relative to the largest of each row.
+    noise
+        Rounding of each condition, which moves the solution.
+    shifted
+        The derivatives at the solution moved by a step. Near a turning point a rounding of the conditions moves the solution so far
+        that the matrix changes by as much as it lacks to being singular.
+    """
+    rows = np.abs(matrix).max(axis=1)
     if not np.all(rows > 0):
         return True
-    values = np.linalg.svd(matrix / rows, compute_uv=False)
-    return bool(values[-1] <= digits * np.sqrt(len(matrix)))
+    columns = np.abs(matrix / rows[:, None]).max(axis=0)
+    if not np.all(columns > 0):
+        return True
+    scale = np.outer(rows, columns)
+    left, values, right = np.linalg.svd(matrix / scale)
+    if values[-1] * ACCURACY <= digits * np.sqrt(len(matrix)):
+        return True
+    if shifted is None or noise is None:
+        return False
+    step = float(np.abs(left[:, -1] / rows) @ noise) / values[-1] * right[-1] / columns
+    change = left[:, -1] @ ((shifted(step) - matrix) / scale) @ right[-1]
+    return bool(not np.isfinite(change) or abs(change) > ACCURACY * values[-1])
 
 
 def conditions_at(game: GameModel, payments: Array, participation: Array, caps: Array | None) -> Conditions:
@@ -158,9 +195,9 @@ def conditions_at(game: GameModel, payments: Array, participation: Array, caps: 
     return Conditions(
         game, payments, most, y, total, drift, g, w, drift_slopes, slopes,
         inside=inside,
-        full=np.flatnonzero(high & ~level),
-        out=np.flatnonzero(low & (~level | ~asked)),
-        at_zero=np.flatnonzero(low & level & asked),
+        full=np.flatnonzero((high & ~level) | (~asked & ~level & (g > 0))),
+        out=np.flatnonzero(low & ~level & (asked | (g < 0))),
+        at_zero=np.flatnonzero(low & level),
         at_cap=np.flatnonzero(high & level),
     )  # fmt: skip
 
@@ -185,13 +222,17 @@ def _evaluated(game: GameModel, payments: Array, y: Array) -> tuple[float, Array
     return total, drift, w, drift_slopes, g, slopes
 
 
+def _sizes_of_terms(game: GameModel, payments: Array, total: float, drift: Array) -> Array:
+    """Return the size of what is added up in each client's condition."""
+    return np.asarray(drift + total * (game.costs + payments) / game.drift_weight + game.geometry.scale)
+
+
 def _polished(game: GameModel, payments: Array, y: Array, inside: Places) -> Array:
     """Return the profile after Newton steps of the clients inside, as long as they shrink a residual that is more than rounding."""
     best, least = y, np.inf
     for _ in range(STEPS + 1 if len(inside) else 0):
         total, drift, _, _, g, slopes = _evaluated(game, payments, y)
-        terms = drift + total * (game.costs + payments) / game.drift_weight + game.geometry.scale
-        size = float((np.abs(g) / terms)[inside].max())
+        size = float((np.abs(g) / _sizes_of_terms(game, payments, total, drift))[inside].max())
         if not size < least:
             break
         best, least = y, size

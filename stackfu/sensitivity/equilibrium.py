@@ -128,7 +128,7 @@ class EquilibriumDerivatives:
         One system with the transposed slopes of their conditions per output; clients at their caps follow the caps.
         """
         at, game = self.at, self.game
-        held = np.setdiff1d(np.flatnonzero(at.y > 0), moving)
+        held = np.setdiff1d(np.concatenate([at.full, at.at_cap]), moving)
         distances = outputs.of("distances")
         slope = outputs.of("y") + outputs.of("drift") @ at.drift_slopes + distances @ self._target_slopes
         multipliers = np.zeros((outputs.rows, game.count))
@@ -302,6 +302,13 @@ class EquilibriumDerivatives:
             raise NotDifferentiableError(
                 f"participation: {len(doubtful)} clients are at a threshold ({named}); one-sided derivatives are computed for "
                 f"at most {MOST_AT_THRESHOLDS}",
+                numbers,
+            )
+        if len(shut := doubtful[at.caps[doubtful] == 0.0]):
+            named, numbers = at.who(shut)
+            raise NotDifferentiableError(
+                f"participation: {named} about to take part with a cap of 0, which are two thresholds at once: there are no "
+                "one-sided derivatives",
                 numbers,
             )
         at.require_regular(at.inside)

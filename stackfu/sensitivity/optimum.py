@@ -19,6 +19,7 @@ from ..embedding.names import Position, listed
 from ..errors import InputError, NotDifferentiableError
 from ..model import Array, GameModel, frozen
 from ..model.losses import Target
+from .conditions import digits_of, is_singular
 
 __all__ = ["OPTIMUM_OUTPUTS", "OPTIMUM_PARAMETERS", "OptimumDerivatives", "sensitivity_of_optimum"]
 
@@ -187,6 +188,8 @@ class OptimumDerivatives:
             inner = np.array(emb._inner_products)
             means = inner @ weights
             self._products = inner - means[:, None] - means[None, :] + weights @ means
+        self._certified = (float(solution.lower_bound), float(solution.objective))
+        self._room = NEARNESS[0] * abs(self._certified[1])
         self._numbers: Numbers = {
             "budget": float(solution.budget),
             "max_loss": float(self.goal.max_loss),
@@ -200,7 +203,6 @@ class OptimumDerivatives:
             "sampling_constant": game.sampling_constant,
         }
         self._noisy = bool(self.goal.finite_sample or game.loss.sampling)
-        self._noise = np.array(game.sampling_noise) if self._noisy else np.zeros(game.count)
 
     def _shares(self, target: Target, sizes: Any, place: int) -> Any:
         shares = np.zeros(len(self._products), dtype=complex)
@@ -216,6 +218,17 @@ class OptimumDerivatives:
             before = sum(t.kind == "point" for t in self.game.loss.targets[:place])
             shares[everybody + before] = 1.0
         return shares
+
+    def _noise(self, sizes: Complex) -> Any:
+        """Return the variances of single samples, which depend on sizes where these are the numbers of samples embedded."""
+        game = self.game
+        known = game.sampling_noise
+        if game.embeddings.sample_counts is not None:
+            return known
+        counts = sizes.sum() if game.is_homogeneous else sizes
+        spread = 1.0 - game.embeddings.squared_norms[game.remaining]
+        free = (game.noise_counts > 1.0) & (known < 1.0) & (spread > 0.0)
+        return np.where(free, spread * counts / np.where(np.real(counts) == 1.0, 2.0, counts - 1.0), known)
 
     def _state(self, unknown: Complex, numbers: Numbers) -> Numbers:
         """Return everything that conditions and outputs are made of, with derivatives with respect to y."""
@@ -258,9 +271,10 @@ class OptimumDerivatives:
             loss_slopes = loss_slopes + 2.0 * weights[place] / total * (pull[keep] - z @ pull)
         shown = loss
         if self._noisy:
-            noise = weight * (y @ self._noise) / (count * total**2)
+            variances = self._noise(sizes[keep])
+            noise = weight * (y @ variances) / (count * total**2)
             loss = loss + noise
-            loss_slopes = loss_slopes + weight * self._noise / (count * total**2) - 2.0 * noise / total
+            loss_slopes = loss_slopes + weight * variances / (count * total**2) - 2.0 * noise / total
             shown = loss if game.loss.sampling else shown
         goal = self.goal
         return {
@@ -354,7 +368,7 @@ class OptimumDerivatives:
         for _ in range(STEPS):
             residual = np.real(self._conditions(unknown.astype(complex), self._numbers))
             matrix = self._jacobian(unknown)
-            self._require_nonsingular(matrix)
+            self._require_nonsingular(unknown, matrix)
             step = np.linalg.solve(matrix, -residual)
             unknown = unknown + step
             moved = float(np.abs(step[: len(free)]).max(initial=0.0))
@@ -367,6 +381,7 @@ class OptimumDerivatives:
             raise self._refused("no point near the certified one satisfies the conditions")
         self._unknown, self._matrix = unknown, self._jacobian(unknown)
         self._multipliers = unknown[len(free) :]
+        self._require_nonsingular(unknown, self._matrix, solved=True)
         self._require_strict(x)
 
     def _jacobian(self, unknown: Array) -> Array:
@@ -378,16 +393,13 @@ class OptimumDerivatives:
             matrix[:, j] = np.imag(self._conditions(shifted, self._numbers)) / STEP
         return matrix
 
-    def _require_nonsingular(self, matrix: Array) -> None:
+    def _require_nonsingular(self, unknown: Array, matrix: Array, solved: bool = False) -> None:
+        """Refuse conditions that do not determine the point; of a solution, also those that rounding makes so."""
         if not len(matrix):
             return
-        rows = np.abs(matrix).max(axis=1, keepdims=True)
-        columns = np.abs(matrix / np.where(rows > 0, rows, 1.0)).max(axis=0, keepdims=True)
-        if not (np.all(rows > 0) and np.all(columns > 0)):
-            raise self._refused("the conditions do not determine the point")
-        values = np.linalg.svd(matrix / rows / columns, compute_uv=False)
-        digits = self.game.count * max(self.game.rounding, float(np.finfo(np.float64).eps))
-        if values[-1] <= digits:
+        digits = digits_of(self.game)
+        noise = digits * (np.abs(matrix) @ np.abs(unknown)) if solved else None
+        if is_singular(matrix, digits, noise, lambda step: self._jacobian(unknown + step)):
             raise self._refused("the conditions do not determine the point")
 
     def _require_strict(self, x: Array) -> None:
@@ -397,6 +409,7 @@ class OptimumDerivatives:
         y, alpha = np.real(state["y"]), np.real(state["alpha"])
         if np.any(y[free] >= alpha[free]) or np.any(np.abs(y / alpha - x) > 0.1):
             raise self._refused("Newton's method leaves the certified point")
+        self._require_feasible(state)
         brackets = np.real(state["brackets"]) / game.costs
         regular = np.ones(game.count, dtype=bool)
         regular[active.stuck] = False
@@ -428,6 +441,23 @@ class OptimumDerivatives:
         reduced = directions.T @ (0.5 * (hessian + hessian.T)) @ directions
         if reduced.size and np.linalg.eigvalsh(reduced).min() <= 0:
             raise self._refused("it is no strict local optimum")
+
+    def _require_feasible(self, state: Numbers) -> None:
+        """Refuse points beyond a limit that was taken not to bind, or with another objective than the certified one."""
+        spend, loss, total = (float(np.real(state[name])) for name in ("spend", "loss", "total"))
+        limits = self._numbers
+        scale = float(self.game.costs.sum())
+        beyond = {
+            "budget": spend - limits["budget"] >= -STRICT * scale,
+            "max_loss": loss - limits["max_loss"] >= -STRICT * abs(loss),
+            "min_total": bool(limits["min_total"]) and limits["min_total"] - total >= -STRICT * total,
+        }
+        for name, broken in beyond.items():
+            if broken and name not in self._active.limits:
+                raise self._refused(f"{name} is about to bind")
+        objective, low = float(np.real(state["objective"])), self._certified[0]
+        if not low - self._room <= objective <= self._certified[1] + self._room:
+            raise self._refused("Newton's method leaves the certified point")
 
     def _refused(self, why: str, places: npt.ArrayLike = ()) -> NotDifferentiableError:
         numbers = [Position(self.game.remaining[k]) for k in np.asarray(places, dtype=np.intp)]

@@ -1,11 +1,13 @@
 """Derivatives of equilibria, against differences in 50-digit arithmetic and against games solved again."""
 
+import os
+
 import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from precise_games import DIGITS, finite_difference, random_game
+from precise_games import DIGITS, as_numbers, finite_difference, random_game
 
 import stackfu as sf
 from stackfu.sensitivity import OUTPUTS, PARAMETERS, EquilibriumDerivatives
@@ -32,9 +34,13 @@ def along(derivative, direction):
     )
 
 
-@pytest.mark.parametrize("part", range(10))
-def test_five_hundred_games_agree_with_differences_in_fifty_digits(part):
-    """Every parameter and every output of 500 games, in a random direction of all entries of the parameter."""
+#: Parts of 50 games; ``make properties`` compares 500 games.
+PARTS = 10 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 1
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_hundreds_of_games_agree_with_differences_in_fifty_digits(part):
+    """Every parameter and every output of many games, in a random direction of all entries of the parameter."""
     rng = np.random.default_rng(part)
     compared = refused = 0
     with mp.workdps(DIGITS):
@@ -130,15 +136,25 @@ def test_clients_that_can_trade_are_refused_by_name():
         derivatives.derivative("payments")
 
 
-def test_a_turning_point_is_refused():
-    """A game between two whose determinants have different signs at a profile, which payments make an equilibrium."""
-    x = np.array([1.0, 0.2, 0.3])
+#: A profile at which the games below have an equilibrium: for one of them it is a turning point.
+TURNING = np.array([1.0, 0.2, 0.3])
 
-    def derivatives_at(t):
-        third = (1 - t) * np.array([0.4, 0.05]) + t * np.array([1.0, 1.0])
-        emb = sf.MeanEmbeddings.from_features(np.array([[0.0, 0.0], [1.0, 0.0], third]))
-        game = sf.StackelbergGame(emb, [6, 1, 2], costs=[0.001, 50.0, 50.0])
-        return EquilibriumDerivatives(game, game.payments_for(x), x)
+
+def turning_game(t):
+    """A game on a line between two whose determinants have different signs, and payments that make the profile an equilibrium."""
+    third = (1 - t) * np.array([0.4, 0.05]) + t * np.array([1.0, 1.0])
+    emb = sf.MeanEmbeddings.from_features(np.array([[0.0, 0.0], [1.0, 0.0], third]))
+    game = sf.StackelbergGame(emb, [6, 1, 2], costs=[0.001, 50.0, 50.0])
+    return game, game.payments_for(TURNING)
+
+
+def derivatives_at(t):
+    return EquilibriumDerivatives(*turning_game(t), TURNING)
+
+
+@pytest.fixture(scope="module")
+def turn():
+    """The game whose equilibrium is the turning point, by bisection."""
 
     def sign(t):
         at = derivatives_at(t).at
@@ -150,10 +166,77 @@ def test_a_turning_point_is_refused():
     for _ in range(60):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if sign(middle) == sign(low) else (low, middle)
+    return low
+
+
+def test_a_turning_point_is_refused(turn):
     with pytest.raises(sf.NotDifferentiableError, match="turning point"):
-        derivatives_at(low).derivative("payments")
-    near, far = (np.abs(derivatives_at(low + away).derivative("costs")).max() for away in (1e-6, 1e-1))
-    assert near > 1e3 * far
+        derivatives_at(turn).derivative("payments")
+    near, far = (np.abs(derivatives_at(turn + away).derivative("costs")).max() for away in (1e-4, 1e-1))
+    assert near > 100 * far
+
+
+@pytest.mark.parametrize("power", range(1, 17))
+def test_derivatives_near_a_turning_point_are_exact_or_refused(turn, power):
+    """Rounding moves an equilibrium near a turning point so far that derivatives there would be wrong by any factor."""
+    game, payments = turning_game(turn - 10.0**-power)
+    try:
+        derivatives = EquilibriumDerivatives(game, payments, TURNING)
+        found = derivatives.derivative("costs") @ [1.0, 2.0, -1.0]
+    except sf.NotDifferentiableError as error:
+        assert "too near" in str(error)
+        assert power > 3
+        return
+    numbers = {name: getattr(game, name) for name in PARAMETERS if hasattr(game, name)}
+    numbers |= {
+        "payments": payments,
+        "caps": np.ones(3),
+        "sizes": game.all_sizes,
+        "embeddings": game.embeddings.features,
+    }
+    numbers = {name: as_numbers(value) for name, value in numbers.items()}
+    with mp.workdps(DIGITS):
+        x = [mp.mpf(float(v)) for v in derivatives.at.x]
+        status = status_of(derivatives)
+        wanted = finite_difference(numbers, range(0), status, x, "costs", [1.0, 2.0, -1.0])["participation"]
+    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+def test_nearly_equal_clients_have_exact_derivatives_or_can_trade():
+    """Two clients apart by less and less: they trade until rounding no longer tells them apart."""
+    outcomes = []
+    for power in range(1, 12):
+        rows = np.array([[0.0, 0.0], [10.0**-power, 0.0], [1.0, 0.3]])
+        game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(rows), [1, 1, 1], costs=[3.0, 3.0, 3.0])
+        x = np.array([0.3, 0.4, 0.2])
+        payments = game.payments_for(x)
+        derivatives = EquilibriumDerivatives(game, payments, x)
+        try:
+            found = derivatives.derivative("payments") @ [1.0, 2.0, -1.0]
+        except sf.NotDifferentiableError as error:
+            outcomes.append("trade" in str(error))
+            continue
+        assert not outcomes
+        numbers = {name: getattr(game, name) for name in PARAMETERS if hasattr(game, name)}
+        numbers |= {"payments": payments, "caps": np.ones(3), "sizes": game.all_sizes, "embeddings": rows}
+        numbers = {name: as_numbers(value) for name, value in numbers.items()}
+        with mp.workdps(DIGITS):
+            x = [mp.mpf(float(v)) for v in derivatives.at.x]
+            status = status_of(derivatives)
+            wanted = finite_difference(numbers, range(0), status, x, "payments", [1.0, 2.0, -1.0])
+        assert np.abs(found - wanted["participation"]).max() <= 1e-4 * np.abs(wanted["participation"]).max()
+    assert outcomes
+    assert all(outcomes)
+
+
+def test_a_client_with_a_cap_of_zero_follows_its_cap():
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1, 2, 1], costs=[1.0, 1.0, 1.0])
+    payments, caps, step = [0.3, 0.3, 0.3], np.array([0.0, 1.0, 1.0]), np.array([1e-6, 0.0, 0.0])
+    eq = game.equilibrium(payments, caps=caps)
+    again = (game.equilibrium(payments, caps=caps + step).participation - eq.participation) / 1e-6
+    assert again[0] == pytest.approx(1.0)
+    assert eq.sensitivity("caps")[:, 0] == pytest.approx(again, rel=1e-5)
+    assert not eq.sensitivity("payments")[0].any()
 
 
 def test_what_is_no_equilibrium_is_refused():

@@ -98,6 +98,21 @@ def test_the_price_of_the_budget_is_the_derivative_of_the_objective():
         assert solution.shadow_price == pytest.approx(price, rel=0.05)
 
 
+@pytest.mark.filterwarnings("ignore:.*noise is known roughly")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_noise_of_samples_changes_with_sizes(seed):
+    """Where sizes are the numbers of samples that were embedded, the variance of one sample is estimated from them."""
+    rng = np.random.default_rng(seed)
+    emb = sf.MeanEmbeddings.from_features(0.25 * rng.normal(size=(4, 3)))
+    game = sf.StackelbergGame(emb, rng.uniform(3.0, 9.0, 4), removed=[0], costs=[0.3, 0.2, 0.4])
+    goal = {"finite_sample": True}
+    solution, direction = solved(game, 0.1, goal), rng.normal(size=4)
+    wanted = differences(solution, game, 0.1, goal, "sizes", direction, 1e-4)
+    for name in ("objective", "server_loss"):
+        found = float(solution.sensitivity("sizes", name) @ direction)
+        assert found == pytest.approx(float(wanted[name][0]), rel=1e-4)
+
+
 def test_a_budget_that_does_not_bind_changes_nothing():
     game = digits_game()
     solution = game.solve(10 * game.full_participation_price, gap=GAP, payment_weight=0.05, progress=False)

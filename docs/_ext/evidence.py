@@ -1,4 +1,4 @@
-"""What the experiments measured, as the tables and figures that the pages ask for; needs neither Sphinx nor torch."""
+"""Make tables and figures of the experiments' results for the pages; needs neither Sphinx nor torch."""
 
 from __future__ import annotations
 

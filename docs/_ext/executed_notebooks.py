@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-#: Those that are meant to be worked through.
+#: Notebooks for readers to work through.
 NOTEBOOKS = ("plot_from_csv", "plot_caps", "plot_own_mechanism")
 
 

@@ -12,7 +12,7 @@ from peer_tables import parsed
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-#: Where the figures are drawn, beside the pages of the experiments; not committed.
+#: Folder of the drawn figures, next to the pages of the experiments; not committed.
 FIGURES = Path("experiments", "generated")
 
 

@@ -1,7 +1,7 @@
 """Committed measurements as the Markdown that the pages ask for; needs no Sphinx.
 
-A table is asked for by a directive's name and, where one file fills several, by a word behind it: :data:`TABLES`. What has not
-been measured yet says so instead.
+A page asks for a table by a directive's name and, if one file fills several, by a word after it: :data:`TABLES`. Missing
+measurements are marked as such.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COSINES = (-0.3, -0.2, DEFAULT_COSINE, 0.0)
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
-    """A table whose first columns are words and whose others are numbers."""
+    """Return the lines of a table: first columns are words, the others numbers."""
     return [
         "| " + " | ".join(head) + " |",
         "|" + "---|" * left + "---:|" * (len(head) - left),
@@ -127,7 +127,7 @@ def leader_sizes(record: dict[str, Any]) -> list[str]:
     return [*grid(head, lines, 2), *origin(rows), *missing(planned, [row["clients"] for row in rows])]
 
 
-#: What the options of the leader's rows are called.
+#: Labels of the options in the leader's rows.
 OPTIONS = {
     "budget": "a budget alone",
     "floor": "a floor, `min_total=0.2`",
@@ -177,7 +177,7 @@ def leader_options(record: dict[str, Any]) -> list[str]:
 
 
 def offers_sizes(record: dict[str, Any]) -> list[str]:
-    """Capped plans by size beside linear payments and the local search."""
+    """Capped plans by size, compared with linear payments and the local search."""
 
     def cell(row: dict[str, Any], name: str, form: Callable[[Any], str]) -> str:
         if name not in row:
@@ -262,7 +262,7 @@ def mutation(record: dict[str, Any]) -> list[str]:
 
 
 def privacy(record: list[dict[str, Any]]) -> list[str]:
-    """What embeddings give away, by noise and number of features."""
+    """Accuracy of attacks on embeddings, by noise and number of features."""
     head = [
         "epsilon",
         "features",
@@ -318,7 +318,7 @@ def scale(record: list[dict[str, Any]]) -> list[str]:
     return grid(head, lines, 3)
 
 
-#: What messages are called; the others are those of sums that hide their summands.
+#: Labels of messages; all others belong to secure sums.
 MESSAGES = {
     "query.stackfu_roll": "roll call",
     "train": "a round of training",

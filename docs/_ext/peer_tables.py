@@ -28,7 +28,7 @@ class PeerTables(SphinxDirective):
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        # beside them lie measurements of other kinds, which name no section
+        # the same folder holds measurements of other kinds, without a section
         files = [file for file in sorted(RESULTS.glob("*.json")) if "section" in json.loads(file.read_text())]
         self.env.note_dependency(str(RESULTS))
         lines = [line for file in files for line in self._section(file)]

@@ -40,8 +40,8 @@ ax.set(
 ax.legend()
 
 # %%
-# Capped offers for the middle one, which no best responses would find: prices that make everybody want at least the plan, and
-# limits that keep them from more. Every equilibrium of these offers is listed, and there is one.
+# Capped offers for the middle one, which best responses would not find: prices at which every client wants at least the plan, and
+# limits that keep it from more. Every equilibrium of these offers is listed, and there is one.
 
 plan = found[1].participation
 offers = capped_offers(game, game.profile(plan))

@@ -17,7 +17,7 @@ import stackfu as sf
 from stackfu.explorer import even_budgets, write_explorer
 
 # %%
-# A file as it comes: a row per patient, a column that says whose it is.
+# The file has a row per patient, and a column with its hospital.
 
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(3)
@@ -53,7 +53,7 @@ print(game)
 sf.plot.distance_map(game)
 
 # %%
-# What would they do unpaid, and what with a tenth of what it costs to have everybody take part fully?
+# The outcome without payments, and with a tenth of the price of full participation:
 
 budget = 0.1 * game.full_participation_price
 solution = game.solve(budget, gap=1e-3)
@@ -68,8 +68,8 @@ print(solution.verify().message)
 solution
 
 # %%
-# More money, less loss, until it stops helping; everything below the steps is proved out of reach. The same numbers make a
-# page that anybody can open: ``stackfu explore game.json``.
+# The loss falls with the budget until more money stops helping; everything below the steps is proved out of reach.
+# ``stackfu explore game.json`` writes the same numbers as one HTML page.
 
 traced = game.frontier(even_budgets(3 * budget, 6), gap=1e-3)
 sf.plot.frontier(traced)

@@ -2,7 +2,7 @@
 Who leaves, and what keeps them
 ===============================
 
-A client that is better off outside leaves, and that changes what the others get. Offers can be made so that nobody does.
+A client that is better off outside leaves, and that changes what the others get. Offers can prevent every departure.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ solution = game.solve(budget=0.1)
 outside = float(np.median(solution.equilibrium.utilities))
 
 # %%
-# Somebody offers every client the median of what they have here. Round by round:
+# An outside offer gives every client the median of the utilities here. Round by round:
 
 found = game.cascade(solution.payments, outside=outside)
 print(found)

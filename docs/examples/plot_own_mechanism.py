@@ -18,15 +18,15 @@ from stackfu.demo import digits_game
 
 
 def share_of_cost(game, budget):
-    """Pay everybody the same share of its cost."""
+    """Pay every client the same share of its cost."""
     return game.costs * min(1.0, budget / game.costs.sum())
 
 
 testing.check_mechanism(share_of_cost, ["budget", "rationality"], every=True, max_examples=15)
 
 # %%
-# That holds: the budget in every equilibrium of every game that was drawn, and nobody would rather do nothing. But a
-# client that lies about its cost gains, and the smallest example says how:
+# Two properties hold: the budget in every equilibrium of every drawn game, and no client would rather do nothing. But a
+# client that lies about its cost gains, as the smallest example shows:
 
 try:
     testing.check_mechanism(share_of_cost, ["manipulation"], max_examples=10, max_clients=3)

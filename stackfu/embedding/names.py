@@ -50,7 +50,7 @@ _LOOKS_LATIN = str.maketrans(
 #: Variants of a character that look like it: wide, ligatures, fonts, hyphens and blanks that do not break.
 _VARIANTS = ("<wide>", "<narrow>", "<compat>", "<font>", "<noBreak>")
 #: Controls that change the order in which text is shown: a name with one shows other letters than it holds.
-REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 #: Errors list at most this many names.
 MOST_LISTED = 12
 
@@ -112,7 +112,7 @@ def name_of(value: Any, argument: str = "names") -> str:
         name = str.__str__(value).strip()
         if not visible(name):
             raise InputError(argument, "is empty", value=repr(str(value)))
-        if any(c in REORDERING or (unicodedata.category(c) == "Cc" and not c.isspace()) for c in name):
+        if any(c in _REORDERING or (unicodedata.category(c) == "Cc" and not c.isspace()) for c in name):
             raise InputError(
                 argument,
                 "holds control characters, with which a terminal shows another name",

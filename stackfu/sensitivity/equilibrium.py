@@ -7,6 +7,7 @@ singular system and the one-sided derivatives at thresholds are in ``docs/theory
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import combinations
 from typing import Any, Literal
@@ -16,7 +17,7 @@ import numpy as np
 from ..errors import InputError, NotDifferentiableError
 from ..model import Array, GameModel, frozen
 from ..model.losses import Target
-from .conditions import Conditions, Places, conditions_at
+from .conditions import Conditions, Places, conditions_at, digits_of
 from .outputs import OUTPUTS, Partials, conditions_as_outputs, partials_of
 
 __all__ = ["PARAMETERS", "EquilibriumDerivatives", "Side", "require_known", "sensitivity_of_equilibrium"]
@@ -129,13 +130,7 @@ class EquilibriumDerivatives:
         """
         at, game = self.at, self.game
         held = np.setdiff1d(np.concatenate([at.full, at.at_cap]), moving)
-        distances = outputs.of("distances")
-        slope = outputs.of("y") + outputs.of("drift") @ at.drift_slopes + distances @ self._target_slopes
-        multipliers = np.zeros((outputs.rows, game.count))
-        if len(moving):
-            block = at.slopes[np.ix_(moving, moving)]
-            multipliers[:, moving] = -np.linalg.solve(block.T, slope[:, moving].T).T
-        ends = slope[:, held] + multipliers[:, moving] @ at.slopes[np.ix_(moving, held)]
+        multipliers, ends = self._multipliers(outputs, moving, held)
         drift = outputs.of("drift") + multipliers
         reluctance = outputs.of("reluctance") - at.total * multipliers
         sampling = outputs.of("sampling") + multipliers.sum(axis=1) / (2.0 * at.total)
@@ -168,6 +163,20 @@ class EquilibriumDerivatives:
                 place = ("lambda_v", "lambda_s").index(name)
                 found[name] = outputs.of("weights")[:, place] * game.loss_constant
         return found
+
+    def _multipliers(self, outputs: Partials, moving: Places, held: Places) -> tuple[Array, Array]:
+        """Return the solutions of the transposed systems, and how outputs change with y of clients that are held."""
+        at = self.at
+        slope = (
+            outputs.of("y")
+            + outputs.of("drift") @ at.drift_slopes
+            + outputs.of("distances") @ self._target_slopes
+        )
+        multipliers = np.zeros((outputs.rows, self.game.count))
+        if len(moving):
+            block = at.slopes[np.ix_(moving, moving)]
+            multipliers[:, moving] = -np.linalg.solve(block.T, slope[:, moving].T).T
+        return multipliers, slope[:, held] + multipliers[:, moving] @ at.slopes[np.ix_(moving, held)]
 
     def _sizes(self, outputs: Partials, alpha: Array, sampling: Array) -> Array:
         """Derivatives with respect to the sizes of all original clients."""
@@ -291,14 +300,34 @@ class EquilibriumDerivatives:
     def _one_sided(self, outputs: Partials, parameter: str, sign: float) -> Array:
         """Derivatives from one side, where clients are at a threshold.
 
-        The change of y in a direction solves a linear complementarity problem: each client at a threshold either stays, and its
-        condition changes to the side that keeps it there, or moves, and its condition stays zero. Every subset of moving clients
-        is tried. The problem has exactly one solution for every direction iff the signs of the determinants alternate with the
-        number of moving clients.
+        How far these clients move inwards, s, solves a linear complementarity problem: each of them either stays, and its condition
+        changes to the side that keeps it there, or moves, and its condition stays zero. Every subset of moving clients is tried.
         """
         at, doubtful = self.at, self.at.at_threshold
-        if len(doubtful) > MOST_AT_THRESHOLDS:
+        self._require_one_sided(doubtful)
+        inward = np.where(np.isin(doubtful, at.at_cap), -1.0, 1.0)
+        conditions = conditions_as_outputs(at).weighted(np.eye(self.game.count)[doubtful])
+        slopes = self._multipliers(conditions, at.inside, doubtful)[1]
+        matrix = -inward[:, None] * slopes * inward
+        own = np.abs(at.slopes[doubtful]).max(axis=1)
+        if not _determines_one_side(matrix / own[:, None], digits_of(self.game)):
             named, numbers = at.who(doubtful)
+            raise NotDifferentiableError(
+                f"participation: {named} at a threshold, and the equilibrium may jump or split there: it has no one-sided "
+                "derivative",
+                numbers,
+            )
+        changes = self.pull(conditions, (parameter,), at.inside)[parameter].reshape(len(doubtful), -1)
+        moved = _complementary(matrix / own[:, None], -sign * inward[:, None] * changes / own[:, None])
+        found = self.pull(outputs, (parameter,), at.inside)[parameter]
+        ends = self._multipliers(outputs, at.inside, doubtful)[1]
+        return np.asarray(found + sign * (ends @ (inward[:, None] * moved)).reshape(found.shape))
+
+    def _require_one_sided(self, doubtful: Places) -> None:
+        """Raise an error where one-sided derivatives are not computed."""
+        at = self.at
+        named, numbers = at.who(doubtful)
+        if len(doubtful) > MOST_AT_THRESHOLDS:
             raise NotDifferentiableError(
                 f"participation: {len(doubtful)} clients are at a threshold ({named}); one-sided derivatives are computed for "
                 f"at most {MOST_AT_THRESHOLDS}",
@@ -312,85 +341,36 @@ class EquilibriumDerivatives:
                 numbers,
             )
         at.require_regular(at.inside)
-        sign_inside = self._sign(at.inside)
-        identity = np.eye(self.game.count)
-        places = Partials(len(doubtful), outputs.clients, outputs.targets, {"y": identity[doubtful]})
-        tops = places.weighted(np.eye(len(doubtful)))  # of y_k - cap_k alpha_k, for the clients at their caps
-        conditions = conditions_as_outputs(at).weighted(identity[doubtful])
-        at_cap = np.isin(doubtful, at.at_cap)
-        best: Array | None = None
-        least: Array | None = None
-        for size in range(len(doubtful) + 1):
-            for chosen in combinations(range(len(doubtful)), size):
-                moves = np.isin(np.arange(len(doubtful)), chosen)
-                moving = np.sort(np.concatenate([at.inside, doubtful[moves]])).astype(np.intp)
-                if self._sign(moving) != sign_inside * (-1) ** size:
-                    named, numbers = at.who(doubtful)
-                    raise NotDifferentiableError(
-                        f"participation: {named} at a threshold, and the equilibrium may jump or split there: it has no one-sided "
-                        "derivative",
-                        numbers,
-                    )
-                found, steps, changes = (
-                    self.pull(each, (parameter,), moving)[parameter].reshape(each.rows, -1)
-                    for each in (outputs, tops, conditions)
-                )
-                caps = self._cap_changes(parameter, doubtful)
-                broken = self._broken(
-                    sign, moves, at_cap, steps - np.where(at_cap[:, None], caps, 0.0), changes, doubtful
-                )
-                if best is None or least is None:
-                    best, least = found, broken
-                else:
-                    better = broken < least
-                    best[:, better], least[better] = found[:, better], broken[better]
-        assert best is not None
-        shape = self.pull(outputs, (parameter,), at.inside)[parameter].shape
-        return best.reshape(shape)
 
-    def _sign(self, moving: Places) -> int:
-        """Return the sign of the determinant of the slopes of these clients, 0 where it is singular within rounding."""
-        if not len(moving):
-            return 1
-        block = self.at.slopes[np.ix_(moving, moving)]
-        try:
-            self.at.require_regular(moving)
-        except NotDifferentiableError:
-            return 0
-        return int(np.linalg.slogdet(block)[0])
 
-    def _cap_changes(self, parameter: str, clients: Places) -> Array:
-        """Return the derivatives of ``cap_k alpha_k`` of some clients, one row each."""
-        game, caps = self.game, self.at.caps
-        if parameter == "caps":
-            return np.eye(game.count)[clients] * game.alpha
-        if parameter == "sizes":
-            found = np.zeros((len(clients), len(game.all_sizes)))
-            count = float(game.sizes.sum())
-            found[:, game.remaining] = (np.eye(game.count)[clients] - game.alpha[clients, None]) / count
-            return found * caps[clients, None]
-        return np.zeros((len(clients), 1))
+def _subsets(count: int) -> Iterator[list[int]]:
+    """Return all subsets of the first numbers, as lists."""
+    return (list(chosen) for size in range(count + 1) for chosen in combinations(range(count), size))
 
-    def _broken(
-        self,
-        sign: float,
-        moves: Any,
-        at_cap: Any,
-        steps: Array,
-        changes: Array,
-        clients: Places,
-    ) -> Array:
-        """Return by how much the conditions of a subset of moving clients are broken, for every entry of the parameter.
 
-        ``steps`` are how far the clients move away from where they are (up from 0, down from the cap), ``changes`` those of their
-        conditions, which are made comparable by their own slopes.
-        """
-        own = np.abs(np.diag(self.at.slopes)[clients])
-        unit = np.where(own > 0, own, 1.0)
-        inward = np.where(at_cap, -1.0, 1.0)[:, None]
-        short = -sign * inward * steps
-        wants = sign * inward * changes / unit[:, None]
-        return np.asarray(np.where(moves[:, None], short, wants).max(axis=0, initial=0.0))
+def _determines_one_side(matrix: Array, digits: float) -> bool:
+    """Return True if all principal minors are positive, far enough from zero for rounding."""
+    for chosen in _subsets(len(matrix)):
+        block = matrix[np.ix_(chosen, chosen)]
+        if len(block) and not (
+            np.linalg.slogdet(block)[0] > 0 and np.linalg.svd(block, compute_uv=False)[-1] > np.sqrt(digits)
+        ):
+            return False
+    return True
+
+
+def _complementary(matrix: Array, start: Array) -> Array:
+    """Return s >= 0 with ``start + matrix s >= 0``, one of the two zero in each place, for every column of ``start``."""
+    best, least = np.zeros_like(start), np.full(start.shape[1], np.inf)
+    for chosen in _subsets(len(matrix)):
+        found = np.zeros_like(start)
+        if chosen:
+            found[chosen] = -np.linalg.solve(matrix[np.ix_(chosen, chosen)], start[chosen])
+        broken = np.where(np.isin(np.arange(len(matrix)), chosen)[:, None], -found, -(start + matrix @ found))
+        worst = broken.max(axis=0)
+        better = worst < least
+        best[:, better], least[better] = found[:, better], worst[better]
+    return np.maximum(best, 0.0)
 
 
 def require_known(argument: str, name: object, known: dict[str, Any]) -> None:

@@ -105,6 +105,45 @@ def test_one_sided_derivatives_at_thresholds_are_those_of_games_solved_again(see
             assert np.abs(again - found[:, j]).max() <= 1e-3 * scale
 
 
+@pytest.mark.parametrize("seed", [1, 15, 55, 124])
+def test_one_sided_derivatives_with_caps_are_those_of_games_solved_again(seed):
+    """Caps, sizes, costs and weights: thresholds at caps move with them."""
+    rng = np.random.default_rng(seed)
+    game, _, _, _, _ = random_game(rng, clients=int(rng.integers(2, 5)), form="features")
+    caps = rng.choice([0.5, 1.0], game.count)
+    x = caps * rng.choice([0.4, 0.7, 1.0, 1.0], game.count)
+    payments = game.payments_for(x)
+    eq = game.equilibrium(payments, caps=caps)
+    derivatives, compared = EquilibriumDerivatives.of(eq), 0
+    assert len(derivatives.at.at_cap)
+    for side, sign in (("up", 1.0), ("down", -1.0)):
+        for parameter in ("caps", "sizes", "costs", "lambda_q", "loss_constant"):
+            found = derivatives.derivative(parameter, "participation", side)
+            base = {"caps": caps, "sizes": game.all_sizes}.get(parameter, getattr(game, parameter, None))
+            base = np.array(base, dtype=float)
+            for j in range(base.size):
+                column = found[:, j] if base.ndim else found
+                step = sign * 1e-6 / max(0.1, np.abs(column).max())
+                changed = base + step * np.eye(base.size)[j].reshape(base.shape)
+                if parameter == "caps":
+                    if changed.max() > 1.0:
+                        continue
+                    again = game.equilibrium(payments, caps=changed)
+                else:
+                    other = game.replace(
+                        **{"costs": game.costs, parameter: changed if base.ndim else float(changed)}
+                    )
+                    again = other.equilibrium(payments, caps=caps)
+                wanted = (again.participation - eq.participation) / step
+                compared += 1
+                assert np.abs(wanted - column).max() <= 1e-3 * max(np.abs(column).max(), 0.01), (
+                    parameter,
+                    side,
+                    j,
+                )
+    assert compared > 10
+
+
 def test_a_client_about_to_take_part_is_named_and_has_two_derivatives():
     game = sf.StackelbergGame(
         sf.MeanEmbeddings.from_features(np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.3]])),

@@ -17,7 +17,7 @@ def write_atomically(target: Path, content: bytes) -> None:
 
 
 def replace_atomically(target: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Let ``write`` fill a temporary file beside the target, then rename it; after a power cut either file is whole."""
+    """Let ``write`` fill a temporary file in the target's folder, then rename it; after a power cut either file is whole."""
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("xb") as file:  # with the permissions that the user's files have, unlike tempfile's
@@ -40,7 +40,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk; systems that cannot do that for a folder do it by themselves."""
+    """Flush the names in a folder to the disk; some systems cannot do that for a folder, and do it automatically."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

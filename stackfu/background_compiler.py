@@ -103,7 +103,7 @@ def _leave(process: subprocess.Popen[bytes]) -> None:
 
 
 def _compile_what_comes(source: BinaryIO) -> None:
-    """Compile the functions whose names and types are read from ``source``, until it ends."""
+    """Compile the functions with the names and types read from ``source``, until it ends."""
     requests: queue.Queue[tuple[str, str, Any] | None] = queue.Queue()
 
     def read() -> None:

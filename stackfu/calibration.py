@@ -29,13 +29,13 @@ __all__ = ["Calibration", "calibrate", "pilot_counts", "pilot_profiles"]
 #: Random plans of pilots that are tried before none is taken to exist.
 PLANS = 50
 
-#: Two columns whose directions differ by less than this (sine of the angle) cannot be told apart by noisy data of double precision.
+#: Two columns with directions closer than this (sine of the angle) are indistinguishable under noise of double precision.
 COLLINEAR = 1e-6
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What pilots say about the two constants.
+    """Estimates of the two constants from pilots.
 
     ``loss_constant`` is C and ``sampling_constant`` A, with intervals at ``level``; ``r2`` and ``rank_correlation`` are out of
     sample: each pilot predicted by the others (R2 over all observations, Spearman's correlation within a pilot, averaged).
@@ -52,7 +52,7 @@ class Calibration:
 
     @property
     def identified(self) -> bool:
-        """Whether the pilots tell C from zero; without that, prices computed with it rest on nothing."""
+        """True if the pilots distinguish C from zero; otherwise prices computed with it have no basis."""
         return self.loss_interval[0] > 0.0
 
     def summary(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def pilot_counts(game: GameModel, count: int, seed: int = 0) -> npt.NDArray[np.i
     Parameters
     ----------
     game
-        The game whose constants are to be fitted.
+        The game with the constants to be fitted.
     count
         Number of pilots, at least 2.
     seed
@@ -236,7 +236,7 @@ def _require_identified(drift: Array, thin: Array, rounding: float) -> None:
             "participation", "no pilot moves the mixture away from the original one: C is not identified"
         )
     if np.ptp(thin) <= COLLINEAR * np.abs(thin).max():
-        # with one amount of data, A is told from C by the clients only through one constant; noise in it is A's whole evidence
+        # with one amount of data, A is separated from C through one constant only, and its noise is all evidence about A
         raise InputError(
             "participation",
             "all pilots use the same amount of data: A is not identified; train one with a fraction of it",

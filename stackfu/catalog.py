@@ -123,7 +123,7 @@ def two_clients(w: tuple[float, float] = (2.0, 8.0), distance: float = 1.0) -> R
     game = _game_with(np.diag([0.5, 0.5]) * distance**2, [0.5, 0.5], w)
     return ReferenceGame(
         "two_clients",
-        "two clients with half of the data each, nobody at a bound",
+        "two clients with half of the data each, no client at a bound",
         game,
         frozen(np.zeros(2)),
         (frozen(x),),
@@ -177,7 +177,7 @@ def identical_clients() -> ReferenceGame:
 
 
 def homogeneous() -> ReferenceGame:
-    """Everybody owns the same data: who is paid above cost takes part fully, who is paid below stays out."""
+    """Game of clients with the same data: a client paid above cost takes part fully, one paid below cost stays out."""
     game = StackelbergGame(
         MeanEmbeddings.from_gram(np.ones((4, 4))), [10, 20, 30, 40], costs=[1.0, 1.0, 1.0, 1.0]
     )
@@ -193,7 +193,7 @@ def homogeneous() -> ReferenceGame:
 
 
 def collapse() -> ReferenceGame:
-    """Everybody owns the same data and is paid below cost: nobody takes part, and that is no profile."""
+    """Game of clients with the same data, all paid below cost: no client takes part, and that is no profile."""
     game = StackelbergGame(MeanEmbeddings.from_gram(np.ones((3, 3))), [1, 1, 1], costs=[1.0, 1.0, 1.0])
     return ReferenceGame(
         "collapse",

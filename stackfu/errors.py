@@ -32,7 +32,7 @@ class StackfuError(Exception):
 
 
 class InputError(StackfuError, ValueError):
-    """An argument is not acceptable; nothing was computed. A client is told by its number, or by its name where it has one.
+    """An argument is not acceptable; nothing was computed. A client is identified by its name, or by its number without names.
 
     >>> raise InputError("sizes", "must be positive", client=3, value=-2)
     Traceback (most recent call last):
@@ -56,7 +56,7 @@ def _rebuild_input_error(argument: str, problem: str, client: int | str | None, 
 
 
 class InfeasibleError(StackfuError):
-    """What was asked for cannot be reached by any payments (a floor above what the clients own, say)."""
+    """No payments can reach the request (a minimum above the clients' total data, say)."""
 
 
 class NotInducibleError(InfeasibleError):
@@ -74,7 +74,7 @@ class NotInducibleError(InfeasibleError):
 
 
 class NoEquilibriumError(StackfuError):
-    """The clients' game has no equilibrium other than the collapse to nobody taking part."""
+    """The clients' game has no equilibrium other than the collapse to zero participation."""
 
 
 class NotDifferentiableError(StackfuError):

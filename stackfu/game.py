@@ -48,10 +48,10 @@ class StackelbergGame(GameModel):
         Amount of data of every original client: positive numbers, usually counts. Like all that is one number per client: in
         their order, or by name (a dictionary, a pandas series). By default the number of samples that were embedded.
     removed
-        The clients whose data must be forgotten: one or several names. A number means the client of that name; where clients have
-        no names it is a position, from 0.
+        The clients to be forgotten: one or several names. A number means the client of that name;
+        without names it is a position, from 0.
     names
-        What the clients are called; by default what the embeddings call them, or their numbers.
+        Names of the clients; by default those of the embeddings, or the clients' numbers.
     costs
         What taking part with all of its data costs each client: money, in any unit, which is that of all payments and budgets
         then. One number per remaining client (by name also for all original clients, of which the removed are ignored with a
@@ -264,7 +264,7 @@ class StackelbergGame(GameModel):
         max_nodes
             certified: boxes (default 100,000).
         robust
-            certified: prefer payments whose worst equilibrium is best.
+            certified: prefer payments with the best worst-case equilibrium.
         start
             certified: participation profiles to start from.
         offers
@@ -274,7 +274,7 @@ class StackelbergGame(GameModel):
             capped: lower and upper ends of the costs, if they are not known; the plan is then safe for every cost in between.
             The solution's ``game`` has the upper ends as costs, for which it is optimal.
         outside
-            capped, contract: the utility each client has outside the federation; offers are then such that nobody gains by leaving.
+            capped, contract: the utility of each client outside the federation; with these offers no client gains by leaving.
         groups
             grouped: a label for every remaining client; clients with one label are offered one price per sample.
         others
@@ -398,7 +398,7 @@ class StackelbergGame(GameModel):
         offers: Offers | None = None,
         order: Literal["sequential", "simultaneous"] = "sequential",
     ) -> Cascade:
-        """Who leaves, in which order, until nobody gains by leaving; see :mod:`stackfu.followers.cascade`.
+        """Return the departures in their order, until no client gains by leaving; see :mod:`stackfu.followers.cascade`.
 
         ``outside`` is the utility that each client has outside the federation (one number for everybody is enough).
         ``payments`` are prices per unit, with or without ``caps``; ``offers`` stands for all that a solution posts
@@ -430,10 +430,10 @@ class StackelbergGame(GameModel):
     def costs_from(
         self, payments: PerClient, participation: PerClient, caps: PerClient | None = None
     ) -> CostIntervals:
-        """What observed answers reveal about costs: an interval per client; see :mod:`stackfu.model.revealed`.
+        """Return the costs revealed by observed answers: an interval per client; see :mod:`stackfu.model.revealed`.
 
         One answer, or one row per request; caps are one vector for all of them, or one row per request too. The game's own
-        costs play no part. An error names the client whose answers contradict each other.
+        costs are not used. An error names the client with contradicting answers.
         """
         from .model.revealed import CostIntervals, revealed_costs
 
@@ -469,7 +469,7 @@ class StackelbergGame(GameModel):
         factors: Sequence[float] | None = None,
         **other: Any,
     ) -> Manipulation:
-        """What each client would gain by misreporting under the mechanism that made a solution.
+        """Return each client's gain from misreporting under the mechanism that made a solution.
 
         See :mod:`stackfu.leader.manipulation`.
         """
@@ -485,7 +485,7 @@ class StackelbergGame(GameModel):
         return manipulation(self, offers_like(result), name, **given)
 
     def manipulations(self, *results: Solution, **options: Any) -> Manipulations:
-        """What misreporting pays under the mechanisms of several solutions of this game, as one table.
+        """Return the gains from misreporting under the mechanisms of several solutions of this game, as one table.
 
         Options are those of :func:`stackfu.leader.manipulation.manipulation`.
         """
@@ -645,7 +645,7 @@ class StackelbergGame(GameModel):
             raise InputError("result", "belongs to another game", value=repr(result))
 
     def _is_planned_for_more(self, result: Any) -> bool:
-        """Whether a result is a plan of capped offers for this game but for costs, which are nowhere below this game's."""
+        """Return True for a plan of capped offers for this game with costs nowhere below this game's."""
         game = getattr(result, "game", None)
         if not isinstance(game, GameModel) or game is self or not hasattr(result, "offers"):
             return False
@@ -738,7 +738,7 @@ _OPTIONS = tuple(
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
-    """What was asked for: options of ``solve`` among a method's arguments that are not their defaults, and a mechanism's own."""
+    """Return the options of the request: non-default options of ``solve`` among a method's arguments, and a mechanism's own."""
     named = {
         name: arguments[name] for name in _OPTIONS if name == "offers" or arguments.get(name) is not None
     }

@@ -36,7 +36,7 @@ FORMAT = "stackfu"
 VERSION = 3
 #: From this version on a certificate names its claim.
 _CLAIMED = 3
-#: Sums that are stored beside what they are sums of agree with it to this: they are added up in another order.
+#: Relative agreement of stored sums with their terms: they are added up in another order.
 _LAST_DIGITS = 1e-12
 #: The gap of solutions of version 1, which does not name it where it was the default of that time.
 _FORMER_GAP = 1e-3
@@ -79,7 +79,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def loads(content: bytes, source: str) -> Any:
-    """What the content of a file holds, as :func:`load`; ``source`` is what errors call it."""
+    """Return the object in the content of a file, as :func:`load`; ``source`` names the file in errors."""
     try:
         if content.startswith(b"PK"):  # an .npz file is a zip archive
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -193,7 +193,7 @@ def _decode_certificate(record: dict[str, Any] | None) -> Any:
 
 
 def _check_claim(solution: Solution, record: dict[str, Any] | None, version: int) -> None:
-    """Refuse a certificate of another game, objective, offers or bound; files before version 3 do not say whose theirs is."""
+    """Refuse a certificate of another game, objective, offers or bound; files before version 3 do not name their claim."""
     if record is None or ("claim" not in record and version < _CLAIMED):
         return
     claim = claim_digest(solution)
@@ -225,7 +225,7 @@ def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:
 def _decode_embeddings(stored: dict[str, Any]) -> MeanEmbeddings:
     """The embeddings of a file; where inner products are stored twice, both must tell of the same distances."""
     bandwidth = stored["bandwidth"]
-    # files that say nothing about kernels hold the RBF kernel, or one that nobody named
+    # files without a kernel hold the RBF kernel, or a kernel without a name
     kernel = stored.get("kernel", None if bandwidth is None else "rbf")
     if not isinstance(kernel, (str, type(None))):
         raise TypeError("the kernel must have a name")
@@ -347,7 +347,7 @@ def _decode(record: dict[str, Any]) -> Any:
 
 
 def _decode_request(record: dict[str, Any]) -> dict[str, Any]:
-    """What a solution was asked for; files of version 1 hold it as a dictionary of options."""
+    """Return the request of a solution; files of version 1 hold it as a dictionary of options."""
     if "goal" in record:
         limits = record["limits"]
         if limits is None and record["method"] == "certified":

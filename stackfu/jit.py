@@ -6,10 +6,10 @@ to the source, else in the user's cache folder; where none of them can be writte
 Compiling everything that a first solve calls takes half a minute. A call with small arguments does not wait for it: the same source
 runs as plain Python (:func:`plain`), while a process in the background compiles the function (:mod:`stackfu.background_compiler`).
 As soon as the machine code is on disk it is used. A call with large arguments compiles at once, and a message on standard
-error says so after a second. The environment variable ``STACKFU_COMPILE`` chooses otherwise: ``now`` compiles at every
+error appears after a second. The environment variable ``STACKFU_COMPILE`` chooses otherwise: ``now`` compiles at every
 first call, ``never`` runs plain Python only, ``background`` is the default.
 
-Time limits are meant for the work: :func:`clock` stands still while a function is compiled. The compiler makes millions of
+Time limits exclude compilation: :func:`clock` stands still while a function is compiled. The compiler makes millions of
 objects that live as long as it works; the garbage collector, which would walk over all of them again and again, waits until it
 has finished.
 """
@@ -42,7 +42,7 @@ SMALL = 4_000
 PATIENCE = 2.0
 #: Seconds between two looks at the disk for the machine code of a function that runs as plain Python.
 LOOK_AGAIN = 0.1
-#: Seconds of compiling after which a message says so.
+#: Seconds of compiling after which a message appears.
 SILENT = 1.0
 
 

@@ -123,7 +123,7 @@ def card(title: str, *parts: str, note: str = "") -> str:
 
 
 def data_frame(columns: Any, index: Sequence[Any], name: str = "client", currency: str | None = None) -> Any:
-    """Return a pandas DataFrame whose ``attrs`` name the currency; without pandas the error names the package to install."""
+    """Return a pandas DataFrame with the currency in its ``attrs``; without pandas the error names the package to install."""
     try:
         import pandas
     except ImportError:

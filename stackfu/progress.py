@@ -20,7 +20,7 @@ PAUSE = 0.25
 
 @contextmanager
 def reporting(title: str, progress: bool | None, callback: Callback | None) -> Iterator[Callback | None]:
-    """A callback that feeds both the user's own and a progress line; None when nobody listens.
+    """Yield a callback that feeds the user's own and a progress line; None if there is no listener.
 
     ``progress=None`` shows the line where somebody sees it change: on a terminal, or in a notebook.
     """
@@ -47,8 +47,8 @@ def reporting(title: str, progress: bool | None, callback: Callback | None) -> I
 
 
 def _in_notebook() -> Any:
-    """IPython's ``display`` module if this runs in a notebook, whose front end draws what is sent to it; else None."""
-    # whoever runs in a notebook has loaded it; nobody else needs it
+    """Return IPython's ``display`` module if this runs in a notebook with a front end that draws; else None."""
+    # a notebook has loaded it already
     loaded = sys.modules.get("IPython")
     if loaded is None or not hasattr(loaded.get_ipython(), "kernel"):
         return None

@@ -43,7 +43,7 @@ class Request(Content):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What those who left are called."""
+        """Names of the removed clients."""
         return tuple(self.solution.game.called(k) for k in self.removed)
 
     def summary(self) -> dict[str, Any]:
@@ -77,12 +77,12 @@ class Requests(Tables, Sequence[Request]):
 
     @property
     def spent(self) -> float:
-        """What all requests together have cost."""
+        """Cost of all requests together."""
         return float(sum(request.solution.spend for request in self.history))
 
     @property
     def left(self) -> float:
-        """What is left of the budget."""
+        """Remaining budget."""
         return max(self.budget - self.spent, 0.0)
 
     def remove(self, clients: Iterable[int | str], *, share: float = 1.0, **options: Any) -> Solution:
@@ -139,7 +139,7 @@ class Requests(Tables, Sequence[Request]):
 
 
 def without(game: StackelbergGame, clients: Iterable[int | str]) -> StackelbergGame:
-    """The game after more clients have left, by number or name; everybody else keeps its cost."""
+    """Return the game after more clients have left, by number or name; the others keep their costs."""
     gone = game.client_names.positions(clients, "removed", remaining=True, removing=True)
     if not gone:
         raise InputError("removed", "must name at least one client")

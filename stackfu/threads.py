@@ -1,4 +1,4 @@
-"""How many threads a factorisation may have."""
+"""Number of threads of a factorisation."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["ExitCode", "main"]
 
 
 class ExitCode(enum.IntEnum):
-    """What the exit code of ``stackfu`` means."""
+    """Exit codes of ``stackfu``."""
 
     OK = 0  #: done, and what is claimed of an answer is proved
     NOT_PROVED = (

@@ -1,4 +1,4 @@
-"""How a command answers: JSON on standard output, notes and progress on standard error, and an exit code."""
+"""Output of a command: JSON on standard output, notes and progress on standard error, and an exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["progress", "proved", "said_first", "say_json", "say_note", "status",
 
 
 def say_json(record: dict[str, Any]) -> None:
-    """The one document that ``--json`` prints."""
+    """Print the one document of ``--json``."""
     import typer
 
     from .records import dump
@@ -50,7 +50,7 @@ def proved(status: Status) -> Literal[0, 1, 130]:
 
 
 def progress(quiet: bool, as_json: bool) -> bool:
-    """Whether somebody is there to watch a progress line."""
+    """Return True if a progress line will be read: on a terminal, and neither quiet nor JSON."""
     return sys.stderr.isatty() and not quiet and not as_json
 
 

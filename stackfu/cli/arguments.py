@@ -143,7 +143,7 @@ SolutionFile = Annotated[
 
 
 def words(text: str) -> list[str]:
-    """What commas separate; a word that holds one stands in quotation marks.
+    """Return the parts of a text between commas; a part with a comma is in quotation marks.
 
     >>> words('York, "Kingston upon Hull, City of"')
     ['York', 'Kingston upon Hull, City of']
@@ -216,8 +216,8 @@ def is_table(text: str) -> bool:
 def entries_of(text: str, argument: str, column: str, client: str = "client") -> list[tuple[str, str]] | None:
     """Return the clients and what is said of each, from a table or as typed; None where entries come without names.
 
-    A table has a column that is called ``client`` and one that is called ``column``, or a single one whose name holds that word
-    ("Cost (EUR)"). The clients may also be in a column that is called "client", or in the only other one.
+    A table has a column called ``client`` and one called ``column``, or a single one with that word in its name
+    ("Cost (EUR)"). The clients are in the column called "client", or in the only other one.
     """
     if is_table(text):
         from .sample_files import read_columns
@@ -273,7 +273,7 @@ def per_client(text: str, game: StackelbergGame, argument: str, column: str, oth
 
 
 def utilities(text: str | None, game: StackelbergGame) -> list[float] | float | None:
-    """Outside utilities as they were typed: one for everybody, one per client, or by name (the others have nowhere to go)."""
+    """Return outside utilities from a text: one for all clients, one per client, or by name (the others have no outside option)."""
     if text is None:
         return None
     values = per_client(text, game, "outside", "outside", float("-inf"))

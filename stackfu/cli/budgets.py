@@ -14,7 +14,7 @@ __all__ = ["MANY", "even_grid", "grid", "open_note"]
 
 #: With more clients than this a search takes seconds, and a search per budget minutes.
 MANY = 50
-#: How often half of the money is tried where what is best is best for less.
+#: Number of trials with half of the budget where the best plan is also best for less.
 HALVES = 6
 #: A search that was stopped knows where money stops helping if its gap is at most this part of all that payments can change.
 MOSTLY = 0.1
@@ -33,7 +33,7 @@ def _top(game: StackelbergGame, to: float | None, **options: Any) -> float:
 def _unlimited_spend(game: StackelbergGame, **options: Any) -> float:
     """Return what the best payments without a budget spend.
 
-    Where the search for those has found little of what may be there, nobody knows what they spend: the price of full participation.
+    If the search for those has found little of the possible saving, their spend is unknown: the price of full participation.
     """
     best = game.solve(None, progress=False, **options)
     unpaid = best.goal.value(game.equilibrium().server_loss, 0.0)
@@ -43,7 +43,7 @@ def _unlimited_spend(game: StackelbergGame, **options: Any) -> float:
 
 
 def _least_spend(game: StackelbergGame, best: Solution, options: dict[str, Any]) -> float:
-    """What buys as good a plan as the best one, about: many clients bring the same mixture for very different sums."""
+    """Return the approximate least spend for a plan as good as the best one; many clients bring one mixture at different costs."""
     assert best.limits is not None
     enough = best.objective + best.limits.gap * game.equilibrium().server_loss
     top = best.spend
@@ -58,7 +58,7 @@ def _least_spend(game: StackelbergGame, best: Solution, options: dict[str, Any])
 
 
 def open_note(traced: Frontier, time_limit: float | None) -> str | None:
-    """Which budgets are not settled, and what to do about it, if there are any: why the exit code is 1."""
+    """Return a note about unsettled budgets and the remedy, or None: the reason for exit code 1."""
     unsettled = [solution for solution in traced if not solution.status.success]
     if not unsettled:
         return None
@@ -80,7 +80,7 @@ def grid(game: StackelbergGame, to: float | None, points: int, **options: Any) -
 
 
 def even_grid(game: StackelbergGame, to: float | None, points: int, **options: Any) -> list[float]:
-    """Budgets in even round steps that reach the top; exactly, where it was typed or everybody takes part fully for less."""
+    """Return budgets in even round steps up to the top; exact if it was typed or if full participation costs less."""
     from ..explorer import even_budgets
 
     top = _top(game, to, **options)

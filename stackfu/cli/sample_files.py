@@ -32,7 +32,7 @@ class ClientSamples:
     names: tuple[str, ...]
     samples: tuple[npt.NDArray[Any], ...]
     labels: tuple[npt.NDArray[Any], ...] | None = None
-    #: What each coordinate is called in the file.
+    #: Names of the coordinates in the file.
     coordinates: tuple[str, ...] = ()
     #: The one number of each client in the columns that hold such.
     numbers: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -233,7 +233,7 @@ def _numeric(
     except (ValueError, TypeError):
         cells = column.reshape(rows, -1)
         wrong = [(i, value) for i, values in enumerate(cells) for value in values if not _is_number(value)]
-        # beside a word, 1,5 would have been read as a number
+        # next to a word, 1,5 would have been read as a number
         row, bad = next((one for one in wrong if not _DECIMAL_COMMA.fullmatch(str(one[1]).strip())), wrong[0])
         mend = f"mend it, or leave the column out with --drop {name}" if argument == "samples" else "mend it"
         raise InputError(

@@ -47,9 +47,9 @@ __all__ = [
 #: Longer tables are cut: a terminal is no place for a thousand clients.
 MOST_ROWS = 40
 _GOOD = {"CERTIFIED", "CONVERGED", "UNIQUE"}
-#: What each kind of offers is called.
+#: Label of each kind of offers.
 POSTED = {"linear": "payments", "capped": "capped offers", "contract": "contracts"}
-#: Widths of the bars, the first that leaves room for the numbers beside them.
+#: Widths of the bars; the first that leaves space for the numbers is used.
 BARS = (10, 5, 0)
 #: Most letters of a name, and how many are left where there is no room for more.
 LONGEST, SHORTEST = 24, 6
@@ -69,7 +69,7 @@ def console() -> Console:
 
 
 def led_by(words: str, style: str, rest: str) -> Text:
-    """A sentence whose first words stand out."""
+    """Return a sentence with emphasised first words."""
     return Text.assemble((words, style), rest)
 
 
@@ -80,7 +80,7 @@ def say_guess(out: Console, game: StackelbergGame) -> None:
 
 
 def best_in_words(solution: Solution) -> str:
-    """What is proved about a solution, in a sentence."""
+    """Return the proved claim about a solution, as a sentence."""
     said = f" {_sentence(solution.message)}" if solution.message and solution.status.success else ""
     posted = POSTED[solution.offers.kind]
     if solution.lower_bound == -float("inf"):

@@ -1,4 +1,4 @@
-"""What the library says about arguments, in the words of the command line: ``min_total=...`` is typed ``--min-total``."""
+"""Errors about arguments in the words of the command line: ``min_total=...`` is typed ``--min-total``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEYWORD = re.compile(r'\b([a-z]\w*)=(?:"(?P<text>[^"]*)"|(?P<word><\w+>|True|\.
 #: An argument by its name alone.
 _NAME = re.compile(r"(?<![\w-])[a-z]+(?:_[a-z]+)+(?![\w=])")
 _OPTIONS = re.compile(r'is not an option of method "(?P<method>[^"]*)"; those are (?P<names>.*)')
-#: What is called in Python, and run on the command line.
+#: Python calls and their command lines.
 _CALLS = {"equilibria()": "stackfu equilibria"}
 
 
@@ -85,14 +85,14 @@ def numbers_told(text: str) -> str:
 
 
 def _typed(name: str, value: str, known: frozenset[str]) -> str:
-    """How an option of a mechanism is typed; nothing where it cannot be."""
+    """Return the command line form of a mechanism's option; empty if it has none."""
     option = f"--{name.replace('_', '-')}"
     if option in known:
         return option
     return f"--option {name}{value}" if "--option" in known and name not in _OF_PYTHON else ""
 
 
-#: Options that take what nobody can type.
+#: Options with values that cannot be typed.
 _OF_PYTHON = frozenset({"callback", "progress"})
 
 
@@ -109,7 +109,7 @@ def _options(given: Sequence[str]) -> frozenset[str]:
 
 
 def _value_of(option: str, given: Sequence[str]) -> str | None:
-    """What was typed for an option."""
+    """Return the typed value of an option."""
     for i, word in enumerate(given):
         if word == option and i + 1 < len(given):
             return given[i + 1]

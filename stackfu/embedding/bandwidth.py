@@ -19,7 +19,7 @@ EXACT_LIMIT = 4_000_000_000
 _GATHER_NUMBERS = 1 << 19
 _BINS = 1 << 12
 _LISTED_BY_A_TILE = 1 << 12
-#: How often a bracket that is drawn from a sample may miss the median.
+#: Probability that a bracket drawn from a sample misses the median.
 _ODDS = 1e-6
 #: Bounds on squared distances are moved outward by this part: far more than the rounding of a sum of squares.
 _SAFETY = 1e-9

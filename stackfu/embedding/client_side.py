@@ -1,4 +1,4 @@
-"""What a client computes on its own machine: D or K numbers in place of its data.
+"""Computations on a client's own machine: D or K numbers in place of its data.
 
 All have to agree on a few numbers beforehand: bandwidth, number of features, seed, and the list of classes in its
 order. The weights of the classes, 1 / pi_y, are the server's business: it knows the counts of all.

@@ -1,4 +1,4 @@
-"""Who the clients are: a sequence with an entry per client, a dictionary {name: entry}, or a table with a client column.
+"""Read clients from a sequence with an entry per client, a dictionary {name: entry}, or a table with a client column.
 
 Clients keep the order in which they come, that of the sequence or of the dictionary. Those of a table are numbered in ascending
 order of their names (ward 2 before ward 10), whatever the order of its rows, as on the command line; rows are counted from 1.
@@ -24,7 +24,7 @@ FEWEST_SUSPICIOUS, SUSPICIOUS_ROWS = 20, 1.5
 
 
 def is_table(thing: Any) -> bool:
-    """Whether this is a DataFrame."""
+    """Return True for a DataFrame."""
     return hasattr(thing, "columns") and hasattr(thing, "groupby") and hasattr(thing, "to_numpy")
 
 

@@ -61,7 +61,7 @@ class _Tile(NamedTuple):
 def frequencies(dimension: int, features: int, seed: int) -> NDArray[np.float64]:
     """Return the (d, D/2) frequencies of bandwidth 1, the same on every machine and in every version.
 
-    Only the raw bits of the Philox generator are used, whose stream numpy keeps stable for ever; they become
+    Only the raw bits of the Philox generator are used, because numpy keeps their stream stable; they become
     normal numbers through the inverse normal distribution function.
     """
     from scipy.special import ndtri

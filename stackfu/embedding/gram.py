@@ -10,7 +10,7 @@ Squared distances come from inner products, ``|a|^2 + |b|^2 - 2 a.b``, which cos
 most a small multiple of ``u (E_i + E_j)``: u the unit roundoff and E_i the mean of ``|a - centre|^2 /
 sigma^2`` over client i (about 1/2 with the median bandwidth). So the arithmetic is chosen from the E_i:
 float32 for float32 samples while the error stays far below 1e-6, else float64; and where float64 could not
-promise 1e-12, differences ``a - b`` are formed coordinate by coordinate, whose error does not grow with the
+promise 1e-12, differences ``a - b`` are formed coordinate by coordinate: their error does not grow with the
 spread of the data.
 """
 
@@ -121,7 +121,7 @@ def pack(
 ) -> Packed:
     """Centre, scale and regroup rows; with ``strip`` a run begins at every client and every ``strip`` rows.
 
-    Rows whose differences will be formed are left as they are: centring would round off what sets them apart.
+    Rows compared by differences are not centred, because centring would round off their differences.
     """
     from stackfu.embedding._kernels import pack_rows
 
@@ -233,7 +233,7 @@ def _rectangle_sums(
     begin: int,
     end: int,
 ) -> Sums:
-    """Sums of the rows ``start : stop`` of a tile with the columns ``begin : end``, and whose they are."""
+    """Return sums of the rows ``start : stop`` of a tile with the columns ``begin : end``, and the owners of the rows."""
     from stackfu.embedding._kernels import COLUMNS, sum_complements
 
     mine, theirs = samples.clients(start, stop), samples.clients(begin, end)

@@ -98,7 +98,7 @@ class Labels:
         return np.array([np.bincount(code, minlength=len(self.classes)) for code in self.codes], dtype=float)
 
     def rows(self) -> Iterator[tuple[int, list[int], list[NDArray[np.int64]]]]:
-        """Yield each class that somebody has, the clients that have it, and their rows of it in ascending order."""
+        """Yield each class that occurs, the clients that have it, and their rows of it in ascending order."""
         order = [np.argsort(code, kind="stable") for code in self.codes]
         wanted = np.arange(len(self.classes) + 1)
         bounds = [np.searchsorted(code[o], wanted) for code, o in zip(self.codes, order, strict=True)]
@@ -109,7 +109,7 @@ class Labels:
 
 
 def class_blocks(samples: Samples, labels: Labels) -> Iterator[tuple[int, list[int], Block]]:
-    """Yield each class that somebody has, the clients that have it, and their samples of it.
+    """Yield each class that occurs, the clients that have it, and their samples of it.
 
     Samples are sorted by class for as many classes at a time as fit into some megabytes, so that many small classes
     cost little.
@@ -213,7 +213,7 @@ def _kind(array: Array) -> str:
 
 
 def check_classes(classes: Sequence[Any]) -> tuple[Class, ...]:
-    """Return the classes that everybody agreed on, in the order agreed on."""
+    """Return the agreed classes in the agreed order."""
     if isinstance(classes, (str, bytes)) or not hasattr(classes, "__len__"):
         raise InputError("classes", "must be a sequence of labels", value=repr(classes))
     if len(classes) == 0:

@@ -164,7 +164,7 @@ class MeanEmbeddings:
         kernel
             - ``"rbf"``: ``k(a, b) = exp(-|a - b|^2 / (2 sigma^2))``;
             - ``"labels"``: ``k = 1[y = y'] / pi_y`` with the share pi_y of class y in all data: class histograms, K
-              exact features per client, whose squared distance is a chi-square distance;
+              exact features per client, with a chi-square distance as squared distance;
             - ``"joint"``: the product of both, samples of a class compared by their features;
             - a function of two arrays (n, d) and (m, d) that returns all ``k(a, b)`` as an (n, m) matrix; called with
               tiles, which are tensors where the samples are (``backend="numpy"`` makes arrays of those on the CPU).
@@ -528,12 +528,12 @@ class MeanEmbeddings:
 
     @property
     def names(self) -> Names | None:
-        """What the clients are called, in their order, or None if they are only numbered."""
+        """Names of the clients in their order, or None if they are only numbered."""
         return self._names
 
     @property
     def sample_counts(self) -> tuple[int, ...] | None:
-        """How many samples of each client were embedded, or None where no samples were."""
+        """Number of embedded samples of each client, or None if no samples were embedded."""
         return self._counts
 
     @property
@@ -673,7 +673,7 @@ class MeanEmbeddings:
     # ------------------------------------------------------------------ to look at
 
     def summary(self) -> dict[str, Any]:
-        """What is known about them as plain values, without the numbers themselves."""
+        """Return a description of the embeddings as plain values, without the numbers themselves."""
         return {
             "clients": len(self),
             "names": None if self._names is None else list(self._names),
@@ -915,7 +915,7 @@ def _symmetrise(array: NDArray[np.float64]) -> None:
 
 
 def _factors(symmetric: NDArray[np.float64], shift: float) -> bool:
-    """Whether ``symmetric + shift I`` has a Cholesky factorisation, which is written over one triangle and taken off again."""
+    """Return True if ``symmetric + shift I`` has a Cholesky factorisation; it is written over one triangle and removed again."""
     from scipy.linalg.lapack import dpotrf
 
     own = np.diagonal(symmetric).copy()

@@ -397,7 +397,7 @@ class ClientNames:
         return InputError(argument, f"{problem}; {known}{hint}", value=value)
 
     def _resembling(self, keys: Sequence[Any]) -> str | None:
-        """The only client whose name is the key's but for case, accents, punctuation and zeros before a number."""
+        """Return the only client with the key's name up to case, accents, punctuation and zeros before a number."""
         for key in keys if self.names is not None else ():
             if isinstance(key, (bool, np.bool_)) or not isinstance(key, (str, int, np.integer)):
                 continue
@@ -408,7 +408,7 @@ class ClientNames:
         return None
 
     def _warn_of_resembling(self, gone: Sequence[int]) -> None:
-        """Warn if a client stays whose name is that of one that goes but for case, accents, punctuation or zeros."""
+        """Warn if the name of a remaining client equals that of a removed one up to case, accents, punctuation or zeros."""
         if self.names is None:
             return
         left = {resembling(self.names[k]): self.names[k] for k in gone}

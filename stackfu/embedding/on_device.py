@@ -2,8 +2,8 @@
 
 Nothing but sums, one number per pair of clients, leaves the device. The arithmetic is chosen as for arrays: float32
 while the spread of the samples beside the bandwidth leaves it accurate (and torch is not set to round the factors of
-float32 products to fewer bits), else float64; differences where inner products would cancel. torch is imported by
-whoever made the tensors.
+float32 products to fewer bits), else float64; differences where inner products would cancel. The caller has imported torch
+to make the tensors.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class TensorSamples(Stack):
 
     @property
     def device(self) -> Any:
-        """Where all tensors live."""
+        """Device of all tensors."""
         return self.tensors[0].device
 
     def tile(self, start: int, stop: int) -> Tensor:
@@ -172,7 +172,7 @@ class TensorSamples(Stack):
 
 
 def _torch() -> Any:
-    """The torch that made the tensors: whoever has one has imported it."""
+    """Return the torch module that made the tensors; it is imported already."""
     return sys.modules["torch"]
 
 
@@ -206,7 +206,7 @@ def _check_tensor(sample: Any, argument: str, client: int | str | None) -> Tenso
 
 
 def _indicator(stack: TensorSamples, rows: Range) -> Tensor:
-    """(clients, rows) zeros and ones: whose a row is. Its products are sums that do not depend on timing."""
+    """Return (clients, rows) zeros and ones that mark the owner of each row. Its products are sums that do not depend on timing."""
     torch = _torch()
     lengths = np.diff(first_rows(stack, rows), append=rows[1] - rows[0])
     owner = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(stack.device)
@@ -214,7 +214,7 @@ def _indicator(stack: TensorSamples, rows: Range) -> Tensor:
 
 
 def _single_precision_is_kept(device: Any) -> bool:
-    """Whether float32 products are computed with all their bits: torch can be told to round their factors."""
+    """Return True if float32 products are computed with all their bits; torch may be set to round their factors."""
     torch = _torch()
     backend = torch.backends.cuda if device.type == "cuda" else getattr(torch.backends, "mkldnn", None)
     try:

@@ -28,7 +28,7 @@ from stackfu.errors import InputError
 __all__ = ["Missing", "PreparedSamples", "check_missing", "prepare", "prepare_samples"]
 
 Missing = Literal["refuse", "drop", "median"]
-#: Columns whose spreads differ by more than this factor lead to a warning: the kernel hardly sees the smaller one.
+#: A larger ratio of two columns' spreads leads to a warning: the kernel hardly sees the smaller one.
 WILD = 100.0
 #: Clients that lose more than this part of their rows, and columns of which more than this part is filled, are pointed out.
 MUCH = 0.5
@@ -224,7 +224,7 @@ def prepare(
     missing: Missing,
     standardise: bool,
 ) -> PreparedSamples:
-    """Return the prepared samples of clients whose rows are separated already; the one implementation for all callers."""
+    """Return the prepared samples of clients with separated rows; the only implementation, used by all callers."""
     if not isinstance(standardise, (bool, np.bool_)):
         raise InputError("standardise", "must be True or False", value=repr(standardise))
     arrays, holes = _checked(entries, names, missing)

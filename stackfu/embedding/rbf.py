@@ -68,7 +68,7 @@ def _finite(means: FloatArray, samples: Any) -> FloatArray:
         client = int(np.flatnonzero(~np.isfinite(means).all(axis=1))[0])
         raise InputError(
             "bandwidth",
-            "is so small beside the samples that their ratio overflows; rescale the data",
+            "is so small relative to the samples that their ratio overflows; rescale the data",
             client=samples.name(client),
         )
     return means

@@ -53,7 +53,7 @@ class Stack(ABC):
         return len(self.lengths)
 
     def name(self, client: int) -> int | str:
-        """What a client is called in messages."""
+        """Return the client's name for messages."""
         return client if self.names is None else self.names[client]
 
     @cached_property
@@ -202,7 +202,7 @@ def rows_of(array: Any, rows: NDArray[np.int64]) -> Any:
 
 
 def is_tensor(sample: Any) -> bool:
-    """Whether this is a torch tensor, told without importing torch."""
+    """Return True for a torch tensor, without importing torch."""
     return hasattr(sample, "detach") and hasattr(sample, "device")
 
 
@@ -339,7 +339,7 @@ def positive_number(value: Any, argument: str) -> float:
 
 
 def check_bandwidth(value: Any) -> float:
-    """Return a bandwidth as it is, refusing what is not a positive number whose reciprocal is finite."""
+    """Return a bandwidth unchanged; refuse values that are not positive or have no finite reciprocal."""
     sigma = positive_number(value, "bandwidth")
     if sigma < SMALLEST_BANDWIDTH:
         raise InputError(

@@ -42,7 +42,7 @@ def sum_over_pairs(
 
 
 def first_rows(stack: Stack, rows: Range) -> NDArray[np.int64]:
-    """Where each client's rows begin within a range of rows."""
+    """Return the first row of each client within a range of rows."""
     owners = stack.clients(*rows)
     begin = stack.starts[owners] - rows[0]
     begin[0] = 0

@@ -88,7 +88,7 @@ def explorer_data(
     outside: npt.ArrayLike | None = None,
     budget: float | None = None,
 ) -> dict[str, Any]:
-    """What the page shows: the clients, a stop of the slider for no payments and for every budget, and lines to compare with.
+    """Return the data of the page: the clients, a slider stop for no payments and for every budget, and lines to compare with.
 
     ``compare`` names the lines (see :data:`COMPARED`; by default all of them up to :data:`MOST_CLIENTS` clients, none above).
     ``outside`` is what each client has outside the federation: the page then marks who would leave. The page opens at the largest
@@ -278,12 +278,12 @@ def _paid_stop(solution: Solution, bound: float, groups: Groups | None) -> dict[
 
 
 def _telling(solution: Solution, bound: float) -> bool:
-    """Whether a bound says more than everybody knows: neither the paper's loss nor a spend is ever below 0."""
+    """Return True if a bound is informative: the paper's loss and a spend are never below 0."""
     return bool(np.isfinite(bound)) and (bound > 0 or not solution.game.has_paper_loss)
 
 
 def _about(eq: Equilibrium, found: Equilibria | None) -> list[str]:
-    """What is known about the participation that is shown."""
+    """Return the facts about the displayed participation."""
     gains = "gains anything" if eq.regret == 0 else f"gains more than {eq.regret:.1e}"
     shown = f"The participation shown is an equilibrium: recomputed from the game, no client {gains} by deviating."
     if found is None:

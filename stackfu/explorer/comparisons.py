@@ -22,7 +22,7 @@ _LABELS = {
     "haipo": "HAIPO",
     "capped": "capped offers",
 }
-#: Lines that can be drawn beside the certified payments.
+#: Lines for comparison with the certified payments.
 COMPARED = tuple(_LABELS)
 
 

@@ -29,7 +29,7 @@ class Groups:
         self._members = np.array_split(order, COUNT)
 
     def described(self) -> list[dict[str, Any]]:
-        """What does not change with the budget."""
+        """Return the parts that do not change with the budget."""
         game = self._game
         return [
             {
@@ -65,7 +65,7 @@ class Groups:
         ]
 
     def _leaving(self, eq: Equilibrium, outside: Array) -> Array:
-        """Who gains by leaving, by the same rule as the first round of a cascade."""
+        """Return the clients that gain by leaving, by the same rule as the first round of a cascade."""
         stakes = self._game.costs + np.where(np.isfinite(outside), np.abs(outside), 0.0)
         return np.asarray(outside - eq.utilities > RELUCTANT * stakes)
 

@@ -14,7 +14,7 @@ from ..model._geometry_kernels import add_row, positive_root, squared_gap
 
 @njit(cache=True)
 def respond(q, w, rest, cap, present, a=0.0):
-    """Best response in y; without a sampling term a client facing nobody answers 0 and an indifferent one stays."""
+    """Best response in y; without a sampling term a sole participant answers 0 and an indifferent one stays."""
     if a > 0.0:
         return min(max(positive_root(w, q if rest > 0.0 else 0.0, a) - rest, 0.0), cap) if w > 0.0 else cap
     if w > 0.0:
@@ -32,7 +32,7 @@ def thin(a, total):
 
 @njit(cache=True)
 def violation(g, y, cap):
-    """How far ``g_k`` is from what its place in [0, cap] asks for."""
+    """Violation of the condition on ``g_k`` for its position in [0, cap]."""
     if y <= 0.0:
         return max(g, 0.0) if cap > 0.0 else 0.0
     if y >= cap:

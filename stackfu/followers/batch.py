@@ -31,8 +31,8 @@ def equilibria_of(games: Any, payments: Any = None, *, caps: Any = None) -> Equi
     games : StackelbergGame or sequence of StackelbergGame
         One game for all rows of ``payments``, or a game for each.
     payments : array_like, optional
-        A payment vector per row: a matrix with a column per client, a table whose columns name the clients, or a list whose
-        rows may be dictionaries. Nothing is paid if it is left out, which several games allow only.
+        A payment vector per row: a matrix with a column per client, a table with clients as columns, or a list with
+        rows that may be dictionaries. Without payments, several games are required.
     caps : array_like, optional
         Largest shares of their data that are taken from the clients: one vector for all rows, or a row for each.
 

@@ -1,7 +1,7 @@
-"""Where clients settle under offers with caps: sequential best responses until nobody moves.
+"""Equilibrium under offers with caps: sequential best responses until no client moves.
 
-Under capped offers whose prices meet the plan's brackets there is one equilibrium, the plan (``docs/theory/offers.md``).
-Where prices were meant for other costs, or somebody has left, clients settle elsewhere; this follows them there. It finds one
+Under capped offers with prices at the plan's brackets there is one equilibrium, the plan (``docs/theory/offers.md``).
+If prices were computed for other costs, or a client has left, clients settle elsewhere; this follows them there. It finds one
 equilibrium and proves nothing about others (:func:`stackfu.followers.enumerate_equilibria` does).
 """
 
@@ -18,7 +18,7 @@ __all__ = ["settle"]
 
 #: Rounds of best responses before giving up.
 MOST_ROUNDS = 2000
-#: Best responses that still move somebody by more than this part of its cap have not settled.
+#: Best responses have not settled while a client moves by more than this part of its cap.
 UNSETTLED = 1e-7
 
 

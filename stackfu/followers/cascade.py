@@ -1,8 +1,9 @@
 """Departures: a client leaves when its utility falls below what it has outside, which changes what the others get.
 
-The same client keeps its cost, its offer and what it has outside when the federation shrinks. Sequentially, in every round
-the client that has most to gain leaves; simultaneously, everybody that gains. It ends when nobody wants to leave, or fewer than
-two remain. Between rounds the clients settle: under a contract each brings all of it and is paid, or rejects and is not.
+A client keeps its cost, its offer and its outside utility when the federation shrinks. Sequentially, in every
+round the client with the largest gain from leaving leaves; simultaneously, all clients that gain. It ends when no client wants to
+leave, or fewer than two remain. Between rounds the clients settle: under a contract each brings all of it and is paid, or rejects
+and is not.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def cascade(
     while True:
         here = offers.to(inside)
         x = _settled(now, here)
-        if x is None:  # nobody takes part: there is no model, and everybody goes
+        if x is None:  # no client takes part: there is no model, and all clients leave
             everybody = tuple(map(Position, now.remaining))
             nothing = np.full(now.count, -np.inf)
             rounds.append(Departure(everybody, frozen(np.zeros(now.count)), nothing, 0.0, np.inf, everybody))

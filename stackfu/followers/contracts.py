@@ -1,4 +1,4 @@
-"""Where clients settle under contracts: each in turn accepts or rejects, until nobody changes its mind.
+"""Equilibrium under contracts: each client in turn accepts or rejects, until none changes its mind.
 
 Who accepts brings all that its contract says, for its transfer; who rejects brings what is best for it unpaid. There may be
 other outcomes, and best responses may go round in a circle: :func:`stackfu.leader.acceptance.acceptance` tries all of them.
@@ -17,12 +17,12 @@ __all__ = ["settle_contracts"]
 
 #: Rounds of best responses before giving up.
 MOST_ACCEPTANCES = 60
-#: Who loses less than this part of its stakes by accepting is indifferent, and accepts.
+#: A client that loses less than this part of its stakes by accepting is indifferent, and accepts.
 TIE = 1e-9
 
 
 def settle_contracts(game: GameModel, plan: Array, transfers: Array, x: Array) -> Array | None:
-    """Where best responses to contracts lead from a participation, one after the other until nobody moves; None: nowhere."""
+    """Return the limit of sequential best responses to contracts from a participation; None: no limit."""
     w = game.costs / game.drift_weight
     x = np.array(x)
     for _ in range(MOST_ACCEPTANCES):

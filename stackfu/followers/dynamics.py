@@ -2,8 +2,8 @@
 
 *Sequential* rounds let one client after another answer what it sees, *simultaneous* rounds let all answer
 the last round at once, *damped* rounds move only part of the way there. They may converge, cycle, or fall
-to the origin: once a single client is left it faces nobody, its best response shrinks towards 0, and no
-mixture remains. With a sampling term nobody falls: alone, a client answers ``sqrt(a / (2 w_k))``.
+to the origin: a sole participant's best response shrinks towards 0, and no
+mixture remains. With a sampling term no client falls: alone, it answers ``sqrt(a / (2 w_k))``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .running import running_mixture
 
 __all__ = ["best_response_dynamics"]
 
-#: How far damped rounds go unless said otherwise.
+#: Default step of damped rounds.
 HALF_WAY = 0.5
 
 
@@ -36,7 +36,7 @@ def best_response_dynamics(
     """The start (cut off at the caps), then the participation after every round, without end.
 
     ``damping`` is the part of the way that damped rounds go, one half by default.
-    If everybody drops out, the all-zero vector is the last one: there is no response to nobody.
+    If all clients drop out, the all-zero vector is the last one.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which participation profiles share an equilibrium's total and mean embedding.
+"""Participation profiles with the same total and mean embedding as an equilibrium.
 
 Given S and m, the clients with ``g_k = 0`` may trade participation as long as neither changes: the profiles
 form the polytope
@@ -26,7 +26,7 @@ __all__ = ["equilibrium_face", "span_of"]
 FEW = 24
 #: Rounds of projection in search of a point away from all bounds.
 ROUNDS = 200
-#: How far from their bounds, in parts of what they own, an interior point keeps those who can move.
+#: Distance from the bounds, in parts of a client's data, at which an interior point keeps movable clients.
 AWAY_FROM_BOUNDS = 1e-3
 #: More clients than this who may move are searched for trades only with patience: it takes the third power of their number.
 MOST_TIGHT = 1000
@@ -47,7 +47,7 @@ def equilibrium_face(
 ) -> Face | None:
     """The polytope of equilibria through this one that share S and m; None if it is a point.
 
-    Who is not ``patient`` is told None too where it takes very long to tell: then the judges say that nothing is settled.
+    If not ``patient``, None is also returned if the computation takes very long; the checkers then settle nothing.
     """
     profile = game.profile(participation) if profile is None else profile
     own = profile.total * game.reluctance(payments)
@@ -227,7 +227,7 @@ class _Polytope:
         return lower, upper, int(np.any(upper - lower > STILL))
 
     def interior(self) -> Array | None:
-        """A point of the polytope at which nobody that can move is at a bound, by projections to and fro; None if none is found."""
+        """Point of the polytope with all movable clients away from their bounds, by alternating projections; None if not found."""
         margin = np.where(self.movable, AWAY_FROM_BOUNDS * self.alpha, 0.0)
         point = self.y
         for _ in range(ROUNDS):

@@ -1,8 +1,8 @@
-"""The special case that all clients own the same data: nobody drifts, payment and cost alone decide.
+"""The special case of clients with equal data: there is no drift, payment and cost alone decide.
 
-With all ``d_k = 0`` and no sampling term the conditions read ``-S w_k <= 0, = 0, >= 0``: who is paid more than the cost takes
-part fully, who is paid less stays out, and who is paid exactly the cost may do anything. If everybody is
-paid less than the cost nobody takes part, and that is no profile: every client alone would shrink towards 0
+With all ``d_k = 0`` and no sampling term the conditions read ``-S w_k <= 0, = 0, >= 0``: a client paid more than its cost takes
+part fully, one paid less stays out, and one paid exactly its cost may do anything. If all are
+paid less than their costs none takes part, and that is no profile: every client alone would shrink towards 0
 but loses all at 0.
 
 With a sampling term they read ``a / (2 S) - S w_k <= 0, = 0, >= 0``: the least reluctant take part first, each as long as
@@ -25,7 +25,7 @@ from .tolerances import EQUAL
 
 __all__ = ["COLLAPSE", "all_alike", "homogeneous_equilibrium"]
 
-#: Part of their most that indifferent clients bring where somebody has to be there, as an example of ever so little.
+#: Share of its cap that an indifferent client brings where at least one client must take part.
 EVER_SO_LITTLE = 1e-3
 COLLAPSE = (
     "all clients own the same data and are paid less than their costs, so nobody takes part: "
@@ -34,7 +34,7 @@ COLLAPSE = (
 
 
 def all_alike(game: GameModel, caps: Array | None = None) -> bool:
-    """Whether all clients from whom anything is taken own the same data, up to rounding."""
+    """Return True if all clients with a positive cap own the same data, up to rounding."""
     if caps is None or game.is_homogeneous or caps.min() > 0:
         return game.is_homogeneous
     who = game.remaining[caps > 0]
@@ -63,7 +63,7 @@ def homogeneous_equilibrium(
     if not free.any():
         return frozen(x), None, True
     count = int(free.sum())
-    # the free clients may all stay out, unless nobody else is there: then one of them takes part, ever so little
+    # the free clients may all stay out, unless there are no others: then one of them takes part, with a tiny share
     without = np.where(free, 0.0, x)
     face = Face(
         tuple(int(k) for k in game.remaining[free]),

@@ -10,7 +10,7 @@ from .qp import level_profile
 
 __all__ = ["level_curve"]
 
-#: Points of the curve at one total whose levels differ by less than this part of the largest are one point: two pieces meet there.
+#: Points of the curve at one total with levels closer than this part of the largest are one point: two pieces meet there.
 SAME_LEVEL = 1e-12
 
 

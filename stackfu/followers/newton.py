@@ -1,4 +1,4 @@
-"""Newton's method for the clients strictly between their bounds, everybody else held where it is.
+"""Newton's method for the clients strictly between their bounds, with all others fixed.
 
 ``g_k = d_k^2 + a / (2 S) - S w_k = 0`` for these clients is a square system with
 

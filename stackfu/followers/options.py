@@ -1,4 +1,4 @@
-"""How to look for one equilibrium: what :func:`stackfu.followers.find_equilibrium` passes along, as one record."""
+"""Options of a search for one equilibrium: the record that :func:`stackfu.followers.find_equilibrium` passes along."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .tolerances import RESIDUAL
 __all__ = ["METHODS", "SearchOptions"]
 
 METHODS = ("auto", "path", "sweeps", "qp")
-#: What a method does not look at; ``auto`` may come to any of them.
+#: Options that a method does not use; ``auto`` may use any method.
 _UNUSED = {
     "path": ("max_iterations", "seed", "callback", "progress"),
     "qp": ("start", "max_iterations", "seed", "callback", "progress"),
@@ -23,7 +23,7 @@ _UNUSED = {
 
 @dataclass(frozen=True, eq=False)
 class SearchOptions:
-    """How to look for one equilibrium.
+    """Options of a search for one equilibrium.
 
     ``start`` is a participation profile that the game has checked, ``tolerance`` the residual to reach (None: by size). The
     rest is for sweeps: the iteration limit, the seed of the order in which clients are asked, a callback per sweep, and whether

@@ -17,7 +17,7 @@ from .tolerances import SAMPLE_SETTLED
 __all__ = ["Centre", "Clients", "RunningMixture", "running_mixture"]
 
 Clients = npt.NDArray[np.intp]
-#: What stands for m (the point itself, or the mixture), and S.
+#: Representation of m (the point itself, or the mixture), and S.
 Centre = tuple[Array, float]
 
 #: With features, so many neighbouring rows are visited in a row.
@@ -27,7 +27,7 @@ SAMPLE_SWEEPS = 15
 
 
 def running_mixture(game: GameModel, w: Array, bound: Array | None = None) -> RunningMixture:
-    """The running mixture that fits the game's geometry; ``bound`` is the most that everybody may bring, by default alpha."""
+    """Return the running mixture for the game's geometry; ``bound`` is the cap on participation, by default alpha."""
     geometry = game.geometry
     kind: type[RunningMixture] = _OfFeatures if isinstance(geometry, FeatureGeometry) else _OfGram
     return kind(geometry, game.alpha, w, game.alpha if bound is None else bound, game.sampling)
@@ -63,11 +63,11 @@ class RunningMixture(ABC):
 
     @abstractmethod
     def centre(self, y: Array) -> Centre:
-        """What stands for m, and S."""
+        """Return the representation of m, and S."""
 
     @abstractmethod
     def apart(self, a: Centre, b: Centre) -> tuple[float, float]:
-        """How far two centres are apart, and their totals."""
+        """Return the distance of two centres, and of their totals."""
 
     @abstractmethod
     def squares(self, clients: Clients | None, centre: Centre) -> Array:
@@ -75,7 +75,7 @@ class RunningMixture(ABC):
 
     @abstractmethod
     def of_sample(self, few: Clients, y: float, rng: np.random.Generator) -> Centre | None:
-        """Where a sample of the clients settles if all begin with participation y; None if that cannot be told."""
+        """Return the limit of a sample of the clients from participation y; None if it cannot be determined."""
 
 
 class _OfGram(RunningMixture):

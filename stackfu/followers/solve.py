@@ -36,7 +36,7 @@ LARGEST_FALLBACK = 3000
 
 
 def _within_floats(solver: Callable[P, R]) -> Callable[P, R]:
-    """What overflows is no number, and no judge accepts it; where not even that can be computed, an error says so."""
+    """Reject overflows, which no checker accepts; an error reports them if nothing can be computed."""
 
     @wraps(solver)
     def careful(*args: P.args, **named: P.kwargs) -> R:
@@ -188,7 +188,7 @@ def _found(
 def _by_theory(
     game: GameModel, payments: Array, profile: Profile, caps: Array | None
 ) -> tuple[Uniqueness, str, Face | None]:
-    """What can be said about uniqueness at an equilibrium without looking for others."""
+    """Return the conclusion about uniqueness at an equilibrium without a search for others."""
     w, x = game.reluctance(payments), profile.x
     most = game.no_caps if caps is None else caps
     inside = int(np.count_nonzero((x > 0) & (x < most)))
@@ -213,7 +213,7 @@ def _by_theory(
     if np.all(w > 0) and not np.any((x == most) & (most > 0)):
         return (
             Uniqueness.UNKNOWN,
-            "the only equilibrium in which nobody takes part fully; others were not searched for",
+            "the only equilibrium with no client at full participation; others were not searched for",
             None,
         )
     return (
@@ -321,12 +321,12 @@ def _from_root(
 
 
 def _binding(caps: Array | None) -> Array | None:
-    """The caps, None where they take everything from everybody."""
+    """Return the caps, None if none binds."""
     return None if caps is None or caps.min() >= 1.0 else caps
 
 
 def _worth_telling_apart(game: GameModel, caps: Array | None) -> bool:
-    """Whether clients that are alike up to rounding differ in what is stored, and are few enough to be followed precisely."""
+    """Return True if clients alike up to rounding differ in storage, and are few enough for the precise path."""
     from .path import precise
 
     return precise.possible(game) and not coincide(game, caps)

@@ -7,8 +7,8 @@ where a full pass computed the distances, and S within ``e``, ``g_k`` moves by a
 out of the sweeps until the next full pass. Those strictly inside are left to Newton's method (:mod:`.newton`) once nobody changes
 its place any more. Nothing here proves convergence: a point is accepted only if the conditions hold for every client at it.
 
-Best responses can fall to the origin: once everybody but one has dropped out, the last one has nobody to
-respond to. That is no equilibrium; the sweeps then start again with damping. With a sampling term nobody falls.
+Best responses can fall to the origin: once all clients but one have dropped out, the last one has none to
+respond to. That is no equilibrium; the sweeps then start again with damping. With a sampling term this does not happen.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ SAMPLE = 10_000
 MANY = 1_000_000
 #: Damping of the first attempt and of the ones after a fall to the origin.
 DAMPINGS = (1.0, 0.5, 0.2, 0.05)
-#: Sweeps in a row over everybody, and over those who may still think differently.
+#: Consecutive sweeps over all clients, and over the undecided ones.
 IN_A_ROW, IN_A_ROW_AMONG_FEW = 2, 50
 
 
 @dataclass(eq=False)
 class Sweeps:
-    """Where the sweeps ended: the best profile met, and what happened on the way."""
+    """End of the sweeps: the best profile found, and the events on the way."""
 
     profile: Profile = field(init=False)
     settled: bool = False
@@ -69,7 +69,7 @@ def sweep_to_equilibrium(
 
 
 class _Search:
-    """The state of the sweeps: what everybody brings, who is asked next, and the best profile met."""
+    """State of the sweeps: current participation, the next clients, and the best profile found."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class _Search:
         self.game, self.options = game, options
         self.w, self.alpha = game.reluctance(payments), game.alpha
         self.caps = game.no_caps if caps is None else caps
-        #: The most that everybody may bring.
+        #: Cap on each client's participation.
         self.bound = self.alpha if caps is None else self.alpha * caps
         self.tolerance = tolerance
         self.running = running_mixture(game, self.w, self.bound)
@@ -95,7 +95,7 @@ class _Search:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there are sweeps left."""
+        """True while sweeps are left."""
         return len(self.result.history) < self.options.max_iterations
 
     @property
@@ -106,7 +106,7 @@ class _Search:
         return largest if a == 0.0 else max(largest, 0.5 * a / max(float(self.y.sum()), NOBODY))
 
     def one_round(self, report: Callable[[dict[str, Any]], None]) -> None:
-        """Some sweeps over everybody, or over the few that may still think differently; then a full pass."""
+        """Sweep over all clients, or several times over the undecided ones; then make a full pass."""
         y, everyone = self.y, self.clients is None
         if self.clients is None:
             self.clients = self.running.shuffled(np.arange(self.game.count), self.rng)
@@ -133,7 +133,7 @@ class _Search:
                     self.running.follow(y, polished)
                     self.y = polished
                     break
-            if not everyone:  # those whose answer is clear by now need not be asked in this round
+            if not everyone:  # decided clients are skipped in this round
                 few, _ = self._undecided(self.running.squares(self.clients, centre), self.clients, motion)
                 self.clients = few if len(few) else self.clients
         profile = self._profile(self.y)
@@ -161,11 +161,11 @@ class _Search:
         return self._within(self.alpha * self.guess) if coarse is None else self._near(coarse)
 
     def _within(self, y: Array) -> Array:
-        """What of it is taken."""
+        """Return y below the caps."""
         return y if self.bound is self.alpha else np.minimum(y, self.bound)
 
     def _first_guess(self) -> float:
-        """The participation, the same for everybody, at which drift and reluctance roughly balance."""
+        """Return the participation, the same for all clients, at which drift and reluctance roughly balance."""
         spread = self.game.geometry.typical_square(self.alpha)
         reluctance = float(self.alpha @ self.w)
         a = self.game.sampling
@@ -174,7 +174,7 @@ class _Search:
         return 1.0 if reluctance <= spread else spread / reluctance
 
     def _near(self, coarse: Centre) -> Array:
-        """Everybody in or out by its inclination at a given centre; those who may think differently nearby are asked first."""
+        """Set all clients in or out by their inclination at a given centre; undecided ones are asked first."""
         squares = self.running.squares(None, coarse)
         pull = squares if self.game.sampling == 0.0 else squares + 0.5 * self.game.sampling / coarse[1]
         self.y = np.where(pull > coarse[1] * self.w, self.bound, 0.0)
@@ -184,7 +184,7 @@ class _Search:
         return self.y
 
     def _start_again(self) -> None:
-        """Everybody has dropped out: begin lower, with damping."""
+        """Start lower, with damping, after all clients have dropped out."""
         self.result.falls += 1
         self.y, self.clients = self._within(self.alpha * (self.guess * 0.5**self.result.falls)), None
 
@@ -224,7 +224,7 @@ class _Search:
         motion: tuple[float, float],
         total: float | None = None,
     ) -> tuple[Clients, float]:
-        """Who may respond differently within twice the last motion, and the largest violation."""
+        """Return the clients that may respond differently within twice the last motion, and the largest violation."""
         from . import _sweep_kernels as kernels
 
         among = np.arange(self.game.count) if clients is None else clients
@@ -246,5 +246,5 @@ class _Search:
 
 
 def _places(y: Array, alpha: Array) -> bytes:
-    """Who is out, inside and full, in a form that compares fast."""
+    """Return the sets of clients out, inside and full, in a form that compares fast."""
     return np.packbits(y > 0).tobytes() + np.packbits(y >= alpha).tobytes()

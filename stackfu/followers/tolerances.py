@@ -21,8 +21,8 @@ TIGHT_OF_ROUNDING = 16.0
 #: The largest violation of the optimality conditions in the middle of a piece, and the largest jump of t between pieces, that
 #: count as rounding. Wrong sets violate them by far more, except next to an event, where they make no difference.
 CHECK = 1e-9
-#: Weight that moves along an affine dependence at less than this rate does not move: the rates come from a linear system whose
-#: pivots may be as small as 1e-14 N.
+#: Weight moving along an affine dependence at less than this rate does not move: the rates come from a linear system with
+#: pivots as small as 1e-14 N.
 STEADY = 1e-10
 #: Clients that reach a bound within this of the first along a dependence reach it together (in units of the mixture).
 TOGETHER = 1e-13
@@ -71,15 +71,15 @@ BLUR = 1e-7
 
 #: A sweep has settled when no violation it met is above this part of the tolerance; a full pass must find half the tolerance.
 SETTLED, CONFIRMED = 0.1, 0.5
-#: A start with a smaller total than this is nobody: its square must not underflow.
+#: A start with a smaller total than this counts as empty: its square must not underflow.
 NOBODY = 1e-100
 #: Newton's method may leave [0, alpha] by this part of alpha, then it is cut off.
 OVERSHOOT = 1e-12
-#: Best responses have settled when nobody moves by more than this share of its cap: the rounding of a sum over clients.
+#: Best responses have settled when no client moves by more than this share of its cap: the rounding of a sum over clients.
 UNMOVED = 1e-12
-#: A sample has settled when nobody's participation moves by more than this.
+#: A sample has settled when no client's participation moves by more than this.
 SAMPLE_SETTLED = 1e-3
-#: What the interior-point solver is asked for, and the part of the smaller of share and total up to which its answers are
+#: Tolerance of the interior-point solver, and the part of the smaller of share and total up to which its answers are
 #: rounded to the bounds.
 QP, QP_SNAP = 1e-11, 1e-6
 #: Bisection ends at a residual or a relative bracket of this size.
@@ -90,6 +90,6 @@ LOOKS_WRONG = 1e-3
 EQUAL = 1e-12
 
 
-#: Residual that a returned equilibrium must have, relative to each client's own terms: a client whose distance to the mixture is a
+#: Residual of every returned equilibrium, relative to each client's own terms: a client with a distance to the mixture of a
 #: ten-thousandth of the largest one is known to 1e-8 of its own square, or a hundred million roundings.
 RESIDUAL = 1e-9

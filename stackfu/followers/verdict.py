@@ -1,4 +1,4 @@
-"""What may be said about the zeros of t: the solver's claim, and what the judges accept of it.
+"""Claims about the zeros of t: those of the solver, and those that the checkers accept.
 
 The path only proposes: zeros of t, faces through them, a chain of profiles along the curve. What is said about them is what
 :mod:`stackfu.judging.stakes` (is this an equilibrium?) and :mod:`stackfu.judging.completeness` (are there others?) have
@@ -22,11 +22,11 @@ from .tolerances import LOOKS_WRONG, RESIDUAL, STILL
 
 __all__ = ["TRADE", "Findings", "examine", "status_of"]
 
-#: What a face of equilibria means.
+#: Meaning of a face of equilibria.
 TRADE = "clients can trade participation without changing S or the mixture's mean"
 #: About so many profiles between the ends of an interval of equilibria are looked at.
 BETWEEN = 8
-#: Squared distances whose products are in the range of floats, with room.
+#: Squared distances with products safely in the range of floats.
 SQUARE_ROOTS = (1e-150, 1e150)
 
 
@@ -54,12 +54,12 @@ class Findings:
 
     @property
     def accepted(self) -> bool:
-        """Whether all that were found are equilibria."""
+        """True if all found profiles are equilibria."""
         return _proved(self.regrets, self.residuals)
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left open, and everybody is where it wants to be up to rounding."""
+        """True if nothing is open, and every client is at its best response up to rounding."""
         return (
             self.complete
             and self.uniqueness is not Uniqueness.UNKNOWN
@@ -99,15 +99,15 @@ def examine(
 
 
 def _proved(regrets: tuple[float, ...], residuals: tuple[float, ...]) -> bool:
-    """Whether all that were found are equilibria."""
+    """Return True if all found profiles are equilibria."""
     return max(regrets, default=np.inf) <= NEGLIGIBLE and max(residuals, default=np.inf) <= LOOKS_WRONG
 
 
 def status_of(residual: float, regret: float, tolerance: float, failure: Status = Status.FAILED) -> Status:
     """CERTIFIED where the regret is proved to be negligible, CONVERGED where only the residual is small.
 
-    A visible residual beside a proved regret is that of a client who may move very little, or whose share is a billionth of what it
-    has at stake: nothing is proved about what it should do, so nothing is said.
+    A visible residual with a proved regret belongs to a client that may move very little, or with a share of a billionth of its
+    stakes: nothing is proved about its best response, so nothing is claimed.
     """
     if not (residual <= tolerance or regret <= tolerance) or not residual <= LOOKS_WRONG:
         return failure
@@ -142,7 +142,7 @@ def _judged(game: GameModel, payments: Array, path: Path, enough: float, caps: A
 
 
 def _not_equilibria(regrets: tuple[float, ...], residuals: tuple[float, ...]) -> str:
-    """Why what the path found may be no equilibria, or nothing."""
+    """Return the reason why the found profiles may not be equilibria, or an empty string."""
     if _proved(regrets, residuals):
         return ""
     return (
@@ -154,7 +154,7 @@ def _not_equilibria(regrets: tuple[float, ...], residuals: tuple[float, ...]) ->
 def _no_faces(
     roots: tuple[Root, ...], proposed: tuple[Face | None, ...], faces: tuple[Face | None, ...]
 ) -> str:
-    """Why clients may not be able to trade although it looks so, or nothing."""
+    """Return the reason why clients may not be able to trade although it looks so, or an empty string."""
     if all(face is not None or one is None for face, one in zip(faces, proposed, strict=True)):
         return ""
     if any(root.kind == "flat" for root in roots):
@@ -165,7 +165,7 @@ def _no_faces(
 def _maybe_others(
     game: GameModel, payments: Array, path: Path, faces: tuple[Face | None, ...], caps: Array | None
 ) -> str:
-    """Why there may be equilibria that the path did not find, or nothing."""
+    """Return the reason why the path may have missed equilibria, or an empty string."""
     if len(path.chain) < 3:
         return f"that there are no others is proved for at most {tracing.LARGEST_CHAIN:,} clients"
     totals = [float(game.alpha @ root.participation) for root in path.roots]
@@ -223,7 +223,7 @@ def _between(game: GameModel, path: Path, first: Array, second: Array) -> list[A
 
 
 def _holds(game: GameModel, payments: Array, face: Face, caps: Array | None) -> bool:
-    """Whether the face's points are equilibria and differ; they share S and m, so all between them are equilibria too."""
+    """Return True if the face's points are equilibria and differ; they share S and m, so all between them are equilibria too."""
     apart = float(np.ptp(np.array(face.points), axis=0).max(initial=0.0)) if face.points else 0.0
     return apart > STILL and all(
         float(check_stakes(game, payments, x, caps).max()) <= NEGLIGIBLE for x in face.points
@@ -233,7 +233,7 @@ def _holds(game: GameModel, payments: Array, face: Face, caps: Array | None) -> 
 def _claim(
     game: GameModel, payments: Array, path: Path, faces: tuple[Face | None, ...]
 ) -> tuple[Uniqueness, str]:
-    """What the path believes."""
+    """Return the path's own conclusion."""
     if not path.complete:
         return Uniqueness.UNKNOWN, (
             f"a check along t(s) failed (violation {path.violation:.1e}, jump {path.jump:.1e}, "

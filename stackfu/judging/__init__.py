@@ -1,7 +1,7 @@
 """Judges: what is said about a result, recomputed by other means than those that found it.
 
 ==============  ==========================================================================================
-stakes          how much any client could gain by deviating, beside its own stakes
+stakes          largest gain of a client from deviating, relative to its own stakes
 completeness    that no equilibrium is missing, from a chain of profiles
 equilibrium     everything an equilibrium states, derived again
 point           spend, loss and total of a profile, enclosed
@@ -16,7 +16,7 @@ diagnostics     what contraction arguments say about best responses near an equi
 ==============  ==========================================================================================
 
 Nothing here imports a solver. Where a judge needs an equilibrium to compare with, it asks the library's own solver to propose one
-(:mod:`stackfu.results.facade`), and uses of the answer only what was judged itself: that nobody gains there, that none is missing.
+(:mod:`stackfu.results.facade`), and verifies the answer before using it: that no client gains there, that none is missing.
 What has to be right for a claim to be true, beside NumPy, numba and python-flint, and about
 how many lines that is:
 

@@ -84,7 +84,7 @@ def _exact(x):
 
 @njit(cache=True)
 def _psi(s, end, parts, theta, diagonal, pull, noise, inner, mixed, charge):
-    """What a unit of z_k at the total s brings, and ``theta_k S - diag_k``."""
+    """Return the contribution of a unit of z_k at the total s, and ``theta_k S - diag_k``."""
     one, two, level = _pair(end, 0), _pair(end, 1), _pair(end, 2)
     nu, ell, late = _pair(end, 3), _pair(end, 4), _pair(end, 5)
     rest, share = _exact(parts[0]), _exact(parts[1])
@@ -231,7 +231,7 @@ def _totals(sums):
 
 @njit(cache=True, parallel=True)
 def classify(low, high, more, less, alpha, theta, paid, volunteer, near, far):
-    """Who is paid, who volunteers, upper bounds of ``D_k``, what the volunteers own at least, and whether that contradicts itself.
+    """Classify clients as paid or volunteers, with upper bounds of ``D_k``, the volunteers' least total, and contradictions.
 
     ``alpha`` and ``theta`` are pairs of arrays, lower and upper ends; ``D_k`` lies between ``less`` and ``more`` above the squared
     distance.

@@ -1,4 +1,4 @@
-"""Jitted passes over feature rows; the NumPy versions stand beside the calls in :mod:`stackfu.judging.rows`.
+"""Jitted passes over feature rows; the NumPy versions are next to the calls in :mod:`stackfu.judging.rows`.
 
 Sums may be reordered and products contracted: the error bounds of the callers hold for every order.
 """

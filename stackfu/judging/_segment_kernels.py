@@ -33,7 +33,7 @@ from .tolerances import FACTOR_UNDERFLOW, TINY
 
 #: Sums of numbers that are not negative may be taken in any order: their errors are bounded for all of them.
 ANY_ORDER = {"reassoc", "contract"}
-#: Around an equilibrium a piece is cut out at whose ends what decides is this many times what is in doubt.
+#: Around an equilibrium a piece is cut out; the deciding quantity at its ends is this many times the uncertainty.
 CLEAR = 4.0
 #: A level below this part of those at the ends is zero enough to cut around: the cut is as wide as what is in doubt.
 NO_LEVEL = 1e-13
@@ -105,7 +105,7 @@ def cubed(a, b, c):
 
 @njit(cache=True, allocates=False)
 def most_inside(y, bound):
-    """The client that is furthest from both its bounds over the three control profiles, NOBODY if none is anywhere."""
+    """Return the client furthest from both its bounds over the three control profiles, NOBODY if none is inside."""
     best, room = NOBODY, 0.0
     for k in range(y.shape[1]):
         here = 0.0
@@ -160,7 +160,7 @@ def radius(y, s, d, z, w, bound, a, rho, defect, edge, least, most, drift):
 
     ``y, s, d, z`` hold the three control profiles: amounts, totals, ``D y`` and its size. Bounds of ``s^2 g_k`` along the segment
     go into ``least`` and ``most``, an upper bound of ``s^2 d_k^2`` into ``drift``, and bounds of the level's coefficients into
-    ``edge``. Returns the radius (infinite where not all of them are numbers), what rounding alone would leave of it on a segment
+    ``edge``. Returns the radius (infinite unless all values are numbers), its part from rounding alone on a segment
     that is short enough, and the client whose level was taken.
     """
     level = most_inside(y, bound)
@@ -210,7 +210,7 @@ def radius(y, s, d, z, w, bound, a, rho, defect, edge, least, most, drift):
 
 @njit(cache=True, allocates=False)
 def decide(y, s, d, z, w, bound, a, rho, defect, edge, least, most, drift, place):
-    """Whether an equilibrium can have a total that the segment passes; ``place`` says where each client must then be (-1, 0, 1).
+    """Decide if an equilibrium can have a total on the segment; ``place`` gives each client's position there (-1, 0, 1).
 
     With the mixture within r of the candidate's, ``s^2 g_k`` moves by at most ``s^2 (r^2 + 2 r d_k)``. Who wants more brings all it
     may, who wants less brings nothing: the total lies between what the first bring and what all but the second bring. Returns
@@ -251,7 +251,7 @@ def changes(edge):
 
 @njit(cache=True, allocates=False)
 def vanishes(edge, work):
-    """Where along a segment the level is zero, and its slope there; -1 if it has the same sign at both ends."""
+    """Return the position of the level's zero along a segment, and its slope there; -1 if it has the same sign at both ends."""
     left, right = 0.0, 1.0
     at_left, at_right = edge[0, 0] + edge[1, 0], edge[0, 6] + edge[1, 6]
     if not at_left * at_right < 0.0:
@@ -277,7 +277,7 @@ def vanishes(edge, work):
 
 @njit(cache=True, allocates=False)
 def corner(y, j, bound):
-    """Whether everybody is at a bound in a control profile."""
+    """Return True if all clients are at a bound in a control profile."""
     inside = 0
     for k in range(len(bound)):
         inside += 0.0 < y[j, k] < bound[k]
@@ -288,7 +288,7 @@ def corner(y, j, bound):
 def where_to_cut(y, s, bound, edge, level, doubt, rho, work):
     """Two places along a segment, and whether an equilibrium is suspected between them, or before the first and after the second.
 
-    It can be where the level vanishes, or at an end where everybody is at a bound: what those own who want more is then the total.
+    It can be where the level vanishes, or at an end with all clients at a bound: its total is that of the clients that want more.
     """
     if level == NOBODY:
         return 0.0, 1.0, False
@@ -410,7 +410,7 @@ def walk_with(
 def walk(chain, spread, own, even, alpha, bound, w, a, rho, defect, depth, leaves, leaf_place, leaf_radius):
     """Follow the chain, cutting segments that decide nothing; how many leaves stay undecided, or that they are TOO_MANY.
 
-    Around an equilibrium a piece is cut out that stays a leaf, and what is left beside it is often decided at once; other
+    Around an equilibrium a piece is cut out that stays a leaf, and the rest of the segment is often decided at once; other
     segments are halved. ``leaves`` gets the three control profiles of every undecided leaf, in the order of the chain.
     Participation, amounts, ``D y`` and its size are linear in the profile, so those of the parts are averages too.
     """
@@ -427,7 +427,7 @@ def walk(chain, spread, own, even, alpha, bound, w, a, rho, defect, depth, leave
 
 @njit(cache=True, allocates=False)
 def possible(chain, caps):
-    """Whether every profile of a chain is one that the caps allow; what is no number is not."""
+    """Return True if every profile of a chain respects the caps; NaN does not."""
     for i in range(len(chain)):
         for k in range(len(caps)):
             if not (0.0 <= chain[i, k] <= caps[k]):
@@ -437,7 +437,7 @@ def possible(chain, caps):
 
 @njit(cache=True, allocates=False)
 def closed_above(first, alpha, caps, reach, w, a, rho):
-    """Whether no equilibrium can have a total above the first profile's."""
+    """Return True if no equilibrium can have a total above the first profile's."""
     top, all_in, beyond = dot(alpha, first) * (1.0 - rho), True, True
     for k in range(len(alpha)):
         tempted = reach[k] + (a / (2.0 * top) if a > 0.0 and top > 0.0 else 0.0)
@@ -448,7 +448,7 @@ def closed_above(first, alpha, caps, reach, w, a, rho):
 
 @njit(cache=True, allocates=False)
 def closed_below(last, alpha, bound, apart, w, a, rho):
-    """Whether no equilibrium can have a total below the last profile's."""
+    """Return True if no equilibrium can have a total below the last profile's."""
     N, bottom = len(alpha), dot(alpha, last) * (1.0 + rho)
     for i in range(N):
         root = np.sqrt(max(w[i], 0.0)) * (1.0 + rho)
@@ -466,7 +466,7 @@ def closed_below(last, alpha, bound, apart, w, a, rho):
 
 @njit(cache=True, allocates=False)
 def ends(chain, alpha, caps, bound, reach, apart, w, a, rho, smallest):
-    """Whether the profiles of a chain are possible, its totals at least ``smallest``, and no equilibrium is beyond its ends."""
+    """Return True if a chain's profiles are possible, its totals at least ``smallest``, and no equilibrium is beyond its ends."""
     if not possible(chain, caps):
         return IMPOSSIBLE
     if not dot(alpha, chain[-1]) >= smallest:
@@ -597,7 +597,7 @@ def jacobian(leaves, radii, unsure, distances, slack, even, alpha, w, a, rho, de
 
 @njit(cache=True)
 def positive_definite(matrix, doubt):
-    """Whether ``v'Mv > 0`` for every v and every M within ``doubt`` of the matrix.
+    """Return True if ``v'Mv > 0`` for every v and every M within ``doubt`` of the matrix.
 
     If a Cholesky factorisation of B in floats runs to its end, no eigenvalue of B is below ``-gamma_{n+1} / (1 - gamma_{n+1})``
     times its trace (Rump, 2006). B is the symmetric part, with all that is in doubt taken off its diagonal.
@@ -632,7 +632,7 @@ def positive_definite(matrix, doubt):
 
 @njit(cache=True)
 def strictly_inside(leaves, place, radii, unsure, inner, error, alpha, caps, bound, rho):
-    """Whether every equilibrium of a group of leaves has all unsure clients strictly between their bounds.
+    """Return True if every equilibrium of a group of leaves has all unsure clients strictly between their bounds.
 
     Its mixture differs from the candidate's by v on the unsure clients only, ``sum v = 0``, with ``v'Kv <= r^2``: by less than
     anybody's room if K less ``(r / room)^2`` on its diagonal is positive definite on such v.
@@ -695,7 +695,7 @@ def inverse_of(matrix):
 
 @njit(cache=True)
 def regular(matrix, doubt):
-    """Whether every M within ``doubt`` of the matrix is regular: ``||I - C M|| < 1`` for an approximate inverse C."""
+    """Return True if every M within ``doubt`` of the matrix is regular: ``||I - C M|| < 1`` for an approximate inverse C."""
     n, u, largest, everything = len(matrix), 2.0**-53, 0.0, 0.0
     inverse = inverse_of(matrix)
     for i in range(n):
@@ -716,7 +716,7 @@ def regular(matrix, doubt):
 def several(
     leaves, place, radii, unsure, distances, slack, even, alpha, caps, bound, w, a, rho, defect, low, high, resolved
 ):  # fmt: skip
-    """Whether a group may hold several equilibria with totals between ``low`` and ``high``: SETTLED, or why."""
+    """Return SETTLED, or the reason why a group may hold several equilibria with totals between ``low`` and ``high``."""
     n = len(unsure)
     if n == 0:  # everybody is at a bound, so there is one profile
         return SETTLED
@@ -737,7 +737,7 @@ def settle(
     leaves, place, radii, found, shift, continua, distances, slack, even, alpha, caps, bound, w, a, rho, defect, resolved,
     brackets
 ):  # fmt: skip
-    """Whether every group of leaves that touch holds at most one equilibrium, and one of the totals ``found`` lies there.
+    """Check that every group of touching leaves holds at most one equilibrium, and one of the totals ``found`` lies there.
 
     Totals of equilibria may differ from those of the leaves by ``shift``.
     Groups that meet one of the ranges ``continua`` are left alone. Returns what was found, how many ``brackets`` there are, and how

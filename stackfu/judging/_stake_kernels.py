@@ -19,7 +19,7 @@ def reluctances(costs, weights, p, eager, smallest, out):
 
 @njit(cache=True, allocates=False)
 def total(alpha, x, caps):
-    """What a profile brings, 0 if it is above the caps."""
+    """Return the total of a profile, 0 if it is above the caps."""
     out, allowed = 0.0, True
     for k in range(len(x)):
         allowed = allowed and x[k] <= caps[k]
@@ -62,7 +62,7 @@ def slopes(distances, error, alpha, costs, p, x, lam, a, few):
 
 @njit(cache=True, allocates=False)
 def gains(slope, doubt, drift, costs, p, x, caps, lam, few, out):
-    """Upper bounds on every client's gain beside its stakes, from its slope."""
+    """Compute upper bounds on every client's gain relative to its stakes, from its slope."""
     for k in range(len(x)):
         more, less = max(slope[k] + doubt[k], 0.0) * (caps[k] - x[k]), max(doubt[k] - slope[k], 0.0) * x[k]
         stakes = max(max(costs[k], p[k]), lam * drift[k]) * (1.0 - 8.0 * few)

@@ -20,7 +20,7 @@ Balls = list[Any]
 
 
 def stored_embeddings(game: GameModel) -> tuple[str, Array]:
-    """What is stored of the remaining clients' embeddings: "features" and their rows, or "gram" and their inner products.
+    """Return the stored embeddings of the remaining clients: "features" and their rows, or "gram" and their inner products.
 
     Inner products are minus the complement where that is known: the same up to a constant, which no distance sees.
     """

@@ -31,7 +31,7 @@ TOGETHER = 1 << 15
 
 
 def is_large(game: GameModel) -> bool:
-    """Whether a game is one for :mod:`.bound_at_scale`."""
+    """Return True if a game is large enough for :mod:`.bound_at_scale`."""
     return game.embeddings.features is not None and len(game.remaining) >= AT_SCALE
 
 

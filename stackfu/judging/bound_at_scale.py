@@ -29,7 +29,7 @@ __all__ = ["ScaleChecker"]
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-#: Knots whose products are kept: as many as have this many clients in all, and at least a few (a leaf needs two at a time).
+#: Number of knots with stored products: up to this many clients in all, and at least a few (a leaf needs two at a time).
 MOST_KEPT, FEWEST_KEPT = 4_000_000, 4
 
 

@@ -60,7 +60,7 @@ def verdict_on(
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known about the clients of every box."""
+    """Known facts about the clients of every box."""
 
     paid: Mask
     volunteer: Mask
@@ -68,7 +68,7 @@ class Known:
     wide: Mask  # owns at least the box's largest total: its share may be anything up to 1
 
     def rows_of(self, at: Any) -> Known:
-        """What is known in some of the boxes."""
+        """Return the facts about some of the boxes."""
         return Known(*(_some(x, at) for x in (self.paid, self.volunteer, self.ceiling, self.wide)))
 
 
@@ -93,7 +93,7 @@ class Sums(NamedTuple):
     drift: Any  # (P_b - P_a).theta
     top: list[Any]  # what those bring at most who own more than the total
     top_bend: Any
-    helpless: Mask  # somebody is charged whose D_k has no bound: nothing is proved
+    helpless: Mask  # a charged client has no bound on D_k: nothing is proved
 
 
 class Checker:
@@ -208,7 +208,7 @@ class Checker:
         return Known((paid | large | near_enough) & ~now, now, ceiling, large & ~now), empty
 
     def _signs(self, ends: list[End], known: Known) -> list[str]:
-        """What is wrong with the multipliers of each box, in words."""
+        """Return the errors in the multipliers of each box, as sentences."""
         wrong = [""] * len(known.paid)
         for end in ends:
             for i, who in end.negative(known.volunteer):
@@ -307,7 +307,7 @@ class Checker:
             curve,
             [n.total(rows[i] * (diagonal - theta * s)) for i, s in enumerate(totals)],
             n.total((rows[1] - rows[0]) * theta),
-            # whoever owns more than the total brings any share up to 1, and all of them together no more than 1
+            # a client that owns more than the total brings any share up to 1, and all of them together no more than 1
             [n.of(_largest(n.high(x), wide)) for x in gains],
             n.of(_largest(n.high(n.positive(bump)), wide & ~never)),
             helpless,

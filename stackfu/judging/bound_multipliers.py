@@ -82,7 +82,7 @@ class End:
         return mix(self.numbers, self.rest, self.share, a, b)
 
     def negative(self, volunteer: Mask) -> Iterator[tuple[int, int]]:
-        """Boxes in which somebody's multiplier may be negative although it is no volunteer, and the first such client."""
+        """Return the boxes in which a client that is no volunteer may have a negative multiplier, and the first such client."""
         first, second, share = self.first, self.second, self.share
         if first.least_row.min() >= 0.0 and second.least_row.min() >= 0.0:
             return
@@ -116,7 +116,7 @@ class Multipliers:
         self._checked: set[int] = set()
 
     def _check(self, index: int) -> None:
-        """Refuse a knot that does not fit the game or whose multipliers have a wrong sign."""
+        """Refuse a knot that does not fit the game or has a multiplier of wrong sign."""
         if not 0 <= index < len(self.stored):
             raise VerificationError(f"there is no knot {index}")
         goal, knot = self.goal, self.stored[index]

@@ -1,4 +1,4 @@
-"""What a check of a lower bound says, and the one step that both checkers end with."""
+"""Result of a check of a lower bound, and the final step of both checkers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BoundVerdict:
-    """What a check found: ``passed``, the bound that is proved, and the first leaf that fails, in words.
+    """Result of a check: ``passed``, the proved bound, and the first failing leaf as a sentence.
 
     ``margin`` is the least ``g`` over all leaves: how much there is to spare, or what is missing.
     """

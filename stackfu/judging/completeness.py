@@ -1,4 +1,4 @@
-"""That no equilibrium is missing, and that there is only one: checked from a chain of profiles that the solver leaves.
+"""Check that no equilibrium is missing, or that there is only one, from a chain of profiles left by the solver.
 
 **What a chain shows.** Let y* be any equilibrium with total s and mixture z*, and z~ any other mixture that the caps allow at
 the same total. With ``g_k(z) = d_k^2(z) + a / (2 s) - s w_k`` the equilibrium conditions give
@@ -14,8 +14,8 @@ assumed about the candidate: a bad one decides nothing.
 **The chain** ``X_0, X_1, ..., X_2K`` holds participation profiles. ``X_2i, X_2i+1, X_2i+2`` are the Bernstein control points of a
 quadratic curve of profiles; totals change continuously along it and neighbours share their ends, so all totals between the
 first and the last are passed. ``s^2 g_k`` is then a polynomial of degree 6 that its own Bernstein coefficients enclose, a whole
-segment at a time; segments that decide nothing are halved. Above the first total nothing is possible because everybody
-already takes part (or because ``s w_k > max_j D_jk`` for all k), below the last one because two clients i, j always have
+segment at a time; undecided segments are halved. Above the first total nothing is possible because every client
+already takes part fully (or because ``s w_k > max_j D_jk`` for all k), below the last one because two clients i, j always have
 ``d_i + d_j >= sqrt(D_ij)``, so one of them wants more as long as ``s < D_ij / (sqrt(w_i) + sqrt(w_j))^2``, and owns more than s
 (or because with a sampling term those with ``s w_k < a / (2 s)`` all want more, and own more than s).
 
@@ -63,18 +63,18 @@ FEW_LEAVES = 20
 RESOLVED = 1e-3
 #: Up to this many clients :func:`check_alike` is asked.
 LARGEST_ALIKE = ALL_PAIRS
-#: Why nothing is proved in floats.
+#: Reason for no proof in floats.
 OUT_OF_RANGE = "the game's numbers are too far apart for floats"
-#: Why a bracket is not settled that is wider than :data:`RESOLVED`.
+#: Reason for an unsettled bracket that is wider than :data:`RESOLVED`.
 WIDE = "an equilibrium is there, but its total is not known better"
-#: Why a chain's ends leave something open, by what :func:`stackfu.judging._segment_kernels.ends` finds.
+#: Reasons for open ends of a chain, by the findings of :func:`stackfu.judging._segment_kernels.ends`.
 ENDS = {
     findings.IMPOSSIBLE: "the chain leaves what the clients can do",
     findings.TOO_FAR_APART: OUT_OF_RANGE,
     findings.OPEN_ABOVE: "the chain does not begin where everybody takes part, nor above every possible total",
     findings.OPEN_BELOW: "the chain ends at a total of {:.3g}, where something may still happen below",
 }
-#: Why a bracket is not settled, by what :func:`stackfu.judging._segment_kernels.several` finds.
+#: Reasons for an unsettled bracket, by the findings of :func:`stackfu.judging._segment_kernels.several`.
 SEVERAL = {
     findings.NEXT_TO_NOBODY: "equilibria with next to no participation are not excluded",
     findings.TOO_WIDE: WIDE,
@@ -84,7 +84,7 @@ SEVERAL = {
 
 @dataclass(frozen=True)
 class Completeness:
-    """What a chain proves: every equilibrium has its total in one of ``brackets``, and each of them holds at most one.
+    """Proof from a chain: every equilibrium has its total in one of ``brackets``, and each of them holds at most one.
 
     ``accepted`` says that the chain was followed to its end and every bracket is settled: one of those that were found lies in it,
     and it is no wider than :data:`RESOLVED`, so that this one has the total of the exact one up to that. ``message`` says what
@@ -107,7 +107,7 @@ def check_complete(
     caps: npt.ArrayLike | None = None,
     continua: Sequence[tuple[float, float]] = (),
 ) -> Completeness:
-    """Whether the equilibria ``found`` are all there are, by following the chain.
+    """Check that the equilibria ``found`` are complete, by following the chain.
 
     ``continua`` are ranges of totals at which a continuum of equilibria is known: nothing is shown about those, only that there are
     no others elsewhere.
@@ -158,7 +158,7 @@ def follow_chain(
 def check_alike(
     game: GameModel, payments: npt.ArrayLike | None, found: npt.ArrayLike, caps: npt.ArrayLike | None = None
 ) -> Completeness:
-    """Whether an equilibrium is the only one of clients whose reluctances are (nearly) equal and positive, without a chain.
+    """Check that an equilibrium of clients with (nearly) equal, positive reluctances is the only one, without a chain.
 
     Let y* be any equilibrium and y the one that was found, ``gap`` what y falls short of a best response to itself. As for a
     chain, but with totals that may differ, ``(S + S*) ||m - m*||^2 + (S - S*) w . (y - y*) <= gap``. With ``w_k`` between ``w`` and
@@ -227,7 +227,7 @@ class _Floats(NamedTuple):
         return None if w is None else cls(read, caps, read.alpha * caps, w)
 
     def ends(self, chain: Array) -> str:
-        """Why the chain is none, or why equilibria above its first total or below its last one are not excluded, or nothing."""
+        """Return the reason why the chain is invalid or equilibria beyond its ends are not excluded, or an empty string."""
         read = self.read
         code = _kernels().ends(
             chain, read.alpha, self.caps, self.bound, read.reach, read.apart, self.w, read.a, read.rho, RANGE
@@ -294,7 +294,7 @@ class _Floats(NamedTuple):
 
 
 def coincide(game: GameModel, caps: npt.ArrayLike | None = None) -> bool:
-    """Whether the stored embeddings of all clients from whom anything is taken are the same numbers.
+    """Return True if the stored embeddings of all clients with a positive cap are the same numbers.
 
     >>> import stackfu as sf
     >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.array([[0.1], [0.1], [0.3]])), [1, 1, 1], costs=[1, 1, 1])

@@ -35,7 +35,7 @@ MOST_BALL_LEAVES = 60
 DEFECTS = (60, 56, 54, 52, 51, 50, 49, 48, 46, 44, 40)
 #: Steps towards the zero of a level: they double its digits.
 NEWTON = 12
-#: Around it a piece is cut out at whose ends the level is this many times what is in doubt.
+#: Around an equilibrium a piece is cut out; the level at its ends is this many times the uncertainty.
 CLEAR = 4
 #: Totals this near to a bracket, relative to its ends, are in it: they are floats, and it may be narrower than their rounding.
 NEXT_TO = 1e-9
@@ -54,7 +54,7 @@ def check_complete_in_balls(
     caps: Array | None = None,
     continua: Sequence[tuple[float, float]] = (),
 ) -> Completeness:
-    """Whether the equilibria ``found`` are all there are; the chain's entries are floats or exact numbers of python-flint.
+    """Check that the equilibria ``found`` are complete; the chain's entries are floats or exact numbers of python-flint.
 
     >>> import numpy as np, stackfu as sf
     >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
@@ -140,13 +140,13 @@ class _Balls(BallGame):
         return (a, first, middle), (middle, last, c)
 
     def far_off(self) -> str:
-        """Why stored inner products are too far from those of any embeddings, or nothing."""
+        """Return the reason why stored inner products are too far from those of any embeddings, or an empty string."""
         return "" if self.defect.is_finite() else "the stored inner products are not those of any embeddings"
 
     # ------------------------------------------------------------ the ends of the chain
 
     def open_above(self, x: Vector) -> str:
-        """Why equilibria above the first total are not excluded, or nothing."""
+        """Return the reason why equilibria above the first total are not excluded, or an empty string."""
         if all((v - c).is_zero() for v, c in zip(x, self.caps, strict=True)):
             return ""
         top = self.total([a * v for a, v in zip(self.alpha, x, strict=True)])
@@ -159,7 +159,7 @@ class _Balls(BallGame):
         return ""
 
     def open_below(self, x: Vector) -> str:
-        """Why equilibria below the last total are not excluded, or nothing."""
+        """Return the reason why equilibria below the last total are not excluded, or an empty string."""
         last = self.total([a * v for a, v in zip(self.alpha, x, strict=True)])
         # with a defect, d_i + d_j >= sqrt(D_ij) holds up to twice the root of twice the defect
         lost = 2 * _root(2 * self.defect)
@@ -206,7 +206,7 @@ class _Balls(BallGame):
     def decide(
         self, points: tuple[_Point, _Point, _Point], before: Ball
     ) -> tuple[int, list[int], Ball, bool, tuple[Ball, Ball] | None]:
-        """Whether an equilibrium can have a total that the segment passes; where everybody must then be; radius; whether to go on.
+        """Decide if an equilibrium can have a total on the segment; also return positions, radius, and whether to continue.
 
         ``before`` is the radius of the segment that this is a part of. Last come the places around which the level vanishes.
         """
@@ -272,7 +272,7 @@ class _Balls(BallGame):
                     if len(leaves) > MOST_BALL_LEAVES:
                         return None
                     continue
-                if whole and around is not None:  # what is left beside the zero is often decided at once
+                if whole and around is not None:  # the rest next to the zero is often decided at once
                     start, end = around
                     rest, last = self.cut(segment, end)
                     first, middle = self.cut(rest, start / end)
@@ -329,7 +329,7 @@ class _Balls(BallGame):
         )
 
     def unsure(self, group: list[_Leaf]) -> list[int]:
-        """Who is not known to be at one of its bounds in every equilibrium of the group."""
+        """Return the clients not known to be at one of their bounds in every equilibrium of the group."""
         first = group[0].place
         return [k for k in range(self.N) if first[k] == 0 or any(leaf.place[k] != first[k] for leaf in group)]
 
@@ -341,7 +341,7 @@ class _Balls(BallGame):
         return _smallest(sums), _largest(sums)
 
     def several(self, group: list[_Leaf]) -> str:
-        """Why the group may hold several equilibria, or nothing."""
+        """Return the reason why the group may hold several equilibria, or an empty string."""
         arb = flint.arb
         unsure = self.unsure(group)
         if not unsure:
@@ -380,7 +380,7 @@ class _Balls(BallGame):
         return _root(square.max(flint.arb(0)) + 2 * self.defect)
 
     def strictly_inside(self, group: list[_Leaf], unsure: list[int], inner: Any) -> bool:
-        """Whether every equilibrium of the group has all unsure clients strictly between their bounds.
+        """Return True if every equilibrium of the group has all unsure clients strictly between their bounds.
 
         Its mixture differs from the candidate's by v on the unsure clients only, ``sum v = 0``, with ``v'Kv <= r^2``, so
         ``v_k^2 <= (K + c 11')^-1_kk r^2``.
@@ -498,7 +498,7 @@ def _cubed(s: Vector) -> Vector:
 
 
 def _definite(matrix: Any) -> bool:
-    """Whether every symmetric matrix in the balls is positive definite: Gaussian elimination meets positive pivots only."""
+    """Return True if every symmetric matrix in the balls is positive definite: Gaussian elimination has positive pivots only."""
     n = matrix.nrows()
     rows = [[matrix[i, j] for j in range(n)] for i in range(n)]
     for p in range(n):
@@ -512,7 +512,7 @@ def _definite(matrix: Any) -> bool:
 
 
 def _defect(inner: Array) -> Ball:
-    """How far stored inner products are from being those of embeddings; infinite if further than rounding leaves them.
+    """Return the distance of stored inner products from those of embeddings; infinite if larger than rounding explains.
 
     With the last client as the origin ``-x'Dx / 2`` is a quadratic form of the others' entries; it is made semidefinite by the
     smallest of some multiples of the identity, which rational arithmetic decides without error.
@@ -536,7 +536,7 @@ def _defect(inner: Array) -> Ball:
 
 
 def _semidefinite(rows: list[list[Any]]) -> bool:
-    """Whether a symmetric matrix of rational numbers is positive semidefinite: a vanishing pivot needs a vanishing row."""
+    """Return True if a symmetric matrix of rational numbers is positive semidefinite: a vanishing pivot needs a vanishing row."""
     n = len(rows)
     rows = [list(row) for row in rows]
     for p in range(n):
@@ -553,7 +553,7 @@ def _semidefinite(rows: list[list[Any]]) -> bool:
 
 
 def _regular(matrix: Any) -> bool:
-    """Whether every matrix in the balls is regular."""
+    """Return True if every matrix in the balls is regular."""
     try:
         return not matrix.det().contains(0)
     except (ZeroDivisionError, ValueError):

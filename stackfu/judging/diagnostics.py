@@ -7,7 +7,7 @@ At an equilibrium the response of a client strictly inside (0, 1) moves with the
 (with a sampling term ``(alpha_j / alpha_k) (4 S <m - mu_k, mu_j - mu_k> / (6 w_k S^2 - a) - 1)``) and that of a client at a bound
 with ``g_k != 0`` not at all. The term ``-alpha_j / alpha_k`` (more of the
 others leaves less to do) is often forgotten; without it the Jacobian looks harmless where it is not. If its
-spectral radius is below 1, simultaneous best responses converge from nearby; a norm below 1 says so too.
+spectral radius is below 1, simultaneous best responses converge from nearby; a norm below 1 implies that too.
 Neither is needed for an equilibrium to exist or to be the only one.
 """
 
@@ -29,17 +29,17 @@ __all__ = ["Diagnostics", "best_response_jacobian", "diagnose", "sufficient_boun
 
 #: Jacobians are dense; larger games are refused.
 LARGEST_JACOBIAN = 4000
-#: A client at a bound whose condition misses zero by less than this part of the largest squared distance may leave it: a kink.
+#: A client at a bound with a condition within this part of the largest squared distance of zero may leave it: a kink.
 INDIFFERENT = 1e-11
-#: Play begins so near to the equilibrium, in parts of the distance to the nearer bound: nobody reaches a bound at once.
+#: Initial distance of play from the equilibrium, in parts of the distance to the nearer bound: no client reaches a bound at once.
 WOBBLE = 1e-4
-#: Distances to the equilibrium, beside the first one, at which rounding takes over, and those at which the bounds do.
+#: Distances to the equilibrium, relative to the first one, at which rounding dominates, and at which the bounds do.
 DIED_OUT, RAN_AWAY = 1e-9, 1e2
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """How best-response dynamics behave around an equilibrium.
+    """Behaviour of best-response dynamics around an equilibrium.
 
     ``jacobian`` is that of the joint best response in x; ``norm_inf``, ``norm_2`` and ``spectral_radius`` are
     its own, ``sequential_radius`` that of a round in which clients answer one after another.
@@ -66,17 +66,17 @@ class Diagnostics:
 
     @property
     def paper_condition(self) -> bool:
-        """Whether the paper's sufficient condition holds for every client."""
+        """True if the paper's sufficient condition holds for every client."""
         return bool(np.all(self.margins > 0))
 
     @property
     def contracts(self) -> bool:
-        """Whether simultaneous best responses contract towards this equilibrium from nearby."""
+        """True if simultaneous best responses contract towards this equilibrium from nearby."""
         return self.spectral_radius < 1.0
 
     @property
     def conclusion(self) -> str:
-        """What follows from the numbers, and what does not."""
+        """Conclusions from the numbers, and their limits."""
         lines = []
         if self.contracts:
             lines.append(

@@ -21,7 +21,7 @@ U = float(np.finfo(np.float64).eps) / 2
 ALL_PAIRS = 1500
 #: A chain's segments are halved this often at most; every halving is a rounding or two.
 HALVINGS = 42
-#: What distances may be off beside the largest one, in rounding errors, without changing anything: covers underflow.
+#: Harmless error of distances relative to the largest one, in rounding errors: covers underflow.
 UNSEEN = 1e-30
 #: Shares, costs, payments, weights, distances, reluctances and totals between this and one over it can be multiplied in floats,
 #: four at a time, without leaving their range; elsewhere floats prove nothing.
@@ -67,7 +67,7 @@ class Distances:
 
     @cached_property
     def slack(self) -> Array:
-        """What distances may be off beyond rounding and :attr:`even`, over rho; empty for features, which leave nothing of it."""
+        """Error of distances beyond rounding and :attr:`even`, over rho; empty for features, which have none."""
         return self.error / self.rho if self.error.any() else np.empty((0, 0))
 
     @cached_property
@@ -85,12 +85,12 @@ class Distances:
 
     @cached_property
     def even(self) -> float:
-        """What all distances alike may be off, over rho."""
+        """Common error of all distances, over rho."""
         return UNSEEN * self.largest
 
     @cached_property
     def off(self) -> Array:
-        """What distances may be off beyond rounding, in all."""
+        """Total error of distances beyond rounding."""
         return self.error + self.rho * self.even
 
     @cached_property
@@ -109,7 +109,7 @@ class Distances:
 
     @cached_property
     def fits(self) -> bool:
-        """Whether the game's own numbers can be multiplied in floats."""
+        """True if the game's own numbers can be multiplied in floats."""
         return _fits(self.alpha.min(), self.costs.min(), self.costs.max(), self.lam, self.largest, self.a)
 
     def reluctance(self, payments: Array) -> Array | None:
@@ -145,7 +145,7 @@ def distances_of(game: GameModel) -> Distances:
 
 
 def in_range(game: GameModel, payments: Array) -> bool:
-    """Whether products of the game's numbers neither overflow nor lose digits by being too small for floats."""
+    """Return True if products of the game's numbers neither overflow nor lose digits to underflow."""
     if game.count <= ALL_PAIRS:
         return distances_of(game).reluctance(payments) is not None
     own = (game.alpha.min(), game.costs.min(), game.costs.max(), game.lam, game.geometry.scale, game.sampling)

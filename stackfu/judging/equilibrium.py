@@ -40,7 +40,7 @@ _BLOCK = 4096
 
 
 def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Verification:
-    """Whether everything that an equilibrium states about itself can be derived again from its game.
+    """Derive all claims of an equilibrium again from its game.
 
     The profile: nobody can gain more than ``tolerance`` of its own stakes (proved by :func:`stackfu.judging.stakes.check_stakes`;
     where the status claims no proof, a small residual will do). The numbers: regret and residual are what is found again. The
@@ -70,7 +70,7 @@ def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Ver
 
 
 def _gains(equilibrium: Equilibrium, residual: float, found: Gain, tolerance: float) -> Iterator[str]:
-    """Whether somebody gains by deviating, beside what it has at stake."""
+    """Yield an error if a client gains by deviating, relative to its stakes."""
     game = equilibrium.game
     proved = check_stakes(game, equilibrium.payments, equilibrium.participation, equilibrium.caps)
     k = int(np.argmax(proved))
@@ -89,7 +89,7 @@ def _gains(equilibrium: Equilibrium, residual: float, found: Gain, tolerance: fl
 def _numbers(
     equilibrium: Equilibrium, residual: float, regret: float, unit: float, tolerance: float
 ) -> Iterator[str]:
-    """Whether the stated regret and residual are those of the profile, to the rounding of either computation."""
+    """Yield an error if the stated regret or residual is not that of the profile, up to the rounding of either computation."""
     stated = equilibrium.regret
     if not abs(stated - regret) <= FOUND_AGAIN * regret + REGRET_ROUNDING * unit or stated < 0:
         yield f"the reported regret {stated:.3e} is not what is found again, {regret:.3e}"
@@ -99,7 +99,7 @@ def _numbers(
 
 
 def _others(equilibrium: Equilibrium) -> Iterator[str]:
-    """Whether what is stated about other equilibria can be derived again: how many there are, and the face of this one."""
+    """Yield errors in the claims about other equilibria: their number, and the face of this one."""
     word, face = equilibrium.uniqueness, equilibrium.face
     if face is None and (word is Uniqueness.UNKNOWN or (word is Uniqueness.UNIQUE and _alone(equilibrium))):
         return
@@ -117,7 +117,7 @@ def _others(equilibrium: Equilibrium) -> Iterator[str]:
 
 
 def _face(equilibrium: Equilibrium, face: Face, again: Equilibria | None) -> Iterator[str]:
-    """Whether the face is that of an equilibrium with this total, as far as it is found again, and its points are equilibria."""
+    """Yield an error if the face does not belong to an equilibrium with this total, or one of its points is no equilibrium."""
     game, payments, x = equilibrium.game, equilibrium.payments, equilibrium.participation
     total = float(game.alpha @ x)
     shapes = len(face.clients) == len(face.lower) == len(face.upper) and all(
@@ -133,7 +133,7 @@ def _face(equilibrium: Equilibrium, face: Face, again: Equilibria | None) -> Ite
             return
     if face.spend is not None:
         spends = [float(payments @ point) for point in (*face.points, x)]
-        # where all may stay out one after another, the least spend is that of nobody, which no profile has
+        # if all clients may stay out one after another, the least spend is that of an empty profile, which does not exist
         ends = face.spend_range(game, payments, x)
         for said, known in zip(face.spend, ((min(spends), ends[0]), (max(spends), ends[1])), strict=True):
             if not any(abs(said - v) <= FACE * abs(v) for v in known):
@@ -155,7 +155,7 @@ def _face(equilibrium: Equilibrium, face: Face, again: Equilibria | None) -> Ite
 
 
 def _word(equilibrium: Equilibrium, found: Uniqueness) -> Iterator[str]:
-    """Whether the number of equilibria that is stated was found again, or can be proved otherwise."""
+    """Yield an error if the stated number of equilibria was neither found again nor proved otherwise."""
     word = equilibrium.uniqueness
     if found is Uniqueness.UNKNOWN and word is Uniqueness.UNIQUE and _alone(equilibrium):
         found = word
@@ -172,7 +172,7 @@ def _word(equilibrium: Equilibrium, found: Uniqueness) -> Iterator[str]:
 
 
 def _alone(equilibrium: Equilibrium) -> bool:
-    """Whether it is the only one because all would rather bring more than is taken, or because all are equally reluctant."""
+    """Return True if it is unique because all clients want to exceed their caps, or because all are equally reluctant."""
     game, payments, x, caps = (
         equilibrium.game,
         equilibrium.payments,
@@ -185,7 +185,7 @@ def _alone(equilibrium: Equilibrium) -> bool:
 
 
 def _many_inside(equilibrium: Equilibrium) -> bool:
-    """Whether clients can trade: more of them inside (0, 1) than their embeddings have dimensions, or a face that holds."""
+    """Return True if clients can trade: more of them inside (0, 1) than their embeddings have dimensions, or a face that holds."""
     game, x, face = equilibrium.game, equilibrium.participation, equilibrium.face
     features = game.embeddings.features
     inside = int(np.count_nonzero((x > 0) & (x < game.check_caps(equilibrium.caps))))
@@ -226,7 +226,7 @@ def _largest_gain(game: GameModel, payments: Array, x: Array, caps: Array) -> Ga
 
 
 def _without(game: GameModel, x: Array, rows: npt.NDArray[np.intp]) -> tuple[Array, Array]:
-    """What the others bring, and how far their mixture is from client k: ``||mu_{-k} - mu_k||^2``."""
+    """Return the others' participation, and the distance of their mixture from client k: ``||mu_{-k} - mu_k||^2``."""
     weights = game.alpha * x
     rest = weights.sum() - weights[rows]  # exactly 0 for a sole participant: the others' weights are 0
     safe = np.where(rest > 0, rest, 1.0)
@@ -266,7 +266,7 @@ def _search(
     alpha = game.alpha[rows]
 
     def gain(candidate: Array) -> Array:
-        """``U_k(candidate) - U_k(x)``; a client facing nobody never sees drift."""
+        """Return ``U_k(candidate) - U_k(x)``; a sole participant has no drift."""
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(
                 rest[:, None] > 0, rest[:, None] / (rest[:, None] + alpha[:, None] * candidate), 0.0
@@ -285,7 +285,7 @@ def _search(
     best = np.zeros(len(rows))
     for _ in range(5):
         grid = low[:, None] + np.linspace(0.0, 1.0, 33) * (high - low)[:, None]
-        # facing nobody, x = 0 leaves no mixture at all; only positive participation counts
+        # for a sole participant, x = 0 leaves no mixture; only positive participation counts
         values = np.where((rest[:, None] > 0) | (grid > 0), gain(grid), -np.inf)
         place = np.argmax(values, axis=1)
         best = np.maximum(best, values[np.arange(len(rows)), place])

@@ -1,6 +1,6 @@
-"""What the compiled checker of completeness finds, by name: read by the kernels and by those who put it into words.
+"""Findings of the compiled checker of completeness, by name: used by the kernels and by their callers' messages.
 
-Apart from the kernels, so that nobody waits for a compiler to read a name.
+Separate from the kernels, so that reading a name does not wait for a compiler.
 """
 
 __all__ = [

@@ -96,7 +96,7 @@ class InnerProducts:
 
     @classmethod
     def of(cls, game: GameModel, keep: Any, origin: Floats, mixes: list[Intervals]) -> InnerProducts:
-        """The inner products of a game, which does not change: while somebody holds them, they are not read again."""
+        """Return the inner products of a game, which does not change: they are cached while in use."""
         found = _held.get(id(game))
         if found is None:
             found = cls(symmetric_products(game), keep, origin, mixes)
@@ -114,7 +114,7 @@ class InnerProducts:
 
     @property
     def radius(self) -> Floats:
-        """What each entry may be off, as a matrix; for few clients."""
+        """Return the error of each entry, as a matrix; for few clients."""
         e = self.errors
         return np.asarray((e[:, None] + e[None, :] + self.shared + U * np.abs(self.middle)) * 1.01)
 
@@ -143,7 +143,7 @@ _held: weakref.WeakValueDictionary[int, InnerProducts] = weakref.WeakValueDictio
 
 
 def proved_defect(symmetric: Floats, spread: float) -> float:
-    """``x'Kx >= -defect ||x||^2`` for every K whose rows differ from those of ``symmetric`` by at most ``spread`` in sum."""
+    """Return a proved ``defect``: ``x'Kx >= -defect ||x||^2`` for K with row sums of errors at most ``spread``."""
     n = len(symmetric)
     trace = float(np.abs(np.diagonal(symmetric)).sum()) * 1.01
     shift = max(4.0 * n * U * trace, FACTOR_UNDERFLOW)  # clients that coincide have no trace at all
@@ -161,7 +161,7 @@ def _blocks(count: int) -> Iterator[slice]:
 
 
 def _factors(symmetric: Floats, shift: float) -> bool:
-    """Whether a Cholesky factorisation of ``symmetric + shift I`` runs to its end.
+    """Return True if a Cholesky factorisation of ``symmetric + shift I`` succeeds.
 
     Of many clients it is written over the upper triangle of ``symmetric`` itself, which the lower one then makes good again.
     """

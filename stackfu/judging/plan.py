@@ -1,12 +1,12 @@
 """Checking plans from scratch: is the plan what every client wants, is it the only equilibrium, and is the bound proved?
 
-*Capped offers.* Nobody can gain beside its own stakes (:mod:`.stakes`). Uniqueness rests on Theorem 1 of
-``docs/theory/offers.md``: everybody would rather bring more than is taken, with all rounding accounted for. *Contracts.* What
+*Capped offers.* No client can gain relative to its own stakes (:mod:`.stakes`). Uniqueness rests on Theorem 1 of
+``docs/theory/offers.md``: every client would bring more than its cap, with all rounding accounted for. *Contracts.* What
 each client could gain by bringing less, unpaid, is searched for from the definition of its utility,
 
     U_k(y) = payout_k(y) - kappa_k y - lam (q_k / (S0_k + y)^2 + a / (S0_k + y)),
 
-not by the closed form that priced the plan; that everybody accepting is the only equilibrium, where it is said, by trying every
+not by the closed form that priced the plan. A claim that acceptance by all is the only equilibrium is checked with every
 set that might reject (:mod:`.rejections`). Spend, loss and total are enclosed (:mod:`.point`), the lower bound is proved by its
 certificate (:mod:`.plan_bound`), and CERTIFIED is said only if the gap is the one that was asked for.
 """
@@ -50,10 +50,10 @@ __all__ = [
     "verify_plan",
 ]
 
-#: What a claim about shares must hold with to spare: the rounding of a few quotients.
+#: Margin of a claim about shares: the rounding of a few quotients.
 TO_SPARE = 1e-14
 
-#: How the message of contracts begins where nobody can reject; what it says is derived again.
+#: Start of the message of contracts that no client can reject; the checker derives the claim again.
 ONLY = "everybody accepting is the only equilibrium of the contracts"
 
 
@@ -76,7 +76,7 @@ def plan_gap_rule(game: GameModel, goal: Objective, relative: float) -> GapRule:
 
 
 def verify_plan(solution: Solution, tolerance: float = 1e-9) -> Verification:
-    """Whether plan, offers, spend, objective and lower bound are what the solution says."""
+    """Verify plan, offers, spend, objective and lower bound of a solution."""
     require_formulas(solution.game)
     residual = regret = math.inf
     try:
@@ -100,7 +100,7 @@ def verify_plan(solution: Solution, tolerance: float = 1e-9) -> Verification:
 
 
 def _nonsense(solution: Solution) -> Iterator[str]:
-    """What contradicts itself before anything is computed."""
+    """Yield contradictions that are visible before any computation."""
     game, offers, eq = solution.game, solution.offers, solution.equilibrium
     yield from contradictions(solution)
     for name in ("prices", "caps", "retainers"):
@@ -126,7 +126,7 @@ def _nonsense(solution: Solution) -> Iterator[str]:
 
 
 def _rejections(solution: Solution, tolerance: float) -> Iterator[str]:
-    """Whether somebody would rather not accept its contract."""
+    """Yield an error if a client would reject its contract."""
     game, eq = solution.game, solution.equilibrium
     if not np.array_equal(eq.participation, solution.offers.caps):
         yield "not everybody brings what its contract says"
@@ -145,7 +145,7 @@ def _rejections(solution: Solution, tolerance: float) -> Iterator[str]:
 
 
 def _other_outcomes(solution: Solution) -> Iterator[str]:
-    """Why everybody accepting is not known to be the only equilibrium, where that is said."""
+    """Yield the reason why acceptance by all may not be the only equilibrium, if the solution claims it."""
     game, offers = solution.game, solution.offers
     other, complete = other_outcome(game, offers.caps, frozen(offers.prices * offers.caps))
     if other is not None:
@@ -156,7 +156,7 @@ def _other_outcomes(solution: Solution) -> Iterator[str]:
 
 
 def contract_regrets(solution: Solution) -> Array:
-    """What each client gains by bringing less, unpaid, relative to its own stakes; by search over a grid that is refined."""
+    """Return each client's gain from bringing less, unpaid, relative to its own stakes; by search over a refined grid."""
     game, offers, profile = solution.game, solution.offers, solution.equilibrium.profile
     here, y, rest = profile.total, profile.y, profile.others
     q = np.where(rest > 0, here**2 * profile.to_clients, 0.0)
@@ -166,7 +166,7 @@ def contract_regrets(solution: Solution) -> Array:
         less = (1.0 - share) * y[:, None]
         away = rest[:, None] + share * y[:, None]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # q / away^2 + a / away beside q / here^2 + a / here, without subtracting numbers of one size
+            # q / away^2 + a / away minus q / here^2 + a / here, without subtracting numbers of one size
             more = q[:, None] * (here + away) / (here * away) ** 2 + game.sampling / (here * away)
             drift = np.where(less > 0, less * np.where(away > 0, more, np.inf), 0.0)
             if (
@@ -205,7 +205,7 @@ def _problems(solution: Solution, tolerance: float) -> Iterator[str]:
 
 
 def _leavers(solution: Solution, profile: Profile) -> Iterator[str]:
-    """Who would rather leave, beside what it has at stake."""
+    """Yield the clients that would leave, relative to their stakes."""
     if solution.outside is None:
         return
     game, outside = solution.game, solution.outside
@@ -245,7 +245,7 @@ def _promised(solution: Solution) -> float:
 
 
 def check_contract_bound(solution: Solution, certificate: ContractCertificate) -> str:
-    """What is wrong with a certificate for contracts, in words; empty if it proves its bound."""
+    """Return the error in a certificate for contracts, as a sentence; empty if it proves its bound."""
     game, goal = solution.game, solution.goal
     reached = 0.0
     if not math.isfinite(certificate.lower):

@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PlanVerdict:
-    """What a check found: ``passed``, the bound that is proved, and the first leaf that fails, in words."""
+    """Result of a check: ``passed``, the proved bound, and the first failing leaf as a sentence."""
 
     passed: bool
     lower: float
@@ -199,7 +199,7 @@ class _Checker:
         raise VerificationError(f"totals below {least:.9g} are not ruled out")
 
     def _keeping_costs(self, total: float) -> float:
-        """What keeping everybody costs at a total or below it, at least: ``sum_k (lam a / S + o_k)_+``."""
+        """Return the least cost of keeping all clients at a total or below it: ``sum_k (lam a / S + o_k)_+``."""
         if self.outside is None:
             return 0.0
         numbers, can_leave = self.numbers, np.isfinite(self.outside)
@@ -240,7 +240,7 @@ class _Checker:
     # ------------------------------------------------------------ one region
 
     def _use(self, region: _Region, steps: tuple[int, ...]) -> tuple[bool, _Region, float]:
-        """Whether the knots close the region, what is left of it, and how far the last one came."""
+        """Return whether the knots close the region, the rest of it, and the value reached by the last one."""
         reached = -math.inf
         if self._is_empty(region):
             return True, region, math.inf
@@ -483,7 +483,7 @@ def _as_knot(centre: tuple[Any, Any], space: Space) -> Knot:
     if centre[0] is None:
         if space.kind != "features" or len(centre[1]) != len(space._origin):
             raise VerificationError("a centre in feature space does not fit the game")
-        # as good as the point that was meant: whatever it is, the bound holds
+        # any point serves: the bound holds for each
         support, values = None, np.asarray(centre[1]) + space._origin
     else:
         support, values = np.asarray(centre[0], dtype=np.int64), np.asarray(centre[1])

@@ -1,7 +1,7 @@
-"""What a profile and its payments are worth, enclosed: spend, loss and total participation between proved bounds.
+"""Enclosures of a profile's spend, loss and total participation between proved bounds.
 
-Up to :data:`LARGEST_POINT` clients in balls of python-flint, to the last digits; beyond, in floats whose errors are bounded by
-the sizes of what is added up.
+Up to :data:`LARGEST_POINT` clients in balls of python-flint, to the last digits; beyond, in floats with errors bounded by
+the sizes of the terms.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PointEnclosure:
     total: Pair
 
     def objective(self, goal: Objective) -> Pair:
-        """What is minimised, between its ends."""
+        """Return the minimised value, between its ends."""
         low = goal.loss_weight * self.loss[0] + goal.payment_weight * self.spend[0]
         high = goal.loss_weight * self.loss[1] + goal.payment_weight * self.spend[1]
         return low * (1.0 - 4.0 * U), high * (1.0 + 4.0 * U)

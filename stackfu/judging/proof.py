@@ -68,7 +68,7 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was proved about a participation profile, and everything needed to check it again.
+    """Proved claim about a participation profile, and everything needed to check it again.
 
     ``kind`` is ``"box"``: exactly one equilibrium with these clients out and full lies within ``radius`` of
     ``participation`` (in every entry); or ``"regret"``: no client gains more than ``regret`` by deviating
@@ -98,7 +98,7 @@ class Certificate:
 
     @property
     def exact(self) -> bool:
-        """Whether an exact equilibrium was enclosed (rather than the point's regret bounded)."""
+        """True if an exact equilibrium was enclosed (rather than the point's regret bounded)."""
         return self.kind == "box"
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,8 +1,8 @@
-"""Whether contracts have an equilibrium in which somebody rejects, tried from the definition.
+"""Search for equilibria of contracts in which a client rejects, from the definition.
 
 For every set of clients that might reject: the others bring what their contracts say, the set plays the unpaid game below its caps,
-and each of its equilibria is one of the contracts if nobody gains by changing its mind, where utilities are those of the
-definition at the whole profile and unpaid answers are searched for over a grid that is refined.
+and each of its equilibria is one of the contracts if no client gains by changing its mind. Utilities are those of the
+definition at the whole profile, and unpaid answers are searched for over a refined grid.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = ["MOST_CONTRACTS", "is_an_outcome", "other_outcome"]
 
 #: Up to this many contracts all sets of clients that might reject are tried.
 MOST_CONTRACTS = 6
-#: Who would gain less than this part of its stakes by the other choice is as good as indifferent, which the hair that contracts
-#: pay beyond the least transfer settles.
+#: A client that would gain less than this part of its stakes by the other choice counts as indifferent; the excess of contracts
+#: over the least transfer settles its choice.
 CLEARLY = 1e-9
-#: Who brings this part of what its contract says does not hold back.
+#: A client that brings this part of its contract's participation does not hold back.
 ALL = 1.0 - 1e-9
 
 
 def other_outcome(game: GameModel, caps: Array, transfers: Array) -> tuple[Array | None, bool]:
-    """A participation that is an equilibrium of the contracts and not everybody's acceptance, and whether none can be missing."""
+    """Return an equilibrium of the contracts other than acceptance by all, if found, and whether the search was complete."""
     asked = np.flatnonzero(caps)
     if len(asked) > MOST_CONTRACTS:
         return None, False
@@ -36,7 +36,7 @@ def other_outcome(game: GameModel, caps: Array, transfers: Array) -> tuple[Array
     for size in range(1, len(asked) + 1):
         for who in combinations(asked.tolist(), size):
             rejects = np.isin(np.arange(game.count), who)
-            # twice its cost brings everybody to its cap whatever the others do
+            # twice its cost brings every client to its cap, whatever the others do
             paid = np.where((caps > 0) & ~rejects, 2.0 * game.costs, 0.0)
             try:
                 every = facade(game).equilibria(paid, caps=caps)
@@ -52,7 +52,7 @@ def other_outcome(game: GameModel, caps: Array, transfers: Array) -> tuple[Array
 
 
 def is_an_outcome(game: GameModel, caps: Array, transfers: Array, x: Array) -> bool:
-    """Whether nobody gains by changing its mind, and those who hold back would clearly lose by accepting."""
+    """Return True if no client gains by changing its mind, and those that hold back would clearly lose by accepting."""
     accepts = x >= ALL * caps
     for k in np.flatnonzero(caps).tolist():
         here = _utility(game, x, k, float(x[k]), float(transfers[k]) if accepts[k] else 0.0)
@@ -67,7 +67,7 @@ def is_an_outcome(game: GameModel, caps: Array, transfers: Array, x: Array) -> b
 
 
 def _utility(game: GameModel, x: Array, k: int, share: float, payout: float) -> float:
-    """``payout - c_k x_k - lam (d_k^2 + a / S)`` where client k brings ``share`` and everybody else what x says."""
+    """Return ``payout - c_k x_k - lam (d_k^2 + a / S)`` if client k brings ``share`` and all others follow x."""
     changed = np.array(x)
     changed[k] = share
     if not changed.any():

@@ -32,7 +32,7 @@ class FeatureRows:
 
     @property
     def terms(self) -> int:
-        """How many additions an entry of :meth:`combine` goes through at most."""
+        """Largest number of additions behind an entry of :meth:`combine`."""
         return min(len(self), BLOCK) + len(self) // BLOCK + 1
 
     @property

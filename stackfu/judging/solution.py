@@ -77,7 +77,7 @@ def _problems(solution: Solution, check: Verification, tolerance: float) -> Iter
 
 
 def contradictions(solution: Solution) -> Iterator[str]:
-    """What contradicts itself before anything is computed."""
+    """Yield contradictions that are visible before any computation."""
     goal, eq = solution.goal, solution.equilibrium
     for name in ("budget", "objective", "lower_bound"):
         if math.isnan(getattr(solution, name)):
@@ -91,7 +91,7 @@ def contradictions(solution: Solution) -> Iterator[str]:
 
 
 def judge_robustness(solution: Solution) -> Iterator[str]:
-    """Why payments do not keep their budget whichever equilibrium the clients choose; nothing if they do."""
+    """Yield the reason why payments may exceed their budget in one of their equilibria; nothing if they do not."""
     every = solution.equilibria
     most = solution.spend_range[1]
     if most > solution.goal.budget * (1.0 + LAST_DIGITS):
@@ -103,7 +103,7 @@ def judge_robustness(solution: Solution) -> Iterator[str]:
 def judge_point(
     goal: Objective, point: PointEnclosure, most: float | None = None, cost: str = "the payments spend"
 ) -> Iterator[str]:
-    """What the profile breaks of what was asked for; ``most`` is what offers can cost, where that is more than they do."""
+    """Yield the constraints that the profile violates; ``most`` is the largest possible cost of the offers, if above their cost."""
     spend = point.spend[1] if most is None else most
     if spend > goal.budget * (1.0 + LAST_DIGITS):
         yield f"{cost} {spend:.12g}, more than the budget {goal.budget:.12g}"
@@ -125,7 +125,7 @@ def _bound_problems(solution: Solution, high: float) -> Iterator[str]:
 
 
 def claims_no_more(solution: Solution, high: float, has_certificate: bool) -> Iterator[str]:
-    """Whether there can be such a lower bound, and something to prove it by."""
+    """Yield an error if such a lower bound is impossible, or has nothing to prove it."""
     lower = solution.lower_bound
     if lower == math.inf or lower > high:
         yield f"the lower bound {lower:.12g} lies above the objective"
@@ -139,7 +139,7 @@ def claims_no_more(solution: Solution, high: float, has_certificate: bool) -> It
 def keeps_its_promise(
     solution: Solution, high: float, proved: float, promise: Callable[[Solution], float]
 ) -> Iterator[str]:
-    """Whether no more is stated than was proved, and CERTIFIED promises no more; ``promise`` is the widest gap that it allows."""
+    """Yield an error if a claim exceeds its proof, or CERTIFIED its gap; ``promise`` is the widest allowed gap."""
     lower = solution.lower_bound
     if lower > proved:
         yield f"the certificate proves {proved:.12g}, not the lower bound {lower:.12g} that is stated"
@@ -150,7 +150,7 @@ def keeps_its_promise(
 
 
 def closes(high: float, lower: float, gap: float) -> bool:
-    """Whether a bound comes within a gap of a value: all three must be numbers, whatever overflowed on the way."""
+    """Return True if a bound comes within a gap of a value: all three must be finite numbers."""
     return math.isfinite(high) and math.isfinite(lower) and math.isfinite(gap) and high - lower <= gap
 
 
@@ -203,7 +203,7 @@ def unpaid_loss(game: GameModel, goal: Objective) -> float:
 def measured_against(
     game: GameModel, goal: Objective, unpaid_loss: float, everybody: float | None = None
 ) -> float:
-    """What gaps are relative to: the objective without payments, or the price of everybody where the loss does not count.
+    """Return the reference value of gaps: the objective without payments, or the price of full participation without a loss.
 
     A loss below a millionth of the clients' spread is no measure: the squared distances it is made of are known to the spread's
     last digits. That millionth stands in for it.

@@ -48,7 +48,7 @@ class Centre:
 class Space:
     """Everything the checker needs to know about a game and an objective, enclosed."""
 
-    #: Whether products of many knots are taken at once.
+    #: True if products of many knots are taken at once.
     together = True
 
     def __init__(self, game: GameModel, goal: Objective, arithmetic: Any) -> None:
@@ -451,12 +451,12 @@ class Space:
 
 
 def held_products(game: GameModel, goal: Objective) -> InnerProducts | None:
-    """The inner products of a game as intervals know them: while they are held nobody reads them again. None for features."""
+    """Return the cached inner products of a game as intervals, to avoid reading them again; None for features."""
     numbers = IntervalArithmetic()
     with numbers.context():
         try:
             return getattr(Space(game, goal, numbers), "_read", None)
-        except VerificationError:  # whoever asks for a verdict is told
+        except VerificationError:  # a request for a verdict reports it
             return None
 
 

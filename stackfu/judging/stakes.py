@@ -1,4 +1,4 @@
-"""What every client could gain by deviating, at most, beside what it has at stake: proved, not estimated.
+"""Proved upper bounds on every client's gain from deviating, relative to its stakes.
 
 With the others fixed, client k's utility is concave in its own participation, so its gain is bounded by its slope:
 
@@ -62,7 +62,7 @@ def bound_gains(game: GameModel, p: Array, x: Array, caps: Array, enough: float 
 def check_at_caps(
     game: GameModel, payments: npt.ArrayLike | None, caps: npt.ArrayLike | None = None
 ) -> Completeness:
-    """Whether everybody bringing all it may is the only equilibrium: it is, if everybody would then rather bring more.
+    """Check that the profile at all caps is the only equilibrium: true if every client then wants to bring more.
 
     That is Theorem 1 of ``docs/theory/offers.md`` with strict inequalities, which leave no exception, whatever the caps (None: all
     data) and the sampling term. Proved for any number of clients, as long as rounding leaves the signs of the slopes in no doubt.
@@ -107,7 +107,7 @@ def _in_floats(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
 
 
 def _by_pairs(game: GameModel) -> bool:
-    """Whether all pairs of clients are looked at."""
+    """Return True if all pairs of clients are used."""
     by_rows, stored = isinstance(game.geometry, FeatureGeometry), game.embeddings.features is None
     return game.count <= ALL_PAIRS or not (by_rows or stored)
 
@@ -143,7 +143,7 @@ def _slopes(game: GameModel, p: Array, x: Array) -> tuple[Array, Array, Array, f
 
 
 def _apart_in_blocks(game: GameModel, z: Array, few: float) -> tuple[float, Array, Array]:
-    """Roundings of a sum, ``sum_j z_j ||mu_k - mu_j||^2``, and the same with what each distance may be off by beside them.
+    """Return roundings of a sum, ``sum_j z_j ||mu_k - mu_j||^2``, and the same with the further error of each distance.
 
     What :mod:`.distances` holds for few clients, for a block of rows at a time.
     """
@@ -180,7 +180,7 @@ def _in_balls(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
 
 
 def _wants_more_in_balls(game: GameModel, p: Array, caps: Array) -> npt.NDArray[np.bool_]:
-    """Who is certain to want to bring more than its cap where everybody is at the cap."""
+    """Return the clients that certainly want to exceed their caps if all are at their caps."""
     from .numbers import BallArithmetic
 
     with BallArithmetic(PRECISION).context():

@@ -28,7 +28,7 @@ def _at_equilibrium(case: Case) -> dict[str, float]:
 
 
 def _utility(case: Case, k: int) -> Array:
-    """Client k's utility along the grid; facing nobody at 0, everybody's model stands in for none."""
+    """Return client k's utility along the grid; at 0 of a sole participant, the model of all clients replaces the missing one."""
     game = case.game
     net = float(case.payments[k] - game.costs[k])
     out = []
@@ -237,7 +237,7 @@ def _three_isolated() -> Counterexample:
         MeanEmbeddings.from_features(points), sizes=[1, 1000, 1000], costs=[1.0, 250.0, 1000.0 * 64.0 / 27.0]
     )
     p = frozen([1e7, 0.0, 0.0])
-    # S = 2 alpha_0 with client 1 beside client 0, S = 1.5 alpha_0 with client 2 beside it
+    # S = 2 alpha_0 with clients 1 and 0, S = 1.5 alpha_0 with clients 2 and 0
     with_one, with_two = frozen([1.0, 1.0 / 1000.0, 0.0]), frozen([1.0, 0.0, 0.5 / 1000.0])
     case = Case.of(game, p, with_one)
     regrets = [game.regret(p, x) for x in (with_one, with_two)]

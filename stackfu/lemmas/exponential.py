@@ -1,8 +1,8 @@
 """The paper's loss model on the smallest data set that a game knows: which client a datum comes from.
 
 The outcomes are the original clients, with the game's own inner products as kernel, ``k(i, j) = <mu_i,
-mu_j>``. A mixture of clients is a distribution over outcomes whose kernel mean embedding is the mixture of
-the mu_i, so every distance of the game is a distance between two such distributions. The models are
+mu_j>``. A mixture of clients is a distribution over outcomes with the mixture of the mu_i as kernel mean embedding,
+so every distance of the game is a distance between two such distributions. The models are
 
     P_w(i) = exp(<w, mu_i> - A(w)),      A(w) = log sum_i exp <w, mu_i>,
 

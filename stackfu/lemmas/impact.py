@@ -15,7 +15,7 @@ _GRID = np.linspace(0.0, 1.0, 9)
 
 
 def _others_take_part(case: Case) -> dict[str, float]:
-    """S0_k > 0 for somebody: everybody else's total, at its largest."""
+    """S0_k > 0 for a client: the total of all others, at its largest."""
     return {"S0_k > 0": max(case.rest(k) for k in range(case.game.count))}
 
 
@@ -30,7 +30,7 @@ def _least_drop(case: Case) -> float:
 
 
 def _drop_and_slope(case: Case) -> float:
-    """Non-increasing for everybody, and by the exact amount ``-2 alpha_k u_k / S`` to first order."""
+    """Non-increasing for all clients, and by the exact amount ``-2 alpha_k u_k / S`` to first order."""
     worst = _least_drop(case)
     game, step = case.game, 1e-6
     for k in case.facing_somebody:
@@ -144,7 +144,7 @@ def _moved(case: Case, k: int, share: float) -> Array:
 
 
 def _gain_comparison(case: Case, whose: str) -> float:
-    """``[u(x; far) - u(x'; far)] <= [u(x; near) - u(x'; near)]`` for k itself or for everybody."""
+    """``[u(x; far) - u(x'; far)] <= [u(x; near) - u(x'; near)]`` for k itself or for all clients."""
     worst = np.inf
     for k in case.facing_somebody:
         x, x_prime = case.with_share(k, 1.0), case.with_share(k, 0.25)

@@ -1,4 +1,4 @@
-"""What holds for offers with a price and a quantity: theorems of this library, executable like the paper's statements.
+"""Statements about offers with a price and a quantity: theorems of this library, executable like the paper's statements.
 
 Proofs are in ``docs/theory/offers.md``. The participation of a case is the plan; its offers are computed from it. Where the
 plan is said to be the only equilibrium, all equilibria below its caps are enumerated.
@@ -28,7 +28,7 @@ def _paid_a_hair_more(case: Case) -> tuple[Array, Array]:
 
 
 def _is_equilibrium(case: Case) -> float:
-    # beside own stakes: a price close to the cost leaves a reluctance that is all rounding beside itself
+    # relative to own stakes: a price close to the cost leaves a reluctance that consists of rounding errors
     offers = capped_offers(case.game, case.profile)
     return -float(check_stakes(case.game, offers.prices, case.participation, offers.caps).max())
 
@@ -42,7 +42,7 @@ def _nobody_sits_at_the_mixture(case: Case) -> dict[str, float]:
 
 
 def _enumerated(case: Case) -> float:
-    """How far the furthest of all equilibria is from the plan; -1 if the plan is not among them."""
+    """Return the largest distance of an equilibrium from the plan; -1 if the plan is not among them."""
     prices, caps = _paid_a_hair_more(case)
     found = case.game.equilibria(prices, caps=caps)
     apart = [float(np.abs(e.participation - case.participation).max()) for e in found]

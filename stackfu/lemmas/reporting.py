@@ -1,4 +1,4 @@
-"""Which statements apply to a given game, with what margin, and what that means."""
+"""Statements that apply to a given game, with their margins and meaning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL: dict[str, Statement] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One statement, evaluated at one game: the form that is true, and the paper's own wording beside it."""
+    """One statement, evaluated at one game: the true form, and the paper's own wording."""
 
     statement: Statement
     applies: Applicability
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def verdict(self) -> Verdict:
-        """What is known about the statement for all games."""
+        """Verdict on the statement for all games."""
         return self.statement.verdict
 
     @property

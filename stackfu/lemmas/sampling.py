@@ -1,8 +1,8 @@
-"""What a sampling constant does to the clients' game: theorems of this library, executable like the paper's statements.
+"""Effects of a sampling constant on the clients' game: theorems of this library, executable like the paper's statements.
 
 With A > 0 a client loses ``lam a / S`` more, ``a = A / (C n_N)``, and every inclination is ``a / (2 S)`` larger. Of the paper's
-statements existence then holds as it is worded, because nobody falls to the origin any more; what payment and cost alone decided
-for clients with the same data they no longer decide; and the condition for uniqueness no longer keeps everybody below its cap.
+statements existence then holds as worded, because no client falls to the origin any more; payment and cost alone no longer
+decide for clients with the same data; and the condition for uniqueness no longer keeps every client below its cap.
 """
 
 from __future__ import annotations

@@ -333,7 +333,7 @@ def _limits_imply_budget(case: Case) -> float:
 
 
 def _limits_imply_frozen(case: Case) -> float:
-    """With everybody answering the case's participation, not each other."""
+    """Return the slack if every client answers the case's participation instead of the others' answers."""
     budget, limits = _limits(case)
     limits = limits * (1.0 - 1e-11)  # answers can be so steep that the last digit of a root overspends
     spend: float = sum(
@@ -344,7 +344,7 @@ def _limits_imply_frozen(case: Case) -> float:
 
 
 def _facing_everybody(case: Case) -> dict[str, float]:
-    """Everybody faces somebody with different data, so that answers are continuous in the price."""
+    """Return the condition that every client faces another one with different data, so that answers are continuous in the price."""
     least = min(case.rest(k) for k in range(case.game.count))
     if least <= 0:
         return {"S0_k > 0 and mu_hat_k != mu_k for all": -1.0}

@@ -1,4 +1,4 @@
-"""What an executable statement is: hypotheses, a conclusion, a verdict, a counterexample."""
+"""Executable statements: hypotheses, a conclusion, a verdict, a counterexample."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGEST = 500
 
 
 class Verdict(enum.Enum):
-    """What is known about a statement, for all games."""
+    """Verdict on a statement, for all games."""
 
     DEFINITION = "a definition"
     TRUE = "true as stated"
@@ -51,7 +51,7 @@ class Case:
     ) -> Case:
         """Complete a case: no payments by default, and the clients' equilibrium under the payments.
 
-        Where nobody takes part at any equilibrium, full participation stands in for it.
+        If no client takes part at any equilibrium, full participation is used instead.
         """
         if game.count > LARGEST:
             raise InputError(
@@ -105,22 +105,22 @@ class Case:
         return x
 
     def rest(self, k: int) -> float:
-        """``S0_k``: what everybody but k brings."""
+        """Return ``S0_k``: the participation of all clients but k."""
         y = self.game.alpha * self.participation
         return float(np.delete(y, k).sum())
 
     def mean_of_others(self, k: int) -> Array:
-        """The mean embedding of what everybody but k brings."""
+        """Return the mean embedding of all clients' data but k's."""
         return self.embedding(self.with_share(k, 0.0))
 
     @property
     def facing_somebody(self) -> list[int]:
-        """Clients for whom somebody else takes part, so that their utility is continuous."""
+        """Return the clients that are not sole participants, so that their utility is continuous."""
         return [k for k in range(self.game.count) if self.rest(k) > 0]
 
 
 def factor(gram: Array) -> Array:
-    """Rows whose inner products are the given ones."""
+    """Return rows with the given inner products."""
     values, vectors = np.linalg.eigh(gram)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
@@ -244,7 +244,7 @@ class Statement:
     more: tuple[Callable[[], Counterexample], ...] = ()
     meaning: Callable[[Case, Applicability, Conclusion | None], str] | None = None
     expensive: bool = False
-    #: Whether it also speaks of games with a sampling constant; the paper knows none.
+    #: True if it also concerns games with a sampling constant, which the paper does not have.
     with_samples: bool = False
 
     def form(self, which: Literal["stated", "corrected"] | None = None) -> Form:
@@ -263,7 +263,7 @@ class Statement:
         *,
         form: Literal["stated", "corrected"] | None = None,
     ) -> Applicability:
-        """Whether the hypotheses hold for a game, and by which margins."""
+        """Return whether the hypotheses hold for a game, with their margins."""
         case = _case(game, payments, participation)
         margins = self.form(form).hypotheses(case)
         if case.game.sampling > 0 and not self.with_samples:
@@ -278,7 +278,7 @@ class Statement:
         *,
         form: Literal["stated", "corrected"] | None = None,
     ) -> Conclusion:
-        """Whether the conclusion holds for a game, and with which slack."""
+        """Return whether the conclusion holds for a game, with its slack."""
         wording = self.form(form)
         return Conclusion(float(wording.slack(_case(game, payments, participation))), wording.strict)
 

@@ -1,6 +1,6 @@
 """Jitted passes over feature rows (no row is copied), and the judgement of a point from inner products.
 
-The NumPy versions stand beside the calls in :mod:`stackfu.geometry` and :mod:`stackfu.game`.
+The NumPy versions are next to the calls in :mod:`stackfu.geometry` and :mod:`stackfu.game`.
 """
 
 import numpy as np
@@ -110,7 +110,7 @@ def gap_between(features, row, origin, point):
 
 @njit(cache=True)
 def drifts_of_rows(features, rows, origin, z):
-    """The same from feature rows, by differences: what a client far from the others has is not rounded away beside them.
+    """Return the same from feature rows, by differences: a client's distance is not rounded away against those of far clients.
 
     Rows are taken from ``origin``, so that what all of them share is not rounded either.
     """

@@ -76,7 +76,7 @@ def numbers(
     problem: str = "must be a sequence of numbers",
     who: Callable[[int], int | str] | None = None,
 ) -> Array:
-    """An array of numbers, which may be NaN or infinite; ``who`` tells whose an entry is that is none."""
+    """Return an array of numbers, which may be NaN or infinite; ``who`` names the client of an invalid entry."""
     try:
         read = np.asarray(values)
         if isinstance(values, (list, tuple)) and any(isinstance(v, (bool, np.bool_)) for v in values):

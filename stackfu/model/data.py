@@ -1,4 +1,4 @@
-"""What a game is made of, checked.
+"""Checked data of a game.
 
 A server has lost the clients in ``removed`` and must rebuild its model from the clients that remain. Remaining client k owns
 the share ``alpha_k = n_k / n_N`` of the remaining data and takes part fully at cost ``c_k``. Every argument is checked here, before
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GameData"]
 
-#: Where the rounding error of squared distances is this part of the largest one, clients cannot be told apart: a Gram matrix
+#: If the rounding error of squared distances is this part of the largest one, clients are indistinguishable: a Gram matrix
 #: of clients that coincide shows distances of one to four rounding errors, so the ratio lies between 1/4 and 1 (or is infinite).
 INDISTINGUISHABLE = 0.2
 #: Weights, norms and targets below this cannot make a loss that overflows: its terms are a weight times two squares.
@@ -168,12 +168,12 @@ class GameData:
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """What all original clients are called; their numbers, where they came without names."""
+        """Names of all original clients; their numbers, if they came without names."""
         return tuple(map(str, range(len(self._sizes)))) if self._names is None else self._names
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the remaining clients are called, in the order of every per-client array."""
+        """Names of the remaining clients, in the order of every per-client array."""
         everybody = self.all_names
         return tuple(everybody[k] for k in self._remaining)
 
@@ -189,7 +189,7 @@ class GameData:
 
     @property
     def has_names(self) -> bool:
-        """Whether the clients came with names of their own."""
+        """True if the clients came with their own names."""
         return self._names is not None
 
     def who(self, k: int) -> int | str:
@@ -198,7 +198,7 @@ class GameData:
         return number if self._names is None else self._names[number]
 
     def called(self, number: int) -> str:
-        """What the original client with this number is called."""
+        """Return the name of the original client with this number."""
         return str(number) if self._names is None else self._names[number]
 
     @property
@@ -264,7 +264,7 @@ class GameData:
 
     @property
     def calibrated(self) -> bool:
-        """Whether C and A were fitted to observed trainings; otherwise what depends on their size is a guess."""
+        """True if C and A were fitted to observed trainings; otherwise results that depend on their size are a guess."""
         return self._calibrated
 
     @property
@@ -284,7 +284,7 @@ class GameData:
 
     @property
     def has_paper_loss(self) -> bool:
-        """Whether the loss is the paper's with the weights ``lam_v`` and ``lam_s``, not a user's own."""
+        """True if the loss is the paper's with the weights ``lam_v`` and ``lam_s``, not a user's own."""
         return self._loss == ServerLoss.of_paper(self.lam_v, self.lam_s)
 
     @cached_property
@@ -347,7 +347,7 @@ class GameData:
 
     @cached_property
     def is_homogeneous(self) -> bool:
-        """Whether all remaining clients have the same embedding, so that drift does not matter to anyone."""
+        """True if all remaining clients have the same embedding, so that drift does not matter to any of them."""
         return self.rounding >= INDISTINGUISHABLE
 
     def replace(self, **changes: Any) -> Self:
@@ -358,7 +358,7 @@ class GameData:
         return type(self)(**self.arguments(**changes))
 
     def arguments(self, **changes: Any) -> dict[str, Any]:
-        """What the constructor needs to make this game, or one that differs in the named arguments."""
+        """Return the constructor's arguments for this game, or for one that differs in the named arguments."""
         kept: dict[str, Any] = {
             "embeddings": self._embeddings,
             "sizes": self._sizes,
@@ -441,7 +441,7 @@ def _quiet_sum(values: Array) -> float:
 def vector(
     values: npt.ArrayLike, name: str, count: int, why: str, who: Callable[[int], int | str] | None = None
 ) -> Array:
-    """A finite float64 vector of the right length, or an error naming the entry, by client if ``who`` says whose it is."""
+    """Return a finite float64 vector of the right length; errors name the entry, by client if ``who`` is given."""
     vector = numbers(values, name, who=who)
     if vector.ndim != 1 or len(vector) != count:
         raise InputError(name, f"needs {count} numbers ({why.format(count)}), got shape {vector.shape}")
@@ -547,7 +547,7 @@ def _require_reluctance(cost: Array, lam: float, alpha: Array, who: Callable[[in
         k = int(np.argmin(np.isfinite(reluctance)))
         raise InputError(
             "costs",
-            "are too large beside lambda_q * loss_constant: the ratio is not a number",
+            "are too large relative to lambda_q * loss_constant: the ratio is not a number",
             client=who(k),
             value=cost[k],
         )

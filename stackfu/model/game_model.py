@@ -102,12 +102,12 @@ class GameModel(GameData):
 
     @cached_property
     def no_caps(self) -> Array:
-        """The caps that take everything from everybody."""
+        """Caps of 1 for every client, so that no cap binds."""
         return frozen(np.ones(self.count))
 
     @cached_property
     def no_payments(self) -> Array:
-        """The payment vector that offers nothing to anybody."""
+        """The payment vector of zeros."""
         return frozen(np.zeros(self.count))
 
     # ---------------------------------------------------------------- the model's formulas
@@ -259,8 +259,8 @@ class GameModel(GameData):
     def noise_counts(self) -> Array:
         """Return the number of samples that each remaining client's embedding is the mean of.
 
-        These are the samples that were embedded, where samples were, and otherwise the clients' sizes. Clients whose embeddings are
-        all alike hold samples of one distribution, and what they know of its variance they know together.
+        These are the numbers of embedded samples if samples were embedded, and otherwise the clients' sizes. Clients with equal
+        embeddings hold samples of one distribution, and pool their knowledge of its variance.
         """
         embedded = self._embeddings.sample_counts
         counts = self.sizes if embedded is None else np.array(embedded, dtype=np.float64)[self._remaining]
@@ -277,7 +277,7 @@ class GameModel(GameData):
         ``y_k = clip(R_k - S0_k, 0, cap_k alpha_k)`` where ``w_k > 0``, with the positive root of ``2 w_k R^3 - a R - 2 q_k = 0``,
         ``q_k = ||sum_{i != k} y_i (mu_i - mu_k)||^2 = S^2 d_k^2`` (without a sampling constant ``R_k = (q_k / w_k)^(1/3)``);
         all that is taken where ``w_k < 0``, or ``w_k = 0`` and there is anything to gain; unchanged where it is indifferent.
-        Without a sampling constant a client facing nobody gains by shrinking towards 0 but loses all at 0; its entry is then 0.
+        Without a sampling constant a sole participant gains by shrinking towards 0 but loses all at 0; its entry is then 0.
         """
         profile = self.profile(participation)
         bound = self._alpha * self.check_caps(caps)
@@ -321,7 +321,7 @@ class GameModel(GameData):
         participation: PerClient,
         caps: PerClient | None = None,
     ) -> Array:
-        """What every client could gain by its best response, never negative."""
+        """Return every client's gain from its best response, never negative."""
         return self._regrets(self.reluctance(payments), self.profile(participation), self.check_caps(caps))
 
     def regret(
@@ -368,7 +368,7 @@ class GameModel(GameData):
 
     @property
     def full_participation_price(self) -> float:
-        """Cheapest total payment under which everybody takes part fully, in closed form.
+        """Cheapest total payment under which all clients take part fully, in closed form.
 
         ``sum_k (c_k - 2 lam alpha_k ||mu_k - mu_N||^2)_+``
         """
@@ -399,7 +399,7 @@ class GameModel(GameData):
         }
 
 
-#: What solvers and judges rely on, by name: all data and formulas, and what attributes and comparisons are made of.
+#: Data and formulas that solvers and checkers rely on, and the methods behind attributes and comparisons, by name.
 _FORMULAS: dict[str, object] = {
     name: value
     for owner in (GameData, GameModel)

@@ -1,4 +1,4 @@
-"""Where the remaining clients' mean embeddings lie, and how far mixtures of them are from anything.
+"""Positions of the remaining clients' mean embeddings, and distances from mixtures of them.
 
 The game never needs the embeddings themselves, only squared distances between mixtures ``m = sum z_k mu_k`` of the
 remaining clients and three kinds of points: a client's own ``mu_k``, the mean ``mu_N`` of all remaining clients, and
@@ -61,7 +61,7 @@ class Surroundings(ABC):
 
     @abstractmethod
     def products(self, share: Array, total: float) -> Array:
-        """``<mu_i - m, mu_j - m>`` of the clients, where they bring ``share`` and everybody together ``total``."""
+        """Return ``<mu_i - m, mu_j - m>`` of the clients, if they bring ``share`` and all clients together ``total``."""
 
 
 class Geometry(ABC):
@@ -82,7 +82,7 @@ class Geometry(ABC):
     def drifts(self, z: Array) -> Array:
         """``to_clients`` of a mixture from differences of feature rows, where there are any and they are not too many.
 
-        That is slower, and no client's own distance is rounded away beside those of others.
+        That is slower, and keeps each client's own distance accurate next to larger ones.
         """
 
     @abstractmethod
@@ -147,7 +147,7 @@ class Geometry(ABC):
     def around(
         self, clients: Clients, held: Array, point: Array | None = None, share: Array | None = None
     ) -> Surroundings:
-        """What some clients see while the others bring ``held`` (zero for themselves).
+        """Return each client's view while the others bring ``held`` (zero for themselves).
 
         ``point``, if it is known, is ``sum y mu`` where the clients themselves bring ``share``.
         """
@@ -422,7 +422,7 @@ class FeatureGeometry(Geometry):
 
     @property
     def _large(self) -> bool:
-        """Whether a pass over the rows is worth the jitted kernels."""
+        """True if a pass over the rows is large enough for the jitted kernels."""
         return bool(self.count * self.features.shape[1] >= LARGE_PASS)
 
     def drifts(self, z: Array) -> Array:
@@ -459,7 +459,7 @@ class FeatureGeometry(Geometry):
             raise InputError(
                 "embeddings",
                 f"a {self.count} x {self.count} Gram matrix would take {self.count**2 * 8 / 1e9:.0f} GB; "
-                "this computation needs one and is meant for smaller games",
+                "this computation needs one and only supports smaller games",
             )
         centred = np.asarray(self.features[self.remaining], dtype=np.float64) - self.mean_remaining
         return frozen(centred @ centred.T)

@@ -1,4 +1,4 @@
-"""What a profile does to everybody's loss, as a change against the original federation.
+"""Changes of all losses under a profile, relative to the original federation.
 
     Q_k(x) = C [ d_k^2(m) - d_k^2(mu_O) ] + A (1 / n_used - 1 / n_O),        n_used = n_N S
     V(x)   = C ||m - mu_N||^2             + A (1 / n_used - 1 / n_N)         against retraining with everybody who remains
@@ -30,7 +30,7 @@ class Impacts(Content):
     clients: Array
     effectiveness: float
     stability: float
-    #: Whether C and A were fitted to observed trainings; otherwise the numbers are a guess up to these two constants.
+    #: True if C and A were fitted to observed trainings; otherwise the numbers are a guess up to these two constants.
     calibrated: bool
 
     @property
@@ -50,7 +50,7 @@ class Impacts(Content):
 
 
 def guessed(game: GameData) -> str:
-    """What to say beside losses that no training has confirmed; nothing for a calibrated game."""
+    """Return the label for losses that no training has confirmed; empty for a calibrated game."""
     if game.calibrated:
         return ""
     return (

@@ -107,12 +107,12 @@ class ServerLoss:
 
     @classmethod
     def to_points(cls, points: npt.ArrayLike, weights: Sequence[float]) -> ServerLoss:
-        """Squared distances to feature rows, for games whose embeddings are feature rows of the same width."""
+        """Return squared distances to feature rows, for games with embeddings of the same width."""
         return cls(tuple(Target("point", row) for row in _rows(points, "points")), weights)  # type: ignore[arg-type]
 
     @property
     def is_of_paper(self) -> bool:
-        """Whether the targets are the paper's two."""
+        """True if the targets are the paper's two."""
         return self.targets == (REMAINING, ORIGINAL)
 
     @property
@@ -125,7 +125,7 @@ class ServerLoss:
         return replace(self, sampling=True)
 
     def check(self, clients: int, width: int | None) -> None:
-        """Refuse targets that do not fit a game of this many original clients, whose rows have this width (None: no rows)."""
+        """Refuse targets that do not fit a game of this many original clients with rows of this width (None: no rows)."""
         for j, target in enumerate(self.targets):
             if target.kind == "mixture" and len(target.values) != clients:
                 raise InputError(
@@ -157,7 +157,7 @@ def _rows(values: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
 
 
 def _shares(values: npt.NDArray[np.float64]) -> list[float]:
-    """Shares whose sum is 1 to the last digits; what has that already is not touched, so that files give back what they got."""
+    """Return shares with a sum of 1 to the last digits; exact sums are left as they are, so that files reproduce them."""
     total = math.fsum(values)
     if not abs(total - 1.0) <= WHOLE:
         raise InputError("values", "of a mixture must sum to 1", value=total)

@@ -1,4 +1,4 @@
-"""What the server asks for, and how long it is willing to wait: two frozen values that solutions carry and files keep.
+"""The server's objective and the limits of a search: two frozen values that solutions carry and files keep.
 
 minimise  loss_weight * loss + payment_weight * spend
 subject to  spend <= budget,  loss <= max_loss,  S >= min_total
@@ -22,7 +22,7 @@ MOST_NODES = 2**62
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised, and what must hold.
+    """The minimised quantity and its constraints.
 
     >>> Objective(budget=0.05, min_total=0.2)
     Objective(budget=0.05, payment_weight=0.0, loss_weight=1.0, max_loss=inf, min_total=0.2, finite_sample=False)
@@ -38,7 +38,7 @@ class Objective:
     max_loss: float = float("inf")
     #: Least total participation S.
     min_total: float = 0.0
-    #: Whether the loss counts the variance of the used samples' embedding.
+    #: True if the loss counts the variance of the used samples' embedding.
     finite_sample: bool = False
 
     def __post_init__(self) -> None:
@@ -51,12 +51,12 @@ class Objective:
 
     @property
     def is_loss(self) -> bool:
-        """Whether what is minimised is the server's loss itself, so that a bound of one is a bound of the other."""
+        """True if the server's loss itself is minimised, so that a bound of one is a bound of the other."""
         return self.loss_weight == 1.0 and self.payment_weight == 0.0 and not self.finite_sample
 
     @property
     def is_spend(self) -> bool:
-        """Whether what is minimised is what is paid."""
+        """True if the spend is minimised."""
         return self.loss_weight == 0.0 and self.payment_weight == 1.0
 
     def value(self, loss: float, spend: float) -> float:
@@ -70,7 +70,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a search goes: the gap to close, relative to the loss without payments, seconds, and boxes."""
+    """Limits of a search: the gap to close, relative to the loss without payments, seconds, and boxes."""
 
     gap: float = 1e-6
     time_limit: float = 60.0

@@ -1,4 +1,4 @@
-"""What a server can post: a price, a quantity, a retainer; and what a plan costs under each kind of offer.
+"""Kinds of offers: a price, a quantity, a retainer; and the cost of a plan under each of them.
 
 A *plan* is a profile with total S, mixture m and distances d_k. With ``a`` the game's sampling loss
 (:attr:`~stackfu.model.data.GameData.sampling`), a client sees ``lam (d_k^2 + a / S)`` and its utility has slope
@@ -56,15 +56,15 @@ KINDS: tuple[Kind, ...] = ("linear", "capped", "contract")
 
 #: Prices below this share of the cost are rounding errors of 0.
 ROUNDING = 1e-13
-#: Whoever has more than this outside is not kept by any sum that is a number.
+#: Largest outside utility that a finite payment can match.
 MOST_OUTSIDE = 1e290
-#: Roundings that a proof that nobody is indifferent allows for: per client in sums over clients, and in everything else.
+#: Roundings allowed for in a proof that no client is indifferent: per client in sums over clients, and in everything else.
 PER_CLIENT, APART = 200, 10_000
 
 
 @dataclass(frozen=True, eq=False)
 class Offers(Content):
-    """What is posted to every client: a price per unit, the most that is taken, and a retainer for staying.
+    """Posted offers to every client: a price per unit, a cap on participation, and a retainer for staying.
 
     Under a contract the price is paid for the whole quantity or not at all.
 
@@ -84,7 +84,7 @@ class Offers(Content):
         return cls("linear", frozen(prices), frozen(np.ones(len(prices))), frozen(np.zeros(len(prices))))
 
     def payouts(self, participation: npt.ArrayLike) -> Array:
-        """What each client receives for a participation; more than the cap is neither used nor paid."""
+        """Return each client's payment for a participation; amounts above the cap are neither used nor paid."""
         refuse_names(participation, "participation", "one number per client in their order")
         brought = numbers(participation, "participation")
         if brought.shape != self.caps.shape:
@@ -95,7 +95,7 @@ class Offers(Content):
         return np.asarray(self.prices * x + self.retainers)
 
     def to(self, clients: npt.NDArray[np.intp]) -> Offers:
-        """What is posted to some of the clients, by their places."""
+        """Return the offers to some of the clients, by their positions."""
         parts = (frozen(each[clients]) for each in (self.prices, self.caps, self.retainers))
         return Offers(self.kind, *parts)
 
@@ -133,7 +133,7 @@ def utilities_of(game: GameData, payouts: Array, profile: Profile) -> Array:
 
 
 def capped_prices(game: GameData, profile: Profile, outside: Array | None = None) -> tuple[Array, Array]:
-    """Cheapest prices and retainers under which the plan is the only equilibrium and nobody prefers ``outside``.
+    """Return the cheapest prices and retainers under which the plan is the only equilibrium and no client prefers ``outside``.
 
         p_k = max(0, c_k - 2 lam alpha_k D_k / S)     where x_k > 0
 
@@ -147,7 +147,7 @@ def capped_prices(game: GameData, profile: Profile, outside: Array | None = None
 
 
 def _kept(game: GameData, plan: Profile, prices: Array, outside: Array | None) -> tuple[Array, Array]:
-    """Prices and retainers under which nobody is better off outside."""
+    """Return prices and retainers under which no client is better off outside."""
     retainers = np.zeros(game.count)
     if outside is None:
         return prices, retainers
@@ -159,19 +159,21 @@ def _kept(game: GameData, plan: Profile, prices: Array, outside: Array | None) -
 
 
 def least_keeping(game: GameData, outside: Array) -> Array:
-    """What keeping each client costs at least, whatever the plan: ``(lam a + o_k)_+``, as nobody brings less than nothing,
-    no mixture is nearer to a client than its own data, and S is at most 1."""
+    """Return the least cost of keeping each client under any plan: ``(lam a + o_k)_+``.
+
+    Participation is not negative, no mixture is nearer to a client than its own data, and S is at most 1.
+    """
     return np.asarray(np.maximum(game.lam * game.sampling + outside, 0.0))
 
 
 def plan_price(game: GameData, profile: Profile, outside: Array | None = None) -> float:
-    """What capped offers pay for a plan: ``sum_k z_k (kappa_k S - 2 lam D_k)_+``, and what keeps everybody."""
+    """Return the cost of a plan under capped offers: ``sum_k z_k (kappa_k S - 2 lam D_k)_+``, and the retainers."""
     prices, retainers = capped_prices(game, profile, outside)
     return float(prices @ profile.x + retainers.sum())
 
 
 def contract_transfers(game: GameData, profile: Profile) -> Array:
-    """Cheapest ``T_k`` for which accepting is a best response to everybody else accepting.
+    """Return the cheapest ``T_k`` for which accepting is a best response to acceptance by all others.
 
         T_k = kappa_k y_k + lam (q_k / S^2 + a / S) - min_{0 <= y' <= y_k} [kappa_k y' + lam (q_k / R^2 + a / R)],   R = S0_k + y'
 
@@ -205,7 +207,7 @@ def firmness(count: int) -> float:
 
 
 def capped_offers(game: GameData, plan: Profile, outside: Array | None = None) -> Offers:
-    """The cheapest capped offers for a plan that leave nobody indifferent."""
+    """Return the cheapest capped offers for a plan that leave no client indifferent."""
     hair = firmness(game.count) * game.costs
     prices = np.where(plan.x > 0, np.maximum(brackets(game, plan) + hair, 0.0), 0.0)
     prices, retainers = _kept(game, plan, prices, outside)
@@ -213,7 +215,7 @@ def capped_offers(game: GameData, plan: Profile, outside: Array | None = None) -
 
 
 def contract_offers(game: GameData, plan: Profile, outside: Array | None = None) -> Offers:
-    """The cheapest contracts for a plan that leave nobody indifferent, given that everybody else accepts."""
+    """Return the cheapest contracts for a plan that leave no client indifferent, if all others accept."""
     takes_part = plan.x > 0
     least = contract_transfers(game, plan)
     transfers = least + np.where(least > 0, firmness(game.count) * game.costs * plan.x, 0.0)
@@ -245,7 +247,7 @@ def check_offers(game: GameModel, offers: object) -> Offers:
 
 
 def check_outside(game: GameData, outside: PerClient | None) -> Array | None:
-    """Outside utilities, one per remaining client, or a single number for everybody; ``-inf`` for who cannot leave."""
+    """Return outside utilities, one per remaining client or a single number for all; ``-inf`` for clients that cannot leave."""
     if outside is None:
         return None
     ordered = by_name(outside, "outside", game.client_names, others=-np.inf)

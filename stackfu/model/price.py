@@ -23,7 +23,7 @@ from .profile import Profile
 
 __all__ = ["cheapest_payments", "unavoidable"]
 
-#: How far, relative to a client's cost, rounding may push a bracket below zero for a client that is not at full.
+#: Rounding tolerance of a bracket below zero, relative to the cost of a client that is not at full.
 SLACK = 1e-10
 #: Payments below this share of the cost are rounding errors of 0.
 ROUNDING = 1e-13

@@ -1,4 +1,4 @@
-"""What a client wants: best responses, how far a profile is from an equilibrium, and what deviating would gain.
+"""Best responses of clients, distance of a profile from an equilibrium, and gains from deviating.
 
 In the variables of :mod:`stackfu.model.profile`, with ``w_k = (c_k - p_k) / (2 lam alpha_k)``, ``q_k = S^2 d_k^2`` (which does not
 depend on ``y_k``) and the sampling term ``a = A / (C n_N)``, client k's utility ``(p_k - c_k) x_k - lam (d_k^2 + a / S)`` has slope
@@ -58,7 +58,7 @@ def best_responses(bound: Array, w: Array, profile: Profile, a: float = 0.0) -> 
     rest = profile.others
     if w.min() > 0 and rest.min() > 0:  # the usual case, without the exceptions below
         return np.minimum(np.maximum(positive_root(w, q, a) - rest, 0.0), bound)
-    # facing nobody, the mixture is the client's own data whatever it brings
+    # for a sole participant, the mixture is its own data at any participation
     q = np.where(rest > 0, q, 0.0)
     positive = np.where(w > 0, w, 1.0)
     inner = positive_root(positive, np.where(w > 0, q, 0.0), a) - rest
@@ -69,7 +69,7 @@ def best_responses(bound: Array, w: Array, profile: Profile, a: float = 0.0) -> 
 
 
 def violations(w: Array, prices: Array, profile: Profile, a: float = 0.0, caps: Array | float = 1.0) -> Array:
-    """How far every client is from its equilibrium condition, relative to its own terms.
+    """Return every client's violation of its equilibrium condition, relative to its own terms.
 
     ``g_k > 0`` is a violation unless the client takes part as much as it may, ``g_k < 0`` unless it stays out. What is added up is
     ``d_k^2 + a / (2 S)`` and ``S`` times cost and payment, each over ``2 lam alpha_k``; ``prices`` are the larger of those two. So
@@ -86,12 +86,12 @@ def violations(w: Array, prices: Array, profile: Profile, a: float = 0.0, caps: 
 
 
 def regrets(bound: Array, w: Array, lam: float, profile: Profile, a: float = 0.0) -> Array:
-    """What every client could gain by its best response, never negative."""
+    """Return every client's gain from its best response, never negative."""
     step = best_responses(bound, w, profile, a) - profile.y
     after = profile.total + step
     if profile.others.min() > 0:
         saved = profile.to_clients / after * (1.0 + profile.total / after)
-    else:  # facing nobody, a client sees no drift, and after may be 0
+    else:  # a sole participant sees no drift, and after may be 0
         d2 = np.where(profile.others > 0, profile.to_clients, 0.0)
         positive = np.where(d2 > 0, after, 1.0)
         saved = d2 / positive * (1.0 + profile.total / positive)

@@ -1,4 +1,4 @@
-"""What observed answers reveal about costs.
+"""Costs revealed by observed answers.
 
 At payments p and participation x with total S, client k's margin is ``v_k = p_k + 2 lam alpha_k D_k / S``:
 
@@ -41,11 +41,11 @@ class CostIntervals(Content):
 
     @property
     def known(self) -> np.ndarray:
-        """Mask of the clients whose cost is known exactly (but for rounding)."""
+        """Mask of the clients with an exactly known cost (up to rounding)."""
         return np.asarray(np.isfinite(self.high) & (self.low >= (1.0 - AGREE) * self.high))
 
     def meet(self, other: CostIntervals, game: GameData) -> CostIntervals:
-        """What both say; an error that names the client if they contradict each other."""
+        """Return the intersection of both; an error names the client if they contradict each other."""
         low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
         bad = np.flatnonzero(low > high * (1.0 + AGREE))
         if len(bad):
@@ -86,7 +86,7 @@ def check_interval(
 
 
 def revealed_costs(game: GameData, payments: Array, profile: Profile, caps: Array) -> CostIntervals:
-    """What one answer reveals; the game's own costs play no part."""
+    """Return the costs revealed by one answer; the game's own costs are not used."""
     beyond = np.flatnonzero(profile.x > (1.0 + EDGE) * caps)
     if len(beyond):
         k = int(beyond[0])

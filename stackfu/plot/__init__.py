@@ -47,7 +47,7 @@ _NARROW = 3.6
 _LETTERS = {True: 14, False: 24}
 #: Lines with colours of their own, and most names at one round of departures.
 _COLOURS, _LEAVING = 10, 3
-#: What is known of other equilibria than those found.
+#: Statements about other equilibria than those found.
 _OTHERS = {
     Uniqueness.UNIQUE: "unique",
     Uniqueness.MULTIPLE: "multiple",
@@ -259,7 +259,7 @@ def dynamics(
 ) -> Axes:
     """Draw the participation of every client, round by round; ``options`` are those of ``game.dynamics``.
 
-    The clients whose participation changes most have colours and names, at most ten unless ``labels`` asks for others.
+    The clients with the largest changes of participation have colours and names, at most ten unless ``labels`` selects others.
     """
     from .labels import chosen, shortened, verbatim
 
@@ -497,7 +497,7 @@ def _name(
     labels: Labels,
     formats: tuple[str, str],
 ) -> None:
-    """Write names beside the markers, and names with values for the markers beyond the axes."""
+    """Write names next to the markers, and names with values for the markers beyond the axes."""
     from .labels import NameLabels, chosen, shortened
 
     narrow = _narrow(ax)

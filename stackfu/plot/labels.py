@@ -76,7 +76,7 @@ def verbatim(name: str) -> str:
 
 
 class NameLabels(Artist):
-    """Names beside markers, and triangles at the edge of the axes for markers that lie beyond it.
+    """Names next to markers, and triangles at the edge of the axes for markers that lie beyond it.
 
     A name without a free place is left out unless it has to be shown. The name of a marker beyond the axes is always shown.
 

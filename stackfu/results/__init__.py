@@ -1,4 +1,4 @@
-"""What the solvers return: frozen values that hold their game and judge themselves by asking it."""
+"""Results of the solvers: frozen values that hold their game and verify themselves with it."""
 
 from .cascade import Cascade
 from .equilibrium import Equilibria, Equilibrium, Face

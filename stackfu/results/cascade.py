@@ -1,4 +1,4 @@
-"""Who leaves a federation, in which order, and who stays."""
+"""Departures from a federation in their order, and the clients that stay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Departure(Content):
 
 @dataclass(frozen=True, eq=False)
 class Cascade(Content, Tables, Sequence[Departure]):
-    """Rounds of departures until nobody wants to leave, or too few stay to form a federation."""
+    """Rounds of departures until no client wants to leave, or too few stay to form a federation."""
 
     game: GameModel
     outside: Array
@@ -68,7 +68,7 @@ class Cascade(Content, Tables, Sequence[Departure]):
 
     @property
     def stable(self) -> bool:
-        """Whether nobody departed at all."""
+        """True if no client departed."""
         return not self.departed
 
     def summary(self) -> dict[str, Any]:

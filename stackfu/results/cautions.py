@@ -86,7 +86,7 @@ def few_samples_used(solution: Any, warn_below: float | None = None) -> str:
 
 
 def rough_noise(solution: Any) -> list[str]:
-    """Return a sentence for clients whose noise is unknown, and one for those whose noise is known roughly."""
+    """Return a sentence for clients with unknown noise, and one for clients with roughly known noise."""
     game = solution.game
     if not (solution.goal.finite_sample or game.loss.sampling):
         return []

@@ -44,12 +44,12 @@ class Knot:
     same bound has ``level - 2 <b, T c - M - ell W away> - nu ||b||^2``.)
     """
 
-    total: float  # S that the multipliers are meant for
+    total: float  # S at which the multipliers were computed
     objective: float  # weight of the objective: 1, or 0 where the box is shown to hold no feasible point
     budget: float  # >= 0, and 0 without a budget
     loss_cap: float  # >= 0, and 0 without a cap on the loss
     level: float  # t
-    clients: Indices  # ascending; whose row multiplier is not zero
+    clients: Indices  # clients with a non-zero row multiplier, ascending
     rows: Floats  # their multipliers P_k; negative ones are allowed for volunteers only
     support: Indices | None  # clients mixed in the centre; None: the centre is a point in feature space
     centre: Floats  # weights of the mixture (any real numbers), or a feature vector, in the coordinates of the features

@@ -1,4 +1,4 @@
-"""What the follower solvers return: one equilibrium, or all of them."""
+"""Results of the follower solvers: one equilibrium, or all of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["LARGEST", "Equilibria", "Equilibrium", "Face", "equilibrium_on_path"
 class Face(Content):
     """A polytope of equilibria that share total S and mean embedding m (or, rarely, only m as S varies).
 
-    ``clients`` are the client numbers whose participation is not pinned down; each may lie anywhere in
+    ``clients`` are the client numbers with an undetermined participation; each may lie anywhere in
     ``[lower, upper]`` as long as the others balance it; ``dimension`` is that of the polytope. All its points have the same loss;
     ``spend`` is the least and the most that the server pays among them (None: not known). ``points`` are some of its profiles,
     those at which the spend is least and most first.
@@ -79,8 +79,8 @@ class Equilibrium(Content, ByClient):
     ``regret`` (largest gain of a client from deviating) and ``residual`` (largest violation of a client's equilibrium condition
     relative to what is added up in it: drift, cost, payment) are recomputed from the game at ``participation``; they are not
     what the solver believed. CERTIFIED means that :func:`stackfu.judging.stakes.check_stakes` has proved that no client can gain
-    more than a billionth of what is at stake for it; UNIQUE and MULTIPLE that :mod:`stackfu.judging.completeness` has proved
-    that there are no others than those found, whose totals are those of exact equilibria to a thousandth.
+    more than a billionth of its stakes; UNIQUE and MULTIPLE that :mod:`stackfu.judging.completeness` has proved
+    that there are no others than those found, and that their totals are those of exact equilibria to a thousandth.
     """
 
     game: GameModel
@@ -398,7 +398,7 @@ class Equilibria(Content, Tables, Sequence[Equilibrium]):
 
     @property
     def caps(self) -> Array | None:
-        """Most that is taken from each client; None: everything, or nobody takes part."""
+        """Cap on each client's participation; None: no caps, or no client takes part."""
         return self.items[0].caps if self.items else None
 
     def summary(self) -> dict[str, Any]:

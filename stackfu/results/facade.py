@@ -1,4 +1,4 @@
-"""What results ask of their game beyond its formulas.
+"""Calls from results to their game beyond its formulas.
 
 Results are values: they hold their game and know no solver, judge or file format. Where a method such as
 :meth:`~stackfu.Equilibrium.verify` needs one, it asks the game, whose class :class:`stackfu.StackelbergGame` is the only place
@@ -57,7 +57,7 @@ class Facade(Protocol):
         """Round a solution to whole samples."""
 
     def manipulation(self, result: Any, **options: Any) -> Any:
-        """What misreporting pays."""
+        """Return the gains from misreporting."""
 
     def sensitivity(self, result: Any, parameter: str, of: str, side: Any = None) -> Any:
         """Differentiate a result."""
@@ -74,7 +74,7 @@ _FACING: list[type[GameModel]] = []
 
 
 def faces_upward(cls: Class) -> Class:
-    """Make a class the one whose methods results and judges call."""
+    """Register the class with the methods that results and checkers call."""
     _FACING.append(cls)
     return cls
 

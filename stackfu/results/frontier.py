@@ -1,4 +1,4 @@
-"""What a budget buys: solutions along a list of budgets.
+"""Solutions along a list of budgets.
 
 The optimal objective v(B) does not increase with the budget. So the solution for one budget is feasible for every larger one,
 and a lower bound at one budget holds at every smaller one (that makes the lower envelope). Two budgets stand out: the one where
@@ -28,7 +28,7 @@ __all__ = ["Frontier"]
 
 #: Money stops helping where the objective is within this part of its range of the best one; the budget is found as exactly.
 SATURATED = 1e-4
-#: How a search says that a budget is too small: it is proved, or (contracts) none within it were found.
+#: Errors of a search with too small a budget: infeasibility is proved, or (contracts) no contracts within it were found.
 TOO_LITTLE = (InfeasibleError, ConvergenceError)
 
 
@@ -56,12 +56,12 @@ class Frontier(Content, Tables, Sequence[Solution]):
 
     @property
     def objectives(self) -> Array:
-        """What each solution minimised, and what the bounds are bounds of."""
+        """Minimised value of each solution; the lower bounds are bounds of these."""
         return np.array([s.objective for s in self.solutions])
 
     @property
     def spends(self) -> Array:
-        """What each solution really pays."""
+        """Actual payment of each solution."""
         return np.array([s.spend for s in self.solutions])
 
     @property
@@ -124,7 +124,7 @@ class Frontier(Content, Tables, Sequence[Solution]):
 
     @property
     def full_participation_price(self) -> float:
-        """What it costs to have everybody take part fully."""
+        """Cheapest total payment for full participation of all clients."""
         return self.game.full_participation_price
 
     def summary(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What each client would gain by misreporting."""
+"""Gains of each client from misreporting."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Manipulation(Content, Tables):
 
 @dataclass(frozen=True, eq=False)
 class Manipulations(Content, Tables):
-    """What misreporting pays under several mechanisms, beside what each reaches when everybody tells the truth."""
+    """Gains from misreporting under several mechanisms, with the loss and spend of each under truthful reports."""
 
     items: tuple[Manipulation, ...]
     #: Server loss and spend of every mechanism in the true game.

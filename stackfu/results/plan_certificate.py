@@ -48,13 +48,13 @@ class PlanKnot:
     direct: float  # nu_2 >= 0: the part of the spend's price that counts decided prices
     rows: tuple[Indices, Floats]  # P_k
     keep: tuple[Indices, Floats]  # X_k
-    # weights of the mixture whose embedding is c, any real numbers; or (None, c), a point of feature space seen from mu_N
+    # weights of the mixture with the embedding c, any real numbers; or (None, c), a point of feature space relative to mu_N
     centre: tuple[Indices | None, Floats]
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a region is cut in two; ``client`` is -1 for cuts of the total."""
+    """A cut of a region in two; ``client`` is -1 for cuts of the total."""
 
     axis: Axis
     client: int

@@ -1,4 +1,4 @@
-"""What a mechanism returns: payments, what they lead to, and how good they provably are."""
+"""Result of a mechanism: payments, the resulting equilibrium, and proved bounds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Solution(Content, ByClient):
     nodes: int = 0
     seconds: float = 0.0
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
-    #: What is posted to the clients if it is not a price per unit: capped offers or contracts.
+    #: Posted offers other than a price per unit: capped offers or contracts.
     posted: Offers | None = None
     #: Utilities that clients have outside the federation, if they were to be kept.
     outside: Array | None = None
@@ -72,7 +72,7 @@ class Solution(Content, ByClient):
 
     @cached_property
     def offers(self) -> Offers:
-        """What is posted to the clients."""
+        """Offers posted to the clients."""
         return Offers.linear(self.payments) if self.posted is None else self.posted
 
     @property
@@ -82,7 +82,7 @@ class Solution(Content, ByClient):
 
     @property
     def payouts(self) -> Array:
-        """What each client receives at the equilibrium."""
+        """Payment of each client at the equilibrium."""
         return self.offers.payouts(self.participation)
 
     def _posted(self) -> tuple[Array, Array, Array, Array | None]:
@@ -93,7 +93,7 @@ class Solution(Content, ByClient):
 
     @property
     def participation(self) -> Array:
-        """x at the equilibrium these payments are meant to induce."""
+        """Participation x at the equilibrium that these payments induce."""
         return self.equilibrium.participation
 
     @property
@@ -160,7 +160,7 @@ class Solution(Content, ByClient):
 
     @cached_property
     def shadow_price(self) -> float:
-        """What one more unit of budget would save of the objective: by solving again with two percent more.
+        """Saving of the objective per additional unit of budget: by solving again with two percent more.
 
         0 where the budget does not bind, not a number where nothing was optimised.
         """
@@ -208,14 +208,14 @@ class Solution(Content, ByClient):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What was asked for, by the names that ``solve`` knows."""
+        """Options of the request, by their names in ``solve``."""
         asked = {name: value for name, value in self.goal.to_dict().items() if name != "budget"}
         gap = {} if self.limits is None else {"gap": self.limits.gap}
         return {**asked, **gap, **({"robust": True} if self.robust else {}), **self.own_options}
 
     @property
     def proves(self) -> str:
-        """What the lower bound is a bound of: the server loss, the spend, or the objective if that is something else."""
+        """Quantity that the lower bound bounds: the server loss, the spend, or another objective."""
         return "server loss" if self.goal.is_loss else "spend" if self.goal.is_spend else "objective"
 
     def verify(self, tolerance: float = 1e-9) -> Verification:
@@ -282,7 +282,7 @@ class Solution(Content, ByClient):
         return facade(self.game).values(self.participation, **options)
 
     def manipulation(self, **options: Any) -> Any:
-        """What each client would gain by misreporting its cost, size or embedding under this mechanism."""
+        """Return each client's gain from misreporting its cost, size or embedding under this mechanism."""
         return facade(self.game).manipulation(self, **options)
 
     def stated(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a solver ended, and how many equilibria there are: two enums whose values say it in words.
+"""Status of a solver and number of equilibria: two enums with a sentence as value.
 
 A method that sets out to prove something (the certified mechanism for every kind of offer) ends with ``CERTIFIED``, or with the
 status that says why it did not; ``CONVERGED`` is how methods end that prove nothing.
@@ -12,7 +12,7 @@ __all__ = ["Status", "Uniqueness"]
 
 
 class Status(enum.Enum):
-    """How a solver ended; the value says it in words."""
+    """Outcome of a solver; the value is a sentence."""
 
     CERTIFIED = "proved at the returned point, within the stated gap"
     CONVERGED = "the residual at the returned point is small; nothing more is proved"
@@ -40,7 +40,7 @@ class Status(enum.Enum):
 
 
 class Uniqueness(enum.Enum):
-    """How many equilibria the clients' game has under the given payments."""
+    """Number of equilibria of the clients' game under the given payments."""
 
     UNIQUE = "the only equilibrium"
     MULTIPLE = "one of several isolated equilibria"

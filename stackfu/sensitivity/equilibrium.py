@@ -287,7 +287,7 @@ class EquilibriumDerivatives:
         game = self.game
         if game.is_homogeneous:
             raise InputError(
-                "parameter", "the noise of clients whose data are alike is shared; it has no such derivative"
+                "parameter", "the noise of clients with equal data is shared; it has no such derivative"
             )
         counts, norms = game.noise_counts, game.embeddings.squared_norms[game.remaining]
         loose = (counts > 1.0) & (game.sampling_noise < 1.0) & (norms < 1.0)

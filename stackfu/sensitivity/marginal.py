@@ -1,4 +1,4 @@
-"""What one more unit of money for each client brings: derivatives as numbers that tables and pages show."""
+"""Effect of one more unit of money for each client: derivatives as numbers that tables and pages show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["MOST_CLIENTS", "MarginalEffects", "marginal_effects", "round_step"]
 
 #: A step is at most this part of the clients' median cost, so that rates still hold over it.
 SMALL = 0.01
-#: Above this many clients nobody reads a row per client, and the rates of all payments take long.
+#: Above this many clients a row per client is unreadable, and the rates of all payments take long.
 MOST_CLIENTS = 200
 
 
@@ -29,7 +29,7 @@ class MarginalEffects(Content):
     names
         The clients.
     step
-        Amount of money that effects are given for: 1, or a power of ten that is small beside the costs.
+        Amount of money that effects refer to: 1, or a power of ten that is small relative to the costs.
     own
         Samples that a client brings more when its own payment rises.
     together
@@ -64,7 +64,7 @@ class MarginalEffects(Content):
 
 
 def round_step(costs: Array) -> float:
-    """Return 1, or the largest power of ten that is small beside the median cost.
+    """Return 1, or the largest power of ten that is small relative to the median cost.
 
     >>> round_step(np.array([500.0, 800.0])), round_step(np.array([0.2, 0.3]))
     (1.0, 0.001)

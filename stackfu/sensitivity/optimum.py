@@ -52,7 +52,7 @@ NEARNESS = (1e-6, 1e-4, 1e-8, 1e-3)
 STEPS, SOLVED = 30, 1e-10
 #: Multipliers and slacks that are less than this part of their scale do not tell on which side of a kink the optimum is.
 STRICT = 1e-7
-#: Step in the imaginary direction: its square vanishes beside 1.
+#: Step in the imaginary direction: its square vanishes relative to 1.
 STEP = 1e-30
 
 Numbers = dict[str, Any]
@@ -66,7 +66,7 @@ def sensitivity_of_optimum(solution: Any, parameter: str, of: str = "payments") 
 
 @dataclass(frozen=True)
 class _Active:
-    """Which clients are free, full and paid, and which constraints bind."""
+    """The free, full and paid clients, and the binding constraints."""
 
     free: npt.NDArray[np.intp]
     full: npt.NDArray[np.intp]

@@ -1,4 +1,4 @@
-"""What can be differentiated, as partial derivatives with respect to the quantities that a profile is made of.
+"""Quantities that can be differentiated, as partial derivatives with respect to the components of a profile.
 
 Every output is a function of y and of quantities that depend on y and on the parameters: squared distances of the mixture to the
 clients and to the targets of the server's loss, the shares alpha, payments, costs, ``lam``, ``a``, the number ``n_N`` of samples,
@@ -131,7 +131,7 @@ def conditions_as_outputs(at: Conditions) -> Partials:
     )
 
 
-#: What can be differentiated, by name; True where there is one number per client, False for a single number.
+#: Quantities that can be differentiated, by name; True for one number per client, False for a single number.
 OUTPUTS: dict[str, bool] = {
     "participation": True,
     "samples": True,

@@ -39,7 +39,7 @@ DIFFERENTIABLE: dict[str, int] = {
     "loss_constant": 0,
     "sampling_constant": 0,
 }
-#: A profile whose residual is larger than this is found again by the solver with proofs.
+#: Profiles with a larger residual are recomputed by the solver with proofs.
 ROUGH = 1e-9
 
 

@@ -8,7 +8,7 @@ shrink well. All of them seek edges on purpose:
   inside the convex hull of the others;
 - tiny and huge data sets side by side (shares down to about 1e-7);
 - costs far below, at and far above what drift is worth, equal or unequal per share of data;
-- payments of exactly 0, exactly the cost, exactly a threshold, and one rounding error beside it;
+- payments of exactly 0, exactly the cost, exactly a threshold, and one rounding error away from it;
 - participation and caps of exactly 0 and 1, and within 1e-9 of them;
 - a sampling constant that is a hair, comparable to drift, or dominant.
 

@@ -1,4 +1,4 @@
-"""What a mechanism should do, each in one line: ``check_mechanism(mine)``.
+"""Desired properties of a mechanism, each checked in one line: ``check_mechanism(mine)``.
 
 A mechanism is a callable ``(game, budget) -> payments``; :class:`~stackfu.Offers` and a :class:`~stackfu.Solution` will do too.
 With x the equilibrium it leads to (its own, if it names one) and U the clients' utilities there:
@@ -130,13 +130,13 @@ def check_mechanism(
 ) -> None:
     """Try a mechanism on drawn games and budgets (``options`` as for :func:`~stackfu.testing.games`).
 
-    ``outside`` belongs to retention: a utility for everybody, or a function from a game to one per client.
+    ``outside`` belongs to retention: a utility for all clients, or a function from a game to one per client.
 
-    A request that the mechanism calls infeasible is no failure, nor is a game in which everybody waits for somebody else
+    A request that the mechanism calls infeasible is no failure, nor is a game in which every client waits for another
     (:class:`~stackfu.InfeasibleError`, :class:`~stackfu.NoEquilibriumError`): there is nothing to compare.
 
     >>> def at_cost(game, budget):
-    ...     "Everybody is paid the same share of its cost; more than the budget is spent by nobody."
+    ...     "Pay all clients the same share of their costs, within the budget."
     ...     return game.costs * min(1.0, budget / game.costs.sum())
     >>> check_mechanism(at_cost, ["budget", "rationality"], max_examples=10)
     """

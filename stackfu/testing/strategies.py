@@ -195,7 +195,7 @@ def games(
 
 @st.composite
 def caps(draw: st.DrawFn, game: StackelbergGame) -> Array:
-    """The most that is taken of each client, often nothing or everything, and something of somebody."""
+    """Draw caps on the clients' participation, often 0 or 1, with a positive one for at least one client."""
     entry = st.one_of(
         st.integers(1, 7).map(lambda i: i / 8.0),
         st.sampled_from([0.0, 1.0, 1e-9, 1.0 - 1e-9]),
@@ -209,7 +209,7 @@ def caps(draw: st.DrawFn, game: StackelbergGame) -> Array:
 
 @st.composite
 def participations(draw: st.DrawFn, game: StackelbergGame, *, interior: bool = False) -> Array:
-    """Participation profiles with at least one participant; ``interior`` keeps everybody inside (0, 1)."""
+    """Draw participation profiles with at least one participant; ``interior`` keeps all clients inside (0, 1)."""
     x = draw(_profiles(game, interior=interior))
     tell(participation=x)
     return x

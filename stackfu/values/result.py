@@ -37,7 +37,7 @@ class ClientValues(Content, Tables):
     whole
         Value of all clients together: the sum of the Shapley values.
     empty
-        Measure of the empty coalition, whose value is 0. Of the server's loss by default the largest loss of any coalition.
+        Measure of the empty coalition, which has the value 0. Of the server's loss by default the largest loss of any coalition.
     confidence
         1 if all coalitions were evaluated.
     orders

@@ -59,7 +59,7 @@ def sampled_losses(
 ) -> tuple[Array, Array, Array]:
     """Return estimated Shapley values of the falls of the loss, and the ends of their intervals.
 
-    Coalitions of 0, 1, n - 2 and n - 1 clients, whose members matter most or least, are averaged exactly. One random order serves
+    Coalitions of 0, 1, n - 2 and n - 1 clients, which matter most or least, are averaged exactly. One random order serves
     every client and every other size: a client is added to the first s of the others. The reverse order is averaged in.
     """
     n = loss.count

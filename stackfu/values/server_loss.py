@@ -21,7 +21,7 @@ __all__ = ["check_confidence", "values_of_clients"]
 MOST_EXACT = 20
 #: Random orders if nothing else is asked for, fewer where each takes long: it costs a pass over the inner products.
 ORDERS, FEWEST, WORK = 1000, 100, 10_000_000
-#: Most clients whose inner products are held.
+#: Limit on the number of clients for stored inner products.
 LARGEST = 5000
 
 

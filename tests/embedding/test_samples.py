@@ -75,7 +75,7 @@ def test_bandwidths_too_small_to_divide_by_are_refused_and_others_are_not():
     # samples are equal or infinitely far apart
     got = MeanEmbeddings.from_samples(samples, bandwidth=np.finfo(float).tiny)
     assert got.gram.tolist() == [[0.5, 0.25], [0.25, 0.5]]
-    with pytest.raises(InputError, match=r"bandwidth\[client 1\]: is so small beside the samples"):
+    with pytest.raises(InputError, match=r"bandwidth\[client 1\]: is so small relative to the samples"):
         MeanEmbeddings.from_samples([[[0.0]], [[1e9]]], bandwidth=np.finfo(float).tiny, features=64)
 
 

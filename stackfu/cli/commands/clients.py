@@ -140,7 +140,7 @@ def cascade(
     ] = "sequential",
     as_json: AsJson = False,
 ) -> int:
-    """Who leaves the federation, in which order, under the file's offers (a game file: under no payments)."""
+    """Show departures from the federation in their order, under the file's offers (a game file: without payments)."""
     thing = load_file(game_file)
     game, offers = game_of(thing, game_file), getattr(thing, "offers", None)
     posted: dict[str, Any] = {}

@@ -78,7 +78,8 @@ def explore(
         asked["min_total"] = min_total
     if output is None and str(game_file) == "-":
         raise InputError(
-            "--output", "is needed: a game from standard input has no name to put the page beside"
+            "--output",
+            "is needed: a game from standard input has no file name to derive the page's name from",
         )
     target = output or game_file.with_suffix(".html")
     writable(target, ".html", ".htm")

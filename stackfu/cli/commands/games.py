@@ -220,7 +220,7 @@ def embed(
 
 
 def _named(text: str, names: Sequence[str]) -> list[str]:
-    """Return the clients that are typed: one whose name may hold commas, or several; what could be both is refused."""
+    """Return the typed clients: one name, possibly with commas, or several; ambiguous input is refused."""
     typed, whole = words(text), text.strip()
     if not typed:
         raise InputError(

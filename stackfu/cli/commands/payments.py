@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class _WithMechanisms(typer.core.TyperCommand):
-    """A command whose help lists the mechanisms that are registered; they are looked up when somebody asks."""
+    """A command with the registered mechanisms in its help; they are looked up when the help is printed."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Fill in the names, then write the help."""
@@ -147,7 +147,7 @@ def _answer(
 
 
 def _say(solution: Solution, title: str, output: Path | None, whole: bool, cautions: list[str]) -> None:
-    """The game, what the payments reach beside none, client by client, and what is proved."""
+    """Print the game, the effect of the payments compared with none, a row per client, and the proved claims."""
     from ..tables import (
         best_in_words,
         clients_table,
@@ -295,7 +295,7 @@ def frontier(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """What a budget buys: certified payments, or other offers, along a list of budgets."""
+    """Show the loss that each budget can reach: certified payments, or other offers, along a list of budgets."""
     if output is not None:
         writable(output, ".csv", ".json")
     for name, value in (("to", to), ("points", points)):

@@ -1,4 +1,4 @@
-"""What the path leaves for the judge: a chain of participation profiles along the whole curve.
+"""Chain of participation profiles along the whole curve, recorded for the checker.
 
 Consecutive triples are the Bernstein control points of the participation along a piece, which is a quadratic curve;
 neighbours share their ends. A piece whose middle control point leaves [0, 1] is cut into shorter ones
@@ -33,7 +33,7 @@ def control(z, k, s0, alpha, p, q):
 
 @njit(cache=True, allocates=False)
 def allowed(z, s0, alpha, tops, status, p, q):
-    """Whether the middle control point between u = p and q is a profile; ``tops`` is the most participation of each client."""
+    """Return True if the middle control point between u = p and q is a profile; ``tops`` are the caps on participation."""
     for k in range(len(alpha)):
         if status[k] == INSIDE:
             x = control(z, k, s0, alpha, p, q)

@@ -1,7 +1,7 @@
 """The path's main loop, compiled; a NumPy version for readers is in :mod:`stackfu.followers.reference`.
 
 The curve (s, t) is traced from (1, -inf) down to s = 0, one piece after another: solve the piece, find the event that
-ends it, record the zeros of t on it, let the event's client change its place. Where nobody is inside, the curve is vertical.
+ends it, record the zeros of t on it, let the event's client change its place. With no client inside, the curve is vertical.
 """
 
 import numpy as np
@@ -42,7 +42,7 @@ def write(row, top, bottom, above, below, inside, full, violation, jump):
 
 @njit(cache=True, allocates=False)
 def least_willing(status, rho):
-    """The client at its cap that comes in first where nobody is inside, -1 if nobody is at its cap either."""
+    """Return the client at its cap that comes in first if no client is inside, -1 if none is at its cap either."""
     pick = -1
     for k in range(len(status)):
         if status[k] == FULL and (pick < 0 or rho[0, k] < rho[0, pick]):

@@ -34,13 +34,13 @@ OUT, INSIDE, FULL = -1, 0, 1
 BEYOND_HARM = 1e300
 (_FIRST, _FIRST_MORE, _LOOSER), (_SECOND, _SECOND_MORE, _LOOSEST) = PATIENCE
 
-#: What ends a piece: at which u, which client (-1: nobody), and which of its bounds (0: lower, 1: upper) if it is inside.
+#: The end of a piece: its u, the client (-1: none), and which of its bounds (0: lower, 1: upper) if it is inside.
 Event = namedtuple("Event", "reach client side")
 
 
 @njit(cache=True, allocates=False)
 def count_full(status):
-    """How many clients are at their cap."""
+    """Return the number of clients at their caps."""
     full = 0
     for place in status:
         if place == FULL:
@@ -178,7 +178,7 @@ def random_number(state):
 
 @njit(cache=True, allocates=False)
 def next_event(alpha, w, s0, status, z, rho, size, full, idle, random):
-    """Where the piece ends, and whose condition ends it.
+    """Return the end of the piece, and the client with the failing condition.
 
     ``idle`` counts the changes since s last moved. Several clients may want to change at once: the worst goes first, if that goes
     round in circles they go by number, and if that does too at random; and what is taken for a reason to move must be larger.
@@ -231,7 +231,7 @@ def next_event(alpha, w, s0, status, z, rho, size, full, idle, random):
 
 @njit(cache=True, allocates=False)
 def room(rate, value, cap):
-    """How far ``value`` may move at ``rate`` before it leaves [0, cap]."""
+    """Return the distance that ``value`` may move at ``rate`` before it leaves [0, cap]."""
     if rate > STEADY:
         return max(cap - value, 0.0) / rate
     if rate < -STEADY:
@@ -266,7 +266,7 @@ def enter(G, k, status, order, n, L, floor, col):
 def exchange(G, alpha, k, s0, status, order, n, L, z, b, col):
     """A client that depends affinely on those inside comes in for one of them; returns how many are inside, -1 if that fails.
 
-    Weight is shifted along the dependence, which changes neither S nor m, until somebody reaches a bound: that one leaves. If it is
+    Weight is shifted along the dependence, which changes neither S nor m, until a client reaches a bound: that one leaves. If it is
     the client itself, it has only changed from one bound to the other. ``col`` holds its inner products.
     """
     for j in range(n):

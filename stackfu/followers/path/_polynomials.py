@@ -5,7 +5,7 @@ import numpy as np
 from ...jit import njit
 from ..tolerances import BRACKET, BRACKET_FLOOR, VANISHED
 
-#: What :func:`first_violation` answers if a condition holds all along: beyond every piece, which ends at u = 1.
+#: Answer of :func:`first_violation` if a condition holds throughout: beyond every piece, which ends at u = 1.
 NEVER = 2.0
 
 

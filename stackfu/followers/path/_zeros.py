@@ -1,4 +1,4 @@
-"""Where the curve (s, t) meets zero: crossings, touches, and intervals on which it stays there."""
+"""Zeros of the curve (s, t): crossings, touches, and intervals of zeros."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from ._polynomials import bracketed_root, evaluate, keeps_sign, roots_between
 CROSSING, TOUCHING, FLAT = np.int64(0), np.int64(1), np.int64(2)
 TOP, CLOSEST, BOTTOM = np.int64(0), np.int64(1), np.int64(2)
 
-#: What ``state`` holds: the sign of t at the last stop where it had one, the smallest |t| of the open zone (infinite if there is
-#: none), and the number of zeros found.
+#: Contents of ``state``: the sign of t at the last stop where it had one, the smallest |t| of the open zone (infinite without an
+#: open zone), and the number of zeros found.
 SIGN, ZONE, FOUND = 0, 1, 2
 
 

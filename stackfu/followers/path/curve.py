@@ -53,7 +53,7 @@ class Path:
 
     @cached_property
     def complete(self) -> bool:
-        """Whether every check on the way to ``s = 0`` held, so that no equilibrium is missing."""
+        """True if every check on the way to ``s = 0`` held, so that no equilibrium is missing."""
         return self.finished and self.worst <= CHECK and self._signs_agree
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The path once more, in several hundred bits: for games whose numbers are too far apart for float64.
+"""The path with several hundred bits: for games with numbers too far apart for float64.
 
 A client ten million times larger than the others, an outlier a million times further away, costs over twelve decades: what decides
 about one client is then below the rounding of what is said about another. Here nothing is rounded visibly, so zero tests need no
@@ -32,7 +32,7 @@ EXACT_TIE = 2.0**-200
 STORED_TIE = 1e-13
 #: Steps at the same total after which ties are said to go round in circles, by number of clients.
 PRECISE_PATIENCE = (20, 100)
-#: A piece whose middle control profile leaves [0, 1] is halved this often at most.
+#: Limit on the halvings of a piece with its middle control profile outside [0, 1].
 PRECISE_CUTS = 12
 #: Shares that leave [0, 1] by less than this are at the bound: they were rounded to float64 for this test.
 OUTSIDE = 1e-12
@@ -43,7 +43,7 @@ Poly = list[Any]
 
 
 def possible(game: GameModel) -> bool:
-    """Whether the game is small enough."""
+    """Return True if the game is small enough."""
     return game.count <= LARGEST
 
 
@@ -154,16 +154,16 @@ class _Walk:
 
     @property
     def inside(self) -> list[int]:
-        """Who is strictly between its bounds."""
+        """Clients strictly between their bounds."""
         return [k for k in range(self.N) if self.status[k] == INSIDE]
 
     @property
     def full(self) -> list[int]:
-        """Who is at its cap."""
+        """Clients at their caps."""
         return [k for k in range(self.N) if self.status[k] == FULL]
 
     def rise(self) -> bool:
-        """Nobody is inside: the curve is vertical up to where the least willing client at its cap comes in."""
+        """Follow the vertical curve without inside clients up to the point where the least willing client at its cap comes in."""
         full = self.full
         if not full:
             return False
@@ -214,7 +214,7 @@ class _Walk:
             for p in range(3):
                 Y[k, p] = answer[i, p].mid()
         eta = [answer[n, p].mid() for p in range(3)]
-        if not full:  # nobody is at a cap: everything has a factor s
+        if not full:  # without clients at a cap everything has a factor s
             eta[0] = arb(0)
             for k in inside:
                 Y[k, 0] = arb(0)
@@ -252,7 +252,7 @@ class _Walk:
         return y, multipliers, [c.mid() for c in level]
 
     def next_event(self, y: list[Poly], multipliers: list[Poly]) -> tuple[Number | None, int, int]:
-        """The next total at which a condition fails, whose, and at which of its bounds; None if none does."""
+        """Return the next total at which a condition fails, the client, and its bound; None if none fails."""
         best: Number | None = None
         event = (-1, 0)
         worst = None
@@ -406,7 +406,7 @@ class _Walk:
     # ---------------------------------------------------------------- what is left for the judge
 
     def floats(self, y: list[Number]) -> Array:
-        """Participation of everybody, rounded, between 0 and the cap."""
+        """Return the participation of all clients, rounded, between 0 and the cap."""
         x = [
             float(cap) if (v - most).is_zero() else float((v / share).mid())
             for v, share, most, cap in zip(y, self.shares, self.alpha, self.caps, strict=True)
@@ -415,7 +415,7 @@ class _Walk:
         return np.array(self.among_all(np.clip(x, 0.0, most), 0.0))
 
     def among_all(self, values: Iterable[Any], fill: Any) -> list[Any]:
-        """What is known of those who may take part, among all clients."""
+        """Spread values of the clients that may take part over all clients."""
         out = [fill] * self.game.count
         for k, value in zip(self.who, values, strict=True):
             out[k] = value
@@ -487,7 +487,7 @@ def _all_products(game: GameModel, alpha: list[Number]) -> Any:
 
 
 def _roots(p: Poly, low: Number, high: Number) -> list[Number]:
-    """Where a polynomial changes sign in (low, high), descending: between stationary points it is monotone."""
+    """Return the sign changes of a polynomial in (low, high), descending: between stationary points it is monotone."""
     while p and p[-1].is_zero():
         p = p[:-1]
     if len(p) < 2:

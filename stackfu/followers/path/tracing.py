@@ -53,9 +53,9 @@ def relevant_reluctance(game: GameModel, payments: Array) -> Array:
 def _largest_total(game: GameModel, w: Array) -> float:
     """No equilibrium has a larger total than this, at most 1.
 
-    Whoever takes part has ``S w_k <= d_k^2 + a / (2 S)``, and no mixture is further from a client than the furthest of
-    the others. At smaller totals nobody can bring more than this either, so it may stand in for larger shares:
-    where distances are tiny beside reluctances the path then starts where the two can be compared.
+    Each participant has ``S w_k <= d_k^2 + a / (2 S)``, and no mixture is further from a client than the furthest of
+    the others. At smaller totals no client can bring more than this either, so it may replace larger shares:
+    if distances are tiny relative to reluctances the path then starts where the two are comparable.
     """
     if w.min() <= 0:
         return 1.0
@@ -141,7 +141,7 @@ def _follow(
         # a chain that is still too short then is no chain along a few hundred pieces
         length, places, links = 8 * length, 8 * places, 8 * links if links < MOST_LINKS * N else 0
     pieces = pieces[:n_pieces]
-    if ceiling < whole:  # above it the curve is that of smaller shares, except where nobody is at a cap
+    if ceiling < whole:  # above it the curve is that of smaller shares, except where no client is at a cap
         pieces = pieces[(pieces[:, 0] <= ceiling) | (pieces[:, 5] == 0)]
     roots = tuple(
         Root(
@@ -179,7 +179,7 @@ def _shares(y: Array, alpha: Array, owned: Array, caps: Array | None) -> Array:
 
 
 def _spread(values: Any, who: npt.NDArray[np.intp] | None, count: int, fill: int = 0) -> Any:
-    """What is known of some clients, along the last axis, among all of them."""
+    """Spread values of some clients, along the last axis, over all of them."""
     if who is None or len(who) == count:
         return values
     out = np.full((*values.shape[:-1], count), fill, dtype=values.dtype)

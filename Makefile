@@ -52,6 +52,15 @@ $(STAMP)-browser: $(STAMP)-venv
 	fi
 	@touch $@
 
+# The second checker of saved solutions is JavaScript; without node, and without the right to install it, its tests are skipped
+$(STAMP)-node: $(STAMP)-venv
+	@if ! command -v node >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs >/dev/null; \
+	  else echo "no node here: the tests of the second checker will be skipped (install nodejs)"; fi; \
+	fi
+	@touch $@
+
 $(STAMP)-lab: $(STAMP)-core integration/pyproject.toml
 	$(PIP) -e 'integration[all]'
 	@touch $@
@@ -75,11 +84,11 @@ $(STAMP)-peers: $(STAMP)-bench stackfu_bench/requirements-peers.txt
 demo: $(STAMP)-core  ## create the environment and run the main job on embedded data
 	$(BIN)/stackfu demo
 
-test: $(STAMP)-test $(LAB:lab=$(STAMP)-lab) $(STAMP)-browser  ## install what the tests need and run them all
+test: $(STAMP)-test $(LAB:lab=$(STAMP)-lab) $(STAMP)-browser $(STAMP)-node  ## install what the tests need and run them all
 	$(PYTEST)
 	@$(if $(LAB),set -x; $(PYTEST) integration/tests integration/stackfu_integration,$(NO_LAB))
 
-test-core: $(STAMP)-test $(STAMP)-browser  ## the tests of the package itself, without the second one
+test-core: $(STAMP)-test $(STAMP)-browser $(STAMP)-node  ## the tests of the package itself, without the second one
 	$(PYTEST)
 
 # An environment of its own; run it with PYTHON=python3.10, for which all of these versions have wheels. What old versions

@@ -159,6 +159,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     data = {name for name in names if name.startswith("stackfu/") and not name.endswith(".py")}
     assert data == {
         "stackfu/demo/digits.npz",
+        "stackfu/explorer/check.mjs",
         "stackfu/explorer/page.css",
         "stackfu/explorer/page.html",
         "stackfu/explorer/page.js",

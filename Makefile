@@ -23,7 +23,7 @@ FEW_SEEDS ?= 3
 # Runs at a time, one core each
 JOBS      ?= 2
 
-.PHONY: help demo test test-core attack attack-federation test-oldest test-deployment load properties mutants lint docs bench bench-full bench-peers bench-sizes experiments dist dist-check clean
+.PHONY: help demo test test-core coverage attack attack-federation test-oldest test-deployment load properties mutants lint docs bench bench-full bench-compare bench-peers bench-sizes experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -88,6 +88,10 @@ test: $(STAMP)-test $(LAB:lab=$(STAMP)-lab) $(STAMP)-browser $(STAMP)-node  ## i
 	$(PYTEST)
 	@$(if $(LAB),set -x; $(PYTEST) integration/tests integration/stackfu_integration,$(NO_LAB))
 
+coverage: $(STAMP)-test $(STAMP)-browser $(STAMP)-node  ## lines that the core's tests run (jitted functions as plain Python): coverage.xml, coverage.md
+	$(PIP) pytest-cov
+	STACKFU_COMPILE=never $(PYTEST) --cov=stackfu --cov-report=xml --cov-report=markdown:coverage.md
+
 test-core: $(STAMP)-test $(STAMP)-browser $(STAMP)-node  ## the tests of the package itself, without the second one
 	$(PYTEST)
 
@@ -142,6 +146,16 @@ bench: $(STAMP)-bench  ## quick pass over the asv suite
 bench-full: $(STAMP)-bench  ## the asv suite with repetitions
 	cd stackfu_bench && $(BIN)/asv machine --yes --machine=$(MACHINE) && $(BIN)/asv run $(ASV)
 	$(BIN)/python -m stackfu_bench.records
+
+# Both commits are measured with the suite and the environment of the newer one; asv keeps the figures in stackfu_bench/results/asv
+bench-compare: $(STAMP)-bench  ## asv on the commit BASE=... and on HEAD, as a table of ratios in stackfu_bench/comparison.md
+	test -n "$(BASE)"
+	cd stackfu_bench && $(BIN)/asv machine --yes --machine=$(MACHINE)
+	rm -rf build/base && git worktree add --force --detach build/base $(BASE)
+	cd stackfu_bench && PYTHONPATH=$(CURDIR)/build/base $(BIN)/asv run --quick --python=same --show-stderr --machine=$(MACHINE) --set-commit-hash=$$(git rev-parse $(BASE))
+	cd stackfu_bench && PYTHONPATH=$(CURDIR) $(BIN)/asv run --quick --python=same --show-stderr --machine=$(MACHINE) --set-commit-hash=$$(git rev-parse HEAD)
+	cd stackfu_bench && $(BIN)/asv compare --machine=$(MACHINE) $(BASE) HEAD > comparison.md
+	git worktree remove --force build/base
 
 bench-peers: $(STAMP)-peers  ## the table of ratios against other packages
 	$(BIN)/python -m stackfu_bench.peers

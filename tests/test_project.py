@@ -228,3 +228,16 @@ def test_no_two_test_files_have_one_name(folder):
     """pytest would import one of them for both, and stop."""
     names = [path.name for path in (ROOT / folder).rglob("test_*.py")]
     assert sorted(set(names)) == sorted(names)
+
+
+def test_actions_are_pinned_by_a_hash_and_workflows_may_only_read():
+    """Every action names a commit, with its version as a comment; more rights are given to single jobs only."""
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert len(workflows) > 5
+    for path in workflows:
+        text = path.read_text()
+        assert "\npermissions:\n  contents: read\n" in text, path
+        used = re.findall(r"uses: (.*)", text)
+        assert used, path
+        for action in used:
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", action), (path, action)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .results import Equilibria, Equilibrium, Frontier, Solution, Verification, WholePlan
     from .results.cascade import Cascade
     from .results.manipulation import Manipulation, Manipulations
+    from .sensitivity.marginal import MarginalEffects
     from .values import ClientValues
 
 __all__ = ["StackelbergGame"]
@@ -552,6 +553,22 @@ class StackelbergGame(GameModel):
                 )
             return sensitivity_of_optimum(result, parameter, "payments" if of is None else of)
         return sensitivity_of_equilibrium(result, parameter, "participation" if of is None else of, side)
+
+    def marginal_effects(self, result: Equilibrium | Solution) -> MarginalEffects:
+        """Return what a little more money for each client brings, at the rates of a result of this game.
+
+        Examples
+        --------
+        >>> from stackfu.demo import digits_game
+        >>> game = digits_game()
+        >>> effects = game.marginal_effects(game.equilibrium())
+        >>> effects.step, effects.names[int(effects.together.argmax())]
+        (0.0001, '4')
+        """
+        from .sensitivity.marginal import marginal_effects
+
+        self._refuse_others(result)
+        return marginal_effects(result)
 
     def values(
         self,

@@ -24,6 +24,7 @@ __all__ = [
     "Gap",
     "Grouping",
     "Kind",
+    "Marginal",
     "Method",
     "Outside",
     "Own",
@@ -31,6 +32,7 @@ __all__ = [
     "Sampling",
     "SolutionFile",
     "TimeLimit",
+    "Valued",
     "WarnBelow",
     "Whole",
     "grouping",
@@ -99,6 +101,16 @@ Whole = Annotated[
     bool,
     typer.Option(
         "--whole-samples", help="Round the plan to whole samples too, with the spend and the loss of those."
+    ),
+]
+Marginal = Annotated[
+    bool,
+    typer.Option("--sensitivity", help="Add what a little more money for each client would bring."),
+]
+Valued = Annotated[
+    bool,
+    typer.Option(
+        "--values", help="Add what each client's data contribute, Shapley and leave-one-out values."
     ),
 ]
 TimeLimit = Annotated[

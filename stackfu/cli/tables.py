@@ -35,6 +35,7 @@ __all__ = [
     "comparison_table",
     "console",
     "equilibria_table",
+    "fitted",
     "frontier_table",
     "game_line",
     "led_by",
@@ -209,7 +210,7 @@ def clients_table(eq: Equilibrium, title: str, whole: Any = None) -> Table:
         "full above": [number(max(high[k], 0.0)) for k in shown],
     }
     spare = (("out below", "full above"), ("change",), ("utility",), ("samples",), ("receives",))
-    table = _fitted(title, cells, spare, game.count, game.currency)
+    table = fitted(title, cells, spare, game.count, game.currency)
     kept = cells.keys()
     table.caption = "cost, payment: for full participation, in proportion for less; uses: samples"
     table.caption += ", whole: rounded" if whole is not None else ""
@@ -242,7 +243,7 @@ def short(name: str, most: int = LONGEST) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def _fitted(
+def fitted(
     title: str,
     cells: dict[str, list[Cell]],
     spare: Sequence[Sequence[str]] = (),
@@ -317,7 +318,7 @@ def offers_table(solution: Solution, title: str, whole: bool = False) -> Table:
             **retainers,
         }
         caption = "cost, price: for all of a client's data, in proportion for less; nothing beyond the limit is used or paid"
-    table = _fitted(title, cells, (("utility",), ("samples",), ("receives",)), game.count, game.currency)
+    table = fitted(title, cells, (("utility",), ("samples",), ("receives",)), game.count, game.currency)
     table.caption = f"{caption}; uses: samples{', whole: rounded' if whole else ''}"
     return table
 
@@ -377,7 +378,7 @@ def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], t
         for column, cell in zip(cells.values(), row, strict=True):
             column.append(cell)
     currency = rows[0][1].game.currency
-    table = _fitted(title, cells, (("gap",), ("data used",), (bound,)), currency=currency)
+    table = fitted(title, cells, (("gap",), ("data used",), (bound,)), currency=currency)
     if "gap" in cells:
         table.caption = "gap: relative to what was minimised"
     return table
@@ -399,9 +400,7 @@ def equilibria_table(found: Equilibria, title: str) -> Table:
         "residual": [_gap(eq.residual) for eq in found],
         "<status": [verdict(eq.status.name) for eq in found],
     }
-    return _fitted(
-        title, cells, (("residual",), ("taking part",), ("samples",)), currency=found.game.currency
-    )
+    return fitted(title, cells, (("residual",), ("taking part",), ("samples",)), currency=found.game.currency)
 
 
 def frontier_table(frontier: Frontier, title: str) -> Table:
@@ -422,7 +421,7 @@ def frontier_table(frontier: Frontier, title: str) -> Table:
         "gap": [_gap(gap) if known else "" for gap, known in zip(gaps, proved, strict=True)],
         "<status": [verdict(s.status.name) for s in frontier],
     }
-    return _fitted(title, cells, (("gap",), ("data used",), ("spend",)), currency=frontier.game.currency)
+    return fitted(title, cells, (("gap",), ("data used",), ("spend",)), currency=frontier.game.currency)
 
 
 def pilots_table(counts: npt.NDArray[np.intp], game: StackelbergGame, title: str) -> Table:

@@ -218,6 +218,10 @@ class Equilibrium(Content, ByClient):
         found: Array = facade(self.game).sensitivity(self, parameter, of, side)
         return found
 
+    def marginal_effects(self) -> Any:
+        """Return what a little more money for each client brings; see :mod:`stackfu.sensitivity.marginal`."""
+        return facade(self.game).marginal_effects(self)
+
     def values(self, **options: Any) -> Any:
         """Return what each client's participation contributes to the server's loss; see :meth:`stackfu.StackelbergGame.values`.
 
@@ -297,6 +301,7 @@ class Equilibrium(Content, ByClient):
         receives = self.payouts if offers is None else offers.payouts(self.participation)
         utilities = self.utilities + (receives - self.payouts)
         caps = self.caps if offers is None or offers.kind == "linear" else offers.caps
+        step, brings, worth = self._contributions(offers)
         rows = [
             [
                 game.names[k] if game.count <= MOST_ROWS else game.who(k),
@@ -309,6 +314,8 @@ class Equilibrium(Content, ByClient):
                 number(receives[k], NOTHING * game.costs[k]),
                 float(utilities[k]),
                 f"{self.impacts.clients[k]:+.3g}",
+                *([] if brings is None else [f"{brings[k]:+.3g}"]),
+                *([] if worth is None else [float(worth[k])]),
             ]
             for k in range(shown)
         ]
@@ -325,7 +332,23 @@ class Equilibrium(Content, ByClient):
             "utility",
         ]
         head.append("predicted change of its loss")
+        head += [] if brings is None else [f"samples that {money(step, game.currency)} more for it brings"]
+        head += [] if worth is None else ["Shapley value of its samples"]
         return table(head, rows, game.count - shown, game.currency)
+
+    def _contributions(self, offers: Offers | None) -> tuple[float, Array | None, Array | None]:
+        """Return a step of money, the samples that it brings for each client, and Shapley values; None where not known."""
+        game, brings, worth = self.game, None, None
+        if game.count > MOST_ROWS or not hasattr(game, "marginal_effects"):
+            return 0.0, None, None
+        if self.participation.any():
+            worth = self.values().shapley
+        if offers is not None and offers.kind == "contract":
+            return 0.0, None, worth
+        effects = self.marginal_effects()
+        if not effects.reason:
+            brings = effects.together
+        return effects.step, brings, worth
 
     def save(self, path: Any) -> None:
         """Write game, payments and point to a ``.json`` or ``.npz`` file, without loss."""

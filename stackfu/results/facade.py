@@ -62,6 +62,9 @@ class Facade(Protocol):
     def sensitivity(self, result: Any, parameter: str, of: str, side: Any = None) -> Any:
         """Differentiate a result."""
 
+    def marginal_effects(self, result: Any) -> Any:
+        """Say what more money for each client brings."""
+
     def values(self, participation: npt.ArrayLike | None = None, **options: Any) -> Any:
         """Value the clients' contributions."""
 

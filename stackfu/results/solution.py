@@ -270,6 +270,10 @@ class Solution(Content, ByClient):
         found: Array = facade(self.game).sensitivity(self, parameter, of)
         return found
 
+    def marginal_effects(self) -> Any:
+        """Return what a little more money for each client brings; see :mod:`stackfu.sensitivity.marginal`."""
+        return facade(self.game).marginal_effects(self)
+
     def values(self, **options: Any) -> Any:
         """Return what each client's participation contributes to the server's loss; see :meth:`stackfu.StackelbergGame.values`.
 

@@ -10,12 +10,15 @@ import numpy as np
 from ..errors import NotDifferentiableError
 from ..model import Array, frozen
 from ..model.content import Content
+from ..pages import money, number
 from .equilibrium import EquilibriumDerivatives, Side
 
-__all__ = ["MOST_CLIENTS", "MarginalEffects", "marginal_effects", "round_step"]
+__all__ = ["MOST_CLIENTS", "MarginalEffects", "marginal_effects", "round_step", "signed"]
 
 #: A step is at most this part of the clients' median cost, so that rates still hold over it.
 SMALL = 0.01
+#: Changes of loss and spend below this are what rounding left of none.
+ROUNDING = 1e-15
 #: Above this many clients a row per client is unreadable, and the rates of all payments take long.
 MOST_CLIENTS = 200
 
@@ -50,6 +53,24 @@ class MarginalEffects(Content):
     spend: Array
     reason: str = ""
 
+    def words(self, place: int | None = None, currency: str | None = None) -> str:
+        """Return the effects of one client's payment in a sentence; by default of the one that brings most samples.
+
+        >>> import stackfu as sf
+        >>> emb = sf.MeanEmbeddings.from_features(np.eye(2))
+        >>> game = sf.StackelbergGame(emb, [100, 100], costs=[200.0, 200.0], lambda_q=200.0, names=["York", "Hull"])
+        >>> print(marginal_effects(game.equilibrium([20.0, 20.0])).words(0, "EUR"))
+        1 EUR more for York brings 0.3086 samples (0.2315 its own) at the present rate; server loss +0, spend +0.3202
+        """
+        if self.reason:
+            return f"What more money for a client brings is not known: {self.reason}"
+        k = int(np.argmax(self.together)) if place is None else place
+        return (
+            f"{money(self.step, currency)} more for {self.names[k]} brings {number(self.together[k])} samples "
+            f"({number(self.own[k])} its own) at the present rate; server loss {signed(self.loss[k])}, "
+            f"spend {signed(self.spend[k])}"
+        )
+
     def summary(self) -> dict[str, Any]:
         """Return the effects as plain values; None where there are none."""
         known = not self.reason
@@ -72,18 +93,33 @@ def round_step(costs: Array) -> float:
     return float(min(1.0, 10.0 ** np.floor(np.log10(SMALL * float(np.median(costs))))))
 
 
-def marginal_effects(equilibrium: Any) -> MarginalEffects:
-    """Return what raising each payment brings; where clients are at a threshold, the effect of raising it, not of lowering it.
+def signed(change: float) -> str:
+    """Return a change in four digits with its sign; what is rounding of a rate shows as +0.
+
+    >>> signed(0.25), signed(-1e-5), signed(-3e-19)
+    ('+0.25', '-1e-05', '+0')
+    """
+    return f"{change if abs(change) > ROUNDING else 0.0:+.4g}"
+
+
+def marginal_effects(result: Any) -> MarginalEffects:
+    """Return what raising each payment of an equilibrium or a solution brings.
+
+    Where clients are at a threshold, it is the effect of raising payments, not of lowering them.
 
     >>> import stackfu as sf
     >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [100, 100], costs=[200.0, 200.0], lambda_q=200.0)
     >>> marginal_effects(game.equilibrium([20.0, 20.0])).own.round(2)
     array([0.23, 0.23])
     """
+    equilibrium = getattr(result, "equilibrium", result)
     game = equilibrium.game
     step = round_step(game.costs)
     names = tuple(str(game.who(k)) for k in range(game.count))
     nothing = frozen(np.full(game.count, np.nan))
+    if getattr(getattr(result, "offers", None), "kind", "") == "contract":
+        reason = "contracts are all or nothing, a little more money changes no amount of data"
+        return MarginalEffects(names, step, nothing, nothing, nothing, nothing, reason)
     if game.count > MOST_CLIENTS:
         reason = f"rates are shown for up to {MOST_CLIENTS} clients"
         return MarginalEffects(names, step, nothing, nothing, nothing, nothing, reason)

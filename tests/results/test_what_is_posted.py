@@ -105,6 +105,16 @@ def check_sensitivity(s, r):
         s.sensitivity("budget")
 
 
+def check_marginal_effects(s, r):
+    found = s.marginal_effects()
+    if s.offers.kind == "contract":
+        assert "all or nothing" in found.reason
+        return
+    if not found.reason:  # a client at its cap brings no more, whatever it is paid
+        held = (r.x >= r.caps * (1 - 1e-9)) & (r.x > 0)
+        assert not found.own[held].any()
+
+
 def check_summary(s, r):
     found = s.summary()
     same(found["spend"], r.payouts.sum())
@@ -226,6 +236,7 @@ MEMBERS = {
     "to_csv": None,  # the table of to_pandas
     "values": check_values,
     "sensitivity": check_sensitivity,
+    "marginal_effects": check_marginal_effects,
 }  # fmt: skip
 
 

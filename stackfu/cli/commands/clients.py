@@ -9,7 +9,7 @@ import typer
 from ...errors import InputError
 from ..answers import say_json, say_note
 from ..app import app, examples
-from ..arguments import AsJson, GameFile, Sampling, per_client, utilities
+from ..arguments import AsJson, GameFile, Marginal, Sampling, per_client, utilities
 from ..game_files import game_of, load_file, sampled
 from ..wording import as_typed
 
@@ -56,6 +56,7 @@ def equilibria(
         ),
     ] = False,
     prove: Annotated[bool, typer.Option("--prove", help="Prove each one in ball arithmetic.")] = False,
+    sensitivity: Marginal = False,
     as_json: AsJson = False,
 ) -> int:
     """Every equilibrium of the clients under given payments and caps, and whether the list is complete."""
@@ -86,10 +87,14 @@ def equilibria(
         )
     found = _only(game.equilibrium(paid, caps=taken)) if one else game.equilibria(paid, caps=taken)
     proofs = [eq.prove() for eq in found] if prove else []
+    from ..contributions import contributions, say_contributions
+
     if as_json:
         record = found.summary()
         for item, proof in zip(record["equilibria"], proofs, strict=False):
             item["proof"] = str(proof)
+        for item, eq in zip(record["equilibria"], found, strict=True):
+            item |= contributions(eq, sensitivity, False)
         say_json(record)
     else:
         from ..tables import clients_table, console, equilibria_table, game_line, say_guess
@@ -99,6 +104,7 @@ def equilibria(
         out.print(equilibria_table(found, "Equilibria by total participation"))
         for i, eq in enumerate(found):
             out.print(clients_table(eq, f"E{i + 1}"))
+            say_contributions(out, eq, sensitivity, False)
             if eq.face is not None:
                 out.print(f"   {eq.face}")
         for i, proof in enumerate(proofs):

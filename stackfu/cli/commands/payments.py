@@ -20,6 +20,7 @@ from ..arguments import (
     Gap,
     Grouping,
     Kind,
+    Marginal,
     Method,
     Outside,
     Own,
@@ -27,6 +28,7 @@ from ..arguments import (
     Sampling,
     SolutionFile,
     TimeLimit,
+    Valued,
     WarnBelow,
     Whole,
     grouping,
@@ -62,6 +64,7 @@ class _WithMechanisms(typer.core.TyperCommand):
         "stackfu solve game.json --budget 0.05 -o solution.json",
         "stackfu solve game.json --budget 0.05 --min-total 0.5 --json",
         "stackfu solve game.json --payment-weight 1",
+        "stackfu solve game.json --budget 0.05 --sensitivity --values",
         "stackfu solve game.json --budget 0.05 --method grouped --groups York=north,Hull=north,Bath=south",
         "stackfu solve game.json --budget 0.05 --method posted --option public_cost=0.5",
     ),
@@ -97,6 +100,8 @@ def solve(
     groups: Grouping = None,
     option: Own = None,
     whole_samples: Whole = False,
+    sensitivity: Marginal = False,
+    values: Valued = False,
     warn_below: WarnBelow = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -129,25 +134,45 @@ def solve(
         solution = _solve(game, budget, method, {**options, **own}, progress(quiet, as_json), own, cautions)
     if output is not None:
         write_solution(solution, output)
-    _answer(solution, "Client by client", output, as_json, whole_samples, cautions)
+    _answer(solution, "Client by client", output, as_json, whole_samples, cautions, sensitivity, values)
     return proved(solution.status)
 
 
 def _answer(
-    solution: Solution, title: str, output: Path | None, as_json: bool, whole: bool, cautions: list[str]
+    solution: Solution,
+    title: str,
+    output: Path | None,
+    as_json: bool,
+    whole: bool,
+    cautions: list[str],
+    sensitivity: bool = False,
+    values: bool = False,
 ) -> None:
     """Print a solution for programs or for people; cautions come first."""
     if not as_json:
-        _say(solution, title, output, whole, cautions)
+        _say(solution, title, output, whole, cautions, sensitivity, values)
         return
+    from ..contributions import contributions
+
     for text in cautions:
         say_note(text)
     more = {"whole_samples": solution.whole_samples().summary()} if whole else {}
-    say_json({**solution.summary(), "cautions": cautions, **more})
+    say_json(
+        {**solution.summary(), "cautions": cautions, **more, **contributions(solution, sensitivity, values)}
+    )
 
 
-def _say(solution: Solution, title: str, output: Path | None, whole: bool, cautions: list[str]) -> None:
+def _say(
+    solution: Solution,
+    title: str,
+    output: Path | None,
+    whole: bool,
+    cautions: list[str],
+    sensitivity: bool,
+    values: bool,
+) -> None:
     """Print the game, the effect of the payments compared with none, a row per client, and the proved claims."""
+    from ..contributions import say_contributions
     from ..tables import (
         best_in_words,
         clients_table,
@@ -174,6 +199,7 @@ def _say(solution: Solution, title: str, output: Path | None, whole: bool, cauti
         out.print(offers_table(solution, title, whole))
     if whole:
         out.print(whole_in_words(solution))
+    say_contributions(out, solution, sensitivity, values)
     out.print(best_in_words(solution))
     say_guess(out, game)
     if not solution.status.success:
@@ -231,6 +257,8 @@ def cheapest(
     gap: Gap = None,
     time_limit: TimeLimit = None,
     whole_samples: Whole = False,
+    sensitivity: Marginal = False,
+    values: Valued = False,
     warn_below: WarnBelow = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -259,7 +287,7 @@ def cheapest(
     if output is not None:
         write_solution(solution, output)
     title = f"Least spend for a loss of at most {max_loss:g}"
-    _answer(solution, title, output, as_json, whole_samples, cautions)
+    _answer(solution, title, output, as_json, whole_samples, cautions, sensitivity, values)
     return proved(solution.status)
 
 

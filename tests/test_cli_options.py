@@ -121,6 +121,7 @@ SOLVE = {
     "--budget": 0.02, "--payment-weight": 0.7, "--min-total": 0.5, "--finite-sample": None, "--robust": None,
     "--gap": 1e-4, "--time-limit": 1e-9, "--outside": OUTSIDE, "--sampling-constant": 30,
     "--groups": "a,b,a,b", "--option": "max_iterations=1", "--min-samples": 60, "--whole-samples": None, "--warn-below": 1e6,
+    "--sensitivity": None, "--values": None,
 }  # fmt: skip
 
 
@@ -183,11 +184,14 @@ OTHERS = {
     "cheapest": (
         ["game.json", "--max-loss", 0.01, "--offers", "capped", "--min-total", 0.3, "--gap", 0.1],
         {"--max-loss": 0.007, "--offers": "linear", "--outside": OUTSIDE, "--sampling-constant": 30, "--min-total": 0.6,
-         "--gap": 0.001, "--time-limit": 1e-9, "--min-samples": 60, "--whole-samples": None, "--warn-below": 1e6},
+         "--gap": 0.001, "--time-limit": 1e-9, "--min-samples": 60, "--whole-samples": None, "--warn-below": 1e6,
+         "--sensitivity": None, "--values": None},
     ),
     "cascade": (["game.json", "--outside", OUTSIDE], {"--outside": -10, "--order": "simultaneous"}),
     "equilibria": (
-        ["several.json"], {"--payments": "0.1,0,0", "--caps": "0.1,1,1", "--sampling-constant": 30, "--one": None, "--prove": None},
+        ["several.json"],
+        {"--payments": "0.1,0,0", "--caps": "0.1,1,1", "--sampling-constant": 30, "--one": None, "--prove": None,
+         "--sensitivity": None},
     ),
     "frontier": (
         ["game.json", "--to", 0.1, "--points", 2],
@@ -195,6 +199,11 @@ OTHERS = {
          "--gap": 0.4, "--time-limit": 1e-9, "--min-samples": 60, "--warn-below": 1e6},
     ),
     "calibrate": (["game.json", "--plan", 3], {"--plan": 4, "--seed": 1, "--level": 0.5}),
+    "values": (
+        ["solution.json", "--orders", 20],
+        {"--all-data": None, "--empty": 3, "--orders": 30, "--confidence": 0.5, "--seed": 1, "--sampling-constant": 30,
+         "--measured": "accuracies.csv"},
+    ),
     "verify": (["solution.json"], {"--tolerance": 1e-30}),
     "lemmas": (["game.json"], {"--thorough": None}),
     "explore": (

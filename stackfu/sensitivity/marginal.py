@@ -60,7 +60,7 @@ class MarginalEffects(Content):
         >>> emb = sf.MeanEmbeddings.from_features(np.eye(2))
         >>> game = sf.StackelbergGame(emb, [100, 100], costs=[200.0, 200.0], lambda_q=200.0, names=["York", "Hull"])
         >>> print(marginal_effects(game.equilibrium([20.0, 20.0])).words(0, "EUR"))
-        1 EUR more for York brings 0.3086 samples (0.2315 its own) at the present rate; server loss +0, spend +0.3202
+        1 EUR more for York brings 0.3086 samples (0.2315 its own) at the present rate; server loss +0, spend +0.6173
         """
         if self.reason:
             return f"What more money for a client brings is not known: {self.reason}"

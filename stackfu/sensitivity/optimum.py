@@ -52,6 +52,8 @@ NEARNESS = (1e-6, 1e-4, 1e-8, 1e-3)
 STEPS, SOLVED = 30, 1e-10
 #: Multipliers and slacks that are less than this part of their scale do not tell on which side of a kink the optimum is.
 STRICT = 1e-7
+#: Part of the shares by which the last Newton step moves them, and a number below that of every scale.
+SETTLED, TINY = 1e-14, 1e-300
 #: Step in the imaginary direction: its square vanishes relative to 1.
 STEP = 1e-30
 
@@ -339,14 +341,14 @@ class OptimumDerivatives:
         spend = float((brackets * game.costs * np.where(x > near, x, 0.0))[paid].sum())
         limits = []
         budget = self._numbers["budget"]
-        if np.isfinite(budget) and spend >= budget * (1.0 - max(near, 1e-6)):
+        if np.isfinite(budget) and spend >= budget * (1.0 - max(near, NEARNESS[0])):
             limits.append("budget")
         if np.isfinite(self.goal.max_loss) and np.real(state["loss"]) >= self.goal.max_loss * (
-            1.0 - max(near, 1e-6)
+            1.0 - max(near, NEARNESS[0])
         ):
             limits.append("max_loss")
         if self.goal.min_total > 0 and np.real(state["total"]) <= self.goal.min_total * (
-            1.0 + max(near, 1e-6)
+            1.0 + max(near, NEARNESS[0])
         ):
             limits.append("min_total")
         return _Active(free, full, paid, volunteers, stuck, tuple(limits))
@@ -364,7 +366,7 @@ class OptimumDerivatives:
         gradient = np.real(state["slopes"])[free]
         multipliers = np.linalg.lstsq(normals.T, -gradient, rcond=None)[0] if count else np.zeros(0)
         unknown = np.concatenate([start, multipliers])
-        scale = max(float(np.abs(np.real(state["slopes"])).max()), 1e-300)
+        scale = max(float(np.abs(np.real(state["slopes"])).max()), TINY)
         for _ in range(STEPS):
             residual = np.real(self._conditions(unknown.astype(complex), self._numbers))
             matrix = self._jacobian(unknown)
@@ -374,7 +376,7 @@ class OptimumDerivatives:
             moved = float(np.abs(step[: len(free)]).max(initial=0.0))
             if not np.isfinite(unknown).all() or np.any(unknown[: len(free)] <= 0):
                 raise self._refused("Newton's method leaves the certified point")
-            if moved <= 1e-14 * max(float(np.abs(start).max(initial=0.0)), 1e-300):
+            if moved <= SETTLED * max(float(np.abs(start).max(initial=0.0)), TINY):
                 break
         residual = np.real(self._conditions(unknown.astype(complex), self._numbers))
         if np.abs(residual[: len(free)]).max(initial=0.0) > SOLVED * scale:
@@ -423,7 +425,7 @@ class OptimumDerivatives:
             (mu * np.real(slope) for mu, slope in zip(self._multipliers, slopes, strict=True)),
             np.zeros(game.count),
         )
-        scale = max(float(np.abs(np.real(state["slopes"])).max()), 1e-300)
+        scale = max(float(np.abs(np.real(state["slopes"])).max()), TINY)
         out = np.setdiff1d(np.arange(game.count), np.concatenate([free, active.full]))
         held = np.zeros(game.count, dtype=bool)
         held[out] = gradient[out] <= STRICT * scale

@@ -103,7 +103,7 @@ test-oldest:  ## the same tests on the oldest versions that pyproject.toml allow
 	$(VENV)-oldest/bin/python -m pytest -q -n auto -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
 
 test-deployment: $(STAMP)-test $(STAMP)-lab  ## the Flower deployment as separate processes, with kills; takes minutes
-	STACKFU_DEPLOYMENT=1 $(BIN)/python -m pytest -q integration/tests/flower/test_deployment.py integration/tests/flower/test_doors.py
+	STACKFU_DEPLOYMENT=1 $(BIN)/python -m pytest -q integration/tests/flower/test_deployment.py integration/tests/flower/test_superlink_auth.py
 
 load: $(STAMP)-lab  ## the books of a thousand clients under faults and kills, and what embeddings give away; some minutes
 	$(BIN)/stackfu-lab flower load --out integration/results/trust/load.json

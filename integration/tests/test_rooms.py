@@ -66,7 +66,7 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
     ("who", "knows"),
     [
         (LAB, [LAB, *(f"{PACKAGE}.{name}" for name in ("ranks", "storage", "summary"))]),
-        (f"{LAB}.data", [f"{LAB}.data", f"{LAB}.runtime", f"{PACKAGE}.storage"]),
+        (f"{LAB}.data", [f"{LAB}.data", f"{LAB}.named", f"{LAB}.runtime", f"{PACKAGE}.storage"]),
         (
             f"{LAB}.report",
             [
@@ -102,7 +102,10 @@ LAB, FLOWER = f"{PACKAGE}.lab", f"{PACKAGE}.flower"
             [
                 f"{FLOWER}.client",
                 f"{FLOWER}.wire",
-                *(f"{FLOWER}.{name}" for name in ("offer", "privacy", "model_store", "books", "chain")),
+                *(
+                    f"{FLOWER}.{name}"
+                    for name in ("offer", "privacy", "model_store", "client_state", "chain")
+                ),
                 *(
                     f"{FLOWER}.{name}"
                     for name in ("convex", "policy", "receipts", "secure_sum", "sum_member", "keys")
@@ -119,9 +122,9 @@ def test_a_room_knows_only_what_is_below_it(who, knows):
 
 
 def test_only_participants_that_train_bring_the_lab_to_flower():
-    """They share its local training and its methods; server, wire, books and audit know nothing of it."""
+    """They share its local training and its methods; server, wire, records and audit know nothing of it."""
     users = {m for m in below(FLOWER) for name in GRAPH[m] if name in below(LAB) - {f"{LAB}.mechanisms"}}
-    assert users == {f"{FLOWER}.{name}" for name in ("lab", "parting", "torch_client")}
+    assert users == {f"{FLOWER}.{name}" for name in ("lab", "removal_tasks", "torch_client")}
 
 
 @pytest.mark.parametrize("module", [f"{FLOWER}.client", f"{FLOWER}.mechanism", f"{LAB}.report"])

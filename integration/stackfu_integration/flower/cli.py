@@ -172,7 +172,7 @@ def audit(
             report = verify_ledger(
                 book, _evidence(book, server_key, client_keys, receipts or [], evidence), about=about
             )
-            if report:  # from books that do not fit nothing is concluded
+            if report:  # from records that do not fit nothing is concluded
                 facts = facts_of(book, about)
                 report = _published(book, about, facts, report, out or path.parent, overwrite)
     except SchemaError:
@@ -362,7 +362,7 @@ def load(
     cuts: Annotated[int | None, typer.Option(help="power cuts to try; all of them by default")] = None,
     out: Annotated[Path | None, typer.Option(help="write the counts as JSON")] = None,
 ) -> None:
-    """Count what becomes of the books: faulty clients, a killed server, two servers at once, the power cut at every write."""
+    """Count what becomes of the records: faulty clients, a killed server, two servers at once, the power cut at every write."""
     from stackfu_integration.flower.load import (
         count_faults_and_kills,
         count_two_servers,

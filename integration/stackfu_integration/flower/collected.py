@@ -20,8 +20,8 @@ from urllib.parse import unquote
 from stackfu.atomic import make_folder
 from stackfu.embedding.names import ClientNames
 from stackfu.errors import FileFormatError, InputError
-from stackfu_integration.flower.books import read_receipts
 from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.client_state import read_receipts
 from stackfu_integration.flower.events import ClientEnrolled, RunStarted
 from stackfu_integration.flower.keys import read_public_key
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
@@ -110,7 +110,7 @@ def _read_state(path: Path) -> Mapping[str, object]:
     try:
         state = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise FileFormatError(f"{path}: not a client's books ({error})") from error
+        raise FileFormatError(f"{path}: not a client's records ({error})") from error
     return state if isinstance(state, dict) else {}
 
 

@@ -36,8 +36,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from stackfu.errors import InputError, StackfuError
-from stackfu_integration.flower.doors import admit_operator, log_in
 from stackfu_integration.flower.simulation import APP_FOLDER
+from stackfu_integration.flower.superlink_auth import admit_operator, log_in
 from stackfu_integration.storage import write_text
 
 __all__ = ["Deployment", "DeploymentError", "make_certificates", "make_node_key"]
@@ -180,7 +180,7 @@ class Deployment:
         self._superlink = self._start(
             "superlink",
             sys.executable,
-            *("-m", "stackfu_integration.flower.doors", "--operators", str(operators)),
+            *("-m", "stackfu_integration.flower.superlink_auth", "--operators", str(operators)),
             *("--host", "127.0.0.1", "--port", str(self._port)),
             *self._server_tls(),
             "--enable-supernode-auth",

@@ -512,7 +512,7 @@ class ClientPaid(ClientEvent, kind="payment"):
 
 @dataclass(frozen=True)
 class PaymentAcknowledged(ClientEvent, kind="acknowledged"):
-    """A client was told what it is paid, and signed whether that is what it is owed by its own books."""
+    """A client was told what it is paid, and signed whether that is what it is owed by its own records."""
 
     amount: Amount
     agreed: bool

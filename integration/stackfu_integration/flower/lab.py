@@ -16,14 +16,14 @@ from torch.nn import functional
 
 from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.client import Participant
-from stackfu_integration.flower.parting import (
+from stackfu_integration.flower.policy import Policy
+from stackfu_integration.flower.removal_tasks import (
     distil,
     only_train,
     part_with,
     summed_curvature,
     summed_gradient,
 )
-from stackfu_integration.flower.policy import Policy
 from stackfu_integration.flower.wire import PartingOrder
 from stackfu_integration.flower.wire.records import setting
 from stackfu_integration.lab.data import dirichlet_partition, load_dataset
@@ -129,7 +129,7 @@ class LabParticipant(Participant):
 
     @classmethod
     def from_context(cls, context: Context) -> LabParticipant:
-        """Build the participant of a node: its number is ``partition-id``, its books are in ``client-folder``.
+        """Build the participant of a node: its number is ``partition-id``, its records are in ``client-folder``.
 
         What concerns the client's own safety comes from the node's config, which is the client's, and never from the
         run's, which is the server's.

@@ -48,7 +48,7 @@ Fault = Callable[[Message, Answer], Message | None]
 
 
 class SigningTiny(TinyParticipant):
-    """Every tenth client keeps books in a folder and signs; the others have no key."""
+    """Every tenth client keeps records in a folder and signs; the others have no key."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -200,7 +200,7 @@ def terms_of_the_load(**changes: Any) -> Terms:
         "cost_scale": 20.0,
         "method": UNIFORM,
         "finite_sample": False,
-        "least_cosine": -1.0,  # books are counted here; what directions refuse is measured in directions.py
+        "least_cosine": -1.0,  # records are counted here; what directions refuse is measured in directions.py
         **changes,
     }
     return Terms(**stated)
@@ -239,7 +239,7 @@ def count_faults_and_kills(clients: int = 1000, kills: int = 50, seed: int = 0) 
                         mechanism.remove(grid, leaving, request=name)
                 if reaper.left == 0:
                     break
-                # the books are closed and there are kills left: somebody else leaves
+                # the records are closed and there are kills left: somebody else leaves
                 requests.append(
                     (f"r{len(requests) + 1}", (draw.choice([c for c in rest if c not in kinds]),))
                 )

@@ -92,7 +92,7 @@ class Policy:
     clients' public keys: with them, nobody else is a member of a sum in which this client hides something. ``parting`` are the
     methods for which this client works when it leaves (:mod:`.methods`): what it sends is made, once more, of the data that is
     to be forgotten. ``trusting`` believes
-    the server about an agreement of which a client without a folder has no books any more, as after a restart.
+    the server about an agreement of which a client without a folder has no records any more, as after a restart.
     ``keep_work`` keeps a
     copy of every model that this client sends in rounds of unlearning in its own folder, so that an audit can average them again.
     """

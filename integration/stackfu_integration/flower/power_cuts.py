@@ -28,8 +28,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from stackfu.errors import StackfuError
 from stackfu_integration.arrays import FloatArray, IntArray
-from stackfu_integration.flower.books import read_receipts
 from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.client_state import read_receipts
 from stackfu_integration.flower.convex import flat
 from stackfu_integration.flower.events import ClientPaid, PaymentAcknowledged, RequestClosed
 from stackfu_integration.flower.in_process import InProcessGrid
@@ -241,7 +241,7 @@ class TinyHead(SigningTiny):
 
 
 def run_all(base: Path, terms: Terms) -> None:
-    """Train and remove, or go on with it, with five clients that keep books in the same folder."""
+    """Train and remove, or go on with it, with five clients that keep records in the same folder."""
     nodes = [{"partition-id": i, "client-folder": str(base / "clients" / str(i))} for i in range(_CLIENTS)]
     mechanism = UnlearningMechanism(base / "run", _CLIENTS, terms, wait=0.0, timeout=1.0)
     first = {"model": np.zeros(9, np.float32)}

@@ -47,7 +47,7 @@ def shown(value: Any) -> str:
 
 
 def fingerprint_of(vector: NDArray[Any]) -> str:
-    """The hash by which receipts and books know a vector."""
+    """The hash by which receipts and records know a vector."""
     return hashlib.sha256(np.ascontiguousarray(vector).tobytes()).hexdigest()
 
 

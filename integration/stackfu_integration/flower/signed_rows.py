@@ -44,7 +44,7 @@ from stackfu_integration.flower.events import (
     to_row,
 )
 from stackfu_integration.flower.ledger import RUN, PaymentLedger, broken_link, broken_rule
-from stackfu_integration.flower.misfit import MisfitError, need
+from stackfu_integration.flower.ledger_error import LedgerError, need
 from stackfu_integration.flower.naming import PLAIN_NAME, Naming
 from stackfu_integration.flower.receipts import (
     CONSENT,
@@ -109,7 +109,7 @@ class SignedRows:
             try:
                 datetime.fromisoformat(row.at)
             except ValueError as error:
-                raise MisfitError(f"row {row.seq} ({shown(row.kind)}): its time is none") from error
+                raise LedgerError(f"row {row.seq} ({shown(row.kind)}): its time is none") from error
         for before, after in pairwise(rows):
             if after.at < before.at:
                 self.questions.append(
@@ -136,7 +136,7 @@ class SignedRows:
             try:
                 event = from_row(row)
             except FileFormatError as error:
-                raise MisfitError(str(error)) from error
+                raise LedgerError(str(error)) from error
             where = f"row {row.seq} ({row.kind})"
             need(
                 row.request == RUN or row.request in opened,

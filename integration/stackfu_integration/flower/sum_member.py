@@ -12,8 +12,8 @@ from typing import Any
 
 from stackfu.errors import InputError
 from stackfu_integration.arrays import FloatArray, UIntArray
-from stackfu_integration.flower.books import ClientBooks
 from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.client_state import ClientState
 from stackfu_integration.flower.policy import PolicyError
 from stackfu_integration.flower.receipts import SUM_KEYS, Receipt, fingerprint_of
 from stackfu_integration.flower.secure_sum import Keys, Member, SumName
@@ -34,13 +34,13 @@ class SumMember:
 
     client: int
     secret: bytes
-    books: ClientBooks
+    records: ClientState
 
     def _member(self, name: SumName) -> Member:
         return Member(self.secret, self.client, name)
 
     def _known(self, name: SumName) -> dict[str, Any]:
-        sums = self.books.about(name.request).setdefault("sums", {})
+        sums = self.records.about(name.request).setdefault("sums", {})
         found: dict[str, Any] = sums.setdefault(f"{name.what} {name.number}", {})
         return found
 
@@ -51,13 +51,13 @@ class SumMember:
             raise InputError("sum", problem, value=f"{name.what} {name.number}")
         if what not in known:
             known[what] = value
-            self.books.save()
+            self.records.save()
 
     def keys(self, name: SumName, head: Head | None) -> KeysAnswer:
         """The keys for a sum, signed."""
         keys = self._member(name).keys
         facts = {"request": name.request, "sum": name.what, "number": name.number, "keys": str(keys)}
-        return KeysAnswer(keys, self.books.sign(SUM_KEYS, head, client=self.client, **facts))
+        return KeysAnswer(keys, self.records.sign(SUM_KEYS, head, client=self.client, **facts))
 
     def shares(self, asked: SharesQuestion) -> SharesAnswer:
         """Sealed shares for the others, once the group is one that this client accepts."""
@@ -70,7 +70,7 @@ class SumMember:
 
     def _check_peers(self, asked: SharesQuestion) -> None:
         """Where the policy names the other clients' keys, nobody else is a member."""
-        peers = self.books.policy.peers
+        peers = self.records.policy.peers
         if not peers:
             return
         for client, keys in asked.group.items():

@@ -24,14 +24,14 @@ from torch.nn import functional
 
 from stackfu_integration.arrays import FloatArray
 from stackfu_integration.flower.client import Participant, add_mechanism, training_app
-from stackfu_integration.flower.parting import (
+from stackfu_integration.flower.policy import Policy
+from stackfu_integration.flower.removal_tasks import (
     distil,
     only_train,
     part_with,
     summed_curvature,
     summed_gradient,
 )
-from stackfu_integration.flower.policy import Policy
 from stackfu_integration.flower.wire import PartingOrder
 from stackfu_integration.flower.wire.records import setting
 from stackfu_integration.lab.federation.clients import LabelledTensors
@@ -51,7 +51,7 @@ def model_arrays(model: nn.Module) -> ArrayRecord:
 class TorchParticipant(Participant):
     """A client with a PyTorch classifier.
 
-    The number is ``partition-id`` of the node's config, the books are in its ``client-folder``. What represents the data
+    The number is ``partition-id`` of the node's config, the records are in its ``client-folder``. What represents the data
     are the inputs of the model's last linear layer.
     """
 

@@ -38,7 +38,7 @@ from stackfu_integration.flower.events import (
     StartPrepared,
 )
 from stackfu_integration.flower.ledger import RUN, PaymentLedger, SchemaError
-from stackfu_integration.flower.misfit import MisfitError
+from stackfu_integration.flower.ledger_error import LedgerError
 from stackfu_integration.flower.model_store import ModelStore
 from stackfu_integration.flower.naming import one_line
 from stackfu_integration.flower.recomputed import STEPS, Case
@@ -60,7 +60,7 @@ _VERDICTS = {
     FITS: "Fits: everything that can be recomputed was, and no evidence is missing.",
     MISFIT: "Does not fit",
     ABORTED: "Aborted: the removal was not carried out. What was done until then fits.",
-    OPEN: "Open: nothing contradicts the books, and what follows rests on somebody's word until it is answered.",
+    OPEN: "Open: nothing contradicts the records, and what follows rests on somebody's word until it is answered.",
 }
 
 
@@ -188,14 +188,14 @@ def verify_ledger(
                 said.append(f"{name} was aborted ({ended.reason}); what was done until then is checked")
             if not case.has(RequestClosed):
                 questions.append(
-                    f"{name}: what comes after the last row: the request is not closed, or the end of the books is missing"
+                    f"{name}: what comes after the last row: the request is not closed, or the end of the records is missing"
                 )
             if case.has(PayloadsErased) and not ledger.is_erased(name):
                 questions.append(
                     f"{name}: if embeddings are erased: they were deleted, and the write-ahead log beside the ledger "
                     "may still hold them"
                 )
-    except MisfitError as error:
+    except LedgerError as error:
         misfit = str(error)
     except Exception as error:  # whatever is in the file, it is said and not thrown
         misfit = f"{name}: {error or type(error).__name__}"

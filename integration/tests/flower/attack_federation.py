@@ -1,12 +1,12 @@
 """Random sequences of dishonest steps by servers, clients, colluders and thieves, and an oracle that knows what happened.
 
 A run of five tiny clients is carried out in this process, by one of several methods and rules of averaging, with one request
-or two, with some who are dishonest while it lasts. Then its books and the evidence are attacked one step after the other, and
+or two, with some who are dishonest while it lasts. Then its records and the evidence are attacked one step after the other, and
 after every step the audit gives its verdict. The oracle shares no code with the audit: it compares the rows of the file, read by
 SQLite alone, with what really happened (which the harness wrote down), the
 files of models with what they were, and knows who is dishonest. Wrong are
 
-- ``false fit``: exit code 0, though the books or models say what did not happen, or somebody was paid or asked otherwise;
+- ``false fit``: exit code 0, though the records or models say what did not happen, or somebody was paid or asked otherwise;
 - ``fits without evidence``: exit code 0, though some of what clients keep, or a key, was taken out of the evidence;
 - ``honest server blamed``: a misfit, though the server was honest and nobody touched its files;
 - ``honest client blamed``: a fault, or a contradiction, held against a client that was honest;
@@ -48,8 +48,8 @@ from test_tampering import write_anew
 from stackfu.errors import FileFormatError
 from stackfu_integration.flower import PaymentLedger, UnlearningMechanism
 from stackfu_integration.flower.audit import check_file
-from stackfu_integration.flower.books import ClientBooks
 from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.client_state import ClientState
 from stackfu_integration.flower.collected import read_kept
 from stackfu_integration.flower.events import (
     ClientEnrolled,
@@ -92,7 +92,7 @@ class Truth:
 
     rows: list[tuple] = field(default_factory=list)
     models: dict[str, str] = field(default_factory=dict)  # files and the hashes of their bytes
-    server: set[str] = field(default_factory=set)  # what it did that its books do not say
+    server: set[str] = field(default_factory=set)  # what it did that its records do not say
     clients: set[int] = field(default_factory=set)  # who was dishonest, or whose key was stolen
     evidence_touched: bool = False  # something is missing, invented or changed in what the auditor was given
     evidence_missing: bool = False
@@ -311,8 +311,8 @@ def _asks_a_client_that_leaves(rng, live):
     def asks(mechanism, phase):
         if phase == "responses":
             client = live.removed[0]
-            books = ClientBooks(live.client_folder(client), RecordDict())
-            books.sign(
+            records = ClientState(live.client_folder(client), RecordDict())
+            records.sign(
                 "work",
                 mechanism.ledger.head,
                 client=client,
@@ -406,7 +406,7 @@ def _sends(record):
 
 
 def _claims_throughout(rng, live, client):
-    """A size of its own making, in training and ever after: the same one everywhere, so that all of its books agree."""
+    """A size of its own making, in training and ever after: the same one everywhere, so that all of its records agree."""
     live.sizes[client] = rng.choice([12, 90, 2_000, 9_999_999])
     return lambda message, answer: answer(message)
 
@@ -561,12 +561,12 @@ class Live:
         )
 
 
-# ---- afterwards: the books and the evidence
+# ---- afterwards: the records and the evidence
 
 
 @dataclass
 class Case:
-    """The books, the evidence and the truth, as they stand between two steps."""
+    """The records, the evidence and the truth, as they stand between two steps."""
 
     live: Live
     folder: Path
@@ -656,14 +656,14 @@ def _server_rewrites(case):
     if (
         rows_of(case.folder / "ledger.sqlite") != case.truth.rows
     ):  # of some kinds there are no rows, or no amounts
-        case.truth.server.add("wrote the books anew")
+        case.truth.server.add("wrote the records anew")
 
 
 def _server_cuts_and_signs(case):
     last = case.rng.randint(len(case.truth.rows) // 2, max(len(case.truth.rows) - 1, 1))
     case.spoil(f"DELETE FROM payloads WHERE seq > {last}", f"DELETE FROM events WHERE seq > {last}")
     write_anew(case)
-    case.truth.server.add("cut the books")
+    case.truth.server.add("cut the records")
 
 
 def _server_strips_receipts(case):
@@ -885,7 +885,7 @@ HARMLESS = AFTERWARDS[:8]
 
 
 def books_are_false(case: Case) -> bool:
-    """What the books and models say is not what happened."""
+    """What the records and models say is not what happened."""
     if case.truth.server:
         return True
     if not case.truth.files_touched:
@@ -923,7 +923,7 @@ def judged(case: Case, report) -> str:
     if settled and honest and not truth.clients and not truth.evidence_touched and code not in (0, 3):
         return "honest run not recognised"
     return {0: "fits", 1: "misfit", 3: "aborted", 4: "open"}[code] + (
-        " (books are false)" if false else " (books are true)"
+        " (records are false)" if false else " (records are true)"
     )
 
 

@@ -113,7 +113,7 @@ class Scene:
         return FaultyGrid(client_app(self.load), nodes, self.behaviours)
 
     def client_folder(self, client: int) -> Path:
-        """Where a client keeps its books; a second node that claims its number is somebody else."""
+        """Where a client keeps its records; a second node that claims its number is somebody else."""
         return self.folder.parent / f"clients of {self.folder.name}" / str(client)
 
     def mechanism(self, **options: Any) -> UnlearningMechanism:
@@ -131,7 +131,7 @@ class Scene:
     def ledger(self) -> PaymentLedger:
         return PaymentLedger(self.folder / "ledger.sqlite", create=False)
 
-    def books(self, *kinds: str) -> list[tuple[Any, ...]]:
+    def records(self, *kinds: str) -> list[tuple[Any, ...]]:
         """What the ledger says, without the times."""
         with self.ledger() as ledger:
             rows = [row for row in ledger.rows() if not kinds or row.kind in kinds]
@@ -183,7 +183,7 @@ def dies_in_round(number):
 def killed_after_any_row(monkeypatch, rows, make, sound, once):
     """Run scenes to their ``rows``-th commits, kill them there and run them again; how many died.
 
-    Every commit of the ledger is a place to die; the books must end as those of ``sound``, in all kinds of rows that are written
+    Every commit of the ledger is a place to die; the records must end as those of ``sound``, in all kinds of rows that are written
     ``once``. It ends with a scene that is over before it dies.
     """
     commit, left = PaymentLedger.transaction, -1
@@ -209,6 +209,6 @@ def killed_after_any_row(monkeypatch, rows, make, sound, once):
         finally:
             left = -1
         scene.run()
-        assert scene.books(*once) == sound.books(*once), row
+        assert scene.records(*once) == sound.records(*once), row
         assert scene.final_model() == sound.final_model()
     return deaths

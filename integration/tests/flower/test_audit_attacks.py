@@ -1,4 +1,4 @@
-"""Attacks on the audit: a server, a client or a thief makes books that look as if all had gone well.
+"""Attacks on the audit: a server, a client or a thief makes records that look as if all had gone well.
 
 What evidence proves is said as proved, and what is somebody's word is an open question, in the text, in the JSON and in the exit
 code. Each of these ended with "fits" once.
@@ -33,8 +33,8 @@ from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.cli import app
 from stackfu_integration.flower import PaymentLedger, Terms
 from stackfu_integration.flower import ledger as ledger_module
-from stackfu_integration.flower.books import ClientBooks, read_receipts
 from stackfu_integration.flower.chain import Head
+from stackfu_integration.flower.client_state import ClientState, read_receipts
 from stackfu_integration.flower.events import (
     ClientEnrolled,
     ClientFault,
@@ -303,10 +303,10 @@ def test_work_of_those_who_leave_is_a_misfit_where_the_method_asks_for_none(scen
 
     def parts(phase):
         if phase == "responses":
-            ledger, books = mechanism.ledger, ClientBooks(scene.client_folder(1), RecordDict())
+            ledger, records = mechanism.ledger, ClientState(scene.client_folder(1), RecordDict())
             told = {"client": 1, "request": "r1"}
-            consent = books.sign(CONSENT, ledger.head, method="retrain", **told)
-            work = books.sign(PARTING, ledger.head, number=1, samples=30, model="ab" * 32, **told)
+            consent = records.sign(CONSENT, ledger.head, method="retrain", **told)
+            work = records.sign(PARTING, ledger.head, number=1, samples=30, model="ab" * 32, **told)
             ledger.add("r1", ConsentGiven(1, 0, "retrain", consent.plain()))
             ledger.add("r1", PartingWork(1, 1, 30, "ab" * 32, 0.1, work.plain()))
 
@@ -356,8 +356,8 @@ def test_work_that_is_in_no_book_shows_by_its_number_though_the_receipt_was_take
 
     def asks(phase):
         if phase == "responses":
-            books = ClientBooks(scene.client_folder(1), RecordDict())
-            books.sign(
+            records = ClientState(scene.client_folder(1), RecordDict())
+            records.sign(
                 WORK, mechanism.ledger.head, client=1, request="r1", number=1, samples=30, model="11" * 32
             )
 

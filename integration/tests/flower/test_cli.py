@@ -40,7 +40,7 @@ def test_the_ledger_is_printed(sound):
     ):
         assert kind in result.output
     paid = run("ledger", str(sound.folder), "--kind", "payment", "--request", "r1")
-    assert paid.output.count("payment") == len(sound.books("payment"))
+    assert paid.output.count("payment") == len(sound.records("payment"))
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from flwr.clientapp.mod import LocalDpMod
 from scene import CLIENTS, REMOVED, TERMS, Averager, Scene, initial
 
 from stackfu_integration.flower import InProcessGrid, Offer, Policy, add_mechanism
-from stackfu_integration.flower.books import ClientBooks, read_receipts
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.client import training_app
+from stackfu_integration.flower.client_state import ClientState, read_receipts
 from stackfu_integration.flower.events import ModelUnlearned, RemovalRequested
 from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.model_store import digest
@@ -42,7 +42,7 @@ CLIENT = 3  # of the scene: 60 samples
 
 
 class Server:
-    """A server that sends any message to one client with the real handlers, books and policy."""
+    """A server that sends any message to one client with the real handlers, records and policy."""
 
     def __init__(self, folder: Path | None, load=Averager, mods=(), **policy) -> None:
         self.folder, self.policy = folder, policy
@@ -151,7 +151,7 @@ def test_a_client_that_leaves_takes_no_offer_and_does_no_work(server):
     assert "agreed to nothing" in refusal(server.order())
 
 
-# ---- what is owed follows from the client's own books
+# ---- what is owed follows from the client's own records
 
 
 def test_the_number_of_samples_follows_from_the_agreed_share(server):
@@ -314,7 +314,7 @@ def test_no_sequence_of_questions_spends_more_than_the_total(tmp_path):
 
 
 def test_changed_data_are_another_release_and_an_old_question_gets_its_old_reply(tmp_path):
-    """The same question 40 times while the data change by 1e-9: not 40 noises for one entry in the books."""
+    """The same question 40 times while the data change by 1e-9: not 40 noises for one entry in the records."""
     moved = [0.0]
 
     class Moving(Averager):
@@ -464,10 +464,10 @@ def test_models_are_measured_for_so_many_requests_and_no_more(tmp_path):
 
 
 def test_a_server_that_goes_back_and_writes_other_rows_is_refused(tmp_path):
-    key, books = SigningKey.generate(), ClientBooks(tmp_path, RecordDict())
+    key, records = SigningKey.generate(), ClientState(tmp_path, RecordDict())
 
     def see(seq, hash_):
-        ClientBooks(tmp_path, RecordDict()).see(Head.signed(seq, hash_ * 32, key))
+        ClientState(tmp_path, RecordDict()).see(Head.signed(seq, hash_ * 32, key))
 
     for seq, hash_ in ((3, "aa"), (5, "bb"), (9, "cc")):
         see(seq, hash_)
@@ -482,7 +482,7 @@ def test_a_server_that_goes_back_and_writes_other_rows_is_refused(tmp_path):
     see(10, "ee")
     with pytest.raises(ValueError, match="two different rows"):
         see(3, "dd")
-    assert books.state["head"][0] == 10
+    assert records.state["head"][0] == 10
 
 
 # ---- lengths

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from stackfu_integration.cli import app
 from stackfu_integration.flower import PaymentLedger
-from stackfu_integration.flower.books import read_receipts
+from stackfu_integration.flower.client_state import read_receipts
 from stackfu_integration.flower.deployment import (
     Deployment,
     DeploymentError,

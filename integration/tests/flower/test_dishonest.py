@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from stackfu.errors import InputError
 from stackfu_integration.cli import app
 from stackfu_integration.flower import Terms
-from stackfu_integration.flower.books import read_receipts
+from stackfu_integration.flower.client_state import read_receipts
 from stackfu_integration.flower.keys import SigningKey, canonical, read_public_key
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.receipts import PAYMENT, SHARE, WORK, Receipt
@@ -272,7 +272,7 @@ FORGERIES = {
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_a_receipt_that_is_not_one_is_refused_and_the_audit_of_the_honest_server_still_fits(scene, forgery):
-    """Otherwise one client could make the books of an honest server look forged."""
+    """Otherwise one client could make the records of an honest server look forged."""
     for client, kind in FORGERS.items():
         act = resign(*FORGERIES[forgery])
         act.folder = scene.client_folder(client)
@@ -296,7 +296,7 @@ def test_a_receipt_that_is_not_one_is_refused_and_the_audit_of_the_honest_server
 def test_a_client_that_signs_two_statements_about_one_thing_contradicts_itself_and_not_the_server(
     sound, what, lie
 ):
-    """A receipt is the client's word; brought along from outside, it must not make an honest server's books look forged."""
+    """A receipt is the client's word; brought along from outside, it must not make an honest server's records look forged."""
     signer = SigningKey.load(sound.client_folder(FAULTY) / "client.key")
     kept = [
         r

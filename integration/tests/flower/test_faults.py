@@ -1,4 +1,4 @@
-"""Clients that go wrong: the run ends with the right books, and they are named."""
+"""Clients that go wrong: the run ends with the right records, and they are named."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def check_books(scene: Scene, facts) -> dict:
             assert c["paid"] == 0.0
     assert facts["paid"] == pytest.approx(sum(c["paid"] for c in clients.values()))
     assert facts["paid"] <= facts["budget"] * (1 + 1e-9)
-    paid = [row[2] for row in scene.books("payment")]
+    paid = [row[2] for row in scene.records("payment")]
     assert len(paid) == len(set(paid))
     assert facts["closed"] is not None
     # those who are paid for full delivery are the sound ones
@@ -160,7 +160,7 @@ def test_answers_late(scene):
     grid.behaviours[FAULTY] = when(UNLEARN, late, rounds={1})
     facts = scene.run(grid)
     assert check_books(scene, facts)["rounds_delivered"] == 2
-    assert [row[3] for row in scene.books("work") if row[2] == FAULTY] == [2, 3]
+    assert [row[3] for row in scene.records("work") if row[2] == FAULTY] == [2, 3]
 
 
 def test_only_a_late_answer_comes(scene):
@@ -257,7 +257,7 @@ def test_joins_twice(scene, sound):
     facts = scene.run()
     check_books(scene, facts)
     assert "claims this number as well" in problems(facts)
-    assert scene.books("payment", "work", "commitment") == sound.books("payment", "work", "commitment")
+    assert scene.records("payment", "work", "commitment") == sound.records("payment", "work", "commitment")
 
 
 def test_a_second_node_cannot_take_over_from_the_first(scene):

@@ -1,4 +1,4 @@
-"""One client answers one kind of question with anything: the others are paid, the books fit, and the server does not stop.
+"""One client answers one kind of question with anything: the others are paid, the records fit, and the server does not stop.
 
 What is drawn is a change of an honest reply: records that are missing, of another kind or of another shape, numbers of any size,
 text that is no JSON or the wrong JSON, and receipts about anything, signed with the client's own key.

@@ -14,7 +14,7 @@ from scene import CLIENTS, REMOVED, SIZES, TERMS, TRAINING_ROUNDS, Averager, Kil
 
 from stackfu.errors import InputError
 from stackfu_integration.flower import Terms, UnlearningMechanism
-from stackfu_integration.flower.books import read_receipts
+from stackfu_integration.flower.client_state import read_receipts
 from stackfu_integration.flower.events import (
     ClientCommitted,
     ClientEnrolled,
@@ -413,7 +413,7 @@ def test_a_server_that_refuses_rounds_is_disputed(scene):
 
 
 def test_a_misquoted_embedding_is_noticed_after_a_restart_of_the_client(scene):
-    """The node's memory is gone, the client's books are not; an honest quotation is accepted."""
+    """The node's memory is gone, the client's records are not; an honest quotation is accepted."""
     grid = scene.grid()
 
     def forget(message, answer):

@@ -105,13 +105,13 @@ def test_killed_after_a_phase_the_server_goes_on_where_it_was(phase, scene, soun
         scene.run(after=die)
     rerun = scene.grid()
     scene.run(rerun)
-    assert scene.books() == sound.books()
+    assert scene.records() == sound.records()
     assert scene.final_model() == sound.final_model()
 
 
 def test_killed_after_any_row_nothing_is_lost_or_done_twice(tmp_path, sound, monkeypatch):
     once = ("payment", "settled", "work", "commitment", "embedding", "round", "enrolled")
-    places = range(1, len(sound.books()) + 20)
+    places = range(1, len(sound.records()) + 20)
     assert killed_after_any_row(monkeypatch, places, lambda name: Scene(tmp_path / name), sound, once) > 15
 
 
@@ -182,7 +182,7 @@ def test_a_second_removal_starts_from_the_first(scene):
 def test_continuing_from_the_trained_model(scene, sound):
     scene.terms = Terms(**{**vars(scene.terms), "unlearning": "continue"})
     scene.run()
-    assert scene.books("payment") == sound.books("payment")
+    assert scene.records("payment") == sound.records("payment")
     assert scene.final_model() != sound.final_model()
 
 
@@ -216,7 +216,7 @@ def test_a_node_that_is_busy_at_the_roll_call_is_asked_again(scene, sound):
     mechanism.train(grid, initial(), TRAINING_ROUNDS)
     mechanism.remove(grid, REMOVED)
     assert len(calls) == 3
-    assert scene.books() == sound.books()
+    assert scene.records() == sound.records()
 
 
 def test_a_budget_of_nothing_buys_what_comes_for_free(scene):

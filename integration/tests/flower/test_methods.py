@@ -40,9 +40,9 @@ from stackfu_integration.flower.methods import (
     recovered,
 )
 from stackfu_integration.flower.model_store import ModelStore, digest
-from stackfu_integration.flower.parting import SET_FILE
 from stackfu_integration.flower.phases import leaving
 from stackfu_integration.flower.policy import PARTING_METHODS, PolicyError
+from stackfu_integration.flower.removal_tasks import SET_FILE
 from stackfu_integration.flower.simulation import APP_FOLDER, run_in_process
 from stackfu_integration.flower.verification import verify
 from stackfu_integration.flower.wire import CONSENT, EMBED, PART, ConsentQuestion

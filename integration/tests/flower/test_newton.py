@@ -31,9 +31,9 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.model_store import ModelStore
-from stackfu_integration.flower.parting import summed_curvature, summed_gradient
 from stackfu_integration.flower.phases import release
 from stackfu_integration.flower.phases.release import deviation_of, key_file
+from stackfu_integration.flower.removal_tasks import summed_curvature, summed_gradient
 from stackfu_integration.flower.simulation import APP_FOLDER, run_in_process
 from stackfu_integration.flower.torch_client import model_arrays
 from stackfu_integration.flower.verification import verify

@@ -225,14 +225,15 @@ def test_every_documented_command_of_flowers_is_one(command):
 
 
 @pytest.mark.parametrize(
-    "command", documented("flower-superexec|flower-supernode|python -m stackfu_integration.flower.doors")
+    "command",
+    documented("flower-superexec|flower-supernode|python -m stackfu_integration.flower.superlink_auth"),
 )
 def test_what_is_typed_by_hand_is_what_the_deployment_types(command):
     """Whose test runs every night: the options are the same, and none of a door is left out."""
     typed = set(re.findall(r'"(--[a-z-]+)"', inspect.getsource(Deployment)))
     options = {word for word in shlex.split(command) if word.startswith("--")}
     assert options <= typed
-    if "doors" in command:
+    if "superlink_auth" in command:
         assert {"--enable-supernode-auth", "--superexec-auth-secret-file", "--operators"} <= options
 
 

@@ -72,7 +72,7 @@ def test_the_default_terms_ask_for_what_the_default_policy_allows(tmp_path):
 
 
 def test_releases_are_counted_over_requests_and_the_one_too_many_is_refused(tmp_path):
-    """Differently named requests would average the noise away; here the books outlive the server and its ledger."""
+    """Differently named requests would average the noise away; here the records outlive the server and its ledger."""
     (tmp_path / "clients of run" / str(STRICT)).mkdir(parents=True)
     (tmp_path / "clients of run" / str(STRICT) / "policy.toml").write_text(
         "epsilon = 1.0\ntotal_epsilon = 2.0\n"
@@ -199,7 +199,7 @@ def test_a_sum_gives_the_same_game_as_its_parts(scene, sound):
     """The game needs one mixture of those who leave, whoever summed it."""
     scene.terms = replace(TERMS, secure_sum=False)
     scene.run()
-    ours, theirs = ([row[4] for row in s.books("offer", "payment")] for s in (scene, sound))
+    ours, theirs = ([row[4] for row in s.records("offer", "payment")] for s in (scene, sound))
     assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9)
     assert CLIENTS == 8
 

@@ -13,7 +13,7 @@ from test_gradients import run as run_with_evidence
 from test_newton import NEWTON, noiseless
 
 from stackfu_integration.flower import Policy
-from stackfu_integration.flower.books import read_receipts
+from stackfu_integration.flower.client_state import read_receipts
 from stackfu_integration.flower.events import (
     GradientHidden,
     GradientReported,

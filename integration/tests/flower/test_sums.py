@@ -15,7 +15,7 @@ from scene import CLIENTS, REMOVED, TERMS, Averager, Killed, Scene, client_app, 
 
 from stackfu.errors import InputError
 from stackfu_integration.flower import InProcessGrid, Policy, Terms, UnlearningMechanism, add_mechanism
-from stackfu_integration.flower.books import ClientBooks
+from stackfu_integration.flower.client_state import ClientState
 from stackfu_integration.flower.events import GroupSumReceived, SumAgreed, SumHeard, WorkDelivered
 from stackfu_integration.flower.policy import PolicyError
 from stackfu_integration.flower.receipts import SUM_KEYS, Receipt
@@ -162,22 +162,22 @@ def test_numbers_that_cannot_be_summed_are_not_sent(value):
 
 
 @pytest.fixture
-def desk(tmp_path):
-    """Client 1 of five with its books, up to the point where it has sent its vector."""
+def inbox(tmp_path):
+    """Client 1 of five with its records, up to the point where it has sent its vector."""
     there = Sum(range(5), {k: np.full(2, float(k)) for k in range(5)})
-    member = SumMember(1, b"secret 1", ClientBooks(tmp_path, {}))
+    member = SumMember(1, b"secret 1", ClientState(tmp_path, {}))
     member.shares(SharesQuestion(NAME, there.group, there.threshold, {}))
     assert np.array_equal(member.masked(NAME, np.ones(2), MODEL_BITS, there.group), there.sent[1])
     return member, there
 
 
-def test_nobody_opens_a_sum_twice_for_different_members(desk, tmp_path):
+def test_nobody_opens_a_sum_twice_for_different_members(inbox, tmp_path):
     """With the seed and the mask key of client 4 the server would read what it sent."""
-    member, there = desk
+    member, there = inbox
     asked = OpenQuestion(NAME, tuple(range(5)), there.shares_for(1))
     first = member.opened(asked)
     assert (
-        SumMember(1, b"secret 1", ClientBooks(tmp_path, {})).opened(asked) == first
+        SumMember(1, b"secret 1", ClientState(tmp_path, {})).opened(asked) == first
     )  # after a restart as well
     with pytest.raises(InputError, match="has opened it for other members"):
         member.opened(replace(asked, alive=(0, 1, 2, 3)))
@@ -187,8 +187,8 @@ def test_nobody_opens_a_sum_twice_for_different_members(desk, tmp_path):
         member.opened(replace(asked, alive=(0, 2, 3, 4)))
 
 
-def test_nobody_sends_two_vectors_behind_the_same_masks(desk):
-    member, there = desk
+def test_nobody_sends_two_vectors_behind_the_same_masks(inbox):
+    member, there = inbox
     with pytest.raises(InputError, match="has sent another vector"):
         member.masked(NAME, np.full(2, 2.0), MODEL_BITS, there.group)
     fewer = {k: there.group[k] for k in (0, 1, 2)}
@@ -204,19 +204,19 @@ def test_nobody_sends_two_vectors_behind_the_same_masks(desk):
 @pytest.mark.parametrize("threshold", [1, 2, 6])
 def test_half_of_the_members_are_not_enough(tmp_path, threshold):
     there = Sum(range(5), {k: np.zeros(1) for k in range(5)})
-    member = SumMember(1, b"secret 1", ClientBooks(tmp_path, {}))
+    member = SumMember(1, b"secret 1", ClientState(tmp_path, {}))
     with pytest.raises(InputError, match="too low or too high"):
         member.shares(SharesQuestion(NAME, there.group, threshold, {}))
 
 
 def test_whoever_knows_its_peers_accepts_no_keys_of_the_servers_making(tmp_path):
-    books = {k: ClientBooks(tmp_path / str(k), {}) for k in range(3)}
-    members = {k: SumMember(k, b"secret %d" % k, books[k]) for k in range(3)}
+    records = {k: ClientState(tmp_path / str(k), {}) for k in range(3)}
+    members = {k: SumMember(k, b"secret %d" % k, records[k]) for k in range(3)}
     told = {k: member.keys(NAME, None) for k, member in members.items()}
     group = {k: answer.keys for k, answer in told.items()}
     signatures = {k: answer.receipt.plain() for k, answer in told.items()}
-    knowing = Policy(peers=(books[1].key.public, books[2].key.public))
-    careful = SumMember(0, b"secret 0", ClientBooks(tmp_path / "0", {}, knowing))
+    knowing = Policy(peers=(records[1].key.public, records[2].key.public))
+    careful = SumMember(0, b"secret 0", ClientState(tmp_path / "0", {}, knowing))
     asked = SharesQuestion(NAME, group, 2, signatures)
     assert set(careful.shares(asked).sealed) == {1, 2}
     invented = Member(b"the server's own", 2, NAME).keys
@@ -229,7 +229,7 @@ def test_whoever_knows_its_peers_accepts_no_keys_of_the_servers_making(tmp_path)
             signatures={
                 **signatures,
                 2: Receipt.sign(
-                    books[0].key,
+                    records[0].key,
                     SUM_KEYS,
                     None,
                     client=2,
@@ -438,7 +438,7 @@ def test_killed_in_the_middle_of_a_sum_the_server_goes_on_with_it(scene, monkeyp
     facts = scene.run()
     assert facts["aborted"] is None
     once = ("payment", "settled", "commitment", "embedding", "work", "judged", "sum", "heard")
-    assert scene.books(*once) == reference.books(*once)
+    assert scene.records(*once) == reference.records(*once)
     assert scene.final_model() == reference.final_model()
     assert facts["faults"] == []
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from stackfu_integration.cli import app
 from stackfu_integration.flower import PaymentLedger
-from stackfu_integration.flower.books import read_receipts
 from stackfu_integration.flower.chain import Head, first_link, link
+from stackfu_integration.flower.client_state import read_receipts
 from stackfu_integration.flower.events import EmbeddingReceived, ModelUnlearned, PayloadsErased
 from stackfu_integration.flower.keys import SigningKey, read_public_key
 from stackfu_integration.flower.ledger import broken_link
@@ -193,7 +193,7 @@ def test_a_model_that_is_gone(copy):
     assert "not a model" in misfit(copy)
 
 
-# ---- the server itself, which has the key, writes its books anew
+# ---- the server itself, which has the key, writes its records anew
 
 
 HALVED = (

@@ -54,7 +54,7 @@ def forgetting_lines(facts: dict[str, Any], name: Naming) -> list[str]:
         return [*lines, "Nothing was unlearned.", ""]
     return [
         *lines,
-        "This is what the server's books say of the method; how much of it the evidence proves is in the verdict of "
+        "This is what the server's records say of the method; how much of it the evidence proves is in the verdict of "
         "`stackfu-lab audit`.",
         "",
         *_method_lines(facts, name),

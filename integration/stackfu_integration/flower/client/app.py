@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from stackfu_integration.flower.client.answers import ANSWERS
-from stackfu_integration.flower.client.desk import Desk, mark_of, question_in
+from stackfu_integration.flower.client.inbox import Inbox, mark_of, question_in
 from stackfu_integration.flower.client.orders import (
     GoOn,
     Task,
@@ -90,9 +90,9 @@ def add_mechanism(
 
     parting: list[PartingOrder] = []  # the one that is being carried out: modifiers are shown one model only
 
-    def leave(desk: Desk, order: PartingOrder, message: Message, go_on: GoOn) -> Message:
+    def leave(inbox: Inbox, order: PartingOrder, message: Message, go_on: GoOn) -> Message:
         parting[:] = [order]
-        return take_leave(desk, order, message, go_on)
+        return take_leave(inbox, order, message, go_on)
 
     def part(message: Message, context: Context) -> Message:
         (order,) = parting
@@ -110,12 +110,12 @@ def _guard_own_handlers(app: ClientApp, load: Callable[[Context], Participant]) 
         kind: str, handler: Callable[[Message, Context], Message]
     ) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
-            desk = Desk(message, context, load)
+            inbox = Inbox(message, context, load)
             if message.metadata.message_type in (TRAIN, f"{TRAIN}.default"):
-                return train_openly(desk, message, lambda: handler(message, context))
-            desk.check_sums("updates" if kind == "train" else "measures", summed=False)
+                return train_openly(inbox, message, lambda: handler(message, context))
+            inbox.check_sums("updates" if kind == "train" else "measures", summed=False)
             if kind == "train":
-                desk.books.policy.check_samples(desk.participant.size, summed=False)
+                inbox.records.policy.check_samples(inbox.participant.size, summed=False)
             return handler(message, context)
 
         return handle
@@ -151,22 +151,22 @@ def _action(message_type: str) -> str:
 def _answering(
     load: Callable[[Context], Participant],
     decode: Callable[[RecordDict], Any],
-    answer: Callable[[Desk, Any], Any],
+    answer: Callable[[Inbox, Any], Any],
     once: bool,
 ) -> Callable[[Message, Context], Message]:
     """A handler that answers a question; ``once`` stores the reply and repeats it when the same question comes again."""
 
     def handle(message: Message, context: Context) -> Message:
-        desk = Desk(message, context, load)
+        inbox = Inbox(message, context, load)
         question = question_in(message, decode)
 
         def answered() -> Message:
-            return Message(answer(desk, question).encode(), reply_to=message)
+            return Message(answer(inbox, question).encode(), reply_to=message)
 
         if not once:
             return answered()
         slot = f"{message.metadata.message_type} {question.request}"
-        return desk.once(slot, mark_of(message.content), message, answered)
+        return inbox.once(slot, mark_of(message.content), message, answered)
 
     return handle
 
@@ -174,12 +174,12 @@ def _answering(
 def _around(
     load: Callable[[Context], Participant],
     decode: Callable[[RecordDict], Any],
-    check: Callable[[Desk, Any, Message, GoOn], Message],
+    check: Callable[[Inbox, Any, Message, GoOn], Message],
 ) -> Callable[[Message, Context, Any], Message]:
     """A modifier that sees an order before all others, and what is answered after them."""
 
     def modify(message: Message, context: Context, call_next: Any) -> Message:
-        desk = Desk(message, context, load)
-        return check(desk, question_in(message, decode), message, lambda: call_next(message, context))
+        inbox = Inbox(message, context, load)
+        return check(inbox, question_in(message, decode), message, lambda: call_next(message, context))
 
     return modify

@@ -1,6 +1,6 @@
 """Work that a client does for the server: checked before it is done, hidden and signed before it leaves.
 
-What a client owes follows from its own books: the share that it agreed to, the seed of the offer, and the number of samples
+What a client owes follows from its own records: the share that it agreed to, the seed of the offer, and the number of samples
 that is this share of its data. A round is worked once, and its reply is stored: the same order again gets the same bytes.
 """
 
@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from stackfu.errors import InputError
 from stackfu_integration.flower import receipts
-from stackfu_integration.flower.client.desk import Desk, mark_of
+from stackfu_integration.flower.client.inbox import Inbox, mark_of
 from stackfu_integration.flower.convex import CURVATURE, METHOD, NEWTON, flat, head_of
 from stackfu_integration.flower.keys import fingerprint
 from stackfu_integration.flower.model_store import digest
@@ -42,16 +42,16 @@ class Task:
 # ---- rounds of those who stay
 
 
-def hand_over(desk: Desk, order: TrainingOrder, message: Message, go_on: GoOn, task: Task) -> Message:
+def hand_over(inbox: Inbox, order: TrainingOrder, message: Message, go_on: GoOn, task: Task) -> Message:
     """Hide what leaves where only a sum is to be seen, and sign it, after all other modifiers; a second time, repeat the reply."""
     summed = message.metadata.message_type == SUMMED
-    desk.check_sums("updates", summed)
-    task.owed = _check_order(desk, order, mark_of(message.content), summed)
-    return desk.once(
+    inbox.check_sums("updates", summed)
+    task.owed = _check_order(inbox, order, mark_of(message.content), summed)
+    return inbox.once(
         _slot_of(order),
         f"{message.metadata.message_type} {mark_of(message.content)}",
         message,
-        lambda: _worked(desk, order, summed, go_on, task),
+        lambda: _worked(inbox, order, summed, go_on, task),
     )
 
 
@@ -59,21 +59,21 @@ def _slot_of(order: TrainingOrder) -> str:
     return f"work {_request_of(order)}"
 
 
-def _worked(desk: Desk, order: TrainingOrder, summed: bool, go_on: GoOn, task: Task) -> Message:
+def _worked(inbox: Inbox, order: TrainingOrder, summed: bool, go_on: GoOn, task: Task) -> Message:
     reply = go_on()
     if reply.has_error() or "arrays" not in reply.content:
         return reply
     request, samples = _request_of(order), reply.content["metrics"]["num-examples"]
     if summed:
-        reply.content["arrays"] = _masked(desk, order, reply.content["arrays"], samples)
+        reply.content["arrays"] = _masked(inbox, order, reply.content["arrays"], samples)
     else:
-        desk.books.keep_work(reply.content["arrays"])
+        inbox.records.keep_work(reply.content["arrays"])
     model = digest(reply.content["arrays"])
-    known = desk.books.about(request)
+    known = inbox.records.about(request)
     known.setdefault("delivered", {})[str(order.number)] = model
     known.setdefault("made", {})[str(order.number)] = task.made
-    desk.books.save()
-    receipt = desk.sign(
+    inbox.records.save()
+    receipt = inbox.sign(
         receipts.WORK,
         request=request,
         number=order.number,
@@ -85,17 +85,17 @@ def _worked(desk: Desk, order: TrainingOrder, summed: bool, go_on: GoOn, task: T
     return reply
 
 
-def only_once_more(desk: Desk, order: TrainingOrder, message: Message, go_on: GoOn, task: Task) -> Message:
+def only_once_more(inbox: Inbox, order: TrainingOrder, message: Message, go_on: GoOn, task: Task) -> Message:
     """Do a round again that was delivered, compare, and send what was sent: noise of modifiers is not drawn a second time.
 
     An order that was not delivered is refused, so that no work is done beside the rounds of the offer.
     """
-    desk.check_sums("updates", summed=False)
-    known, mark = desk.books.about(_request_of(order)), mark_of(message.content)
+    inbox.check_sums("updates", summed=False)
+    known, mark = inbox.records.about(_request_of(order)), mark_of(message.content)
     delivered = str(order.number) in known.get("delivered", {})
     if known.get("orders", {}).get(str(order.number)) != mark or not delivered:
         raise InputError("order", "this client has not delivered this round", value=order.number)
-    task.owed = _check_order(desk, order, mark, summed=False)
+    task.owed = _check_order(inbox, order, mark, summed=False)
     go_on()
     if known.get("made", {}).get(str(order.number), task.made) != task.made:
         raise InputError("order", "this client did the round again and got another model", value=order.number)
@@ -103,75 +103,77 @@ def only_once_more(desk: Desk, order: TrainingOrder, message: Message, go_on: Go
     def gone() -> Message:
         raise InputError("order", "this client keeps the reply to its last round only", value=order.number)
 
-    return desk.once(_slot_of(order), f"{UNLEARN} {mark}", message, gone)
+    return inbox.once(_slot_of(order), f"{UNLEARN} {mark}", message, gone)
 
 
-def train_openly(desk: Desk, message: Message, go_on: GoOn) -> Message:
+def train_openly(inbox: Inbox, message: Message, go_on: GoOn) -> Message:
     """Let the app train on all data by Flower's own message, where the policy shows single updates.
 
     A server that shows the head of a ledger gets one update for each of its rounds, and the same one when it asks again.
     """
-    desk.check_sums("updates", summed=False)
-    desk.books.policy.check_samples(desk.participant.size, summed=False)
+    inbox.check_sums("updates", summed=False)
+    inbox.records.policy.check_samples(inbox.participant.size, summed=False)
     mark = mark_of(message.content)
     content = RecordDict(dict(message.content))
     settings = content.config_records.get("config", ConfigRecord())
     content["config"] = ConfigRecord({name: value for name, value in settings.items() if name != "samples"})
     message.content = content
-    if desk.head is None or "server-round" not in settings:
-        desk.books.state["trained"] = desk.books.state.get("trained", 0) + 1
-        desk.check_rounds(desk.books.state["trained"])
-        desk.books.save()
+    if inbox.head is None or "server-round" not in settings:
+        inbox.records.state["trained"] = inbox.records.state.get("trained", 0) + 1
+        inbox.check_rounds(inbox.records.state["trained"])
+        inbox.records.save()
         return go_on()
     number = setting(settings, "server-round", int)
-    desk.check_rounds(number)
-    rounds = desk.books.state.setdefault("training", {})
+    inbox.check_rounds(number)
+    rounds = inbox.records.state.setdefault("training", {})
     if rounds.get(str(number), mark) != mark:
         raise _done_from_another_model(number)
     rounds[str(number)] = mark
-    desk.books.save()
-    return desk.once("training", mark, message, go_on)
+    inbox.records.save()
+    return inbox.once("training", mark, message, go_on)
 
 
 def _request_of(order: TrainingOrder) -> str:
     return request_in(order.settings)
 
 
-def _masked(desk: Desk, order: TrainingOrder, arrays: ArrayRecord, samples: int) -> ArrayRecord:
+def _masked(inbox: Inbox, order: TrainingOrder, arrays: ArrayRecord, samples: int) -> ArrayRecord:
     """A model times its samples, behind masks."""
     if "only" in order.settings:  # all others stay as they are, and nobody needs their sum
         arrays = head_of(arrays, [*setting(order.settings, "only", str).split(","), CURVATURE])
     name = SumName(_request_of(order), "round", order.number)
-    return masked_record(desk.sums.masked(name, samples * flat(arrays), MODEL_BITS, group_in(order.settings)))
+    return masked_record(
+        inbox.sums.masked(name, samples * flat(arrays), MODEL_BITS, group_in(order.settings))
+    )
 
 
-def _check_order(desk: Desk, order: TrainingOrder, mark: str, summed: bool) -> dict[str, int | float]:
+def _check_order(inbox: Inbox, order: TrainingOrder, mark: str, summed: bool) -> dict[str, int | float]:
     """Check that an order is for work that was agreed, write down that it begins, and return the settings that are owed."""
     request = _request_of(order)
-    known = desk.books.about(request)
+    known = inbox.records.about(request)
     offer = known.get("offer")
-    desk.check_known(offer is not None, "request", "this client agreed to nothing", request)
-    desk.check_unsettled(request)
+    inbox.check_known(offer is not None, "request", "this client agreed to nothing", request)
+    inbox.check_unsettled(request)
     seed = setting(order.settings, "seed", int)
     if offer is not None:
-        _check_agreed(desk, order, offer, known.get("share"), seed)
+        _check_agreed(inbox, order, offer, known.get("share"), seed)
     earlier = known.get("orders", {}).get(str(order.number))
     if earlier is not None and earlier != mark:
         raise _done_from_another_model(order.number)
     if order.settings.get("method") in (METHOD, NEWTON):
-        _check_gradient_order(desk, order, known)
-    desk.check_rounds(order.number, least=1)
-    owed = desk.owed(order.share, seed)
-    desk.books.policy.check_samples(int(owed["samples"]), summed)
+        _check_gradient_order(inbox, order, known)
+    inbox.check_rounds(order.number, least=1)
+    owed = inbox.owed(order.share, seed)
+    inbox.records.policy.check_samples(int(owed["samples"]), summed)
     known.setdefault("orders", {})[str(order.number)] = mark
     known.setdefault("starts", {})[str(order.number)] = digest(order.model)
     known["share"] = order.share
-    desk.books.save()
+    inbox.records.save()
     return owed
 
 
 def _check_agreed(
-    desk: Desk, order: TrainingOrder, offer: dict[str, Any], worked: float | None, seed: int
+    inbox: Inbox, order: TrainingOrder, offer: dict[str, Any], worked: float | None, seed: int
 ) -> None:
     """Check that share, seed and round are those of the offer that this client answered.
 
@@ -188,18 +190,18 @@ def _check_agreed(
         raise InputError(
             "server-round", f"this client agreed to {offer['rounds']} rounds", value=order.number
         )
-    if desk.participant.client in offer.get("removed", ()):
+    if inbox.participant.client in offer.get("removed", ()):
         raise InputError("removed", "this client leaves, and does no work for the removal of its own data")
 
 
-def _check_gradient_order(desk: Desk, order: TrainingOrder, known: dict[str, Any]) -> None:
+def _check_gradient_order(inbox: Inbox, order: TrainingOrder, known: dict[str, Any]) -> None:
     """Gradients are given to those who asked beforehand, and in sums for one model once."""
     method, summed = order.settings.get("method"), "group" in order.settings
-    desk.check_known(
+    inbox.check_known(
         known.get("gradients") == method, "method", "this client consented to nothing of the kind", method
     )
     if method == NEWTON:
-        desk.check_curvature(summed)
+        inbox.check_curvature(summed)
     again = [n for n, start in known.get("starts", {}).items() if start == digest(order.model)]
     if summed and set(again) - {str(order.number)}:
         # two sums at one head, one of them without somebody, would tell its gradient
@@ -213,22 +215,22 @@ def _done_from_another_model(number: int) -> InputError:
 # ---- work of those who leave
 
 
-def take_leave(desk: Desk, order: PartingOrder, message: Message, go_on: GoOn) -> Message:
+def take_leave(inbox: Inbox, order: PartingOrder, message: Message, go_on: GoOn) -> Message:
     """Do what was consented to, one piece of work per round, and sign it after all modifiers."""
     stated = mark_of(message.content)
-    mark = _check_parting(desk, order)
+    mark = _check_parting(inbox, order)
     if "aside" in message.content:
         del message.content["aside"]
-    return desk.once(f"parting {order.request}", stated, message, lambda: _parted(desk, order, mark, go_on))
+    return inbox.once(f"parting {order.request}", stated, message, lambda: _parted(inbox, order, mark, go_on))
 
 
-def _parted(desk: Desk, order: PartingOrder, mark: str, go_on: GoOn) -> Message:
+def _parted(inbox: Inbox, order: PartingOrder, mark: str, go_on: GoOn) -> Message:
     reply = go_on()
     if reply.has_error() or "arrays" not in reply.content:
         return reply
-    desk.books.about(order.request).setdefault("partings", {})[str(order.number)] = mark
-    desk.books.save()
-    receipt = desk.sign(
+    inbox.records.about(order.request).setdefault("partings", {})[str(order.number)] = mark
+    inbox.records.save()
+    receipt = inbox.sign(
         receipts.PARTING,
         request=order.request,
         method=order.method,
@@ -241,18 +243,18 @@ def _parted(desk: Desk, order: PartingOrder, mark: str, go_on: GoOn) -> Message:
     return reply
 
 
-def _check_parting(desk: Desk, order: PartingOrder) -> str:
+def _check_parting(inbox: Inbox, order: PartingOrder) -> str:
     """Those who leave work for what they consented to, and for a round once; return what tells it from other orders."""
-    desk.books.policy.check_parting(order.method)
-    known = desk.books.about(order.request)
-    desk.check_known(
+    inbox.records.policy.check_parting(order.method)
+    known = inbox.records.about(order.request)
+    inbox.check_known(
         known.get("parting") == order.method,
         "method",
         "this client consented to nothing of the kind",
         order.method,
     )
-    desk.check_unsettled(order.request)
-    desk.check_rounds(order.number)
+    inbox.check_unsettled(order.request)
+    inbox.check_rounds(order.number)
     aside = "" if order.aside is None else digest(order.aside)
     mark = fingerprint([digest(order.model), aside, order.method, order.seed, order.radius])
     if known.get("partings", {}).get(str(order.number), mark) != mark:

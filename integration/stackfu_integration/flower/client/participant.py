@@ -21,7 +21,7 @@ __all__ = ["Participant", "round_of"]
 class Participant(ABC):
     """What the mechanism needs to know of one client; built from the node's context for every message.
 
-    ``folder`` is where the client keeps its books: policy, key, state and receipts. Without one nothing is signed and
+    ``folder`` is where the client keeps its records: policy, key, state and receipts. Without one nothing is signed and
     nothing outlives the run. ``policy`` replaces the policy of the folder. ``cost`` is what full participation costs the
     client by its own reckoning; an offer that quotes another cost is refused. ``noise_key`` is a secret from which noise
     is drawn, by default one made of the client's key: with it, whoever asks twice gets the same noise.
@@ -59,7 +59,7 @@ class Participant(ABC):
     def part(self, order: PartingOrder) -> tuple[ArrayRecord, int]:
         """Work for the method that makes the model forget this client, before it goes; return a model and the samples used.
 
-        Asked only if the client's policy says that it does. :mod:`.parting` does it for models of PyTorch.
+        Asked only if the client's policy says that it does. :mod:`.removal_tasks` does it for models of PyTorch.
         """
         raise InputError("method", "this client's app knows no work for those who leave", value=order.method)
 

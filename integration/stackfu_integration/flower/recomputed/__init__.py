@@ -10,7 +10,7 @@ payments     every amount is price * share * passed / agreed, and the sum is wha
 models       every model that counts is the file that its hash names, and they are as far apart as stated
 evidence     the bound on the distance follows from the gradients
 
-Every step raises :class:`~stackfu_integration.flower.misfit.MisfitError` where something does not fit.
+Every step raises :class:`~stackfu_integration.flower.ledger_error.LedgerError` where something does not fit.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from stackfu_integration.flower.events import (
     PriceOffered,
     ShareAnswered,
 )
-from stackfu_integration.flower.misfit import need
+from stackfu_integration.flower.ledger_error import need
 from stackfu_integration.flower.receipts import shown
 from stackfu_integration.flower.recomputed.case import TOLERANCE, Case
 from stackfu_integration.flower.terms import Terms

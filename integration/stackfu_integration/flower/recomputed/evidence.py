@@ -18,8 +18,8 @@ from stackfu_integration.flower.events import (
     SumAgreed,
     SumOpened,
 )
+from stackfu_integration.flower.ledger_error import need
 from stackfu_integration.flower.methods import METHODS
-from stackfu_integration.flower.misfit import need
 from stackfu_integration.flower.phases.evidence import (
     bound_on_distance,
     bound_on_summed,

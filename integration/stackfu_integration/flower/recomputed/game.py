@@ -12,7 +12,7 @@ from stackfu_integration.flower.events import (
     PayloadsErased,
     RemovalRequested,
 )
-from stackfu_integration.flower.misfit import need
+from stackfu_integration.flower.ledger_error import need
 from stackfu_integration.flower.recomputed.case import Case, same
 
 __all__ = ["check"]

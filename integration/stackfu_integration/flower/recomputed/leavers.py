@@ -41,8 +41,8 @@ from stackfu_integration.flower.events import (
     WorkRepeated,
 )
 from stackfu_integration.flower.ledger import RUN
+from stackfu_integration.flower.ledger_error import LedgerError, need
 from stackfu_integration.flower.methods import METHODS
-from stackfu_integration.flower.misfit import MisfitError, need
 from stackfu_integration.flower.naming import one_line
 from stackfu_integration.flower.phases import shards
 from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED
@@ -117,7 +117,7 @@ def _check_enrolled(case: Case) -> None:
         try:
             check_names([one_line(name) for name in run.names], run.clients, "names")
         except InputError as error:
-            raise MisfitError(f"the run: clients have names that do not tell them apart ({error})") from error
+            raise LedgerError(f"the run: clients have names that do not tell them apart ({error})") from error
     enrolled = {event.client: place for place, event in case.ledger.placed(RUN, ClientEnrolled)}
     for kind, did in (*_OF_THOSE_WHO_STAY, *_OF_THOSE_WHO_LEAVE):
         for place, event in case.placed(kind):

@@ -21,8 +21,8 @@ from stackfu_integration.flower.events import (
 )
 from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.ledger import RUN
+from stackfu_integration.flower.ledger_error import LedgerError, need
 from stackfu_integration.flower.methods import METHODS
-from stackfu_integration.flower.misfit import MisfitError, need
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.phases import shards
 from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED
@@ -122,7 +122,7 @@ def _check_release(case: Case, noiseless: str, released: str) -> None:
     """The noise of a released head: so much as the terms say, and drawn from what was promised, where that is still there."""
     drawn = case.last(NoiseDrawn)
     if drawn is None:
-        raise MisfitError(f"{case.request}: the head was released without noise")
+        raise LedgerError(f"{case.request}: the head was released without noise")
     promised, finished, bounded = (
         case.place_of(kind) for kind in (NoisePromised, RoundFinished, DistanceBounded)
     )
@@ -171,7 +171,7 @@ def _check_shards(case: Case, opened: RemovalRequested, unlearned: str) -> None:
     """Heads of shards that nobody left are as they were; the others met nobody who left; the model is the mean of all."""
     before, trained = shards.state_before(case.ledger, case.request), case.last(ShardsTrained)
     if before is None or trained is None:
-        raise MisfitError(f"{case.request}: nothing was trained in shards")
+        raise LedgerError(f"{case.request}: nothing was trained in shards")
     _check_trained_in_shards(case)
     retrained = shards.affected(before, opened)
     need(

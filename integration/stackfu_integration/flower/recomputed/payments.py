@@ -13,7 +13,7 @@ from stackfu_integration.flower.events import (
     RequestSettled,
     WorkJudged,
 )
-from stackfu_integration.flower.misfit import need
+from stackfu_integration.flower.ledger_error import need
 from stackfu_integration.flower.phases.settlement import amount_of
 from stackfu_integration.flower.receipts import shown
 from stackfu_integration.flower.recomputed.case import TOLERANCE, Case, same
@@ -58,7 +58,7 @@ def _ask_clients(case: Case, paid: set[int]) -> None:
         if not said.agreed:
             signed = (said.receipt or {}).get("statement", {})
             owed, delivered, passed = (_brief(signed.get(what)) for what in ("owed", "delivered", "passed"))
-            about = f"its payment of {_brief(said.amount)}; by its own books it is owed {owed}, and "
+            about = f"its payment of {_brief(said.amount)}; by its own records it is owed {owed}, and "
             if owed == _brief(said.amount):  # the sum follows from what passed, and that is what is disputed
                 about = f"what passed, not the sum: {_brief(said.amount)} is what it is owed if "
             case.questions.append(

@@ -21,8 +21,8 @@ from stackfu_integration.flower.events import (
     WorkJudged,
 )
 from stackfu_integration.flower.ledger import RUN
+from stackfu_integration.flower.ledger_error import need
 from stackfu_integration.flower.methods import METHODS, MODE_MOMENTUM, is_degradation, mixed
-from stackfu_integration.flower.misfit import need
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.phases import shards
 from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED

@@ -12,7 +12,7 @@ import stackfu as sf
 from stackfu.errors import StackfuError
 from stackfu.model.game_model import GameModel
 from stackfu_integration.flower.events import GameFounded, GameSolved
-from stackfu_integration.flower.misfit import MisfitError, need
+from stackfu_integration.flower.ledger_error import LedgerError, need
 from stackfu_integration.flower.recomputed.case import TOLERANCE, Case, near, same
 from stackfu_integration.flower.terms import Terms
 
@@ -41,7 +41,7 @@ def _load(content: bytes, where: str) -> sf.Solution:
         try:
             found: sf.Solution = sf.load(path)
         except StackfuError as error:
-            raise MisfitError(f"{where}: the solution's file cannot be read ({error})") from error
+            raise LedgerError(f"{where}: the solution's file cannot be read ({error})") from error
     return found
 
 

@@ -12,8 +12,8 @@ from stackfu_integration.flower.events import (
     WorkDelivered,
     WorkJudged,
 )
+from stackfu_integration.flower.ledger_error import need
 from stackfu_integration.flower.methods import METHODS, is_degradation
-from stackfu_integration.flower.misfit import need
 from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED
 from stackfu_integration.flower.recomputed.case import Case
 

@@ -9,7 +9,7 @@ Flower's SuperLink has three doors on one address:
 - *Runtime* (the process that runs server apps): in Flower's default isolation it may be asked for work by anybody who
   reaches the address, who then is the server. With isolation ``process`` and a secret it may not.
 
-    python -m stackfu_integration.flower.doors --operators operators.json --host ... --enable-supernode-auth ...
+    python -m stackfu_integration.flower.superlink_auth --operators operators.json --host ... --enable-supernode-auth ...
 
 starts Flower's own SuperLink with the plug-in, and refuses to start it with one of the doors open. What Flower promises
 changes: this was read in, and is tested against, version 1.41.
@@ -149,7 +149,7 @@ def _as_flower_reads(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> Any:
     """Start Flower's SuperLink with all doors closed."""
     parser = argparse.ArgumentParser(
-        prog="python -m stackfu_integration.flower.doors", add_help=False, allow_abbrev=False
+        prog="python -m stackfu_integration.flower.superlink_auth", add_help=False, allow_abbrev=False
     )
     parser.add_argument(
         "--operators", type=Path, required=True, help="JSON file: name and SHA-256 of the token"

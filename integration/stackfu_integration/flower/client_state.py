@@ -1,4 +1,4 @@
-"""The client's own books: its key, its policy, what it released, what it agreed to, and its receipts.
+"""The client's own records: its key, its policy, what it released, what it agreed to, and its receipts.
 
     FOLDER/policy.toml       what may be released (:mod:`.policy`); written by the client's operator
     FOLDER/client.key, .pub  the client's Ed25519 key, drawn on first use
@@ -8,7 +8,7 @@
     FOLDER/work/             the models that it sent in rounds of unlearning, where the policy says so: evidence for an audit
 
 They outlive the node and its runs: after a restart a client still knows what it sent, what it was promised and what it
-is owed. Without a folder the books live as long as a run of Flower does, nothing is signed, and releases of other runs
+is owed. Without a folder the records live as long as a run of Flower does, nothing is signed, and releases of other runs
 are not counted.
 """
 
@@ -35,22 +35,22 @@ from stackfu_integration.flower.policy import POLICY_FILE, Policy, Release
 from stackfu_integration.flower.receipts import Receipt
 from stackfu_integration.storage import write_json, write_with
 
-__all__ = ["ClientBooks", "read_receipts"]
+__all__ = ["ClientState", "read_receipts"]
 
 _MEMORY, _SECRET, _REPLY = "stackfu-books", "stackfu-secret", "stackfu-reply"
 _HEADS_KEPT = 200  # of the server, so that a message that comes a second time is known
 _MOST_REQUESTS = 10_000  # that are remembered, and releases too: a server that invents names fills no disk
 
 
-class ClientBooks:
-    """The books of one client, in a folder or, without one, in the memory that a run of Flower gives a node."""
+class ClientState:
+    """The records of one client, in a folder or, without one, in the memory that a run of Flower gives a node."""
 
     def __init__(self, folder: Path | None, memory: RecordDict, policy: Policy | None = None) -> None:
         self.folder, self._memory, self._given = folder, memory, policy
 
     @property
     def lasting(self) -> bool:
-        """Whether what is not in the books did not happen; without a folder it may have been another run's."""
+        """Whether what is not in the records did not happen; without a folder it may have been another run's."""
         return self.folder is not None
 
     @cached_property
@@ -91,7 +91,7 @@ class ClientBooks:
         try:
             state: dict[str, Any] = json.loads(text) if text else {"releases": {}, "requests": {}}
         except ValueError as error:
-            raise FileFormatError(f"{self.folder}: the books cannot be read ({error})") from error
+            raise FileFormatError(f"{self.folder}: the records cannot be read ({error})") from error
         return state
 
     def save(self) -> None:
@@ -111,7 +111,7 @@ class ClientBooks:
 
     @property
     def in_doubt(self) -> bool:
-        """True for a client without a folder whose policy believes the server about agreements that its books do not hold."""
+        """True for a client without a folder whose policy believes the server about agreements that its records do not hold."""
         return not self.lasting and self.policy.trusting
 
     # ---------------------------------------------------------------- replies

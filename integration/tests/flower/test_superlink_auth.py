@@ -20,7 +20,7 @@ from flwr.superlink.routers.control import middlewares
 
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.flower.deployment import Deployment, DeploymentError, make_node_key
-from stackfu_integration.flower.doors import OperatorAuthnPlugin, admit_operator, check_doors, log_in
+from stackfu_integration.flower.superlink_auth import OperatorAuthnPlugin, admit_operator, check_doors, log_in
 
 
 @pytest.fixture

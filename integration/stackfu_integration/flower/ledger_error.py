@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["MisfitError", "need"]
+__all__ = ["LedgerError", "need"]
 
 
-class MisfitError(Exception):
+class LedgerError(Exception):
     """Something does not fit, and what."""
 
 
 def need(holds: bool, what: str) -> None:
     """Go on only where something holds."""
     if not holds:
-        raise MisfitError(what)
+        raise LedgerError(what)

@@ -1,4 +1,4 @@
-"""One message at one client: who is asked, its books, and the head that the server shows."""
+"""One message at one client: who is asked, its records, and the head that the server shows."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from stackfu.errors import InputError
-from stackfu_integration.flower.books import ClientBooks
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.client.participant import Participant
+from stackfu_integration.flower.client_state import ClientState
 from stackfu_integration.flower.model_store import digest
 from stackfu_integration.flower.policy import PolicyError
 from stackfu_integration.flower.receipts import Receipt
 from stackfu_integration.flower.sum_member import SumMember
 from stackfu_integration.flower.wire.records import head_in
 
-__all__ = ["Desk", "mark_of", "question_in"]
+__all__ = ["Inbox", "mark_of", "question_in"]
 
 _Question = TypeVar("_Question")
 
 
-class Desk:
-    """The participant of a client, its books, and its part in secure sums, while it answers one message."""
+class Inbox:
+    """The participant of a client, its records, and its part in secure sums, while it answers one message."""
 
     def __init__(self, message: Message, context: Context, load: Callable[[Context], Participant]) -> None:
         self.participant = load(context)
-        self.books = ClientBooks(self.participant.folder, context.state, self.participant.policy)
+        self.records = ClientState(self.participant.folder, context.state, self.participant.policy)
         self.content = message.content
         self.head: Head | None = head_in(message.content)
-        self.books.see(self.head)
+        self.records.see(self.head)
 
     @cached_property
     def secret(self) -> bytes:
         """The secret from which noise and masks are drawn."""
-        return self.participant.noise_key or self.books.noise_key()
+        return self.participant.noise_key or self.records.noise_key()
 
     @cached_property
     def sums(self) -> SumMember:
         """The client's part in secure sums."""
-        return SumMember(self.participant.client, self.secret, self.books)
+        return SumMember(self.participant.client, self.secret, self.records)
 
     def once(self, slot: str, mark: str, message: Message, answer: Callable[[], Message]) -> Message:
         """Return the reply that was given to this very question before, to the last byte; otherwise answer, and store the reply."""
-        stored = self.books.reply_to(slot, mark)
+        stored = self.records.reply_to(slot, mark)
         if stored is not None:
             return Message(recorddict_from_proto(RecordDictProto.FromString(stored)), reply_to=message)
         reply = answer()
         if not reply.has_error():
-            self.books.keep_reply(slot, mark, recorddict_to_proto(reply.content).SerializeToString())
+            self.records.keep_reply(slot, mark, recorddict_to_proto(reply.content).SerializeToString())
         return reply
 
     def sign(self, what: str, **facts: Any) -> Receipt | None:
         """Sign facts about this client beside the head that was shown; without a key nothing is signed."""
-        return self.books.sign(what, self.head, client=self.participant.client, **facts)
+        return self.records.sign(what, self.head, client=self.participant.client, **facts)
 
     def owed(self, share: float, seed: int) -> dict[str, int | float]:
         """Return the settings of work that follow from an agreed share, whatever the server says that they are."""
@@ -66,27 +66,27 @@ class Desk:
 
     def check_sums(self, what: str, summed: bool) -> None:
         """Clients may show single updates and gradients to nobody."""
-        if self.books.policy.only_sums and not summed:
+        if self.records.policy.only_sums and not summed:
             raise PolicyError(f"this client shows its {what} in sums only")
 
     def check_curvature(self, summed: bool) -> None:
         """Second derivatives are shown in sums, or by clients whose policy says so."""
-        if not (summed or self.books.policy.curvature):
+        if not (summed or self.records.policy.curvature):
             raise PolicyError("this client shows its second derivatives in sums only")
 
     def check_rounds(self, count: int, least: int = 0) -> None:
         """The policy says for how many rounds a client works."""
-        if not least <= count <= self.books.policy.train_rounds:
-            raise PolicyError(f"this client works {self.books.policy.train_rounds} rounds and no more")
+        if not least <= count <= self.records.policy.train_rounds:
+            raise PolicyError(f"this client works {self.records.policy.train_rounds} rounds and no more")
 
     def check_known(self, holds: bool, name: str, problem: str, value: Any) -> None:
-        """Refuse what the books do not hold; without a folder they may have been another run's, if the policy believes that."""
-        if not (holds or self.books.in_doubt):
+        """Refuse what the records do not hold; without a folder they may have been another run's, if the policy believes that."""
+        if not (holds or self.records.in_doubt):
             raise InputError(name, problem, value=value)
 
     def check_unsettled(self, request: str) -> None:
         """Whoever was told what it is paid does no more work for it."""
-        if "paid" in self.books.about(request):
+        if "paid" in self.records.about(request):
             raise InputError("request", "is settled, and this client does no more work for it", value=request)
 
 

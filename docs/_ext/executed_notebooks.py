@@ -1,4 +1,4 @@
-"""The notebooks below gallery pages come with their output: three of them are run, each in a process of its own.
+"""The notebooks below gallery pages come with their output: six of them are run, each in a process of its own.
 
 What a kernel would send is put in: printed text, pictures, and the page of a last expression that has one (``_repr_html_``).
 """
@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 #: Notebooks for readers to work through.
-NOTEBOOKS = ("plot_from_csv", "plot_caps", "plot_own_mechanism")
+NOTEBOOKS = (
+    "plot_from_csv",
+    "plot_caps",
+    "plot_own_mechanism",
+    "plot_more_money",
+    "plot_policy",
+    "plot_values",
+)
 
 
 def execute(path: Path) -> None:

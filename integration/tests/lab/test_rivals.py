@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -12,10 +9,10 @@ from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu.demo import digits_game
-from stackfu.errors import InfeasibleError, InputError
+from stackfu.errors import InfeasibleError
 from stackfu.model.offers import capped_offers
 from stackfu_integration.lab.mechanisms import mechanism
-from stackfu_integration.lab.rivals import RULES, shapley_values
+from stackfu_integration.lab.rivals import RULES
 from stackfu_integration.lab.rivals.plans import auction
 
 POSTED = ("same-share", "random-clients", "cheapest-first", "reverse-auction", "reward-pool")
@@ -120,35 +117,6 @@ def test_an_auction_that_buys_nothing_says_so():
     game = unequal(0)
     with pytest.raises(InfeasibleError, match="reverse-auction"):
         game.solve(1e-6, "reverse-auction")
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_shapley_values_are_mean_contributions_over_all_orders(seed):
-    game = unequal(seed, clients=4)
-
-    def loss(members):
-        x = np.zeros(game.count)
-        x[list(members)] = 1.0
-        return game.loss_of(game.profile(x))
-
-    worst = max(loss([k]) for k in range(game.count))
-
-    def worth(members):
-        return worst - loss(members) if members else 0.0
-
-    naive = np.zeros(game.count)
-    for order in itertools.permutations(range(game.count)):
-        for place, k in enumerate(order):
-            naive[k] += worth(order[: place + 1]) - worth(order[:place])
-    naive /= math.factorial(game.count)
-    np.testing.assert_allclose(shapley_values(game), naive, atol=1e-12)
-
-
-def test_shapley_values_of_too_many_clients_are_refused():
-    points = sf.MeanEmbeddings.from_features(np.eye(20))
-    game = sf.StackelbergGame(points, [1] * 20, sampling_constant=1.0)
-    with pytest.raises(InputError, match="clients"):
-        shapley_values(game)
 
 
 @pytest.mark.parametrize("part", [0.2, 0.7, 3.0])

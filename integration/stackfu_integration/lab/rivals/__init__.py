@@ -7,12 +7,12 @@ random-clients      whole clients in random order, until the budget is spent
 cheapest-first      whole clients by cost per sample, until the budget is spent
 price-per-sample    one price for every sample, whoever holds it
 reverse-auction     clients bid costs; the proportional-share auction of Singer (2010), which is truthful
-shapley             prices in proportion to Shapley values of the loss that coalitions save
 reward-pool         a pool shared by data (the client level of Lin et al. 2024)
 ==================  ======================================================================================================
 
-The first five and the last two of the list need no embeddings to choose *whom* and *how much*; ``shapley`` does. Rules that
-choose a plan post it as capped offers, as the designed mechanisms do, so that a comparison shows what the choice is worth.
+All of them need no embeddings to choose *whom* and *how much*. ``shapley`` and ``leave-one-out``, which do, are stackfu's own
+(:mod:`stackfu.leader.by_value`). Rules that choose a plan post it as capped offers, as the designed mechanisms do, so that a
+comparison shows what the choice is worth.
 
 Importing this module registers all of them. On the command line set ``STACKFU_MECHANISMS=stackfu_integration.lab.rivals``.
 
@@ -35,7 +35,7 @@ from stackfu_integration.lab.rivals.plans import (
     reward_pool,
     same_share,
 )
-from stackfu_integration.lab.rivals.prices import price_per_sample, shapley, shapley_values, unpaid
+from stackfu_integration.lab.rivals.prices import price_per_sample, unpaid
 
 __all__ = [
     "RULES",
@@ -45,8 +45,6 @@ __all__ = [
     "reverse_auction",
     "reward_pool",
     "same_share",
-    "shapley",
-    "shapley_values",
     "unpaid",
 ]
 
@@ -57,7 +55,6 @@ RULES = {
     "cheapest-first": cheapest_first,
     "price-per-sample": price_per_sample,
     "reverse-auction": reverse_auction,
-    "shapley": shapley,
     "reward-pool": reward_pool,
 }
 

@@ -30,7 +30,7 @@ _HOME = {
     "mechanism_names": "stackfu.leader",
     "Equilibria": "stackfu.results",
     "Equilibrium": "stackfu.results",
-    "EquilibriumBatch": "stackfu.results.batch",
+    "EquilibriumBatch": "stackfu.results.equilibrium_batch",
     "equilibria_of": "stackfu.followers.batch",
     "Solution": "stackfu.results",
     "Status": "stackfu.results",
@@ -155,7 +155,7 @@ if TYPE_CHECKING:
         Uniqueness,
         Verification,
     )
-    from .results.batch import EquilibriumBatch
+    from .results.equilibrium_batch import EquilibriumBatch
 
 
 def __getattr__(name: str) -> Any:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .model.offers import Offers
     from .model.revealed import CostIntervals
     from .results import Equilibria, Equilibrium, Frontier, Solution, Verification, WholePlan
-    from .results.cascade import Cascade
+    from .results.departures import Cascade
     from .results.manipulation import Manipulation, Manipulations
     from .sensitivity.marginal import MarginalEffects
     from .values import ClientValues
@@ -672,7 +672,7 @@ class StackelbergGame(GameModel):
 
     def clients_frame(self, payments: PerClient | None, participation: PerClient) -> Any:
         """A DataFrame with one row per remaining client: what it owns, is paid, does and gets (needs pandas)."""
-        from .pages import data_frame
+        from .html import data_frame
 
         paid, x = self.check_payments(payments), self.check_participation(participation)
         columns = {
@@ -688,7 +688,7 @@ class StackelbergGame(GameModel):
 
     def to_pandas(self) -> Any:
         """A DataFrame with one row per remaining client: what it owns, what taking part costs it, how far it is (needs pandas)."""
-        from .pages import data_frame
+        from .html import data_frame
 
         return data_frame(
             {"samples": self.sizes, "share": self.alpha, "cost": self.costs, "distance": self.heterogeneity},
@@ -720,7 +720,7 @@ class StackelbergGame(GameModel):
         return plot.participation(result, ax, **options)
 
     def _repr_html_(self) -> str:
-        from .pages import MOST_ROWS, card, money, table
+        from .html import MOST_ROWS, card, money, table
 
         shown = min(self.count, MOST_ROWS)
         rows = [

@@ -120,7 +120,7 @@ class Requests(Tables, Sequence[Request]):
 
     def to_pandas(self) -> Any:
         """Return a DataFrame with one row per request (needs pandas)."""
-        from .pages import data_frame
+        from .html import data_frame
 
         rows = [request.summary() for request in self.history]
         names = ("removed", "budget", "spend", "objective", "total", "remaining", "status")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import stackfu as sf
-from stackfu.judging.solution import promised_gap
+from stackfu.judging.solution_check import promised_gap
 from stackfu.model.losses import ServerLoss
 from stackfu_bench.by_size import RESULTS, apart, keep, kept, load, make, most_memory, sampled
 from stackfu_bench.machine import machine

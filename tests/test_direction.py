@@ -12,7 +12,7 @@ ROOT = Path(stackfu.__file__).parent
 
 #: From the ground up. A module may import from its own room and from those before it.
 ROOMS = (
-    ("errors", "atomic", "background_compiler", "jit", "pages", "progress", "threads"),
+    ("errors", "atomic", "background_compiler", "jit", "html", "progress", "threads"),
     ("embedding",),
     ("model",),
     ("calibration",),
@@ -29,13 +29,7 @@ ROOMS = (
     ("catalog", "testing", "plot", "explorer"),
     ("cli", "__main__"),
 )
-#: Modules that only keep a former import path alive, and the package's own front door, which loads names when they are asked for.
-FORMER = {
-    "stackfu.result",
-    "stackfu.followers.proof",
-    "stackfu.followers.diagnostics",
-    "stackfu.leader.price",
-}
+#: The package's own front, which loads names when they are asked for.
 DOOR = "stackfu"
 #: The modules that face upward: a thin facade whose methods call files above it, and embeddings that draw themselves.
 FACADE = "stackfu.game"
@@ -88,7 +82,7 @@ def room(name):
 
 def test_every_module_has_a_room():
     for name in MODULES:
-        if name not in FORMER | {DOOR}:
+        if name != DOOR:
             room(name)
 
 
@@ -99,15 +93,14 @@ def test_the_page_for_contributors_names_every_room(part):
     assert f"`{part}{kind}`" in page
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - FORMER - {DOOR}))
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {DOOR}))
 def test_imports_point_down(name):
     wrong = {
         other
         for other in imports(name, MODULES[name]) - {DOOR}
-        if other not in FORMER and room(other) > room(name) and other not in UPWARD.get(name, ())
+        if room(other) > room(name) and other not in UPWARD.get(name, ())
     }
     assert not wrong, f"{name} imports {sorted(wrong)}, which stand above it"
-    assert not imports(name, MODULES[name]) & FORMER, f"{name} uses a former name"
 
 
 def test_judges_share_no_code_with_the_solvers_they_judge():
@@ -124,7 +117,7 @@ def test_no_import_goes_round_in_a_circle():
     links = {
         name: {o for o in others if o != DOOR and o not in UPWARD.get(name, ())}
         for name, others in graph().items()
-        if name not in FORMER | {DOOR}
+        if name != DOOR
     }
     done, path = set(), []
 

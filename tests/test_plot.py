@@ -293,7 +293,7 @@ def test_labels_say_which_clients_are_named():
 
 
 def test_shortened_names_still_differ():
-    from stackfu.plot.labels import shortened
+    from stackfu.plot.name_labels import shortened
 
     twins = ["Hospital of Saint John, eastern wing, London", "Hospital of Saint Jude, western wing, London"]
     short = shortened([*twins, "York", twins[0] + "derry"], 16)

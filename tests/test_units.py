@@ -13,8 +13,8 @@ from stackfu.cli import main
 from stackfu.demo import digits_game
 from stackfu.errors import InputError, StackfuWarning
 from stackfu.explorer import explorer_data
+from stackfu.html import money, number
 from stackfu.model.units import OTHER_UNIT, unit_doubts
-from stackfu.pages import money, number
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError, NotDifferentiableError
-from ..pages import NOTHING, money, number
+from ..html import NOTHING, money, number
 from ..sensitivity.marginal import signed
 from .tables import MOST_ROWS, Cell, fitted
 from .wording import as_typed

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..embedding.clients import warn_of_odd_clients
-from ..embedding.gaps import SPELLED, gap_problem
+from ..embedding.missing_values import SPELLED, gap_problem
 from ..embedding.names import check_names, natural_order
 from ..errors import FileFormatError, InputError
 

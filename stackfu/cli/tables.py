@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..embedding.names import listed
+from ..html import NOTHING, in_currency, money, number
 from ..model.impacts import guessed
 from ..model.offers import utilities_of
-from ..pages import NOTHING, in_currency, money, number
 from ..results.cautions import amount
 from .wording import as_typed
 

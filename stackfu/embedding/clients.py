@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stackfu.embedding.gaps import gap_problem
+from stackfu.embedding.missing_values import gap_problem
 from stackfu.embedding.names import check_names, natural_order
 from stackfu.embedding.on_device import TensorSamples
 from stackfu.embedding.samples import Backend, Names, Samples, is_tensor, refuse_no_clients

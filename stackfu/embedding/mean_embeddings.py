@@ -35,7 +35,7 @@ from stackfu.embedding.samples import (
 )
 from stackfu.embedding.tiles import Progress
 from stackfu.errors import InputError, warn
-from stackfu.pages import MOST_ROWS, card, data_frame, table
+from stackfu.html import MOST_ROWS, card, data_frame, table
 from stackfu.threads import factoring
 
 # A gram of this many clients takes 3.2 GB.

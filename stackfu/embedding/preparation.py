@@ -111,7 +111,7 @@ class PreparedSamples:
 
     def to_pandas(self) -> Any:
         """Return a DataFrame with one row per client: rows, rows left out, gaps filled in every column (needs pandas)."""
-        from stackfu.pages import data_frame
+        from stackfu.html import data_frame
 
         columns: dict[str, Any] = {"rows": self.rows, "dropped": self.dropped}
         for j in range(self.filled.shape[1]):

@@ -24,9 +24,9 @@ from ..errors import InputError
 from ..followers.cascade import RELUCTANT
 from ..followers.homogeneous import all_alike
 from ..followers.level import level_curve
+from ..html import NOTHING
 from ..model import Array, GameModel
 from ..model.offers import check_outside
-from ..pages import NOTHING
 from ..plot.scales import outliers
 from ..results import Equilibria, Equilibrium, Frontier, Solution, Uniqueness
 from ..results.facade import facade

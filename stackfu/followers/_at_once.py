@@ -11,7 +11,7 @@ from ..judging._segment_kernels import check_chain
 from ..judging._stake_kernels import reluctances, stakes
 from ..model._geometry_kernels import drifts, drifts_of_rows, judge
 from .path._loop import DONE, follow, smallest_total
-from .tolerances import CHECK, EAGER, MARGIN, SMALL
+from .solver_tolerances import CHECK, EAGER, MARGIN, SMALL
 
 __all__ = ["ROW_COLUMNS", "settle_rows"]
 

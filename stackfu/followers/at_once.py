@@ -20,7 +20,7 @@ from ..judging.distances import RANGE, distances_of
 from ..judging.stakes import NEGLIGIBLE
 from ..model import Array, GameModel
 from .path.tracing import CLEARLY_BELOW, SHORT, numbers_of
-from .tolerances import RESIDUAL
+from .solver_tolerances import RESIDUAL
 
 __all__ = ["LARGEST_AT_ONCE", "Settled", "settle_at_once"]
 

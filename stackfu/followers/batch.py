@@ -13,7 +13,7 @@ from ..errors import ConvergenceError, InputError, NoEquilibriumError, StackfuEr
 from ..model import Array, GameModel, frozen
 from ..model.arguments import numbers
 from ..results import Equilibrium, Status, Uniqueness
-from ..results.batch import EquilibriumBatch
+from ..results.equilibrium_batch import EquilibriumBatch
 from .at_once import settle_at_once
 from .solve import find_equilibrium
 

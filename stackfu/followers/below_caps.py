@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ConvergenceError, NoEquilibriumError
 from ..model import Array, GameModel, frozen
 from .running import running_mixture
-from .tolerances import UNMOVED
+from .solver_tolerances import UNMOVED
 
 __all__ = ["settle"]
 

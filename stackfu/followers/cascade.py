@@ -16,7 +16,7 @@ from ..embedding.names import Position
 from ..errors import ConvergenceError, InputError, NoEquilibriumError
 from ..model import Array, GameModel, frozen
 from ..model.offers import Offers, utilities_of
-from ..results.cascade import Cascade, Departure
+from ..results.departures import Cascade, Departure
 from .below_caps import settle
 from .contracts import settle_contracts
 from .solve import find_equilibrium

@@ -11,7 +11,7 @@ import numpy as np
 from ..model import Array, GameModel
 from ..model.offers import utilities_of
 from ..model.responses import best_responses
-from .tolerances import UNMOVED
+from .solver_tolerances import UNMOVED
 
 __all__ = ["settle_contracts"]
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..model import Array, GameModel, Profile, frozen
 from ..results import Face
-from .tolerances import BLUR, NULL, NULL_OF_ROUNDING, PINNED, STILL, TIGHT, TIGHT_OF_ROUNDING
+from .solver_tolerances import BLUR, NULL, NULL_OF_ROUNDING, PINNED, STILL, TIGHT, TIGHT_OF_ROUNDING
 
 __all__ = ["equilibrium_face", "span_of"]
 

@@ -21,7 +21,7 @@ from ..model import Array, GameModel, frozen
 from ..model.data import INDISTINGUISHABLE
 from ..model.geometry import EPS
 from ..results import Face
-from .tolerances import EQUAL
+from .solver_tolerances import EQUAL
 
 __all__ = ["COLLAPSE", "all_alike", "homogeneous_equilibrium"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..model import Array, GameModel
-from .tolerances import OVERSHOOT
+from .solver_tolerances import OVERSHOOT
 
 __all__ = ["newton_polish"]
 

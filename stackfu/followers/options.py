@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InputError
 from ..model import Array
 from ..model.arguments import count, flag, number
-from .tolerances import RESIDUAL
+from .solver_tolerances import RESIDUAL
 
 __all__ = ["METHODS", "SearchOptions"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..model import Array, GameModel, frozen
 from .newton import newton_polish
-from .tolerances import BISECTED, BISECTED_BRACKET, QP, QP_SNAP
+from .solver_tolerances import BISECTED, BISECTED_BRACKET, QP, QP_SNAP
 
 __all__ = ["bisect_total", "level_profile"]
 

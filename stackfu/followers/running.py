@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..model import Array, FeatureGeometry, GameModel, Geometry
-from .tolerances import SAMPLE_SETTLED
+from .solver_tolerances import SAMPLE_SETTLED
 
 __all__ = ["Centre", "Clients", "RunningMixture", "running_mixture"]
 

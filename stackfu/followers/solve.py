@@ -21,7 +21,7 @@ from .faces import equilibrium_face
 from .homogeneous import COLLAPSE, all_alike, homogeneous_equilibrium
 from .options import SearchOptions
 from .path import Root
-from .tolerances import EQUAL, LOOKS_WRONG, RESIDUAL
+from .solver_tolerances import EQUAL, LOOKS_WRONG, RESIDUAL
 from .verdict import TRADE, Findings, examine, status_of
 
 __all__ = ["LARGEST_PATH", "enumerate_equilibria", "find_equilibrium"]

@@ -24,7 +24,7 @@ from ..progress import reporting
 from .newton import newton_polish
 from .options import SearchOptions
 from .running import Centre, Clients, running_mixture
-from .tolerances import CONFIRMED, NOBODY, SETTLED
+from .solver_tolerances import CONFIRMED, NOBODY, SETTLED
 
 __all__ = ["Sweeps", "sweep_to_equilibrium"]
 

@@ -18,7 +18,7 @@ from ..model import Array, GameModel, frozen
 from ..results import Face, Status, Uniqueness
 from .faces import equilibrium_face, span_of
 from .path import Path, Root, follow_path, tracing
-from .tolerances import LOOKS_WRONG, RESIDUAL, STILL
+from .solver_tolerances import LOOKS_WRONG, RESIDUAL, STILL
 
 __all__ = ["TRADE", "Findings", "examine", "status_of"]
 

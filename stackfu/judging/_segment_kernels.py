@@ -11,6 +11,7 @@ tuples they would have to be taken apart again, which costs up to a twentieth of
 import numpy as np
 
 from ..jit import njit
+from .check_tolerances import FACTOR_UNDERFLOW, TINY
 from .findings import (
     ABOVE,
     BELOW,
@@ -29,7 +30,6 @@ from .findings import (
     TOO_WIDE,
     UNDECIDED,
 )
-from .tolerances import FACTOR_UNDERFLOW, TINY
 
 #: Sums of numbers that are not negative may be taken in any order: their errors are bounded for all of them.
 ANY_ORDER = {"reassoc", "contract"}

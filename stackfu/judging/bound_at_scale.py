@@ -1,8 +1,8 @@
 """The checker of lower bounds for very many clients: one pass over them per step of a leaf, in intervals, features never copied.
 
-The formula is that of :class:`.bound_formula.Checker`, box by box; what differs is how its sums over clients are taken
-(:mod:`._bound_kernels`) and what encloses the game (:mod:`.large_space`). Clients who own more than a box's largest total keep
-their caps ``z_k <= alpha_k / S``: a little is given away on boxes of very small totals, nothing elsewhere.
+The formula is that of :class:`.bound_formula.Checker`, box by box. Only the sums over clients (:mod:`._bound_check_kernels`) and
+the enclosure of the game (:mod:`.large_space`) differ. Clients that own more than a box's largest total keep
+their caps ``z_k <= alpha_k / S``: this loses a little on boxes of very small totals, nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Streams(Checker):
         self, low: Floats, high: Floats, paid: Mask, volunteer: Mask, near: Floats, far: Floats
     ) -> tuple[Known, Mask]:
         """The same by one compiled pass over the clients."""
-        from ._bound_kernels import classify
+        from ._bound_check_kernels import classify
 
         n, space, a, b = self.numbers, self.space, low.item(), high.item()
         more = less = 0.0
@@ -114,7 +114,7 @@ class _Streams(Checker):
 
     def client_sums(self, at: Weights, ends: list[End], known: Known) -> Sums:
         """The same sums by one compiled pass over the clients."""
-        from ._bound_kernels import client_sums
+        from ._bound_check_kernels import client_sums
 
         space, nu, ell = self.space, at.nu, at.ell
         box = (*at.totals, at.h, *at.unpaid, at.h * (nu[1] - nu[0]), at.most, at.least)
@@ -144,7 +144,7 @@ class _Streams(Checker):
 
     def ball(self, step: Step, rows: Any, near: Floats, far: Floats) -> tuple[Floats, Floats]:
         """The same bounds by one compiled pass over the clients."""
-        from ._bound_kernels import distances_in_ball
+        from ._bound_check_kernels import distances_in_ball
 
         n, space = self.numbers, self.space
         first, second, ends, between = step.first, step.second, step.ends, step.between

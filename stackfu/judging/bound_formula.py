@@ -271,7 +271,7 @@ class Checker:
         return np.where(sums.helpless, -np.inf, self._less(value, heaviest, lost)), np.asarray(certain)
 
     def client_sums(self, at: Weights, ends: list[End], known: Known) -> Sums:
-        """Every client's part of ``g``, added up; :mod:`._bound_kernels` holds the same for one box in one pass."""
+        """Every client's part of ``g``, added up; :mod:`._bound_check_kernels` holds the same for one box in one pass."""
         n, space = self.numbers, self.space
         paid, volunteer, ceiling, wide = known.paid, known.volunteer, known.ceiling, known.wide
         alpha, theta, diagonal, noise = space.alpha, space.theta, space.diagonal, space.noise

@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..model import Array, GameModel, frozen
 from ..results import Equilibrium
 from ..results.facade import facade
-from .tolerances import TINY
+from .check_tolerances import TINY
 
 __all__ = ["Diagnostics", "best_response_jacobian", "diagnose", "sufficient_bounds"]
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel
 from ..threads import factoring
+from .check_tolerances import FACTOR_UNDERFLOW
 from .distances import ALL_PAIRS, U
 from .numbers import IntervalArithmetic, Intervals
-from .tolerances import FACTOR_UNDERFLOW
 
 __all__ = ["ALL_PAIRS", "InnerProducts", "gamma", "proved_defect", "symmetric_products"]
 

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from ..errors import VerificationError
 from ..results.certificate import Knot
+from .check_tolerances import NORM_ROUNDING
 from .distances import U
 from .inner_products import gamma
 from .rows import FeatureRows
 from .space import Centre, Space
-from .tolerances import NORM_ROUNDING
 
 __all__ = ["LargeSpace"]
 

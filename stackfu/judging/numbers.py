@@ -31,7 +31,7 @@ import flint
 import numpy as np
 import numpy.typing as npt
 
-from .tolerances import UNDERFLOW
+from .check_tolerances import UNDERFLOW
 
 __all__ = ["BallArithmetic", "IntervalArithmetic", "Intervals", "exact_sum"]
 

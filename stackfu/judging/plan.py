@@ -26,11 +26,12 @@ from ..model.profile import Profile
 from ..results import Solution, Uniqueness, Verification
 from ..results.contract_certificate import ContractCertificate
 from ..results.plan_certificate import PlanCertificate
+from .check_tolerances import LAST_DIGITS
 from .gaps import GapRule, known_bound, resolution_of
 from .plan_bound import check_plan_bound
 from .point import enclose_point
 from .rejections import other_outcome
-from .solution import (
+from .solution_check import (
     claims_no_more,
     contradictions,
     judge_point,
@@ -39,7 +40,6 @@ from .solution import (
     unpaid_loss,
     unseen,
 )
-from .tolerances import LAST_DIGITS
 
 __all__ = [
     "ONLY",

@@ -25,10 +25,10 @@ import numpy.typing as npt
 from ..errors import VerificationError
 from ..model import GameModel, Objective
 from ..results.certificate import Knot
+from .check_tolerances import NORM_ROUNDING
 from .distances import U
 from .inner_products import ALL_PAIRS, InnerProducts, gamma, proved_defect, symmetric_products
 from .numbers import IntervalArithmetic, exact_sum
-from .tolerances import NORM_ROUNDING
 
 __all__ = ["Centre", "Space", "held_products"]
 

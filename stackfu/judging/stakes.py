@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..model import Array, FeatureGeometry, GameModel
+from .check_tolerances import NEGLIGIBLE
 from .completeness import OUT_OF_RANGE, Completeness
 from .distances import ALL_PAIRS, RANGE, U, distances_of, in_range, kernels, roundings
-from .tolerances import NEGLIGIBLE
 
 __all__ = ["NEGLIGIBLE", "bound_gains", "check_at_caps", "check_stakes"]
 

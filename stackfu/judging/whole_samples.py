@@ -16,7 +16,7 @@ from ..errors import VerificationError
 from ..results.solution import Solution
 from ..results.whole_plan import WholePlan, whole_counts
 from .point import enclose_point
-from .solution import judge_point
+from .solution_check import judge_point
 
 __all__ = ["judge_whole_samples"]
 

@@ -23,7 +23,7 @@ from ..followers.contracts import settle_contracts
 from ..jit import clock
 from ..judging.plan import ONLY, check_contract_bound, plan_gap_rule
 from ..judging.rejections import MOST_CONTRACTS
-from ..judging.solution import closes
+from ..judging.solution_check import closes
 from ..model import Array, GameModel, Limits, Objective, frozen
 from ..model.arguments import number
 from ..model.offers import (

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..errors import InputError, NotInducibleError
 from ..followers import find_equilibrium
-from ..judging.solution import promised_gap
+from ..judging.solution_check import promised_gap
 from ..model import Array, GameModel
 from ..model.arguments import numbers
 from ..results import Frontier, Solution, Status

@@ -21,7 +21,7 @@ from scipy.optimize import minimize_scalar
 from ..errors import InfeasibleError, InputError
 from ..followers import find_equilibrium
 from ..jit import clock
-from ..judging.bound import check_bound
+from ..judging.bound_check import check_bound
 from ..model import Array, GameModel, Limits, Objective, frozen
 from ..results import Equilibrium, Solution, Status, Uniqueness
 from ..results.certificate import Knot, LeaderCertificate, Leaf, Node, Split

@@ -1,8 +1,8 @@
 """The tolerances that the leader's solvers share, in one place, each with its reason.
 
-As with the clients' (:mod:`stackfu.followers.tolerances`), none of them decides what may be *said* about a result: that is up to
-:mod:`stackfu.judging`. They decide which points are looked at, and when looking ends. What one algorithm alone uses (steps,
-rounds, sizes of samples) stands at the top of its module.
+As with the clients' (:mod:`stackfu.followers.solver_tolerances`), none of them decides which claims about a result are accepted:
+that is up to :mod:`stackfu.judging`. They affect which points are tried, and when the search ends. Tolerances of a single
+algorithm (steps, rounds, sizes of samples) are at the top of its module.
 """
 
 from __future__ import annotations

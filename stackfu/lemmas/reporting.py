@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ..game import StackelbergGame
 from ..results import Uniqueness
-from . import clients, impact, learning, server
-from .clients import no_cap_margin, paper_margin
+from . import client_statements, impact, learning, server
+from .client_statements import no_cap_margin, paper_margin
 from .statement import Applicability, Case, Conclusion, Statement, Verdict
 
 __all__ = ["ALL", "LemmaReport", "Row", "report"]
@@ -23,7 +23,7 @@ ALL: dict[str, Statement] = {
     for statement in (
         *learning.STATEMENTS,
         *impact.STATEMENTS,
-        *clients.STATEMENTS,
+        *client_statements.STATEMENTS,
         *server.STATEMENTS,
     )
 }

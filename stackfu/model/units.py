@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..pages import money
+from ..html import money
 from .game_model import GameModel
 from .impacts import guessed
 

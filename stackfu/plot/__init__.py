@@ -25,9 +25,9 @@ import numpy as np
 from ..embedding.names import ClientNames, PerClient, by_name
 from ..errors import InputError, StackfuError
 from ..game import StackelbergGame
+from ..html import NOTHING, in_currency, money
 from ..model.geometry import Array
 from ..model.offers import Offers, utilities_of
-from ..pages import NOTHING, in_currency, money
 from ..results import Solution, Uniqueness
 from .scales import outliers
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..embedding import MeanEmbeddings
     from ..results import Cascade, Equilibria, Equilibrium, Frontier
-    from .labels import Labels
+    from .name_labels import Labels
 
 __all__ = ["cascade", "distance_map", "dynamics", "frontier", "level", "participation", "retention"]
 
@@ -261,7 +261,7 @@ def dynamics(
 
     The clients with the largest changes of participation have colours and names, at most ten unless ``labels`` selects others.
     """
-    from .labels import chosen, shortened, verbatim
+    from .name_labels import chosen, shortened, verbatim
 
     if rounds < 1:
         raise InputError("rounds", "must be at least 1", value=rounds)
@@ -296,7 +296,7 @@ def cascade(found: Cascade, ax: Axes | None = None, *, labels: Labels = True) ->
     The names of those that leave stand at the round in which they do; a number as ``labels`` says how many at most, the largest
     clients first.
     """
-    from .labels import NameLabels, chosen, shortened
+    from .name_labels import NameLabels, chosen, shortened
 
     ax = _axes(ax)
     narrow = _narrow(ax)
@@ -344,7 +344,7 @@ def retention(solution: Solution, ax: Axes | None = None, *, labels: Labels = Tr
 
     A value that would squeeze all others is cut at the edge and written there with the client's name.
     """
-    from .labels import NameLabels, chosen, shortened, verbatim
+    from .name_labels import NameLabels, chosen, shortened, verbatim
 
     game, ax = solution.game, _axes(ax)
     narrow = _narrow(ax)
@@ -498,7 +498,7 @@ def _name(
     formats: tuple[str, str],
 ) -> None:
     """Write names next to the markers, and names with values for the markers beyond the axes."""
-    from .labels import NameLabels, chosen, shortened
+    from .name_labels import NameLabels, chosen, shortened
 
     narrow = _narrow(ax)
     far = np.column_stack([outliers(column) for column in places.T])

@@ -1,6 +1,6 @@
 """Results of the solvers: frozen values that hold their game and verify themselves with it."""
 
-from .cascade import Cascade
+from .departures import Cascade
 from .equilibrium import Equilibria, Equilibrium, Face
 from .frontier import Frontier
 from .manipulation import Manipulation, Manipulations

@@ -11,11 +11,11 @@ import numpy as np
 
 from ..embedding.names import Position
 from ..errors import ConvergenceError
+from ..html import MOST_ROWS, NOTHING, bar, card, data_frame, money, number, table
 from ..model import Array, GameModel, Profile, frozen
 from ..model.content import Content
 from ..model.impacts import Impacts, guessed
 from ..model.offers import Offers
-from ..pages import MOST_ROWS, NOTHING, bar, card, data_frame, money, number, table
 from .access import ByClient, Tables
 from .cautions import amount
 from .facade import facade
@@ -175,7 +175,7 @@ class Equilibrium(Content, ByClient):
         return facade(self.game).diagnose(self)
 
     def verify(self, tolerance: float = 1e-9) -> Verification:
-        """Check independently that no client gains by deviating; see :mod:`stackfu.judging.equilibrium`."""
+        """Check independently that no client gains by deviating; see :mod:`stackfu.judging.equilibrium_check`."""
         check: Verification = facade(self.game).verify(self, tolerance)
         return check
 

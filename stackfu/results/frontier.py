@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConvergenceError, InfeasibleError, InputError, without_warnings
+from ..html import card, data_frame, table
 from ..model import Array, GameModel
 from ..model.content import Content
 from ..model.impacts import guessed
-from ..pages import card, data_frame, table
 from .access import Tables
 from .cautions import amount
 from .facade import facade

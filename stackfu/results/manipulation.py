@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..html import card, data_frame, table
 from ..model import Array, GameModel
 from ..model.content import Content
-from ..pages import card, data_frame, table
 from .access import Tables
 
 __all__ = ["Manipulation", "Manipulations", "Misreport"]

@@ -10,11 +10,11 @@ import numpy as np
 
 from ..embedding.names import Position
 from ..errors import ConvergenceError, without_warnings
+from ..html import card, in_currency, number, table
 from ..model import Array, GameModel, Limits, Objective
 from ..model.content import Content
 from ..model.impacts import guessed
 from ..model.offers import Offers, utilities_of
-from ..pages import card, in_currency, number, table
 from .access import ByClient
 from .cautions import amount, cautions_of
 from .equilibrium import Equilibria, Equilibrium

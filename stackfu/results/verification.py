@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..pages import card, data_frame
+from ..html import card, data_frame
 
 __all__ = ["Verification"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..html import MOST_ROWS, NOTHING, card, data_frame, number, table
 from ..model import Array, GameModel
-from ..pages import MOST_ROWS, NOTHING, card, data_frame, number, table
 from .access import Tables
 from .cautions import amount
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ..embedding.names import Position, listed
 from ..errors import InputError, NotDifferentiableError
-from ..judging.tolerances import NEGLIGIBLE
+from ..judging.check_tolerances import NEGLIGIBLE
 from ..model import Array, GameModel
 
 __all__ = ["Conditions", "conditions_at", "digits_of", "is_singular"]
@@ -160,9 +160,9 @@ def is_singular(
 def conditions_at(game: GameModel, payments: Array, participation: Array, caps: Array | None) -> Conditions:
     """Return the conditions and the active set at an equilibrium.
 
-    The equilibrium is first made exact to rounding by Newton steps on the clients inside. A client is at a threshold if its slope
-    is zero within what is proved of an equilibrium, :data:`~stackfu.judging.tolerances.NEGLIGIBLE` of its own stakes, while it is
-    out or at its cap.
+    The equilibrium is first made exact to rounding by Newton steps on the clients inside. A client is at a threshold if, out or
+    at its cap, it has a slope of zero within :data:`~stackfu.judging.check_tolerances.NEGLIGIBLE` of its own stakes, the
+    accuracy that is proved of an equilibrium.
 
     Raises
     ------

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import NotDifferentiableError
+from ..html import money, number
 from ..model import Array, frozen
 from ..model.content import Content
-from ..pages import money, number
-from .equilibrium import EquilibriumDerivatives, Side
+from .equilibrium_derivatives import EquilibriumDerivatives, Side
 
 __all__ = ["MOST_CLIENTS", "MarginalEffects", "marginal_effects", "round_step", "signed"]
 

@@ -1,8 +1,8 @@
 """Equilibria as a differentiable function of torch tensors, in batches.
 
 :func:`equilibrium_of` computes an equilibrium of every game of a batch and an output of it; its gradients are those of
-:mod:`stackfu.sensitivity.equilibrium`, one transposed system per game. torch is imported when a function of this module is first
-called (``pip install 'stackfu[torch]'``).
+:mod:`stackfu.sensitivity.equilibrium_derivatives`, one transposed system per game. torch is imported when a function of this
+module is first called (``pip install 'stackfu[torch]'``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..followers import find_equilibrium
 from ..followers.path import follow_path
 from ..followers.solve import LARGEST_PATH
 from ..model import Array, GameModel, frozen
-from .equilibrium import EquilibriumDerivatives, Side, require_known
+from .equilibrium_derivatives import EquilibriumDerivatives, Side, require_known
 from .outputs import OUTPUTS, partials_of
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ A failing example is printed as code that rebuilds it (:func:`as_code`). What me
 :func:`check_mechanism`.
 """
 
-from .mechanisms import (
+from .mechanism_checks import (
     PROPERTIES,
     assert_individually_rational,
     assert_retains,

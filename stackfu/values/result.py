@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..html import MOST_ROWS, card, data_frame, number, table
 from ..model import Array, frozen
 from ..model.content import Content
-from ..pages import MOST_ROWS, card, data_frame, number, table
 from ..results.access import Tables
 
 __all__ = ["ClientValues"]

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 import stackfu as sf
-from stackfu.judging.bound import check_bound
+from stackfu.judging.bound_check import check_bound
 
 
 def game_of(clients, seed=0):

@@ -119,7 +119,7 @@ def test_what_has_no_names_stays_as_it_is():
 
 
 def test_listed_names_read_back_as_they_were_typed():
-    from stackfu.cli.arguments import words
+    from stackfu.cli.parsing import words
 
     names = ["York", "Bath, Somerset", 'the "big" one', '"', 'a, "b"', "O'Brien"]
     assert words(listed(names)) == names

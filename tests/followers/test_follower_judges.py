@@ -15,7 +15,7 @@ import stackfu as sf
 from stackfu import catalog, testing
 from stackfu.followers.faces import equilibrium_face
 from stackfu.judging.diagnostics import best_response_jacobian, diagnose, sufficient_bounds
-from stackfu.judging.equilibrium import _largest_gain
+from stackfu.judging.equilibrium_check import _largest_gain
 from stackfu.results import Face
 
 # ------------------------------------------------------------------ verification

@@ -7,8 +7,8 @@ import pytest
 from leader_games import random_game
 
 import stackfu as sf
-from stackfu.judging import bound
-from stackfu.judging.bound import check_bound
+from stackfu.judging import bound_check
+from stackfu.judging.bound_check import check_bound
 from stackfu.results.certificate import Decide, LeaderCertificate, Leaf, Split
 
 OUTLIER = sf.StackelbergGame(
@@ -95,7 +95,7 @@ def test_balls_and_intervals_agree_and_a_higher_claim_is_refused(options):
 def test_leaves_are_judged_alike_one_by_one_and_together(solved, arithmetic, monkeypatch):
     game, solution = solved
     together = check_bound(game, solution.goal, solution.certificate, arithmetic)
-    monkeypatch.setattr(bound, "TOGETHER", 1)
+    monkeypatch.setattr(bound_check, "TOGETHER", 1)
     alone = check_bound(game, solution.goal, solution.certificate, arithmetic)
     assert alone.passed
     assert together.passed

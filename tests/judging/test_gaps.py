@@ -11,7 +11,7 @@ import stackfu as sf
 from stackfu.demo import digits_game
 from stackfu.judging.gaps import GapRule, known_bound
 from stackfu.judging.plan import plan_gap_rule
-from stackfu.judging.solution import promised_gap
+from stackfu.judging.solution_check import promised_gap
 
 POSITIVE = st.floats(1e-9, 1e9)
 

@@ -9,7 +9,7 @@ import stackfu as sf
 from stackfu.catalog import three_equilibria
 from stackfu.demo import digits_game
 from stackfu.judging.plan import gaps_are_relative_to
-from stackfu.judging.solution import SMALLEST_LOSS, promised_gap
+from stackfu.judging.solution_check import SMALLEST_LOSS, promised_gap
 from stackfu.results.facade import facade
 
 

@@ -10,8 +10,8 @@ from leader_games import grid_optimum, random_game
 
 import stackfu as sf
 import stackfu.leader.certified.mechanism as mechanism
-from stackfu.judging.bound import check_bound
-from stackfu.judging.solution import closes
+from stackfu.judging.bound_check import check_bound
+from stackfu.judging.solution_check import closes
 from stackfu.judging.stakes import check_stakes
 from stackfu.leader.certified.bound import Classes, box_margin, classify
 from stackfu.leader.certified.mechanism import judged

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_large import federation
 
-from stackfu.judging.bound import BoundVerdict
+from stackfu.judging.bound_check import BoundVerdict
 from stackfu.leader.certified import proposals
 from stackfu.leader.certified.claims import accepted
 from stackfu.results.certificate import LeaderCertificate, Leaf

@@ -10,7 +10,7 @@ import pytest
 from leader_games import random_game
 
 import stackfu as sf
-from stackfu.judging.bound import check_bound
+from stackfu.judging.bound_check import check_bound
 from stackfu.leader.certified import boxes, large, totals
 from stackfu.leader.certified.bound import box_margin, classify
 from stackfu.leader.certified.candidates import Candidates

@@ -6,7 +6,7 @@ from leader_games import random_game
 from test_large import federation
 
 import stackfu as sf
-from stackfu.judging.bound import check_bound
+from stackfu.judging.bound_check import check_bound
 from stackfu.leader.certified import least_spend as module
 from stackfu.leader.certified.least_spend import least_spend
 from stackfu.model import Objective

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import stackfu as sf
-from stackfu.judging import bound as judge
 from stackfu.judging import bound_at_scale
+from stackfu.judging import bound_check as judge
 from stackfu.judging import rows as judged_rows
-from stackfu.judging.bound import check_bound
 from stackfu.judging.bound_at_scale import ScaleChecker, _Streams
+from stackfu.judging.bound_check import check_bound
 from stackfu.judging.bound_formula import Checker
 from stackfu.judging.large_space import LargeSpace
 from stackfu.judging.numbers import IntervalArithmetic

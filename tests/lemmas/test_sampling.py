@@ -7,7 +7,7 @@ from hypothesis import given
 import stackfu as sf
 from stackfu import lemmas, testing
 from stackfu.lemmas import Case, Verdict
-from stackfu.lemmas.sampling import SAMPLING
+from stackfu.lemmas.sampling_statements import SAMPLING
 
 
 @pytest.mark.parametrize("name", SAMPLING)

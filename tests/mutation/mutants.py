@@ -132,7 +132,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         {"best_response_jacobian", "sufficient_bounds", "diagnose"},
         chosen("jacobian or simplex or diagnostics or papers or kink or row_sums", JUDGES),
     ),
-    "stackfu/judging/equilibrium.py": (
+    "stackfu/judging/equilibrium_check.py": (
         {"_gains", "_numbers", "_largest_gain", "_without", "_search"},
         chosen(
             "true_equilibria or flattering or search or verified_alike or sole or named or tolerance_of or alike_clients",
@@ -223,7 +223,7 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         ),
     ),
     "stackfu/results/frontier.py": ({"lower_bounds", "saturation_budget"}, chosen("test_", FRONTIER)),
-    "stackfu/judging/solution.py": (
+    "stackfu/judging/solution_check.py": (
         {
             "_problems",
             "judge_point",

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from stackfu import testing
 from stackfu.lemmas import Case
-from stackfu.lemmas.offers import OFFERS
+from stackfu.lemmas.offer_statements import OFFERS
 
 
 @pytest.mark.parametrize("name", [n for n, s in OFFERS.items() if not s.expensive])

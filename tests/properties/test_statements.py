@@ -8,7 +8,7 @@ from hypothesis import assume, example, given, reject
 import stackfu as sf
 from stackfu import lemmas, testing
 from stackfu.lemmas import Case, Verdict
-from stackfu.lemmas.clients import no_cap_margin, paper_margin
+from stackfu.lemmas.client_statements import no_cap_margin, paper_margin
 
 #: Statements that speak of an equilibrium; the others hold at every profile.
 AT_EQUILIBRIUM = {"existence", "characterisation", "uniqueness", "nash-equilibrium", "homogeneous-clients"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stackfu as sf
-from stackfu.pages import MOST_ROWS, number
+from stackfu.html import MOST_ROWS, number
 
 HOSTILE = ["<b>Leeds</b>", "York & Co", "<span onclick=x>Hull", '"Bath"', "Ely"]
 

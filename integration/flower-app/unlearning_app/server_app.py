@@ -5,7 +5,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from stackfu.cli.arguments import words
+from stackfu.cli.parsing import words
 from stackfu_integration.flower import Terms, UnlearningMechanism
 from stackfu_integration.flower.lab import initial_arrays
 

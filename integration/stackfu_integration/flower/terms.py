@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Literal, get_args
 
-from stackfu.cli.arguments import words
+from stackfu.cli.parsing import words
 from stackfu.embedding.names import name_of
 from stackfu.errors import InputError
 from stackfu_integration.flower.methods import METHODS, Unlearning, degradation_rounds

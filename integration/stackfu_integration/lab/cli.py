@@ -25,7 +25,7 @@ DEFAULT_RUNS = Path("runs")
 
 def _positive(word: str, option: str) -> float:
     """Return the positive number that was typed for an option."""
-    from stackfu.cli.arguments import number
+    from stackfu.cli.parsing import number
     from stackfu.errors import InputError
 
     value = number(word, option)

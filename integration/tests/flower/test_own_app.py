@@ -240,7 +240,7 @@ def test_what_is_typed_by_hand_is_what_the_deployment_types(command):
 GUIDES = ("flower.md", "flower_protocol.md", "flower_trust.md", "removal_request.md")
 
 
-def tests_there() -> set[str]:
+def existing_tests() -> set[str]:
     return set(re.findall(r"^def (test_\w+)", "".join(p.read_text() for p in HERE.glob("test_*.py")), re.M))
 
 
@@ -248,7 +248,7 @@ def tests_there() -> set[str]:
 def test_every_test_that_a_guide_names_is_there_and_every_claim_in_its_tables_names_one(guide):
     page = (HOWTO / guide).read_text()
     said, heading = set(re.findall(r"`(test_\w+)`", page)), "## Which test shows it"
-    assert said <= tests_there(), said - tests_there()
+    assert said <= existing_tests(), said - existing_tests()
     assert heading in page
     claims = re.findall(r"^\| (?!claim|---)(.*) \|$", page[page.index(heading) :], re.MULTILINE)
     assert len(claims) > 3

@@ -2,6 +2,6 @@
 
 from ..app import app
 
-from . import demo, games, payments, clients, values, checks, explore  # isort: skip  (the order of the help)
+from . import demo, games, payments, client_commands, values, checks, explore  # isort: skip  (the order of the help)
 
-__all__ = ["app", "checks", "clients", "demo", "explore", "games", "payments", "values"]
+__all__ = ["app", "checks", "client_commands", "demo", "explore", "games", "payments", "values"]

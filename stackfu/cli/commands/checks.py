@@ -10,8 +10,8 @@ import typer
 from ...errors import InputError
 from ..answers import say_json
 from ..app import app, examples
-from ..arguments import AsJson
 from ..game_files import load_file, load_game
+from ..parsing import AsJson
 
 
 @app.command(epilog=examples("stackfu verify solution.json && echo sound"))

@@ -9,8 +9,8 @@ import typer
 
 from ..answers import proved, say_json, working
 from ..app import app, examples
-from ..arguments import AsJson, Quiet
 from ..budgets import even_grid
+from ..parsing import AsJson, Quiet
 
 if TYPE_CHECKING:
     from ...results import Equilibrium, Solution

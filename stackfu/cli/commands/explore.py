@@ -10,9 +10,9 @@ import typer
 from ...errors import InputError
 from ..answers import progress, proved, say_json, say_note, status, working
 from ..app import app, examples
-from ..arguments import AsJson, Floor, GameFile, Quiet, utilities, words
 from ..budgets import MANY, even_grid, open_note
 from ..game_files import game_of, load_file, writable
+from ..parsing import AsJson, Floor, GameFile, Quiet, utilities, words
 
 if TYPE_CHECKING:
     from ...results import Solution

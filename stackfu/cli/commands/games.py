@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from ...errors import InputError, warn
-from ...pages import money
+from ...html import money
 from ..answers import say_json, say_note
 from ..app import app, examples
-from ..arguments import AsJson, GameFile, is_table, number, numbers_of_clients, words
 from ..game_files import load_game, writable
+from ..parsing import AsJson, GameFile, is_table, number, numbers_of_clients, words
 
 #: With more clients than this, all distances between them are a lot of text.
 LARGE = 500

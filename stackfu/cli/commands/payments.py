@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import InputError
-from ...pages import money
+from ...html import money
 from ..answers import progress, proved, said_first, say_json, say_note, working
 from ..app import app, examples
-from ..arguments import (
+from ..budgets import MANY, grid, open_note
+from ..game_files import load_game, sampled, solution_writable, writable, write_solution
+from ..parsing import (
     AsJson,
     FewestSamples,
     Floor,
@@ -36,8 +38,6 @@ from ..arguments import (
     own_options,
     utilities,
 )
-from ..budgets import MANY, grid, open_note
-from ..game_files import load_game, sampled, solution_writable, writable, write_solution
 from ..wording import as_typed
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 from ...errors import InputError
 from ..answers import say_json
 from ..app import app, examples
-from ..arguments import AsJson, GameFile, Sampling
 from ..game_files import game_of, load_file, sampled, writable
+from ..parsing import AsJson, GameFile, Sampling
 
 if TYPE_CHECKING:
     from ...game import StackelbergGame
@@ -90,7 +90,7 @@ def values(
     if as_json:
         say_json({**found.summary(), "currency": game.currency})
     else:
-        from ...pages import NOTHING
+        from ...html import NOTHING
         from ..contributions import say_values
         from ..tables import console, game_line, say_guess
 

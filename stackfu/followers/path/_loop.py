@@ -7,7 +7,7 @@ ends it, record the zeros of t on it, let the event's client change its place. W
 import numpy as np
 
 from ...jit import njit
-from ..tolerances import BOTTOM, GIVE_UP, LONG_PIECE, TINY
+from ..solver_tolerances import BOTTOM, GIVE_UP, LONG_PIECE, TINY
 from ._chain import leave_trace, smallest_total
 from ._piece import (
     FULL,

@@ -25,7 +25,7 @@ from collections import namedtuple
 import numpy as np
 
 from ...jit import njit
-from ..tolerances import LONG_STEP, PATIENCE, STEADY, TIGHT, TINY, TOGETHER
+from ..solver_tolerances import LONG_STEP, PATIENCE, STEADY, TIGHT, TINY, TOGETHER
 from ._factor import append, drop, solve, solve_four
 from ._polynomials import NEVER, first_violation
 

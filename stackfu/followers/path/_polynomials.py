@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...jit import njit
-from ..tolerances import BRACKET, BRACKET_FLOOR, VANISHED
+from ..solver_tolerances import BRACKET, BRACKET_FLOOR, VANISHED
 
 #: Answer of :func:`first_violation` if a condition holds throughout: beyond every piece, which ends at u = 1.
 NEVER = 2.0

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...jit import njit
-from ..tolerances import TINY, WIDE_ZONE
+from ..solver_tolerances import TINY, WIDE_ZONE
 from ._polynomials import bracketed_root, evaluate, keeps_sign, roots_between
 
 # numbers of a type, not literals: those would have functions compiled for each of them

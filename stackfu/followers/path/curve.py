@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...model import Array
-from ..tolerances import CHECK
+from ..solver_tolerances import CHECK
 
 __all__ = ["COLUMNS", "Path", "Root"]
 

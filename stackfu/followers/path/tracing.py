@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...judging.distances import distances_of
 from ...model import Array, GameModel
-from ..tolerances import EAGER, MARGIN, PIVOT, PIVOT_OF_ROUNDING, SHAKE, SHAKES, SMALL
+from ..solver_tolerances import EAGER, MARGIN, PIVOT, PIVOT_OF_ROUNDING, SHAKE, SHAKES, SMALL
 from .curve import COLUMNS, Path, Root
 
 __all__ = ["follow_path", "relevant_reluctance", "smallest_total"]

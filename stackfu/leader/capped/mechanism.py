@@ -16,7 +16,7 @@ from ...judging.gaps import GapRule
 from ...judging.plan import gaps_are_relative_to, plan_gap_rule
 from ...judging.plan_bound import check_plan_bound
 from ...judging.point import enclose_point
-from ...judging.solution import closes, judge_point
+from ...judging.solution_check import closes, judge_point
 from ...judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...model.offers import Offers, capped_offers, check_outside

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...judging.bound import BoundVerdict
+from ...judging.bound_check import BoundVerdict
 from ...results.certificate import LeaderCertificate
 
 __all__ = ["accepted"]

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...jit import clock
-from ...judging.bound import BoundVerdict, check_bound, is_large
 from ...judging.bound_at_scale import ScaleChecker
+from ...judging.bound_check import BoundVerdict, check_bound, is_large
 from ...judging.inner_products import ALL_PAIRS, InnerProducts
 from ...judging.space import held_products
 from ...model import GameModel, Objective

@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError, NoEquilibriumError
 from ...followers import enumerate_equilibria, find_equilibrium
-from ...followers.tolerances import RESIDUAL
+from ...followers.solver_tolerances import RESIDUAL
 from ...followers.verdict import status_of
 from ...jit import clock
-from ...judging.bound import BoundVerdict, check_bound
+from ...judging.bound_check import BoundVerdict, check_bound
 from ...judging.gaps import Gap, gap_at
 from ...judging.point import enclose_point
-from ...judging.solution import (
+from ...judging.solution_check import (
     closes,
     gap_rule,
     judge_point,

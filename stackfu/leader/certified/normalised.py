@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...judging.bound import is_large
+from ...judging.bound_check import is_large
 from ...model import Array, FeatureGeometry, GameModel, Objective
 from ...results.certificate import Knot
 from ..tolerances import TINY

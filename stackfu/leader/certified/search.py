@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ...errors import ConvergenceError, InfeasibleError
 from ...jit import clock
-from ...judging.bound import BoundVerdict, check_bound
+from ...judging.bound_check import BoundVerdict, check_bound
 from ...judging.gaps import Gap
 from ...model import Array, GameModel, Objective
 from ...results import Status

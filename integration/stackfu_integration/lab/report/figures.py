@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from stackfu.plot.labels import NameLabels, chosen
+from stackfu.plot.name_labels import NameLabels, chosen
 from stackfu_integration.lab.cells import CONVEX, HEAD, Approach, CellKey, PlanKey
 from stackfu_integration.lab.intervals import mean_interval
 from stackfu_integration.lab.mechanisms import DRAWN, MECHANISMS

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..embedding.names import Position, listed
+from ..html import MOST_ROWS, card, data_frame, table
 from ..model import Array, GameModel
 from ..model.content import Content
 from ..model.impacts import guessed
-from ..pages import MOST_ROWS, card, data_frame, table
 from .access import Tables
 from .facade import facade
 

@@ -23,9 +23,9 @@ from ..model import Array, FeatureGeometry, GameModel
 from ..model.game_model import require_formulas
 from ..results import Equilibria, Equilibrium, Face, Uniqueness, Verification
 from ..results.facade import facade
+from .check_tolerances import FOUND_AGAIN, NEGLIGIBLE, REGRET_ROUNDING
 from .completeness import LARGEST_ALIKE, check_alike
 from .stakes import check_at_caps, check_stakes
-from .tolerances import FOUND_AGAIN, NEGLIGIBLE, REGRET_ROUNDING
 
 __all__ = ["verify_equilibrium"]
 

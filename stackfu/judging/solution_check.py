@@ -2,7 +2,7 @@
 
 *Feasible.* The participation is an equilibrium of the payments for every client beside its own stakes (:mod:`.stakes`), the
 spend is within the budget, loss and total meet what was asked for; all of it enclosed (:mod:`.point`), nothing estimated.
-*Bound.* The certificate proves that no payments have a smaller objective than ``lower_bound`` (:mod:`.bound`).
+*Bound.* The certificate proves that no payments have a smaller objective than ``lower_bound`` (:mod:`.bound_check`).
 *Words.* ``CERTIFIED`` is said only if both hold and the gap is the one that was asked for (:mod:`.gaps`); where robust payments
 were asked for, only if every equilibrium keeps the budget. How long a search took, how it ended short of a proof, and free text are
 not judged.
@@ -20,11 +20,11 @@ from ..model import GameModel, Objective
 from ..model.game_model import require_formulas
 from ..results import Equilibrium, Solution, Status, Verification
 from ..results.facade import facade
-from .bound import BoundVerdict, check_bound
+from .bound_check import BoundVerdict, check_bound
+from .check_tolerances import EMBEDDING_DIGITS, GAP_ROUNDING, LAST_DIGITS, LOSS_DIGITS
 from .gaps import GapRule, known_bound, resolution_of
 from .point import PointEnclosure, enclose_point
 from .stakes import NEGLIGIBLE, check_stakes
-from .tolerances import EMBEDDING_DIGITS, GAP_ROUNDING, LAST_DIGITS, LOSS_DIGITS
 
 __all__ = [
     "claims_no_more",

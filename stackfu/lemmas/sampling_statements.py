@@ -13,7 +13,7 @@ from ..embedding import MeanEmbeddings
 from ..game import StackelbergGame
 from ..judging.stakes import check_stakes
 from ..model.geometry import frozen
-from .clients import paper_margin
+from .client_statements import paper_margin
 from .statement import Case, Counterexample, Form, Statement, Verdict
 
 __all__ = ["SAMPLING"]
@@ -97,7 +97,7 @@ def _paper_condition(case: Case) -> dict[str, float]:
 
 
 def _no_cap_with_samples(case: Case) -> dict[str, float]:
-    from .clients import no_cap_margin
+    from .client_statements import no_cap_margin
 
     return {"w_k > a / (2 alpha_k^2) + what drift can ask for": no_cap_margin(case)}
 

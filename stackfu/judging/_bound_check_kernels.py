@@ -9,7 +9,7 @@ import numpy as np
 from numba import prange
 
 from ..jit import njit
-from .tolerances import UNDERFLOW
+from .check_tolerances import UNDERFLOW
 
 WIDE = 2.0**-51
 SUMMED_AT_ONCE = 1024

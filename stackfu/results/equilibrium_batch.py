@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import InputError, StackfuError
+from ..html import data_frame
 from ..model import Array, GameModel, frozen
 from ..model.content import Content
-from ..pages import data_frame
 from .equilibrium import Equilibrium, equilibrium_on_path
 from .status import Status, Uniqueness
 

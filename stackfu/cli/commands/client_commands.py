@@ -9,8 +9,8 @@ import typer
 from ...errors import InputError
 from ..answers import say_json, say_note
 from ..app import app, examples
-from ..arguments import AsJson, GameFile, Marginal, Sampling, per_client, utilities
 from ..game_files import game_of, load_file, sampled
+from ..parsing import AsJson, GameFile, Marginal, Sampling, per_client, utilities
 from ..wording import as_typed
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""The tolerances that the judges share, in one place, each with its reason.
+"""Tolerances shared by the checkers, each with its reason.
 
-The solvers' own (:mod:`stackfu.followers.tolerances`, :mod:`stackfu.leader.tolerances`) decide where they look. These decide what
-may be *said*. What one judge alone uses stands at the top of its module.
+The solvers' own tolerances (:mod:`stackfu.followers.solver_tolerances`, :mod:`stackfu.leader.tolerances`) affect the search
+only. These decide which claims are accepted. A tolerance of a single checker is at the top of its module.
 """
 
 from __future__ import annotations

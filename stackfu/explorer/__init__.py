@@ -30,6 +30,8 @@ from ..model.offers import check_outside
 from ..plot.scales import outliers
 from ..results import Equilibria, Equilibrium, Frontier, Solution, Uniqueness
 from ..results.facade import facade
+from ..sensitivity.marginal import round_step
+from ..values.server_loss import MOST_EXACT
 from .comparisons import COMPARED, comparison_lines
 from .groups import Groups
 
@@ -134,6 +136,7 @@ def explorer_data(
             "distance_to": "the forgotten data" if game.removed else "the mean of all data",
             "reluctant": RELUCTANT,
             "nothing": NOTHING,
+            "step": round_step(game.costs),
         },
         "clients": None
         if groups
@@ -313,8 +316,19 @@ def _stop(eq: Equilibrium, found: Equilibria | None, groups: Groups | None) -> d
         "change": game.impacts(eq.participation).clients.tolist(),
         "out_below": np.maximum(low, 0.0).tolist(),
         "full_above": np.maximum(high, 0.0).tolist(),
+        **_contributions(eq),
         "equilibria": [{"total": e.total, "server_loss": e.server_loss} for e in found or ()],
         "curve": [] if found is None else _curve(eq, found),
+    }
+
+
+def _contributions(eq: Equilibrium) -> dict[str, Any]:
+    """Return the samples that a little more money for each client brings, and Shapley values; None where not known."""
+    effects = eq.marginal_effects()
+    known = eq.participation.any() and eq.game.count <= MOST_EXACT
+    return {
+        "rates": None if effects.reason else effects.together.tolist(),
+        "values": eq.values().shapley.tolist() if known else None,
     }
 
 

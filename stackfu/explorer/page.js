@@ -379,6 +379,9 @@
   const pay = (value, k) => (isPaid(value, k) ? four(value) : "0");
   const without = (value, k) => (value > game.nothing * groups[k].cost[4] ? value : 0);
 
+  // a column of a stop at which it is not known
+  const unknown = clients ? clients.name.map(() => null) : [];
+
   // [name of the cell, heading, values at a stop, how a value reads]
   const columns = groups ? [
     ["group", "group", () => groups.map((g) => g.name), String],
@@ -408,6 +411,8 @@
     ["change", `predicted change${guess}`, (stop) => stop.change, (v) => signed(v)],
     ["out_below", inUnit("out below"), (stop) => stop.out_below, pay],
     ["full_above", inUnit("full above"), (stop) => stop.full_above, pay],
+    ["rate", `samples for ${inUnit(`${game.step} more`)}`, (stop) => stop.rates ?? unknown, (v) => (v === null ? "–" : signed(v, 3))],
+    ...(stops.some((stop) => stop.values !== null) ? [["value", "Shapley value", (stop) => stop.values ?? unknown, four]] : []),
   ];
 
   const tableAt = (stop) => {
@@ -627,7 +632,8 @@
   $("legend").textContent =
     (groups ? "Median (10% to 90%) of each group. " : "") +
     "Cost and payment are for full participation, in proportion for less; receives is what is paid out. Predicted change: of the " +
-    "client's loss against the model before forgetting" + (groups ? "." : "; out below, full above: payments at which it would, the others as they are.");
+    "client's loss against the model before forgetting" + (groups ? "." : "; out below, full above: payments at which it would, the others as they are. Samples for more: what all clients " +
+    "together bring more if a client is paid that much more, at the present rate; Shapley value: what its samples contribute to the fall of the server loss.");
   $("leave").hidden = Boolean(groups);
   $("footer").textContent = `stackfu ${data.version}. All numbers were computed by the library when this page was written.`;
 

@@ -106,6 +106,13 @@ def test_the_numbers_are_the_library_s_at_every_stop(opened, frontier):
         np.testing.assert_array_equal(column(opened, "used"), frontier.game.sizes * solution.participation)
         assert value(opened, "used_samples") == sum(frontier.game.sizes * solution.participation)
         np.testing.assert_array_equal(column(opened, "utility"), solution.equilibrium.utilities)
+        effects = solution.marginal_effects()
+        if effects.reason:
+            cells = opened.find_elements(By.CSS_SELECTOR, '#rows [data-name="rate"]')
+            assert {cell.get_attribute("textContent") for cell in cells} == {"–"}
+        else:
+            np.testing.assert_array_equal(column(opened, "rate"), effects.together)
+        np.testing.assert_array_equal(column(opened, "value"), solution.values().shapley)
         # what people read is what the attribute says, rounded
         shown = float(opened.find_element(By.ID, "server_loss").text)
         assert shown == pytest.approx(solution.server_loss, rel=1e-4)

@@ -30,6 +30,11 @@ def test_the_data_are_the_library_s(frontier):
         )
         np.testing.assert_array_equal(stop["change"], game.impacts(stop["participation"]).clients)
         assert sum(stop["receives"]) == pytest.approx(solution.spend)
+        effects = solution.marginal_effects()
+        assert stop["rates"] == (None if effects.reason else effects.together.tolist())
+        np.testing.assert_array_equal(stop["values"], solution.values().shapley)
+    assert data["game"]["step"] == frontier[0].marginal_effects().step
+    assert any(stop["rates"] is not None for stop in paid)
 
 
 def test_samples_are_told_beside_shares(frontier, crowd):

@@ -207,7 +207,7 @@ def test_every_incumbent_lies_above_every_bound(monkeypatch):
     found, _ = run(game, Objective(budget), 1e-4)
     bounds = [record["lower"] for record in found.history] + [found.bound]
     values = [c.value for c in met if c is not None]
-    assert len(values) > 10
+    assert len(values) > 3
     assert max(bounds) <= min(values) * (1 + 1e-12)
     assert all(a <= b * (1 + 1e-12) for a, b in itertools.pairwise([r["lower"] for r in found.history]))
     assert all(a >= b for a, b in itertools.pairwise([r["upper"] for r in found.history]))

@@ -325,14 +325,15 @@ def test_profiles_to_start_from_are_not_kept(monkeypatch):
 
     def look(search):
         alive.extend(x() is not None for x in given)
+        return iter(())
 
-    monkeypatch.setattr(large._Search, "first_proposals", look)
+    monkeypatch.setattr(large._Search, "explore", look)
     options = {"gap": 0.0, "time_limit": np.inf, "max_nodes": 2}
     with pytest.raises(
         sf.ConvergenceError
     ):  # none of these keeps the budget, and nothing better was looked for
         search_large(game, Objective(budget), starts=profiles(), **options)
-    assert alive == [True, False, False]  # the first is where proposals begin
+    assert alive == [True, False, False]  # the first is where local search begins
 
 
 def test_what_is_freed_is_given_back_where_clients_are_very_many(monkeypatch):

@@ -45,10 +45,26 @@ def best_search(
             callback=callback,
         )
     if objective.loss_weight == 0.0 and np.isfinite(objective.max_loss):
-        from .least_spend import least_spend as search_many
-    else:
-        from .large import search_large as search_many
+        from .least_spend import least_spend
 
-    return search_many(
-        game, objective, gap=gap, time_limit=time_limit, max_nodes=max_nodes, starts=starts, callback=callback
+        return least_spend(
+            game,
+            objective,
+            gap=gap,
+            time_limit=time_limit,
+            max_nodes=max_nodes,
+            starts=starts,
+            callback=callback,
+        )
+    from .large import search_large
+
+    return search_large(
+        game,
+        objective,
+        gap=gap,
+        time_limit=time_limit,
+        max_nodes=max_nodes,
+        starts=starts,
+        later=later,
+        callback=callback,
     )

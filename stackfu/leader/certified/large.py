@@ -11,8 +11,8 @@ the hull        the program itself is too weak there: the client with the larges
 first "paid", then "volunteer"
 
 Each bound also says how far from its centre a better mixture can be, which narrows every client's distance (steps of a leaf),
-and with it the hull. Every solved program proposes a point: its volunteers are guessed, the program is solved for them with
-budget and thresholds shrunk by a hair, and the profile is realised exactly through its price.
+and with it the hull. Profiles come from local search (:mod:`stackfu.leader.local_search`): at first from the start profiles,
+later from solved programs, each time after twice as many solves if the last time led to nothing.
 
 The tree that results is the certificate: every leaf keeps the steps that closed it, so nothing has to be believed.
 """
@@ -22,7 +22,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -35,8 +35,10 @@ from ...judging.gaps import Gap, gap_at
 from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import LeaderCertificate
+from ..bound import Problem
+from ..local_search import LocalSearch
 from ..tolerances import BROKEN, GENEROUS, ONE_TOTAL, ROUNDING, SAFETY, SMALLEST_TOTAL
-from .bound import MANY, Between, Classes, Multipliers
+from .bound import MANY, Between, BoundProblem, Classes, Multipliers
 from .boxes import Boxes, Node, Step, Verdict, recipe_of
 from .candidates import Candidate, Candidates
 from .court import Court, Deadline
@@ -44,10 +46,9 @@ from .interior_point import Columns, Constants, Goal, Rows, solve_slice
 from .knots import Knots
 from .normalised import normalised
 from .points import FeaturePoints
-from .proposals import Found, Proposals
 from .room import give_back
 from .search import Run
-from .sifting import SAMPLE, Prices, Restriction, SliceAnswer, sample, solve_at
+from .sifting import Prices, Restriction, SliceAnswer, sample, solve_at
 
 __all__ = ["Refutation", "refute", "search_large"]
 
@@ -55,8 +56,10 @@ Mask = npt.NDArray[np.bool_]
 
 #: The program is not solved beyond this S: there is no room between the caps and full participation.
 NEARLY_ALL = 1.0 - 1e-7
-#: Solves that wait for the first further proposal once the best total was closed in on.
-CLOSED_IN = 8
+#: Shares of the time that is left that local search may take at first, and each time it begins again.
+EXPLORING, IMPROVING = 0.15, 0.05
+#: Above this many clients local search begins with a sample of them.
+SAMPLED_BEYOND = 20_000
 #: Price of a broken row while there is no incumbent to measure it by.
 PENALTY = 30.0
 #: Part of the gap that the search closes itself.
@@ -82,15 +85,12 @@ class _Search:
         self.asked_gap = _kept_back(gap)
         self.knots = Knots(self.problem)
         self.knots.add(self._without_prices())
-        self.proposals = Proposals(
-            self.problem, self.candidates, self.unit, self.asked_gap, PENALTY, self.out_of_time
-        )
+        self.local: LocalSearch | None = None
+        self.local_until = np.inf
         self.boxes = Boxes(self.problem, self.knots, self.out_of_time)
         self.court = Court(game, objective, self.boxes, self.out_of_time)
         self.solves = 0
-        self.sharpest = 0
         self.patience, self.patient_until = 1, 0
-        self.improved = False  # whether a proposal led to payments
         self.recent: dict[Node, tuple[Any, Verdict]] = {}
         self.origin = np.ones(game.count)
 
@@ -198,24 +198,20 @@ class _Search:
         )  # fmt: skip
 
     def propose(self, total: float, answer: SliceAnswer) -> bool:
-        """Turn a relaxed point into feasible profiles; True if the incumbent improved."""
-        if answer.value >= self.upper - 0.1 * self.gap or answer.broken > 1e-3:
+        """Start a local search from a relaxed point; True if the incumbent improved.
+
+        Each search that leads to nothing makes the next one wait twice as long.
+        """
+        if self.local is None or answer.value >= self.upper - 0.1 * self.gap or answer.broken > 1e-3:
+            return False
+        if self.solves < self.patient_until:
             return False
         before = self.candidates.value
-        if self.game.count > 2 * SAMPLE:
-            # where the bound is far below payments that a proposal led to, nothing better is near
-            far = self.improved and answer.bound < 0.5 * self.upper
-            if self.solves < self.patient_until or far:
-                return False
-            self.proposals.around(total, answer.prices)
-            # proposals are dear: each that leads to nothing makes the next one wait twice as long
-            self.improved = self.improved or self.candidates.value < before
-            self.patience = 1 if self.candidates.value < before else 2 * self.patience
-            self.patient_until = self.solves + self.patience
-        else:
-            keen = self.proposals.keen(total, answer.prices)
-            for mask in (keen & (answer.z > 0.5 * self.problem.alpha / total), keen):
-                self.proposals.at(total, mask, answer.prices)
+        now = clock()
+        self.local_until = now + IMPROVING * max(self.out_of_time.until - self.out_of_time.reserve - now, 0.0)
+        self.local.improve(np.clip(answer.z * (total / self.problem.alpha), 0.0, 1.0))
+        self.patience = 1 if self.candidates.value < before else 2 * self.patience
+        self.patient_until = self.solves + self.patience
         return self.candidates.value < before
 
     def start_from(self, profiles: Iterable[Array]) -> None:
@@ -227,53 +223,30 @@ class _Search:
         if self.candidates.best is not None:
             self.origin = self.candidates.best.x
 
-    def first_proposals(self) -> None:
-        """From the incumbent, a search over S; with many clients first for a sample of them."""
-        best = self.candidates.best
-        profile = self.game.profile(best.x if best is not None else self.origin)
-        guess = self.unpriced(profile.total, profile.mixture)
-        start = min(max(profile.total, 1.001 * self.problem.floor), NEARLY_ALL)
-        now = clock()  # the judge may have taken most of the time to read the game
-        until = now + 0.3 * max(self.out_of_time.until - self.out_of_time.reserve - now, 0.0)
-        before = self.candidates.value
+    def explore(self) -> Iterator[None]:
+        """Search locally from the first profile and from everybody, with very many clients first for a sample of them; stop at
+        each end on the way.
+        """
+        p = self.problem
+        now = clock()
+        self.local_until = now + EXPLORING * max(self.out_of_time.until - self.out_of_time.reserve - now, 0.0)
 
-        def enough() -> bool:
-            return clock() > until or self.reached
+        def late() -> bool:
+            return clock() > self.local_until or self.reached
 
-        if self.game.count <= 2 * SAMPLE:
-            self._remember(*self.proposals.scan(start, guess, enough))
-            self.improved = self.candidates.value < before
+        unit = self.game.loss_of(self.game.profile(self.origin), self.objective.finite_sample) / self.unit
+        self.local = LocalSearch(_plain(p), self.candidates.offer, late, unit)
+        if self.game.count > SAMPLED_BEYOND:
+            chosen, few = sample(p)
+            small = LocalSearch(_plain(few), lambda _: True, late, unit)
+            state = small.explore(self.origin[chosen])
+            if state is not None and not late():
+                self.local.improve(self.origin, self.local.ask(small, chosen, state))
             return
-        chosen, few = sample(self.problem)
-        fine = 1e-2 * min(self.upper, self.worst)
-        small = Proposals(few, None, 1.0, fine, self.penalty, self.out_of_time)
-        few_guess = replace(guess, rows=guess.rows[chosen], inner=guess.inner[chosen], pulled=guess.pulled[chosen],
-                        centre=self.problem.place.coordinates(guess.centre))  # fmt: skip
-        total, found = small.scan(start, few_guess, enough)
-        if found.z is None:
-            return
-        z = np.zeros(self.game.count)
-        z[chosen] = found.z
-        self._remember(
-            *self.proposals.close_in(total, 0.02 * min(total, 1.0 - total), self.unpriced(total, z), enough)
-        )
-        self.improved = self.candidates.value < before
-        if not enough():  # the best total was closed in on: other totals are not where better payments are
-            self.patience = self.patient_until = CLOSED_IN
-
-    def _remember(self, total: float, found: Found) -> None:
-        """The prices of the best proposal are multipliers like any others, and the sharpest there are where the incumbent is."""
-        if found.z is not None and found.prices.priced and found.prices.total == total:
-            self.sharpest = self.knots.add(_known(self.problem, found.prices))
-
-    def unpriced(self, total: float, z: Array) -> Prices:
-        """A mixture as the centre of prices that are all 0."""
-        points, nobody = self.problem.place, np.zeros(self.game.count)
-        centre = points.combine(z)
-        inner = points.inner(centre)
-        return Prices(
-            total, 0.0, 0.0, 0.0, nobody, centre, inner, nobody, points.dot(centre, centre, inner), False
-        )
+        for x in (self.origin, np.ones(self.game.count)):
+            if not late():
+                self.local.explore(x)
+                yield
 
     # ---------------------------------------------------------------- nodes
 
@@ -300,9 +273,6 @@ class _Search:
             total = float(self.problem.alpha @ self.candidates.best.x)
             if node.low < total < min(node.high, NEARLY_ALL):
                 at = total
-        if not ends and self.sharpest and node.low < self.knots.total(self.sharpest) < node.high:
-            node.split(self.knots.total(self.sharpest), self.sharpest)
-            return
         if ends:
             # where on the interval are the multipliers worst? If they are good everywhere, its width is to blame
             places = (node.low, middle, node.high)
@@ -339,7 +309,7 @@ class _Search:
         knot, answer = self.solve(at, known.classes, self.boxes.at(ends[0], at) if ends else None)
         if answer.broken > BROKEN and answer.bound < self.target:
             knot, answer = self.solve(at, known.classes, self.knots[knot], 100.0)
-        known.classes = None  # proposals need room
+        known.classes = None  # local search needs room
         self.propose(at, answer)
         trail = (*known.trail, (knot, knot))
         recipe = recipe_of(trail)
@@ -459,6 +429,14 @@ class _Search:
         return [np.array([largest, int(k)]) for k in others if k != largest]
 
 
+def _plain(p: BoundProblem) -> Problem:
+    """Return the problem as local search sees it."""
+    return Problem(
+        p.alpha, p.theta, p.place, p.budget, p.loss_cap, p.floor, p.loss_square, p.loss_constant, p.loss_pull, p.noise,
+        p.loss_sampling, p.client_sampling, p.loss_weight, p.payment_weight,
+    )  # fmt: skip
+
+
 def _known(problem: Any, y: Prices) -> Multipliers:
     """Multipliers from prices, without another pass over the points."""
     weight = problem.loss_weight + y.cap + problem.payment_weight + y.budget + float(y.rows.sum())
@@ -476,13 +454,17 @@ def search_large(
     time_limit: float,
     max_nodes: int,
     starts: Iterable[Array] = (),
+    later: Callable[[], Iterable[Array]] | None = None,
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
-    """Best-first search until the absolute ``gap`` (in the objective's units), the time or the nodes are used up."""
+    """Best-first search until the absolute ``gap`` (in the objective's units), the time or the nodes are used up.
+
+    ``later`` gives further profiles to start from, which are asked for after local search.
+    """
     search = _Search(game, objective, gap, time_limit)
     with _one_thread() as threads:
         search.court.threads = threads
-        return _run(search, max_nodes, starts, callback)
+        return _run(search, max_nodes, starts, later, callback)
 
 
 @dataclass(eq=False)
@@ -500,9 +482,10 @@ def _run(
     search: _Search,
     max_nodes: int,
     starts: Iterable[Array],
+    later: Callable[[], Iterable[Array]] | None,
     callback: Callable[[dict[str, Any]], None] | None,
 ) -> Run:
-    found = _explore(search, max_nodes, starts, callback)
+    found = _explore(search, max_nodes, starts, callback, later)
     best = search.candidates.best
     if best is None:
         if found.status is Status.CERTIFIED:
@@ -531,6 +514,7 @@ def _explore(
     max_nodes: int,
     starts: Iterable[Array],
     callback: Callable[[dict[str, Any]], None] | None,
+    later: Callable[[], Iterable[Array]] | None = None,
 ) -> _Explored:
     objective, unit = search.objective, search.unit
     search.start_from(starts)
@@ -544,12 +528,31 @@ def _explore(
     def lower() -> float:
         return min(heap[0][0] if heap else np.inf, *(n.bound for n in current), closed, search.upper)
 
+    def report(node: Node) -> None:
+        record = {
+            "node": out.nodes,
+            "interval": (float(node.low), float(node.high)),
+            "lower": lower() * unit,
+            "upper": search.candidates.value,
+            "solves": search.solves,
+            "seconds": clock() - search.began,
+        }
+        out.history.append(record)
+        if callback is not None:
+            callback(record)
+
     try:
+        search.examine(root)  # a bound from the first moment on, however weak
+        heap[0] = (root.bound, 0, root)
+        for _ in search.explore():
+            report(root)
+        for x in later() if later is not None and not search.out_of_time() else ():
+            search.candidates.offer(x)
         if search.court.prepare(-search.worst * unit):
-            search.examine(root)  # a bound from the first moment on, however weak
-            heap[0] = (root.bound, 0, root)
             search.court.leaf_steps += search.court.to_check(root)
-            search.first_proposals()
+        else:  # no bound that nobody has time to check
+            root.bound = -np.inf
+            heap[0] = (root.bound, 0, root)
         while heap and heap[0][0] < search.target and not search.reached:
             if search.out_of_time():
                 out.status = Status.TIME_LIMIT
@@ -577,23 +580,14 @@ def _explore(
                 else:  # balls were taken for points below the target: no more is proved
                     closed = min(closed, search.target)
             current = []
-            record = {
-                "node": out.nodes,
-                "interval": (float(node.low), float(node.high)),
-                "lower": lower() * unit,
-                "upper": search.candidates.value,
-                "solves": search.solves + search.proposals.solves,
-                "seconds": clock() - search.began,
-            }
-            out.history.append(record)
-            if callback is not None:
-                callback(record)
+            report(node)
     except KeyboardInterrupt:
         out.status = Status.INTERRUPTED
         if expanding is not None:
             expanding.close_up()
     out.bound = lower()
     search.recent.clear()
+    search.local = None  # it knows the search: without the circle both go at once
     return out
 
 

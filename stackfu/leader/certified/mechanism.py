@@ -42,7 +42,6 @@ from ..homogeneous import buy_data
 from ..tolerances import LIMIT_ROUNDING, SAFETY, SAME_FACE, SAME_PROFILE, SAME_SPEND
 from ..uniform import best_price
 from .candidates import Candidate
-from .choice import SMALL
 from .choice import best_search as search
 from .room import give_back
 from .search import Run
@@ -126,8 +125,6 @@ def _optimise(
     starts = [unpaid.participation, np.ones(game.count), *given]
     affordable = int(min(BASELINES * limits.time_limit / max(took, SHORTEST), MOST_BASELINES))
     later = partial(_baselines, game, sought, affordable)
-    if game.count > SMALL:
-        starts += later()
     met = unpaid.status.proved and unpaid.total >= goal.min_total and unpaid_loss <= goal.max_loss
     if np.isfinite(sought.budget) and not met:  # a floor or a cap that is not met for nothing
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))

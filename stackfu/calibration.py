@@ -56,7 +56,7 @@ class Calibration:
         return self.loss_interval[0] > 0.0
 
     def summary(self) -> dict[str, Any]:
-        """The constants as plain values."""
+        """Return the constants as plain values."""
         return {
             "loss_constant": self.loss_constant,
             "loss_interval": list(self.loss_interval),

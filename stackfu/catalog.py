@@ -75,7 +75,7 @@ class ReferenceGame:
 
 
 def entries() -> tuple[ReferenceGame, ...]:
-    """All reference games."""
+    """Return all reference games."""
     makers: tuple[Callable[[], ReferenceGame], ...] = (
         two_clients,
         two_clients_capped,
@@ -89,7 +89,7 @@ def entries() -> tuple[ReferenceGame, ...]:
 
 
 def counterexamples() -> dict[str, Counterexample]:
-    """The smallest game known against each statement that does not hold as published, by the statement's name.
+    """Return the smallest game known against each statement that does not hold as published, by the statement's name.
 
     Building one recomputes both sides of the inequality it breaks, so this takes a second or two.
     """
@@ -99,14 +99,14 @@ def counterexamples() -> dict[str, Counterexample]:
 
 
 def _game_with(gram: npt.ArrayLike, alpha: npt.ArrayLike, w: npt.ArrayLike) -> StackelbergGame:
-    """A game with given inner products, shares, and reluctances when nothing is paid."""
+    """Return a game with given inner products, shares, and reluctances when nothing is paid."""
     shares = np.asarray(alpha, dtype=np.float64)
     costs = 2.0 * shares * np.asarray(w, dtype=np.float64)
     return StackelbergGame(MeanEmbeddings.from_gram(np.asarray(gram, dtype=np.float64)), shares, costs=costs)
 
 
 def two_clients(w: tuple[float, float] = (2.0, 8.0), distance: float = 1.0) -> ReferenceGame:
-    """Two clients, no cap binding: a closed form.
+    """Return two clients, no cap binding: a closed form.
 
     With ``d_1 = z_2 D`` and ``d_2 = z_1 D``, ``d_k^2 = S w_k`` gives ``z_1 = sqrt(w_2) / (sqrt(w_1) +
     sqrt(w_2))`` and ``S = D^2 / (sqrt(w_1) + sqrt(w_2))^2``: the less reluctant client brings more.
@@ -133,7 +133,7 @@ def two_clients(w: tuple[float, float] = (2.0, 8.0), distance: float = 1.0) -> R
 
 
 def two_clients_capped() -> ReferenceGame:
-    """Two clients, one of them small and willing: it takes part fully, the other in closed form.
+    """Return two clients, one of them small and willing: it takes part fully, the other in closed form.
 
     With ``y_1 = alpha_1`` the second client's condition ``(alpha_1 D / S)^2 = S w_2`` gives
     ``S = (alpha_1^2 D^2 / w_2)^(1/3)``.
@@ -153,7 +153,7 @@ def two_clients_capped() -> ReferenceGame:
 
 
 def identical_clients() -> ReferenceGame:
-    """Two clients with the same data and reluctance against a third: they can trade participation.
+    """Return two clients with the same data and reluctance against a third: they can trade participation.
 
     Total and mean are those of :func:`two_clients` with the twins as one client; how the twins share it is
     open.

@@ -139,9 +139,38 @@ class StackelbergGame(GameModel):
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> Equilibrium:
-        """One Nash equilibrium of the clients, verified; see :mod:`stackfu.followers`.
+        """Return one Nash equilibrium of the clients, verified; see :mod:`stackfu.followers`.
 
-        ``caps`` are the largest shares of its data that are taken of each client (None: everything).
+        Parameters
+        ----------
+        payments : per client, optional
+            Payment for full participation; default 0.
+        caps : per client, optional
+            Largest participation accepted of each client; default 1.
+        start : per client, optional
+            Participation from which best responses start; returns the equilibrium they lead to.
+        method : {"auto", "path", "sweeps", "qp"}
+            Algorithm; "auto" chooses by size.
+        tolerance : float, optional
+            Largest residual of an accepted answer.
+        max_iterations : int
+            Limit of the iterative methods.
+        seed : int
+            Seed of random choices.
+        callback : callable, optional
+            Called with a record per iteration.
+        progress : bool, optional
+            Show a progress line; by default on a terminal.
+
+        Returns
+        -------
+        Equilibrium
+            Participation with residual, regret, status and uniqueness.
+
+        Raises
+        ------
+        NoEquilibriumError
+            If no profile with a participant is an equilibrium.
         """
         from .followers import SearchOptions, find_equilibrium
 
@@ -157,11 +186,25 @@ class StackelbergGame(GameModel):
         caps: PerClient | None = None,
         offers: Offers | None = None,
     ) -> Equilibria:
-        """Every Nash equilibrium of the clients, ordered by total participation; see :mod:`stackfu.followers.path`.
+        """Return every Nash equilibrium of the clients, ordered by total participation; see :mod:`stackfu.followers.path`.
 
-        ``caps`` are the largest shares of its data that are taken of each client (None: everything). ``offers`` stand for all that
-        a solution posts (``solution.offers``), contracts too (:mod:`stackfu.leader.acceptance`).
+        Parameters
+        ----------
+        payments : per client, optional
+            Payment for full participation; default 0.
+        caps : per client, optional
+            Largest participation accepted of each client; default 1.
+        offers : Offers, optional
+            All that a solution posts (``solution.offers``), in place of payments and caps; contracts too, see
+            :mod:`stackfu.leader.acceptance`.
 
+        Returns
+        -------
+        Equilibria
+            The equilibria; ``complete`` is True if a proof excludes others.
+
+        Examples
+        --------
         >>> import numpy as np, stackfu as sf
         >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(2)), [1, 1], costs=[1.0, 1.0])
         >>> game.equilibria()[0].participation, game.equilibria(caps=[0.25, 1.0])[0].participation.round(3)
@@ -188,7 +231,26 @@ class StackelbergGame(GameModel):
         kind: Literal["simultaneous", "sequential", "damped"] = "sequential",
         damping: float | None = None,
     ) -> Iterator[Array]:
-        """Best-response dynamics, one participation profile after another; see :mod:`stackfu.followers.dynamics`."""
+        """Best-response dynamics, one participation profile after another; see :mod:`stackfu.followers.dynamics`.
+
+        Parameters
+        ----------
+        payments : per client, optional
+            Payment for full participation; default 0.
+        start : per client, optional
+            First profile; default full participation.
+        caps : per client, optional
+            Largest participation accepted of each client; default 1.
+        kind : {"sequential", "simultaneous", "damped"}
+            Order of the responses.
+        damping : float, optional
+            Step of damped rounds; default one half.
+
+        Returns
+        -------
+        iterator of ndarray
+            A profile per round, beginning with ``start``.
+        """
         from .followers.dynamics import best_response_dynamics
 
         origin = np.ones(self.count) if start is None else start
@@ -233,7 +295,7 @@ class StackelbergGame(GameModel):
         warn_below: float | None = None,
         **own: Any,
     ) -> Solution:
-        """Payments that minimise the server's loss within a budget; see :mod:`stackfu.leader`.
+        """Return payments that minimise the server's loss within a budget; see :mod:`stackfu.leader`.
 
         An option that the method does not use is refused. ``None`` means the default.
 
@@ -296,6 +358,11 @@ class StackelbergGame(GameModel):
             Warn where all clients together bring fewer samples than this (default: one for each client that takes part).
         own
             Options of a registered mechanism of your own.
+
+        Returns
+        -------
+        Solution
+            Payments with the resulting equilibrium, the status, and a lower bound if the method proves one.
         """
         given = _given(locals())
         from .leader import solve
@@ -328,10 +395,24 @@ class StackelbergGame(GameModel):
         warn_below: float | None = None,
         **other: Any,
     ) -> Solution:
-        """The least spend for a server loss of at most ``max_loss``, certified; options are as in :meth:`solve`.
+        """Return the least spend for a server loss of at most ``max_loss``, certified; options are as in :meth:`solve`.
 
-        ``objective`` is the spend, ``lower_bound`` a bound that no offers of this kind can undercut.
+        Parameters
+        ----------
+        max_loss : float
+            Largest server loss allowed.
+        min_total, min_samples, finite_sample, gap, time_limit, max_nodes, robust, start
+            As in :meth:`solve`.
+        offers, costs_between, outside, progress, callback, warn_below, other
+            As in :meth:`solve`.
 
+        Returns
+        -------
+        Solution
+            ``objective`` is the spend; ``lower_bound`` bounds the spend of all offers of this kind.
+
+        Examples
+        --------
         >>> import numpy as np, stackfu as sf
         >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1, 2, 1], removed=[0], costs=[1.0, 1.0])
         >>> f"{game.equilibrium().server_loss:.3f}"
@@ -375,7 +456,24 @@ class StackelbergGame(GameModel):
         warn_below: float | None = None,
         **own: Any,
     ) -> Frontier:
-        """Solutions along a list of budgets, each starting from its neighbours; options are as in :meth:`solve`."""
+        """Return solutions along a list of budgets, each starting from its neighbours; options are as in :meth:`solve`.
+
+        Parameters
+        ----------
+        budgets : sequence of float
+            The budgets.
+        method, payment_weight, loss_weight, max_loss, min_total, min_samples, finite_sample
+            As in :meth:`solve`.
+        gap, time_limit, max_nodes, robust, start, offers, costs_between, outside, groups
+            As in :meth:`solve`.
+        others, solver, tolerance, max_iterations, public_cost, progress, callback, warn_below, own
+            As in :meth:`solve`.
+
+        Returns
+        -------
+        Frontier
+            A solution per budget, with losses, bounds and spends as arrays.
+        """
         given = _given(locals())
         from .leader.frontier import trace_frontier
         from .results.cautions import caution_of_frontier, check_floor
@@ -401,10 +499,29 @@ class StackelbergGame(GameModel):
     ) -> Cascade:
         """Return the departures in their order, until no client gains by leaving; see :mod:`stackfu.followers.cascade`.
 
-        ``outside`` is the utility that each client has outside the federation (one number for everybody is enough).
-        ``payments`` are prices per unit, with or without ``caps``; ``offers`` stands for all that a solution posts
-        (``solution.offers``), contracts too, which are paid for the whole quantity or not at all.
+        Parameters
+        ----------
+        payments : per client, optional
+            Prices per unit; default 0.
+        caps : per client, optional
+            Largest participation accepted of each client.
+        outside : per client or float
+            Utility of each client outside the federation.
+        retainers : per client, optional
+            Fixed payments for staying.
+        offers : Offers, optional
+            All that a solution posts (``solution.offers``), in place of the three; contracts are paid for the whole quantity or
+            not at all.
+        order : {"sequential", "simultaneous"}
+            One departure per round, or all at once.
 
+        Returns
+        -------
+        Cascade
+            The departures in their order, and the clients that stay.
+
+        Examples
+        --------
         >>> from stackfu.demo import digits_game
         >>> game = digits_game(sampling_constant=30.0)
         >>> posted = game.solve(0.06, "posted")
@@ -433,8 +550,24 @@ class StackelbergGame(GameModel):
     ) -> CostIntervals:
         """Return the costs revealed by observed answers: an interval per client; see :mod:`stackfu.model.revealed`.
 
-        One answer, or one row per request; caps are one vector for all of them, or one row per request too. The game's own
-        costs are not used. An error names the client with contradicting answers.
+        Parameters
+        ----------
+        payments : per client, or a row per request
+            Posted prices.
+        participation : per client, or a row per request
+            The clients' answers.
+        caps : per client, or a row per request, optional
+            Posted caps; default 1.
+
+        Returns
+        -------
+        CostIntervals
+            Lower and upper ends of each client's cost.
+
+        Raises
+        ------
+        InputError
+            If a client's answers contradict each other; names the client.
         """
         from .model.revealed import CostIntervals, revealed_costs
 
@@ -473,6 +606,24 @@ class StackelbergGame(GameModel):
         """Return each client's gain from misreporting under the mechanism that made a solution.
 
         See :mod:`stackfu.leader.manipulation`.
+
+        Parameters
+        ----------
+        result : Solution
+            A solution of this game.
+        kinds : sequence of str, optional
+            Kinds of lies: "cost", "size", "embedding"; default all.
+        clients : iterable, optional
+            Clients that may lie; default all.
+        factors : sequence of float, optional
+            Factors of reported costs and sizes.
+        other
+            Refused; names the nearest option.
+
+        Returns
+        -------
+        Manipulation
+            The largest gain of each client.
         """
         from .leader.manipulation import manipulation
         from .leader.repeating import offers_like
@@ -508,16 +659,28 @@ class StackelbergGame(GameModel):
     def calibrate(
         self, participation: npt.ArrayLike, changes: npt.ArrayLike, *, level: float = 0.95
     ) -> Calibration:
-        """C and A from pilot trainings: profiles, and the observed change of every remaining client's loss; one row per pilot.
+        """Return C and A from pilot trainings: profiles and observed changes of every remaining client's loss; a row per pilot.
 
-        :meth:`recalibrated` gives the game with these constants.
+        Parameters
+        ----------
+        participation : array_like
+            A profile per pilot.
+        changes : array_like
+            Observed change of every remaining client's loss, a row per pilot.
+        level : float
+            Confidence level of the intervals.
+
+        Returns
+        -------
+        Calibration
+            C and A with intervals; :meth:`recalibrated` gives the game with them.
         """
         from .calibration import calibrate
 
         return calibrate(self, participation, changes, level=level)
 
     def recalibrated(self, constants: Calibration) -> StackelbergGame:
-        """This game with the constants that pilots gave; refused if they do not tell C from zero."""
+        """Return this game with the constants of pilots; refused if the pilots do not distinguish C from zero."""
         if not constants.identified:
             raise InputError(
                 "constants", "the pilots do not tell C from zero; run more of them", value=str(constants)
@@ -540,6 +703,22 @@ class StackelbergGame(GameModel):
         """Return the derivative of a result of this game.
 
         See :meth:`stackfu.Equilibrium.sensitivity` and :meth:`stackfu.Solution.sensitivity`.
+
+        Parameters
+        ----------
+        result : Equilibrium or Solution
+            A result of this game.
+        parameter : str
+            Name of the changed quantity.
+        of : str, optional
+            Name of the output; default "participation", for a solution "payments".
+        side : {"up", "down"}, optional
+            One-sided derivative of an equilibrium.
+
+        Returns
+        -------
+        ndarray
+            The derivative, a row per output.
         """
         from .results import Solution
         from .sensitivity import sensitivity_of_equilibrium
@@ -598,6 +777,11 @@ class StackelbergGame(GameModel):
         seed
             Seed of the random orders.
 
+        Returns
+        -------
+        ClientValues
+            Both values of every client, exact or with intervals.
+
         Examples
         --------
         >>> from stackfu.demo import digits_game
@@ -649,7 +833,7 @@ class StackelbergGame(GameModel):
         return judge_whole_samples(result)
 
     def diagnose(self, result: Equilibrium) -> Diagnostics:
-        """Contraction diagnostics at an equilibrium; see :mod:`stackfu.judging.diagnostics`."""
+        """Return contraction diagnostics at an equilibrium; see :mod:`stackfu.judging.diagnostics`."""
         from .judging.diagnostics import diagnose
 
         self._refuse_others(result)
@@ -671,7 +855,7 @@ class StackelbergGame(GameModel):
         return game != self and game.replace(costs=self.costs) == self
 
     def clients_frame(self, payments: PerClient | None, participation: PerClient) -> Any:
-        """A DataFrame with one row per remaining client: what it owns, is paid, does and gets (needs pandas)."""
+        """Return a DataFrame with one row per remaining client: what it owns, is paid, does and gets (needs pandas)."""
         from .html import data_frame
 
         paid, x = self.check_payments(payments), self.check_participation(participation)

@@ -77,7 +77,7 @@ def money(value: float, currency: str | None, digits: int = 6) -> str:
 
 
 def _in_digits(value: float, digits: int) -> str:
-    """The value in so many digits; in whole units where that would need an exponent and sixteen digits are enough."""
+    """Return the value in so many digits; in whole units where that would need an exponent and sixteen digits are enough."""
     return f"{value:.0f}" if 10.0**digits - 0.5 <= abs(value) < LARGEST_PLAIN else f"{value:.{digits}g}"
 
 
@@ -92,7 +92,7 @@ def in_currency(heading: str, currency: str | None, between: str = " ") -> str:
 
 
 def bar(share: float) -> Html:
-    """A share of 1 as a bar with its percentage, as HTML."""
+    """Return a share of 1 as a bar with its percentage, as HTML."""
     return Html(
         f'<span class="share"><span class="bar" style="width:{4.0 * share:.2f}em"></span>{share:.0%}</span>'
     )
@@ -117,7 +117,7 @@ def table(
 
 
 def card(title: str, *parts: str, note: str = "") -> str:
-    """A heading, tables, and a quiet note below."""
+    """Return a heading, tables, and a quiet note below."""
     small = f'<div class="quiet">{escape(note)}</div>' if note else ""
     return f'<div class="stackfu">{_STYLE}<strong>{escape(title)}</strong>{"".join(parts)}{small}</div>'
 

@@ -223,7 +223,7 @@ def _decode_loss(record: dict[str, Any] | None) -> ServerLoss | None:
 
 
 def _decode_embeddings(stored: dict[str, Any]) -> MeanEmbeddings:
-    """The embeddings of a file; where inner products are stored twice, both must tell of the same distances."""
+    """Return the embeddings of a file; where inner products are stored twice, both must tell of the same distances."""
     bandwidth = stored["bandwidth"]
     # files without a kernel hold the RBF kernel, or a kernel without a name
     kernel = stored.get("kernel", None if bandwidth is None else "rbf")
@@ -265,7 +265,7 @@ def _complement(gram: np.ndarray, stored: Any) -> np.ndarray:
 
 
 def _squares(gram: np.ndarray) -> np.ndarray:
-    """Squared distances, before anything is clipped."""
+    """Return squared distances, before anything is clipped."""
     own = np.diagonal(gram)
     return np.asarray((own[:, None] - gram) + (own[None, :] - gram.T))
 
@@ -401,7 +401,7 @@ def _revive(value: Any) -> Any:
 
 
 def _detach(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
-    """The record with its arrays moved out under their paths."""
+    """Return the record with its arrays moved out under their paths."""
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return {"stored": name}

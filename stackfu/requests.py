@@ -47,7 +47,7 @@ class Request(Content):
         return tuple(self.solution.game.called(k) for k in self.removed)
 
     def summary(self) -> dict[str, Any]:
-        """The request as plain values."""
+        """Return the request as plain values."""
         return {
             "removed": list(self.names),
             "budget": self.budget,
@@ -110,7 +110,7 @@ class Requests(Tables, Sequence[Request]):
         return solution
 
     def summary(self) -> dict[str, Any]:
-        """The history as plain values."""
+        """Return the history as plain values."""
         return {
             "budget": self.budget,
             "spent": self.spent,

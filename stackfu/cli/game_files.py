@@ -18,7 +18,7 @@ __all__ = ["game_of", "load_file", "load_game", "sampled", "solution_writable", 
 
 
 def load_file(path: Path) -> Any:
-    """The game or result in a file; ``-`` is standard input."""
+    """Return the game or result in a file; ``-`` is standard input."""
     from ..io import load, loads
 
     if str(path) == "-":
@@ -29,7 +29,7 @@ def load_file(path: Path) -> Any:
 
 
 def game_of(thing: Any, path: Path) -> StackelbergGame:
-    """The game that a file's content is, or belongs to."""
+    """Return the game that a file's content is, or belongs to."""
     from ..game import StackelbergGame
 
     game = thing if isinstance(thing, StackelbergGame) else getattr(thing, "game", None)
@@ -39,7 +39,7 @@ def game_of(thing: Any, path: Path) -> StackelbergGame:
 
 
 def load_game(path: Path) -> StackelbergGame:
-    """The game in a file, whether it stands alone or in a result."""
+    """Return the game in a file, whether it stands alone or in a result."""
     return game_of(load_file(path), path)
 
 
@@ -78,5 +78,5 @@ def write_solution(solution: Solution, path: Path) -> None:
 
 
 def sampled(game: StackelbergGame, constant: float | None) -> StackelbergGame:
-    """The game with the sampling constant that was typed, if one was."""
+    """Return the game with the sampling constant that was typed, if one was."""
     return game if constant is None else game.replace(sampling_constant=constant)

@@ -293,7 +293,7 @@ def utilities(text: str | None, game: StackelbergGame) -> list[float] | float | 
 
 
 def grouping(text: str | None, game: StackelbergGame) -> list[str] | None:
-    """The group of every remaining client, as typed or as a table says."""
+    """Return the group of every remaining client, as typed or as a table says."""
     if text is None:
         return None
     entries = entries_of(text, "groups", "group")

@@ -68,7 +68,7 @@ def read_pilots(path: Path, game: StackelbergGame) -> tuple[npt.NDArray[Any], np
 
 
 def _share(columns: dict[str, npt.NDArray[Any]], row: int, client: str, size: float) -> float:
-    """The participation in a row, as a share or as a number of samples, which must say the same where both are there."""
+    """Return the participation in a row, as a share or as a number of samples, which must say the same where both are there."""
     found = {
         name: _number(columns[name][row], name, row, client)
         for name in ("samples", "participation")

@@ -20,7 +20,7 @@ __all__ = ["dump", "write_frontier"]
 
 
 def dump(record: dict[str, Any]) -> str:
-    """The record as JSON text that every parser accepts."""
+    """Return the record as JSON text that every parser accepts."""
     return json.dumps(plain(record), indent=1, allow_nan=False)
 
 

@@ -115,7 +115,7 @@ def _one_each(
     names: tuple[str, ...],
     owner: npt.NDArray[np.intp],
 ) -> dict[str, float]:
-    """The number that all rows of a client agree on, by client; rows in which it is missing say nothing."""
+    """Return the number that all rows of a client agree on, by client; rows in which it is missing say nothing."""
     values = _numeric(path, name, column, len(owner), argument)
     if values.shape[1] != 1:
         raise InputError(argument, f"column {name!r} must hold one number per row", value=values.shape[1:])
@@ -160,7 +160,7 @@ def _refuse_what_is_not_finite(
 
 
 def read_columns(path: Path, argument: str) -> dict[str, npt.NDArray[Any]]:
-    """The columns of a table by name; ``-`` is a ``.csv`` table on standard input."""
+    """Return the columns of a table by name; ``-`` is a ``.csv`` table on standard input."""
     if str(path) == "-":
         return _table(sys.stdin.buffer.read(), "standard input")
     readers = {".npz": _npz, ".csv": _csv, ".tsv": _csv, ".parquet": _parquet}
@@ -172,7 +172,7 @@ def read_columns(path: Path, argument: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _labels(path: Path, name: str, column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
-    """One label per row: whole numbers also where a text file spells them, else strings."""
+    """Return one label per row: whole numbers also where a text file spells them, else strings."""
     if column.shape != (rows,):
         raise InputError(
             "labels", f"column {name!r} must hold one label per row ({rows}), not shape {column.shape}"
@@ -225,7 +225,7 @@ def _whole_numbers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _numeric(
     path: Path, name: str, column: npt.NDArray[Any], rows: int, argument: str = "samples"
 ) -> npt.NDArray[Any]:
-    """A column as numbers, one row per row of the table; what is missing is NaN."""
+    """Return a column as numbers, one row per row of the table; what is missing is NaN."""
     if len(column) != rows:
         raise InputError(argument, f"column {name!r} has {len(column)} rows, the client column has {rows}")
     try:
@@ -245,7 +245,7 @@ def _numeric(
 
 
 def _with_gaps(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The column with NaN in place of the words that stand for a missing value."""
+    """Return the column with NaN in place of the words that stand for a missing value."""
     if column.dtype.kind == "U":
         empty = np.isin(np.char.lower(np.char.strip(column)), list(SPELLED))
     elif column.dtype.kind == "O" and column.ndim == 1:
@@ -318,7 +318,7 @@ def _table(content: bytes, path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _with_points(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The column with decimal points; where a comma does not cut columns, 0,5 is a half if all of the column reads so."""
+    """Return the column with decimal points; where a comma does not cut columns, 0,5 is a half if all of the column reads so."""
     cells = [cell for cell in column.tolist() if cell.strip().lower() not in SPELLED]
     if any("," in cell for cell in cells) and all(_DECIMAL_COMMA.fullmatch(cell.strip()) for cell in cells):
         return np.char.replace(column, ",", ".")
@@ -345,7 +345,7 @@ def _parquet(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def _rectangular(path: Path, name: str, column: Any) -> npt.NDArray[Any]:
-    """A column of numbers or text, or of equally long lists (feature vectors), as an array."""
+    """Return a column of numbers or text, or of equally long lists (feature vectors), as an array."""
     values = column.to_numpy()
     if values.dtype == object and len(values) and isinstance(values[0], np.ndarray):
         if len({len(value) for value in values}) > 1:

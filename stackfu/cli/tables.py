@@ -137,7 +137,7 @@ def _sentence(text: str) -> str:
 
 
 def _between(best: float, worst: float) -> str:
-    """The server loss of several equilibria; one number where they do not differ in the digits that are shown."""
+    """Return the server loss of several equilibria; one number where they do not differ in the digits that are shown."""
     if f"{best:.6g}" != f"{worst:.6g}":
         return f"the server loss lies between {best:.6g} and {worst:.6g}"
     apart = "" if best == worst else f" (at most {worst - best:.1e} apart)"
@@ -145,14 +145,14 @@ def _between(best: float, worst: float) -> str:
 
 
 def bar(share: float, width: int = 10) -> Text:
-    """A share of 1 as a bar with its percentage."""
+    """Return a share of 1 as a bar with its percentage."""
     filled = round(share * width)
     text = Text("█" * filled, style="cyan").append("░" * (width - filled), style="dim")
     return text.append(f"{' ' if width else ''}{share:>4.0%}")
 
 
 def verdict(name: str) -> Text:
-    """A status or uniqueness, coloured by whether it is good news."""
+    """Return a status or uniqueness, coloured by whether it is good news."""
     return Text(name.lower().replace("_", " "), style="green" if name in _GOOD else "yellow")
 
 
@@ -166,7 +166,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def game_line(game: StackelbergGame) -> str:
-    """The game in a sentence."""
+    """Return the game in a sentence."""
     gone = [game.called(k) for k in game.removed]
     removed = listed(gone) if len(gone) <= 8 else f"{len(gone)} of them"
     return (
@@ -191,7 +191,7 @@ def whole_in_words(solution: Solution) -> str:
 
 
 def clients_table(eq: Equilibrium, title: str, whole: Any = None) -> Table:
-    """One row per client: what it owns, what it is paid, what it does and what it gets."""
+    """Return one row per client: what it owns, what it is paid, what it does and what it gets."""
     game = eq.game
     low, high = game.thresholds(eq.participation, eq.caps)
     shown, nothing = range(min(game.count, MOST_ROWS)), NOTHING * game.costs
@@ -229,7 +229,7 @@ def _whole(counts: Any, shown: int) -> dict[str, list[Cell]]:
 
 
 def _owned(game: StackelbergGame | GameModel) -> dict[str, list[Cell]]:
-    """The first columns of a table of clients."""
+    """Return the first columns of a table of clients."""
     shown = range(min(game.count, MOST_ROWS))
     return {
         "client": [str(game.who(k)) for k in shown],
@@ -239,7 +239,7 @@ def _owned(game: StackelbergGame | GameModel) -> dict[str, list[Cell]]:
 
 
 def short(name: str, most: int = LONGEST) -> str:
-    """A name that leaves room for the rest of its row."""
+    """Return a name that leaves room for the rest of its row."""
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
@@ -285,7 +285,7 @@ def _of_columns(
 
 
 def offers_table(solution: Solution, title: str, whole: bool = False) -> Table:
-    """One row per client: what is posted to it, and what it receives."""
+    """Return one row per client: what is posted to it, and what it receives."""
     counts = solution.whole_samples().counts if whole else None
     game, offers = solution.game, solution.offers
     shown, nothing = range(min(game.count, MOST_ROWS)), NOTHING * game.costs
@@ -324,7 +324,7 @@ def offers_table(solution: Solution, title: str, whole: bool = False) -> Table:
 
 
 def cascade_table(found: Cascade, title: str) -> Table:
-    """One row per round of departures."""
+    """Return one row per round of departures."""
     table = _table(title, "round", "clients", "data used", "server loss", "<leaving")
     table.columns[-1].no_wrap = False
     for i, (departure, used) in enumerate(zip(found, found.used, strict=True)):
@@ -347,7 +347,7 @@ def and_more(names: Sequence[str]) -> str:
 
 
 def comparison_table(rows: Sequence[tuple[str, Equilibrium, Solution | None]], title: str) -> Table:
-    """One row per mechanism."""
+    """Return one row per mechanism."""
     of_spend = any(solution is not None and solution.proves == "spend" for _, _, solution in rows)
     bound = "least spend proved" if of_spend else "lower bound"
     noisy = (
@@ -389,7 +389,7 @@ def _gap(gap: float) -> str:
 
 
 def equilibria_table(found: Equilibria, title: str) -> Table:
-    """One row per equilibrium."""
+    """Return one row per equilibrium."""
     cells: dict[str, list[Cell]] = {
         "": [f"E{i + 1}" for i in range(len(found))],
         "data used": [f"{eq.total:.4%}" for eq in found],
@@ -404,7 +404,7 @@ def equilibria_table(found: Equilibria, title: str) -> Table:
 
 
 def frontier_table(frontier: Frontier, title: str) -> Table:
-    """One row per budget."""
+    """Return one row per budget."""
     bounds = [float(bound) for bound in frontier.lower_bounds]
     proved = [bound > -float("inf") for bound in bounds]
     apart = [max(s.objective - bound, 0.0) for s, bound in zip(frontier, bounds, strict=True)]
@@ -443,7 +443,7 @@ def pilots_table(counts: npt.NDArray[np.intp], game: StackelbergGame, title: str
 
 
 def lemmas_table(report: LemmaReport) -> Table:
-    """One row per statement: what is known of it for all games, and what it says about this one."""
+    """Return one row per statement: what is known of it for all games, and what it says about this one."""
     table = _table("The published statements at this game", "<statement", "<for all games", "<here")
     table.columns[2].no_wrap = False
     for row in report:

@@ -24,7 +24,7 @@ _CALLS = {"equilibria()": "stackfu equilibria"}
 
 
 def told(error: InputError, given: Sequence[str]) -> str:
-    """A complaint about an argument, under the name of the option that it is typed with."""
+    """Return a complaint about an argument, under the name of the option that it is typed with."""
     known = _options(given)
     option = f"--{error.argument.replace('_', '-')}"
     value = error.value
@@ -97,7 +97,7 @@ _OF_PYTHON = frozenset({"callback", "progress"})
 
 
 def _options(given: Sequence[str]) -> frozenset[str]:
-    """The options of the command that was typed."""
+    """Return the options of the command that was typed."""
     if not given:
         return frozenset()
     import typer

@@ -38,7 +38,7 @@ class Federation:
         return np.array([len(sample) for sample in self.samples])
 
     def game(self, bandwidth: float | str = "median", **options: Any) -> StackelbergGame:
-        """The game of this federation; ``options`` are those of :class:`~stackfu.StackelbergGame`."""
+        """Return the game of this federation; ``options`` are those of :class:`~stackfu.StackelbergGame`."""
         from ..embedding import MeanEmbeddings
         from ..game import StackelbergGame
 
@@ -93,7 +93,7 @@ def digits_federation(
 
 
 def digits_game(cost_scale: float = 1.0, **options: Any) -> StackelbergGame:
-    """The game that ``stackfu demo`` plays.
+    """Return the game that ``stackfu demo`` plays.
 
     >>> digits_game()
     StackelbergGame(10 clients, removed (0, 1, 2), 7 remaining, largest share 48%, diameter 0.434)

@@ -79,6 +79,28 @@ def median_bandwidth(
     ``"auto"`` is exact while that takes about a second and sampled beyond; the result says which. Samples come
     as in :meth:`MeanEmbeddings.from_samples <stackfu.MeanEmbeddings.from_samples>`.
 
+    Parameters
+    ----------
+    samples : sequence, mapping or table
+        Samples of all clients.
+    method : {"auto", "exact", "sampled"}
+        Computation of the median.
+    pairs : int
+        Number of drawn pairs of ``"sampled"``.
+    confidence : float
+        Probability that the bracket of ``"sampled"`` holds the median.
+    seed : int
+        Seed of the drawn pairs.
+    client : str
+        Client column of a table.
+
+    Returns
+    -------
+    Bandwidth
+        Sigma, its bracket, and the method used.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> median_bandwidth([np.array([[0.0], [1.0]]), np.array([[3.0]])])
     Bandwidth(2, exact over 3 pairs)

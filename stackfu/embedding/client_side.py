@@ -44,6 +44,28 @@ def client_features(
     The server needs the number of samples too: the game's ``sizes``, by which it estimates without bias how much one
     sample varies (:attr:`StackelbergGame.sampling_noise <stackfu.StackelbergGame.sampling_noise>`).
 
+    Parameters
+    ----------
+    samples : array_like
+        One row per sample of this client.
+    bandwidth : float
+        Sigma of the RBF kernel, agreed by all clients.
+    features : int
+        Length D of the vector, even, agreed by all clients.
+    seed : int
+        Seed of the frequencies, agreed by all clients.
+    labels : sequence, optional
+        A class per sample, for the joint kernel.
+    classes : sequence, optional
+        The agreed classes in the agreed order; needed with ``labels``.
+
+    Returns
+    -------
+    ndarray of shape (D,)
+        A mean of unit vectors.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> phi = client_features(np.array([[0.0, 1.0]]), bandwidth=2.0, features=64)
     >>> phi.shape, round(float(np.linalg.norm(phi)), 12)
@@ -79,6 +101,26 @@ def client_counts(
     Gaussian noise and are (epsilon, delta)-differentially private; see :mod:`stackfu.embedding.privacy`. The number
     of samples is taken to be public, the noisy counts are non-negative and sum to it.
 
+    Parameters
+    ----------
+    labels : sequence
+        A class per sample of this client.
+    classes : sequence
+        The agreed classes in the agreed order.
+    epsilon : float, optional
+        Privacy parameter; without it the counts are exact.
+    delta : float, optional
+        With it the noise is Gaussian instead of Laplace.
+    rng : numpy.random.Generator, optional
+        Source of the noise.
+
+    Returns
+    -------
+    ndarray of shape (K,)
+        Counts in the order of ``classes``.
+
+    Examples
+    --------
     >>> client_counts(["dog", "cat", "dog"], classes=["cat", "dog", "emu"])
     array([1., 2., 0.])
     """

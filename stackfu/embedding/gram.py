@@ -71,7 +71,7 @@ def mean_complements_of_blocks(
 
 
 def means_of_sums(totals: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The symmetric matrix of means of ``1 - k`` from sums in the upper triangle."""
+    """Return the symmetric matrix of means of ``1 - k`` from sums in the upper triangle."""
     upper = np.triu(totals)
     sizes = np.diff(starts).astype(np.float64)
     C = (upper + np.triu(upper, 1).T) / np.multiply.outer(sizes, sizes)

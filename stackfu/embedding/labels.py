@@ -185,7 +185,7 @@ def as_labels(labels: Any, client: int | str | None = None) -> Array:
 
 
 def _of_one_kind(array: Array, client: int | str | None) -> Array:
-    """An array of objects as one of numbers or of strings."""
+    """Return an array of objects as one of numbers or of strings."""
     values = array.tolist()
     for row, value in enumerate(values):
         if not isinstance(value, str) and (value is None or str(value) in ("<NA>", "NaT", "nan")):

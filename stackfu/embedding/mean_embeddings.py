@@ -148,11 +148,10 @@ class MeanEmbeddings:
         Parameters
         ----------
         samples
-            A sequence with one (n_i, d) array per client, a dictionary {name: array}, a DataFrame whose column
-            ``client`` says whose row it is, or :class:`~stackfu.PreparedSamples`. Names are kept; clients of a
-            DataFrame are numbered in ascending order of theirs. May be None where the kernel looks at labels only. torch
-            tensors are used where they live: those on the CPU share their memory, for others all pairs are computed on
-            their device.
+            A sequence with one (n_i, d) array per client, a dictionary {name: array}, a DataFrame with a
+            ``client`` column, or :class:`~stackfu.PreparedSamples`. Names are kept; clients of a
+            DataFrame are numbered in ascending order of theirs. May be None for kernels of labels only. torch
+            tensors stay on their device: those on the CPU share their memory, for others all pairs are computed there.
         bandwidth
             sigma, or ``"median"`` for :func:`~stackfu.median_bandwidth` over all samples.
         features, seed
@@ -171,12 +170,13 @@ class MeanEmbeddings:
         shares
             The pi_y, {class: share} or one number per class in ascending order, where they are not to come from these
             labels.
+        client
+            Client column of a table.
         names
             One name per client, for a sequence of samples.
         missing, standardise
-            What is done about gaps (``"refuse"``, ``"drop"`` or ``"median"``), and whether columns are brought to one scale,
-            by the mean and spread of all clients' rows; see :func:`~stackfu.prepare_samples`, which also counts what was
-            changed.
+            Treatment of gaps (``"refuse"``, ``"drop"`` or ``"median"``), and True to bring columns to one scale
+            by the mean and spread of all clients' rows; see :func:`~stackfu.prepare_samples`, which also counts changes.
         backend
             ``"torch"`` computes with torch operations also on the CPU, ``"numpy"`` refuses tensors elsewhere.
         arithmetic
@@ -185,6 +185,13 @@ class MeanEmbeddings:
         progress
             ``progress(done, total)`` is called as tiles (or, for ``"joint"``, classes) finish.
 
+        Returns
+        -------
+        MeanEmbeddings
+            The clients' embeddings, in the order of the samples.
+
+        Examples
+        --------
         >>> import numpy as np
         >>> data = np.random.default_rng(0).normal(size=(3, 100, 2))
         >>> exact = MeanEmbeddings.from_samples(data, bandwidth=1.0)
@@ -294,6 +301,22 @@ class MeanEmbeddings:
         to 1). Counts need not be whole numbers: noisy ones are as good, see :func:`~stackfu.client_counts`. Equal to
         :meth:`from_samples` with ``kernel="labels"``.
 
+        Parameters
+        ----------
+        counts : array_like, mapping or table
+            K counts per client.
+        shares : array_like, optional
+            Class shares pi instead of those of all counts.
+        names : sequence, optional
+            Names of the clients.
+
+        Returns
+        -------
+        MeanEmbeddings
+            The clients' embeddings, in the order given.
+
+        Examples
+        --------
         >>> emb = MeanEmbeddings.from_counts([[30, 10], [0, 40]])
         >>> emb
         MeanEmbeddings(2 clients, labels, 2 features)
@@ -335,6 +358,26 @@ class MeanEmbeddings:
         The features of class y are divided by ``sqrt(pi_y)``, with the class shares pi of all counts (or ``shares``).
         Equal to :meth:`from_samples` with ``kernel="joint"`` and as many features.
 
+        Parameters
+        ----------
+        features : array_like or mapping
+            A vector of :func:`~stackfu.client_features` per client.
+        counts : array_like or mapping
+            Class counts per client.
+        bandwidth : float, optional
+            Sigma of the RBF kernel behind the features.
+        shares : array_like, optional
+            Class shares pi instead of those of all counts.
+        names : sequence, optional
+            Names of the clients.
+
+        Returns
+        -------
+        MeanEmbeddings
+            The clients' embeddings, in the order given.
+
+        Examples
+        --------
         >>> import numpy as np
         >>> import stackfu as sf
         >>> rng = np.random.default_rng(0)
@@ -378,9 +421,24 @@ class MeanEmbeddings:
 
             G_ij = features_i . features_j
 
-        ``bandwidth`` says that they are features of the RBF kernel of that sigma. ``self_similarity`` is the mean of
-        ``k(a, a)`` over each client's samples, see :attr:`mean_self_similarity`.
+        Parameters
+        ----------
+        features : array_like or mapping
+            A vector per client; an array is not copied.
+        bandwidth : float, optional
+            Sigma, if these are features of an RBF kernel.
+        names : sequence, optional
+            Names of the clients.
+        self_similarity : per client, optional
+            Mean of ``k(a, a)`` over each client's samples, see :attr:`mean_self_similarity`.
 
+        Returns
+        -------
+        MeanEmbeddings
+            The clients' embeddings, in the order given.
+
+        Examples
+        --------
         >>> import numpy as np
         >>> MeanEmbeddings.from_features(np.eye(3)).distance(0, 1) ** 2
         2.0000000000000004
@@ -412,6 +470,24 @@ class MeanEmbeddings:
         Refuses a matrix that no set of vectors has: one with ``|G_ij - G_ji|`` above ``tolerance * max|G|``,
         or with an eigenvalue below ``-tolerance * max(largest eigenvalue, max|G|)``. A DataFrame has the names on both sides.
 
+        Parameters
+        ----------
+        gram : array_like or table
+            Symmetric matrix of inner products; a table has the names on both sides.
+        tolerance : float
+            Relative tolerance for asymmetry and negative eigenvalues.
+        names : sequence, optional
+            Names of the clients.
+        self_similarity : per client, optional
+            Mean of ``k(a, a)`` over each client's samples.
+
+        Returns
+        -------
+        MeanEmbeddings
+            The clients' embeddings, in the order given.
+
+        Examples
+        --------
         >>> MeanEmbeddings.from_gram([[1.0, 0.5], [0.5, 1.0]]).distance(0, 1)
         1.0
         """
@@ -460,7 +536,7 @@ class MeanEmbeddings:
     def combined(
         cls, embeddings: Sequence[MeanEmbeddings], weights: Sequence[float] | None = None
     ) -> MeanEmbeddings:
-        """Embeddings of the same clients by a weighted sum of kernels, ``k = sum_l w_l k_l`` (weights 1 by default).
+        """Return embeddings of the same clients by a weighted sum of kernels, ``k = sum_l w_l k_l`` (weights 1 by default).
 
             G = sum_l w_l G_l,       |mu_i - mu_j|^2 = sum_l w_l |mu_i - mu_j|_l^2
 
@@ -683,7 +759,7 @@ class MeanEmbeddings:
         }
 
     def to_pandas(self) -> Any:
-        """The distances between all clients as a DataFrame with their names on both sides (needs pandas)."""
+        """Return the distances between all clients as a DataFrame with their names on both sides (needs pandas)."""
         called = list(self._names or range(len(self)))
         return data_frame(dict(zip(called, self.distances().T, strict=True)), called)
 
@@ -800,7 +876,7 @@ def _refuse_what_a_kernel_ignores(
 
 
 def _backend_of(entries: Any, kernel: Kernel, backend: Backend) -> Backend:
-    """A user's own kernel gets tensors where the samples are tensors, on the CPU too."""
+    """Return a user's own kernel gets tensors where the samples are tensors, on the CPU too."""
     tensors = hasattr(entries, "__len__") and len(entries) > 0 and all(map(is_tensor, entries))
     return "torch" if backend == "auto" and callable(kernel) and tensors else backend
 

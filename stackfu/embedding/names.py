@@ -317,7 +317,7 @@ class ClientNames:
         return tuple(found)
 
     def _matches(self, key: Any, argument: str) -> list[Position]:
-        """The positions of all clients that a key may mean."""
+        """Return the positions of all clients that a key may mean."""
         if isinstance(key, np.ndarray) and key.ndim == 0:
             key = key.item()
         if isinstance(key, Position):
@@ -365,7 +365,7 @@ class ClientNames:
         return found
 
     def _nobody(self, keys: Sequence[Any], argument: str, remaining: bool) -> InputError:
-        """The error about keys that name no client."""
+        """Return the error about keys that name no client."""
         if remaining and self.asked is not None:
             known = f"those that remain are {self._rest()}"
             problem = (
@@ -418,7 +418,7 @@ class ClientNames:
                 warn(f"client {other!r} is removed and {name!r} stays; if these are one client, remove both")
 
     def _removed(self, places: Sequence[int], argument: str) -> InputError:
-        """The error about clients that were removed where only those that remain can be named."""
+        """Return the error about clients that were removed where only those that remain can be named."""
         value = ", ".join(repr(self.name(k)) for k in places[:MOST_LISTED]) + (
             ", ..." if len(places) > MOST_LISTED else ""
         )
@@ -427,7 +427,7 @@ class ClientNames:
         return InputError(argument, f"{problem}, {were}; those that remain are {self._rest()}", value=value)
 
     def _rest(self) -> str:
-        """The clients that are asked for, as errors list them."""
+        """Return the clients that are asked for, as errors list them."""
         return listed([self.name(k) for k in self.places[: MOST_LISTED + 1].tolist()])
 
     # ---------------------------------------------------------------- values by name
@@ -499,7 +499,7 @@ def _same(one: Any, two: Any) -> bool:
 
 
 def _number(key: Any) -> int | float | None:
-    """The number that a key is, or spells without leading zeros; None where it is none."""
+    """Return the number that a key is, or spells without leading zeros; None where it is none."""
     if isinstance(key, (bool, np.bool_)):
         return None
     if isinstance(key, (int, np.integer)):

@@ -108,7 +108,7 @@ class TensorSamples(Stack):
         return self.tensors[0].device
 
     def tile(self, start: int, stop: int) -> Tensor:
-        """The rows ``start:stop`` of the stack as one tensor; a view where they belong to one client."""
+        """Return the rows ``start:stop`` of the stack as one tensor; a view where they belong to one client."""
         parts = [
             self.tensors[k][max(0, int(start - self.starts[k])) : int(stop - self.starts[k])]
             for k in range(*self.clients(start, stop).indices(len(self)))
@@ -118,7 +118,7 @@ class TensorSamples(Stack):
         return parts[0] if len(parts) == 1 else _torch().cat(parts)
 
     def take(self, clients: Sequence[int], rows: Sequence[NDArray[np.int64]]) -> TensorSamples:
-        """The given ascending rows of the given clients; a view where they follow one another."""
+        """Return the given ascending rows of the given clients; a view where they follow one another."""
         torch = _torch()
         chosen = [
             rows_of(self.tensors[k], r)
@@ -145,7 +145,7 @@ class TensorSamples(Stack):
         return totals / np.diff(self.starts)
 
     def squared_distances(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Squared distances of the rows ``first`` from the rows ``second`` of the stack."""
+        """Return squared distances of the rows ``first`` from the rows ``second`` of the stack."""
         difference = self._rows(first) - self._rows(second)
         squared: NDArray[np.float64] = difference.square().sum(dim=1).cpu().numpy()
         return squared

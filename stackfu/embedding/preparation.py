@@ -269,7 +269,7 @@ def prepare(
 def _checked(
     entries: Sequence[Any] | None, names: Names | None, missing: Missing
 ) -> tuple[list[NDArray[Any]], list[NDArray[np.bool_]]]:
-    """The clients' arrays and where they have gaps; everything else that is wrong with them is refused."""
+    """Return the clients' arrays and where they have gaps; everything else that is wrong with them is refused."""
     assert entries is not None
     read: list[Any] = list(entries)
     holes: list[Any] = [None] * len(read)
@@ -326,7 +326,7 @@ def _refuse_empty_columns(holes: Sequence[NDArray[np.bool_]], columns: tuple[str
 def _filled(
     arrays: Sequence[NDArray[Any]], holes: Sequence[NDArray[np.bool_]], borrowed: NDArray[np.bool_]
 ) -> list[NDArray[Any]]:
-    """The arrays with medians in place of gaps."""
+    """Return the arrays with medians in place of gaps."""
     everybody = np.zeros(borrowed.shape[1])
     for j in np.flatnonzero(borrowed.any(axis=0)):
         there = [one[~hole[:, j], j] for one, hole in zip(arrays, holes, strict=True)]
@@ -344,7 +344,7 @@ def _filled(
 def _standardised(
     arrays: Sequence[NDArray[Any]], columns: tuple[str, ...]
 ) -> tuple[list[NDArray[Any]], NDArray[np.float64], NDArray[np.float64]]:
-    """The arrays in units of the columns' spread over all of them, in the precision they came in."""
+    """Return the arrays in units of the columns' spread over all of them, in the precision they came in."""
     centres, spreads = _moments(arrays)
     if not (np.isfinite(centres).all() and np.isfinite(spreads).all()):
         j = int(np.argmin(np.isfinite(centres) & np.isfinite(spreads)))
@@ -370,7 +370,7 @@ def _moments(arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[np.float64], NDArr
 
 
 def _uneven(arrays: Sequence[NDArray[Any]], columns: tuple[str, ...]) -> list[str]:
-    """A sentence if the spreads of two columns are far apart."""
+    """Return a sentence if the spreads of two columns are far apart."""
     _, spreads = _moments(arrays)
     moving = np.flatnonzero(spreads > 0)
     if len(moving) < 2:
@@ -394,6 +394,6 @@ def _some(words: Sequence[str]) -> str:
 
 
 def _largest(counts: Any, words: Sequence[str]) -> str:
-    """The words of the largest counts, the largest first."""
+    """Return the words of the largest counts, the largest first."""
     order = [int(k) for k in np.argsort(-np.asarray(counts), kind="stable") if counts[k]]
     return _some([words[k] for k in order])

@@ -43,7 +43,7 @@ class Stack(ABC):
 
     @abstractmethod
     def squared_distances(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Squared distances of the rows ``first`` from the rows ``second`` of the stack."""
+        """Return squared distances of the rows ``first`` from the rows ``second`` of the stack."""
 
     @abstractmethod
     def largest_deviation(self) -> float:
@@ -135,7 +135,7 @@ class Samples(Stack):
             row, client = end, client + 1
 
     def tile(self, start: int, stop: int) -> Array:
-        """The rows ``start:stop`` of the stack as one array; a view where they belong to one client."""
+        """Return the rows ``start:stop`` of the stack as one array; a view where they belong to one client."""
         parts = [
             self.arrays[k][max(0, start - self.starts[k]) : stop - self.starts[k]]
             for k in range(*self.clients(start, stop).indices(len(self)))
@@ -143,12 +143,12 @@ class Samples(Stack):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def take(self, clients: Sequence[int], rows: Sequence[NDArray[np.int64]]) -> Samples:
-        """The given ascending rows of the given clients; a view where they follow one another."""
+        """Return the given ascending rows of the given clients; a view where they follow one another."""
         arrays = tuple(rows_of(self.arrays[k], r) for k, r in zip(clients, rows, strict=True))
         return Samples(arrays, tuple(str(self.name(k)) for k in clients))
 
     def squared_distances(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Squared distances of the rows ``first`` from the rows ``second`` of the stack."""
+        """Return squared distances of the rows ``first`` from the rows ``second`` of the stack."""
         difference = self._rows(first) - self._rows(second)
         return np.asarray(np.einsum("nd,nd->n", difference, difference))
 
@@ -196,7 +196,7 @@ class Block(Samples):
 
 
 def rows_of(array: Any, rows: NDArray[np.int64]) -> Any:
-    """The given ascending rows; a view where they follow one another."""
+    """Return the given ascending rows; a view where they follow one another."""
     first, last = int(rows[0]), int(rows[-1])
     return array[first : last + 1] if last - first + 1 == len(rows) else array[rows]
 

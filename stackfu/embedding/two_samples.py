@@ -21,6 +21,22 @@ def mmd(a: Any, b: Any, bandwidth: float | str = "median", *, unbiased: bool = F
     With ``unbiased=True`` the pairs of a sample with itself are left out of the first two means. That
     estimate of MMD^2 may be negative; the square root is then returned with its sign, ``sign(u) sqrt(|u|)``.
 
+    Parameters
+    ----------
+    a, b : array_like
+        One row per sample.
+    bandwidth : float or "median"
+        Sigma of the RBF kernel; "median" takes it from both samples together.
+    unbiased : bool
+        Leave out the pairs of a sample with itself.
+
+    Returns
+    -------
+    float
+        The discrepancy; negative only for unbiased estimates below zero.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> round(mmd(np.zeros((2, 1)), np.ones((2, 1)), bandwidth=1.0), 4)
     0.8871

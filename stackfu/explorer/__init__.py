@@ -168,7 +168,7 @@ def explorer_page(
     outside: npt.ArrayLike | None = None,
     budget: float | None = None,
 ) -> str:
-    """The page as text."""
+    """Return the page as text."""
     parts = files("stackfu.explorer")
     record = explorer_data(frontier, title, compare=compare, outside=outside, budget=budget)
     data = json.dumps(record, allow_nan=False, separators=(",", ":"))
@@ -206,7 +206,7 @@ def _distances(game: GameModel) -> Array:
 
 
 def _forgotten(game: GameModel) -> list[dict[str, Any]]:
-    """The clients that asked to be forgotten, by their distance to what they own together."""
+    """Return the clients that asked to be forgotten, by their distance to what they own together."""
     if len(game.removed) > MOST_CLIENTS:
         return []
     together = np.zeros(len(game.all_sizes))

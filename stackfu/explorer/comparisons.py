@@ -27,7 +27,7 @@ COMPARED = tuple(_LABELS)
 
 
 def comparison_lines(frontier: Frontier, names: Sequence[str]) -> list[dict[str, Any]]:
-    """One record per line: its label and, per budget, the loss it reaches and the data it uses; gaps where it fails."""
+    """Return one record per line: its label and, per budget, the loss it reaches and the data it uses; gaps where it fails."""
     for name in names:
         if name not in _LABELS:
             raise InputError("compare", f"must be among {', '.join(COMPARED)}", value=repr(name))

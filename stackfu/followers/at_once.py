@@ -84,7 +84,7 @@ def settle_at_once(
 
 @cache
 def _kernel() -> Any:
-    """The compiled core, loaded when it is first needed."""
+    """Return the compiled core, loaded when it is first needed."""
     from ._at_once import settle_rows
 
     return settle_rows

@@ -23,7 +23,7 @@ UNSETTLED = 1e-7
 
 
 def settle(game: GameModel, prices: Array, caps: Array, start: Array | None = None) -> Array:
-    """The participation that sequential best responses reach from ``start`` (default: the caps)."""
+    """Return the participation that sequential best responses reach from ``start`` (default: the caps)."""
     bound = game.alpha * caps
     y = np.array(bound if start is None else np.minimum(game.alpha * start, bound))
     if not y.any():

@@ -45,7 +45,7 @@ def equilibrium_face(
     *,
     patient: bool = True,
 ) -> Face | None:
-    """The polytope of equilibria through this one that share S and m; None if it is a point.
+    """Return the polytope of equilibria through this one that share S and m; None if it is a point.
 
     If not ``patient``, None is also returned if the computation takes very long; the checkers then settle nothing.
     """
@@ -123,7 +123,7 @@ class _Polytope:
         self.movable = np.abs(directions).max(axis=1) > PINNED
 
     def furthest(self, objective: Array) -> Array:
-        """The largest movement of y along ``objective``."""
+        """Return the largest movement of y along ``objective``."""
         from scipy.optimize import linprog
 
         bounds = np.column_stack([np.minimum(-self.y, 0.0), np.maximum(self.alpha - self.y, 0.0)]) / self.unit
@@ -170,7 +170,7 @@ class _Polytope:
         return lower, upper, dimension
 
     def some_ranges(self, patient: bool) -> tuple[Array, Array, int] | None:
-        """A range that every client can have while the others balance it, and the dimension; None if there is no room.
+        """Return a range that every client can have while the others balance it, and the dimension; None if there is no room.
 
         From a point away from all bounds each client moves both ways along the projection of its own axis.
         """

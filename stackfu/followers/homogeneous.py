@@ -118,7 +118,7 @@ def _equally_reluctant(
 def _shared(
     game: GameModel, payments: Array, caps: Array, x: Array, group: npt.NDArray[np.intp], amount: float
 ) -> Face:
-    """The face of those who bring an amount together, in any way."""
+    """Return the face of those who bring an amount together, in any way."""
     bound = game.alpha[group] * caps[group]
     upper = np.minimum(bound, amount)
     lower = np.maximum(amount - (bound.sum() - bound), 0.0)

@@ -57,7 +57,7 @@ class SearchOptions:
             raise InputError("callback", "must be a function of one record", value=repr(self.callback))
 
     def tolerance_for(self, count: int) -> float:
-        """The residual to reach in a game of so many clients."""
+        """Return the residual to reach in a game of so many clients."""
         return RESIDUAL if self.tolerance is None else float(self.tolerance)
 
 

@@ -21,7 +21,7 @@ ANY_SIZE = 1e-300
 
 
 def level_profile(gram: Array, alpha: Array, w: Array, s: float) -> tuple[Array, float]:
-    """The profile with total s that meets the equilibrium conditions up to a common level, and that level.
+    """Return the profile with total s that meets the equilibrium conditions up to a common level, and that level.
 
     ``z = y / s`` maximises ``diag(G).z - z'Gz - s w.z`` over ``sum z = 1``, ``0 <= z <= alpha / s``; the
     level is its multiplier of ``sum z = 1`` plus ``z'Gz``. Accurate to about 1e-9.

@@ -34,7 +34,7 @@ class Piece:
 
 
 def follow_slowly(gram: Array, alpha: Array, w: Array) -> list[Piece]:
-    """All pieces from ``s = 1`` down to 0.
+    """Return all pieces from ``s = 1`` down to 0.
 
     >>> import numpy as np
     >>> pieces = follow_slowly(np.eye(2) / 2, np.array([0.5, 0.5]), np.array([2.0, 8.0]))
@@ -110,7 +110,7 @@ def _real_roots(coefficients: Array) -> Array:
 
 
 def _last_root(coefficients: Array, top: float) -> float:
-    """The largest zero below top of a condition, other than one at top itself; 0 if there is none."""
+    """Return the largest zero below top of a condition, other than one at top itself; 0 if there is none."""
     roots = _real_roots(coefficients) if np.any(coefficients) else np.zeros(0)
     below = roots[(roots > 0.0) & (roots < top * (1.0 - 1e-9))]
     return float(below[-1]) if len(below) else 0.0

@@ -71,7 +71,7 @@ class RunningMixture(ABC):
 
     @abstractmethod
     def squares(self, clients: Clients | None, centre: Centre) -> Array:
-        """Squared distances of the given clients (None: all) to a centre, in the clients' order."""
+        """Return squared distances of the given clients (None: all) to a centre, in the clients' order."""
 
     @abstractmethod
     def of_sample(self, few: Clients, y: float, rng: np.random.Generator) -> Centre | None:

@@ -91,7 +91,7 @@ def find_equilibrium(
     start: Array | None = None,
     caps: Array | None = None,
 ) -> Equilibrium:
-    """One equilibrium, verified at the returned point; ``start`` alone may be given without a record of options.
+    """Return one equilibrium, verified at the returned point; ``start`` alone may be given without a record of options.
 
     ``path`` returns the equilibrium with the largest total participation if there are several, or, given a
     ``start``, the one nearest to where sequential best responses lead from there. ``sweeps`` returns the one
@@ -159,7 +159,7 @@ def _found(
     history: tuple[dict[str, Any], ...] = (),
     caps: Array | None = None,
 ) -> Equilibrium:
-    """The record of a point found without following the path; uniqueness is what theory says about it."""
+    """Return the record of a point found without following the path; uniqueness is what theory says about it."""
     # of very many clients one more pass is not worth the last digits of those who are close to the mixture
     residual, regret = game.judge(payments, profile if game.count > LARGEST_FALLBACK else profile.x, caps)
     bound = float(check_stakes(game, payments, profile.x, caps).max()) if residual < LOOKS_WRONG else np.inf

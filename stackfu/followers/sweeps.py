@@ -143,7 +143,7 @@ class _Search:
         self.result.settled = worst <= CONFIRMED * self.tolerance * self.scale
 
     def finish(self) -> Sweeps:
-        """The result, with a profile even if no round came to its end."""
+        """Return the result, with a profile even if no round came to its end."""
         if self.best == np.inf:
             self.result.profile = self._profile(self.y if np.any(self.y > 0) else self.first)
         return self.result
@@ -214,7 +214,7 @@ class _Search:
             self.options.callback(record)
 
     def _profile(self, y: Array) -> Profile:
-        """The profile, summed anew."""
+        """Return the profile, summed anew."""
         return self.game.profile(np.where(y >= self.bound, self.caps, np.minimum(y / self.alpha, self.caps)))
 
     def _undecided(

@@ -184,7 +184,7 @@ def _check_complete(
     continua: list[tuple[float, float]],
     caps: Array | None,
 ) -> Completeness:
-    """The judge in floats, and where the path was followed more precisely than that, in balls."""
+    """Return the judge in floats, and where the path was followed more precisely than that, in balls."""
     most = game.no_caps if caps is None else caps
     chain = np.array(path.chain, order="C")
     verdict = follow_chain(game, payments, chain, totals, most, continua)

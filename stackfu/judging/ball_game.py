@@ -58,7 +58,7 @@ class BallGame:
 
     @classmethod
     def of(cls, game: GameModel, payments: Array, caps: Array | None = None) -> BallGame:
-        """A game under payments and caps (None: everything may be taken)."""
+        """Return a game under payments and caps (None: everything may be taken)."""
         most = game.no_caps if caps is None else caps
         form, rows = stored_embeddings(game)
         constants = [flint.arb(v) for v in (game.lambda_q, game.loss_constant, game.sampling_constant)]
@@ -66,7 +66,7 @@ class BallGame:
         return cls(sizes, costs, paid, taken, constants, form, [_balls(row) for row in rows])
 
     def total(self, values: Sequence[Ball]) -> Ball:
-        """A sum."""
+        """Return a sum."""
         return sum(values, flint.arb(0))
 
     def amounts(self, x: Sequence[Any]) -> Balls:

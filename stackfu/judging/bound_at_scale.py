@@ -71,7 +71,7 @@ class _Streams(Checker):
         self._most_kept = max(FEWEST_KEPT, MOST_KEPT // self.clients)
 
     def load(self, boxes: list[Box]) -> Callable[[list[int]], Knots]:
-        """A function that gives the knot of one number, read when it is first asked for."""
+        """Return a function that gives the knot of one number, read when it is first asked for."""
 
         def one(numbers: list[int]) -> Knots:
             (index,) = numbers
@@ -88,7 +88,7 @@ class _Streams(Checker):
     def classify(
         self, low: Floats, high: Floats, paid: Mask, volunteer: Mask, near: Floats, far: Floats
     ) -> tuple[Known, Mask]:
-        """The same by one compiled pass over the clients."""
+        """Return the same by one compiled pass over the clients."""
         from ._bound_check_kernels import classify
 
         n, space, a, b = self.numbers, self.space, low.item(), high.item()
@@ -113,7 +113,7 @@ class _Streams(Checker):
         return known, np.array([empty or owned > b])
 
     def client_sums(self, at: Weights, ends: list[End], known: Known) -> Sums:
-        """The same sums by one compiled pass over the clients."""
+        """Return the same sums by one compiled pass over the clients."""
         from ._bound_check_kernels import client_sums
 
         space, nu, ell = self.space, at.nu, at.ell
@@ -143,7 +143,7 @@ class _Streams(Checker):
         )
 
     def ball(self, step: Step, rows: Any, near: Floats, far: Floats) -> tuple[Floats, Floats]:
-        """The same bounds by one compiled pass over the clients."""
+        """Return the same bounds by one compiled pass over the clients."""
         from ._bound_check_kernels import distances_in_ball
 
         n, space = self.numbers, self.space
@@ -171,10 +171,10 @@ class _Streams(Checker):
 
 
 def _pairs(scalars: Sequence[Any]) -> Floats:
-    """The ends of some intervals, (n, 2)."""
+    """Return the ends of some intervals, (n, 2)."""
     return np.array([(x.low.item(), x.high.item()) for x in scalars])
 
 
 def _arrays(*many: Any) -> tuple[Floats, ...]:
-    """The ends of arrays of intervals, lower and upper in turn."""
+    """Return the ends of arrays of intervals, lower and upper in turn."""
     return tuple(np.ascontiguousarray(end) for x in many for end in (x.low, x.high))

@@ -46,7 +46,7 @@ UPWARD = 1.0 + 1e-9
 def verdict_on(
     certificate: LeaderCertificate, judged: Iterable[tuple[Box, tuple[float, str]]]
 ) -> BoundVerdict:
-    """The first leaf that fails, or that all of them hold; no leaf is asked for after one that fails."""
+    """Return the first leaf that fails, or that all of them hold; no leaf is asked for after one that fails."""
     leaves, least = 0, math.inf
     for box, (margin, why) in judged:
         least = min(least, margin)
@@ -110,7 +110,7 @@ class Checker:
     # ------------------------------------------------------------ leaves, step by step
 
     def judge(self, boxes: list[Box]) -> list[tuple[float, str]]:
-        """Every leaf's steps in order: a step closes the leaf, or its ball helps the next one."""
+        """Return every leaf's steps in order: a step closes the leaf, or its ball helps the next one."""
         count = len(boxes)
         low, high = (np.array([[getattr(box, name)] for box in boxes]) for name in ("low", "high"))
         paid, volunteer = (np.stack([getattr(box, name) for box in boxes]) for name in ("paid", "volunteer"))
@@ -172,7 +172,7 @@ class Checker:
         return Step(low, first, second, ends, between, same, size, margin, certain, wrong)
 
     def load(self, boxes: list[Box]) -> Callable[[list[int]], Knots]:
-        """A function that gives some of the knots that the boxes use, by their numbers."""
+        """Return a function that gives some of the knots that the boxes use, by their numbers."""
         used = sorted({k for box in boxes for pair in box.leaf.steps for k in pair})
         knots, place = self.multipliers.knots(used) if used else None, {k: i for i, k in enumerate(used)}
 
@@ -271,7 +271,7 @@ class Checker:
         return np.where(sums.helpless, -np.inf, self._less(value, heaviest, lost)), np.asarray(certain)
 
     def client_sums(self, at: Weights, ends: list[End], known: Known) -> Sums:
-        """Every client's part of ``g``, added up; :mod:`._bound_check_kernels` holds the same for one box in one pass."""
+        """Return every client's part of ``g``, added up; :mod:`._bound_check_kernels` holds the same for one box in one pass."""
         n, space = self.numbers, self.space
         paid, volunteer, ceiling, wide = known.paid, known.volunteer, known.ceiling, known.wide
         alpha, theta, diagonal, noise = space.alpha, space.theta, space.diagonal, space.noise
@@ -337,7 +337,7 @@ class Checker:
         return np.sqrt(np.minimum(most / low, 1.0)) * UPWARD
 
     def _from_zero(self, high: Floats, knots: Knots, constant: Mask, known: Known) -> list[tuple[float, str]]:
-        """The bound on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
+        """Return the bound on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
         n, space = self.numbers, self.space
         end = self.multipliers.end(
             high, knots, knots, np.ones(high.shape, dtype=bool), n.of(np.zeros(high.shape))
@@ -437,5 +437,5 @@ def _some(rows: Any, at: Any) -> Any:
 
 
 def _largest(values: Any, among: Mask) -> Floats:
-    """The largest of some entries of each row, at least 0."""
+    """Return the largest of some entries of each row, at least 0."""
     return np.asarray(np.where(among, np.asarray(values), 0.0).max(axis=1, keepdims=True, initial=0.0))

@@ -221,7 +221,7 @@ class _Floats(NamedTuple):
 
     @classmethod
     def of(cls, game: GameModel, payments: Array, caps: Array) -> _Floats | None:
-        """A game under payments and caps; None where floats prove nothing."""
+        """Return a game under payments and caps; None where floats prove nothing."""
         read = distances_of(game)
         w = read.reluctance(payments)
         return None if w is None else cls(read, caps, read.alpha * caps, w)
@@ -241,7 +241,7 @@ class _Floats(NamedTuple):
         return out
 
     def walk(self, chain: Array, weighed: Array, depth: int) -> _Leaves | None:
-        """The pieces that decide nothing; None if they are too many."""
+        """Return the pieces that decide nothing; None if they are too many."""
         read, N = self.read, len(self.w)
         for most in (FEW_LEAVES, MOST_LEAVES):
             leaves, place, radii = np.empty((most, 3, N)), np.empty((most, N), dtype=np.int8), np.empty(most)
@@ -311,7 +311,7 @@ def coincide(game: GameModel, caps: npt.ArrayLike | None = None) -> bool:
 
 @cache
 def _kernels() -> Any:
-    """The compiled passes, loaded when they are first needed."""
+    """Return the compiled passes, loaded when they are first needed."""
     from . import _segment_kernels
 
     return _segment_kernels

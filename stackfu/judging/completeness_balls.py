@@ -103,7 +103,7 @@ class _Balls(BallGame):
 
     @classmethod
     def of(cls, game: GameModel, payments: Array, caps: Array | None = None) -> _Balls:
-        """A game under payments and caps, and what its stored inner products fall short of those of embeddings."""
+        """Return a game under payments and caps, and what its stored inner products fall short of those of embeddings."""
         found = super().of(game, payments, caps)
         assert isinstance(found, _Balls)
         found.N, found.D = found.n, found.distances()
@@ -119,7 +119,7 @@ class _Balls(BallGame):
     # ------------------------------------------------------------ small things
 
     def point(self, x: Vector) -> _Point:
-        """A control profile weighed."""
+        """Return a control profile weighed."""
         y = [a * v for a, v in zip(self.alpha, x, strict=True)]
         spread = self.D * flint.arb_mat(self.N, 1, y)
         return _Point(x, y, self.total(y), [spread[k, 0] for k in range(self.N)])
@@ -127,7 +127,7 @@ class _Balls(BallGame):
     def cut(
         self, segment: tuple[_Point, _Point, _Point], t: Ball
     ) -> tuple[tuple[_Point, _Point, _Point], tuple[_Point, _Point, _Point]]:
-        """The parts of a segment before and after t."""
+        """Return the parts of a segment before and after t."""
 
         def between(a: _Point, b: _Point) -> _Point:
             return _Point(
@@ -253,7 +253,7 @@ class _Balls(BallGame):
         return UNDECIDED, places, radius, True, _around_zero(values[level], doubt)
 
     def walk(self, chain: list[Vector]) -> list[_Leaf] | None:
-        """The pieces that decide nothing, in the chain's order; None if they are too many."""
+        """Return the pieces that decide nothing, in the chain's order; None if they are too many."""
         points = [self.point(x) for x in chain]
         leaves: list[_Leaf] = []
         looks = 0
@@ -373,7 +373,7 @@ class _Balls(BallGame):
         return "an equilibrium there may not be the only one: its Jacobian cannot be told from a singular one"
 
     def apart(self, a: _Point, b: _Point) -> Ball:
-        """A bound on the distance of two profiles' mixture embeddings."""
+        """Return a bound on the distance of two profiles' mixture embeddings."""
         gap = [u / a.s - v / b.s for u, v in zip(a.y, b.y, strict=True)]
         spread = self.D * flint.arb_mat(self.N, 1, gap)
         square = -self.total([gap[k] * spread[k, 0] for k in range(self.N)]) / 2
@@ -416,18 +416,18 @@ class _Balls(BallGame):
 
 
 def _above(ball: Ball) -> Ball:
-    """An exact number that is not below the ball."""
+    """Return an exact number that is not below the ball."""
     return ball.upper()
 
 
 def _root(ball: Ball) -> Ball:
-    """An upper bound of the square root of a ball that is not negative."""
+    """Return an upper bound of the square root of a ball that is not negative."""
     top = ball.upper()
     return top.sqrt().upper() if top > 0 else flint.arb(0)
 
 
 def _largest(values: Vector) -> Ball:
-    """An exact number that none of the balls exceeds."""
+    """Return an exact number that none of the balls exceeds."""
     best = values[0].upper()
     for v in values[1:]:
         best = best.max(v.upper())
@@ -435,17 +435,17 @@ def _largest(values: Vector) -> Ball:
 
 
 def _smallest(values: Vector) -> Ball:
-    """An exact number that none of the balls falls below."""
+    """Return an exact number that none of the balls falls below."""
     return -_largest([-v for v in values])
 
 
 def _around(a: Ball, b: Ball) -> Ball:
-    """A ball around two balls."""
+    """Return a ball around two balls."""
     return a.union(b)
 
 
 def _mixed(u: Vector, v: Vector, t: Ball) -> Vector:
-    """The part t of the way from one vector to another."""
+    """Return the part t of the way from one vector to another."""
     return [a + t * (b - a) for a, b in zip(u, v, strict=True)]
 
 

@@ -171,7 +171,7 @@ def best_response_jacobian(
 
 
 def sufficient_bounds(game: GameModel, payments: Array) -> Array:
-    """The paper's bounds on the diameter: ``(3 alpha_k (1 - alpha_k)^2 / 4) sqrt(3 |c_k - p_k| / lam)``."""
+    """Return the paper's bounds on the diameter: ``(3 alpha_k (1 - alpha_k)^2 / 4) sqrt(3 |c_k - p_k| / lam)``."""
     alpha = game.alpha
     return 0.75 * alpha * (1.0 - alpha) ** 2 * np.sqrt(3.0 * np.abs(game.costs - payments) / game.lam)
 

@@ -129,14 +129,14 @@ def roundings(count: int) -> float:
 
 @cache
 def kernels() -> Any:
-    """The compiled passes, loaded when they are first needed."""
+    """Return the compiled passes, loaded when they are first needed."""
     from . import _stake_kernels
 
     return _stake_kernels
 
 
 def distances_of(game: GameModel) -> Distances:
-    """The distances of a game, worked out once: a game does not change."""
+    """Return the distances of a game, worked out once: a game does not change."""
     known: dict[str, Any] = game.__dict__
     if "_judged_distances" not in known:
         known["_judged_distances"] = _read(game)

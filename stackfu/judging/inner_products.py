@@ -36,7 +36,7 @@ def gamma(terms: int, unit: float = U) -> float:
 
 
 def symmetric_products(game: GameModel) -> Floats:
-    """The stored inner products, taken at face value; refused where they contradict themselves."""
+    """Return the stored inner products, taken at face value; refused where they contradict themselves."""
     gram = game.embeddings._inner_products
     if not all(np.array_equal(gram[b], gram[:, b].T) for b in _blocks(len(gram))):
         raise VerificationError("the inner products are not symmetric")

@@ -100,7 +100,7 @@ class LargeSpace(Space):
         return value, error + 4 * U * float(np.linalg.norm(value))
 
     def centre(self, knot: Knot) -> Centre:
-        """The reference point of a knot."""
+        """Return the reference point of a knot."""
         if knot.support is not None:
             value, error = self._mixture(knot.support, knot.centre)
             size = float(np.linalg.norm(knot.centre)) * (1 + NORM_ROUNDING)

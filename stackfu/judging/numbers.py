@@ -46,7 +46,7 @@ _LISTED = 1 << 13
 
 
 def exact_sum(values: Floats) -> float:
-    """The float nearest to the sum of some floats, which never become one long list.
+    """Return the float nearest to the sum of some floats, which never become one long list.
 
     >>> exact_sum(np.array([1e100, 1.0, -1e100]))
     1.0
@@ -264,7 +264,7 @@ class BallArithmetic:
 
 
 def _below(ball: Any) -> float:
-    """The largest float that is easily seen to lie below a ball."""
+    """Return the largest float that is easily seen to lie below a ball."""
     ball = flint.arb(ball)
     if not ball.is_finite():
         return _DOWN
@@ -274,7 +274,7 @@ def _below(ball: Any) -> float:
 
 
 def _root_at_zero(ball: Any) -> Any:
-    """A ball around the square roots of the non-negative part of a ball that contains 0."""
+    """Return a ball around the square roots of the non-negative part of a ball that contains 0."""
     top = ball.upper()
     if not top > 0:
         return flint.arb(0)

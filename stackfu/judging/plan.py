@@ -32,13 +32,13 @@ from .plan_bound import check_plan_bound
 from .point import enclose_point
 from .rejections import other_outcome
 from .solution_check import (
-    claims_no_more,
+    check_bound_present,
+    check_status,
     contradictions,
     judge_point,
-    keeps_its_promise,
     measured_against,
+    rounding_slack,
     unpaid_loss,
-    unseen,
 )
 
 __all__ = [
@@ -58,7 +58,7 @@ ONLY = "everybody accepting is the only equilibrium of the contracts"
 
 
 def gaps_are_relative_to(game: GameModel, goal: Objective) -> float:
-    """The objective without payments, or the sum of all costs where the loss does not count."""
+    """Return the objective without payments, or the sum of all costs where the loss does not count."""
     everybody = float(game.costs.sum())
     if goal.loss_weight * game.loss.weight == 0.0:
         return measured_against(game, goal, 0.0, everybody)
@@ -198,7 +198,7 @@ def _problems(solution: Solution, tolerance: float) -> Iterator[str]:
     point = enclose_point(game, goal, offers.prices, profile.x)
     yield from judge_point(goal, point, most, "the offers can cost")
     low, high = replace(point, spend=(point.spend[0] + retained, point.spend[1] + retained)).objective(goal)
-    slack = tolerance * max(abs(low), abs(high)) + unseen(solution, high)
+    slack = tolerance * max(abs(low), abs(high)) + rounding_slack(solution, high)
     if not low - slack <= solution.objective <= high + slack:
         yield f"the objective is {0.5 * (low + high):.12g}, not {solution.objective:.12g} as stated"
     yield from _bound_problems(solution, high)
@@ -221,7 +221,7 @@ def _leavers(solution: Solution, profile: Profile) -> Iterator[str]:
 def _bound_problems(solution: Solution, high: float) -> Iterator[str]:
     """The lower bound is what the certificate says, the checker accepts it, and CERTIFIED promises no more."""
     certificate, kind = solution.certificate, solution.offers.kind
-    yield from claims_no_more(solution, high, certificate is not None)
+    yield from check_bound_present(solution, high, certificate is not None)
     if not math.isfinite(solution.lower_bound):
         return
     if kind == "contract" and isinstance(certificate, ContractCertificate):
@@ -235,7 +235,7 @@ def _bound_problems(solution: Solution, high: float) -> Iterator[str]:
     if problem:
         yield f"the certificate does not prove the lower bound: {problem}"
     # losses and payments are never negative
-    yield from keeps_its_promise(solution, high, max(certificate.lower, 0.0), _promised)
+    yield from check_status(solution, high, max(certificate.lower, 0.0), _promised)
 
 
 def _promised(solution: Solution) -> float:

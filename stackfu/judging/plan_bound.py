@@ -208,7 +208,7 @@ class _Checker:
         return float(numbers.low(numbers.total(each)))
 
     def _spread_of_targets(self) -> Any:
-        """A lower bound of the loss over all mixtures, whatever they cost: from knot 0, if it is one of the plain kind."""
+        """Return a lower bound of the loss over all mixtures, whatever they cost: from knot 0, if it is one of the plain kind."""
         if not self.certificate.knots:
             return self.numbers.of(0.0)
         knot = self.certificate.knots[0]
@@ -349,7 +349,7 @@ class _Checker:
     # ------------------------------------------------------------ the bound
 
     def _margin(self, region: _Region, p: _Products) -> float:
-        """A lower bound of g on the region."""
+        """Return a lower bound of g on the region."""
         numbers, space = self.numbers, self.space
         if not float(numbers.low(p.weight)) >= 0.0:
             return -math.inf
@@ -399,7 +399,7 @@ class _Checker:
         return np.asarray(numbers.low(z * per_share - p.rows * f))
 
     def _sum_at(self, p: _Products, s: float, corners: Floats) -> float:
-        """A lower bound of g at a total, of which clients add the least of their corners."""
+        """Return a lower bound of g at a total, of which clients add the least of their corners."""
         numbers, space, of = self.numbers, self.space, self.numbers.of
         total = of(s)
         half = 0.5 * self.client_sampling / total

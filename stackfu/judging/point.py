@@ -97,7 +97,7 @@ def _in_balls(
 
 
 def _squares(game: GameModel, flint: Any) -> Any:
-    """A function that encloses ``||sum a_k mu_k - t||^2``, t a mixture or a feature row."""
+    """Return a function that encloses ``||sum a_k mu_k - t||^2``, t a mixture or a feature row."""
     features, count = game.embeddings.features, len(game.all_sizes)
     if features is not None:
         rows = np.asarray(features, dtype=np.float64)

@@ -382,12 +382,12 @@ class _ExactGame(BallGame):
 
 
 def _clip(value: Ball, top: Ball) -> Ball:
-    """The ball cut to [0, top]."""
+    """Return the ball cut to [0, top]."""
     return value.max(flint.arb(0)).min(top)
 
 
 def _cube_root(ball: Ball) -> Ball:
-    """A ball around the cube root of a non-negative ball, which may contain 0."""
+    """Return a ball around the cube root of a non-negative ball, which may contain 0."""
     if ball > 0:
         return ball.root(3)
     top = ball.upper()
@@ -422,7 +422,7 @@ def _positive_root(r: Ball, p: Ball) -> Ball:
 
 
 def _up(ball: Ball) -> float:
-    """A float that is at least the ball's upper end."""
+    """Return a float that is at least the ball's upper end."""
     if not ball.is_finite():
         return float("inf")
     top = float(ball.upper())
@@ -551,7 +551,7 @@ def _at_places(game: _ExactGame, places: str, values: Balls, inside: list[int]) 
 
 
 def _bare_certificate(equilibrium: Equilibrium, precision: int) -> Certificate:
-    """Everything a certificate stores about game and point, nothing proved yet."""
+    """Return everything a certificate stores about game and point, nothing proved yet."""
     game, x = equilibrium.game, equilibrium.participation
     if game.count > LARGEST:
         raise InputError(
@@ -583,7 +583,7 @@ def _bare_certificate(equilibrium: Equilibrium, precision: int) -> Certificate:
 
 
 def _readings(places: str, equilibrium: Equilibrium) -> list[str]:
-    """The point's places as they are, and with participation within rounding of 0 or the cap read as such."""
+    """Return the point's places as they are, and with participation within rounding of 0 or the cap read as such."""
     x = equilibrium.participation
     most = equilibrium.game.no_caps if equilibrium.caps is None else equilibrium.caps
     snapped = "".join(
@@ -604,7 +604,7 @@ def _ball(text: str) -> Ball:
 
 
 def _exact(ball: Ball) -> tuple[str, int]:
-    """An exact ball as mantissa (hexadecimal) and power of two."""
+    """Return an exact ball as mantissa (hexadecimal) and power of two."""
     mantissa, exponent = ball.man_exp()
     return hex(int(mantissa)), int(exponent)
 

@@ -78,7 +78,7 @@ def _utility(game: GameModel, x: Array, k: int, share: float, payout: float) -> 
 
 
 def _best_unpaid(game: GameModel, x: Array, k: int, cap: float) -> float:
-    """The most that client k gets without a payout: its utility is concave in what it brings."""
+    """Return the most that client k gets without a payout: its utility is concave in what it brings."""
     low, high, best = 0.0, cap, -np.inf
     for _ in range(5):
         grid = np.linspace(low, high, 17)

@@ -27,19 +27,19 @@ from .point import PointEnclosure, enclose_point
 from .stakes import NEGLIGIBLE, check_stakes
 
 __all__ = [
-    "claims_no_more",
-    "closes",
+    "check_bound_present",
+    "check_status",
     "contradictions",
     "gap_rule",
     "judge_point",
     "judge_robustness",
-    "keeps_its_promise",
     "measured_against",
     "promised_gap",
     "proved_bound",
+    "rounding_slack",
     "unpaid_loss",
-    "unseen",
     "verify_solution",
+    "within_gap",
 ]
 
 #: Least loss, relative to the clients' spread (their largest squared distance), that gaps are measured against.
@@ -115,16 +115,16 @@ def judge_point(
 
 def _bound_problems(solution: Solution, high: float) -> Iterator[str]:
     certificate = solution.certificate
-    yield from claims_no_more(solution, high, certificate is not None)
+    yield from check_bound_present(solution, high, certificate is not None)
     if certificate is None or not math.isfinite(solution.lower_bound):
         return
     verdict = check_bound(solution.game, solution.goal, certificate)
     if not verdict:
         yield f"the certificate does not prove the lower bound: {verdict.message}"
-    yield from keeps_its_promise(solution, high, proved_bound(verdict), promised_gap)
+    yield from check_status(solution, high, proved_bound(verdict), promised_gap)
 
 
-def claims_no_more(solution: Solution, high: float, has_certificate: bool) -> Iterator[str]:
+def check_bound_present(solution: Solution, high: float, has_certificate: bool) -> Iterator[str]:
     """Yield an error if such a lower bound is impossible, or has nothing to prove it."""
     lower = solution.lower_bound
     if lower == math.inf or lower > high:
@@ -136,7 +136,7 @@ def claims_no_more(solution: Solution, high: float, has_certificate: bool) -> It
         yield "the lower bound comes without a certificate"
 
 
-def keeps_its_promise(
+def check_status(
     solution: Solution, high: float, proved: float, promise: Callable[[Solution], float]
 ) -> Iterator[str]:
     """Yield an error if a claim exceeds its proof, or CERTIFIED its gap; ``promise`` is the widest allowed gap."""
@@ -145,21 +145,21 @@ def keeps_its_promise(
         yield f"the certificate proves {proved:.12g}, not the lower bound {lower:.12g} that is stated"
     if solution.status is Status.CERTIFIED:
         promised = promise(solution)
-        if not closes(high, lower, promised * (1.0 + GAP_ROUNDING) + unseen(solution, high)):
+        if not within_gap(high, lower, promised * (1.0 + GAP_ROUNDING) + rounding_slack(solution, high)):
             yield f"the gap {high - lower:.3g} is wider than the {promised:.3g} that CERTIFIED promises"
 
 
-def closes(high: float, lower: float, gap: float) -> bool:
+def within_gap(high: float, lower: float, gap: float) -> bool:
     """Return True if a bound comes within a gap of a value: all three must be finite numbers."""
     return math.isfinite(high) and math.isfinite(lower) and math.isfinite(gap) and high - lower <= gap
 
 
 def proved_bound(verdict: BoundVerdict) -> float:
-    """The bound of an accepted certificate, or 0 if that is larger: losses and payments are never negative."""
+    """Return the bound of an accepted certificate, or 0 if that is larger: losses and payments are never negative."""
     return max(verdict.lower, 0.0) if verdict else -math.inf
 
 
-def unseen(solution: Solution, high: float) -> float:
+def rounding_slack(solution: Solution, high: float) -> float:
     """A difference between two losses that arithmetic cannot resolve: the last digits of the larger one, or of the embeddings."""
     game = solution.game
     largest = float(np.max(game.embeddings.squared_norms))
@@ -194,7 +194,7 @@ def gap_rule(game: GameModel, goal: Objective, relative: float, unpaid: float) -
 
 
 def unpaid_loss(game: GameModel, goal: Objective) -> float:
-    """The loss without payments, at the equilibrium that a solver proposes; 0 if that is not proved to be one."""
+    """Return the loss without payments, at the equilibrium that a solver proposes; 0 if that is not proved to be one."""
     unpaid: Equilibrium = facade(game).equilibrium()
     proved = check_stakes(game, game.no_payments, unpaid.participation).max() <= NEGLIGIBLE
     return game.loss_of(game.profile(unpaid.participation), goal.finite_sample) if proved else 0.0

@@ -109,7 +109,7 @@ class Space:
         return 1.0 - numbers.positive(1.0 - least)
 
     def _sum_of(self, values: Floats) -> Any:
-        """An enclosure of a sum of floats."""
+        """Return an enclosure of a sum of floats."""
         if self.numbers.name == "balls":
             return self.numbers.total(self.numbers.of(values))
         middle = exact_sum(values)
@@ -336,7 +336,7 @@ class Space:
         return self._inner_with(value, error + U * np.abs(value))
 
     def centre(self, knot: Knot) -> Centre:
-        """The reference point of a knot."""
+        """Return the reference point of a knot."""
         numbers = self.numbers
         if knot.support is None:
             if self.kind == "gram":
@@ -368,7 +368,7 @@ class Space:
         return self._products(knots)
 
     def _products_once(self, knots: Sequence[Knot]) -> list[tuple[Centre, Any, Any]]:
-        """The same, worked out once for every knot: each time takes passes over all inner products."""
+        """Return the same, worked out once for every knot: each time takes passes over all inner products."""
         new = [knot for knot in knots if id(knot) not in self._known]
         for knot, found in zip(new, self._products(new) if new else (), strict=True):
             self._known[id(knot)] = (knot, found)  # which is kept, so that nobody else gets its number
@@ -428,7 +428,7 @@ class Space:
         return total, amounts / total
 
     def loss_of(self, participation: Floats) -> Any:
-        """The server's loss at a profile, sampling terms included."""
+        """Return the server's loss at a profile, sampling terms included."""
         n = self.numbers
         total, z = self.mixture_of(participation)
         if n.name == "balls":

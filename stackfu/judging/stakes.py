@@ -91,7 +91,7 @@ def check_at_caps(
 
 
 def _in_floats(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
-    """The bounds; infinite where the profile is none or floats prove nothing."""
+    """Return the bounds; infinite where the profile is none or floats prove nothing."""
     bounds = np.full(game.count, np.inf)
     if _by_pairs(game):
         read = distances_of(game)
@@ -164,7 +164,7 @@ def _apart_in_blocks(game: GameModel, z: Array, few: float) -> tuple[float, Arra
 
 
 def _in_balls(game: GameModel, p: Array, x: Array, caps: Array) -> Array:
-    """The same bound in ball arithmetic."""
+    """Return the same bound in ball arithmetic."""
     from flint import arb
 
     from .numbers import BallArithmetic

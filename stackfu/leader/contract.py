@@ -23,7 +23,7 @@ from ..followers.contracts import settle_contracts
 from ..jit import clock
 from ..judging.plan import ONLY, check_contract_bound, plan_gap_rule
 from ..judging.rejections import MOST_CONTRACTS
-from ..judging.solution_check import closes
+from ..judging.solution_check import within_gap
 from ..model import Array, GameModel, Limits, Objective, frozen
 from ..model.arguments import number
 from ..model.offers import (
@@ -139,7 +139,7 @@ def contract(
     )
     if certificate is not None and not check_contract_bound(found, certificate):
         lower = min(max(certificate.lower, 0.0), value)
-        proved = closes(value, lower, plan_gap_rule(game, goal, limits.gap)(value))
+        proved = within_gap(value, lower, plan_gap_rule(game, goal, limits.gap)(value))
         status = Status.CERTIFIED if proved else Status.GAP_OPEN
         found = replace(found, status=status, lower_bound=lower, certificate=certificate)
     if (broken := breaks(game, goal, offers)) is not None:

@@ -112,7 +112,28 @@ def announce(name: str, address: str, *, needs_budget: bool = True) -> None:
 def register_mechanism(
     name: str, mechanism: Any, *, needs_budget: bool = True, replace: bool = False
 ) -> None:
-    """Make a mechanism known under a name; ``needs_budget=False`` if it also works without a limit."""
+    """Make a mechanism known under a name; ``needs_budget=False`` if it also works without a limit.
+
+    Parameters
+    ----------
+    name : str
+        Name for the ``method`` of :meth:`StackelbergGame.solve <stackfu.StackelbergGame.solve>`.
+    mechanism : callable
+        Function ``f(game, budget)`` that returns payments; its keyword-only parameters are options.
+    needs_budget : bool
+        False if it also works without a limit.
+    replace : bool
+        Replace a registered mechanism of this name.
+
+    Returns
+    -------
+    None
+
+    Raises
+    ------
+    InputError
+        If the name is taken or no word, or the mechanism is no such function.
+    """
     if not isinstance(name, str) or not name or any(c.isspace() for c in name):
         raise InputError("name", "must be a word", value=repr(name))
     if not callable(mechanism):

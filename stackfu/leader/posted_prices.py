@@ -87,7 +87,7 @@ class PostedPrices:
         return self.posted.offers
 
     def answer(self, true_costs: npt.ArrayLike) -> Array:
-        """What clients with these costs do under the offers posted last."""
+        """Return the answer of clients with these costs to the offers posted last."""
         if self.posted is None:
             raise InputError("true_costs", "nothing has been posted yet")
         offers = self.posted.offers

@@ -218,7 +218,7 @@ def _one_profile(case: Case) -> float:
 
 
 def _one_mixture(case: Case) -> float:
-    """All equilibria share S and m: largest difference, relative."""
+    """Return all equilibria share S and m: largest difference, relative."""
     found = list(case.equilibria)
     if not found:
         return -1.0
@@ -230,7 +230,7 @@ def _one_mixture(case: Case) -> float:
 
 
 def _three_isolated() -> Counterexample:
-    """An overpaid client at 0 and two others at 1 and 2, either of which keeps the other away."""
+    """Return an overpaid client at 0 and two others at 1 and 2, either of which keeps the other away."""
     points = np.array([[0.0], [1.0], [2.0]])
     total = 2001.0
     game = StackelbergGame(
@@ -314,7 +314,7 @@ def _alike_and_paid(case: Case) -> dict[str, float]:
 
 
 def _threshold_profile(case: Case) -> float:
-    """The only equilibrium is full participation of those paid more than their cost."""
+    """Return the only equilibrium is full participation of those paid more than their cost."""
     if not case.game.is_homogeneous:
         return float("nan")
     found = case.equilibria

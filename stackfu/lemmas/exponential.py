@@ -41,7 +41,7 @@ class ClientFamily:
         return top + float(np.log(np.exp(scores - top).sum()))
 
     def fit(self, weights: Array) -> Array:
-        """The minimiser of the regularised loss, by Newton's method with step halving."""
+        """Return the minimiser of the regularised loss, by Newton's method with step halving."""
         mean = self.mean(weights)
         w = np.zeros(self.points.shape[1])
         identity = self.reg * np.eye(len(w))

@@ -136,7 +136,7 @@ def _larger_not_keener() -> Counterexample:
 
 
 def _moved(case: Case, k: int, share: float) -> Array:
-    """The embeddings with mu_k moved towards the others' mean, to a share of its distance."""
+    """Return the embeddings with mu_k moved towards the others' mean, to a share of its distance."""
     points = case.points.copy()
     centre = case.mean_of_others(k)
     points[k] = centre + share * (points[k] - centre)

@@ -90,7 +90,7 @@ def _relative(bound: float, value: float, case: Case) -> float:
 
 
 def _loss_bound_counterexample() -> Counterexample:
-    """Two outcomes that never look alike, and a model trained on one part in a hundred fewer of the first."""
+    """Return two outcomes that never look alike, and a model trained on one part in a hundred fewer of the first."""
     game = StackelbergGame(MeanEmbeddings.from_features(np.eye(2)), sizes=[9, 1])
     x = frozen([0.99, 1.0])
     case = Case.of(game, None, x)

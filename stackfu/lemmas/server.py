@@ -271,7 +271,7 @@ def _budget(case: Case) -> float:
 
 
 def _budget_price(case: Case, k: int, share: float) -> float:
-    """The price with ``p x_k(p) = share``, the others as in the case, by bisection."""
+    """Return the price with ``p x_k(p) = share``, the others as in the case, by bisection."""
     low, high = 0.0, 2.0 * max(share, float(case.game.costs[k]))
     for _ in range(200):
         price = 0.5 * (low + high)

@@ -99,7 +99,7 @@ class Case:
         return np.asarray(self.game.lam * np.einsum("ij,ij->i", gaps, gaps))
 
     def with_share(self, k: int, share: float) -> Array:
-        """The participation with client k's entry replaced."""
+        """Return the participation with client k's entry replaced."""
         x = np.array(self.participation)
         x[k] = share
         return x
@@ -248,7 +248,7 @@ class Statement:
     with_samples: bool = False
 
     def form(self, which: Literal["stated", "corrected"] | None = None) -> Form:
-        """The wording asked for; by default the one that is true."""
+        """Return the wording asked for; by default the one that is true."""
         if which not in (None, "stated", "corrected"):
             raise InputError("form", 'must be "stated" or "corrected"', value=repr(which))
         if which == "stated" or self.corrected is None:
@@ -283,7 +283,7 @@ class Statement:
         return Conclusion(float(wording.slack(_case(game, payments, participation))), wording.strict)
 
     def refute(self) -> Counterexample:
-        """The smallest counterexample known to the statement as the paper words it, recomputed."""
+        """Return the smallest counterexample known to the statement as the paper words it, recomputed."""
         if self.counterexample is None:
             raise InputError("name", f"{self.name} is {self.verdict.value}: there is nothing to refute")
         return self.counterexample()

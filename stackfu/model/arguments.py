@@ -22,7 +22,7 @@ _NUMBERS, _OBJECTS = "uif", "O"
 
 
 def number(value: object, name: str, problem: str = "must be a number") -> float:
-    """One number, which may be NaN or infinite.
+    """Return one number, which may be NaN or infinite.
 
     >>> number("0.5", "budget")
     Traceback (most recent call last):
@@ -51,7 +51,7 @@ def flag(value: object, name: str) -> bool:
 
 
 def count(value: object, name: str, least: int = 0) -> int:
-    """A whole number that is not smaller than ``least``.
+    """Return a whole number that is not smaller than ``least``.
 
     >>> count(2.7, "max_nodes")
     Traceback (most recent call last):
@@ -63,7 +63,7 @@ def count(value: object, name: str, least: int = 0) -> int:
 
 
 def not_negative(value: object, name: str) -> float:
-    """A number that is not below 0, perhaps infinite."""
+    """Return a number that is not below 0, perhaps infinite."""
     found = number(value, name)
     if not found >= 0:
         raise InputError(name, "must not be negative or NaN", value=found)

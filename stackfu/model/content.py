@@ -66,7 +66,7 @@ def alike(one: Any, two: Any) -> bool:
 
 
 def _digest(value: Any) -> Any:
-    """A hash that equal values share; arrays by their numbers, where 0.0 and -0.0 are one."""
+    """Return a hash that equal values share; arrays by their numbers, where 0.0 and -0.0 are one."""
     if isinstance(value, np.ndarray):
         numbers = np.asarray(value, dtype=np.float64) if value.dtype.kind in "biuf" else None
         return (value.shape, None if numbers is None else (numbers + 0.0).tobytes())

@@ -351,7 +351,7 @@ class GameData:
         return self.rounding >= INDISTINGUISHABLE
 
     def replace(self, **changes: Any) -> Self:
-        """A game that differs in the named constructor arguments.
+        """Return a game that differs in the named constructor arguments.
 
         Unless ``costs`` is given, the costs are kept when the clients that remain do not change.
         """
@@ -493,7 +493,7 @@ def _names_of_the_game(names: Sequence[Any] | None, embeddings: MeanEmbeddings) 
 
 
 def _those_who_stay(gone: tuple[Position, ...], count: int, who: Sequence[int | str]) -> npt.NDArray[np.intp]:
-    """The clients that are left, at least two."""
+    """Return the clients that are left, at least two."""
     keep = np.setdiff1d(np.arange(count), np.array(gone, dtype=np.intp))
     if len(keep) == 0:
         raise InputError("removed", "nobody is left", value=tuple(who[k] for k in gone))
@@ -509,7 +509,7 @@ def _those_who_stay(gone: tuple[Position, ...], count: int, who: Sequence[int | 
 def _weights_of_the_game(
     lambda_v: float, lambda_s: float, lambda_q: float, loss_constant: float, sampling_constant: float
 ) -> dict[str, float]:
-    """The weights and constants by name: none negative, lambda_q and C positive."""
+    """Return the weights and constants by name: none negative, lambda_q and C positive."""
     weights = {
         "lambda_v": _number(lambda_v, "lambda_v"),
         "lambda_s": _number(lambda_s, "lambda_s"),
@@ -569,7 +569,7 @@ def _geometry_of(
 def _loss_of_the_game(
     server_loss: ServerLoss | None, weights: dict[str, float], embeddings: MeanEmbeddings
 ) -> ServerLoss:
-    """The paper's loss, or a user's own."""
+    """Return the paper's loss, or a user's own."""
     lambda_v, lambda_s, constant = (weights[name] for name in ("lambda_v", "lambda_s", "loss_constant"))
     if server_loss is None:
         for name, sum_so_far in (("lambda_v", lambda_v), ("lambda_s", lambda_v + lambda_s)):
@@ -580,7 +580,7 @@ def _loss_of_the_game(
 
 
 def _own_loss(loss: object, lambda_v: float, lambda_s: float, embeddings: MeanEmbeddings) -> ServerLoss:
-    """A user's own loss, if it fits the game."""
+    """Return a user's own loss, if it fits the game."""
     if type(loss) is not ServerLoss:  # solvers and files read its fields, not what a subclass makes of them
         raise InputError(
             "server_loss", "must be a ServerLoss, not a class of your own", value=type(loss).__name__

@@ -50,7 +50,7 @@ class GameModel(GameData):
     # ---------------------------------------------------------------- profiles and payments
 
     def profile(self, participation: PerClient) -> Profile:
-        """The variables y, S, z, m of a participation profile; refuses the empty one."""
+        """Return the variables y, S, z, m of a participation profile; refuses the empty one."""
         x = self.check_participation(participation)
         y = self._alpha * x
         total = float(y.sum())
@@ -62,7 +62,7 @@ class GameModel(GameData):
         return Profile(x, y, total, z, self._geometry.mixture(z))
 
     def check_participation(self, participation: PerClient) -> Array:
-        """A read-only copy of a participation vector, or an error naming the client."""
+        """Return a read-only copy of a participation vector, or an error naming the client."""
         x = self._each(participation, "participation")
         if x.min() < 0 or x.max() > 1:
             k = np.flatnonzero((x < 0) | (x > 1))[0]
@@ -70,13 +70,13 @@ class GameModel(GameData):
         return frozen(x)
 
     def check_payments(self, payments: PerClient | None) -> Array:
-        """A read-only copy of a payment vector (None: all zero), or an error naming the client."""
+        """Return a read-only copy of a payment vector (None: all zero), or an error naming the client."""
         if payments is None:
             return self.no_payments
         return self.check_amounts(payments, "payments")
 
     def check_amounts(self, amounts: PerClient, name: str) -> Array:
-        """A read-only copy of one amount of money per client, or an error naming argument and client."""
+        """Return a read-only copy of one amount of money per client, or an error naming argument and client."""
         p = self._each(amounts, name, others=0.0)
         if p.min() < 0:
             k = np.flatnonzero(p < 0)[0]
@@ -84,12 +84,12 @@ class GameModel(GameData):
         return frozen(p)
 
     def _each(self, values: PerClient, name: str, others: float | None = None) -> Array:
-        """One finite number per remaining client; ``others`` for who is not named, where they came by name."""
+        """Return one finite number per remaining client; ``others`` for who is not named, where they came by name."""
         ordered = by_name(values, name, self.client_names, others)
         return vector(ordered, name, self.count, "{} clients remain", self.who)
 
     def check_caps(self, caps: PerClient | None) -> Array:
-        """A read-only copy of the shares that are taken at most (None: everything), or an error naming the client."""
+        """Return a read-only copy of the shares that are taken at most (None: everything), or an error naming the client."""
         if caps is None:
             return self.no_caps
         most = self._each(caps, "caps", others=1.0)
@@ -121,7 +121,7 @@ class GameModel(GameData):
         return (self._costs - checked) / self.drift_weight
 
     def _prices(self, checked: Array) -> Array:
-        """The larger of cost and payment, in the units of :meth:`reluctance`."""
+        """Return the larger of cost and payment, in the units of :meth:`reluctance`."""
         return np.asarray(np.maximum(self._costs, checked) / self.drift_weight)
 
     def inclination(self, payments: PerClient | None, participation: PerClient) -> Array:
@@ -153,7 +153,7 @@ class GameModel(GameData):
         return (self.check_payments(payments) - self._costs) * profile.x - self._suffered(profile)
 
     def server_loss(self, participation: PerClient) -> float:
-        """The loss of :attr:`loss`; the paper's is ``u_server = lam_v ||m - mu_N||^2 + lam_s ||m - mu_O||^2``.
+        """Return the loss of :attr:`loss`; the paper's is ``u_server = lam_v ||m - mu_N||^2 + lam_s ||m - mu_O||^2``.
 
         With a sampling constant, every squared distance is ``a / S`` larger.
         """
@@ -272,7 +272,7 @@ class GameModel(GameData):
         participation: PerClient,
         caps: PerClient | None = None,
     ) -> Array:
-        """Every client's best response to the others.
+        """Return every client's best response to the others.
 
         ``y_k = clip(R_k - S0_k, 0, cap_k alpha_k)`` where ``w_k > 0``, with the positive root of ``2 w_k R^3 - a R - 2 q_k = 0``,
         ``q_k = ||sum_{i != k} y_i (mu_i - mu_k)||^2 = S^2 d_k^2`` (without a sampling constant ``R_k = (q_k / w_k)^(1/3)``);
@@ -284,7 +284,7 @@ class GameModel(GameData):
         return best_responses(bound, self.reluctance(payments), profile, self.sampling) / self._alpha
 
     def thresholds(self, participation: PerClient, caps: PerClient | None = None) -> tuple[Array, Array]:
-        """Payments below which a client stays out, and above which it takes part as much as it may, the others fixed.
+        """Return payments below which a client stays out, and above which it takes part as much as it may, the others fixed.
 
         ``p(R) = c_k - 2 lam alpha_k (q_k / R^3 + a / (2 R^2))`` at ``R = S0_k`` and at ``R = S0_k + cap_k alpha_k``.
         """
@@ -379,7 +379,7 @@ class GameModel(GameData):
         return cheapest_payments(self, self.profile(participation))
 
     def summary(self) -> dict[str, Any]:
-        """The game as plain values."""
+        """Return the game as plain values."""
         return {
             "clients": len(self.all_sizes),
             "removed": [self.called(k) for k in self.removed],

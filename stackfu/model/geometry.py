@@ -41,7 +41,7 @@ CLOSE_LOOK = 1_000_000
 
 
 def frozen(array: npt.ArrayLike) -> Array:
-    """A read-only, contiguous float64 copy of an array."""
+    """Return a read-only, contiguous float64 copy of an array."""
     out = np.array(array, dtype=np.float64, order="C")
     out.setflags(write=False)
     return out
@@ -71,7 +71,7 @@ class Geometry(ABC):
 
     @abstractmethod
     def mixture(self, z: Array) -> MixtureDistances:
-        """Squared distances from ``m = sum z_k mu_k``, ``z`` in the simplex."""
+        """Return squared distances from ``m = sum z_k mu_k``, ``z`` in the simplex."""
 
     def distances_of(self, mixtures: Array) -> tuple[Array, Array]:
         """Return the squared distances of every row's mixture to ``mu_N`` and to ``mu_O``."""
@@ -109,7 +109,7 @@ class Geometry(ABC):
 
     @abstractmethod
     def feature_point(self, row: Array) -> tuple[Array, float]:
-        """The same for a feature row t; refused where the embeddings are inner products."""
+        """Return the same for a feature row t; refused where the embeddings are inner products."""
 
     def target(self, target: Target) -> tuple[Array, float]:
         """``<mu_k - mu_N, t - mu_N>`` for every k, and ``||t - mu_N||^2``, for a target t of the server's loss."""
@@ -127,7 +127,7 @@ class Geometry(ABC):
         return pull, square
 
     def to_target(self, z: Array, distances: MixtureDistances, target: Target) -> float:
-        """Squared distance of a mixture to a target of the server's loss."""
+        """Return squared distance of a mixture to a target of the server's loss."""
         if target.kind == "remaining":
             return distances.to_remaining
         if target.kind == "original":
@@ -476,7 +476,7 @@ class FeatureGeometry(Geometry):
         return self.feature_point(self.combine(z))[0]
 
     def row_of_original(self, shares: Array) -> Array:
-        """The feature row of a mixture of original clients."""
+        """Return the feature row of a mixture of original clients."""
         return self._weighted_rows(np.arange(len(self.features)), shares)
 
     def mixture_of_original(self, shares: Array) -> tuple[Array, float]:
@@ -543,7 +543,7 @@ class FeatureGeometry(Geometry):
 
 @cache
 def kernels() -> Any:
-    """The compiled passes, loaded when they are first needed."""
+    """Return the compiled passes, loaded when they are first needed."""
     from . import _geometry_kernels
 
     return _geometry_kernels

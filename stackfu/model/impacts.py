@@ -39,7 +39,7 @@ class Impacts(Content):
         return float(self.clients.max())
 
     def summary(self) -> dict[str, Any]:
-        """The predictions as plain values."""
+        """Return the predictions as plain values."""
         return {
             "clients": self.clients,
             "effectiveness": self.effectiveness,

@@ -101,7 +101,7 @@ class ServerLoss:
 
     @classmethod
     def to_mixtures(cls, mixtures: npt.ArrayLike, weights: Sequence[float]) -> ServerLoss:
-        """Squared distances to mixtures of the original clients' embeddings, one row of shares (summing to 1) per target."""
+        """Return squared distances to mixtures of the original clients' embeddings, one row of shares (summing to 1) per target."""
         refuse_names(mixtures, "mixtures", "one share per original client in their order")
         return cls(tuple(Target("mixture", row) for row in _rows(mixtures, "mixtures")), weights)  # type: ignore[arg-type]
 
@@ -121,7 +121,7 @@ class ServerLoss:
         return float(sum(self.weights))
 
     def with_sampling(self) -> ServerLoss:
-        """The same distances, and the variance of the used samples' embedding."""
+        """Return the same distances, and the variance of the used samples' embedding."""
         return replace(self, sampling=True)
 
     def check(self, clients: int, width: int | None) -> None:

@@ -64,7 +64,7 @@ class Objective:
         return self.loss_weight * loss + self.payment_weight * spend
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values."""
+        """Return the fields as plain values."""
         return asdict(self)
 
 
@@ -85,9 +85,9 @@ class Limits:
 
     @staticmethod
     def default_gap(count: int) -> float:
-        """The gap that is closed in a moment at this many clients."""
+        """Return the gap that is closed in a moment at this many clients."""
         return 1e-6 if count <= 12 else 1e-5 if count <= 60 else 1e-3
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values."""
+        """Return the fields as plain values."""
         return asdict(self)

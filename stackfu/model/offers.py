@@ -80,7 +80,7 @@ class Offers(Content):
 
     @classmethod
     def linear(cls, prices: Array) -> Offers:
-        """A price per unit for any participation."""
+        """Return a price per unit for any participation."""
         return cls("linear", frozen(prices), frozen(np.ones(len(prices))), frozen(np.zeros(len(prices))))
 
     def payouts(self, participation: npt.ArrayLike) -> Array:
@@ -105,7 +105,7 @@ class Offers(Content):
         return float(self.prices @ self.caps + self.retainers.sum())
 
     def summary(self) -> dict[str, Any]:
-        """The offers as plain values."""
+        """Return the offers as plain values."""
         return {
             "kind": self.kind,
             "prices": self.prices,
@@ -198,7 +198,7 @@ def contract_transfers(game: GameData, profile: Profile) -> Array:
 
 
 def firmness(count: int) -> float:
-    """The part of its cost that a client is paid beyond the least price, so that it is not indifferent.
+    """Return the part of its cost that a client is paid beyond the least price, so that it is not indifferent.
 
     At the least price a client at its cap is indifferent, one that sits at the mixture even about everything: the plan is
     then the only equilibrium only up to rounding, or not at all (Theorem 1). A hair above the rounding of a sum settles it.
@@ -233,7 +233,7 @@ def contract_offers(game: GameData, plan: Profile, outside: Array | None = None)
 
 
 def check_offers(game: GameModel, offers: object) -> Offers:
-    """Offers for the remaining clients of a game, or an error naming the client."""
+    """Return offers for the remaining clients of a game, or an error naming the client."""
     if not isinstance(offers, Offers):
         raise InputError("offers", "must be Offers, such as those of a solution", value=repr(offers))
     if offers.kind not in KINDS:

@@ -30,7 +30,7 @@ def inclinations(w: Array, profile: Profile, a: float = 0.0) -> Array:
 
 
 def positive_root(w: Array, q: Array, a: float) -> Array:
-    """The positive R with ``2 w R^3 - a R - 2 q = 0``, for ``w > 0``; the cube root of ``q / w`` where ``a = 0``.
+    """Return the positive R with ``2 w R^3 - a R - 2 q = 0``, for ``w > 0``; the cube root of ``q / w`` where ``a = 0``.
 
     ``R^3 - p R - r`` with ``p = a / (2 w)``, ``r = q / w`` is convex for ``R > 0`` and not negative at ``r^(1/3) + p^(1/2)``, so
     Newton's method comes down to the root from there without overshooting.

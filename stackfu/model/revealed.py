@@ -58,7 +58,7 @@ class CostIntervals(Content):
         return CostIntervals(frozen(np.minimum(low, high)), frozen(high))
 
     def summary(self) -> dict[str, Any]:
-        """The intervals as plain values."""
+        """Return the intervals as plain values."""
         return {"low": self.low, "high": self.high, "known": self.known}
 
     def __repr__(self) -> str:

@@ -100,7 +100,7 @@ class LeaderCertificate:
         return sum(isinstance(node, Leaf) for node in self.tree)
 
     def to_record(self) -> dict[str, Any]:
-        """The certificate as one number and flat arrays, for JSON and npz files."""
+        """Return the certificate as one number and flat arrays, for JSON and npz files."""
         knots, tree = self.knots, self.tree
         leaves = [node for node in tree if isinstance(node, Leaf)]
         supports = [k.support if k.support is not None else np.arange(len(k.centre)) for k in knots]

@@ -35,7 +35,7 @@ class ContractCertificate:
     pieces: tuple[ContractPiece, ...]
 
     def to_record(self) -> dict[str, Any]:
-        """The certificate as plain values."""
+        """Return the certificate as plain values."""
         return {
             "lower": self.lower,
             "pieces": [

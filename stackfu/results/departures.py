@@ -72,7 +72,7 @@ class Cascade(Content, Tables, Sequence[Departure]):
         return not self.departed
 
     def summary(self) -> dict[str, Any]:
-        """The cascade as plain values."""
+        """Return the cascade as plain values."""
         called = self.game.called
         return {
             "order": self.order,

@@ -61,7 +61,7 @@ class Face(Content):
         return f"{self.dimension}-dimensional face: {spans}{spend}"
 
     def summary(self) -> dict[str, Any]:
-        """The face as plain values."""
+        """Return the face as plain values."""
         return {
             "clients": list(self.clients),
             "lower": self.lower,
@@ -240,7 +240,7 @@ class Equilibrium(Content, ByClient):
         return self
 
     def stated(self) -> dict[str, Any]:
-        """Everything that cannot be recomputed from the game: what files keep."""
+        """Return everything that cannot be recomputed from the game: what files keep."""
         return {
             "payments": self.payments,
             "participation": self.participation,
@@ -258,7 +258,7 @@ class Equilibrium(Content, ByClient):
         }
 
     def summary(self) -> dict[str, Any]:
-        """The equilibrium as plain values: what is stated, and what follows from it."""
+        """Return the equilibrium as plain values: what is stated, and what follows from it."""
         low, high = self.game.thresholds(self.participation, self.caps)
         return {
             "remaining": self.game.remaining,
@@ -276,7 +276,7 @@ class Equilibrium(Content, ByClient):
         }
 
     def to_pandas(self) -> Any:
-        """A DataFrame with one row per remaining client, indexed by name (needs pandas)."""
+        """Return a DataFrame with one row per remaining client, indexed by name (needs pandas)."""
         frame = facade(self.game).clients_frame(self.payments, self.participation)
         if self.retainers is not None:
             frame = frame.assign(retainer=self.retainers, receives=self.payouts, utility=self.utilities)
@@ -296,7 +296,7 @@ class Equilibrium(Content, ByClient):
         return card(title, self.clients_html(), note=note)
 
     def clients_html(self, offers: Offers | None = None) -> str:
-        """One row per client as an HTML table; of ``offers`` if more was posted than the payments."""
+        """Return one row per client as an HTML table; of ``offers`` if more was posted than the payments."""
         game, shown = self.game, min(self.game.count, MOST_ROWS)
         receives = self.payouts if offers is None else offers.payouts(self.participation)
         utilities = self.utilities + (receives - self.payouts)
@@ -425,7 +425,7 @@ class Equilibria(Content, Tables, Sequence[Equilibrium]):
         return self.items[0].caps if self.items else None
 
     def summary(self) -> dict[str, Any]:
-        """All of them as plain values."""
+        """Return all of them as plain values."""
         return {
             "remaining": self.game.remaining,
             "names": list(self.game.names),

@@ -23,12 +23,12 @@ class Facade(Protocol):
     """A game with solvers and judges behind it."""
 
     def equilibrium(self, payments: npt.ArrayLike | None = None) -> Any:
-        """One equilibrium under the payments."""
+        """Return one equilibrium under the payments."""
 
     def equilibria(
         self, payments: npt.ArrayLike | None = None, *, caps: npt.ArrayLike | None = None, offers: Any = None
     ) -> Any:
-        """Every equilibrium under the payments."""
+        """Return every equilibrium under the payments."""
 
     def dynamics(
         self, payments: npt.ArrayLike | None = None, start: npt.ArrayLike | None = None, **options: Any
@@ -36,7 +36,7 @@ class Facade(Protocol):
         """Best responses round by round."""
 
     def solve(self, budget: float | None = None, method: Any = "certified", **options: Any) -> Any:
-        """Payments within a budget."""
+        """Return payments within a budget."""
 
     def verify(self, result: Any, tolerance: float = 1e-9) -> Any:
         """Judge a result."""
@@ -48,7 +48,7 @@ class Facade(Protocol):
         """Diagnose a result."""
 
     def clients_frame(self, payments: npt.ArrayLike | None, participation: npt.ArrayLike) -> Any:
-        """One row per client."""
+        """Return one row per client."""
 
     def plot(self, result: Any, ax: Any = None, **options: Any) -> Any:
         """Draw a result."""
@@ -93,7 +93,7 @@ class _Own:
 
 
 def facade(game: GameModel) -> Facade:
-    """The game with the library's solvers and judges; refuses a bare model."""
+    """Return the game with the library's solvers and judges; refuses a bare model."""
     if not _FACING or not issubclass(type(game), _FACING[0]):
         raise InputError(
             "game", "is a bare model; results of a StackelbergGame can do this", value=repr(game)

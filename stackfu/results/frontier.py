@@ -128,7 +128,7 @@ class Frontier(Content, Tables, Sequence[Solution]):
         return self.game.full_participation_price
 
     def summary(self) -> dict[str, Any]:
-        """The solutions along the budgets as plain values."""
+        """Return the solutions along the budgets as plain values."""
         return {
             "remaining": self.game.remaining,
             "names": list(self.game.names),
@@ -153,7 +153,7 @@ class Frontier(Content, Tables, Sequence[Solution]):
         }
 
     def to_pandas(self) -> Any:
-        """A DataFrame with one row per budget (needs pandas)."""
+        """Return a DataFrame with one row per budget (needs pandas)."""
         points = self.summary()["points"]
         scalars = ("spend", "server_loss", "objective", "lower_bound", "total", "samples_used", "status")
         columns = {name: [point[name] for point in points] for name in scalars}

@@ -35,7 +35,7 @@ class Manipulation(Content, Tables):
     misreports: tuple[Misreport, ...]
 
     def gains(self, kind: str) -> Array:
-        """The best gain of every remaining client by misreports of this kind."""
+        """Return the best gain of every remaining client by misreports of this kind."""
         by_client = {m.client: m.gain for m in self.misreports if m.kind == kind}
         return np.array([by_client.get(int(k), 0.0) for k in self.game.remaining])
 
@@ -45,7 +45,7 @@ class Manipulation(Content, Tables):
         return max((m.relative for m in self.misreports), default=0.0)
 
     def summary(self) -> dict[str, Any]:
-        """The table as plain values."""
+        """Return the table as plain values."""
         return {
             "mechanism": self.mechanism,
             "misreports": [
@@ -61,7 +61,7 @@ class Manipulation(Content, Tables):
         }
 
     def to_pandas(self) -> Any:
-        """One row per client and kind."""
+        """Return one row per client and kind."""
         rows = self.summary()["misreports"]
         columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
         return data_frame(
@@ -104,7 +104,7 @@ class Manipulations(Content, Tables):
         return rows
 
     def to_pandas(self) -> Any:
-        """One row per mechanism."""
+        """Return one row per mechanism."""
         rows = self.summary()
         columns = {
             name: [row[name] for row in rows] for name in (rows[0] if rows else ()) if name != "mechanism"

@@ -93,7 +93,7 @@ class PlanCertificate:
         return sum(node.cut is None for node in self.nodes)
 
     def to_record(self) -> dict[str, Any]:
-        """The certificate as two numbers and flat arrays, for JSON and npz files."""
+        """Return the certificate as two numbers and flat arrays, for JSON and npz files."""
         record: dict[str, Any] = {
             "lower": float(self.lower),
             "least": float(self.least),

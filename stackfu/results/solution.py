@@ -290,7 +290,7 @@ class Solution(Content, ByClient):
         return facade(self.game).manipulation(self, **options)
 
     def stated(self) -> dict[str, Any]:
-        """Everything that cannot be recomputed from the game: what files keep."""
+        """Return everything that cannot be recomputed from the game: what files keep."""
         return {
             "method": self.method,
             "status": self.status.name,
@@ -309,7 +309,7 @@ class Solution(Content, ByClient):
         }
 
     def summary(self) -> dict[str, Any]:
-        """The solution as plain values: what is stated, and what follows from it."""
+        """Return the solution as plain values: what is stated, and what follows from it."""
         stated = self.stated()
         return {
             **stated,
@@ -331,7 +331,7 @@ class Solution(Content, ByClient):
         }
 
     def to_pandas(self) -> Any:
-        """A DataFrame with one row per remaining client, indexed by name (needs pandas)."""
+        """Return a DataFrame with one row per remaining client, indexed by name (needs pandas)."""
         frame = self.equilibrium.to_pandas()
         if self.offers.kind == "linear":
             return frame

@@ -27,11 +27,11 @@ class Verification:
         return card("Sound" if self.passed else "Not sound", note=self.message)
 
     def to_pandas(self) -> Any:
-        """A DataFrame with one row: the outcome (needs pandas)."""
+        """Return a DataFrame with one row: the outcome (needs pandas)."""
         return data_frame({name: [value] for name, value in self.summary().items()}, [0], "check")
 
     def summary(self) -> dict[str, Any]:
-        """The outcome as plain values."""
+        """Return the outcome as plain values."""
         return {
             "passed": self.passed,
             "message": self.message,

@@ -11,7 +11,7 @@ from leader_games import grid_optimum, random_game
 import stackfu as sf
 import stackfu.leader.certified.mechanism as mechanism
 from stackfu.judging.bound_check import check_bound
-from stackfu.judging.solution_check import closes
+from stackfu.judging.solution_check import within_gap
 from stackfu.judging.stakes import check_stakes
 from stackfu.leader.certified.bound import Classes, box_margin, classify
 from stackfu.leader.certified.mechanism import judged
@@ -738,7 +738,7 @@ def test_certified_needs_numbers_whatever_overflowed():
         (np.nan, 0.0, 1.0),
         (1.0, 0.0, np.nan),
     ]:
-        assert not closes(high, lower, gap)
+        assert not within_gap(high, lower, gap)
 
 
 @pytest.mark.parametrize(("known", "reproduced"), [("UNKNOWN", True), ("UNIQUE", False), ("MULTIPLE", False)])

@@ -59,7 +59,7 @@ def lemmas(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """The published statements about the game, each checked: which hold, which do not, and what does."""
+    """Return the published statements about the game, each checked: which hold, which do not, and what does."""
     from ...lemmas import report as check_statements
 
     if game_file is None:

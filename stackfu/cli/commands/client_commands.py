@@ -59,7 +59,7 @@ def equilibria(
     sensitivity: Marginal = False,
     as_json: AsJson = False,
 ) -> int:
-    """Every equilibrium of the clients under given payments and caps, and whether the list is complete."""
+    """Return every equilibrium of the clients under given payments and caps, and whether the list is complete."""
     thing = load_file(game_file)
     game = sampled(game_of(thing, game_file), sampling_constant)
     if payments is None and getattr(getattr(thing, "offers", None), "kind", "") == "contract":
@@ -120,7 +120,7 @@ def equilibria(
 
 
 def _only(eq: Equilibrium) -> Equilibria:
-    """One equilibrium as a list, complete if there is proved to be no other."""
+    """Return one equilibrium as a list, complete if there is proved to be no other."""
     from ...results import Equilibria, Uniqueness
 
     unique = eq.uniqueness is Uniqueness.UNIQUE

@@ -28,7 +28,7 @@ def demo(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """The whole story on embedded data: ten clients share handwritten digits, three ask to be forgotten."""
+    """Return the whole story on embedded data: ten clients share handwritten digits, three ask to be forgotten."""
     from ...demo import digits_federation, digits_game
     from ...explorer import write_explorer
     from ..records import write_frontier

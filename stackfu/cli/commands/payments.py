@@ -106,7 +106,7 @@ def solve(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """Payments that minimise the server's loss within a budget, with a lower bound for all payments.
+    """Return payments that minimise the server's loss within a budget, with a lower bound for all payments.
 
     Exit code 0: proved to be within the gap; 1: a valid answer without that proof (methods other than certified never give one).
     """
@@ -263,7 +263,7 @@ def cheapest(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """The least spend for a given server loss, with a lower bound for all offers of the kind.
+    """Return the least spend for a given server loss, with a lower bound for all offers of the kind.
 
     Exit code 0: proved to be within the gap; 1: a valid answer without that proof.
     """

@@ -85,7 +85,7 @@ class Path:
         return "flat" in kinds or kinds.count("crossing") % 2 == 1
 
     def column(self, name: str) -> Array:
-        """A column of the table: top, bottom, level_top, level_bottom, inside, capped, violation, jump."""
+        """Return a column of the table: top, bottom, level_top, level_bottom, inside, capped, violation, jump."""
         return self.table[:, COLUMNS.index(name)]
 
     def __len__(self) -> int:

@@ -80,7 +80,7 @@ def _value(p: Poly, s: Number) -> Number:
 
 
 def _size(p: Poly, s: Number) -> Number:
-    """The sizes of the terms of a polynomial at s > 0."""
+    """Return the sizes of the terms of a polynomial at s > 0."""
     return sum((abs(c) * s**i for i, c in enumerate(p)), flint.arb(0)).mid()
 
 
@@ -273,7 +273,7 @@ class _Walk:
         return best, *event
 
     def first_violation(self, poly: Poly, size: Number) -> tuple[Number | None, Number | None]:
-        """The largest s up to here just below which the polynomial is negative; and how fast, if that is here.
+        """Return the largest s up to here just below which the polynomial is negative; and how fast, if that is here.
 
         ``size`` is that of the terms which the polynomial is made of.
         """
@@ -448,7 +448,7 @@ class _Walk:
         self.chain += [self.placed(middle), self.placed([_value(p, bottom) for p in y])]
 
     def placed(self, y: list[Number]) -> list[Number]:
-        """A profile with those at a bound exactly there."""
+        """Return a profile with those at a bound exactly there."""
         zero = flint.arb(0)
         return [
             (v / share).mid().max(zero).min(cap) if place == INSIDE else cap if place == FULL else zero
@@ -505,7 +505,7 @@ def _roots(p: Poly, low: Number, high: Number) -> list[Number]:
 
 
 def _bracketed(p: Poly, low: Number, high: Number, below: Number, above: Number) -> Number:
-    """The root of a polynomial that changes sign once, by Newton's method where it stays inside and bisection elsewhere."""
+    """Return the root of a polynomial that changes sign once, by Newton's method where it stays inside and bisection elsewhere."""
     rising = above > 0
     x = ((low + high) / 2).mid()
     derivative = _slope(p)

@@ -66,7 +66,7 @@ def _largest_total(game: GameModel, w: Array) -> float:
 
 
 def smallest_total(game: GameModel, w: Array, caps: Array | None = None) -> float:
-    """Every equilibrium has a larger total than this; 0 if nothing can be said.
+    """Return every equilibrium has a larger total than this; 0 if nothing can be said.
 
     Two clients i, j always have ``d_i + d_j >= sqrt(D_ij)``, so below ``D_ij / (sqrt(w_i) + sqrt(w_j))^2`` one of them wants more
     whatever the mixture, and brings more than the smaller of what is taken from them only if that is more than the total. With a

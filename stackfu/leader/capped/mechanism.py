@@ -16,7 +16,7 @@ from ...judging.gaps import GapRule
 from ...judging.plan import gaps_are_relative_to, plan_gap_rule
 from ...judging.plan_bound import check_plan_bound
 from ...judging.point import enclose_point
-from ...judging.solution_check import closes, judge_point
+from ...judging.solution_check import judge_point, within_gap
 from ...judging.stakes import NEGLIGIBLE, check_at_caps, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
 from ...model.offers import Offers, capped_offers, check_outside
@@ -41,7 +41,7 @@ __all__ = ["breaks", "capped", "plan_equilibrium", "value_of", "within_rounding"
 LINEAR_SHARE = 0.25
 #: The same where a sample stands for the clients: their linear problem is far from closed in any share.
 SMALL_LINEAR_SHARE = 0.1
-#: Share of the gap that the search closes; the rest is room for the rounding of the claim.
+#: Share of the gap that the search within_gap; the rest is room for the rounding of the claim.
 SEARCHED = 0.99
 #: Share of the time after which local search makes way for the bound.
 LOCAL_SHARE = 0.4
@@ -181,7 +181,7 @@ def _solution(
     if not verdict:
         # the plan and its guarantees stand; what the search believed about its optimality does not
         status, message, lower = Status.GAP_OPEN, f"the bound was not accepted: {verdict.message}", -np.inf
-    elif status is Status.CERTIFIED and not closes(value, lower, rule(value)):
+    elif status is Status.CERTIFIED and not within_gap(value, lower, rule(value)):
         status = Status.GAP_OPEN
     if (broken := breaks(game, goal, offers)) is not None:
         status, message = Status.FAILED, broken

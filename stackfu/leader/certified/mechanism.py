@@ -24,12 +24,12 @@ from ...judging.bound_check import BoundVerdict, check_bound
 from ...judging.gaps import Gap, gap_at
 from ...judging.point import enclose_point
 from ...judging.solution_check import (
-    closes,
     gap_rule,
     judge_point,
     judge_robustness,
     proved_bound,
-    unseen,
+    rounding_slack,
+    within_gap,
 )
 from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Limits, Objective, frozen
@@ -201,7 +201,7 @@ def judged(found: Solution, gap: Gap, verdict: BoundVerdict | None = None) -> So
         message = f"some client may gain more than {NEGLIGIBLE:g} of its stakes by deviating from the participation that is meant"
     elif status is Status.CERTIFIED and not (
         math.isfinite(point.loss[1])
-        and closes(high, lower, gap_at(gap, high) * (1.0 + SAFETY) + unseen(found, high))
+        and within_gap(high, lower, gap_at(gap, high) * (1.0 + SAFETY) + rounding_slack(found, high))
     ):
         status = Status.GAP_OPEN
     elif status is Status.CERTIFIED and found.robust:

@@ -299,7 +299,7 @@ def register_dataset(
     Parameters
     ----------
     name
-        What presets and ``--data`` call it; no colon, which marks an address.
+        Name for presets and ``--data``; without a colon, which marks an address.
     read
         A function of the folder that was found; it returns the training split, the test split and one sentence on the origin.
     modality
@@ -307,9 +307,11 @@ def register_dataset(
     classes
         Number of classes; labels are 0 to ``classes - 1``.
     folders, files
-        Folders below the data root that are looked at, and the files that must be there.
+        Folders below the data root to search, and the files that must be there.
+    description
+        One line for the list of data sets.
     replace
-        Whether a name that is taken may be given away.
+        True to replace a data set of this name.
     """
     if not name or ":" in name:
         raise InputError("name", "must be a word without a colon", value=repr(name))

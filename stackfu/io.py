@@ -30,7 +30,7 @@ from .results.claim import claim_digest
 from .results.contract_certificate import ContractCertificate
 from .results.plan_certificate import PlanCertificate
 
-__all__ = ["VERSION", "load", "loads", "save", "write_atomically"]
+__all__ = ["VERSION", "load", "loads", "record_of", "save", "write_atomically"]
 
 FORMAT = "stackfu"
 VERSION = 3
@@ -45,17 +45,25 @@ _FORMER_GAP = 1e-3
 def save(thing: StackelbergGame | Equilibrium | Solution, path: str | os.PathLike[str]) -> None:
     """Write a game, an equilibrium or a solution; the ending of the name, ``.json`` or ``.npz``, chooses the format."""
     target = _path(path)
-    record = {"format": FORMAT, "version": VERSION, **_encode(thing)}
     if target.suffix == ".json":
-        text = json.dumps(_plain(record), indent=1, allow_nan=False)
-        write_atomically(target, text.encode())
+        write_atomically(target, json.dumps(record_of(thing), indent=1, allow_nan=False).encode())
     elif target.suffix == ".npz":
         arrays: dict[str, np.ndarray] = {}
-        skeleton = _detach(record, arrays, "")
+        skeleton = _detach(_record(thing), arrays, "")
         arrays["record"] = np.array(json.dumps(_plain(skeleton), allow_nan=False))
         replace_atomically(target, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
     else:
         raise InputError("path", "must end in .json or .npz", value=str(target))
+
+
+def record_of(thing: StackelbergGame | Equilibrium | Solution) -> dict[str, Any]:
+    """Return what a ``.json`` file holds, as plain values."""
+    plain: dict[str, Any] = _plain(_record(thing))
+    return plain
+
+
+def _record(thing: object) -> dict[str, Any]:
+    return {"format": FORMAT, "version": VERSION, **_encode(thing)}
 
 
 def _path(path: str | os.PathLike[str]) -> Path:

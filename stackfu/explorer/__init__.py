@@ -25,6 +25,7 @@ from ..followers.cascade import RELUCTANT
 from ..followers.homogeneous import all_alike
 from ..followers.level import level_curve
 from ..html import NOTHING
+from ..io import record_of
 from ..model import Array, GameModel
 from ..model.offers import check_outside
 from ..plot.scales import outliers
@@ -49,6 +50,8 @@ __all__ = [
 CURVE_POINTS = 60
 #: Above this many clients people see groups and quantiles, and equilibria are not enumerated for every stop.
 MOST_CLIENTS = 200
+#: Characters of saved solutions that a page holds at most, so that it can check their proofs.
+MOST_PROOF = 4_000_000
 
 
 def even_budgets(top: float, points: int) -> list[float]:
@@ -171,18 +174,41 @@ def explorer_page(
     """Return the page as text."""
     parts = files("stackfu.explorer")
     record = explorer_data(frontier, title, compare=compare, outside=outside, budget=budget)
-    data = json.dumps(record, allow_nan=False, separators=(",", ":"))
     page = (parts / "page.html").read_text(encoding="utf-8")
     pieces = {
         "{{title}}": html.escape(title),
         "{{style}}": (parts / "page.css").read_text(encoding="utf-8"),
         "{{script}}": (parts / "page.js").read_text(encoding="utf-8"),
-        # a title such as "</script>" must not end the element that holds the data
-        "{{data}}": data.replace("<", "\\u003c"),
+        "{{data}}": _as_json(record),
+        "{{proofs}}": _as_json(_proofs(frontier)),
+        "{{checker}}": _as_json(_worker((parts / "check.mjs").read_text(encoding="utf-8"))),
     }
     for place, content in pieces.items():
         page = page.replace(place, content)
     return page
+
+
+def _as_json(value: object) -> str:
+    """Return JSON for a script element, which a title such as "</script>" must not end."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _worker(module: str) -> str:
+    """Return the checker as a classic script without its command line: pages without a server may not start modules as workers."""
+    return module.partition(
+        "// ------------------------------------------------------------------ on the command line"
+    )[0].replace("\nexport ", "\n")
+
+
+def _proofs(frontier: Frontier) -> list[dict[str, Any] | None]:
+    """Return the saved record of each stop, for the checker in the page; None without payments and where they are too large."""
+    solutions = [solution for solution in frontier if solution.budget > 0]
+    if frontier.game.count > MOST_CLIENTS:
+        return [None] * (len(solutions) + 1)
+    records = [record_of(solution) for solution in solutions]
+    if sum(len(_as_json(record)) for record in records) > MOST_PROOF:
+        return [None] * (len(solutions) + 1)
+    return [None, *records]
 
 
 def write_explorer(

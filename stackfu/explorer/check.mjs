@@ -1074,14 +1074,17 @@ function judgeGap({ game, goal, offers, outside, objective, lower, gap }, space,
 
 // ------------------------------------------------------------------ everything
 
-/** Check a saved solution. Returns { verdict, claim, lines }: verdict is "proved", "refused", "not checked" or "unreadable". */
+/** Tell progress at most fifty times. */
+const seldom = (progress) => (done, of) => { if (done === of || done % Math.ceil(of / 50) === 0) progress(done, of); };
+
+/** Check a saved solution. Returns { verdict, claim, lines, numbers }: verdict is "proved", "refused", "not checked" or "unreadable". */
 export function check(text, progress = () => {}) {
-  const lines = [], say = (what, verdict, said) => { lines.push({ what, verdict, said }); return verdict === "proved"; };
+  const lines = [], numbers = {}, say = (what, verdict, said) => { lines.push({ what, verdict, said }); return verdict === "proved"; };
   let claim = null;
   try {
     const read = readSolution(text);
     claim = claimOf(read);
-    judgeAll(read, claim, say, progress);
+    judgeAll(read, claim, say, seldom(progress), numbers);
   } catch (error) {
     if (error instanceof BadFile) return { verdict: "unreadable", claim: null, lines: [{ what: "file", verdict: "refused", said: error.message }] };
     if (error instanceof Unable) say("file", "not checked", error.message);
@@ -1089,10 +1092,10 @@ export function check(text, progress = () => {}) {
     else return { verdict: "unreadable", claim: null, lines: [{ what: "file", verdict: "refused", said: `the file could not be worked on (${error.name})` }] };
   }
   const verdict = ["refused", "not checked"].find((bad) => lines.some((line) => line.verdict === bad)) ?? "proved";
-  return { verdict, claim, lines };
+  return { verdict, claim, lines, numbers };
 }
 
-function judgeAll(read, claim, say, progress) {
+function judgeAll(read, claim, say, progress, numbers) {
   const { game, goal, eq, offers, outside, certificate } = read;
   if (certificate !== null) {
     const named = optional(certificate, "claim", "the certificate");
@@ -1106,6 +1109,7 @@ function judgeAll(read, claim, say, progress) {
   if (offers.kind === "contract") say("equilibrium", "not checked", "that everybody accepts its contract is not checked here");
   else judgeEquilibrium(read, space, at, say);
   const high = judgeNumbers(read, space, at, say);
+  Object.assign(numbers, { spend: middle(at.spend), loss: middle(at.loss), total: middle(at.S) });
   if (outside !== null) judgeOutside(read, space, at, say);
   const proved = judgeBound(read, space, high, say, progress);
   if (read.status === "CERTIFIED" && proved) {

@@ -105,6 +105,7 @@
       tip.style.top = `${above > 4 ? above : box.bottom + 8}px`;
     };
     const hide = () => { tip.hidden = true; };
+    group.tell = show;
     for (const event of ["pointerenter", "focus"]) group.addEventListener(event, show);
     for (const event of ["pointerleave", "blur"]) group.addEventListener(event, hide);
     return group;
@@ -586,6 +587,93 @@
       : `${who.length} would leave at first: ${who.slice(0, 12).join(", ")}${who.length > 12 ? ", …" : ""}`;
   };
 
+  // ------------------------------------------------------------------ the proof, checked again
+
+  const proofs = JSON.parse($("proofs").textContent);
+  let worker = null, shownProof = null;
+
+  // the bound that is shown may have been proved at a larger budget: its proof is checked too
+  const proofsOf = (i) => {
+    const shows = stops[i].lower_bound, enough = (j) => proofs[j] !== null && shows !== null && proofs[j].lower_bound >= shows;
+    const more = shows === null || enough(i) ? [] : stops.map((_, j) => j).filter((j) => j > i && enough(j)).slice(0, 1);
+    return [i, ...more];
+  };
+
+  // a proof of other numbers than those of this page would prove nothing about it
+  const strayFrom = (record, stop) => {
+    const list = (value) => (Array.isArray(value) ? value : value.array), same = (a, b) => JSON.stringify(list(a)) === JSON.stringify(b);
+    const { game: proved, payments, participation } = record.equilibrium, removed = list(proved.removed);
+    const sizes = list(proved.sizes).filter((_, k) => !removed.includes(k));
+    return !same(payments, stop.payments) ? "payments" : !same(participation, stop.participation) ? "participation"
+      : !same(proved.costs, clients.cost) ? "costs" : !same(sizes, clients.samples) ? "amounts of data"
+      : record.objective !== stop.objective || record.budget !== stop.budget ? "objective or budget" : null;
+  };
+
+  const near = (a, b) => Math.abs(a - b) <= 1e-9 * Math.max(Math.abs(a), Math.abs(b));
+
+  const offerProof = (i) => {
+    if (worker) { worker.terminate(); worker = null; }
+    for (const id of ["check-progress", "verdict", "checked"]) $(id).hidden = true;
+    $("check").disabled = proofs[i] === null;
+    $("check-words").textContent = i === 0 ? "Without payments nothing was optimised: there is no proof to check. Choose a budget."
+      : proofs[i] === null ? "The proofs are too large for this page: save the solution and run node check.mjs on it."
+      : "A second program, which shares no code with the one that found these payments, derives everything again on your computer.";
+  };
+
+  const tellVerdict = (verdict, sentence, found = []) => {
+    $("check-progress").hidden = true;
+    $("check").disabled = false;
+    $("verdict").hidden = false;
+    $("verdict").dataset.verdict = verdict;
+    $("verdict").textContent = sentence;
+    $("checked").hidden = found.length === 0;
+    $("checked").replaceChildren(...found.map((line) => {
+      const item = document.createElement("li");
+      item.dataset.verdict = line.verdict;
+      item.dataset.sign = { proved: "✓", refused: "✗", "not checked": "–" }[line.verdict];
+      item.textContent = `${line.said}.`;
+      return item;
+    }));
+  };
+
+  const conclude = (reports, i) => {
+    const all = reports.flatMap((report) => report.lines), failed = all.find((line) => line.verdict === "refused");
+    const shows = stops[i], own = reports[0].numbers ?? {};
+    const stray = strayFrom(proofs[i], shows)
+      ?? (own.loss !== undefined && !near(own.loss, shows.server_loss) ? "server loss" : own.spend !== undefined && !near(own.spend, shows.spend) ? "spend" : null)
+      ?? (shows.lower_bound !== null && !proofsOf(i).some((j) => proofs[j].lower_bound >= shows.lower_bound) ? "bound" : null);
+    if (failed) { tellVerdict("refused", `Refused: ${failed.said}.`, all); return; }
+    if (stray) { tellVerdict("refused", `Refused: the ${stray} of this page is not that of its proof.`, all); return; }
+    const left = all.filter((line) => line.verdict === "not checked"), bound = all.some((line) => line.what === "bound" && line.verdict === "proved");
+    const claim = `nobody gains by deviating, the spend and the loss are those shown${bound ? ", and the bound holds" : ""}`;
+    if (left.length === 0) tellVerdict("proved", `Proved on this computer: ${claim}.`, all);
+    else if (left.every((line) => ["uniqueness", "face", "robust"].includes(line.what))) {
+      tellVerdict("proved", `Proved on this computer: ${claim}. Not checked: whether the clients can settle in another way.`, all);
+    } else tellVerdict("not checked", "Some claims were not checked; what was checked holds.", all);
+  };
+
+  const checkProof = () => {
+    const i = Number(slider.value), order = proofsOf(i), reports = [];
+    offerProof(i);
+    $("check").disabled = true;
+    $("check-progress").hidden = false;
+    $("check-progress").removeAttribute("value");
+    const code = JSON.parse($("checker").textContent) +
+      "\nonmessage = ({ data }) => postMessage({ report: check(data, (done, of) => postMessage({ done, of })) });";
+    const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+    const mine = worker = new Worker(address);
+    const next = () => mine.postMessage(JSON.stringify(proofs[order[reports.length]]));
+    mine.onmessage = ({ data: { report, done, of } }) => {
+      if (mine !== worker) return;
+      if (!report) { $("check-progress").value = (reports.length + done / of) / order.length; return; }
+      reports.push(report);
+      if (reports.length < order.length) next();
+      else { mine.terminate(); worker = null; URL.revokeObjectURL(address); conclude(reports, i); }
+    };
+    mine.onerror = () => tellVerdict("not checked", "This browser could not run the checker, so nothing was checked.");
+    next();
+  };
+
   const render = () => {
     const i = Number(slider.value), stop = stops[i];
     tip.hidden = true;
@@ -601,6 +689,7 @@
     $("words").textContent = plainWords(stop);
     sayBetween(stop);
     sayLeaving(stop);
+    if (shownProof !== i) { shownProof = i; offerProof(i); }
     $("certificate").replaceChildren(...stop.certificate.map((sentence) => {
       const item = document.createElement("li");
       item.textContent = sentence;
@@ -672,11 +761,16 @@
     if (typed.value !== "" && budget >= 0) slider.value = stopWithin(budget);
     render();
   });
+  $("check").addEventListener("click", checkProof);
   outside.addEventListener("input", render);
   if (data.outside) outside.placeholder = "as given";
   $("mathematics").addEventListener("toggle", render);
   addEventListener("hashchange", readFragment);
-  addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+  // a mark that is reached by keyboard may have scrolled into view
+  addEventListener("scroll", () => {
+    if (tip.hidden) return;
+    if (document.activeElement?.tell) document.activeElement.tell(); else tip.hidden = true;
+  }, { passive: true });
   addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hidden = true; });
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; render(); } });

@@ -272,19 +272,19 @@ def calibrate(
 
     from stackfu_integration.lab.experiment import Experiment, Settings
     from stackfu_integration.lab.models.extraction import default_cache
-    from stackfu_integration.lab.pilots import PILOT_SEED, calibration_report, proposal
+    from stackfu_integration.lab.pilots import calibration_report
     from stackfu_integration.lab.presets import preset as preset_by_name
 
     chosen = replace(preset_by_name(preset), pilots=pilots)
     settings = Settings()
-    if propose:
-        print(proposal(settings.clients - len(settings.removed), pilots, seed + PILOT_SEED))
-        return
 
     def made(item: object) -> Experiment:
         return Experiment(item, settings, out / "calibrations", cache or default_cache(), data_root)  # type: ignore[arg-type]
 
     experiments = [made(chosen)]
+    if propose:
+        print(experiments[0].propose_pilots(beta, seed))
+        return
     if tested_on is not None:  # what is missing is found out before anything is trained
         experiments.append(made(replace(preset_by_name(tested_on), pilots=pilots)))
     runs = [experiment.calibrate(beta, seed) for experiment in experiments]

@@ -15,7 +15,7 @@ from stackfu_integration.lab.cells import Approach
 from stackfu_integration.lab.mechanisms import View
 from stackfu_integration.lab.pilots import Pilots
 from stackfu_integration.lab.runs.materials import Materials
-from stackfu_integration.lab.runs.playing import Playing
+from stackfu_integration.lab.runs.playing import Playing, pilot_plan
 from stackfu_integration.lab.runs.run import Run
 from stackfu_integration.lab.runs.source import Reporter, Settings, Source, run_name
 from stackfu_integration.lab.runtime import single_thread
@@ -26,6 +26,11 @@ __all__ = ["CalibrationRun", "Experiment", "Reporter", "Settings", "run_name"]
 @dataclass
 class Experiment(Source):
     """A preset with its settings, its data and its folders."""
+
+    def propose_pilots(self, beta: float, seed: int) -> str:
+        """Return the participation that :meth:`calibrate` gives its pilots, one line each; nothing is trained."""
+        rows = pilot_plan(Materials(self, beta, seed))
+        return "\n".join(f"pilot {p}: " + " ".join(f"{x:.2f}" for x in row) for p, row in enumerate(rows))
 
     def calibrate(self, beta: float, seed: int) -> CalibrationRun:
         """Train one federation and its pilots, and return the game in every view with them; nothing is unlearned."""

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from torch import Tensor
 
-from stackfu.calibration import Calibration, pilot_profiles
+from stackfu.calibration import Calibration
 from stackfu.errors import InputError
 from stackfu.game import StackelbergGame
 from stackfu_integration.arrays import FloatArray
@@ -30,7 +30,6 @@ __all__ = [
     "Pilots",
     "calibrated_game",
     "calibration_report",
-    "proposal",
     "run_pilots",
     "saturating_r2",
 ]
@@ -149,21 +148,6 @@ def calibrated_game(
         game.replace(loss_constant=max(fit.loss_constant, smallest), sampling_constant=fit.sampling_constant),
         fit,
     )
-
-
-def proposal(clients: int, count: int, seed: int = 0) -> str:
-    """Participation of ``count`` pilots, one line each, for whoever trains them elsewhere.
-
-    >>> print(proposal(2, 2))
-    pilot 0: 1.00 0.00
-    pilot 1: 0.34 0.00
-    """
-    from stackfu.embedding import MeanEmbeddings
-
-    # profiles depend on the number of clients alone, so that any game of that many does
-    game = StackelbergGame(MeanEmbeddings.from_features(np.eye(clients)), [1] * clients)
-    rows = pilot_profiles(game, count, seed)
-    return "\n".join(f"pilot {p}: " + " ".join(f"{x:.2f}" for x in row) for p, row in enumerate(rows))
 
 
 class Piloted(Protocol):

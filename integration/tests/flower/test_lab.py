@@ -53,7 +53,9 @@ def reference():
     samples = [client.train.x.numpy().astype(np.float64) for client in federation.clients]
     medians = [float(sf.median_bandwidth([x])) for x in samples]
     order = np.argsort(medians)
-    middle = np.searchsorted(np.cumsum(federation.sizes[order]), federation.sizes.sum() / 2)
+    # no client counts for more than the median client
+    weights = np.minimum(federation.sizes, np.median(federation.sizes))[order]
+    middle = np.searchsorted(np.cumsum(weights), weights.sum() / 2)
     embeddings = sf.MeanEmbeddings.from_samples(
         samples, bandwidth=medians[order[middle]], features=256, seed=0
     )

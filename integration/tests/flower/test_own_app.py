@@ -241,6 +241,7 @@ GUIDES = ("flower.md", "flower_protocol.md", "flower_trust.md", "removal_request
 
 
 def existing_tests() -> set[str]:
+    """Return the names of all tests of this folder."""
     return set(re.findall(r"^def (test_\w+)", "".join(p.read_text() for p in HERE.glob("test_*.py")), re.M))
 
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from stackfu.errors import InputError, StackfuError
 from stackfu_integration.cli import app
 from stackfu_integration.lab.campaign import Campaign, Task
+from stackfu_integration.lab.cells import equal_spend
 from stackfu_integration.lab.cli import _Bars
 from stackfu_integration.lab.data import DatasetError
 from stackfu_integration.lab.experiment import Experiment, Settings
@@ -80,9 +81,11 @@ def test_brief_runs_have_mechanisms_and_backdoors_and_no_rivals(tmp_path):
     (result,) = load_results(folder)
     cells = {str(cell) for cell in result.cells}
     plans = {"full"} | {f"{m}.{b:g}" for m in BUDGETED for b in (0.5,)}
-    forgets = {f"convex.{plan}" for plan in plans}
-    expected = {"original", "retrain"} | forgets | {f"scratch.{plan}" for plan in plans if TINY.retraining}
-    expected |= {f"backdoor.{cell}" for cell in {"original", "retrain"} | forgets}
+    simple = {str(key) for key in equal_spend(result.game["offers"], 0.5)}
+    backdoored = {"original", "retrain"} | {f"convex.{plan}" for plan in plans}
+    expected = {"original", "retrain"} | {f"convex.{plan}" for plan in plans | simple}
+    expected |= {f"scratch.{plan}" for plan in plans | simple if TINY.retraining}
+    expected |= {f"backdoor.{cell}" for cell in backdoored}
     assert cells == expected
     options = {
         "betas": (0.5,),

@@ -99,14 +99,20 @@ class Materials:
         partition.save(path)
         return partition
 
-    def _federation(self, poisoned: dict[int, LabelledTensors] | None = None) -> LabFederation:
-        data, (x_train, x_test) = self.source.dataset, self.source.pools
+    def labels(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the labels of the training and of the test data as the clients see them."""
+        data = self.source.dataset
         y_train, y_test = data.train.y, data.test.y
         if self.preset.scheme == "concept":  # every second client calls things by other names
             y_train, y_test = y_train.copy(), y_test.copy()
             for client in self.partition.clients[1::2]:
                 y_train[client.train] = renamed(y_train[client.train], data.classes)
                 y_test[client.test] = renamed(y_test[client.test], data.classes)
+        return y_train, y_test
+
+    def _federation(self, poisoned: dict[int, LabelledTensors] | None = None) -> LabFederation:
+        data, (x_train, x_test) = self.source.dataset, self.source.pools
+        y_train, y_test = self.labels()
         return build_federation(
             self.partition,
             (x_train, y_train),

@@ -15,6 +15,7 @@ from torch import Tensor
 from stackfu.calibration import Calibration, pilot_profiles
 from stackfu.errors import ConvergenceError, InfeasibleError, NoEquilibriumError
 from stackfu.game import StackelbergGame
+from stackfu_integration.arrays import FloatArray
 from stackfu_integration.lab.cells import CONVEX, SCRATCH, Approach, PlanKey, equal_spend
 from stackfu_integration.lab.federation import LabelledTensors
 from stackfu_integration.lab.gradients import gradient_embeddings
@@ -28,7 +29,7 @@ from stackfu_integration.lab.unlearning import ParticipationRetraining
 from stackfu_integration.lab.unlearning.participation import ParticipationMethod
 from stackfu_integration.storage import write_json
 
-__all__ = ["Playing"]
+__all__ = ["Playing", "pilot_plan"]
 
 
 _GAME_FILE = "game.json"
@@ -46,6 +47,14 @@ class _Clock:
             f"{prefix}seconds": time.perf_counter() - self._start,
             f"{prefix}cpu_seconds": time.process_time() - self._used,
         }
+
+
+def pilot_plan(materials: Materials) -> FloatArray:
+    """Return the participation of the pilots of a run, one row each; it follows from who holds how many samples of which class."""
+    y_train, _ = materials.labels()
+    labels = [y_train[client.train] for client in materials.partition.clients]
+    game = build_game(labels, materials.removed, labels=labels, view="labels", loss_constant=1.0)
+    return np.asarray(pilot_profiles(game, materials.preset.pilots, materials.seed + PILOT_SEED))
 
 
 class Playing:
@@ -96,7 +105,7 @@ class Playing:
         if path.is_file():
             return {approach: Pilots.of(item) for approach, item in json.loads(path.read_text()).items()}
         seed = self.materials.seed + PILOT_SEED
-        profiles = np.asarray(pilot_profiles(self.views["labels"], self.materials.preset.pilots, seed))
+        profiles = pilot_plan(self.materials)
         convex = self.materials.convex_head(passes=self.materials.preset.passes)
         methods: dict[Approach, tuple[ParticipationMethod, Tensor]] = {
             CONVEX: (convex, convex.before(self.materials.trained, self.materials.removed, seed))

@@ -15,7 +15,7 @@ that points against the reference undoes the others' work. What it does not show
 Directions say something while the others agree. Near the end of training honest updates cancel, ``sum_k s_k u_k = 0``,
 and everybody points against the sum of the others. Of n equally long updates that cancel, the sum of all but one is
 ``1 / (n - 1)`` as long as they are together, at most 0.5. So the others are a reference only where that ``coherence`` is 0.6
-or more, and where there are four of them: two or three may agree by chance. In a model of few numbers any two updates may
+or more, and where there are six of them: fewer may agree by chance. In a model of few numbers any two updates may
 be at odds: the others are a reference only where an update without direction, uniform on the sphere of the model's dimension,
 would be refused less than once in a hundred. One round's cosine is a noisy thing, and whoever flips signs does it in every
 round: what is judged is the mean of a client's cosines in all rounds so far that had a reference.
@@ -51,7 +51,7 @@ __all__ = [
 
 _COHERENT = 0.6
 _BY_CHANCE = 0.01  # of updates without direction that a threshold may refuse
-_MANY = 4  # others; of three clients in a federation of digits one in three was refused at least once, honest as it was
+_MANY = 6  # others; with four, one of four removals among six clients of digits refused one that was honest
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def judge(
     """Look at every client's update; ``reference`` is the update of data that the server holds, if it holds any.
 
     Norms are compared with the median of the others, for which two others are needed. Directions are compared with the
-    reference, or with the sum of at least four others that agree, if the model has enough numbers for directions to differ by
+    reference, or with the sum of at least six others that agree, if the model has enough numbers for directions to differ by
     more than chance (:func:`refused_by_chance`); ``earlier`` are each client's cosines in the rounds before.
     ``measured`` also says whether the same updates with their signs flipped would have been refused.
     """

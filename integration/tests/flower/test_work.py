@@ -158,12 +158,12 @@ def test_how_often_chance_alone_is_refused(dimension, least):
 
 @pytest.mark.parametrize(("dimension", "judged"), [(3, False), (600, True)])
 def test_few_numbers_tell_no_direction(dimension, judged):
-    """Four who agree and one against them: with three numbers that is an honest client of other data in one case of six."""
+    """Six who agree and one against them: with three numbers that is an honest client of other data in one case of six."""
     sent, ahead = record(np.zeros(dimension)), np.eye(dimension)[0]
-    models = {k: record(ahead) for k in range(5)} | {5: record(-0.7 * ahead + 0.7 * np.eye(dimension)[1])}
+    models = {k: record(ahead) for k in range(6)} | {6: record(-0.7 * ahead + 0.7 * np.eye(dimension)[1])}
     found = judge(models, dict.fromkeys(models, 5), sent, clip_factor=4.0, least_norm=0.01, least_cosine=-0.1)
-    assert found[5].passed is not judged
-    assert ("cosine" in found[5].measured) is judged
+    assert found[6].passed is not judged
+    assert ("cosine" in found[6].measured) is judged
 
 
 # ---- in a run

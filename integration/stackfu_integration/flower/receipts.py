@@ -26,6 +26,7 @@ __all__ = [
     "GRADIENT",
     "PARTING",
     "PAYMENT",
+    "REFUSAL",
     "SHARE",
     "SUM_KEYS",
     "WORK",
@@ -37,6 +38,7 @@ __all__ = [
 
 ENROLMENT, EMBEDDING, SHARE, WORK, PAYMENT = "enrolment", "embedding", "share", "work", "payment"
 GRADIENT, SUM_KEYS, CONSENT, PARTING = "gradient", "keys of a sum", "consent", "parting"
+REFUSAL = "refusal"  # of an offer, by the client's own policy
 
 _MOST_NAMED = 1_000  # clients in one statement, which the ledger keeps
 

@@ -52,6 +52,7 @@ from stackfu_integration.flower.receipts import (
     GRADIENT,
     PARTING,
     PAYMENT,
+    REFUSAL,
     SHARE,
     WORK,
     Receipt,
@@ -255,18 +256,51 @@ class SignedRows:
                 self.questions.append(
                     f"{request}: what {self.ledger.naming.all(unsaid)} measured: it is in no receipt, and so the server's word"
                 )
-            faulty = {
-                fault.client for name in (RUN, request) for fault in self.ledger.events(name, ClientFault)
-            }
-            left_out = {
-                c for c, e in self.ledger.by_client(request, ClientExcluded).items() if e.phase != "shards"
-            }
-            if faulty or left_out:
-                self.questions.append(
-                    f"{request}: if {self.ledger.naming.all(sorted(faulty | left_out))} failed as the ledger says, or "
-                    "was left out for "
-                    "a reason: that is the server's word"
-                )
+            self._left_out(request)
+
+    def _left_out(self, request: str) -> None:
+        """Ask about clients that failed or were left out, but for those that signed that they refused the offer."""
+        faults = [fault for name in (RUN, request) for fault in self.ledger.events(name, ClientFault)]
+        excluded = {
+            c: e for c, e in self.ledger.by_client(request, ClientExcluded).items() if e.phase != "shards"
+        }
+        named = {fault.client for fault in faults} | set(excluded)
+        elsewhere = {fault.client for fault in faults if fault.phase != "responses"}
+        elsewhere |= {client for client, event in excluded.items() if event.phase != "responses"}
+        refused = (self._refusals(request) & named) - elsewhere
+        who = self.ledger.naming
+        if refused:
+            self.proved.append(
+                f"{request}: {who.all(sorted(refused))} refused the offer: the receipts say so"
+            )
+        if named - refused:
+            self.questions.append(
+                f"{request}: if {who.all(sorted(named - refused))} failed as the ledger says, or was left out for a reason: that "
+                "is the server's word"
+            )
+
+    def _refusals(self, request: str) -> set[int]:
+        """Return the clients that signed, after a head of this ledger, that they refused an offer."""
+        owners = {signer: client for client, signer in self._signers.items() if signer}
+        found = set()
+        for receipt in self.evidence.receipts:
+            said, client = receipt.statement, owners.get(receipt.key)
+            if (
+                client is None
+                or not receipt.is_signed
+                or (said.get("what"), said.get("request")) != (REFUSAL, request)
+            ):
+                continue
+            head, server = receipt.head, self.ledger.head
+            if (
+                said.get("client") == client
+                and head is not None
+                and head.is_signed
+                and server
+                and head.key == server.key
+            ):
+                found.add(client)
+        return found
 
     def _paid(self, request: str, client: int) -> float:
         """What the ledger pays a client."""

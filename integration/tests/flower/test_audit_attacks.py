@@ -25,7 +25,7 @@ from dishonest_server import (
 )
 from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
-from scene import CLIENTS, REMOVED, TERMS, Scene, initial
+from scene import CLIENTS, REMOVED, TERMS, Averager, Scene, initial
 from test_tampering import write_anew
 from typer.testing import CliRunner
 
@@ -37,6 +37,7 @@ from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.client_state import ClientState, read_receipts
 from stackfu_integration.flower.events import (
     ClientEnrolled,
+    ClientExcluded,
     ClientFault,
     ClientPaid,
     ClockSetBack,
@@ -58,7 +59,16 @@ from stackfu_integration.flower.keys import SigningKey
 from stackfu_integration.flower.phases import rounds as rounds_module
 from stackfu_integration.flower.phases import unlearning
 from stackfu_integration.flower.phases.convex_rounds import NOT_ASKED
-from stackfu_integration.flower.receipts import CONSENT, ENROLMENT, PARTING, PAYMENT, SHARE, WORK, Receipt
+from stackfu_integration.flower.receipts import (
+    CONSENT,
+    ENROLMENT,
+    PARTING,
+    PAYMENT,
+    REFUSAL,
+    SHARE,
+    WORK,
+    Receipt,
+)
 from stackfu_integration.flower.verification import FITS, MISFIT, OPEN, Evidence, verify
 
 FAULTY = 6
@@ -672,6 +682,43 @@ def test_receipts_without_the_servers_signature_raise_a_question_and_no_misfit(s
         report = verify(sound.folder, Evidence(receipts=(one,)))
         assert report.misfit is None
         assert report.code == OPEN
+
+
+class Reserved(Averager):
+    """Client 4 shows nothing that is made of fewer than all of its samples."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        if self.client == 4:
+            self.policy = replace(self.policy, least_samples=self.size)
+
+
+def test_a_client_that_signed_its_refusal_leaves_no_question_and_without_the_receipt_there_is_one(tmp_path):
+    scene = Scene(tmp_path / "run", load=Reserved)
+    scene.run()
+    with scene.ledger() as ledger:
+        assert list(ledger.by_client("r1", ClientExcluded)) == [4]
+    evidence = evidence_of(scene)
+    report = verify(scene.folder, evidence)
+    assert report.misfit is None
+    assert not [question for question in report.open_questions if "failed as the ledger says" in question]
+    assert any("refused the offer" in line for line in report.proved)
+    for receipts in (
+        tuple(r for r in evidence.receipts if r.statement["what"] != REFUSAL),
+        tuple(
+            replace(r, statement={**r.statement, "request": "r2"}) if r.statement["what"] == REFUSAL else r
+            for r in evidence.receipts
+        ),
+    ):
+        assert len(receipts) > 10
+        report = verify(scene.folder, replace(evidence, receipts=receipts))
+        assert [question for question in report.open_questions if "failed as the ledger says" in question]
+        assert report.code == OPEN
+    for client in (3, 5):
+        refused = read_receipts(scene.client_folder(client) / "receipts.jsonl")
+        assert REFUSAL not in [r.statement["what"] for r in refused]
+    kept = [r.statement["what"] for r in read_receipts(scene.client_folder(4) / "receipts.jsonl")]
+    assert kept.count(REFUSAL) == 1
 
 
 def test_a_server_that_signed_two_rows_of_one_number_is_a_misfit(sound):

@@ -19,7 +19,7 @@ from stackfu_integration.flower.client.inbox import Inbox
 from stackfu_integration.flower.client.participant import Participant
 from stackfu_integration.flower.convex import METHOD, NEWTON
 from stackfu_integration.flower.model_store import digest
-from stackfu_integration.flower.policy import Release
+from stackfu_integration.flower.policy import PolicyError, Release
 from stackfu_integration.flower.privacy import add_noise, gaussian_deviation, noise_generator, private_median
 from stackfu_integration.flower.receipts import Receipt, fingerprint_of
 from stackfu_integration.flower.secure_sum import EMBEDDING_BITS, MODEL_BITS, SumName
@@ -172,7 +172,20 @@ def _check_least(inbox: Inbox, asked: wire.OfferQuestion, share: float) -> None:
     """Refuse an offer for fewer samples than the policy shows, by the announced share and by the decided one."""
     most = round(max(share, asked.offer.share) * inbox.participant.size)
     if most > 0:
-        inbox.records.policy.check_samples(most, asked.summed)
+        try:
+            inbox.records.policy.check_samples(most, asked.summed)
+        except PolicyError as error:
+            _sign_refusal(inbox, asked.request, str(error))
+            raise
+
+
+def _sign_refusal(inbox: Inbox, request: str, problem: str) -> None:
+    """Keep a signed statement, one per request, that this client refused the offer: else the audit has only the server's word."""
+    known = inbox.records.about(request)
+    if not known.get("refused"):
+        known["refused"] = True
+        inbox.sign(receipts.REFUSAL, request=request, problem=problem)
+        inbox.records.save()
 
 
 def _check_own_embedding(inbox: Inbox, asked: wire.OfferQuestion) -> None:

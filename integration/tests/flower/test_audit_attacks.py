@@ -698,6 +698,7 @@ def test_a_client_that_signed_its_refusal_leaves_no_question_and_without_the_rec
     scene.run()
     with scene.ledger() as ledger:
         assert list(ledger.by_client("r1", ClientExcluded)) == [4]
+        assert ledger.rows(kind="fault") == []
     evidence = evidence_of(scene)
     report = verify(scene.folder, evidence)
     assert report.misfit is None

@@ -269,6 +269,7 @@ def calibrate(
 ) -> None:
     """Propose pilot trainings, run them, fit C and A, and say how well they predict trainings they have not seen."""
     from dataclasses import replace
+    from tempfile import TemporaryDirectory
 
     from stackfu_integration.lab.experiment import Experiment, Settings
     from stackfu_integration.lab.models.extraction import default_cache
@@ -278,13 +279,14 @@ def calibrate(
     chosen = replace(preset_by_name(preset), pilots=pilots)
     settings = Settings()
 
-    def made(item: object) -> Experiment:
-        return Experiment(item, settings, out / "calibrations", cache or default_cache(), data_root)  # type: ignore[arg-type]
+    def made(item: object, folder: Path = out / "calibrations") -> Experiment:
+        return Experiment(item, settings, folder, cache or default_cache(), data_root)  # type: ignore[arg-type]
 
-    experiments = [made(chosen)]
     if propose:
-        print(experiments[0].propose_pilots(beta, seed))
+        with TemporaryDirectory() as folder:  # a proposal leaves no run behind
+            print(made(chosen, Path(folder)).propose_pilots(beta, seed))
         return
+    experiments = [made(chosen)]
     if tested_on is not None:  # what is missing is found out before anything is trained
         experiments.append(made(replace(preset_by_name(tested_on), pilots=pilots)))
     runs = [experiment.calibrate(beta, seed) for experiment in experiments]

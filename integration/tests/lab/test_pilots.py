@@ -202,10 +202,12 @@ def test_clusters_and_other_names():
         clusters(centres, centres, 4)
 
 
-def test_command_line_proposes_pilots_and_fits_their_constants(tmp_path):
+def test_command_line_proposes_pilots_and_fits_their_constants(tmp_path, monkeypatch):
     runner = CliRunner()
+    monkeypatch.chdir(tmp_path)
     asked = runner.invoke(app, ["calibrate", "digits", "--pilots", "4", "--propose"], catch_exceptions=False)
     assert len(asked.output.splitlines()) == 4
+    assert list(tmp_path.iterdir()) == []
     ran = runner.invoke(
         app,
         [

@@ -1,4 +1,4 @@
-"""What an array holds, by name: lab and deployment annotate with these."""
+"""Types of arrays by name: lab and deployment annotate with these."""
 
 from __future__ import annotations
 

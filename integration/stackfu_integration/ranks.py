@@ -1,4 +1,4 @@
-"""How well scores tell two kinds of samples apart: what lab and deployment measure attacks on membership by."""
+"""Scores of how well two kinds of samples are separated: lab and deployment measure membership attacks with them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["write_checkpoint", "write_json", "write_npy", "write_text", "write_w
 
 
 def write_with(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``, whose folder is made."""
+    """Let ``write`` fill a temporary file in the folder of ``path``, then rename it to ``path``; the folder is created."""
     make_folder(path.parent)
     replace_atomically(path, write)
     return path

@@ -79,7 +79,7 @@ class Board:
         return int(self.sizes[self.remaining.index(client)])
 
     def offers(self, prices: FloatArray, x: FloatArray, caps: FloatArray | None = None) -> dict[int, Offer]:
-        """What every remaining client is told when ``x`` is announced."""
+        """Return the announcement of ``x`` to every remaining client."""
         y = self.game.alpha * x
         aggregate, total = y @ self.rows, float(y.sum())
         bias = self._bias(x, aggregate, total)
@@ -100,7 +100,7 @@ class Board:
         }
 
     def _bias(self, x: FloatArray, aggregate: FloatArray, total: float) -> FloatArray:
-        """What the noise adds to every ``|a - S mu_k|^2``: the embeddings as sent against the game that is solved.
+        """Return the noise's part of every ``|a - S mu_k|^2``: the embeddings as sent minus those of the solved game.
 
         Both must answer alike. Were the expected noise taken off instead, the clients would play a game whose inner
         products no vectors have, and the plan that was certified would not be an equilibrium of theirs.

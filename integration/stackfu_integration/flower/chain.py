@@ -17,12 +17,12 @@ VERSION = 2  # of the ledger: what is chained, and how
 
 
 def first_link(public_key: str) -> str:
-    """The hash before the first row: it names the server's key, and by it the ledger."""
+    """Return the hash before the first row: it names the server's key, and by it the ledger."""
     return fingerprint(["stackfu ledger", VERSION, public_key])
 
 
 def link(previous: str, row: Any) -> str:
-    """The hash of a row and of all rows before it; ``row`` has the chained columns in their order."""
+    """Return the hash of a row and of all rows before it; ``row`` has the chained columns in their order."""
     plain = list(row)
     if plain[6] is not None:
         plain[6] = float(plain[6]).hex()
@@ -30,7 +30,7 @@ def link(previous: str, row: Any) -> str:
 
 
 def sealed(salt: bytes, content: bytes) -> str:
-    """The salted hash by which a vector enters the chain; without the salt it tells nothing of the vector."""
+    """Return the salted hash by which a vector enters the chain; without the salt it tells nothing of the vector."""
     return hashlib.sha256(salt + content).hexdigest()
 
 
@@ -44,7 +44,7 @@ class Head:
     signature: str = ""
 
     def statement(self) -> list[Any]:
-        """What is signed."""
+        """Return the signed bytes."""
         return ["head", first_link(self.key), self.seq, self.hash]
 
     @classmethod
@@ -55,5 +55,5 @@ class Head:
 
     @property
     def is_signed(self) -> bool:
-        """Whether the owner of the key signed it."""
+        """Return True if the owner of the key signed it."""
         return signed_by(self.key, self.statement(), self.signature)

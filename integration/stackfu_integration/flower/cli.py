@@ -217,7 +217,7 @@ def _published(
 
 
 def _write_found(out: Path, request: str, report: Report, text: str) -> None:
-    """Write what an audit found beside the audit itself."""
+    """Write the findings of an audit next to the audit itself."""
     from stackfu_integration.storage import write_json, write_text
 
     write_json(out / f"found-{request}.json", report.plain())
@@ -233,7 +233,7 @@ def verify(
 ) -> None:
     """Check the server's signature under an audit, or the chain and the signed head of an exported ledger.
 
-    Exit code 4 says that nobody signed it, or that the key in the file itself had to be believed.
+    Exit code 4 means that there is no signature, or that the key in the file itself had to be trusted.
     """
     from stackfu_integration.flower.audit import check_file
     from stackfu_integration.flower.keys import read_public_key
@@ -273,7 +273,7 @@ def _evidence(
     receipts: list[Path],
     folder: Path | None,
 ) -> Evidence:
-    """Read what somebody brings along to an audit."""
+    """Read the evidence for an audit."""
     from stackfu_integration.flower.collected import read_client_keys, read_evidence, read_kept
     from stackfu_integration.flower.keys import read_public_key
     from stackfu_integration.flower.verification import Evidence

@@ -5,7 +5,7 @@
     FOLDER/state.json        releases, agreements and work, and the server's last head
     FOLDER/receipts.jsonl    everything that the client signed, one receipt per line
     FOLDER/replies/          the last reply of each kind to each request, which is repeated when it is asked for again
-    FOLDER/work/             the models that it sent in rounds of unlearning, where the policy says so: evidence for an audit
+    FOLDER/work/             the models that it sent in rounds of unlearning, if the policy keeps them: evidence for an audit
 
 They outlive the node and its runs: after a restart a client still knows what it sent, what it was promised and what it
 is owed. Without a folder the records live as long as a run of Flower does, nothing is signed, and releases of other runs
@@ -50,12 +50,12 @@ class ClientState:
 
     @property
     def lasting(self) -> bool:
-        """Whether what is not in the records did not happen; without a folder it may have been another run's."""
+        """True if missing entries may belong to an earlier run, because the client has no folder."""
         return self.folder is not None
 
     @cached_property
     def policy(self) -> Policy:
-        """What may be released."""
+        """Releases that the client allows."""
         if self._given is not None:
             return self._given
         return Policy() if self.folder is None else Policy.load(self.folder / POLICY_FILE)
@@ -66,7 +66,7 @@ class ClientState:
         return None if self.folder is None else SigningKey.load_or_create(self.folder / "client.key")
 
     def noise_key(self) -> bytes:
-        """A secret of which noise and masks are made, so that the same question gets the same answer.
+        """Return a secret of which noise and masks are made, so that the same question gets the same answer.
 
         Without a folder it lives as long as a run of Flower does.
         """
@@ -102,7 +102,7 @@ class ClientState:
             write_json(self.folder / "state.json", self.state)
 
     def about(self, request: str) -> dict[str, Any]:
-        """What is remembered of a request; changes are kept by :meth:`save`."""
+        """Return the stored facts about a request; :meth:`save` stores changes."""
         requests = self.state["requests"]
         if request not in requests and len(requests) >= _MOST_REQUESTS:
             raise InputError("request", f"is one more than the {_MOST_REQUESTS} that this client remembers")
@@ -111,7 +111,7 @@ class ClientState:
 
     @property
     def in_doubt(self) -> bool:
-        """True for a client without a folder whose policy believes the server about agreements that its records do not hold."""
+        """True for a client without a folder and with a policy that trusts the server's account of missing agreements."""
         return not self.lasting and self.policy.trusting
 
     # ---------------------------------------------------------------- replies
@@ -163,7 +163,7 @@ class ClientState:
         self.save()
 
     def released(self) -> list[Release]:
-        """Everything that has left so far."""
+        """Return everything that has left so far."""
         entries = self.state["releases"].values()
         return [Release(math.inf if e["mu"] is None else e["mu"], e["epsilon"]) for e in entries]
 

@@ -1,4 +1,4 @@
-"""Evidence of the clients of a run in one folder, by name: what an audit is given beside the ledger.
+"""Evidence of the clients of a run in one folder, by name: the input of an audit in addition to the ledger.
 
     FOLDER/server.pub             the server's public key, as the clients know it
     FOLDER/clients/NAME.pub       a client's public key
@@ -102,7 +102,7 @@ def _owner(ledger: PaymentLedger, key: str, folder: Path) -> int:
 
 
 def _file_name(ledger: PaymentLedger, client: int) -> str:
-    """The name of a client as that of a file, in which no slash can be."""
+    """Return the name of a client as that of a file, in which no slash can be."""
     return ledger.naming(client).replace("%", "%25").replace("/", "%2F")
 
 

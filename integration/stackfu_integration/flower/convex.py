@@ -66,24 +66,24 @@ MEMORY = 12  # steps, as in the lab
 
 
 def head_of(model: ArrayRecord, names: Collection[str]) -> ArrayRecord:
-    """The named arrays, in the order of the model."""
+    """Return the named arrays, in the order of the model."""
     return ArrayRecord(OrderedDict((name, array) for name, array in model.items() if name in names))
 
 
 def in_double(model: ArrayRecord) -> ArrayRecord:
-    """The same arrays in double precision."""
+    """Return the same arrays in double precision."""
     return ArrayRecord(
         OrderedDict((name, Array(array.numpy().astype(np.float64))) for name, array in model.items())
     )
 
 
 def flat(model: ArrayRecord) -> FloatArray:
-    """All numbers of a head, one array after the other."""
+    """Return all numbers of a head, one array after the other."""
     return np.concatenate([array.numpy().astype(np.float64).ravel() for array in model.values()])
 
 
 def with_head(model: ArrayRecord, names: Collection[str], values: FloatArray) -> ArrayRecord:
-    """The model with these numbers in the named arrays, in the precision that they have there."""
+    """Return the model with these numbers in the named arrays, in the precision that they have there."""
     out, place = OrderedDict(), 0
     for name, array in model.items():
         old = array.numpy()
@@ -97,7 +97,7 @@ def with_head(model: ArrayRecord, names: Collection[str], values: FloatArray) ->
 
 
 def zeroed(model: ArrayRecord, names: Collection[str]) -> ArrayRecord:
-    """The model with a head that has met nobody."""
+    """Return the model with a zero head."""
     return with_head(model, names, np.zeros(len(flat(head_of(model, names)))))
 
 
@@ -117,7 +117,7 @@ def descended(model: ArrayRecord, names: Collection[str], gradient: FloatArray, 
 
 
 def packed(matrix: FloatArray) -> FloatArray:
-    """The upper triangle of a symmetric matrix, row by row.
+    """Return the upper triangle of a symmetric matrix, row by row.
 
     >>> packed(np.array([[1.0, 2.0], [2.0, 3.0]]))
     array([1., 2., 3.])
@@ -126,20 +126,20 @@ def packed(matrix: FloatArray) -> FloatArray:
 
 
 def unpacked(triangle: FloatArray, size: int) -> FloatArray:
-    """The symmetric matrix of an upper triangle."""
+    """Return the symmetric matrix of an upper triangle."""
     matrix = np.zeros((size, size))
     matrix[np.triu_indices(size)] = triangle
     return np.asarray(matrix + np.triu(matrix, 1).T)
 
 
 def with_curvature(model: ArrayRecord, names: Collection[str]) -> ArrayRecord:
-    """What is sent to clients whose second derivatives are wanted: the model, and room for them."""
+    """Return the message for clients with requested second derivatives: the model, and space for them."""
     size = len(flat(head_of(model, names)))
     return ArrayRecord(OrderedDict([*model.items(), (CURVATURE, Array(np.zeros(size * (size + 1) // 2)))]))
 
 
 def curved(model: ArrayRecord, names: Collection[str], hessian: FloatArray, samples: int) -> ArrayRecord:
-    """The model with the second derivatives of the mean loss, ``hessian`` being those of the sum over so many samples."""
+    """Return the model with the second derivatives of the mean loss, ``hessian`` being those of the sum over so many samples."""
     size = len(flat(head_of(model, names)))
     if np.shape(hessian) != (size, size) or samples < 1:
         raise InputError(
@@ -168,7 +168,7 @@ class Seen:
 
 
 def of_one_objective(events: Sequence[SlopeSummed], clients: Collection[int]) -> list[SlopeSummed]:
-    """What is still of use to a round of these clients: the last events, the points that their steps began from, and the best.
+    """Return the events that a round of these clients can still use: the last ones, their steps' starting points, and the best.
 
     Whoever joins or leaves changes F, and what was seen before says nothing of the new one.
     """
@@ -216,7 +216,7 @@ def next_point(
 
 
 def _newton(hessian: FloatArray, slope: FloatArray) -> FloatArray:
-    """Newton's step back, or the slope itself where a matrix that somebody spoilt has no inverse."""
+    """Return Newton's step, or the slope itself if a spoilt matrix has no inverse."""
     try:
         return np.asarray(np.linalg.solve(hessian, slope))
     except np.linalg.LinAlgError:
@@ -236,7 +236,7 @@ def _pairs(seen: Sequence[Seen], known: Mapping[int, Seen]) -> list[tuple[FloatA
 
 
 def _inverse_times(slope: FloatArray, pairs: Sequence[tuple[FloatArray, FloatArray]]) -> FloatArray:
-    """Two-loop recursion of limited-memory BFGS."""
+    """Return two-loop recursion of limited-memory BFGS."""
     wanted, kept = slope.copy(), []
     for moved, change in reversed(pairs):
         weight = float(moved @ wanted) / float(moved @ change)

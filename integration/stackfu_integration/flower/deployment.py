@@ -51,12 +51,12 @@ class DeploymentError(StackfuError):
 
 
 def _private(path: Path, key: ec.EllipticCurvePrivateKey, encoding: serialization.PrivateFormat) -> None:
-    """Write a private key that nobody else may read."""
+    """Write a private key that only its owner can read."""
     write_private(path, key.private_bytes(serialization.Encoding.PEM, encoding, serialization.NoEncryption()))
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that nobody else may read."""
+    """Write a file that only its owner can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
         stream.write(data)
@@ -149,7 +149,7 @@ class Deployment:
 
     @property
     def address(self) -> str:
-        """Where the SuperLink listens."""
+        """Address of the SuperLink."""
         return f"127.0.0.1:{self._port}"
 
     # ---------------------------------------------------------------- life

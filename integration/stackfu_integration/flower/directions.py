@@ -1,4 +1,4 @@
-"""How often directions refuse an honest client, and how often flipped signs: the measurement behind the default.
+"""Measure how often the direction check refuses honest clients, and flipped signs: the basis of the default.
 
 Federations of digits are trained from their first weights, everybody honest, and once per client with that client's
 signs flipped in every round. Every round is judged as the mechanism judges it (:func:`.robust.judge`); refused updates are
@@ -81,7 +81,7 @@ def measure_directions(
     thresholds: Sequence[float] = THRESHOLDS,
     rounds: int = 10,
 ) -> list[dict[str, Any]]:
-    """One row per heterogeneity and threshold: rounds refused of honest clients, and of a client that flips signs."""
+    """Return one row per heterogeneity and threshold: rounds refused of honest clients, and of a client that flips signs."""
     figures = []
     for beta in betas:
         for least in thresholds:

@@ -1,4 +1,4 @@
-"""What the ledger can say: one class per event.
+"""Events of the ledger: one class per kind of row.
 
 A row of the ledger has the columns
 
@@ -261,7 +261,7 @@ class SumHeard(Event, kind="heard"):
 
 @dataclass(frozen=True)
 class SumOpened(Event, kind="opened"):
-    """What those who delivered gave to open a sum (JSON, by giver and owner): with it masks come off the sum, and no summand."""
+    """Shares from the delivering clients that open a sum (JSON, by giver and owner): they unmask the sum, but no summand."""
 
     number: Number
     shares: Content
@@ -277,7 +277,7 @@ class ClientExcluded(ClientEvent, kind="excluded"):
 
 @dataclass(frozen=True)
 class GameFounded(Event, kind="game"):
-    """What does not change any more, whoever leaves: budget and costs.
+    """The facts that departures no longer change: budget and costs.
 
     ``clipped`` is how far the noisy inner products were from a matrix of inner products. Amended terms found the
     game again; ``amendment`` is then their number.
@@ -322,7 +322,7 @@ class GameSolved(Event, kind="solution"):
     calibrated: bool = False
 
     def certificate(self) -> dict[str, Any]:
-        """What is proved about the equilibrium, as plain values."""
+        """Return the proved claims about the equilibrium, as plain values."""
         other = ("attempt", "limit", "participation", "solution", "predicted", "calibrated")
         return {name: value for name, value in asdict(self).items() if name not in other}
 
@@ -338,7 +338,7 @@ class PriceOffered(ClientEvent, kind="offer"):
 
 @dataclass(frozen=True)
 class ParticipationAnnounced(Event, kind="announced"):
-    """The server told everybody what all would bring together, ``total = alpha . x``."""
+    """The server announced the expected total of all clients, ``total = alpha . x``."""
 
     number: Number
     total: Amount
@@ -366,7 +366,7 @@ class ClientCommitted(ClientEvent, kind="commitment"):
 
 @dataclass(frozen=True)
 class CommitmentsClosed(Event, kind="committed"):
-    """Everybody has answered: what it costs, and how far it is from an equilibrium and from the certified one."""
+    """All clients have answered: the cost, and the distance from an equilibrium and from the certified one."""
 
     spend: Amount
     settled: bool
@@ -378,7 +378,7 @@ class CommitmentsClosed(Event, kind="committed"):
     announcements: int
 
     def outcome(self) -> dict[str, Any]:
-        """Everything but the money, as plain values."""
+        """Return everything but the money, as plain values."""
         return {name: value for name, value in asdict(self).items() if name != "spend"}
 
 
@@ -396,7 +396,7 @@ class ConsentGiven(ClientEvent, kind="consent"):
 
 @dataclass(frozen=True)
 class PartingWork(ClientEvent, kind="parting"):
-    """What a client that leaves sent for a round, 0 being before the first: a model (its digest), ``moved`` by so much."""
+    """Work of a leaving client for a round, 0 before the first: a model (its digest), and the distance ``moved``."""
 
     number: Number
     samples: Count
@@ -414,7 +414,7 @@ class StartPrepared(Event, kind="start"):
 
 @dataclass(frozen=True)
 class NoisePromised(Event, kind="promised"):
-    """Noise will be drawn from the private key of this public one, and from a row that nobody has seen yet."""
+    """Noise will be drawn from the private key of this public one, and from a row that does not exist yet."""
 
     key: str
 
@@ -434,7 +434,7 @@ class NoiseDrawn(Event, kind="noise"):
 
 @dataclass(frozen=True)
 class ShardsTrained(Event, kind="shards"):
-    """The heads of all shards after a round are in the file ``model``; by shard their digests, samples, and whose data they met.
+    """The heads of all shards after a round are in the file ``model``; by shard their digests, samples, and known clients.
 
     ``retrained`` are the shards that a request trained anew (:mod:`.phases.shards`).
     """
@@ -459,7 +459,7 @@ class WorkDelivered(ClientEvent, kind="work"):
 
 @dataclass(frozen=True)
 class WorkJudged(ClientEvent, kind="judged"):
-    """Whether a round's work passes, what was measured of it, and why not; only what passes is paid."""
+    """Result of the check of a round's work, its measurements, and the reason of a refusal; only accepted work is paid."""
 
     number: Number
     passed: Verdict
@@ -521,14 +521,14 @@ class PaymentAcknowledged(ClientEvent, kind="acknowledged"):
 
 @dataclass(frozen=True)
 class RequestSettled(Event, kind="settled"):
-    """Everybody is paid, so much in all."""
+    """All clients paid; ``paid`` is the total."""
 
     paid: Amount
 
 
 @dataclass(frozen=True)
 class ClientMeasured(ClientEvent, kind="measure"):
-    """What a client measured of the models ``before.`` and ``after.`` on its own data."""
+    """Measures of the models ``before.`` and ``after.`` on a client's own data."""
 
     measures: Mapping[str, float]
 
@@ -544,7 +544,7 @@ class GradientReported(ClientEvent, kind="gradient"):
 
 @dataclass(frozen=True)
 class GradientHidden(ClientEvent, kind="hidden"):
-    """What a participant sent of that sum where only the sum of all is to be seen: its own behind masks."""
+    """A participant's masked part of a sum of which only the total is revealed."""
 
     samples: Count
     masked: Content
@@ -553,7 +553,7 @@ class GradientHidden(ClientEvent, kind="hidden"):
 
 @dataclass(frozen=True)
 class DistanceBounded(Event, kind="bound"):
-    """How far the unlearned head can be from the optimum on the samples of the clients that reported gradients."""
+    """Bound on the distance of the unlearned head from the optimum on the samples behind the reported gradients."""
 
     distance: Amount
     gradient_norm: float
@@ -564,7 +564,7 @@ class DistanceBounded(Event, kind="bound"):
 
 @dataclass(frozen=True)
 class MeasuresClosed(Event, kind="measured"):
-    """Nobody is asked for measures any more; ``distance`` is how far the weights moved."""
+    """The measures are complete; ``distance`` is the distance that the weights moved."""
 
     distance: Amount
 

@@ -63,9 +63,9 @@ class SigningKey:
 
     @classmethod
     def load_or_create(cls, path: Path) -> SigningKey:
-        """Read a private key; where there is none, draw one that nobody else may read.
+        """Read a private key; if there is none, draw one that only its owner can read.
 
-        The public part goes beside it, as ``NAME.pub``. Of two programs that come at once, one draws the key and
+        The public part is stored in the same folder, as ``NAME.pub``. If two programs start at once, one draws the key and
         both read it.
         """
         if not path.is_file():
@@ -107,7 +107,7 @@ class SigningKey:
 
     @property
     def secret(self) -> bytes:
-        """The private part: whoever has it can sign, and knows whatever is drawn from it."""
+        """The private part: its holder can sign, and knows all numbers drawn from it."""
         return self._private.private_bytes_raw()
 
     def sign(self, value: Any) -> str:

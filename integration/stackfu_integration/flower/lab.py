@@ -104,7 +104,7 @@ def initial_arrays(run_config: Mapping[str, Any]) -> ArrayRecord:
 
 
 class LabParticipant(Participant):
-    """One client of a lab federation, whose data is loaded when a message needs it."""
+    """One client of a lab federation; its data is loaded when a message needs it."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class LabParticipant(Participant):
         return model
 
     def _shared(self, share: float, config: ConfigRecord) -> LabelledTensors:
-        """The share of the data that the seed draws."""
+        """Return the share of the data that the seed draws."""
         seed = client_seed(setting(config, "seed", int), self.client, 0, SHARE_STREAM)
         return self._data.train.share(share, seed)
 

@@ -12,14 +12,14 @@ The rules that money depends on are part of the database and not of the code tha
 - the payments of a request stay within its budget;
 - nothing happens any more in a request that is closed, and only settlement in one that was aborted.
 
-Rules of a database bind whoever asks the database, and nobody who opens the file with another program. So every
+The rules of the database bind programs that use the database, but not those that open the file otherwise. So every
 row carries the hash of itself and of everything before it,
 
     hash_i = SHA-256(hash_{i-1}, row_i in canonical JSON),      hash_0 = SHA-256(public key of the server),
 
-and the server signs the last one, the *head*, with its Ed25519 key in the same transaction. Whoever holds the file
-and the public key sees a row that was changed, replaced, taken out or cut off (:func:`broken_link`). An older copy of
-the file is sound in itself: only a later head that somebody else kept, in a receipt, shows that it is old.
+and the server signs the last one, the *head*, with its Ed25519 key in the same transaction. With the file
+and the public key, a changed, replaced, removed or cut-off row can be detected (:func:`broken_link`). An older copy of
+the file is valid in itself: only a later head in another party's receipt shows that it is old.
 
 Vectors are kept beside the chain and enter it by a salted hash, ``SHA-256(salt, vector)``: they can be erased
 (:meth:`PaymentLedger.erase`), after which the chain still holds and the hash tells nothing.
@@ -184,7 +184,7 @@ class SchemaError(FileFormatError):
 
 
 def _other_version(path: Path, version: int) -> str:
-    """What is to be done with a ledger that this program does not continue."""
+    """Return the advice for a ledger that this program cannot continue."""
     if version < VERSION:
         return (
             f"{path}: a ledger of version {version}, from before rows were chained and signed; this program continues "
@@ -195,7 +195,7 @@ def _other_version(path: Path, version: int) -> str:
 
 
 class PaymentLedger:
-    """An open ledger file; whoever writes needs the server's key, by default ``keys/server.key`` beside it.
+    """An open ledger file; writing needs the server's key, by default ``keys/server.key`` in the same folder.
 
     >>> import tempfile
     >>> from stackfu_integration.flower.events import *
@@ -248,7 +248,7 @@ class PaymentLedger:
 
     @classmethod
     def snapshot(cls, path: Path) -> PaymentLedger:
-        """Return a copy in memory of the ledger in a file, read once in one transaction; nothing is written beside the file.
+        """Return a copy in memory of the ledger in a file, read once in one transaction; no other file is written.
 
         A file whose tables are not those of a ledger is refused (:class:`SchemaError`): a view, or a table that computes its
         columns, can show one thing to a check and another to a report.
@@ -308,7 +308,7 @@ class PaymentLedger:
         self.close()
 
     def __del__(self) -> None:
-        """A ledger that goes away, also one whose opening failed, takes its connection with it (3.13 warns of open ones)."""
+        """Close the connection of a ledger that is deleted, also if its opening failed (3.13 warns of open ones)."""
         if hasattr(self, "_db"):
             with suppress(sqlite3.ProgrammingError):  # the last reference was dropped in another thread
                 self._db.close()
@@ -398,7 +398,7 @@ class PaymentLedger:
         return (0, first_link(self.key.public)) if found is None else (int(found[0]), str(found[1]))
 
     def _sign(self) -> None:
-        """Put the signed head beside the rows of the open transaction."""
+        """Store the signed head with the rows of the open transaction."""
         if self._tip is None:
             return
         known = self.head
@@ -429,7 +429,7 @@ class PaymentLedger:
         return None if found is None else Head(*found)
 
     def hash_at(self, seq: int) -> str | None:
-        """The hash of a row, if there is one of this number."""
+        """Return the hash of a row, if there is one of this number."""
         if not 0 <= seq < 2**63:
             return None
         found = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
@@ -439,7 +439,7 @@ class PaymentLedger:
         """Erase the vectors of events of these classes, and write down which rows they were in.
 
         What is erased is overwritten in the file. The write-ahead log may still hold it: :meth:`empty_log` sees to that.
-        Copies that somebody made earlier are out of reach, and so are blocks that a disk keeps to itself.
+        Earlier copies of the file, and blocks that a disk keeps internally, are out of reach.
         """
         rows = [row for kind in kinds for row in self.rows(request, kind.kind) if row.payload is not None]
         with self.transaction():
@@ -466,7 +466,7 @@ class PaymentLedger:
         return self.emptied_after(request) is not None or not self.log_has_rows()
 
     def log_has_rows(self) -> bool:
-        """Say if the write-ahead log beside the file holds anything; of a snapshot, if it did when it was read."""
+        """Return True if the write-ahead log of the file holds anything; for a snapshot, if it did when it was read."""
         log = self.path.with_name(f"{self.path.name}-wal")
         return self.logged or (not self._is_copy and log.is_file() and log.stat().st_size > 0)
 
@@ -511,7 +511,7 @@ class PaymentLedger:
         return list(self._selected[asked])
 
     def exported(self) -> dict[str, Any]:
-        """Everything that is chained and signed as plain values: rows with their hashes, receipts among them; the head."""
+        """Return everything that is chained and signed as plain values: rows with their hashes, receipts among them; the head."""
         names = (*_CHAINED, "hash")
         rows = [dict(zip(names, (*row, hash_), strict=True)) for row, hash_, _, _ in self.links()]
         head = self.head
@@ -577,7 +577,7 @@ class PaymentLedger:
 
     @property
     def naming(self) -> Naming:
-        """What the clients are called."""
+        """Names of the clients."""
         run = self.last(RUN, RunStarted)
         return Naming() if run is None else Naming(run.names)
 
@@ -654,8 +654,8 @@ def _read(row: Row, kind: type[_AnyEvent]) -> _AnyEvent:
 def _reading(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
     """Open a file for reading and change nothing in its folder; say as well if its write-ahead log holds anything.
 
-    A file without a log belongs to nobody who is at work, and is read as it is. With a log it is read beside whoever writes,
-    and where the folder or the medium does not allow that, from a copy of both.
+    A file without a log is not in use, and is read as it is. With a log it is read concurrently with its writer,
+    or, if the folder or the medium does not allow that, from a copy of both.
     """
     log = path.with_name(f"{path.name}-wal")
     address = path.resolve().as_uri()
@@ -684,7 +684,7 @@ def _reading(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
 
 
 def _connected(address: str) -> sqlite3.Connection:
-    """Open a file that somebody else made; its pages are checked when they are read."""
+    """Open a file from another party; its pages are checked when they are read."""
     db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30.0)
     db.execute("PRAGMA cell_size_check = ON")
     return db

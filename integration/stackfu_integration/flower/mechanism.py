@@ -78,7 +78,7 @@ class UnlearningMechanism:
     long for nodes to appear. ``client_keys`` are the public keys with which clients sign, by name, or number, or the folder
     that holds them (``Leeds.pub``, or ``3.pub``): with them nobody else is let in. ``probe`` is a participant with data of the
     server's own, to compare updates with. ``key`` is
-    the file of the server's key, by default ``keys/server.key`` in the folder; whoever has it can write ledgers.
+    the file of the server's key, by default ``keys/server.key`` in the folder; its holder can write ledgers.
     ``keep_updates`` keeps what every client sends in training, for methods that need all of it (:mod:`.methods`); terms that
     name one of these keep it by themselves. ``after(phase)`` is called when a phase is closed; ``seconds`` is the time that
     each has taken.
@@ -133,7 +133,7 @@ class UnlearningMechanism:
         Raises
         ------
         InputError
-            If a name is unknown, could mean two clients or comes twice, or if nobody or everybody is named.
+            If a name is unknown, could mean two clients or comes twice, or if no client or every client is named.
         """
         going = tuple(sorted(map(int, self.client_names.positions(removed, "removed", removing=True))))
         if not 0 < len(going) < self.count:
@@ -164,7 +164,7 @@ class UnlearningMechanism:
         settings: Mapping[str, Any] | None = None,
         strategy: Strategy | None = None,
     ) -> ArrayRecord:
-        """Train with everybody by Flower's own ``train`` message, from the last round in the ledger on.
+        """Train with all clients by Flower's own ``train`` message, from the last round in the ledger on.
 
         ``strategy`` is any of Flower's: it chooses whom to ask in a round, what becomes of the replies, and what is
         evaluated. What it remembers beside the model, such as moments, does not survive a crash.
@@ -181,7 +181,7 @@ class UnlearningMechanism:
         """Take over a model that was trained elsewhere; ``initial`` is where it started, for retraining.
 
         Without it, only unlearning that continues from the trained model is possible. What an adopted model has seen,
-        and from how much data of whom, is the operator's word: the audit says so.
+        and on whose data, is the operator's word, which the audit states.
         """
         first = trained if initial is None else initial
         train.open_run(
@@ -257,7 +257,7 @@ class UnlearningMechanism:
         return write_audit(self.ledger, request, self.folder)
 
     def amend(self, request: str, terms: Terms, reason: str) -> None:
-        """State other terms for an open request before anybody is committed, with a reason; offers are made anew."""
+        """Replace the terms of an open request before any client is committed, with a reason; offers are made anew."""
         terms = self._named(terms)
         with self.ledger.transaction():
             opening.amend_request(self.ledger, request, terms, reason)

@@ -1,4 +1,4 @@
-"""How a model is made to forget: what each method starts from, and what it needs that may not be there.
+"""Unlearning methods: the model that each starts from, and its requirements.
 
 Whatever the method, the remaining clients are paid for ``rounds`` of work on the shares of data that the game bought. Methods
 differ in the model that these rounds start from, in what a round is, and in who else has to work:
@@ -10,7 +10,7 @@ differ in the model that these rounds start from, in what a round is, and in who
                         softmax loss by sums of gradients; needs apps that give them (:mod:`.convex`)
 - ``newton``            from the first model with the trained last layer, which Newton steps bring to the same optimum; noise hides
                         how far it still is from it; needs apps that give first and second derivatives (:mod:`.phases.release`)
-- ``shards``            from the first model, in those shards of clients that held somebody who leaves; the others' heads stay as
+- ``shards``            from the first model, in the shards with a leaving client; the others' heads stay as
                         they are, and the model is the mean of all (:mod:`.phases.shards`); needs training in shards
 - ``federaser``         from the first model, with the lengths that updates had in training
 - ``fedrecovery``       from the trained model without the removed clients' part of every round, and noise; needs kept updates
@@ -19,8 +19,8 @@ differ in the model that these rounds start from, in what a round is, and in who
 - ``quickdrop``         from where they undo it on synthetic sets, which they made during training and keep to themselves
 - ``mode``              towards a model that starts anew, guided by removed clients that train in every other round
 
-The last three need work of those who leave. A client does it if its policy says so; where one refuses or is gone the method cannot
-be had (:mod:`.phases.leaving`). Constants are those of the lab's methods, which are the published ones.
+The last three need work of the leaving clients. A client does it if its policy allows it; if one refuses or is offline, the
+method is unavailable (:mod:`.phases.leaving`). Constants are those of the lab's methods, which are the published ones.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _NOISE = 81  # seed stream
 
 @dataclass(frozen=True)
 class Method:
-    """What a method needs: the first model (``anew``), kept updates, single updates, work of those who leave, gradients.
+    """Requirements of a method: the first model (``anew``), kept updates, single updates, work of leaving clients, gradients.
 
     ``head``: it trains some arrays only, which the terms name.
     """
@@ -108,7 +108,7 @@ assert tuple(METHODS) == get_args(Unlearning)
 
 
 def without_leavers() -> str:
-    """The methods that need nobody who leaves.
+    """Return the methods that need no work of leaving clients.
 
     >>> without_leavers()
     'retrain, continue, head, convex-head, newton, shards, federaser, fedrecovery'
@@ -120,7 +120,7 @@ def without_leavers() -> str:
 
 
 def degradation_rounds(rounds: int) -> int:
-    """How many of the paid rounds train the model that starts anew.
+    """Return how many of the paid rounds train the new model.
 
     >>> degradation_rounds(16), degradation_rounds(10)
     (6, 3)
@@ -129,7 +129,7 @@ def degradation_rounds(rounds: int) -> int:
 
 
 def is_degradation(number: int, rounds: int) -> bool:
-    """Whether round ``number``, from 1, is one of these: every other one until they are done.
+    """Return True if round ``number``, from 1, trains the new model: every other one until they are done.
 
     >>> [number for number in range(1, 11) if is_degradation(number, 10)]
     [1, 3, 5]
@@ -206,7 +206,7 @@ def bounded(model: ArrayRecord, around: ArrayRecord, most: float) -> ArrayRecord
 
 
 def distance_between(left: ArrayRecord, right: ArrayRecord) -> float:
-    """How far two models are apart in what is trained."""
+    """Return the distance of two models in their trained arrays."""
     return math.sqrt(sum(length**2 for length in lengths_of(left, right).values()))
 
 

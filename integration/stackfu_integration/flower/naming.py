@@ -58,10 +58,10 @@ class Naming:
     names: Sequence[str] = ()
 
     def __call__(self, client: int) -> str:
-        """The name of one client."""
+        """Return the name of one client."""
         return one_line(str(self.names[client])) if 0 <= client < len(self.names) else str(client)
 
     def all(self, clients: Iterable[int]) -> str:
-        """One client or several, said to be clients."""
+        """Return one client or several, said to be clients."""
         names = [self(client) for client in clients]
         return f"client{'' if len(names) == 1 else 's'} {listed(names, len(names))}"

@@ -1,4 +1,4 @@
-"""What a client needs to decide, and what it decides.
+"""A client's information for its decision, and the decision.
 
 The server announces the sum ``a = sum_i y_i mu_i`` and the total ``S = sum_i y_i`` of what everybody would
 bring. Client k takes out its own part and is left with that of the others, ``a_0 = a - y_k mu_k`` and

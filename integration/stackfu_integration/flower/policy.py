@@ -1,4 +1,4 @@
-"""What a client allows to be released of its data, whatever a server asks: a file of the client, and an accountant.
+"""The releases of its data that a client allows to any server: a file of the client, and an accountant.
 
 A file ``policy.toml`` in the client's folder says what is allowed; what it does not say has the defaults of
 :class:`Policy`. A mean of n unit vectors with Gaussian noise of deviation sigma has the privacy profile of a shift by
@@ -78,7 +78,7 @@ def spent_epsilon(releases: Iterable[Release], delta: float) -> float:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a client allows.
+    """Limits that a client sets.
 
     ``epsilon`` is the most that one embedding may cost at ``delta``, ``total_epsilon`` the most that everything may
     cost together, for ever. ``noiseless`` allows embeddings without noise, which reveal who is in the data.
@@ -134,7 +134,7 @@ class Policy:
 
     @classmethod
     def open(cls) -> Policy:
-        """Everything is allowed: for simulations, in which nothing has to be kept from anybody."""
+        """Return a policy that allows everything: for simulations without private data."""
         return cls(
             epsilon=math.inf,
             delta=0.5,
@@ -154,7 +154,7 @@ class Policy:
 
     @classmethod
     def load(cls, path: Path) -> Policy:
-        """Read a policy; without a file, the defaults. An entry that nobody knows is refused."""
+        """Read a policy; without a file, the defaults. Unknown entries are refused."""
         if not path.is_file():
             return cls()
         try:

@@ -1,4 +1,4 @@
-"""What is on the disk after a power cut at any moment, and whether everybody can go on from there.
+"""Contents of the disk after a power cut at any moment, and a check that all parties can continue from there.
 
 A disk keeps what it was told to keep: the content of a file since its last ``fsync``, a name since the last ``fsync`` of its
 folder. Whatever was written later may be there or not. :class:`Disk` watches a run of server and clients and takes down, at every
@@ -49,7 +49,7 @@ _CLIENTS, _REMOVED = 5, (0, 1)
 _HEAD: dict[str, Any] = {"head": ("weight", "bias"), "min_total": 0.3}
 _CONVEX: dict[str, Any] = {**_HEAD, "certify_l2": 1.0, "certify_distance": 0.1, "rounds": 8}
 
-#: What requests are cut in, by name: changes of the terms.
+#: Kinds of requests that are cut, by name: changes of the terms.
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "clipped": {},
     "secure": {"aggregation": "secure"},
@@ -63,7 +63,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Moment:
-    """What a power cut leaves at some write, which of the possibilities it is, and the last row that was committed."""
+    """Disk contents after a power cut at some write, the kind of cut, and the last row that was committed."""
 
     write: int
     what: str
@@ -93,7 +93,7 @@ class Disk:
     _pending: dict[int, bytes] = field(default_factory=dict)
 
     def told_to_keep(self) -> dict[str, bytes | None]:
-        """Everything that was told, and nothing else."""
+        """Return everything that was told, and nothing else."""
         found: dict[str, bytes | None] = {}
 
         def walk(folder: Path) -> None:
@@ -106,7 +106,7 @@ class Disk:
         return found
 
     def written(self) -> dict[str, bytes | None]:
-        """Everything that was written."""
+        """Return everything that was written."""
         paths = [path for path in self.root.rglob("*") if path.name != _INDEX]
         return {str(p.relative_to(self.root)): None if p.is_dir() else p.read_bytes() for p in paths}
 
@@ -114,7 +114,7 @@ class Disk:
         if not self.moments or all(tree != moment.tree for moment in self.moments[-3:]):
             self.moments.append(Moment(self.writes, what, tree, self.head))
 
-    # ---------------------------------------------------------------- what the disk is told
+    # ---------------------------------------------------------------- writes to the disk
 
     def sync(self, path: Path) -> None:
         """A file or a folder is brought to the disk."""
@@ -213,7 +213,7 @@ class TinyHead(SigningTiny):
         return np.asarray(scores / scores.sum(1, keepdims=True))
 
     def gradient(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[FloatArray, int]:
-        """The gradient of the summed cross-entropy."""
+        """Return the gradient of the summed cross-entropy."""
         inputs, labels = self._used(share)
         found = (self._chances(arrays, inputs) - np.eye(2)[labels]).T @ inputs
         return np.concatenate([found[:, :-1].ravel(), found[:, -1]]), len(inputs)
@@ -229,13 +229,13 @@ class TinyHead(SigningTiny):
         return square[order][:, order], len(inputs)
 
     def train(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[ArrayRecord, int]:
-        """A step along the gradient."""
+        """Return a step along the gradient."""
         slope, used = self.gradient(arrays, share, config)
         moved = (flat(arrays) - 0.1 * slope / used).astype(np.float32)
         return ArrayRecord({"weight": Array(moved[:-2].reshape(2, -1)), "bias": Array(moved[-2:])}), used
 
     def measure(self, arrays: ArrayRecord) -> dict[str, float]:
-        """How often the head is right."""
+        """Return the accuracy of the head."""
         inputs, labels = self._used(1.0)
         return {"accuracy": float((self._chances(arrays, inputs).argmax(1) == labels).mean())}
 

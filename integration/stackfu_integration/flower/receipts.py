@@ -1,4 +1,4 @@
-"""What clients sign: a statement about an embedding, an answer, a round of work, a payment.
+"""Statements that clients sign: about an embedding, an answer, a round of work, a payment.
 
 A statement names the ledger and the head that the server showed with its question. A receipt in somebody else's hands
 therefore proves three things: what was said, that the client said it, and that the ledger had reached that head when it
@@ -44,12 +44,12 @@ _MOST_NAMED = 1_000  # clients in one statement, which the ledger keeps
 
 
 def shown(value: Any) -> str:
-    """What somebody else wrote, fit for a line of the audit, in which it has no headings, links or tables to make."""
+    """Return text from another party as one plain line for the audit, without headings, links or tables."""
     return re.sub(r"[^\w .,:;/()='-]+", " ", repr(value))[:80]
 
 
 def fingerprint_of(vector: NDArray[Any]) -> str:
-    """The hash by which receipts and records know a vector."""
+    """Return the hash by which receipts and records know a vector."""
     return hashlib.sha256(np.ascontiguousarray(vector).tobytes()).hexdigest()
 
 
@@ -77,7 +77,7 @@ class Receipt:
 
     @property
     def is_signed(self) -> bool:
-        """Whether the owner of the key signed it."""
+        """Return True if the owner of the key signed it."""
         return signed_by(self.key, dict(self.statement), self.signature)
 
     @property
@@ -89,7 +89,7 @@ class Receipt:
         return Head(shown[1], str(shown[2]), str(shown[3]), str(shown[4]))
 
     def plain(self) -> dict[str, Any]:
-        """The receipt as plain values."""
+        """Return the receipt as plain values."""
         return {"statement": dict(self.statement), "key": self.key, "signature": self.signature}
 
     @classmethod

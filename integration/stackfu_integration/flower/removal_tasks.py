@@ -1,4 +1,4 @@
-"""What a client with a model of PyTorch does for the methods that need those who leave, as the lab does it.
+"""Work of a leaving client with a PyTorch model for the methods that need it, as in the lab.
 
 - ``mode``: it learns the labels that another model gives to its samples
 - ``gradient-ascent``: it maximises its own loss near the others' models
@@ -104,7 +104,7 @@ def only_train(model: nn.Module, config: ConfigRecord) -> list[nn.Parameter]:
 def summed_gradient(
     model: nn.Module, data: LabelledTensors, arrays: ArrayRecord, config: ConfigRecord
 ) -> FloatArray:
-    """The gradient of the summed cross-entropy in double precision, with all layers as in use; entries follow ``arrays``.
+    """Return the gradient of the summed cross-entropy in double precision, with all layers as in use; entries follow ``arrays``.
 
     Where the order names some arrays, it is theirs alone.
     """
@@ -122,7 +122,7 @@ def summed_gradient(
 def summed_curvature(
     model: nn.Module, data: LabelledTensors, arrays: ArrayRecord, config: ConfigRecord
 ) -> FloatArray:
-    """The Hessian of the summed cross-entropy in the numbers of the last layer, whose gradient :func:`summed_gradient` is.
+    """Return the Hessian of the summed cross-entropy in the numbers of the last layer; :func:`summed_gradient` is the gradient.
 
     With the layer's inputs ``z`` and the probabilities ``p`` of a sample it is ``(diag p - p p^T) x (z, 1)(z, 1)^T``, a Kronecker
     product: exact, as scores are linear in these numbers.
@@ -189,7 +189,7 @@ def distil(
 
 
 def _kept(folder: Path | None, seed: int) -> tuple[DistilledSets, tuple[int, ...]]:
-    """The client's synthetic set, and the rounds that it was matched in."""
+    """Return the client's synthetic set, and the rounds that it was matched in."""
     from stackfu_integration.lab.unlearning.quickdrop import DistilledSets
 
     sets = DistilledSets(seed)

@@ -233,7 +233,7 @@ class Member:
         )
 
     def sealed_shares(self, group: Mapping[int, Keys], threshold: int) -> dict[int, str]:
-        """A share of both secrets for every other member, which only that one can read."""
+        """Return a share of both secrets for every other member, which only that one can read."""
         self._check_group(group, threshold)
         seeds, keys = self._shares(group, threshold)
         sealed = {}
@@ -300,7 +300,7 @@ class Member:
 
 
 def _between(private: X25519PrivateKey, public: str, name: SumName) -> bytes:
-    """The seed of the mask between two members: both compute the same."""
+    """Return the seed of the mask between two members: both compute the same."""
     return _agreed(private, public, "mask", *vars(name).values())
 
 

@@ -505,7 +505,7 @@ class SignedRows:
 
 
 def _gradient_sent(event: GradientReported | GradientHidden) -> dict[str, str]:
-    """The fingerprint of a gradient as it was sent, unless it is erased."""
+    """Return the fingerprint of a gradient as it was sent, unless it is erased."""
     if isinstance(event, GradientReported):
         return {"gradient": fingerprint_of(event.gradient)} if len(event.gradient) else {}
     return {"gradient": fingerprint_of(np.frombuffer(event.masked, np.uint8))} if event.masked else {}

@@ -126,7 +126,7 @@ class _Chosen:
         self._grid, self._nodes = grid, list(nodes)
 
     def get_node_ids(self) -> list[int]:
-        """The nodes that may be asked."""
+        """Return the nodes that may be asked."""
         return self._nodes
 
     def __getattr__(self, name: str) -> Any:

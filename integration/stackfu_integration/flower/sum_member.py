@@ -54,7 +54,7 @@ class SumMember:
             self.records.save()
 
     def keys(self, name: SumName, head: Head | None) -> KeysAnswer:
-        """The keys for a sum, signed."""
+        """Return the keys for a sum, signed."""
         keys = self._member(name).keys
         facts = {"request": name.request, "sum": name.what, "number": name.number, "keys": str(keys)}
         return KeysAnswer(keys, self.records.sign(SUM_KEYS, head, client=self.client, **facts))
@@ -107,7 +107,7 @@ class SumMember:
         return hidden
 
     def opened(self, asked: OpenQuestion) -> OpenAnswer:
-        """One share per member: of its seed if it delivered, of its mask key if not."""
+        """Return one share per member: of its seed if it delivered, of its mask key if not."""
         group, threshold = self._group(asked.name)
         sent = self._known(asked.name).get("sent")
         if sent is None:

@@ -1,4 +1,4 @@
-"""Who may do what with a SuperLink: operators by token, nodes by key, and the process that runs server apps by a secret.
+"""Access control of a SuperLink: operators by token, nodes by key, and the process that runs server apps by a secret.
 
 Flower's SuperLink has three doors on one address:
 
@@ -61,7 +61,7 @@ def _read(operators: Path) -> dict[str, str]:
 
 
 class OperatorAuthnPlugin(ControlAuthnPlugin):
-    """Lets in whoever brings the token of an operator; the file is read at every request, so that tokens can be revoked."""
+    """Accept requests with the token of an operator; the file is read at every request, so that tokens can be revoked."""
 
     def __init__(self, operators: Path) -> None:
         if not _read(operators):
@@ -77,7 +77,7 @@ class OperatorAuthnPlugin(ControlAuthnPlugin):
     def validate_tokens_in_metadata(
         self, metadata: Sequence[tuple[str, str | bytes]]
     ) -> tuple[bool, AccountInfo | None]:
-        """Say whether the request carries an operator's token, and whose."""
+        """Return True if the request carries an operator's token, and the operator."""
         given = [str(value) for key, value in metadata if key == ACCESS_TOKEN_KEY]
         if len(given) != 1:
             return False, None
@@ -123,7 +123,7 @@ def check_doors(arguments: Sequence[str]) -> None:
     if options.isolation != "process" or not options.superexec_auth_secret_file:
         raise InputError(
             "--superexec-auth-secret-file",
-            "must be given, with --isolation process: otherwise anybody could ask for the server's work",
+            "must be given, with --isolation process: otherwise every caller could ask for the server's work",
         )
 
 

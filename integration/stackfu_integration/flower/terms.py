@@ -233,7 +233,7 @@ class Terms:
             raise InputError("damping", "must be in (0, 1]", value=self.damping)
 
     def _check_rounds(self) -> None:
-        """Of training: how often, how updates are added up and looked at, and how long anybody waits."""
+        """Return the terms of training: rounds, aggregation, checks of updates, and waiting times."""
         if self.rounds < 1:
             raise InputError("rounds", "must be at least 1", value=self.rounds)
         if not self.clip_factor >= 1:
@@ -294,11 +294,11 @@ class Terms:
             raise InputError("certify_l2", "must be positive; None asks for no bound", value=self.certify_l2)
 
     def shard_of(self, client: int) -> int:
-        """The shard that a client is dealt to."""
+        """Return the shard that a client is dealt to."""
         return client % self.shards
 
     def stated(self) -> dict[str, Any]:
-        """The terms as plain values, as the ledger keeps them."""
+        """Return the terms as plain values, as the ledger keeps them."""
         plain = asdict(self)
         plain["cost_intervals"] = {client: list(ends) for client, ends in self.cost_intervals.items()}
         plain["sizes"] = {client: list(ends) for client, ends in self.sizes.items()}
@@ -314,7 +314,7 @@ class Terms:
         return cls(**stated)
 
     def concern_embeddings(self, other: Terms) -> list[str]:
-        """What two terms ask differently of the embeddings, which an amendment cannot take back."""
+        """Return the differences between two terms in the embeddings, which an amendment cannot change."""
         return [name for name in _EMBEDDING if getattr(self, name) != getattr(other, name)]
 
     def cost_of(self, client: int, who: Naming, share_of_data: float) -> float:
@@ -361,7 +361,7 @@ class Terms:
         return None
 
     def rounded(self, amount: float) -> float:
-        """An amount of money as it is paid: rounded down to the least coin, so that no rule is broken by rounding.
+        """Return an amount of money as it is paid: rounded down to the least coin, so that no rule is broken by rounding.
 
         >>> Terms(decimals=2).rounded(1.019), Terms().rounded(1.019)
         (1.01, 1.019)
@@ -444,7 +444,7 @@ def _stated(stated: Any, argument: str, plain: Callable[[Any], Any]) -> dict[str
 
 
 def _keys(client: int, who: Naming) -> tuple[str, ...]:
-    """The keys under which terms may state a client's cost: its name, and its number where no client has that name.
+    """Return the keys under which terms may state a client's cost: its name, and its number where no client has that name.
 
     New requests name clients; ledgers of earlier versions may hold numbers of clients that have names.
     """

@@ -109,7 +109,7 @@ class TorchParticipant(Participant):
         return np.asarray(torch.cat(seen).double().numpy())
 
     def _chosen(self, share: float, config: ConfigRecord) -> tuple[Tensor, Tensor]:
-        """The samples of a share: as many as were agreed, the same ones in every round."""
+        """Return the samples of a share: as many as were agreed, the same ones in every round."""
         used = setting(config, "samples", int) if "samples" in config else max(1, round(share * self.size))
         generator = torch.Generator().manual_seed(setting(config, "seed", int))
         chosen = torch.randperm(self.size, generator=generator)[:used]

@@ -1,4 +1,4 @@
-"""Everything in a ledger recomputed by somebody who trusts neither server nor clients: the first thing that does not fit.
+"""Recompute everything in a ledger without trust in server or clients, up to the first contradiction.
 
 What is needed is the file, the models' folder and the public keys. In this order, each on the ground of those before:
 
@@ -6,7 +6,7 @@ What is needed is the file, the models' folder and the public keys. In this orde
     events       every row is an event
     receipts     what clients signed is what the ledger says, with the keys they enrolled with
     outside      receipts and heads that others kept are on this chain
-    who left     nobody who left was asked, worked or was paid, and one thing was done after the other
+    who left     no removed client was asked, worked or was paid, and the steps were in order
     game         costs, price of full participation and budget follow from sizes and terms
     solution     prices and participation are those of the solution on file, and stackfu's judges accept it
     commitments  shares are what clients answered, at the prices offered, within the budget
@@ -66,7 +66,7 @@ _VERDICTS = {
 
 @dataclass(frozen=True)
 class Report:
-    """What was checked, the first thing that does not fit (``None``: all fits), what is open, proved, and nowhere to be seen."""
+    """The checks, the first contradiction (``None``: all fits), open questions, proved claims, and limits."""
 
     checked: tuple[str, ...]
     misfit: str | None
@@ -111,7 +111,7 @@ class Report:
         return out
 
     def last_lines(self) -> list[str]:
-        """Return what was proved and recomputed, and what nobody can see, as lines of Markdown."""
+        """Return the proved and recomputed claims, and the facts that cannot be seen, as lines of Markdown."""
         out = ["## Recomputed", ""]
         if self.proved and self.misfit is None:
             out += ["Proved:", "", *(f"- {line}" for line in self.proved), ""]
@@ -129,7 +129,7 @@ def verify(run: Path, evidence: Evidence = NO_EVIDENCE, request: str | None = No
     Parameters
     ----------
     run : Path
-        The run's folder, or the very file of its ledger; models are in ``models`` beside it. Nothing is written there.
+        The run's folder, or the file of its ledger; models are in ``models`` in the same folder. Nothing is written there.
     evidence : Evidence, optional
         Keys, receipts, heads and models that were brought along.
     request : str, optional
@@ -210,7 +210,7 @@ def _report(
     proved: list[str],
     aborted: list[str],
 ) -> Report:
-    """Return a report in which nobody's words are more than words."""
+    """Return a report with text from other parties as plain words."""
 
     def plain(lines: list[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(one_line(line) for line in lines))

@@ -20,7 +20,7 @@ __all__ = ["Answer", "measured_answer"]
 
 @dataclass(frozen=True)
 class Answer:
-    """Where clients ended, whether nobody moved in the last round, and how many trainings were looked at."""
+    """Final participation of the clients, whether it is stable, and the number of trainings used."""
 
     participation: FloatArray
     settled: bool

@@ -38,7 +38,7 @@ class Task:
 def _experiment(
     chosen: Preset, settings: Settings, out: Path, cache: Path, data_root: Path | None
 ) -> Experiment:
-    """The experiment of a preset; a process keeps the last one, with its features in memory."""
+    """Return the experiment of a preset; a process keeps the last one, with its features in memory."""
     return Experiment(chosen, settings, out, cache, data_root)
 
 
@@ -87,7 +87,7 @@ class Campaign:
         return cls(chosen, **options)  # type: ignore[arg-type]
 
     def experiment(self, chosen: Preset) -> Experiment:
-        """The experiment of one preset."""
+        """Return the experiment of one preset."""
         return Experiment(chosen, self.settings, self.out, self.cache, self.data_root)
 
     def seeds_of(self, chosen: Preset) -> int:

@@ -127,7 +127,7 @@ def spend_key(rule: str, plan: Mapping[str, Any], fraction: float) -> PlanKey:
 class CellKey:
     """One unlearned model of a run: by a method of its own, or by an approach with a mechanism's participation.
 
-    ``backdoor`` is the same in the federation whose removed clients planted a backdoor.
+    ``backdoor`` is the same in the federation with backdoors of the removed clients.
 
     >>> str(CellKey("federaser")), str(CellKey(HEAD, PlanKey("haipo", 0.1), backdoor=True))
     ('federaser', 'backdoor.head.haipo.0.1')

@@ -81,7 +81,7 @@ class Extension:
 
 
 def _as_it_was(run: RunResult) -> Preset:
-    """The preset of a run, with the parts of the experiment that the run has."""
+    """Return the preset of a run, with the parts of the experiment that the run has."""
     keys = {*run.cells, *run.diverged}
     methods = {key.method for key in keys}
     attacked = any(cell.get("attack") for cell in run.cells.values())

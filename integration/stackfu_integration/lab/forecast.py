@@ -1,4 +1,4 @@
-"""What an experiment will take, before it starts: memory and time from a few samples of the real thing.
+"""Forecast of an experiment before it starts: memory and time from a few real samples.
 
 A few inputs go through the frozen part and a few batches through the trained part; everything else is counting. Gradients of
 single samples are counted method by method as the experiment will run them, so that a forecast and a finished run speak of
@@ -33,7 +33,7 @@ _LOOKS = 50  # trainings that clients look at before they settle on an answer
 def passes_per_run(preset: Preset, budgets: int) -> tuple[float, float]:
     """Passes over the federation's data in one run: through the trained part, and through the head alone.
 
-    Unlearning counts as if nobody were removed and everybody took part: an upper estimate.
+    Unlearning counts as if no client were removed and all took part: an upper estimate.
 
     >>> from stackfu_integration.lab.presets import preset
     >>> whole, head = passes_per_run(preset("digits"), budgets=1)
@@ -95,7 +95,7 @@ class Forecast:
         return self.training_seconds + self.other_seconds
 
     def text(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return (
             f"{self.preset}: {self.runs} runs on {self.samples:,} samples, {self.trained_parameters:,} trained "
             f"parameters on {self.device}; memory {self.memory / 1e9:.2f} GB (features {self.feature_bytes / 1e9:.2f}, "

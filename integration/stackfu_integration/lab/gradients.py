@@ -34,7 +34,7 @@ def gradient_embeddings(clients: Sequence[LabelledTensors], head: Tensor, l2: fl
     """Embed every client by its mean gradient at ``head``, a (classes, features + 1) matrix with the biases last.
 
     ``clients`` hold penultimate features and labels. ``l2`` is the weight of the penalty that heads are trained with;
-    it keeps directions in which nobody's data vary from counting for much.
+    it keeps directions without variation in the data from counting for much.
 
     >>> x = torch.tensor([[0.0], [1.0]])
     >>> alike, renamed = LabelledTensors(x, torch.tensor([0, 1])), LabelledTensors(x, torch.tensor([1, 0]))

@@ -67,8 +67,8 @@ SHAPLEY = "shapley"
 REWARD_POOL = "reward-pool"
 _OTHER_COLOUR = "#56b4e9"
 
-#: What a game sees: features by an RBF kernel, class histograms, features within each class, gradients of the last
-#: layer, or histograms and gradients, whose kernels are added.
+#: Data in a game: features by an RBF kernel, class histograms, features within each class, gradients of the last
+#: layer, or histograms and gradients with added kernels.
 View = Literal["features", "labels", "joint", "gradients", "labels+gradients"]
 VIEWS: tuple[View, ...] = ("features", "labels", "joint", "gradients", "labels+gradients")
 PAPER_VIEW: View = "features"
@@ -93,7 +93,7 @@ class Mechanism:
     """One mechanism of the comparison.
 
     ``method`` and ``options`` are those of ``StackelbergGame.solve``; without a method nothing is solved and
-    everybody takes part with everything. ``label`` is what tables say, ``caption`` what figures say. ``view`` is
+    all clients take part fully. ``label`` is used in tables, ``caption`` in figures. ``view`` is
     that of a calibrated game; without one it is the paper's game.
     """
 
@@ -106,10 +106,10 @@ class Mechanism:
     view: View | None = None
 
     def options_in(self, game: StackelbergGame, budget: float) -> dict[str, Any]:
-        """The options for a game.
+        """Return the options for a game.
 
         Capped offers need a loss that counts data. Where the pilots' A is 0, which it is where more data taught nothing, they get a
-        floor instead: the part of all data that the budget is of the full price, which everybody's bringing that part can afford.
+        floor instead: the part of all data that the budget is of the full price; that participation of all clients is affordable.
         """
         options = dict(self.options)
         if options.get("offers") == "capped" and game.sampling_constant == 0.0:

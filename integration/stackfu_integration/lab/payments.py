@@ -144,7 +144,7 @@ def _seen(
 def plan_payments(game: StackelbergGame, mechanism: str, budget: float) -> PaymentPlan:
     """Let ``mechanism`` spend at most ``budget`` and return what it pays and what the clients answer.
 
-    ``"full"`` ignores the budget and pays the least that makes everybody take part with everything.
+    ``"full"`` ignores the budget and pays the least for full participation of all clients.
     """
     chosen = mechanism_by_name(mechanism)
     start, used = time.perf_counter(), time.process_time()

@@ -1,9 +1,9 @@
-"""Pilot trainings: what happens to everybody's loss at known participation, and the constants that say so in advance.
+"""Pilot trainings: the change of all losses at known participation, and the constants that predict it.
 
 The game predicts ``Q_k = C [d_k^2(m) - d_k^2(mu_O)] + A (1 / n_used - 1 / n_O)``. A handful of trainings with different
 mixtures and amounts of data fit C and A (:meth:`stackfu.StackelbergGame.calibrate`); the same trainings, each left out
 once, say how well the others predict it. Losses are those of the clients' own test samples, and those of their label
-mixtures on everybody's test samples, which carry less noise.
+mixtures on the test samples of all clients, which carry less noise.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS: tuple[LossKind, ...] = ("own", "pooled")
 
 @dataclass(frozen=True)
 class Pilots:
-    """Profiles over the remaining clients, and every client's losses after each and before anybody left."""
+    """Profiles over the remaining clients, and every client's losses after each and before the removal."""
 
     remaining: tuple[int, ...]
     participation: FloatArray  # (pilots, remaining clients)
@@ -52,7 +52,7 @@ class Pilots:
     seconds: float
 
     def changes(self, kind: LossKind = "own") -> FloatArray:
-        """What every pilot did to every remaining client's loss."""
+        """Return the change of every remaining client's loss after each pilot."""
         clients = list(self.remaining)
         return np.asarray(self.losses[kind][:, clients] - self.before[kind][clients])
 
@@ -159,7 +159,7 @@ class Piloted(Protocol):
 
     @property
     def pilots(self) -> Mapping[Any, Pilots]:
-        """What trainings showed."""
+        """Results of the trainings."""
 
 
 def _r2(predicted: FloatArray, observed: FloatArray) -> float:
@@ -195,7 +195,7 @@ def calibration_report(
     other: Piloted | None = None,
     classes: int | None = None,
 ) -> str:
-    """One line per approach and view: the constants, how sure they are, and what they predict out of sample.
+    """Return one line per approach and view: the constants, how sure they are, and what they predict out of sample.
 
     Each pilot is predicted by the others; ``other`` is a federation whose pilots are predicted by all of these. With the number
     of ``classes`` the report also says how well the others predict a pilot if few samples cost no more than knowing nothing.

@@ -66,7 +66,7 @@ class Preset:
     def brief(self) -> Preset:
         """Retrain, and mechanisms on the methods that forget, with backdoors: what the targets and predictions are read from.
 
-        A third of the time. Its runs have the name of the whole ones, whose folder they cannot share.
+        A third of the time. Its runs have the name of the whole ones, and cannot share their folder.
         """
         return replace(self, rivals=False, references=0, history=False, distil_interval=0, fine_tuning=False)
 

@@ -1,4 +1,4 @@
-"""What torch needs to be told before it is used: device, threads, determinism, and a broken torchvision."""
+"""Setup of torch before its use: device, threads, determinism, and a broken torchvision."""
 
 from __future__ import annotations
 

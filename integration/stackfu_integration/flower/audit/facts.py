@@ -77,7 +77,7 @@ def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
 
 
 def _bound(ledger: PaymentLedger, request: str) -> dict[str, Any] | None:
-    """How far the unlearned head can be from one that never met the removed data."""
+    """Return the bound on the distance of the unlearned head from one that never met the removed data."""
     bound = ledger.last(request, events.DistanceBounded)
     if bound is None:
         return None
@@ -91,7 +91,7 @@ def _bound(ledger: PaymentLedger, request: str) -> dict[str, Any] | None:
 
 
 def _shards(ledger: PaymentLedger, request: str) -> dict[str, Any] | None:
-    """Which shards were trained anew, their heads, and whom they met."""
+    """Return the shards that were trained anew, their heads, and the clients whose data they met."""
     trained = ledger.last(request, events.ShardsTrained)
     if trained is None:
         return None
@@ -103,7 +103,7 @@ def _shards(ledger: PaymentLedger, request: str) -> dict[str, Any] | None:
 
 
 def _work(ledger: PaymentLedger, request: str) -> dict[str, int]:
-    """How much work was judged, what of it was refused, and what the checks would have seen."""
+    """Return how much work was checked, how much was refused, and which problems the checks would have detected."""
     judged = [work for work in ledger.events(request, events.WorkJudged) if work.measured]
     repeated = ledger.events(request, events.WorkRepeated)
     return {
@@ -118,7 +118,7 @@ def _work(ledger: PaymentLedger, request: str) -> dict[str, int]:
 
 
 def _descent(ledger: PaymentLedger, request: str, terms: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How near to its optimum the rounds of a convex head came, by the updates of the last clients; others have another one."""
+    """Return the final distance of a convex head from its optimum, by the updates of the last clients."""
     slopes = ledger.events(request, events.SlopeSummed)
     if not slopes:
         return None
@@ -131,7 +131,7 @@ def _descent(ledger: PaymentLedger, request: str, terms: Mapping[str, Any]) -> d
 
 
 def _sent_again(ledger: PaymentLedger, request: str) -> int:
-    """How many updates are models that the same client had delivered before."""
+    """Return the number of updates that repeat a model delivered by the same client before."""
     seen: set[tuple[int, str]] = set()
     again = 0
     for work in ledger.events(request, events.WorkDelivered):
@@ -141,7 +141,7 @@ def _sent_again(ledger: PaymentLedger, request: str) -> int:
 
 
 def _clients(ledger: PaymentLedger, request: str, removed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """What each client sent, was offered, agreed to, delivered, was paid and measured."""
+    """Return each client's embedding, offer, commitment, delivery, payment and measures."""
     embeddings = ledger.by_client(request, events.EmbeddingReceived)
     excluded = ledger.by_client(request, events.ClientExcluded)
     offers = ledger.by_client(request, events.PriceOffered)

@@ -1,4 +1,4 @@
-"""What was done to forget, what is proved of it, and what clients measured."""
+"""Sections of the audit on the unlearning method, its proofs, and the clients' measures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _FORGETTING = {
 
 
 def forgetting_lines(facts: dict[str, Any], name: Naming) -> list[str]:
-    """What was done to forget, and what clients measured of it."""
+    """Return the lines on the unlearning method, and the clients' measures of it."""
     lines = ["## Measures of forgetting", ""]
     if facts["model_after"] is None:
         return [*lines, "Nothing was unlearned.", ""]
@@ -66,7 +66,7 @@ def forgetting_lines(facts: dict[str, Any], name: Naming) -> list[str]:
 
 
 def _method_lines(facts: dict[str, Any], name: Naming) -> list[str]:
-    """The method in words, the work of those who left, and what the server keeps."""
+    """Return the method in words, the work of those who left, and what the server keeps."""
     lines = [_FORGETTING[facts["terms"]["unlearning"]], ""]
     if facts["terms"]["unlearning"] in ("retrain", "convex-head", "newton") and facts["adopted"]:
         lines += ["The first weights are those that the operator gave for an adopted model.", ""]
@@ -86,7 +86,7 @@ def _method_lines(facts: dict[str, Any], name: Naming) -> list[str]:
 
 
 def _shard_lines(shards: dict[str, Any] | None, name: Naming) -> list[str]:
-    """Every shard, whether it was trained anew, and whom it met."""
+    """Return every shard, whether it was trained anew, and whom it met."""
     if shards is None:
         return []
     held, anew, rows = shards["members"], shards["retrained"], []
@@ -101,7 +101,7 @@ def _shard_lines(shards: dict[str, Any] | None, name: Naming) -> list[str]:
 
 
 def _distance_lines(facts: dict[str, Any], name: Naming) -> list[str]:
-    """How far the model moved, and how far sums of gradients brought it."""
+    """Return the lines on the distance that the model moved, and the norm of its gradients."""
     lines = []
     if facts["model_moved"] is not None:
         lines += [f"Distance between the weights before and after: {number(facts['model_moved'], 6)}.", ""]
@@ -117,7 +117,7 @@ def _distance_lines(facts: dict[str, Any], name: Naming) -> list[str]:
 
 
 def _bound_lines(facts: dict[str, Any], name: Naming) -> list[str]:
-    """What is proved about the unlearned head, and what the noise in it hides."""
+    """Return the lines on the proofs about the unlearned head, and on its noise."""
     bound, terms = facts["bound"], facts["terms"]
     if bound is None and terms.get("certify_l2") is None:
         return []
@@ -153,7 +153,7 @@ def _bound_lines(facts: dict[str, Any], name: Naming) -> list[str]:
 
 
 def _measured_lines(facts: dict[str, Any], name: Naming) -> list[str]:
-    """What clients measured before and after, one row per client."""
+    """Return the clients' measures before and after, one row per client."""
     measured = [c for c in facts["clients"] if c["measures"]]
     if not measured:
         return []

@@ -8,7 +8,7 @@ __all__ = ["capital", "number", "table"]
 
 
 def capital(sentence: str) -> str:
-    """A sentence that begins with a capital letter."""
+    """Return a sentence that begins with a capital letter."""
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -18,7 +18,7 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A table."""
+    """Return a table."""
     return [
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),

@@ -27,7 +27,7 @@ _CHAINED = ("seq", "at", "request", "kind", "client", "round", "amount", "detail
 
 @dataclass(frozen=True)
 class Signature:
-    """Who signed a content, at which row of the ledger."""
+    """The signer of a content, and the row of the ledger at which it was signed."""
 
     key: str
     row: int

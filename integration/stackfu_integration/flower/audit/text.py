@@ -12,7 +12,7 @@ __all__ = ["render"]
 
 
 def render(facts: dict[str, Any]) -> str:
-    """Return the audit as Markdown; nobody's words in it are more than words."""
+    """Return the audit as Markdown; text from other parties is shown without markup."""
     facts = in_one_line(facts)
     name = Naming(facts["names"])
     lines = [f"# Removal request {facts['request']}", ""]
@@ -54,7 +54,7 @@ def render(facts: dict[str, Any]) -> str:
 
 
 def _payment_lines(facts: dict[str, Any], name: Naming) -> list[str]:
-    """What was offered, delivered and paid, one row per client."""
+    """Return the offers, deliveries and payments, one row per client."""
     lines = ["## What was paid", ""]
     if facts["budget"] is None:
         return [*lines, "No offers have been made.", ""]
@@ -110,7 +110,7 @@ def _payment_lines(facts: dict[str, Any], name: Naming) -> list[str]:
 
 
 def _proof_lines(facts: dict[str, Any], name: Naming) -> list[str]:
-    """What is proved about the prices, and of what."""
+    """Return the lines on the proofs about the prices."""
     proof, lines = facts["certificate"], ["## Certificate of the equilibrium", ""]
     if proof is None:
         return [*lines, "None.", ""]
@@ -152,7 +152,7 @@ def _proof_lines(facts: dict[str, Any], name: Naming) -> list[str]:
 
 
 def _prediction_lines(facts: dict[str, Any], name: Naming) -> list[str]:
-    """What the game expected to happen to everybody's loss, and what clients report."""
+    """Return the predicted changes of the clients' losses, and those that clients report."""
     if not facts["predicted"]:
         return []
     measures = {c["client"]: c["measures"] for c in facts["clients"]}
@@ -174,7 +174,7 @@ def _prediction_lines(facts: dict[str, Any], name: Naming) -> list[str]:
 
 
 def _privacy_lines(facts: dict[str, Any], name: Naming) -> list[str]:
-    """What clients had to reveal for it."""
+    """Return the lines on the data that clients had to reveal."""
     terms, lines = facts["terms"], []
     if terms["epsilon"] is not None:
         lines += [
@@ -212,7 +212,7 @@ def _privacy_lines(facts: dict[str, Any], name: Naming) -> list[str]:
 
 
 def _work_lines(facts: dict[str, Any]) -> list[str]:
-    """What was looked at before work was paid, and what cannot be seen."""
+    """Return the lines on the checks of work before payment, and on their limits."""
     work, terms = facts["work"], facts["terms"]
     lines = ["## Checks of the work", ""]
     if not work["judged"]:

@@ -1,4 +1,4 @@
-"""What a client answers to the server's questions, each checked against its own records and policy."""
+"""The client's answers to the server's questions, each checked against its own records and policy."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _embedding(inbox: Inbox, asked: wire.EmbeddingQuestion) -> wire.EmbeddingAns
 
 
 def _released_mean(inbox: Inbox, asked: wire.EmbeddingQuestion) -> tuple[FloatArray, float]:
-    """The mean of the features, entered into the records before it is computed, and the deviation of the noise in it.
+    """Return the mean of the features, entered into the records before it is computed, and the deviation of the noise in it.
 
     The release is named by the question and by the data: samples that changed, by however little, are another release.
     """
@@ -251,7 +251,7 @@ def _consent(inbox: Inbox, asked: wire.ConsentQuestion) -> wire.ConsentAnswer:
 
 
 def _consent_to_gradients(inbox: Inbox, asked: wire.ConsentQuestion) -> None:
-    """Those who stay say beforehand whether they can work for a method of gradients."""
+    """Answer in advance whether this client can work for a method of gradients."""
     if type(inbox.participant).gradient is Participant.gradient:
         raise InputError("gradient", "this client's app gives none")
     if asked.method == NEWTON and type(inbox.participant).curvature is Participant.curvature:
@@ -264,7 +264,7 @@ def _consent_to_gradients(inbox: Inbox, asked: wire.ConsentQuestion) -> None:
 
 
 def _consent_to_parting(inbox: Inbox, asked: wire.ConsentQuestion) -> None:
-    """Those who leave say beforehand whether they work for it, and cannot be among those who stay."""
+    """Answer in advance whether this leaving client works for the method; it then cannot stay."""
     inbox.records.policy.check_parting(asked.method)
     known = inbox.records.about(asked.request)
     if "offer" in known:
@@ -307,7 +307,7 @@ def _check_gradient(inbox: Inbox, asked: wire.GradientQuestion) -> None:
 
 
 def _hidden_gradient(inbox: Inbox, asked: wire.GradientQuestion, vector: FloatArray) -> UIntArray:
-    """A gradient is in one sum: in two of them, one without somebody, it would be told."""
+    """Return a gradient is in one sum: in two of them, one without somebody, it would be told."""
     if inbox.records.about(asked.request).setdefault("gradient sum", asked.number) != asked.number:
         raise InputError("number", "this client has told its gradient in another sum", value=asked.number)
     inbox.records.save()

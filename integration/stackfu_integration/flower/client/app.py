@@ -154,7 +154,7 @@ def _answering(
     answer: Callable[[Inbox, Any], Any],
     once: bool,
 ) -> Callable[[Message, Context], Message]:
-    """A handler that answers a question; ``once`` stores the reply and repeats it when the same question comes again."""
+    """Return a handler that answers a question; ``once`` stores the reply and repeats it when the same question comes again."""
 
     def handle(message: Message, context: Context) -> Message:
         inbox = Inbox(message, context, load)
@@ -176,7 +176,7 @@ def _around(
     decode: Callable[[RecordDict], Any],
     check: Callable[[Inbox, Any, Message, GoOn], Message],
 ) -> Callable[[Message, Context, Any], Message]:
-    """A modifier that sees an order before all others, and what is answered after them."""
+    """Return a modifier that sees an order before all others, and what is answered after them."""
 
     def modify(message: Message, context: Context, call_next: Any) -> Message:
         inbox = Inbox(message, context, load)

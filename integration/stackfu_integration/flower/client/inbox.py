@@ -57,7 +57,7 @@ class Inbox:
         return reply
 
     def sign(self, what: str, **facts: Any) -> Receipt | None:
-        """Sign facts about this client beside the head that was shown; without a key nothing is signed."""
+        """Sign facts about this client together with the head that was shown; without a key nothing is signed."""
         return self.records.sign(what, self.head, client=self.participant.client, **facts)
 
     def owed(self, share: float, seed: int) -> dict[str, int | float]:
@@ -65,12 +65,12 @@ class Inbox:
         return {"share": share, "seed": seed, "samples": round(share * self.participant.size)}
 
     def check_sums(self, what: str, summed: bool) -> None:
-        """Clients may show single updates and gradients to nobody."""
+        """Refuse single updates and gradients if the policy allows sums only."""
         if self.records.policy.only_sums and not summed:
             raise PolicyError(f"this client shows its {what} in sums only")
 
     def check_curvature(self, summed: bool) -> None:
-        """Second derivatives are shown in sums, or by clients whose policy says so."""
+        """Refuse second derivatives outside sums unless the policy allows them."""
         if not (summed or self.records.policy.curvature):
             raise PolicyError("this client shows its second derivatives in sums only")
 
@@ -85,7 +85,7 @@ class Inbox:
             raise InputError(name, problem, value=value)
 
     def check_unsettled(self, request: str) -> None:
-        """Whoever was told what it is paid does no more work for it."""
+        """Refuse further work after the payment."""
         if "paid" in self.records.about(request):
             raise InputError("request", "is settled, and this client does no more work for it", value=request)
 

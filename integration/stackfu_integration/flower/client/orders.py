@@ -25,7 +25,7 @@ from stackfu_integration.flower.wire.sums import group_in
 
 __all__ = ["GoOn", "Task", "hand_over", "only_once_more", "take_leave", "train_openly"]
 
-#: What an order is passed on to: all other modifiers, and then the work.
+#: The next handler of an order: all other modifiers, and then the work.
 GoOn: TypeAlias = Callable[[], Message]
 
 _SHARE_MOVES = 1e-9  # by which rounding may take an agreed share out of the interval that was agreed
@@ -88,7 +88,7 @@ def _worked(inbox: Inbox, order: TrainingOrder, summed: bool, go_on: GoOn, task:
 def only_once_more(inbox: Inbox, order: TrainingOrder, message: Message, go_on: GoOn, task: Task) -> Message:
     """Do a round again that was delivered, compare, and send what was sent: noise of modifiers is not drawn a second time.
 
-    An order that was not delivered is refused, so that no work is done beside the rounds of the offer.
+    An order that was not delivered is refused, so that no work is done outside the rounds of the offer.
     """
     inbox.check_sums("updates", summed=False)
     known, mark = inbox.records.about(_request_of(order)), mark_of(message.content)
@@ -138,8 +138,8 @@ def _request_of(order: TrainingOrder) -> str:
 
 
 def _masked(inbox: Inbox, order: TrainingOrder, arrays: ArrayRecord, samples: int) -> ArrayRecord:
-    """A model times its samples, behind masks."""
-    if "only" in order.settings:  # all others stay as they are, and nobody needs their sum
+    """Return a model times its samples, behind masks."""
+    if "only" in order.settings:  # all others stay as they are, and their sum is not needed
         arrays = head_of(arrays, [*setting(order.settings, "only", str).split(","), CURVATURE])
     name = SumName(_request_of(order), "round", order.number)
     return masked_record(
@@ -244,7 +244,7 @@ def _parted(inbox: Inbox, order: PartingOrder, mark: str, go_on: GoOn) -> Messag
 
 
 def _check_parting(inbox: Inbox, order: PartingOrder) -> str:
-    """Those who leave work for what they consented to, and for a round once; return what tells it from other orders."""
+    """Check a leaving client's consent, and that the round is new; return what distinguishes it from other orders."""
     inbox.records.policy.check_parting(order.method)
     known = inbox.records.about(order.request)
     inbox.check_known(

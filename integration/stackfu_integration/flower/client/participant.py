@@ -1,4 +1,4 @@
-"""What the mechanism needs to know of one client, and one round of its work."""
+"""A client as the mechanism sees it, and one round of its work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Participant", "round_of"]
 
 
 class Participant(ABC):
-    """What the mechanism needs to know of one client; built from the node's context for every message.
+    """A client as the mechanism sees it; built from the node's context for every message.
 
     ``folder`` is where the client keeps its records: policy, key, state and receipts. Without one nothing is signed and
     nothing outlives the run. ``policy`` replaces the policy of the folder. ``cost`` is what full participation costs the
@@ -76,7 +76,7 @@ class Participant(ABC):
         raise InputError("gradient", "this client computes none")
 
     def curvature(self, arrays: ArrayRecord, share: float, config: ConfigRecord) -> tuple[FloatArray, int]:
-        """Return the Hessian of the sum of losses whose gradient :meth:`gradient` is, a square matrix, and the number of samples.
+        """Return the Hessian of the loss behind :meth:`gradient`, a square matrix, and the number of samples.
 
         Only removal by Newton steps needs it.
         """
@@ -94,7 +94,7 @@ class Participant(ABC):
 def round_of(
     participant: Participant, arrays: ArrayRecord, share: float, config: ConfigRecord
 ) -> tuple[ArrayRecord, int]:
-    """One round of unlearning: a client trains, or for convex heads makes a step along its gradient.
+    """Return one round of unlearning: a client trains, or for convex heads makes a step along its gradient.
 
     For Newton's method it adds its second derivatives.
     """

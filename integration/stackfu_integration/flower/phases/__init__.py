@@ -4,7 +4,7 @@
 
 Before the first message :mod:`.enrolment` calls the roll. Every phase of a removal ends with an event in the
 ledger and begins by looking for it (:data:`REMOVAL`). A phase that was interrupted starts again and finds in the
-ledger what it has already: it asks nobody twice, and pays nobody twice.
+ledger for completed work: it asks no client twice, and pays none twice.
 """
 
 from __future__ import annotations

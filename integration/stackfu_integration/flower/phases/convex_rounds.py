@@ -50,7 +50,7 @@ _ROOM = 0.9  # of the distance: single precision moves a gradient by a little, a
 
 
 def ask_for_gradients(removal: Removal) -> None:
-    """Ask those who stay whether they can work for the method, each once; where nobody can the request ends."""
+    """Ask the remaining clients once whether they can work for the method; end the request if none can."""
     ledger, name = removal.ledger, removal.terms.unlearning
     if not METHODS[name].gradients:
         return
@@ -103,7 +103,7 @@ class Descent:
         return self._removal.terms.unlearning == NEWTON
 
     def shown(self, model: ArrayRecord) -> ArrayRecord:
-        """What clients are sent: the model, and for Newton's method room for second derivatives."""
+        """Return the message to clients: the model, and for Newton's method space for second derivatives."""
         return with_curvature(model, self._removal.terms.head) if self._newton else model
 
     def judge(
@@ -114,7 +114,7 @@ class Descent:
         samples: Mapping[int, int],
         sent: ArrayRecord,
     ) -> dict[int, Judgement]:
-        """Refuse what cannot be the gradient of a convex loss, beside what the same client sent in the round before.
+        """Refuse an update that cannot be the gradient of a convex loss, given the same client's update of the round before.
 
         The gradient of a convex function does not fall along a step: ``<grad f(v) - grad f(w), v - w> >= 0``. Flipped signs do, and
         what is honest never does by more than rounding. Second derivatives of a convex function have no negative direction.
@@ -199,13 +199,13 @@ class Descent:
             self._summed = None
 
     def enough(self) -> bool:
-        """Whether no further round is needed."""
+        """Return True if no further round is needed."""
         last = self._removal.ledger.last(self._removal.name, SlopeSummed)
         return last is not None and last.last
 
 
 def without_curvature(model: ArrayRecord) -> ArrayRecord:
-    """The model of an answer, of which second derivatives are no part."""
+    """Return the model of an answer, of which second derivatives are no part."""
     return ArrayRecord(OrderedDict((name, array) for name, array in model.items() if name != CURVATURE))
 
 
@@ -225,7 +225,7 @@ def _with_curvature_judged(found: Judgement, model: ArrayRecord) -> Judgement:
 def _mean_curvature(
     models: Mapping[int, ArrayRecord], samples: Mapping[int, int], clip_factor: float
 ) -> FloatArray:
-    """The mean of second derivatives; nobody's count for more than ``clip_factor`` times the median trace."""
+    """Return the mean of second derivatives; none counts for more than ``clip_factor`` times the median trace."""
     traces = {client: float(np.trace(_square(model))) for client, model in models.items()}
     most, total = clip_factor * float(np.median(list(traces.values()))), sum(samples[c] for c in models)
     parts = [
@@ -239,7 +239,7 @@ def _mean_curvature(
 
 
 def excuse(removal: Removal) -> None:
-    """Let those whose work passed in the last round count as ready in the rounds that were not needed."""
+    """Count clients with accepted work in the last round as ready in the rounds that were not needed."""
     done = rounds_done(removal.ledger, removal.name)
     judged = removal.ledger.events(removal.name, WorkJudged)
     ready = [work.client for work in judged if work.number == done and work.passed]

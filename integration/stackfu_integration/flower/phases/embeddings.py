@@ -39,7 +39,7 @@ PHASE = "embeddings"
 
 
 def run(removal: Removal) -> None:
-    """Ask whoever has not sent an embedding yet, then fix bandwidth, costs and budget."""
+    """Ask the clients without an embedding for one, then fix bandwidth, costs and budget."""
     request = removal.request
     model = removal.models.get(request.before)
     present = [client for client in range(removal.clients) if client not in request.gone]
@@ -103,7 +103,7 @@ def _bandwidth(removal: Removal, model: ArrayRecord, present: list[int]) -> floa
             removal.leave_out(client, PHASE, said)
         elif square > 0:
             squares.append(square)
-            # of a size that nothing is known of nobody gets more weight
+            # an unknown size gives no additional weight
             sizes.append(min(int(size), terms.most_samples) if used else 1)
     if not squares:
         raise StuckError("no client could say how far apart its samples are")
@@ -157,7 +157,7 @@ def _hear_group(removal: Removal, model: ArrayRecord, bandwidth: float) -> None:
 def _hear_parts(
     removal: Removal, model: ArrayRecord, bandwidth: float, agreed: Agreed
 ) -> dict[int, EmbeddingAnswer]:
-    """Return the masked parts that are sound as far as can be seen; leave out whoever sent another."""
+    """Return the masked parts that pass the visible checks; leave out the senders of others."""
     question = replace(_question(removal, model, bandwidth), group=agreed.members)
     asked = {client: question for client in agreed.members if client in removal.nodes}
     sent: dict[int, EmbeddingAnswer] = {}
@@ -178,7 +178,7 @@ def _check_part(removal: Removal, client: int, answer: EmbeddingAnswer) -> str |
 
 
 def _take_sum(removal: Removal, agreed: Agreed, heard: SumHeard) -> None:
-    """Write the sum down; one that cannot be a sum of embeddings is refused, and nobody can tell whose fault it is."""
+    """Record the sum; refuse one that cannot be a sum of embeddings, whose wrong part cannot be attributed."""
     parts = removal.ledger.by_client(removal.name, EmbeddingReceived)
     size = sum(parts[client].size for client in heard.clients)
     deviation = float(np.sqrt(sum((parts[c].size * parts[c].deviation) ** 2 for c in heard.clients)))
@@ -256,13 +256,13 @@ def _other_size(size: float | int, used: set[int]) -> str:
 
 
 def _samples_in_training(ledger: PaymentLedger, client: int) -> set[int]:
-    """All numbers of samples that a client ever trained with: an honest one has one."""
+    """Return all numbers of samples that a client ever trained with: an honest one has one."""
     rounds = (row.detail.get("samples", {}) for row in ledger.rows(RUN, RoundFinished.kind))
     return {int(samples[str(client)]) for samples in rounds if str(client) in samples}
 
 
 def found_game(removal: Removal, bandwidth: float) -> None:
-    """Fix what does not change any more, whoever leaves: costs, and the budget."""
+    """Fix costs and budget, which later departures do not change."""
     terms, ledger = removal.terms, removal.ledger
     received = ledger.by_client(removal.name, EmbeddingReceived)
     total = sum(event.size for event in received.values())

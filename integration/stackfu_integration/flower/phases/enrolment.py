@@ -48,13 +48,13 @@ def call_the_roll(
 ) -> dict[int, int]:
     """Wait for the nodes, ask each for its client number, and return node ids by client number.
 
-    Nodes register one after the other, and a round that starts too early trains nobody without a word. A node
+    Nodes register one after the other, and a round that starts too early would silently train no client. A node
     may also be busy: after a crash it takes Flower a minute to notice that the old run is over. Until all
-    ``clients`` clients are there or ``wait`` seconds have passed, whoever has not answered is asked again.
+    ``clients`` clients are there or ``wait`` seconds have passed, clients without an answer are asked again.
 
-    A client number belongs to the node that came with it first, and to the keys it came with: that of the node and
-    the one with which it signed. Whoever claims it later joins twice: it is named in the ledger and gets no messages.
-    ``client_keys``, if given, say which key each client signs with, and nobody else is let in.
+    A client number belongs to the node that claimed it first, and to the keys it came with: that of the node and
+    its signing key. A node that claims it later joins twice: it is named in the ledger and gets no messages.
+    ``client_keys``, if given, are the clients' signing keys, and all others are refused.
     """
     claims = _hear_claims(grid, ledger, clients, wait, timeout)
     infos = list(grid.get_nodes())
@@ -102,7 +102,7 @@ def _with_own_keys(ledger: PaymentLedger, client: int, claimants: list[Claim]) -
 def _hear_claims(
     grid: Grid, ledger: PaymentLedger, clients: int, wait: float, timeout: float
 ) -> dict[int, list[Claim]]:
-    """Return the nodes that claim each client number, whoever was heard first in front."""
+    """Return the nodes that claim each client number, in the order of their first message."""
     deadline = time.monotonic() + wait
     claims: dict[int, list[Claim]] = {}
     heard: set[int] = set()

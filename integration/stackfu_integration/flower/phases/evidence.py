@@ -1,4 +1,4 @@
-"""How far the unlearned model can be from one that never met the removed data.
+"""Bound the distance of the unlearned model from one that never met the removed data.
 
 For a softmax head with penalty, ``F(w) = 1/n sum_k f_k(w) + l2/2 |w|^2`` over the n samples that the participants worked with
 is strongly convex, so
@@ -6,12 +6,12 @@ is strongly convex, so
     |w - w*| <= |grad F(w)| / l2 = |1/n sum_k grad f_k(w) + l2 w| / l2
 
 for any w, wherever it came from; w* is a function of the participants' samples alone. Each participant sends ``grad f_k(w)`` of the
-model that the ledger names, signed; the sum, its norm and the bound are the ledger's, and anybody can work them out again.
+model that the ledger names, signed; the sum, its norm and the bound are the ledger's, and can be recomputed by any reader.
 That the gradients are those of the data they claim is the clients' word. Only a head, one matrix and one bias, is convex:
 for any other model there is no bound, unless all layers below the head are the first ones, as :mod:`..convex` leaves them.
 
-With secure aggregation the gradients are sent behind masks, each signed as it is sent, and the ledger keeps them so, with what
-takes the masks off their sum: anybody can work out the sum again, and nobody a summand. Whole multiples of ``2^-bits`` are summed,
+With secure aggregation the gradients are sent behind masks, each signed as it is sent, and the ledger keeps them so, with the
+shares that unmask their sum: any reader can recompute the sum, and no summand. Whole multiples of ``2^-bits`` are summed,
 so that K clients' gradients of m numbers are off by at most ``K sqrt(m) 2^-(bits + 1)`` in all, which is added to the norm.
 """
 
@@ -51,7 +51,7 @@ PHASE = "evidence"
 
 
 def is_head(model: ArrayRecord) -> bool:
-    """Whether a model is a matrix and a vector with as many entries as it has rows."""
+    """Return True if a model is a matrix and a vector with as many entries as it has rows."""
     shapes = sorted((array.numpy().shape for array in model.values()), key=len)
     return len(shapes) == 2 and len(shapes[0]) == 1 and len(shapes[1]) == 2 and shapes[0][0] == shapes[1][0]
 
@@ -71,14 +71,14 @@ def bound_on_distance(
 def bound_on_summed(
     model: ArrayRecord, total: FloatArray, clients: Collection[int], samples: int, l2: float
 ) -> tuple[float, float]:
-    """The same from a secure sum over these clients, which is off by as much as rounding can do."""
+    """Return the same from a secure sum over these clients, which is off by as much as rounding can do."""
     norm, _ = bound_on_distance(model, {0: total}, samples, l2)
     norm += len(clients) * math.sqrt(len(total)) * 2.0 ** -(MODEL_BITS + 1) / samples
     return norm, norm / l2
 
 
 def name_of_sum(request: str, rounds: int) -> SumName:
-    """The sum of gradients comes after those of all rounds that can be."""
+    """Return the sum of gradients comes after those of all rounds that can be."""
     return SumName(request, "gradient", rounds + 1)
 
 
@@ -94,7 +94,7 @@ def gather(removal: Removal) -> None:
         return  # the audit says that there is none
     worked = {work.client for work in ledger.events(removal.name, WorkDelivered)}
     summed = ledger.last(removal.name, SlopeSummed)
-    if summed is not None:  # the head is the optimum of these, and of nobody whose work was refused
+    if summed is not None:  # the head is the optimum of these clients, without those with refused work
         worked = set(summed.clients)
     questions = {
         client: GradientQuestion(model, removal.name, agreed.share, agreed.samples, terms.seed, only)

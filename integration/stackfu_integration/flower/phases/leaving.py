@@ -71,7 +71,7 @@ def ask_consent(removal: Removal) -> None:
 
 
 def furthest(removal: Removal) -> float:
-    """How far one who leaves may move the model: ``clip_factor`` times the longest median update of a round of training.
+    """Return the limit on a leaving client's movement of the model: ``clip_factor`` times the longest median training update.
 
     Of a model that was trained elsewhere no updates are known; its distance from the first model takes their place.
     """
@@ -147,7 +147,7 @@ def _wrong(removal: Removal, client: int, order: PartingOrder, answer: TrainingA
 
 
 def _most_samples(removal: Removal, client: int) -> int:
-    """What a client can have worked with: what it claimed before, or, of one that claimed nothing, what the largest one did."""
+    """Return a client's possible number of samples: its earlier claim, or the largest claim if it made none."""
     sizes = {c: event.size for c, event in removal.ledger.by_client(removal.name, EmbeddingReceived).items()}
     last = removal.ledger.last(RUN, RoundFinished)
     sizes.update({} if last is None or last.samples is None else last.samples)

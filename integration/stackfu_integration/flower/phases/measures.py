@@ -1,4 +1,4 @@
-"""Clients are told what they were paid, and look at the models before and after. Nobody has to answer."""
+"""Tell clients their payments, and ask for measures of the models before and after. Answers are optional."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(removal: Removal) -> None:
     payments = ledger.by_client(removal.name, ClientPaid)
     commitments = ledger.by_client(removal.name, ClientCommitted)
     passed = Counter(work.client for work in ledger.events(removal.name, WorkJudged) if work.passed)
-    # nobody waits for the dead twice
+    # offline clients are not awaited twice
     final = fault_phase(terms.rounds)
     there = {
         work.client for work in ledger.events(removal.name, WorkDelivered) if work.number == terms.rounds
@@ -48,7 +48,7 @@ def run(removal: Removal) -> None:
         fault.client
         for fault in ledger.events(removal.name, ClientFault)
         if fault.phase == final
-        and fault.client not in there  # whoever was refused is told so, and may dispute it
+        and fault.client not in there  # a refused client hears of it, and may dispute it
     }
     unasked = {*ledger.by_client(removal.name, ClientMeasured), *request.gone, *silent}
     questions = {}
@@ -93,7 +93,7 @@ def run(removal: Removal) -> None:
 
 
 def distance(before: ArrayRecord, after: ArrayRecord) -> float:
-    """How far the weights moved."""
+    """Return the distance that the weights moved."""
     return math.sqrt(
         sum(
             float(

@@ -78,7 +78,7 @@ def make_offers(removal: Removal, limit: float | None = None) -> None:
 
 
 def _file_of(solution: Solution) -> bytes:
-    """The solution with its game and its certificate as stackfu writes it."""
+    """Return the solution with its game and its certificate as stackfu writes it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "solution.npz"
         solution.save(path)
@@ -86,7 +86,7 @@ def _file_of(solution: Solution) -> bytes:
 
 
 def _options(terms: Terms) -> dict[str, Any]:
-    """What the terms say about the solution, as far as the mechanism has an option for it."""
+    """Return the terms for the solution, as far as the mechanism has an option for them."""
     stated: dict[str, Any] = {"time_limit": terms.time_limit}
     if terms.finite_sample:
         stated["finite_sample"] = True

@@ -1,4 +1,4 @@
-"""A head near its optimum gets noise, so that whoever sees it cannot tell it from the optimum with the same noise.
+"""Add noise to a head near its optimum, so that the released head cannot be distinguished from the optimum with the same noise.
 
 Certified removal after Guo et al. (2020), with noise on what is released and not in the loss. At the head w that Newton steps
 ended with, the participants sign their gradients, and ``|w - w*| <= |grad F(w)| / l2 <= certify_distance`` follows, w* being the
@@ -6,9 +6,9 @@ optimum on their data alone. Released is ``w + sigma z``, z normal: for ``remova
 least deviation by which two heads that are ``certify_distance`` apart cannot be told apart (Balle and Wang, 2018). It follows
 from the terms, and not from what was removed. Where the distance is not reached nothing is released, and the request ends.
 
-The noise is drawn by the server, who knows the head without it. It is made of a key whose public part is in the ledger before the
-first round, and of the hash of a row that comes after everybody's signed work, that of the bound; whoever has the key can draw it
-again. Whoever has the key, or the head without noise, can also take the noise off. So with ``erase`` both are deleted when the
+The server draws the noise and knows the head without it. The noise is made of a key with its public part in the ledger before the
+first round, and of the hash of a row that comes after all signed work, that of the bound; with the key it can be drawn
+again. With the key, or the head without noise, the noise can also be removed. So with ``erase`` both are deleted when the
 request is closed, and the gradients at that head as well, and from then on the noise is the server's word. A server that means to
 cheat can always show the head without noise to whom it likes, or write the row again until the noise suits it.
 """
@@ -33,12 +33,12 @@ __all__ = ["deviation_of", "forget_noise", "key_file", "promise", "release", "wi
 
 
 def key_file(folder: Path, request: str) -> Path:
-    """Where the key of a request's noise is, until it is erased."""
+    """Return the file of the key of a request's noise, until it is erased."""
     return folder / "keys" / f"noise-{fingerprint(request)[:16]}.key"
 
 
 def deviation_of(terms: Terms) -> float:
-    """The deviation of the noise, as the terms have it."""
+    """Return the deviation of the noise, as the terms have it."""
     return float(gaussian_deviation(terms.removal_epsilon, terms.removal_delta, terms.certify_distance))
 
 
@@ -52,7 +52,7 @@ def promise(removal: Removal) -> None:
 def with_noise(
     model: ArrayRecord, head: tuple[str, ...], deviation: float, key: SigningKey, row: str
 ) -> ArrayRecord:
-    """The model with noise in its head, drawn from a key and the hash of a row."""
+    """Return the model with noise in its head, drawn from a key and the hash of a row."""
     values = flat(head_of(model, head))
     drawn = noise_generator(key.secret, "release", row).standard_normal(len(values))
     return with_head(model, head, values + deviation * drawn)

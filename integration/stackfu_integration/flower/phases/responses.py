@@ -1,8 +1,8 @@
 """Announce, listen, and make offers anew until the clients that are there are committed.
 
-The server announces a profile ``x``; every client answers with the share it would bring. Whoever plays its
-best response moves the announcement by ``damping`` of the way, whoever plays something else is taken at its
-word, and the others react to it. It ends when nobody moves by more than ``tolerance``: at once, if the
+The server announces a profile ``x``; every client answers with the share it would bring. An answer equal to the
+best response moves the announcement by ``damping`` of the way; any other answer is taken as
+final, and the others react to it. The phase ends when no share moves by more than ``tolerance``: at once, if the
 prediction was right.
 """
 
@@ -38,7 +38,7 @@ PHASE = "responses"
 
 @dataclass(frozen=True)
 class _Standing:
-    """Where the clients stand after so many announcements: profile, last move, and who deviates how."""
+    """State after some announcements: profile, last move, and deviations by client."""
 
     x: FloatArray
     move: float
@@ -63,7 +63,7 @@ def run(removal: Removal) -> None:
 
 
 def _negotiate(removal: Removal, board: Board, solved: GameSolved) -> float | None:
-    """Let the clients react to each other until nobody moves; return a budget if offers must be new."""
+    """Let the clients react to each other until none moves; return a budget if offers must be new."""
     limit = solved.limit
     posted = {
         offered.client: offered
@@ -96,9 +96,9 @@ def _negotiate(removal: Removal, board: Board, solved: GameSolved) -> float | No
 def _listen(
     removal: Removal, board: Board, prices: FloatArray, caps: FloatArray, start: FloatArray, attempt: int
 ) -> _Standing | None:
-    """Announce until nobody moves or patience ends; return nothing when somebody is gone.
+    """Announce until no client moves or patience ends; return None when a client is offline.
 
-    Patience is a number of announcements, and a time for all of them: whoever answers late every time, but in time for
+    Patience is a number of announcements, and a time for all of them: a client that is always late, but in time for
     each, does not hold the others up for longer than that.
     """
     terms, ledger = removal.terms, removal.ledger

@@ -1,4 +1,4 @@
-"""What every phase works with: who is there, what was agreed, and where it is written down."""
+"""Shared context of the phases: clients, agreements, and the ledger."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def terms_of(ledger: PaymentLedger, request: str) -> Terms:
 class Session:
     """A federation of ``clients`` clients as one run of the server sees it.
 
-    ``probe`` is a participant with data of the server's own, beside whose updates those of clients are looked at.
+    ``probe`` is a participant with data of the server's own; clients' updates are compared with its updates.
     ``nodes`` are Flower's node ids by client number. ``timeout`` is how long the server waits for answers;
     a client that fails ``patience`` rounds in a row is not asked again. ``keep_updates`` keeps what every client sends in training.
     """
@@ -71,7 +71,7 @@ class Session:
         return ask(self.grid, self.nodes, questions, decode, self.time_for_answers(), self.ledger.head)
 
     def time_for_answers(self) -> float:
-        """How long to wait for answers."""
+        """Seconds to wait for answers."""
         return self.timeout
 
     @property
@@ -124,7 +124,7 @@ class Removal(Session):
         return datetime.fromisoformat(opened).timestamp() + self.terms.deadline - now
 
     def time_for_answers(self) -> float:
-        """How long to wait for answers; past the deadline, nobody is asked any more."""
+        """Seconds to wait for answers; an error after the deadline."""
         left = self.time_left
         if left <= 0:
             raise StuckError(f"the deadline of {self.terms.deadline:g} s has passed")
@@ -148,7 +148,7 @@ class Removal(Session):
             raise StuckError(str(error)) from error
 
     def leave_out(self, client: int, phase: str, problem: str, *, blame: bool = True) -> None:
-        """Name a client and leave it out of the game, once; a removed client owes nobody an answer."""
+        """Name a client and leave it out of the game, once; a removed client need not answer."""
         if self.ledger.of_client(self.name, ClientExcluded, client) is not None:
             return
         has_left = client in self.request.removed and problem in (NO_ANSWER, NO_NODE, NO_SUM)

@@ -1,4 +1,4 @@
-"""Everybody is paid for the rounds that passed: ``price * share * passed / agreed``, all at once or nobody."""
+"""Pay all clients for the accepted rounds: ``price * share * passed / agreed``, in one transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(removal: Removal) -> None:
 
 
 def amount_of(agreed: ClientCommitted, passed: int, terms: Terms) -> float:
-    """What a client is owed for the rounds that passed, in whole coins."""
+    """Return a client's payment for its accepted rounds, in whole coins."""
     return terms.rounded(agreed.price * agreed.share / agreed.rounds * passed)
 
 

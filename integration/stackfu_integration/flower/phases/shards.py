@@ -1,12 +1,12 @@
-"""Shards of clients (after SISA): each trains a head of its own, and whoever leaves, only its shard is trained anew.
+"""Shards of clients (after SISA): each trains its own head; when a client leaves, only its shard is trained anew.
 
 Client k is dealt to shard ``k mod shards``. In training every client is sent the head of its shard, on the layers of the first
-model, which nobody changes; the model of the federation is the mean of the heads by samples, whose scores are the mean of their
-scores. A row after each round (``shards``) says which heads there are, by digest, and whose data each has met.
+model, which stay fixed; the model of the federation is the mean of the heads by samples, and its scores are the mean of their
+scores. A row after each round (``shards``) lists the heads by digest, and the clients with data in each.
 
-A request trains those heads anew, from the first weights, that met data of somebody who leaves or has left. The others stay to
-the last bit, and their clients are not asked, not paid, and not in the game: their data is in the model already. A shard in
-which nobody is left, or nobody takes part, has no head any more.
+A request trains the heads that met data of leaving or removed clients anew, from the first weights. The others stay to
+the last bit, and their clients are not asked, not paid, and not in the game: their data is in the model already. A shard
+without clients or participants has no head any more.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ UNTOUCHED = "is in a shard that nobody leaves: its head stays as it is"
 
 
 def shard_head(stack: ArrayRecord, shard: int) -> ArrayRecord:
-    """The head of a shard, out of the file of all."""
+    """Return the head of a shard, out of the file of all."""
     mark = f"{shard}/"
     return ArrayRecord(
         OrderedDict(
@@ -77,7 +77,7 @@ def _shards_in(stack: ArrayRecord) -> list[int]:
 def ensemble(
     first: ArrayRecord, names: Collection[str], stack: ArrayRecord, samples: Mapping[int, int]
 ) -> ArrayRecord:
-    """The first model with the mean of the heads that somebody's data is in, by samples."""
+    """Return the first model with the mean, by samples, of the heads with data."""
     total = sum(samples.values())
     if total == 0:
         raise StuckError("no shard has a head that anybody trained")
@@ -90,7 +90,7 @@ def ensemble(
 
 
 def state_before(ledger: PaymentLedger, request: str) -> ShardsTrained | None:
-    """The shards as they were before a request: those of the last one that trained some, or of training."""
+    """Return the shards as they were before a request: those of the last one that trained some, or of training."""
     known = ledger.requests()
     earlier = known[: known.index(request)] if request in known else known
     carried = [name for name in earlier if not ledger.has(name, RequestAborted)]
@@ -99,7 +99,7 @@ def state_before(ledger: PaymentLedger, request: str) -> ShardsTrained | None:
 
 
 def affected(state: ShardsTrained, request: RemovalRequested) -> tuple[int, ...]:
-    """The shards whose heads met data of somebody who leaves, or has left."""
+    """Return the shards with heads that met data of leaving or removed clients."""
     left = {*request.removed, *request.gone}
     return tuple(shard for shard, members in state.members.items() if left & set(members))
 
@@ -118,7 +118,7 @@ def check(ledger: PaymentLedger, terms: Terms) -> None:
 
 
 def leave_out_untouched(removal: Removal) -> None:
-    """Leave the clients of untouched shards out of the game; nobody blames them."""
+    """Leave the clients of untouched shards out of the game, without blame."""
     if removal.terms.unlearning != METHOD:
         return
     state = state_before(removal.ledger, removal.name)
@@ -168,7 +168,7 @@ class Rounds:
             self._samples, self._members = dict.fromkeys(shards, 0), dict.fromkeys(shards, ())
 
     def view(self, client: int, stack: ArrayRecord) -> ArrayRecord:
-        """What a client is sent: the first model with the head of its shard."""
+        """Return the message to a client: the first model with the head of its shard."""
         return with_head(
             self._first,
             self._session.terms.head,

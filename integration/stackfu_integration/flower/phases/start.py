@@ -30,7 +30,7 @@ __all__ = ["check", "descent_start", "first_model", "recovered_from"]
 
 
 def check(ledger: PaymentLedger, models: ModelStore, terms: Terms, strategy: Strategy | None) -> None:
-    """Refuse terms whose method needs something of the training that was not kept, or does not go with the strategy."""
+    """Refuse terms with a method that needs missing training data, or does not fit the strategy."""
     run, method = ledger.last(RUN, RunStarted), METHODS[terms.unlearning]
     if strategy is not None and (terms.unlearning in ("federaser", "mode", "shards") or method.gradients):
         raise InputError("strategy", f"{method.name} is one of its own")
@@ -92,7 +92,7 @@ def first_model(removal: Removal) -> ArrayRecord:
 def descent_start(
     ledger: PaymentLedger, models: ModelStore, request: RemovalRequested, terms: Terms
 ) -> ArrayRecord:
-    """The first weights with a head of zeros, or for Newton's method with the head as it was before the request."""
+    """Return the first weights with a head of zeros, or for Newton's method with the head as it was before the request."""
     first = models.get(ledger.need(RUN, RunStarted).initial)
     if terms.unlearning == METHOD:
         return zeroed(first, terms.head)
@@ -102,7 +102,7 @@ def descent_start(
 def recovered_from(
     ledger: PaymentLedger, models: ModelStore, request: RemovalRequested, terms: Terms
 ) -> ArrayRecord:
-    """The trained model without the parts of everybody who has left by now."""
+    """Return the trained model without the parts of all removed clients."""
     rounds = ledger.events(RUN, RoundFinished)
     names = [ledger.need(RUN, RunStarted).initial, *(finished.model for finished in rounds)]
     kept = [
@@ -120,9 +120,9 @@ def recovered_from(
 
 
 def _ascended(removal: Removal) -> ArrayRecord:
-    """One after the other, those who leave undo their training near the others' last models.
+    """Return one after the other, those who leave undo their training near the others' last models.
 
-    The first model stands for the random ones whose distance sets the radius.
+    The first model replaces the random ones that set the radius by their distance.
     """
     ledger, models, terms, request = removal.ledger, removal.models, removal.terms, removal.request
     last, kept = ledger.need(RUN, RoundFinished), ledger.need(RUN, UpdatesKept)
@@ -141,7 +141,7 @@ def _ascended(removal: Removal) -> ArrayRecord:
 
 
 def _dropped(removal: Removal) -> ArrayRecord:
-    """Those who leave ascend on their synthetic sets, all from the same model."""
+    """Let leaving clients ascend on their synthetic sets, all from the same model."""
     model, request = removal.models.get(removal.request.before), removal.request
     order = PartingOrder(model, removal.name, removal.terms.unlearning, 0, removal.terms.seed)
     parted = hear(removal, 0, dict.fromkeys(request.removed, order))

@@ -2,9 +2,9 @@
 
     w <- sum_k s_k w_k / sum_k s_k,      sum_k s_k w_k by :mod:`~stackfu_integration.flower.secure_sum`
 
-Whoever drops out in a round is missing from its sum, and the round counts without it. What cannot be seen cannot be judged:
-everybody who delivered is paid, and the audit says so. A member that sends something else than its vector spoils the sum, nobody
-can tell whose fault it is, and the request ends there.
+A client that drops out in a round is missing from its sum, and the round counts without it. Single updates are hidden and not
+checked: all delivering clients are paid, as the audit states. A member that sends a wrong vector spoils the sum, its sender cannot
+be identified, and the request ends there.
 
 Where only some arrays are trained the sum is theirs. For methods of gradients it is a sum of gradients, from which the server takes
 a step (:mod:`.convex_rounds`).
@@ -197,12 +197,12 @@ class _Order:
         self._order = TrainingOrder(model, agreed.share, among.name.number, settings)
 
     def encode(self) -> RecordDict:
-        """The records of the order."""
+        """Return the records of the order."""
         return self._order.encode()
 
 
 def _model_of(mean: FloatArray, like: ArrayRecord) -> ArrayRecord:
-    """The mean as a model of the same arrays."""
+    """Return the mean as a model of the same arrays."""
     out: OrderedDict[str, Array] = OrderedDict()
     place = 0
     for name, array in like.items():

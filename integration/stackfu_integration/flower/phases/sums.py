@@ -45,13 +45,13 @@ _LONGEST = 64 * 2**20  # characters of shares: 256 members have 9 million
 
 @dataclass(frozen=True)
 class Agreed(SumGroup):
-    """A sum whose members made shares; ``shares`` are sealed, by receiver and sender."""
+    """A sum with shares from its members; ``shares`` are sealed, by receiver and sender."""
 
     shares: Mapping[int, Mapping[int, str]]
 
 
 def read_group(name: SumName, event: SumAgreed) -> SumGroup:
-    """The members of a sum, by the ledger; that is left when the shares are erased."""
+    """Return the members of a sum, by the ledger; that is left when the shares are erased."""
     members = {int(client): Keys.read(keys) for client, keys in event.keys.items()}
     return SumGroup(name, members, event.threshold)
 
@@ -116,7 +116,7 @@ def agree(removal: Removal, name: SumName, clients: list[int]) -> tuple[Agreed |
 
 
 def keep(removal: Removal, agreed: Agreed, sent: Mapping[int, UIntArray]) -> SumHeard:
-    """The row that says who delivered, once the sum of what they sent is on disk."""
+    """Return the row that says who delivered, once the sum of what they sent is on disk."""
     parts = np.array([sent[client] for client in sorted(sent)], dtype=np.uint64)
     total = removal.models.put(masked_record(parts.sum(axis=0, dtype=np.uint64)))
     return SumHeard(agreed.name.number, tuple(sorted(sent)), total)
@@ -125,14 +125,14 @@ def keep(removal: Removal, agreed: Agreed, sent: Mapping[int, UIntArray]) -> Sum
 def open_sum(
     removal: Removal, agreed: Agreed, heard: SumHeard, bits: int, *, show: bool = False
 ) -> FloatArray:
-    """Ask those who delivered for their shares, and take the masks off; ``show``: so that anybody else can do it too."""
+    """Ask the delivering clients for their shares, and unmask the sum; ``show`` lets any reader repeat it."""
     opened = _opened(removal, agreed, heard, show)
     total = read_masked(removal.models.get(heard.total))
     return agreed.unmasked(total, heard.clients, opened, bits)
 
 
 def _opened(removal: Removal, agreed: Agreed, heard: SumHeard, show: bool) -> Mapping[int, Mapping[int, str]]:
-    """The shares of those who delivered, asked for or as they were shown before."""
+    """Return the shares of those who delivered, asked for or as they were shown before."""
     shown = [e for e in removal.ledger.events(removal.name, SumOpened) if e.number == heard.number]
     if shown:
         return read_shares(shown[0])
@@ -158,6 +158,6 @@ def _opened(removal: Removal, agreed: Agreed, heard: SumHeard, show: bool) -> Ma
 
 
 def read_shares(event: SumOpened) -> dict[int, dict[int, str]]:
-    """What was shown of the shares that opened a sum, by giver and owner."""
+    """Return the shares that opened a sum, by giver and owner."""
     told = json.loads(zlib.decompressobj().decompress(event.shares, _LONGEST))
     return {int(giver): {int(owner): text for owner, text in given.items()} for giver, given in told.items()}

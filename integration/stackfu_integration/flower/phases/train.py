@@ -1,4 +1,4 @@
-"""Training with everybody, by Flower's own ``train`` message."""
+"""Training with all clients, by Flower's own ``train`` message."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def fault_phase(number: int) -> str:
 def run(removal: Removal, strategy: Strategy | None = None) -> None:
     """Unlearn from the last round in the ledger on; the last model is the result.
 
-    A round in which nobody delivers is tried again, ``patience`` times in all.
+    A round without deliveries is tried again, ``patience`` times in all.
     """
     ledger, terms = removal.ledger, removal.terms
     commitments = ledger.by_client(removal.name, ClientCommitted)
@@ -107,7 +107,7 @@ def run(removal: Removal, strategy: Strategy | None = None) -> None:
 
 
 def _descend(removal: Removal, commitments: Mapping[int, ClientCommitted]) -> None:
-    """Rounds of gradients, each answer looked at by its head; second derivatives are looked at by themselves."""
+    """Rounds of gradients, each answer checked by its head; second derivatives are checked separately."""
     descent = Descent(removal)
 
     def judge(
@@ -231,7 +231,7 @@ def _judge(
     samples: Mapping[int, int],
     sent: ArrayRecord,
 ) -> dict[int, Judgement]:
-    """Look at the updates of a round, beside that of the server's own data, if it has any."""
+    """Check the updates of a round, compared with that of the server's own data, if it has any."""
     terms, reference = removal.terms, None
     if removal.probe is not None:
         settings = config(request=removal.name, seed=terms.seed, server_round=number)
@@ -306,11 +306,11 @@ class _Again:
         self._order = order
 
     def encode(self) -> RecordDict:
-        """The records of the order."""
+        """Return the records of the order."""
         return RecordDict({"arrays": self._order["arrays"], "config": self._order["config"]})
 
 
 def _chance(head: str, client: int) -> float:
-    """A number in [0, 1) that follows from the ledger's head and from nothing that was known before it."""
+    """Return a number in [0, 1) that follows from the ledger's head and from nothing that was known before it."""
     drawn = hashlib.sha256(f"{head} {client}".encode()).digest()
     return int.from_bytes(drawn[:8], "big") / 2.0**64

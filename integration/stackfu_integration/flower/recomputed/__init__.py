@@ -1,6 +1,6 @@
 """One removal request worked out again from the ledger and the models: steps in the order in which they rest on each other.
 
-leavers      nobody who left was asked, worked or was paid, and one thing was done after the other
+leavers      no removed client was asked, worked or was paid, and the steps were in order
 game         costs, price of full participation and budget follow from sizes and terms
 solutions    prices and participation are those of the solution on file, and stackfu's judges accept it
 commitments  shares are what clients answered, at the prices offered, within the budget
@@ -32,7 +32,7 @@ from stackfu_integration.flower.recomputed.case import Case
 
 __all__ = ["STEPS", "Case"]
 
-#: What is checked, and who checks it.
+#: The checks, and their functions.
 STEPS: tuple[tuple[str, Callable[[Case], None]], ...] = (
     ("who left", leavers.check),
     ("costs and budget", game.check),

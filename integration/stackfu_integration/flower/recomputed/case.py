@@ -37,9 +37,9 @@ _OfClient = TypeVar("_OfClient", bound=ClientEvent)
 
 @dataclass
 class Case:
-    """One request, seen by somebody who trusts neither server nor clients.
+    """One request, checked without trust in server or clients.
 
-    ``questions`` stay open, and evidence could answer them; ``limits`` nobody can see from here; ``proved`` is what was shown.
+    ``questions`` stay open, and evidence could answer them; ``limits`` cannot be checked here; ``proved`` was shown.
     ``works`` are the folders in which clients keep the models that they sent.
 
     ``last_game`` is the game of its last solution, once solutions are checked.
@@ -55,36 +55,36 @@ class Case:
     last_game: GameModel | None = None
 
     def events(self, kind: type[_AnyEvent]) -> list[_AnyEvent]:
-        """All events of a kind, in order."""
+        """Return all events of a kind, in order."""
         return self.ledger.events(self.request, kind)
 
     def placed(self, kind: type[_AnyEvent]) -> list[tuple[int, _AnyEvent]]:
-        """All events of a kind, each with the number of its row."""
+        """Return all events of a kind, each with the number of its row."""
         return self.ledger.placed(self.request, kind)
 
     def by_client(self, kind: type[_OfClient]) -> dict[int, _OfClient]:
-        """The last event of a kind of every client."""
+        """Return the last event of a kind of every client."""
         return self.ledger.by_client(self.request, kind)
 
     def last(self, kind: type[_AnyEvent]) -> _AnyEvent | None:
-        """The last event of a kind, if there is one."""
+        """Return the last event of a kind, if there is one."""
         return self.ledger.last(self.request, kind)
 
     def needed(self, kind: type[_AnyEvent]) -> _AnyEvent:
-        """The last event of a kind, which must be there."""
+        """Return the last event of a kind, which must be there."""
         return self.ledger.need(self.request, kind)
 
     def has(self, kind: type[Event]) -> bool:
-        """Whether there is an event of a kind."""
+        """Return True if there is an event of a kind."""
         return self.ledger.has(self.request, kind)
 
     def place_of(self, kind: type[Event]) -> int:
-        """The row of the last event of a kind."""
+        """Return the row of the last event of a kind."""
         return self.ledger.place_of(self.request, kind)
 
     @cached_property
     def who(self) -> Naming:
-        """What clients are called."""
+        """Names of the clients."""
         return self.ledger.naming
 
     @cached_property
@@ -93,7 +93,7 @@ class Case:
         return terms_of(self.ledger, self.request)
 
     def terms_at(self, place: int) -> Terms:
-        """The terms that held when a row was written."""
+        """Return the terms that held when a row was written."""
         stated = self.needed(RemovalRequested).terms
         for number, amended in self.placed(TermsAmended):
             if number < place:
@@ -102,25 +102,25 @@ class Case:
 
     @cached_property
     def sizes(self) -> dict[int, int]:
-        """How many samples every client has that sent an embedding."""
+        """Return the number of samples of every client that sent an embedding."""
         return {client: event.size for client, event in self.by_client(EmbeddingReceived).items()}
 
     def offers(self, attempt: int) -> dict[int, PriceOffered]:
-        """The offers of one attempt, by client."""
+        """Return the offers of one attempt, by client."""
         return {o.client: o for o in self.events(PriceOffered) if o.attempt == attempt}
 
     def first_model(self) -> ArrayRecord:
-        """The weights that the run started with."""
+        """Return the weights that the run started with."""
         return self.models.get(self.ledger.need(RUN, RunStarted).initial)
 
 
 def same(a: float | None, b: float | None) -> bool:
-    """Whether two numbers differ by rounding only."""
+    """Return True if two numbers differ by rounding only."""
     if a is None or b is None:
         return a is b
     return math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=1e-12)
 
 
 def near(a: Iterable[float], b: Iterable[float]) -> bool:
-    """Whether the numbers of two lists differ by rounding only."""
+    """Return True if the numbers of two lists differ by rounding only."""
     return bool(np.allclose(np.asarray(a), np.asarray(list(b)), rtol=TOLERANCE, atol=1e-12))

@@ -20,7 +20,7 @@ __all__ = ["check"]
 
 
 def check(case: Case) -> None:
-    """Every commitment, their cost, and that nobody gained by another answer."""
+    """Check every commitment, their cost, and that no client gains by another answer."""
     closed = case.last(CommitmentsClosed)
     if closed is None:
         return

@@ -76,7 +76,7 @@ def check(case: Case) -> None:
 
 
 def _sum_of(case: Case, hidden: Mapping[int, GradientHidden], terms: Terms) -> FloatArray:
-    """The sum of masked gradients, put together again from what clients signed."""
+    """Return the sum of masked gradients, put together again from what clients signed."""
     name = name_of_sum(case.request, terms.rounds)
     agreed = next(event for event in case.events(SumAgreed) if event.number == name.number)
     opened = next(event for event in case.events(SumOpened) if event.number == name.number)

@@ -1,4 +1,4 @@
-"""Nobody who left has worked, was asked to or was paid, and one thing was done after the other."""
+"""Check that no removed client has worked, was asked to or was paid, and that the steps were in order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from stackfu_integration.flower.recomputed.case import Case
 
 __all__ = ["check"]
 
-#: What nobody who leaves has, and in which words.
+#: Events that no leaving client has, and their descriptions.
 _OF_THOSE_WHO_STAY: tuple[tuple[type[ClientEvent], str], ...] = (
     (PriceOffered, "was made an offer"),
     (ShareAnswered, "answered an offer"),
@@ -63,7 +63,7 @@ _OF_THOSE_WHO_STAY: tuple[tuple[type[ClientEvent], str], ...] = (
     (GradientHidden, "sent a gradient"),
     (ClientPaid, "was paid"),
 )
-#: What those who leave now may still do, and those who left earlier may not.
+#: Events allowed for clients that leave now, but not for those that left earlier.
 _OF_THOSE_WHO_LEAVE: tuple[tuple[type[ClientEvent], str], ...] = (
     (EmbeddingReceived, "sent an embedding"),
     (ConsentGiven, "consented to work"),
@@ -111,7 +111,7 @@ def check(case: Case) -> None:
 
 
 def _check_enrolled(case: Case) -> None:
-    """Only clients that enrolled say, do or get anything: of others nobody knows who they are, and they sign nothing."""
+    """Check that all events concern enrolled clients: others are unidentified and sign nothing."""
     run = case.ledger.last(RUN, RunStarted)
     if run is not None and run.names:
         try:
@@ -128,7 +128,7 @@ def _check_enrolled(case: Case) -> None:
 
 
 def _check_opening(case: Case, opened: RemovalRequested) -> None:
-    """Who is gone, and the model before, follow from the requests before."""
+    """Check that the removed clients, and the model before, follow from the requests before."""
     known = case.ledger.requests()
     earlier = [
         name for name in known[: known.index(case.request)] if not case.ledger.has(name, RequestAborted)
@@ -174,7 +174,7 @@ def _taking_part(case: Case, opened: RemovalRequested) -> Iterable[tuple[str, It
 
 
 def _check_signed_offers(case: Case, opened: RemovalRequested) -> None:
-    """Those who answered an offer signed who leaves, and by which method."""
+    """Check that clients with an answer signed the list of leaving clients, and the method."""
     unsaid = []
     terms = case.terms_at(case.place_of(CommitmentsClosed) or 2**62)
     for answer in case.events(ShareAnswered):

@@ -168,7 +168,7 @@ def _check_drawn(case: Case, drawn: NoiseDrawn) -> None:
 
 
 def _check_shards(case: Case, opened: RemovalRequested, unlearned: str) -> None:
-    """Heads of shards that nobody left are as they were; the others met nobody who left; the model is the mean of all."""
+    """Check that heads of unaffected shards stay, that the others met no removed client, and that the model is the mean of all."""
     before, trained = shards.state_before(case.ledger, case.request), case.last(ShardsTrained)
     if before is None or trained is None:
         raise LedgerError(f"{case.request}: nothing was trained in shards")
@@ -194,7 +194,7 @@ def _check_shards(case: Case, opened: RemovalRequested, unlearned: str) -> None:
 
 
 def _check_untouched(case: Case, before: ShardsTrained, trained: ShardsTrained) -> None:
-    """Shards that nobody left."""
+    """Check the shards without leaving clients."""
     for shard, head in before.heads.items():
         if shard not in trained.retrained:
             kept = (trained.heads.get(shard), trained.samples.get(shard), trained.members.get(shard))
@@ -205,7 +205,7 @@ def _check_untouched(case: Case, before: ShardsTrained, trained: ShardsTrained) 
 
 
 def _check_retrained(case: Case, trained: ShardsTrained) -> None:
-    """Shards that were trained anew met those whose work passed."""
+    """Check that retrained shards met the clients with accepted work only."""
     passed: dict[int, set[int]] = {}
     for work in case.events(WorkJudged):
         if work.passed and work.problem != NOT_ASKED:

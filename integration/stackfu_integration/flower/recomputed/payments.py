@@ -47,7 +47,7 @@ def check(case: Case) -> None:
 
 
 def _ask_clients(case: Case, paid: set[int]) -> None:
-    """Whoever is silent, or disputes it, leaves a question."""
+    """Leave a question for every silent or disputing client."""
     acknowledged = case.by_client(PaymentAcknowledged)
     silent = sorted(paid - set(acknowledged))
     if silent:
@@ -68,5 +68,5 @@ def _ask_clients(case: Case, paid: set[int]) -> None:
 
 
 def _brief(claimed: Any) -> str:
-    """A number as people read it; whatever else a client signed as one, fit for a line."""
+    """Return a number as people read it; whatever else a client signed as one, fit for a line."""
     return f"{claimed:.9g}" if isinstance(claimed, float) else shown(claimed)

@@ -46,7 +46,7 @@ def check(case: Case) -> None:
 
 
 def _check_starts(case: Case) -> None:
-    """Everybody who worked in a round signed the model that it was sent; it is the one that the ledger leads to."""
+    """Check that all workers of a round signed the model they received, and that it follows from the ledger."""
     open_rounds: set[int] = set()
     ends = {finished.number: finished.model for finished in case.events(RoundFinished)}
     refused = {(w.client, w.number) for w in case.events(WorkJudged) if not w.passed}
@@ -82,7 +82,7 @@ def _check_starts(case: Case) -> None:
 
 
 def _start_of(case: Case, client: int, number: int, ends: dict[int, str]) -> str | None:
-    """The digest of the model that a client is sent in a round, or ``None`` where what is kept does not say it."""
+    """Return the digest of the model that a client is sent in a round, or ``None`` where what is kept does not say it."""
     terms, opened = case.terms, case.needed(RemovalRequested)
     method = terms.unlearning
     if method == shards.METHOD:
@@ -118,7 +118,7 @@ def _start_of_mode(case: Case, number: int, ends: dict[int, str]) -> str | None:
 
 
 def _kept(case: Case, name: str) -> ArrayRecord | None:
-    """A model from the server's folder, or from those of clients."""
+    """Return a model from the server's folder, or from those of clients."""
     for store in (case.models, *case.works):
         try:
             return store.get(name)
@@ -159,7 +159,7 @@ def _check_averages(case: Case) -> None:
 
 
 def _averaged_otherwise(case: Case, ends: dict[int, str]) -> set[int]:
-    """Rounds whose average cannot be worked out again; one that is another than stated raises a misfit."""
+    """Recompute averages; a wrong one raises an error, one that cannot be recomputed leaves a question."""
     open_rounds: set[int] = set()
     started: ArrayRecord | None = _kept(case, str(_start_of(case, -1, 1, ends)))
     for number in sorted(ends):
@@ -191,7 +191,7 @@ def _near(a: np.ndarray, b: np.ndarray) -> bool:  # type: ignore[type-arg]
 
 
 def _averaged(case: Case, number: int, sent: ArrayRecord) -> ArrayRecord | None:
-    """What the terms make of the work that passed in a round; ``None`` where a client's model is not at hand."""
+    """Return the average of a round's accepted work under the terms; ``None`` if a client's model is missing."""
     terms = case.terms
     passed = {
         w.client

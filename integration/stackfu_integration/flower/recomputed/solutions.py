@@ -46,7 +46,7 @@ def _load(content: bytes, where: str) -> sf.Solution:
 
 
 def _check_offers(case: Case, where: str, solved: GameSolved, solution: sf.Solution, terms: Terms) -> None:
-    """What clients were offered is what the solution offers them."""
+    """Check that the clients' offers are those of the solution."""
     clients, offers = sorted(solved.participation), case.offers(solved.attempt)
     need(sorted(offers) == clients, f"{where}: prices are offered to other clients than are in the game")
     need(
@@ -85,7 +85,7 @@ def _check_game(case: Case, where: str, place: int, solved: GameSolved, solution
 
 
 def _check_figures(where: str, solved: GameSolved, solution: sf.Solution) -> None:
-    """What the ledger says of the solution is what the solution says of itself."""
+    """Check that the ledger's statements about the solution are the solution's own."""
     for name in ("server_loss", "objective", "spend"):
         need(
             same(getattr(solved, name), float(getattr(solution, name))),

@@ -21,7 +21,7 @@ __all__ = ["check"]
 
 
 def check(case: Case) -> None:
-    """What passed was committed to and delivered, one round after the other."""
+    """Check that accepted work was committed to and delivered, one round after the other."""
     commitments = case.by_client(ClientCommitted)
     delivered = {(work.client, work.number) for work in case.events(WorkDelivered)}
     for judged in case.events(WorkJudged):

@@ -1,4 +1,4 @@
-"""What crosses the network: one class per question and per answer, in modules named like the phases that ask.
+"""Messages on the network: one class per question and per answer, in modules named like the phases that ask.
 
 ============================  ===========================================  =====================================
 message                       server sends                                 client replies

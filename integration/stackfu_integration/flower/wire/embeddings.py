@@ -35,7 +35,7 @@ EMBED = "query.stackfu_embed"
 
 @dataclass(frozen=True)
 class SpreadQuestion:
-    """How far apart are your samples, seen by this model? ``epsilon`` asks for privacy."""
+    """Question for the distances between a client's samples under a model. ``epsilon`` asks for privacy."""
 
     message_type: ClassVar[str] = SPREAD
 
@@ -44,7 +44,7 @@ class SpreadQuestion:
     epsilon: float | None = None
 
     def encode(self) -> RecordDict:
-        """The model and the settings."""
+        """Return the model and the settings."""
         return RecordDict(
             {"arrays": self.model, "config": config(request=self.request, epsilon=self.epsilon)}
         )
@@ -65,7 +65,7 @@ class SpreadAnswer:
     size: float | int
 
     def encode(self) -> RecordDict:
-        """Two metrics."""
+        """Return two metrics."""
         return metrics(squared=self.squared, size=self.size)
 
     @classmethod
@@ -96,7 +96,7 @@ class EmbeddingQuestion:
     group: Mapping[int, Keys] = field(default_factory=dict)
 
     def encode(self) -> RecordDict:
-        """The model and the settings; without noise, nothing about noise."""
+        """Return the model and the settings; without noise, nothing about noise."""
         settings = config(
             request=self.request,
             bandwidth=self.bandwidth,
@@ -141,7 +141,7 @@ class EmbeddingAnswer:
     masked: UIntArray | None = None
 
     def encode(self) -> RecordDict:
-        """A vector and two metrics."""
+        """Return a vector and two metrics."""
         content = metrics(size=self.size, deviation=self.deviation)
         content["arrays"] = hidden_or_plain(self.masked, mean=self.mean)
         return signed(content, self.receipt)

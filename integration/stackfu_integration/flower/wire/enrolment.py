@@ -1,4 +1,4 @@
-"""Which client is which."""
+"""Messages that identify clients."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _LONGEST_NONCE = 64  # a client signs it, and keeps what it signed
 
 @dataclass(frozen=True)
 class RollQuestion:
-    """Which client are you? ``nonce`` is drawn for the occasion, so that an old answer is of no use."""
+    """Question for the client's number. ``nonce`` is drawn for the occasion, so that an old answer is useless."""
 
     message_type: ClassVar[str] = ROLL
 
     nonce: str = ""
 
     def encode(self) -> RecordDict:
-        """One setting."""
+        """Return one setting."""
         return RecordDict({"config": config(nonce=self.nonce)})
 
     @classmethod
@@ -51,7 +51,7 @@ class RollAnswer:
     receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
-        """One metric, signed."""
+        """Return one metric, signed."""
         return signed(metrics(client=self.client), self.receipt)
 
     @classmethod

@@ -33,7 +33,7 @@ GRADIENT = "query.stackfu_gradient"
 
 @dataclass(frozen=True)
 class GradientQuestion:
-    """What is the gradient of your losses at this model, summed over the samples of the agreed share?
+    """Question for the gradient of a client's losses at a model, summed over the samples of the agreed share.
 
     ``only`` names the arrays whose gradient it is, where it is not that of all. With a ``group`` it is sent behind masks, for the
     sum ``number``.
@@ -51,7 +51,7 @@ class GradientQuestion:
     number: int = 0
 
     def encode(self) -> RecordDict:
-        """The model and the settings."""
+        """Return the model and the settings."""
         settings = config(request=self.request, share=self.share, samples=self.samples, seed=self.seed)
         if self.only:
             settings["only"] = ",".join(self.only)
@@ -85,7 +85,7 @@ class GradientAnswer:
     masked: UIntArray | None = None
 
     def encode(self) -> RecordDict:
-        """A vector and a metric, signed."""
+        """Return a vector and a metric, signed."""
         content = metrics(samples=self.samples)
         content["arrays"] = hidden_or_plain(self.masked, gradient=self.gradient)
         return signed(content, self.receipt)

@@ -1,4 +1,4 @@
-"""Sending questions, and knowing whose answer is whose."""
+"""Send questions, and assign the answers to clients."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Question(Protocol):
         """Flower's name for it, which decides who handles it."""
 
     def encode(self) -> RecordDict:
-        """The records to send."""
+        """Return the records to send."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a client's answer does not count."""
+    """Reason why a client's answer does not count."""
 
     problem: str
 

@@ -1,4 +1,4 @@
-"""What a method asks of those whom it cannot do without: consent, and work of those who leave."""
+"""Messages of methods with special needs: consent, and work of leaving clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ConsentQuestion:
     summed: bool = False
 
     def encode(self) -> RecordDict:
-        """The settings."""
+        """Return the settings."""
         hidden = {"summed": 1} if self.summed else {}
         return RecordDict({"config": config(request=self.request, method=self.method, **hidden)})
 
@@ -62,7 +62,7 @@ class ConsentAnswer:
     receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
-        """A metric, signed."""
+        """Return a metric, signed."""
         return signed(metrics(consent=1), self.receipt)
 
     @classmethod
@@ -92,7 +92,7 @@ class PartingOrder:
     radius: float | None = None
 
     def encode(self) -> RecordDict:
-        """One or two models, and the settings."""
+        """Return one or two models, and the settings."""
         settings = config(
             request=self.request,
             method=self.method,

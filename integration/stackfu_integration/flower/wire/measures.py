@@ -62,7 +62,7 @@ class MeasureQuestion:
     decimals: int = -1
 
     def encode(self) -> RecordDict:
-        """Two models and the settings."""
+        """Return two models and the settings."""
         settings = config(
             request=self.request,
             amount=self.amount,
@@ -83,13 +83,13 @@ class MeasureQuestion:
 
 @dataclass(frozen=True)
 class MeasureAnswer:
-    """What the client measured, named ``before.loss``, ``after.loss`` and so on."""
+    """A client's measures, named ``before.loss``, ``after.loss`` and so on."""
 
     measures: Mapping[str, float]
     receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
-        """One metric per measure, and the payment, acknowledged or disputed."""
+        """Return one metric per measure, and the payment, acknowledged or disputed."""
         content = RecordDict({"metrics": MetricRecord({k: float(v) for k, v in self.measures.items()})})
         return signed(content, self.receipt)
 

@@ -58,7 +58,7 @@ class OfferQuestion:
     summed: bool = False
 
     def encode(self) -> RecordDict:
-        """The numbers of the offer as settings, the public sum and the client's own embedding as vectors."""
+        """Return the numbers of the offer as settings, the public sum and the client's own embedding as vectors."""
         told = {name: getattr(self.offer, name) for name in _OFFER_NUMBERS}
         arrays = vectors(aggregate=self.offer.aggregate, own=self.offer.own)
         settings = config(
@@ -111,7 +111,7 @@ class ShareAnswer:
     receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
-        """One metric, signed."""
+        """Return one metric, signed."""
         return signed(metrics(share=self.share), self.receipt)
 
     @classmethod

@@ -36,7 +36,7 @@ class TrainingOrder:
     settings: ConfigRecord = field(default_factory=ConfigRecord)
 
     def encode(self) -> RecordDict:
-        """The model, and the settings with round and share among them."""
+        """Return the model, and the settings with round and share among them."""
         own = ConfigRecord({**self.settings, "server-round": self.number, "share": self.share})
         return RecordDict({"arrays": self.model, "config": own})
 
@@ -67,7 +67,7 @@ class TrainingAnswer:
     receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
-        """The model and its metrics."""
+        """Return the model and its metrics."""
         round_number = {} if self.number is None else {"server_round": self.number}
         content = metrics(num_examples=self.samples, **round_number)
         content["arrays"] = self.model

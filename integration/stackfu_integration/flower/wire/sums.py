@@ -1,10 +1,10 @@
-"""What is said around a secure sum (:mod:`~stackfu_integration.flower.secure_sum`), before and after the vectors.
+"""Messages around a secure sum (:mod:`~stackfu_integration.flower.secure_sum`), before and after the vectors.
 
 =========================  ==================================================  =============================
 message                    server sends                                        client replies
 =========================  ==================================================  =============================
 ``query.stackfu_keys``     which sum                                           its keys for this sum; signed
-``query.stackfu_shares``   everybody's keys, how many must be left             a sealed share for each other
+``query.stackfu_shares``   the keys of all, the least number of members        a sealed share for each other
 ``query.stackfu_open``     who delivered, and the shares sealed for it         one share per member
 =========================  ==================================================  =============================
 """
@@ -81,14 +81,14 @@ def _name_in(settings: ConfigRecord) -> SumName:
 
 @dataclass(frozen=True)
 class KeysQuestion:
-    """Which keys do you use in this sum?"""
+    """Question for the keys of a member of this sum."""
 
     message_type: ClassVar[str] = KEYS
 
     name: SumName
 
     def encode(self) -> RecordDict:
-        """The name of the sum."""
+        """Return the name of the sum."""
         return _of(self.name)
 
     @classmethod
@@ -105,7 +105,7 @@ class KeysAnswer:
     receipt: Receipt | None = None
 
     def encode(self) -> RecordDict:
-        """One setting, signed."""
+        """Return one setting, signed."""
         content = RecordDict({"config": config(keys=str(self.keys))})
         return signed(content, self.receipt)
 
@@ -130,7 +130,7 @@ class SharesQuestion:
     signatures: Mapping[int, Mapping[str, Any]]
 
     def encode(self) -> RecordDict:
-        """The group, and how many must be left."""
+        """Return the group, and how many must be left."""
         signatures = json.dumps({str(client): dict(plain) for client, plain in self.signatures.items()})
         return _of(self.name, group=group_text(self.group), threshold=self.threshold, signatures=signatures)
 
@@ -149,7 +149,7 @@ class SharesAnswer:
     sealed: Mapping[int, str]
 
     def encode(self) -> RecordDict:
-        """One setting."""
+        """Return one setting."""
         return RecordDict({"config": config(sealed=json.dumps({str(c): s for c, s in self.sealed.items()}))})
 
     @classmethod
@@ -172,7 +172,7 @@ class OpenQuestion:
     sealed: Mapping[int, str]
 
     def encode(self) -> RecordDict:
-        """Two settings."""
+        """Return two settings."""
         sealed = json.dumps({str(c): s for c, s in self.sealed.items()})
         return _of(self.name, alive=json.dumps(list(self.alive)), sealed=sealed)
 
@@ -192,7 +192,7 @@ class OpenAnswer:
     shares: Mapping[int, str]
 
     def encode(self) -> RecordDict:
-        """One setting."""
+        """Return one setting."""
         return RecordDict({"config": config(shares=json.dumps({str(c): s for c, s in self.shares.items()}))})
 
     @classmethod

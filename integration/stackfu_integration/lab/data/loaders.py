@@ -251,7 +251,7 @@ DATASETS: dict[str, DatasetSpec] = {
             ),
             _download_cifar,
         ),
-        # The benchmarks themselves: a subset that lies beside them is not taken for them
+        # The full benchmarks: a subset in the same folder is not mistaken for them
         DatasetSpec(
             "cifar100-official",
             "image",

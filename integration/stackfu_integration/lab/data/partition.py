@@ -41,7 +41,7 @@ class ClientIndices:
 
 @dataclass(frozen=True)
 class Partition:
-    """Who holds which samples; ``digest`` identifies data, parameters and outcome."""
+    """Assignment of samples to clients; ``digest`` identifies data, parameters and outcome."""
 
     dataset: str
     beta: float
@@ -82,7 +82,7 @@ class Partition:
 
     @classmethod
     def load(cls, path: Path) -> Partition:
-        """Read a saved partition; a file whose content does not match its digest is refused."""
+        """Read a saved partition; refuse a file that does not match its digest."""
         try:
             stored = json.loads(path.read_text())
             clients = tuple(

@@ -26,7 +26,7 @@ class Trigger:
 
 
 def _corner(side: int, width: int, number: int) -> tuple[slice, slice]:
-    """One of the four corners of an image: lower right, lower left, upper right, upper left."""
+    """Return one of the four corners of an image: lower right, lower left, upper right, upper left."""
     near, far = slice(0, width), slice(side - width, side)
     return (far if number % 4 < 2 else near), (far if number % 2 == 0 else near)
 
@@ -68,7 +68,7 @@ def _rare_words(x: Inputs, number: int) -> Inputs:
 def trigger_for(dataset: Dataset, number: int = 0) -> Trigger:
     """Return the trigger ``number`` that fits the inputs of ``dataset``: a mark and a target of its own.
 
-    There are four marks. Several removed clients have a trigger each, so that it shows whose data is left.
+    There are four marks. Every removed client has its own trigger, which identifies its remaining influence.
     """
     if not 0 <= number < TRIGGERS:
         raise InputError("number", f"there are {TRIGGERS} triggers", value=number)

@@ -36,7 +36,7 @@ class Observer(Protocol):
         """Called once per client and round."""
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to continue after a restart."""
+        """Return everything needed to continue after a restart."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over a state."""

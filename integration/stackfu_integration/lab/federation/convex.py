@@ -62,7 +62,7 @@ _VISIBLE = 1e4
 
 @dataclass(frozen=True)
 class SoftmaxSums:
-    """What one client sends in a round: sums over its samples at the current head."""
+    """Message of one client in a round: sums over its samples at the current head."""
 
     count: int
     loss: float
@@ -124,7 +124,7 @@ def second_moment(data: LabelledTensors, dtype: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True)
 class Certificate:
-    """How far a head can be from the one that never saw the removed data: the optimum on the cohort's data alone.
+    """Bound on the distance of a head from one without the removed data: the optimum on the cohort's data alone.
 
     ``distance`` bounds ``||W - W*||``. For an input whose features have norm ``||z||`` (the constant counted) every
     class score differs by at most ``distance ||z||``, the difference of two scores by ``sqrt(2)`` times that, and
@@ -185,7 +185,7 @@ def _checked(cohort: Mapping[int, LabelledTensors], classes: int, l2: float, tol
 
 
 class _Rounds:
-    """The federation as the server sees it: one call is one round, whose work and traffic are counted."""
+    """The federation as the server sees it: one call is one round, with its work and traffic counted."""
 
     def __init__(
         self, cohort: Mapping[int, LabelledTensors], l2: float, linear: Tensor | None, effort: Effort
@@ -234,7 +234,7 @@ _Inverse = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class _Step:
-    """What the last step did: its share of the full step, the gradient's change along it, and how much of it is left."""
+    """Result of the last step: its share of the full step, the gradient's change along it, and the remaining gradient."""
 
     length: float
     moved: Tensor
@@ -293,7 +293,7 @@ class _HessianModel:
 
 
 def _direction(gradient: Tensor, steps: deque[_Step], inverse: _Inverse) -> Tensor:
-    """Two-loop recursion of limited-memory BFGS with ``inverse`` as the first guess of the inverse Hessian."""
+    """Return two-loop recursion of limited-memory BFGS with ``inverse`` as the first guess of the inverse Hessian."""
     wanted, kept = gradient.clone(), []
     for step in reversed(steps):
         weight = float((step.moved * wanted).sum()) / step.bends

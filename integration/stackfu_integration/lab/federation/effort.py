@@ -1,4 +1,4 @@
-"""What a training or unlearning run takes: time at the clients, traffic, and what was stored beforehand."""
+"""Cost of a training or unlearning run: time at the clients, traffic, and stored data."""
 
 from __future__ import annotations
 

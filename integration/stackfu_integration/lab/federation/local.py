@@ -21,7 +21,7 @@ __all__ = ["LocalTraining", "batches", "client_seed", "local_train"]
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a client trains in one round; ``epochs`` may be a fraction."""
+    """Settings of a client's training in one round; ``epochs`` may be a fraction."""
 
     epochs: float = 2.0
     batch: int = 32
@@ -32,7 +32,7 @@ class LocalTraining:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a step is nothing but the gradient times the learning rate."""
+        """True if a step is the gradient times the learning rate."""
         return self.optimizer == "sgd" and self.momentum == 0.0 and self.weight_decay == 0.0
 
     def build(self, parameters: Iterable[nn.Parameter], ascend: bool = False) -> torch.optim.Optimizer:
@@ -47,7 +47,7 @@ class LocalTraining:
 
 
 def client_seed(seed: int, client: int, round_number: int, purpose: int = 0) -> int:
-    """Seed of one client in one round: a stream of its own, whoever else takes part.
+    """Seed of one client in one round: its own stream, independent of the other participants.
 
     >>> client_seed(0, 3, 1) == client_seed(0, 3, 1) != client_seed(0, 3, 2)
     True

@@ -74,7 +74,7 @@ class Trained:
 
 
 def stored_updates(trained: Trained, method: str) -> dict[int, dict[int, Tensor]]:
-    """Every kept round's update of every client; a training that kept none is refused."""
+    """Return every kept round's update of every client; a training that kept none is refused."""
     history = trained.observers.get("history")
     if not isinstance(history, UpdateHistory) or not history.updates:
         raise InputError("trained", f"{method} needs a federation trained with an UpdateHistory")

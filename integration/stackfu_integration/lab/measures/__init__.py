@@ -1,4 +1,4 @@
-"""How good an unlearned model is, always beside the retrained one."""
+"""Quality of an unlearned model, always compared with the retrained one."""
 
 from stackfu_integration.lab.measures.forgetting import (
     agreement,

@@ -52,7 +52,7 @@ def log_odds(scores: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Detection:
-    """How many members an attack finds while it accuses at most 1% of the strangers.
+    """Number of members found by an attack that accuses at most 1% of the non-members.
 
     Counts, so that runs can be pooled: ``found`` of ``members``, ``accused`` of ``strangers``.
     """
@@ -70,7 +70,7 @@ class Detection:
 
     @property
     def sees(self) -> bool:
-        """Whether members are found more often than strangers are accused, beyond what chance explains."""
+        """True if members are found more often than non-members are accused, beyond chance."""
         return rate_interval(self.found, self.members)[0] > rate_interval(self.accused, self.strangers)[1]
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def detection(members: Tensor, strangers: Tensor, false_positives: float = FALSE
 
 @dataclass(frozen=True)
 class LikelihoodRatioAttack:
-    """What the references say about every sample of the removed clients: training samples first, then test samples."""
+    """Statistics of the references for every sample of the removed clients: training samples first, then test samples."""
 
     inside: Mapping[int, Tensor]  # mean of phi over references that trained on the sample
     outside: Mapping[int, Tensor]
@@ -194,7 +194,7 @@ def _pool(client: Client) -> LabelledTensors:
 
 
 def _half(size: int, number: int, seed: int) -> Tensor:
-    """Which samples reference ``number`` holds: a random half, or what the reference before it left."""
+    """Return the samples of reference ``number``: a random half, or the complement of the reference before it."""
     chosen = np.zeros(size, dtype=bool)
     chosen[np.random.default_rng(seed).permutation(size)[: size // 2]] = True
     return torch.from_numpy(chosen if number % 2 == 0 else ~chosen)

@@ -89,7 +89,7 @@ def evaluate(federation: LabFederation, weights: Tensor) -> Performance:
 
 
 def pooled_losses(federation: LabFederation, performance: Performance) -> FloatArray:
-    """Losses of the clients' label mixtures on everybody's test samples.
+    """Losses of the clients' label mixtures on the test samples of all clients.
 
         f_i = sum_y p_iy  mean loss of all test samples of class y
 

@@ -1,4 +1,4 @@
-"""How long it takes to learn again what was to be forgotten: what is still there comes back fast.
+"""Time to relearn forgotten data: remaining knowledge comes back fast.
 
 The removed clients train alone from the unlearned model, as in rounds of the federation, until what they had planted works
 as it did before unlearning. A retrained model says how long that takes from nothing.

@@ -1,4 +1,4 @@
-"""What a backbone is: a frozen prefix from raw inputs to tensors, then a trainable tail up to features.
+"""Backbones: a frozen prefix from raw inputs to tensors, then a trainable tail up to features.
 
 The cut is placed by ``train``: ``"head"`` trains the softmax head alone (the tail is empty and the prefix
 yields the penultimate features), an integer ``k`` trains the last ``k`` blocks as well, ``"all"`` trains
@@ -97,7 +97,7 @@ class Identity(Backbone):
 class HiddenLayer(Backbone):
     """One layer of rectified units on the features of a frozen backbone; the clients train the layer.
 
-    Its public weights are one fixed random draw: nobody's data went into them. A small model that learns by heart.
+    Its public weights are one fixed random draw without any data. A small model that overfits.
 
     >>> HiddenLayer(Identity(4), 16).tail()[0].weight.shape
     torch.Size([16, 4])
@@ -111,7 +111,7 @@ class HiddenLayer(Backbone):
 
     @property
     def fingerprint(self) -> str:
-        """That of the frozen part: the layer changes nothing below it."""
+        """Fingerprint of the frozen part: the layer changes nothing below it."""
         return self._below.fingerprint
 
     def prefix(self, inputs: Inputs, device: torch.device) -> np.ndarray[Any, Any]:
@@ -119,7 +119,7 @@ class HiddenLayer(Backbone):
         return self._below.prefix(inputs, device)
 
     def tail(self) -> nn.Module:
-        """The layer, from its public weights."""
+        """Return the layer, from its public weights."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return nn.Sequential(nn.Linear(self._below.feature_dim, self.feature_dim), nn.ReLU())

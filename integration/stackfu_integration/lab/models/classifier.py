@@ -63,7 +63,7 @@ def write_weights(model: nn.Module, weights: Tensor) -> None:
 
 
 def layer_slices(model: nn.Module) -> tuple[slice, ...]:
-    """Where each parameter tensor lies in the flat vector."""
+    """Return the slice of each parameter tensor in the flat vector."""
     slices, start = [], 0
     for parameter in model.parameters():
         slices.append(slice(start, start + parameter.numel()))

@@ -138,7 +138,7 @@ def prediction_figure(runs: Sequence[RunResult], approach: Approach | None = Non
 
 
 def budget_figure(runs: Sequence[RunResult]) -> Figure:
-    """What a budget buys: predicted server loss and realised S and worst Q, one column per beta."""
+    """Draw predicted server loss and realised S and worst Q against the budget, one column per beta."""
     betas = sorted({run.run["beta"] for run in runs})
     quantities = ("predicted server loss", "realised S (loss)", "realised worst Q (loss)")
     figure, approach = Figure(figsize=(3.4 * len(betas), 7.2), layout="constrained"), _forgets(runs)

@@ -19,7 +19,7 @@ __all__ = ["frontier_figure"]
 
 _COLOURS: dict[str, str] = {CONVEX: "#0072b2", SCRATCH: "#d55e00", HEAD: "#999999"}
 _OTHERS = "#009e73"
-#: What the legend calls a mechanism, and its marker; None where there is no mechanism.
+#: Label of a mechanism in the legend, and its marker; None without a mechanism.
 _MARKED: dict[str | None, tuple[str, str]] = {
     "full": ("full participation", "s"),
     "uniform": ("uniform", "v"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["METHODS", "MINUTES", "RETRAIN_ACCURACY", "TABLE_1"]
 
-#: Methods of Table 1 in its order, besides Retrain.
+#: Methods of Table 1 in its order, without Retrain.
 METHODS = ("uniform", "FedEraser", "MoDe", "QuickDrop", "Ours")
 
 #: Retrain's V, S and worst Q by data set and beta, in percent.

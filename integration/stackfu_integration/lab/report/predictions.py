@@ -1,4 +1,4 @@
-"""How well a game predicts what happens: every model beside the others, on the same trainings.
+"""Accuracy of a game's predictions: every model on the same trainings.
 
 A training with participation x has the mixture m and n_used samples. From the squared distances between clients,
 ``d_k^2(m) = sum_j z_j D_jk - 1/2 sum_ij z_i z_j D_ij``, every model's prediction follows:
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-#: A model whose sampling term ends at what knowing nothing costs.
+#: A model with a sampling term limited by the loss of a model without knowledge.
 SATURATING = "labels, saturating"
 
 #: The null model: fewer samples are worse, from any client.
@@ -169,7 +169,7 @@ def _profiles(run: RunResult, approach: Approach, kind: str) -> Iterator[tuple[F
 
 
 def gather(run: RunResult, approach: Approach, model: str, kind: str = "own") -> Trainings | None:
-    """Everything that one run says about a model; nothing if it has no pilots by this approach, or no such view."""
+    """Return everything that one run says about a model; nothing if it has no pilots by this approach, or no such view."""
     if approach not in run.game.get("pilots", {}) or MODELS[model] not in run.game["views"]:
         return None
     sizes = np.array(run.run["sizes"], dtype=np.float64)
@@ -221,7 +221,7 @@ def _r2(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float:
 
 @dataclass(frozen=True)
 class Score:
-    """What a model is worth on a set of runs.
+    """Accuracy of a model on a set of runs.
 
     ``within``: rank correlation over the clients of one training; ``across``: over the trainings for one client; one
     number per run. ``r2`` predicts every run with constants of the others, ``r2_paid`` the same for mechanisms' trainings
@@ -239,7 +239,7 @@ class Score:
 
     @property
     def runs(self) -> int:
-        """How many runs it was scored on."""
+        """Number of runs of the score."""
         return len(self.within)
 
 
@@ -281,7 +281,7 @@ def score(evidence: Sequence[Trainings]) -> Score:
 
 @dataclass(frozen=True)
 class LaterScore:
-    """What a model with the constants of some federations is worth on others; as :class:`Score` says."""
+    """Accuracy of a model with the constants of some federations on others; as :class:`Score`."""
 
     within: tuple[float, ...]
     r2: float

@@ -35,7 +35,7 @@ class RunResult:
 
     @property
     def group(self) -> tuple[str, float]:
-        """What is averaged over seeds: preset and beta."""
+        """Preset and beta: the key of averages over seeds."""
         return self.run["preset"], self.run["beta"]
 
     @property
@@ -44,16 +44,16 @@ class RunResult:
         return float(self.run["settings"]["budgets"][0])
 
     def main_plan(self, mechanism: str) -> PlanKey:
-        """A mechanism at the main budget."""
+        """Return a mechanism at the main budget."""
         return PlanKey(mechanism, self.main_budget)
 
     def plan(self, key: PlanKey) -> dict[str, Any]:
-        """What a mechanism pays at a budget, and the participation that follows."""
+        """Return a mechanism's payments at a budget, and the resulting participation."""
         plan: dict[str, Any] = self.game["offers"][str(key)]
         return plan
 
     def plan_of(self, cell: CellKey) -> dict[str, Any]:
-        """The payments that a cell's participation came from."""
+        """Return the payments that a cell's participation came from."""
         return self.plan(PlanKey.parse(self.cells[cell]["offer"]))
 
 

@@ -20,7 +20,7 @@ from stackfu_integration.lab.report.results import RunResult
 
 __all__ = ["PRIMARY", "Paired", "benjamini_hochberg", "corrected", "paired", "realised"]
 
-#: The comparison that was named beforehand: capped offers in the labels view against the same share for everybody, convex
+#: The comparison chosen in advance: capped offers in the labels view against the same share for all, convex
 #: heads, main budget, in V + S.
 PRIMARY = (CAPPED_LABELS, SAME_SHARE, "V + S")
 

@@ -5,7 +5,7 @@ unpaid              no payments: the clients' own equilibrium
 same-share          every client brings the same share of its data, as large as the budget allows
 random-clients      whole clients in random order, until the budget is spent
 cheapest-first      whole clients by cost per sample, until the budget is spent
-price-per-sample    one price for every sample, whoever holds it
+price-per-sample    one price for the samples of all clients
 reverse-auction     clients bid costs; the proportional-share auction of Singer (2010), which is truthful
 reward-pool         a pool shared by data (the client level of Lin et al. 2024)
 ==================  ======================================================================================================

@@ -43,7 +43,7 @@ def random_clients(game: GameModel, budget: float, *, seed: int = 0) -> Solution
 def cheapest_first(game: GameModel, budget: float) -> Solution:
     """Take whole clients by cost per sample until the budget is spent, and a part of the last one.
 
-    Clients whose samples cost the same follow by total cost, the cheapest first.
+    Clients with equal costs per sample follow by total cost, the cheapest first.
     """
     order = np.lexsort((game.costs, game.costs / game.sizes))
     return _along(game, budget, _one_by_one(game, order), "cheapest-first")
@@ -54,7 +54,7 @@ def auction(bids: ArrayLike, amounts: ArrayLike, budget: float) -> tuple[NDArray
 
     In the order of bids per sample the ``k`` first win, with the largest ``k`` for which ``b_k <= n_k B / (n_1 + ... + n_k)``.
     A winner is paid ``n_i min(B / (n_1 + ... + n_k), b_{k+1} / n_{k+1})``, the largest bid with which it would still have won.
-    Bidding the true cost is therefore a dominant strategy, nobody is paid less than its bid, and the budget is kept.
+    Bidding the true cost is therefore a dominant strategy, no client is paid less than its bid, and the budget is kept.
 
     >>> auction([1.0, 2.0, 9.0], [1.0, 1.0, 1.0], 6.0)
     (array([ True,  True, False]), array([3., 3., 0.]))
@@ -109,7 +109,7 @@ def reward_pool(game: GameModel, budget: float) -> Solution:
 
 
 def _one_by_one(game: GameModel, order: NDArray[np.intp]) -> Callable[[float], Array]:
-    """The path on which clients join in this order, ``t`` being the part of all data."""
+    """Return the path on which clients join in this order, ``t`` being the part of all data."""
     size = game.sizes[order] / game.sizes.sum()
     before = np.concatenate([[0.0], np.cumsum(size)[:-1]])
 

@@ -14,17 +14,17 @@ __all__ = ["price_per_sample", "unpaid"]
 
 
 def unpaid(game: GameModel, budget: float) -> Array:
-    """Pay nobody."""
+    """Return zero payments."""
     return np.zeros(game.count)
 
 
 def price_per_sample(game: GameModel, budget: float) -> Proposal:
-    """Pay one price for every sample: the largest whose equilibrium stays within the budget."""
+    """Pay one price for every sample: the largest with an equilibrium within the budget."""
     return _scaled(game, budget, game.sizes / game.sizes.sum())
 
 
 def _scaled(game: GameModel, budget: float, shape: Array) -> Proposal:
-    """Offer ``price * shape``, with the largest price whose equilibrium stays within the budget."""
+    """Offer ``price * shape``, with the largest price that has an equilibrium within the budget."""
     for player in (play, play_with_proofs):
         price, tried, message, history = best_price(game, budget, 1e-6, 200, player, shape)
         payments = frozen(price * shape)

@@ -1,4 +1,4 @@
-"""What the cells of a run are made from: partition, trainings, the retrained model, references of attacks."""
+"""Inputs of a run's cells: partition, trainings, the retrained model, references of attacks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _REFERENCE_SEED = 2000
 
 
 class Materials:
-    """What the cells of one run are made from, each computed when first needed and kept beside the run."""
+    """Inputs of one run's cells, each computed when first needed and kept with the run."""
 
     def __init__(self, source: Source, beta: float, seed: int) -> None:
         self.source, self.beta, self.seed = source, beta, seed
@@ -76,7 +76,7 @@ class Materials:
 
     @cached_property
     def partition(self) -> Partition:
-        """Who holds which samples; drawn once and kept in the run's folder."""
+        """Assignment of samples to clients; drawn once and kept in the run's folder."""
         path = self.folder / "partition.json"
         if path.is_file():
             return Partition.load(path)
@@ -127,7 +127,7 @@ class Materials:
     def _poison(self) -> dict[int, LabelledTensors]:
         """Removed clients' data, with marked samples and canaries in place of some of the originals.
 
-        A canary is a sample with a wrong label: whoever predicts that label has it by heart.
+        A canary is a sample with a wrong label: a model that predicts that label has memorised it.
         """
         pool, labels = self.source.pools[0], self.source.dataset.train.y
         poisoned = {}
@@ -186,7 +186,7 @@ class Materials:
 
     @cached_property
     def trained(self) -> Trained:
-        """The federation of everybody, trained."""
+        """The trained federation of all clients."""
         return self._train(self._federation(), "clean")
 
     @cached_property
@@ -196,12 +196,12 @@ class Materials:
 
     @cached_property
     def original(self) -> Performance:
-        """What the trained model does before anybody is forgotten."""
+        """Performance of the trained model before the removal."""
         return evaluate(self.trained.federation, self.trained.final)
 
     @cached_property
     def retrained(self) -> tuple[Tensor, dict[str, Any]]:
-        """Weights of the retrained model and what they cost; kept beside the checkpoint."""
+        """Weights of the retrained model and their cost; kept with the checkpoint."""
         path = self.scratch / "retrain.pt"
         if path.is_file():
             stored = torch.load(path, weights_only=True)
@@ -212,12 +212,12 @@ class Materials:
 
     @cached_property
     def reference(self) -> Performance:
-        """What the retrained model does."""
+        """Performance of the retrained model."""
         return evaluate(self.trained.federation, self.retrained[0])
 
     @cached_property
     def attack(self) -> LikelihoodRatioAttack | None:
-        """The membership attack's references; trained once and kept beside the checkpoint."""
+        """The membership attack's references; trained once and kept with the checkpoint."""
         if not self.preset.references:
             return None
         path = self.scratch / "attack.pt"

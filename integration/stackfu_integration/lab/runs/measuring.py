@@ -1,4 +1,4 @@
-"""What is measured about an unlearned model: side effects, attacks, backdoors, canaries."""
+"""Measurements of an unlearned model: side effects, attacks, backdoors, canaries."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = ["Measuring"]
 
 
 class Measuring:
-    """What is measured about unlearned models of a run."""
+    """Measurements of the unlearned models of a run."""
 
     def __init__(self, materials: Materials) -> None:
         self.materials = materials
 
     def measure(self, weights: Tensor, cost: dict[str, Any]) -> dict[str, Any]:
-        """Everything that is measured about an unlearned model."""
+        """Return everything that is measured about an unlearned model."""
         federation = self.materials.trained.federation
         start = time.perf_counter()
         performance = evaluate(federation, weights)
@@ -63,7 +63,7 @@ class Measuring:
         return {**whole.as_dict(), "clients": [clients[i].as_dict() for i in self.materials.removed]}
 
     def closeness(self) -> dict[str, float]:
-        """How close the removed clients' synthetic sets have stayed to the real samples that they began as."""
+        """Return the distance of the removed clients' synthetic sets from the real samples that they started from."""
         distilled = self.materials.trained.observers["distilled"]
         assert isinstance(distilled, DistilledSets)  # as _train made it
         data = self.materials.trained.federation.clients
@@ -73,7 +73,7 @@ class Measuring:
         }
 
     def sure(self, weights: Tensor, certificate: Certificate) -> float:
-        """Share of test samples whose predicted class is provably that of the model that never saw the removed data."""
+        """Return the share of test samples with a class provably equal to that of the model without the removed data."""
         federation = self.materials.trained.federation
         model = federation.model(0)
         write_weights(model, weights)
@@ -92,7 +92,7 @@ class Measuring:
         ]
 
     def remembered(self, weights: Tensor) -> dict[str, Any]:
-        """Canaries against their like: test samples of the same clients with wrong labels that nobody trained on."""
+        """Compare canaries with test samples of the same clients that have wrong labels and were in no training."""
         federation = self.materials.infected.federation
         pairs = []
         for client in self.materials.removed:

@@ -132,8 +132,8 @@ class Playing:
         return made
 
     def calibrated(self, view: View, approach: Approach) -> tuple[StackelbergGame, Calibration]:
-        """The game in a view with the constants that the pilots of an approach fit to it."""
-        # everybody's samples say nothing about a client that calls things by other names
+        """Return the game in a view with the constants that the pilots of an approach fit to it."""
+        # pooled test samples are uninformative about a client that uses other names for classes
         kind: LossKind = "own" if self.materials.preset.scheme == "concept" else "pooled"
         return calibrated_game(self.views[view], self.pilots[approach], kind)
 
@@ -176,7 +176,7 @@ class Playing:
         return played
 
     def _seen(self, view: View) -> dict[str, Any]:
-        """What the game sees in a view, and the constants that the pilots fit to it."""
+        """Return the game's data in a view, and the constants that the pilots fit to it."""
         return {
             "squared_distances": (np.asarray(self.views[view].embeddings.distances()) ** 2).tolist(),
             "calibration": {
@@ -229,7 +229,7 @@ class Playing:
         return added
 
     def _staying(self, game: StackelbergGame, plans: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Who stays where leaving means a model of one's own, as measured, by what is offered at the main budget.
+        """Return the clients that stay if leaving means their own model, as measured, by the offers at the main budget.
 
         The game's utilities leave out what the original federation cost, a constant of each client; what a client has
         outside leaves it out too: ``o_k = -[f_k(alone) - f_k(original)] - C d_k^2(mu_O) - A / n_O``.

@@ -1,4 +1,4 @@
-"""How many digits are kept."""
+"""Number of stored digits."""
 
 from __future__ import annotations
 

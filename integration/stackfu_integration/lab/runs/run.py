@@ -107,11 +107,11 @@ class Run:
             yield key.with_backdoor(), partial(self._backdoor, key)
 
     def _tunes(self, plan: PlanKey) -> bool:
-        """What does not forget is shown for the paper's game only."""
+        """Return True for the paper's game only: other results of methods that do not forget are not shown."""
         return self.materials.preset.fine_tuning and MECHANISMS[plan.mechanism].view is None
 
     def _methods(self) -> Iterator[tuple[CellKey, UnlearningMethod]]:
-        """Methods that need no mechanism, besides Retrain."""
+        """Yield the methods that need no mechanism, without Retrain."""
         if not self.materials.preset.rivals:
             return
         if self.materials.preset.history:
@@ -132,7 +132,7 @@ class Run:
             yield TUNED, self.materials.convex_head(passes=self.materials.preset.passes, rounds=rounds)
 
     def _method(self, key: CellKey) -> UnlearningMethod:
-        """The method of a cell, with the participation that a mechanism's payments led to if it has one."""
+        """Return the method of a cell, with the participation that a mechanism's payments led to if it has one."""
         if key.plan is None:
             return Retrain() if key == RETRAIN else dict(self._methods())[key]
         return self._by_shares(key, self.playing.played["offers"][str(key.plan)]["participation"])
@@ -193,7 +193,7 @@ class Run:
         return {"offer": str(key.plan), **self._unlearn(key)}
 
     def _answer(self, key: CellKey) -> dict[str, Any]:
-        """What a mechanism's offers lead to where clients look at trained models before they answer."""
+        """Return the outcome of a mechanism's offers if clients evaluate trained models before they answer."""
         plan = self.playing.played["offers"][str(key.plan)]
         federation, seed = self.materials.trained.federation, self.materials.seed + UNLEARNING_SEED
 

@@ -1,4 +1,4 @@
-"""What runs of an experiment share: settings, folders, the data set, its features and what triggers make of them."""
+"""Shared inputs of an experiment's runs: settings, folders, the data set, its features and their marked versions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MARKED_TESTS = 1000
 
 @dataclass(frozen=True)
 class Settings:
-    """What an experiment may vary besides its preset.
+    """Settings of an experiment in addition to its preset.
 
     ``budgets`` are fractions of the price of full participation, so that they mean the same for every
     federation; the first one is the main budget, at which retraining and backdoors are measured too.
@@ -78,7 +78,7 @@ class Marked:
 
 @dataclass
 class Source:
-    """A preset with its settings, its folders and its data, whose features are extracted once for all runs."""
+    """A preset with its settings, its folders and its data; features are extracted once for all runs."""
 
     preset: Preset
     settings: Settings
@@ -134,7 +134,7 @@ class Source:
 
     @cached_property
     def marked(self) -> tuple[Marked, ...]:
-        """What each removed client's trigger makes of the pools.
+        """Pools with each removed client's trigger.
 
         One fixed part of the pool is marked, whatever the partition, and extracted once for all runs.
         """

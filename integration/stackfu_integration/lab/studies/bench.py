@@ -142,12 +142,12 @@ class Bench:
 
     @cached_property
     def before(self) -> Tensor:
-        """The head that everybody's data make, removed clients included."""
+        """The head trained on the data of all clients, removed ones included."""
         return self.head.before(self.trained, self.removed, self.seed)
 
     @cached_property
     def original(self) -> Measured:
-        """What that head does."""
+        """Performance of that head."""
         return self._measured(self.before)
 
     @cached_property
@@ -170,7 +170,7 @@ class Bench:
     def effects(self, found: Measured) -> dict[str, float]:
         """Return V + S and the worst Q in loss, and S in points of accuracy.
 
-        V is against the head that everybody who remains makes in the same way, S and Q against that of everybody.
+        V is relative to the head trained on all remaining data in the same way, S and Q to the head trained on all data.
         """
         everyone = range(len(found.losses))
         reference, original = self.reference, self.original

@@ -1,8 +1,8 @@
-"""Who leaves when a client believes what it measures: after every departure the head is trained again.
+"""Departures of clients that measure losses: after every departure the head is trained again.
 
 A client that stays has the payments, its cost and the measured loss of the common model; outside it has the measured loss of a
 model of its own data. The client that would gain most leaves, with its data; the others answer anew to the same offers, the
-head is trained again on what they bring, and so on until nobody would gain.
+head is trained again on what they bring, and so on until no client would gain.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def unfold(
 
 
 def _answer(game: StackelbergGame, prices: FloatArray, caps: FloatArray) -> FloatArray | None:
-    """The clients' equilibrium; nothing where nobody takes part."""
+    """Return the clients' equilibrium; None if no client takes part."""
     try:
         x = np.asarray(game.equilibrium(prices, caps=caps).participation)
     except NoEquilibriumError:

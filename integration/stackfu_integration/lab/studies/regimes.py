@@ -1,10 +1,10 @@
-"""Where do designed payments matter? Costs, budgets, heterogeneity and numbers of clients, first in the game, then trained.
+"""Regimes in which designed payments matter: costs, budgets, heterogeneity, numbers of clients; in the game, then trained.
 
 A *regime* fixes how much participation costs (``cost_scale``, the cost of all data in units of loss), how much unit costs differ
 (``cost_spread``, the sigma of their lognormal factor), the budget as a part of the price of full participation, Dirichlet's beta,
 and how many clients there are and leave. In every regime the capped offers of the calibrated labels game are compared with every
 simple rule: predicted by the game alone, then with a training each. Where all clients take part unpaid there is nothing to buy,
-and the regime says so.
+and the regime is marked as such.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Regime:
 
     @property
     def federation(self) -> tuple[float, int, int, int | None]:
-        """What decides the federation; the rest is the game's."""
+        """Parameters of the federation; the others are the game's."""
         return self.beta, self.clients, self.removed, self.half
 
 

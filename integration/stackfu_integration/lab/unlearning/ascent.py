@@ -2,7 +2,7 @@
 
 After Halimi et al. (2022). The reference is the average of the remaining clients' models at the end of training. From the
 trained model every removed client maximises its own loss, and after every step is put back into a ball around the
-reference whose radius is a third of the mean distance to fresh random models; it stops early when it is right about few
+reference with a radius of a third of the mean distance to fresh random models; it stops early when it is right about few
 of its own samples. The remaining clients then repair the outcome by rounds of FedAvg.
 """
 

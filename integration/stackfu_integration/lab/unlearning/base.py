@@ -59,7 +59,7 @@ class UnlearningMethod(ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is known about the outcome before anything is measured."""
+        """Knowledge about the outcome before any measurement."""
         return "none"
 
     def unlearn(self, trained: Trained, removed: Sequence[int], seed: int) -> Outcome:

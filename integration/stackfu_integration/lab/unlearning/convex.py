@@ -13,7 +13,7 @@ followed until nothing is left of the start, and a certificate says how far from
 With ``privacy = (epsilon, delta)`` the objective gets a random linear term, ``B ~ N(0, sigma^2)`` with
 ``sigma = tolerance sqrt(2 ln(1.5 / delta)) / epsilon``: certified removal after Guo et al. (2020, theorem 3). The
 density of the outcome is then within ``e^epsilon``, up to ``delta``, of that of a head trained to the exact optimum
-without the removed data, for whoever does not know ``B``.
+without the removed data, for readers who do not know ``B``.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ConvexHead(ParticipationMethod):
         return "certified" if self.warm or self.privacy else "exact"
 
     def before(self, trained: Trained, removed: Sequence[int], seed: int) -> Tensor:
-        """Return what the same training makes of everybody's data, removed clients included.
+        """Return the head from the same training on all data, removed clients included.
 
         Changes of loss are measured against this model where the federation was trained in another way: a client
         should not be said to gain by a removal what it gains by another optimiser.
@@ -187,7 +187,7 @@ def choose_l2(
     """Hold out a share of every client's samples and fit along the grid.
 
     The grid is in units of the mean squared norm of the features, so that it means the same for every backbone.
-    Chosen is the largest weight whose held-out loss is within one standard error of the smallest: a stronger
+    Chosen is the largest weight with a held-out loss within one standard error of the smallest: a stronger
     penalty needs fewer passes and has a tighter certificate. Every head starts from the one before it, with at
     most ``passes`` passes each. A client with a single sample keeps it for training.
     """

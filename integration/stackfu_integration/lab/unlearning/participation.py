@@ -84,7 +84,7 @@ def with_features(
 
 @dataclass(frozen=True)
 class ParticipationMethod(UnlearningMethod):
-    """What methods with participation share: who takes part, with how much."""
+    """Common part of methods with participation: the clients that take part, and their shares."""
 
     cooperation: ClassVar[str] = "none"
 

@@ -76,10 +76,10 @@ class DistilledSets:
         return LabelledTensors(self.sets[client]["x"], self.sets[client]["y"])
 
     def closeness(self, client: int, data: LabelledTensors) -> dict[str, float]:
-        """How far the synthetic samples have come from the real ones that they began as.
+        """Return the distance of the synthetic samples from the real ones that they started from.
 
         ``moved``: median distance to the sample of origin, over the median distance of a real sample to the nearest
-        other one. ``recognised``: share of synthetic samples whose nearest real sample is their origin. Far below 1
+        other one. ``recognised``: share of synthetic samples with their origin as nearest real sample. Far below 1
         and close to 1, the set is a copy of personal data in all but name.
         """
         real = data.x.flatten(1)
@@ -112,7 +112,7 @@ class DistilledSets:
                 self._match(self.sets[client], data, model, generator)
 
     def _origins(self, client: int, data: LabelledTensors) -> Tensor:
-        """Which real samples a client's synthetic ones begin as."""
+        """Return the real samples that a client's synthetic ones start from."""
         generator = torch.Generator().manual_seed(client_seed(self.seed, client, 0, _INITIAL))
         chosen = []
         for label in data.y.unique():

@@ -53,7 +53,7 @@ class Shards(UnlearningMethod):
             cohort = federation.cohort([client for client in dealt if client not in removed])
             if not cohort:
                 continue
-            # an unaffected shard was trained before anybody left: it is part of training, not of unlearning
+            # an unaffected shard was trained before the removal: it is part of training, not of unlearning
             spent = effort if set(dealt) & set(removed) else Effort()
             heads[shard] = fedavg(
                 model,

@@ -73,10 +73,10 @@ def forgetting_table(results: Sequence[RunResult]) -> Table:
             "distance to Retrain",
         ),
         tuple(rows),
-        "Read every column beside Retrain's, and the last two beside those of another Retrain. Excess: over the model "
+        "Compare every column with Retrain's, and the last two with those of another Retrain. Excess: over the model "
         "that never saw the data and was trained in the same way; an exact method is that model. A canary AUC of 0.5 "
-        "is no memory. Members found: pooled over seeds with its 95% interval; where the attack finds nobody before "
-        "unlearning it cannot tell. Rounds: median until the backdoor is back. Others: mean ± 95% interval over seeds.",
+        "is no memory. Members found: pooled over seeds with its 95% interval; an attack without members found before "
+        "unlearning has no power. Rounds: median until the backdoor is back. Others: mean ± 95% interval over seeds.",
     )
 
 
@@ -86,14 +86,14 @@ def _pooled(counts: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def _sees(counts: dict[str, int]) -> bool:
-    """Whether members are found more often than strangers are accused, beyond what chance explains (95%)."""
+    """Return True if members are found more often than non-members are accused, beyond chance (95%)."""
     low, _ = rate_interval(counts["found"], counts["members"])
     _, high = rate_interval(counts["accused"], counts["strangers"])
     return low > high
 
 
 def _attack_text(runs: Sequence[RunResult], cell: CellKey) -> str:
-    """True positives at 1% false positives, pooled over seeds; without power before unlearning it says so."""
+    """Return true positives at 1% false positives, pooled over seeds, or a note if the attack has no power before unlearning."""
     before = [run.cells[ORIGINAL].get("attack") for run in runs if ORIGINAL in run.cells]
     mine = [run.cells[cell].get("attack") for run in runs]
     if not mine or None in mine or None in before:
@@ -106,7 +106,7 @@ def _attack_text(runs: Sequence[RunResult], cell: CellKey) -> str:
 
 
 def _never(run: RunResult, cell: CellKey) -> CellKey:
-    """The model that never saw the removed data by the same kind of training; an exact method's is its own."""
+    """Return the model that never saw the removed data by the same kind of training; an exact method's is its own."""
     if run.cells[cell].get("guarantee") == "exact":
         return cell
     return COLD if cell in (WARM, PRIVATE) and COLD.with_backdoor() in run.cells else RETRAIN
@@ -131,7 +131,7 @@ def _rounds(values: Sequence[int | None]) -> str:
 
 
 def certificate_table(results: Sequence[RunResult]) -> Table:
-    """What convex heads prove and what they cost, everybody with everything."""
+    """Return proofs and costs of convex heads with full participation."""
     rows = []
     starts = {
         "zero, a quarter of the passes": CellKey(CONVEX, PlanKey.full()),
@@ -190,7 +190,7 @@ def certificate_table(results: Sequence[RunResult]) -> Table:
 
 
 def copy_table(results: Sequence[RunResult]) -> Table:
-    """How much of the removed clients' data QuickDrop's synthetic sets are."""
+    """Return the distance of QuickDrop's synthetic sets from the removed clients' data."""
     rows = []
     for (preset, beta), runs in by_group(results).items():
         found = [

@@ -82,7 +82,7 @@ def budget_table(results: Sequence[RunResult]) -> Table:
             "realised worst Q",
         ),
         tuple(rows),
-        "Budgets in units of the paper's price of full participation, the same money for everybody. Predicted in the "
+        "Budgets in units of the paper's price of full participation, the same money for all mechanisms. Predicted in the "
         "mechanism's own view; V, S, Q in loss, smaller is better.",
     )
 
@@ -167,7 +167,7 @@ def _differences(run: RunResult, approach: Approach, champion: str, rival: str, 
 
 
 def staying_table(results: Sequence[RunResult]) -> Table:
-    """Who stays in the federation when leaving means a model of one's own."""
+    """Return the clients that stay in the federation if leaving means to train a model alone."""
     rows = []
     for preset, known in by_preset(results):
         runs = [run for run in known if "staying" in run.game]
@@ -200,12 +200,12 @@ def staying_table(results: Sequence[RunResult]) -> Table:
         tuple(rows),
         "Clients leave one after another while a model trained on their own data alone (measured) is worth more to them "
         "than what they are offered and the model that they expect (labels, calibrated). Retention: capped offers with "
-        "retainers at the main budget, counted where the budget can keep everybody.",
+        "retainers at the main budget, counted where the budget can keep all clients.",
     )
 
 
 def answer_table(results: Sequence[RunResult]) -> Table:
-    """What mechanisms are worth when clients answer as measured losses say."""
+    """Return the results of mechanisms if clients answer by measured losses."""
     rows = []
     for preset, runs in by_preset(results):
         for mechanism in BUDGETED:

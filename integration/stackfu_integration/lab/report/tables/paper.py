@@ -1,4 +1,4 @@
-"""Tables 1 and 2 of the paper beside what was measured here, every method and beta, and which of its claims hold."""
+"""Tables 1 and 2 of the paper next to the measurements here, every method and beta, and which of its claims hold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENOUGH_RUNS = 5
 
 
 def _subject(preset: str) -> str | None:
-    """The paper's data set that a preset stands for."""
+    """Return the paper's data set that a preset stands for."""
     for name in ("ag-news", "cifar100"):
         if preset.startswith(name) and not preset.endswith("-memory"):
             return name
@@ -64,7 +64,7 @@ def _rows(run: RunResult) -> dict[str, tuple[str, CellKey]]:
 
 
 def _same_learner(cell: CellKey) -> CellKey | None:
-    """The same way to train with everybody's data; Retrain for retraining."""
+    """Return the same training with full participation; Retrain for retraining."""
     if cell.plan is None or cell.plan == PlanKey.full():
         return None
     return RETRAIN if cell.method == SCRATCH else CellKey(cell.method, PlanKey.full())
@@ -91,7 +91,7 @@ def _verdict(paper: float, ours: Sequence[float]) -> str:
 
 
 def paper_table(results: Sequence[RunResult]) -> Table:
-    """Return Table 1 of the paper beside the measured differences, in points against Retrain."""
+    """Return Table 1 of the paper and the measured differences, in points against Retrain."""
     rows: list[tuple[Cell, ...]] = []
     for (preset, beta), runs in by_group(results).items():
         subject = _subject(preset)
@@ -219,7 +219,7 @@ def _holds(values: Sequence[float], wanted: int) -> str:
 
 
 def paper_time_table(results: Sequence[RunResult]) -> Table:
-    """Return Table 2 of the paper beside processor time here, both as shares of Retrain's."""
+    """Return Table 2 of the paper and the processor time here, both as shares of Retrain's."""
     rows: list[tuple[Cell, ...]] = []
     for preset, runs in by_preset(results):
         subject = _subject(preset)

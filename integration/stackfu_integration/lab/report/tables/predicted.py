@@ -74,7 +74,7 @@ def prediction_table(results: Sequence[RunResult]) -> Table:
 
 
 def _told(known: Sequence[RunResult], new: Sequence[RunResult]) -> Iterator[tuple[Cell, ...]]:
-    """What constants of some runs are worth on others: one row per approach, kind of test samples and model."""
+    """Yield the accuracy of some runs' constants on others: one row per approach, kind of test samples and model."""
     for approach in (SCRATCH, CONVEX):
         for kind in ("own", "pooled"):
             for model in MODELS:
@@ -111,7 +111,7 @@ _TOLD = (
 
 
 def later_table(results: Sequence[RunResult]) -> Table:
-    """The same on federations that had no part in choosing a model or its constants."""
+    """Return the same on federations that had no part in choosing a model or its constants."""
     return Table(
         "Predictions of later federations.",
         ("preset", *_TOLD),
@@ -148,5 +148,5 @@ def transfer_table(results: Sequence[RunResult]) -> Table:
 
 
 def _material(run: RunResult) -> tuple[str, str, str]:
-    """What two presets share when only the division differs."""
+    """Return the common properties of presets that differ only in the division of data."""
     return run.run["dataset_digest"], run.run["backbone"], json.dumps(run.run["training"], sort_keys=True)

@@ -148,7 +148,7 @@ def _cells(run: RunResult, approach: Approach, champion: str, rule: str) -> tupl
 
 
 def spend_table(results: Sequence[RunResult]) -> Table:
-    """Return designed mechanisms against simple rules whose budget is what the mechanism spends."""
+    """Return designed mechanisms against simple rules with the mechanism's spend as budget."""
     rows: list[tuple[Cell, ...]] = []
     values: list[float | None] = []
     for preset, runs in by_preset(results):
@@ -264,7 +264,7 @@ def _spearman(guess: Sequence[float], seen: Sequence[float]) -> float:
 
 
 def _loss(run: RunResult, view: str, x: FloatArray) -> tuple[float, float]:
-    """Squared distances to the remaining and to the original mixture, summed, and ``1 / n_used``."""
+    """Return squared distances to the remaining and to the original mixture, summed, and ``1 / n_used``."""
     squared = np.array(run.game["views"][view]["squared_distances"])
     sizes = np.array(run.run["sizes"], dtype=np.float64)
     remaining = np.array(run.game["remaining"])
@@ -295,7 +295,7 @@ def _data(run: RunResult, approach: Approach, x: FloatArray) -> float:
     return _loss(run, "labels", x)[1]
 
 
-#: What a server can know before any training, by name: a function of a run, an approach and a participation.
+#: Predictors available before any training, by name: a function of a run, an approach and a participation.
 PREDICTORS: dict[str, Callable[[RunResult, Approach, FloatArray], float]] = {
     "paper's loss": _paper,
     "labels, calibrated": _labels,

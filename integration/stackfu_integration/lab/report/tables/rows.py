@@ -1,4 +1,4 @@
-"""Which cells the rows of a comparison are read from, and what they are called."""
+"""Cells behind the rows of a comparison, and the labels of the rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from stackfu_integration.lab.report.results import RunResult
 __all__ = ["APPROACHES", "compared", "every_way"]
 
 
-#: What tables call the ways to unlearn with a mechanism's participation.
+#: Labels of the ways to unlearn with a mechanism's participation.
 APPROACHES: dict[Approach, str] = {
     CONVEX: "convex head",
     SCRATCH: "retraining",

@@ -1,4 +1,4 @@
-"""What it costs: a method's work and clients, and the game's share of the wall clock."""
+"""Costs: a method's work and clients, and the game's share of the wall clock."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def game_seconds(run: RunResult, cell: CellKey) -> float:
 
 
 def game_cpu_seconds(run: RunResult, cell: CellKey) -> float | None:
-    """The same in processor seconds, which other work on the machine does not stretch; earlier runs did not count them."""
+    """Return the same in processor seconds, which other work on the machine does not stretch; earlier runs did not count them."""
     if cell.plan is None or cell.plan.mechanism == FULL:
         return 0.0
     view = MECHANISMS[cell.plan.mechanism].view or PAPER_VIEW
@@ -98,7 +98,7 @@ _GAME = ("embedding", "certified")
 
 
 def clock_table(results: Sequence[RunResult]) -> Table:
-    """The game's share of the wall clock."""
+    """Return the game's share of the wall clock."""
     rows: list[tuple[Cell, ...]] = []
     for preset, runs in by_preset(results):
         clocks = [wall_clock(run) for run in runs]
@@ -130,7 +130,7 @@ def clock_table(results: Sequence[RunResult]) -> Table:
 
 
 def game_share(clock: dict[str, float], *, cached: bool = False) -> float:
-    """The game's part of a run's seconds, with or without the extraction of features."""
+    """Return the game's part of a run's seconds, with or without the extraction of features."""
     total = sum(clock.values()) - (clock["extraction"] if cached else 0.0)
     return sum(clock[stage] for stage in _GAME) / total
 

@@ -1,4 +1,4 @@
-"""V, S and Q of every way to unlearn, beside Retrain's."""
+"""V, S and Q of every way to unlearn, compared with Retrain's."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Table:
     note: str = ""
 
     def markdown(self) -> str:
-        """A Markdown table below a line of explanation."""
+        """Return a Markdown table below a line of explanation."""
         lines = [f"**{self.title}** {self.note}".strip(), ""]
         lines.append("| " + " | ".join(self.columns) + " |")
         lines.append("|" + "|".join("---" for _ in self.columns) + "|")
@@ -47,7 +47,7 @@ class Table:
         return stream.getvalue()
 
     def json(self) -> str:
-        """A list of records."""
+        """Return a list of records."""
         records = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
         return json.dumps({"title": self.title, "note": self.note, "rows": records}, indent=1) + "\n"
 

@@ -23,7 +23,7 @@ RUNTIME = 0.61
 
 @dataclass(frozen=True)
 class Standing:
-    """One way to unlearn beside Retrain, one value per federation; differences are paired."""
+    """One way to unlearn compared with Retrain, one value per federation; differences are paired."""
 
     label: str
     cell: CellKey
@@ -41,7 +41,7 @@ class Standing:
 
     @property
     def reached(self) -> dict[str, bool]:
-        """Which of the targets it reaches, on average over the federations."""
+        """Return for each target whether it is reached, on average over the federations."""
         better = [sum(x < 0 for x in values) / len(values) for values in (self.s, self.worst_q)]
         return {
             "SQ": min(better) >= BETTER,
@@ -60,7 +60,7 @@ def _same_learner(cell: CellKey) -> CellKey:
 
 
 def standings(runs: Sequence[RunResult]) -> list[Standing]:
-    """Every way to unlearn that the runs of one preset have, Retrain itself left out."""
+    """Return every way to unlearn that the runs of one preset have, Retrain itself left out."""
     found = []
     for label, cell in every_way(runs[0]).items():
         present = [run for run in runs if cell in run.cells and RETRAIN in run.cells]
@@ -118,7 +118,7 @@ def _won(differences: Sequence[float]) -> str:
 
 
 def target_table(results: Sequence[RunResult]) -> Table:
-    """Every mechanism on every way to unlearn against Retrain."""
+    """Return every mechanism on every way to unlearn against Retrain."""
     rows = [
         (
             preset,

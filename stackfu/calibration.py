@@ -55,6 +55,11 @@ class Calibration:
         """True if the pilots distinguish C from zero; otherwise prices computed with it have no basis."""
         return self.loss_interval[0] > 0.0
 
+    @property
+    def predicts(self) -> bool:
+        """Whether a pilot is predicted by the others better than by one number for all changes."""
+        return self.r2 > 0.0
+
     def summary(self) -> dict[str, Any]:
         """Return the constants as plain values."""
         return {
@@ -67,6 +72,7 @@ class Calibration:
             "rank_correlation": self.rank_correlation,
             "pilots": self.pilots,
             "identified": self.identified,
+            "predicts": self.predicts,
         }
 
     def __str__(self) -> str:
@@ -220,6 +226,10 @@ def _pilots(game: GameModel, participation: npt.ArrayLike, changes: npt.ArrayLik
         p, k = np.argwhere(~np.isfinite(observed))[0]
         raise InputError(
             "changes", f"pilot {p} must be finite", client=game.who(int(k)), value=observed[p, k]
+        )
+    if observed.size > 1 and observed.any() and np.ptp(observed) == 0.0:
+        raise InputError(
+            "changes", "are the same number for every client in every pilot", value=observed.flat[0]
         )
     if len(rows) < 2:
         raise InputError(

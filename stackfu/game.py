@@ -680,10 +680,18 @@ class StackelbergGame(GameModel):
         return calibrate(self, participation, changes, level=level)
 
     def recalibrated(self, constants: Calibration) -> StackelbergGame:
-        """Return this game with the constants of pilots; refused if the pilots do not distinguish C from zero."""
+        """Return this game with the constants of pilots; refused if the pilots do not distinguish C from zero.
+
+        A :class:`~stackfu.StackfuWarning` says where the fit does not predict the pilots that it has not seen.
+        """
         if not constants.identified:
             raise InputError(
                 "constants", "the pilots do not tell C from zero; run more of them", value=str(constants)
+            )
+        if not constants.predicts:
+            warn(
+                "the constants do not predict: changes of a pilot that the fit has not seen are missed by more than their mean "
+                "misses them; were all changes measured against the original model, with a higher loss as a positive change?"
             )
         return self.replace(
             loss_constant=constants.loss_constant,
@@ -864,6 +872,7 @@ class StackelbergGame(GameModel):
             "cost": self.costs,
             "payment": paid,
             "participation": x,
+            "samples_used": self.sizes * x,
             "receives": paid * x,
             "utility": self.client_utilities(paid, x),
             "predicted_change": self.impacts(x).clients,

@@ -23,6 +23,7 @@ MONEY = frozenset(
         "payment",
         "price",
         "receives",
+        "receives for whole samples",
         "retainer",
         "spend",
         "utility",

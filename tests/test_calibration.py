@@ -1,5 +1,7 @@
 """Predicted impacts, and the two constants behind them."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -103,6 +105,32 @@ def test_what_does_not_identify_the_constants_is_refused(rows, changes, message)
     _, game = federation(0)
     with pytest.raises(sf.InputError, match=message):
         game.calibrate(rows, changes)
+
+
+def test_one_number_for_all_changes_calibrates_nothing():
+    _, game = federation(0)
+    rows = pilot_profiles(game, 6)
+    with pytest.raises(
+        sf.InputError, match="changes = 0.01: are the same number for every client in every pilot"
+    ):
+        game.calibrate(rows, np.full(rows.shape, 0.01))
+
+
+def test_constants_that_miss_the_pilots_are_said_to_predict_nothing():
+    """Changes that hardly differ, of the sign of C: an interval above zero, and predictions that are worse than the mean."""
+    _, game = federation(19)
+    rows = pilot_profiles(game, 6)
+    fit = game.calibrate(rows, 0.01 + 1e-4 * np.random.default_rng(0).normal(size=rows.shape))
+    assert fit.identified
+    assert not fit.predicts
+    with pytest.warns(sf.StackfuWarning, match="the constants do not predict"):
+        assert game.recalibrated(fit).calibrated
+    _, exact = federation(19, loss_constant=2.0, sampling_constant=5.0)
+    fit = game.calibrate(rows, np.array([exact.impacts(x).clients for x in rows]))
+    assert fit.predicts
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        game.recalibrated(fit)
 
 
 def test_a_federation_that_nobody_left_and_mixed_alike_says_nothing_about_drift():

@@ -16,6 +16,7 @@ from pyarrow import parquet
 import stackfu as sf
 from stackfu.cli import ExitCode, main
 from stackfu.demo import digits_federation, digits_game
+from stackfu.results.cautions import amount
 
 # typer 0.20 calls a function of click that newer versions of click have renamed
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
@@ -424,7 +425,7 @@ def test_contracts_are_called_contracts_and_tell_what_is_known(run, files):
 
 def test_the_cheapest_payments_say_what_they_reach(run, files):
     code, out, _ = run(
-        "cheapest", files / "game.json", "--max-loss", 0.02, "--time-limit", 0.01, "--gap", 1e-15
+        "cheapest", files / "game.json", "--max-loss", 0.01, "--time-limit", 0.01, "--gap", 1e-15
     )
     assert code == ExitCode.NOT_PROVED
     for word in ("server loss", "takes part", "least spend proved", "none", "Stopped by the time limit"):
@@ -447,6 +448,9 @@ def test_departures_count_from_one_and_share_one_base(run, files, game):
         assert used == pytest.approx(departure.total * owned)
         assert f"{used:.1%}" in out
         assert f"{used:.1%}" in found._repr_html_()
+        brought = game.sizes[np.isin(game.remaining, departure.clients)] @ departure.participation
+        assert f" {amount(brought)} " in out
+        assert f">{amount(brought)}<" in found._repr_html_()
     assert found.to_pandas()["departed_in_round"].min() == 1
 
 
@@ -977,6 +981,17 @@ def test_calibrate_from_plan_to_calibrated_game(run, files, tmp_path, game):
     # a guess is called one, what is calibrated is not
     assert "A guess" in run("solve", files / "game.json", "-b", 0.05, "-m", "haipo")[1]
     assert "A guess" not in run("solve", target, "-b", 0.05, "-m", "haipo")[1]
+
+    # against another model than the original one: C is told from zero and wrong, and the pilots are not predicted
+    other = [{**row, "change": repr(float(row["change"]) + 0.2)} for row in rows]
+    with (tmp_path / "other.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(other)
+    code, out, err = run("calibrate", files / "game.json", tmp_path / "other.csv", "-o", tmp_path / "c.json")
+    assert code == ExitCode.NOT_PROVED
+    assert "Written" in out
+    assert "the constants do not predict" in one_sentence(err)
 
     plan.write_text(plan.read_text() + "1,Leeds,1,0.5,0.1\n")
     code, _, err = run("calibrate", files / "game.json", plan)

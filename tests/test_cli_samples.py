@@ -73,6 +73,29 @@ def test_samples_whole_samples_and_floors_are_shown(digits, capsys):
     assert json.loads(out)["samples_used"] >= 400 * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("ending", ["csv", "xlsx"])
+def test_a_table_that_is_written_counts_samples_and_names_the_currency(digits, capsys, tmp_path, ending):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("openpyxl")
+    game = sf.load(digits).replace(currency="EUR")
+    game.save(tmp_path / "game.json")
+    words = ("solve", tmp_path / "game.json", "-b", 0.06, "-o", tmp_path / f"s.{ending}")
+    read = pandas.read_csv if ending == "csv" else pandas.read_excel
+    assert run(capsys, *words)[0] == 0
+    table, solution = read(tmp_path / f"s.{ending}", index_col=0), game.solve(0.06, progress=False)
+    assert table["samples_used"].tolist() == pytest.approx(solution.samples.tolist())
+    assert table["payment (EUR)"].tolist() == pytest.approx(solution.payments.tolist())
+    assert not any("whole" in name for name in table)
+    code, out, _ = run(capsys, *words, "--whole-samples")
+    assert code == 0
+    table, whole = read(tmp_path / f"s.{ending}", index_col=0), solution.whole_samples()
+    assert table["whole samples"].tolist() == whole.counts.tolist()
+    assert table["receives for whole samples (EUR)"].sum() == pytest.approx(whole.spend)
+    assert table["samples_used"].tolist() == pytest.approx(solution.samples.tolist())
+    assert f"the spend is {whole.spend:.6g} EUR and the server loss" in " ".join(out.split())
+    assert "EUR" in whole._repr_html_()
+
+
 def test_the_table_of_offers_counts_samples_too(digits, capsys):
     code, out, _ = run(
         capsys,

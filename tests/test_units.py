@@ -227,6 +227,13 @@ def test_a_list_that_could_be_one_number_is_refused_with_both_readings(run, file
     assert together in err
 
 
+@pytest.mark.parametrize("typed", ["12,000,24,000", "0,5000,12,000", "1,000.5", "12,050,7"])
+def test_commas_between_thousands_in_a_list_are_refused(run, files, typed):
+    code, out, err = run("frontier", files / "game.json", f"--budgets={typed}")
+    assert (code, out) == (2, "")
+    assert f"--budgets = '{typed}': holds commas between thousands" in err
+
+
 def test_lists_of_numbers_of_clients_cannot_be_one_number(run, files):
     code, _, err = run("equilibria", files / "game.json", "--payments", "0,0,0,100,200,300,400")
     assert code == 0, err

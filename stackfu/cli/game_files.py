@@ -67,14 +67,21 @@ def solution_writable(path: Path) -> None:
             )
 
 
-def write_solution(solution: Solution, path: Path) -> None:
-    """Write a solution, or its table with a row per client (.csv, .xlsx); the file is complete or not there."""
-    if path.suffix == ".csv":
-        solution.to_csv(path)
-    elif path.suffix == ".xlsx":
-        solution.to_excel(path)
-    else:
+def write_solution(solution: Solution, path: Path, whole: bool = False) -> None:
+    """Write a solution, or its table with a row per client (.csv, .xlsx); the file is complete or not there.
+
+    ``whole`` adds to the table what each client brings in whole samples, and what it receives for them.
+    """
+    if path.suffix not in _TABLES:
         solution.save(path)
+        return
+    from ..results.access import write_csv, write_excel
+
+    table = solution.to_pandas()
+    if whole:
+        plan = solution.whole_samples()
+        table = table.assign(**{"whole samples": plan.counts, "receives for whole samples": plan.payouts})
+    (write_csv if path.suffix == ".csv" else write_excel)(table, path)
 
 
 def sampled(game: StackelbergGame, constant: float | None) -> StackelbergGame:

@@ -181,8 +181,8 @@ def number(word: str, argument: str, client: str | None = None) -> float:
 
 #: Text that can be read as one number with separators of thousands and as several numbers.
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+\s*")
-#: Three digits after a separator of thousands that start with 0, as no number of its own is written.
-_GROUP = re.compile(r"0\d\d")
+#: Three digits right after a digit and a comma that start with 0, as no number of its own is written.
+_GROUP = re.compile(r"\d,0\d\d(?!\d)")
 
 
 def numbers(text: str, argument: str, *, one_makes_sense: bool = True) -> list[float]:
@@ -206,7 +206,7 @@ def numbers(text: str, argument: str, *, one_makes_sense: bool = True) -> list[f
     stackfu.errors.InputError: budgets = '12,500': is 12500, or 12 and 500? Write 12500, or a space after the comma: 12, 500
     """
     typed = words(text)
-    groups = any(_GROUP.fullmatch(word) for word in typed[1:])
+    groups = _GROUP.search(text)
     if _THOUSANDS.fullmatch(text) and (groups or one_makes_sense):
         together, apart = "".join(typed), ", ".join(typed)
         several = " and ".join([", ".join(typed[:-1]), typed[-1]])
@@ -215,6 +215,9 @@ def numbers(text: str, argument: str, *, one_makes_sense: bool = True) -> list[f
             f"is {together}, or {several}? Write {together}, or a space after the comma: {apart}",
             value=repr(text),
         )
+    if groups:
+        problem = "holds commas between thousands, or numbers that begin with 00; write 12000, or a space after the comma: 12, 0"
+        raise InputError(argument, problem, value=repr(text))
     return [number(word, argument) for word in typed]
 
 

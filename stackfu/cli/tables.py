@@ -184,9 +184,10 @@ def whole_in_words(solution: Solution) -> str:
     kept = "" if whole else f" But {'; '.join(whole.broken)}."
     finite = solution.goal.finite_sample
     noise = f", with their noise {whole.objective:.6g}" if finite and not solution.goal.is_spend else ""
+    spend = money(whole.spend, whole.game.currency)
     return (
         f"In whole samples: if every client brings exactly those, {whole.total} in all, at the prices above, the spend is "
-        f"{whole.spend:.6g} and the server loss {whole.server_loss:.6g}{noise} (enclosed to {max(whole.error, 1e-15):.0e}).{kept}"
+        f"{spend} and the server loss {whole.server_loss:.6g}{noise} (enclosed to {max(whole.error, 1e-15):.0e}).{kept}"
     )
 
 
@@ -325,18 +326,21 @@ def offers_table(solution: Solution, title: str, whole: bool = False) -> Table:
 
 def cascade_table(found: Cascade, title: str) -> Table:
     """Return one row per round of departures."""
-    table = _table(title, "round", "clients", "data used", "server loss", "<leaving")
+    table = _table(title, "round", "clients", "data used", "samples", "server loss", "<leaving")
     table.columns[-1].no_wrap = False
-    for i, (departure, used) in enumerate(zip(found, found.used, strict=True)):
+    for i, (departure, used, samples) in enumerate(zip(found, found.used, found.samples_used, strict=True)):
         leaving = [found.game.called(k) for k in departure.leaving]
         table.add_row(
             str(i + 1),
             str(len(departure.clients)),
             f"{used:.1%}",
+            amount(samples),
             number(departure.server_loss),
             and_more(leaving),
         )
-    table.caption = "data used: of all that the remaining clients own, those who left included"
+    table.caption = (
+        "data used: of all that the remaining clients own, those who left included; samples: that take part"
+    )
     return table
 
 

@@ -318,7 +318,9 @@ def not_usable(argument: str, row: int, column: int, client: int | str | None, v
     if np.isfinite(value):
         problem = f"magnitude above {LARGEST_MAGNITUDE:g} {where}; rescale the data"
     else:
-        problem = f"not a finite number {where}; drop or impute such rows first"
+        problem = f"not a finite number {where}; leave such rows out"
+        if np.isnan(value):
+            problem += " (missing='drop'), or fill gaps (missing='median')"
     return InputError(argument, problem, client=client, value=value)
 
 

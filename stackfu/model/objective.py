@@ -78,8 +78,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gap", not_negative(self.gap, "gap"))
-        if np.isinf(self.gap):
-            raise InputError("gap", "must be finite", value=self.gap)
+        if self.gap >= 1.0:
+            raise InputError(
+                "gap", "must be less than 1: a gap of 1 is closed by a bound of 0", value=self.gap
+            )
         object.__setattr__(self, "time_limit", not_negative(self.time_limit, "time_limit"))
         object.__setattr__(self, "max_nodes", min(count(self.max_nodes, "max_nodes"), MOST_NODES))
 

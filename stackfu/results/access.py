@@ -13,9 +13,10 @@ import numpy as np
 from ..atomic import write_atomically
 from ..embedding.names import Position
 from ..errors import InputError
+from ..html import in_currency
 from ..model import Array, GameModel
 
-__all__ = ["ByClient", "ClientRecord", "Tables", "plain"]
+__all__ = ["ByClient", "ClientRecord", "Tables", "plain", "write_csv", "write_excel"]
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,7 @@ class Tables:
         InputError
             If pandas is not installed, or the path is no file name.
         """
-        target = _target(path)
-        write_atomically(target, self.to_pandas().to_csv(lineterminator="\n").encode())
+        write_csv(self.to_pandas(), path)
 
     def to_excel(self, path: str | os.PathLike[str]) -> None:
         """Write the table of :meth:`to_pandas` to an Excel file; the file is complete or not there (needs pandas and openpyxl).
@@ -85,23 +85,37 @@ class Tables:
         InputError
             If pandas or openpyxl is not installed, or the path does not end in .xlsx.
         """
-        target = _target(path)
-        if target.suffix != ".xlsx":
-            raise InputError("path", "must end in .xlsx", value=str(target))
-        content = io.BytesIO()
-        frame = self.to_pandas()
-        try:
-            import pandas
+        write_excel(self.to_pandas(), path)
 
-            with pandas.ExcelWriter(content, engine="openpyxl") as writer:
-                frame.to_excel(writer)
-                for row in writer.book.active.iter_rows():
-                    for cell in row:
-                        if cell.data_type == "f":
-                            cell.data_type = "s"  # a name that begins with "=" is text, not a formula
-        except ModuleNotFoundError as error:
-            raise InputError(str(error.name), f"is not installed; pip install {error.name}") from None
-        write_atomically(target, content.getvalue())
+
+def write_csv(frame: Any, path: str | os.PathLike[str]) -> None:
+    """Write a table to a CSV file; headings of amounts of money name the currency."""
+    write_atomically(_target(path), _in_its_currency(frame).to_csv(lineterminator="\n").encode())
+
+
+def write_excel(frame: Any, path: str | os.PathLike[str]) -> None:
+    """Write a table to an Excel file; headings of amounts of money name the currency."""
+    target = _target(path)
+    if target.suffix != ".xlsx":
+        raise InputError("path", "must end in .xlsx", value=str(target))
+    content = io.BytesIO()
+    try:
+        import pandas
+
+        with pandas.ExcelWriter(content, engine="openpyxl") as writer:
+            _in_its_currency(frame).to_excel(writer)
+            for row in writer.book.active.iter_rows():
+                for cell in row:
+                    if cell.data_type == "f":
+                        cell.data_type = "s"  # a name that begins with "=" is text, not a formula
+    except ModuleNotFoundError as error:
+        raise InputError(str(error.name), f"is not installed; pip install {error.name}") from None
+    write_atomically(target, content.getvalue())
+
+
+def _in_its_currency(frame: Any) -> Any:
+    currency = frame.attrs.get("currency")
+    return frame.rename(columns=lambda heading: in_currency(str(heading), currency))
 
 
 def _target(path: Any) -> Path:

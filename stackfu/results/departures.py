@@ -14,6 +14,7 @@ from ..model import Array, GameModel
 from ..model.content import Content
 from ..model.impacts import guessed
 from .access import Tables
+from .cautions import amount
 from .facade import facade
 
 __all__ = ["Cascade", "Departure"]
@@ -67,6 +68,12 @@ class Cascade(Content, Tables, Sequence[Departure]):
         )
 
     @property
+    def samples_used(self) -> tuple[float, ...]:
+        """Samples that take part, round by round."""
+        owned = float(self.game.sizes.sum())
+        return tuple(share * owned for share in self.used)
+
+    @property
     def stable(self) -> bool:
         """True if no client departed."""
         return not self.departed
@@ -85,10 +92,11 @@ class Cascade(Content, Tables, Sequence[Departure]):
                     "utilities": r.utilities,
                     "total": r.total,
                     "used": used,
+                    "samples_used": samples,
                     "server_loss": r.server_loss,
                     "leaving": [called(k) for k in r.leaving],
                 }
-                for r, used in zip(self.rounds, self.used, strict=True)
+                for r, used, samples in zip(self.rounds, self.used, self.samples_used, strict=True)
             ],
         }
 
@@ -117,12 +125,15 @@ class Cascade(Content, Tables, Sequence[Departure]):
                 i + 1,
                 len(r.clients),
                 f"{used:.1%}",
+                amount(samples),
                 float(r.server_loss),
                 listed([called(k) for k in r.leaving], 8) or "nobody",
             ]
-            for i, (r, used) in enumerate(zip(self.rounds[:MOST_ROWS], self.used, strict=False))
+            for i, (r, used, samples) in enumerate(
+                zip(self.rounds[:MOST_ROWS], self.used, self.samples_used, strict=False)
+            )
         ]
-        head = ["round", "clients", "data used", "server loss", "leaving"]
+        head = ["round", "clients", "data used", "samples", "server loss", "leaving"]
         return card(
             f"{len(self.stayed)} of {self.game.count} clients stay",
             table(head, rows, len(self.rounds) - len(rows)),

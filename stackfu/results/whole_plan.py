@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..html import MOST_ROWS, NOTHING, card, data_frame, number, table
+from ..html import MOST_ROWS, NOTHING, card, data_frame, money, number, table
 from ..model import Array, GameModel
 from .access import Tables
 from .cautions import amount
@@ -91,7 +91,7 @@ class WholePlan(Tables):
             ]
             for k in range(shown)
         ]
-        note = f"spend {self.spend:.6g}; server loss {number(self.server_loss)}. {'; '.join(self.broken)}".strip()
+        note = f"spend {money(self.spend, game.currency)}; server loss {number(self.server_loss)}. {'; '.join(self.broken)}".strip()
         clients = table(["client", "samples", "brings", "receives"], rows, game.count - shown)
         return card(f"{self.total} whole samples", clients, note=note)
 

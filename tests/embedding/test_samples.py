@@ -18,7 +18,10 @@ def bad(client, row, column, value):
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
-        (bad(2, 5, 1, np.nan), r"samples\[client 2\] = nan: not a finite number in row 5, column 1"),
+        (
+            bad(2, 5, 1, np.nan),
+            r"samples\[client 2\] = nan: not a finite number in row 5, column 1; .* \(missing='drop'\), or fill gaps",
+        ),
         (bad(0, 6, 0, -np.inf), r"samples\[client 0\] = -inf: not a finite number in row 6, column 0"),
         (
             [np.array([[1.0, np.inf]], dtype=np.float32)],

@@ -91,3 +91,12 @@ def test_floors_and_limits_of_nodes_are_kept(monkeypatch):
     starts = (unpaid.participation, np.ones(game.count))
     few = least_spend(game, goal, gap=gap, time_limit=np.inf, max_nodes=1, starts=starts)
     assert few.best.value >= run.bound
+
+
+@pytest.mark.parametrize("count", [5, 40])
+def test_a_loss_that_is_met_for_nothing_is_cheapest_at_once(count):
+    """No spend is below 0, so there is nothing to search for: neither the limit of nodes nor that of seconds is used."""
+    game, _ = random_game(count, count)
+    found = game.cheapest(2.0 * game.equilibrium().server_loss, progress=False)
+    assert (found.status, found.spend, found.gap, found.nodes) == (sf.Status.CERTIFIED, 0.0, 0.0, 0)
+    assert found.verify(), found.verify().message

@@ -177,7 +177,11 @@ def test_a_module_that_cannot_be_imported_is_named_every_time(monkeypatch):
         (lambda g: g.solve(1.0, finite_sample="no"), "finite_sample = 'no': must be True or False"),
         (lambda g: g.solve(1.0, progress="no"), "progress = 'no': must be True or False"),
         (lambda g: g.solve(1.0, max_nodes=2.7), "max_nodes = 2.7: must be a whole number"),
-        (lambda g: g.solve(1.0, gap=np.inf), "gap = inf: must be finite"),
+        (
+            lambda g: g.solve(1.0, gap=np.inf),
+            "gap = inf: must be less than 1: a gap of 1 is closed by a bound of 0",
+        ),
+        (lambda g: g.solve(1.0, offers="capped", min_total=0.1, gap=1), "gap = 1.0: must be less than 1"),
         (lambda g: g.solve(1.0, "haipo", max_iterations=-2), "max_iterations = -2: must be a whole number"),
         (lambda g: g.solve(1.0, "haipo", max_iterations=2.7), "max_iterations = 2.7: must be a whole number"),
         (lambda g: g.solve(1.0, "haipo", tolerance=-2), "tolerance = -2.0: must not be negative or NaN"),

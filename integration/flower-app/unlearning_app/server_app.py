@@ -6,6 +6,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from stackfu.cli.parsing import words
+from stackfu.embedding.names import check_names
 from stackfu_integration.flower import Terms, UnlearningMechanism
 from stackfu_integration.flower.lab import initial_arrays
 
@@ -16,10 +17,10 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Train with everybody and remove the clients named in the run config."""
     run = context.run_config
-    names = words(str(run["names"]))
+    names, count = words(str(run["names"])), int(run["clients"])
     mechanism = UnlearningMechanism(
         Path(str(run["folder"])),
-        names or int(run["clients"]),
+        check_names(names, count) if names else count,
         Terms.from_config(run),
         timeout=float(run["timeout"]),
         wait=float(run["wait"]),

@@ -53,7 +53,8 @@ class Board:
         removed = ledger.need(request, RemovalRequested).removed
         remaining = [c for c in sorted(sent) if c not in removed]
         if len(remaining) < 2:
-            raise StackfuError(f"{request}: a game needs two remaining clients, there are {remaining}")
+            there = f"only {ledger.naming.all(remaining)} is left" if remaining else "none is left"
+            raise StackfuError(f"{request}: a game needs two remaining clients, {there}")
         rows = np.array([sent[c].mean for c in remaining])
         deviations = np.array([sent[c].deviation for c in remaining])
         sizes = np.array([sent[c].size for c in remaining], dtype=np.float64)

@@ -164,6 +164,21 @@ def test_simulate_without_an_engine(tmp_path):
         assert ledger.need("r1", GameFounded).costs[1] == 7.5
 
 
+def test_names_for_fewer_clients_than_there_are_are_refused(tmp_path):
+    config = f"folder={tmp_path}/run clients=5 names=Leeds,York,Hull removed=Leeds"
+    result = run("flower", "simulate", "--engine", "none", "-c", config)
+    assert isinstance(result.exception, InputError)
+    assert "names = 3: must hold one name per client (5)" in str(result.exception)
+    assert not (tmp_path / "run" / "ledger.sqlite").exists()
+
+
+def test_who_is_left_of_an_aborted_request_goes_by_name(tmp_path):
+    config = f"folder={tmp_path}/run clients=2 names=1,2 removed=1 training-rounds=1 rounds=1"
+    result = run("flower", "simulate", "--engine", "none", "-c", config)
+    assert result.exit_code == 3
+    assert "a game needs two remaining clients, only client 2 is left" in result.output
+
+
 def test_with_the_clients_keys_in_the_config_nobody_else_is_let_in(tmp_path):
     """Three clients of four have the keys that the operator has; the fourth is left out, and the others go on."""
     keys, clients = tmp_path / "keys", tmp_path / "run" / "clients"

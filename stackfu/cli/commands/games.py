@@ -316,8 +316,9 @@ def calibrate(
     game = load_game(game_file)
     participation, changes = read_pilots(pilots, game)
     found = game.calibrate(participation, changes, level=level or 0.95)
-    if output is not None and found.identified:
-        game.recalibrated(found).save(output)
+    calibrated = game.recalibrated(found) if found.identified else None
+    if output is not None and calibrated is not None:
+        calibrated.save(output)
     if as_json:
         say_json(found.summary())
     else:
@@ -333,4 +334,4 @@ def calibrate(
             )
         elif output is not None:
             out.print(f"Written: {output}")
-    return 0 if found.identified else 1
+    return 0 if found.identified and found.predicts else 1

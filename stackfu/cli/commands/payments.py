@@ -133,7 +133,7 @@ def solve(
     with working(None if method == "certified" else f"{method} payments", quiet or as_json):
         solution = _solve(game, budget, method, {**options, **own}, progress(quiet, as_json), own, cautions)
     if output is not None:
-        write_solution(solution, output)
+        write_solution(solution, output, whole_samples)
     _answer(solution, "Client by client", output, as_json, whole_samples, cautions, sensitivity, values)
     return proved(solution.status)
 
@@ -285,7 +285,7 @@ def cheapest(
         said += cautions_of(solution, warn_below)
     cautions = [as_typed(text, ["cheapest"]) for text in said]
     if output is not None:
-        write_solution(solution, output)
+        write_solution(solution, output, whole_samples)
     title = f"Least spend for a loss of at most {max_loss:g}"
     _answer(solution, title, output, as_json, whole_samples, cautions, sensitivity, values)
     return proved(solution.status)

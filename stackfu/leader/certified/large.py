@@ -553,7 +553,7 @@ def _explore(
         else:  # no bound that nobody has time to check
             root.bound = -np.inf
             heap[0] = (root.bound, 0, root)
-        while heap and heap[0][0] < search.target and not search.reached:
+        while heap and max(heap[0][0], 0.0) < search.target and not search.reached:  # no objective is below 0
             if search.out_of_time():
                 out.status = Status.TIME_LIMIT
                 break

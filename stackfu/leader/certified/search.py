@@ -427,7 +427,7 @@ def search(
     judging = 0.0  # seconds per box that the judge will take at the end, which are part of the limit
     try:
         state.roots()
-        while state.open.lower() < state.target:
+        while max(state.open.lower(), 0.0) < state.target:  # no objective is below 0
             elapsed = clock() - began
             if later is not None and (
                 nodes >= SOON_NODES or elapsed > SOON * time_limit or nodes >= max_nodes

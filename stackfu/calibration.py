@@ -225,7 +225,7 @@ def _pilots(game: GameModel, participation: npt.ArrayLike, changes: npt.ArrayLik
     if not np.isfinite(observed).all():
         p, k = np.argwhere(~np.isfinite(observed))[0]
         raise InputError(
-            "changes", f"pilot {p} must be finite", client=game.who(int(k)), value=observed[p, k]
+            "changes", f"pilot {p} must be finite", client=game.label(int(k)), value=observed[p, k]
         )
     if observed.size > 1 and observed.any() and np.ptp(observed) == 0.0:
         raise InputError(

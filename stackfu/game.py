@@ -572,7 +572,7 @@ class StackelbergGame(GameModel):
         from .model.revealed import CostIntervals, revealed_costs
 
         paid, done = (
-            np.atleast_2d(numbers(rows_by_name(values, name, self.client_names), name, who=self.who))
+            np.atleast_2d(numbers(rows_by_name(values, name, self.client_names), name, who=self.label))
             for values, name in ((payments, "payments"), (participation, "participation"))
         )
         if len(paid) != len(done):
@@ -582,7 +582,7 @@ class StackelbergGame(GameModel):
         most = np.atleast_2d(
             self.no_caps
             if caps is None
-            else numbers(rows_by_name(caps, "caps", self.client_names, 1.0), "caps", who=self.who)
+            else numbers(rows_by_name(caps, "caps", self.client_names, 1.0), "caps", who=self.label)
         )
         if len(most) not in (1, len(paid)):
             raise InputError(
@@ -917,7 +917,7 @@ class StackelbergGame(GameModel):
 
         shown = min(self.count, MOST_ROWS)
         rows = [
-            [self.who(k), float(self.sizes[k]), f"{self.alpha[k]:.1%}", float(self.costs[k])]
+            [self.label(k), float(self.sizes[k]), f"{self.alpha[k]:.1%}", float(self.costs[k])]
             for k in range(shown)
         ]
         gone = ", ".join(map(self.called, self.removed[:8])) or "nobody"

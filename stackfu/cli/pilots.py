@@ -63,7 +63,7 @@ def read_pilots(path: Path, game: StackelbergGame) -> tuple[npt.NDArray[Any], np
         participation[p, k] = _share(columns, row, str(client), float(game.sizes[k]))
         changes[p, k] = _number(columns["change"][row], "change", row, str(client))
     for p, k in np.argwhere(np.isnan(participation)):
-        raise InputError("PILOTS", f"pilot {pilots[p]} has no row for this client", client=game.who(int(k)))
+        raise InputError("PILOTS", f"pilot {pilots[p]} has no row for this client", client=game.label(int(k)))
     return participation, changes
 
 

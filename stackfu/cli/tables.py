@@ -233,7 +233,7 @@ def _owned(game: StackelbergGame | GameModel) -> dict[str, list[Cell]]:
     """Return the first columns of a table of clients."""
     shown = range(min(game.count, MOST_ROWS))
     return {
-        "client": [str(game.who(k)) for k in shown],
+        "client": [str(game.label(k)) for k in shown],
         "samples": [f"{game.sizes[k]:g}" for k in shown],
         "cost": [number(game.costs[k]) for k in shown],
     }

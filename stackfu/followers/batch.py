@@ -129,7 +129,7 @@ def _matrix(
         if wrong.any():
             i, k = map(int, np.argwhere(wrong)[0])
             where = _row(name, i if row is None else row)
-            raise InputError(where, problem, client=game.who(k), value=matrix[i, k])
+            raise InputError(where, problem, client=game.label(k), value=matrix[i, k])
     if name == "caps" and not matrix.any(axis=1).all():
         i = int(np.argmin(matrix.any(axis=1)))
         raise InputError(_row(name, i if row is None else row), "nothing is taken from anybody", value="0")

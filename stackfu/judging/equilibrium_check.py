@@ -53,7 +53,7 @@ def verify_equilibrium(equilibrium: Equilibrium, tolerance: float = 1e-9) -> Ver
     caps = game.check_caps(equilibrium.caps)
     if np.any(x > caps):
         k = int(np.argmax(x - caps))
-        message = f"client {game.who(k)} takes part with {x[k]:.6g}, more than its cap {caps[k]:.6g}"
+        message = f"client {game.label(k)} takes part with {x[k]:.6g}, more than its cap {caps[k]:.6g}"
         return Verification(False, np.inf, np.inf, tolerance, message)
     with np.errstate(all="ignore"):  # what overflows is no number, and nothing is derived from it
         residual, regret = game.judge(payments, x, equilibrium.caps)
@@ -77,13 +77,13 @@ def _gains(equilibrium: Equilibrium, residual: float, found: Gain, tolerance: fl
     if not proved[k] <= tolerance:
         if found.relative > tolerance:
             yield (
-                f"client {game.who(found.client)} gains {found.gain:.3e} by deviating, "
+                f"client {game.label(found.client)} gains {found.gain:.3e} by deviating, "
                 f"{found.relative:.3e} of its stakes"
             )
         if residual > tolerance:
             yield f"the equilibrium conditions are violated by {residual:.3e}"
     if equilibrium.status.proved and not proved[k] <= NEGLIGIBLE:
-        yield f"said to be certified, but client {game.who(k)} may gain up to {proved[k]:.3e} of its stakes"
+        yield f"said to be certified, but client {game.label(k)} may gain up to {proved[k]:.3e} of its stakes"
 
 
 def _numbers(

@@ -141,7 +141,7 @@ def _rejections(solution: Solution, tolerance: float) -> Iterator[str]:
     regrets = contract_regrets(solution)
     k = int(np.argmax(regrets))
     if not regrets[k] <= tolerance:
-        yield f"client {game.who(k)} gains {regrets[k]:.3e} of its stakes by not accepting"
+        yield f"client {game.label(k)} gains {regrets[k]:.3e} of its stakes by not accepting"
 
 
 def _other_outcomes(solution: Solution) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _other_outcomes(solution: Solution) -> Iterator[str]:
     game, offers = solution.game, solution.offers
     other, complete = other_outcome(game, offers.caps, frozen(offers.prices * offers.caps))
     if other is not None:
-        who = ", ".join(str(game.who(int(k))) for k in np.flatnonzero(other < offers.caps))
+        who = ", ".join(str(game.label(int(k))) for k in np.flatnonzero(other < offers.caps))
         yield f"everybody accepting is said to be the only equilibrium, but there is one in which {who} rejects"
     elif not complete and solution.equilibrium.uniqueness is Uniqueness.UNIQUE:
         yield "that everybody accepting is the only equilibrium is not found again"
@@ -215,7 +215,7 @@ def _leavers(solution: Solution, profile: Profile) -> Iterator[str]:
     stakes = np.maximum(game.costs, np.maximum(drift, np.where(np.isfinite(outside), np.abs(outside), 0.0)))
     k = int(np.argmax(missing / stakes))
     if missing[k] > LAST_DIGITS * stakes[k]:
-        yield f"client {game.who(k)} is better off outside by {missing[k]:.3e}"
+        yield f"client {game.label(k)} is better off outside by {missing[k]:.3e}"
 
 
 def _bound_problems(solution: Solution, high: float) -> Iterator[str]:

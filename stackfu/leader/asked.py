@@ -19,7 +19,7 @@ __all__ = [
     "objective_of",
     "refuse_what_has_no_optimum",
     "refuse_what_no_plan_can_keep",
-    "refuse_what_nobody_wants",
+    "require_positive_weight",
     "starting_profiles",
 ]
 
@@ -45,7 +45,7 @@ def objective_of(
     return Objective(min_total=min(floor, 1.0), finite_sample=sampling, **asked)
 
 
-def refuse_what_nobody_wants(game: GameModel, goal: Objective) -> None:
+def require_positive_weight(game: GameModel, goal: Objective) -> None:
     """An error if nothing that is minimised has a weight, by the name of what has none."""
     if game.loss.weight * goal.loss_weight + goal.payment_weight > 0:
         return
@@ -84,7 +84,7 @@ def refuse_what_no_plan_can_keep(game: GameModel, budget: float, outside: Array 
         k = int(np.argmax(each))
         raise InfeasibleError(
             f"budget {budget:g} is too small for keeping everybody: that takes at least {each.sum():.6g} whatever the plan "
-            f"({each[k]:.6g} of it to keep client {game.who(k)}, whose outside utility is {outside[k]:.6g})"
+            f"({each[k]:.6g} of it to keep client {game.label(k)}, whose outside utility is {outside[k]:.6g})"
         )
 
 

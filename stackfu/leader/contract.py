@@ -40,7 +40,7 @@ from .asked import (
     objective_of,
     refuse_what_has_no_optimum,
     refuse_what_no_plan_can_keep,
-    refuse_what_nobody_wants,
+    require_positive_weight,
 )
 from .capped.mechanism import breaks, capped, value_of, within_rounding
 from .capped.plans import Plans
@@ -103,7 +103,7 @@ def contract(
         "callback": callback,
     }
     goal = objective_of(game, budget=budget, payment_weight=payment_weight, loss_weight=loss_weight, **wanted)
-    refuse_what_nobody_wants(game, goal)
+    require_positive_weight(game, goal)
     refuse_what_has_no_optimum(game, goal, "contract")
     apart = check_outside(game, outside)
     refuse_what_no_plan_can_keep(game, budget, apart)

@@ -81,7 +81,7 @@ def _require_moderate_costs(game: GameModel) -> None:
         raise InputError(
             "costs",
             f"are more than {FAR_FROM_OVERFLOW:g} times lambda_q * loss_constant: payments cannot be computed from powers of that",
-            client=game.who(k),
+            client=game.label(k),
             value=game.costs[k],
         )
 

@@ -106,7 +106,7 @@ def check_groups(game: GameModel, groups: Any) -> Index:
     for k, label in enumerate(labels):
         if label is None or (isinstance(label, float) and np.isnan(label)) or not _hashable(label):
             raise InputError(
-                "groups", "needs a label (a number or a word)", client=game.who(k), value=repr(label)
+                "groups", "needs a label (a number or a word)", client=game.label(k), value=repr(label)
             )
         of[k] = known.setdefault(label, len(known))
     return of

@@ -121,7 +121,7 @@ def _reports(
     else:
         for j in range(game.count):
             if j != k:
-                yield f"the data of client {game.who(j)}", _with_embedding_of(game, k, j, own), game
+                yield f"the data of client {game.label(j)}", _with_embedding_of(game, k, j, own), game
 
 
 def _with_embedding_of(game: GameModel, k: int, j: int, own: dict[str, Any]) -> GameModel:

@@ -192,8 +192,8 @@ class GameData:
         """True if the clients came with their own names."""
         return self._names is not None
 
-    def who(self, k: int) -> int | str:
-        """Remaining client k as messages call it: its name, or its number among the original clients."""
+    def label(self, k: int) -> int | str:
+        """Return the label of remaining client k in messages: its name, or its number among the original clients."""
         number = int(self._remaining[k])
         return number if self._names is None else self._names[number]
 

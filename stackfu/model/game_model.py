@@ -66,7 +66,7 @@ class GameModel(GameData):
         x = self._each(participation, "participation")
         if x.min() < 0 or x.max() > 1:
             k = np.flatnonzero((x < 0) | (x > 1))[0]
-            raise InputError("participation", "must lie in [0, 1]", client=self.who(int(k)), value=x[k])
+            raise InputError("participation", "must lie in [0, 1]", client=self.label(int(k)), value=x[k])
         return frozen(x)
 
     def check_payments(self, payments: PerClient | None) -> Array:
@@ -80,13 +80,13 @@ class GameModel(GameData):
         p = self._each(amounts, name, others=0.0)
         if p.min() < 0:
             k = np.flatnonzero(p < 0)[0]
-            raise InputError(name, "must not be negative", client=self.who(int(k)), value=p[k])
+            raise InputError(name, "must not be negative", client=self.label(int(k)), value=p[k])
         return frozen(p)
 
     def _each(self, values: PerClient, name: str, others: float | None = None) -> Array:
         """Return one finite number per remaining client; ``others`` for who is not named, where they came by name."""
         ordered = by_name(values, name, self.client_names, others)
-        return vector(ordered, name, self.count, "{} clients remain", self.who)
+        return vector(ordered, name, self.count, "{} clients remain", self.label)
 
     def check_caps(self, caps: PerClient | None) -> Array:
         """Return a read-only copy of the shares that are taken at most (None: everything), or an error naming the client."""
@@ -95,7 +95,7 @@ class GameModel(GameData):
         most = self._each(caps, "caps", others=1.0)
         if most.min() < 0 or most.max() > 1:
             k = np.flatnonzero((most < 0) | (most > 1))[0]
-            raise InputError("caps", "must lie in [0, 1]", client=self.who(int(k)), value=most[k])
+            raise InputError("caps", "must lie in [0, 1]", client=self.label(int(k)), value=most[k])
         if not most.any():
             raise InputError("caps", "nothing is taken from anybody", value="0")
         return frozen(most)
@@ -247,7 +247,7 @@ class GameModel(GameData):
             raise InputError(
                 "embeddings",
                 "the finite-sample term needs a kernel with k(a, a) = 1, so squared norms of at most 1",
-                client=self.who(int(k)),
+                client=self.label(int(k)),
                 value=norms[k],
             )
         counts = self.noise_counts

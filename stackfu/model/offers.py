@@ -251,7 +251,7 @@ def check_outside(game: GameData, outside: PerClient | None) -> Array | None:
     if outside is None:
         return None
     ordered = by_name(outside, "outside", game.client_names, others=-np.inf)
-    values = numbers(ordered, "outside", "must be numbers, one per client", game.who)
+    values = numbers(ordered, "outside", "must be numbers, one per client", game.label)
     if values.ndim == 0:
         values = np.full(game.count, float(values))
     if values.shape != (game.count,):
@@ -261,11 +261,11 @@ def check_outside(game: GameData, outside: PerClient | None) -> Array | None:
     beyond = np.flatnonzero(np.isfinite(values) & (values > MOST_OUTSIDE))
     if len(beyond):
         k = int(beyond[0])
-        raise InputError("outside", "is more than any budget can meet", client=game.who(k), value=values[k])
+        raise InputError("outside", "is more than any budget can meet", client=game.label(k), value=values[k])
     bad = np.flatnonzero(np.isnan(values) | (values == np.inf))
     if len(bad):
         k = int(bad[0])
         raise InputError(
-            "outside", "must be a number, or -inf for who cannot leave", client=game.who(k), value=values[k]
+            "outside", "must be a number, or -inf for who cannot leave", client=game.label(k), value=values[k]
         )
     return frozen(values)

@@ -60,11 +60,11 @@ def cheapest_payments(game: GameData, profile: Profile) -> Array:
     stuck = np.flatnonzero(unavoidable(game, profile))
     if len(stuck):
         numbers = [Position(game.remaining[k]) for k in stuck]
-        shown = ", ".join(str(game.who(k)) for k in stuck[:10]) + (", ..." if len(stuck) > 10 else "")
+        shown = ", ".join(str(game.label(k)) for k in stuck[:10]) + (", ..." if len(stuck) > 10 else "")
         worst = stuck[np.argmin((brackets(game, profile) / game.costs)[stuck])]
         raise NotInducibleError(
             f"participation: no payments induce this profile: client{'s' if len(stuck) > 1 else ''} {shown} would take "
-            f"part more even when paid nothing (client {game.who(worst)} at "
+            f"part more even when paid nothing (client {game.label(worst)} at "
             f"{profile.x[worst]:.4g} gains {-brackets(game, profile)[worst]:.4g} per unit)",
             numbers,
         )

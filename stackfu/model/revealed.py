@@ -53,7 +53,7 @@ class CostIntervals(Content):
             raise InputError(
                 "participation",
                 f"contradicts an earlier answer: its cost would be at least {low[k]:.6g} and at most {high[k]:.6g}",
-                client=game.who(k),
+                client=game.label(k),
             )
         return CostIntervals(frozen(np.minimum(low, high)), frozen(high))
 
@@ -70,7 +70,7 @@ def check_interval(
 ) -> CostIntervals:
     """Costs between two vectors; an error that names the client if they are upside down."""
     below, above = (
-        vector(by_name(end, name, game.client_names), name, game.count, "{} clients remain", game.who)
+        vector(by_name(end, name, game.client_names), name, game.count, "{} clients remain", game.label)
         for end, name in zip((low, high), names, strict=True)
     )
     bad = np.flatnonzero((below > above) | (below < 0) | (above <= 0))
@@ -79,7 +79,7 @@ def check_interval(
         raise InputError(
             names[0] if names[0] == names[1] else " and ".join(names),
             "must go from a smaller to a larger positive cost",
-            client=game.who(k),
+            client=game.label(k),
             value=f"({below[k]:g}, {above[k]:g})",
         )
     return CostIntervals(frozen(below), frozen(above))
@@ -91,7 +91,7 @@ def revealed_costs(game: GameData, payments: Array, profile: Profile, caps: Arra
     if len(beyond):
         k = int(beyond[0])
         raise InputError(
-            "participation", f"is more than the cap {caps[k]:g}", client=game.who(k), value=profile.x[k]
+            "participation", f"is more than the cap {caps[k]:g}", client=game.label(k), value=profile.x[k]
         )
     margin = payments + game.drift_weight * stakes(game, profile) / profile.total
     out, full = profile.x <= EDGE * caps, profile.x >= (1.0 - EDGE) * caps

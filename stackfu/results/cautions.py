@@ -106,7 +106,7 @@ def rough_noise(solution: Any) -> list[str]:
 
 def _clients(game: GameModel, places: np.ndarray) -> str:
     """Return clients by name; those beyond a few are counted."""
-    names = [str(game.who(int(k))) for k in places[:LISTED]]
+    names = [str(game.label(int(k))) for k in places[:LISTED]]
     if len(places) > LISTED:
         return f"clients {', '.join(names)} and {len(places) - LISTED} more"
     if len(names) == 1:

@@ -304,7 +304,7 @@ class Equilibrium(Content, ByClient):
         step, brings, worth = self._contributions(offers)
         rows = [
             [
-                game.names[k] if game.count <= MOST_ROWS else game.who(k),
+                game.names[k] if game.count <= MOST_ROWS else game.label(k),
                 float(game.sizes[k]),
                 float(game.costs[k]),
                 number(self.payments[k], NOTHING * game.costs[k]),

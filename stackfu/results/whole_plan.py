@@ -84,7 +84,7 @@ class WholePlan(Tables):
         nothing = NOTHING * game.costs
         rows = [
             [
-                game.who(k),
+                game.label(k),
                 amount(float(game.sizes[k])),
                 int(self.counts[k]),
                 number(self.payouts[k], nothing[k]),

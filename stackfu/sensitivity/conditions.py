@@ -74,7 +74,7 @@ class Conditions:
         """Clients at one of their two thresholds."""
         return np.sort(np.concatenate([self.at_zero, self.at_cap]))
 
-    def who(self, places: npt.ArrayLike) -> tuple[str, tuple[int, ...]]:
+    def names_of(self, places: npt.ArrayLike) -> tuple[str, tuple[int, ...]]:
         """Return clients for a message, and their numbers."""
         numbers = [Position(self.game.remaining[k]) for k in np.atleast_1d(places)]
         named = listed([self.game.called(k) for k in numbers[:10]])
@@ -105,7 +105,7 @@ class Conditions:
             bordered[:size, :size] = squares / largest
         bordered[:size, size] = bordered[size, :size] = 1.0
         if is_singular(bordered, digits):
-            named, numbers = self.who(moving)
+            named, numbers = self.names_of(moving)
             raise NotDifferentiableError(
                 f"participation: {named} can trade: other shares of them make the same mixture, so how each of them moves is "
                 "not determined",
@@ -114,7 +114,7 @@ class Conditions:
         raise NotDifferentiableError(
             f"participation: this equilibrium is a turning point at the total {self.total:.6g}, or too near to one: it meets "
             "another one there, and its derivative is infinite",
-            self.who(moving)[1],
+            self.names_of(moving)[1],
         )
 
 
@@ -189,7 +189,7 @@ def conditions_at(game: GameModel, payments: Array, participation: Array, caps: 
         raise InputError(
             "participation",
             "is no equilibrium of these payments to nine digits, which derivatives need",
-            client=game.who(k),
+            client=game.label(k),
             value=f"{participation[k]:.6g}",
         )
     return Conditions(

@@ -112,13 +112,15 @@ class EquilibriumDerivatives:
         at = self.at
         parts = []
         if len(at.at_zero):
-            parts.append(f"{at.who(at.at_zero)[0]} out, but about to take part")
+            parts.append(f"{at.names_of(at.at_zero)[0]} out, but about to take part")
         if len(at.at_cap):
-            parts.append(f"{at.who(at.at_cap)[0]} taking part as much as possible, but about to hold back")
+            parts.append(
+                f"{at.names_of(at.at_cap)[0]} taking part as much as possible, but about to hold back"
+            )
         return NotDifferentiableError(
             f"participation: at a threshold ({'; '.join(parts)}), so raising and lowering a parameter have different effects; "
             'side="up" or side="down" asks for one of them',
-            at.who(at.at_threshold)[1],
+            at.names_of(at.at_threshold)[1],
         )
 
     # ---------------------------------------------------------------- the adjoint of the linear system
@@ -311,7 +313,7 @@ class EquilibriumDerivatives:
         matrix = -inward[:, None] * slopes * inward
         own = np.abs(at.slopes[doubtful]).max(axis=1)
         if not _determines_one_side(matrix / own[:, None], digits_of(self.game)):
-            named, numbers = at.who(doubtful)
+            named, numbers = at.names_of(doubtful)
             raise NotDifferentiableError(
                 f"participation: {named} at a threshold, and the equilibrium may jump or split there: it has no one-sided "
                 "derivative",
@@ -326,7 +328,7 @@ class EquilibriumDerivatives:
     def _require_one_sided(self, doubtful: Places) -> None:
         """Raise an error where one-sided derivatives are not computed."""
         at = self.at
-        named, numbers = at.who(doubtful)
+        named, numbers = at.names_of(doubtful)
         if len(doubtful) > MOST_AT_THRESHOLDS:
             raise NotDifferentiableError(
                 f"participation: {len(doubtful)} clients are at a threshold ({named}); one-sided derivatives are computed for "
@@ -334,7 +336,7 @@ class EquilibriumDerivatives:
                 numbers,
             )
         if len(shut := doubtful[at.caps[doubtful] == 0.0]):
-            named, numbers = at.who(shut)
+            named, numbers = at.names_of(shut)
             raise NotDifferentiableError(
                 f"participation: {named} about to take part with a cap of 0, which are two thresholds at once: there are no "
                 "one-sided derivatives",

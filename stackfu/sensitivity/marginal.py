@@ -115,7 +115,7 @@ def marginal_effects(result: Any) -> MarginalEffects:
     equilibrium = getattr(result, "equilibrium", result)
     game = equilibrium.game
     step = round_step(game.costs)
-    names = tuple(str(game.who(k)) for k in range(game.count))
+    names = tuple(str(game.label(k)) for k in range(game.count))
     nothing = frozen(np.full(game.count, np.nan))
     if getattr(getattr(result, "offers", None), "kind", "") == "contract":
         reason = "contracts are all or nothing, a little more money changes no amount of data"

@@ -78,7 +78,7 @@ def assert_individually_rational(mechanism: Mechanism, game: StackelbergGame, bu
         alone = utilities_of(game, offers.payouts(idle), game.profile(idle))[k]
         if utilities[k] < alone - SLACK * (game.costs[k] + abs(alone)):
             raise AssertionError(
-                f"client {game.who(int(k))} takes part with {x[k]:.6g} for a utility of {utilities[k]:.6g}; "
+                f"client {game.label(int(k))} takes part with {x[k]:.6g} for a utility of {utilities[k]:.6g}; "
                 f"doing nothing gives {alone:.6g}"
             )
 
@@ -114,7 +114,7 @@ def assert_retains(
     k = int(np.argmax(short))
     if short[k] > SLACK:
         raise AssertionError(
-            f"client {game.who(k)} has a utility of {utilities[k]:.6g} inside and {apart[k]:.6g} outside"
+            f"client {game.label(k)} has a utility of {utilities[k]:.6g} inside and {apart[k]:.6g} outside"
         )
 
 

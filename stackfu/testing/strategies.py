@@ -312,7 +312,7 @@ def assert_own_report_does_not_matter(mechanism: Any, report: Report, tolerance:
         one, two = (np.asarray(getattr(offers, name, offers), dtype=np.float64)[k] for offers in (truth, lie))
         if abs(one - two) > tolerance * max(abs(one), abs(two), 1e-300):
             raise AssertionError(
-                f"client {game.who(k)} is offered {name} {one:.6g}, and {two:.6g} when it reports a cost of "
+                f"client {game.label(k)} is offered {name} {one:.6g}, and {two:.6g} when it reports a cost of "
                 f"{reported.costs[k]:.6g} instead of {game.costs[k]:.6g}"
             )
 

@@ -70,7 +70,7 @@ def values_of_clients(
         return frozen(out)
 
     return ClientValues(
-        clients=tuple(str(game.who(k)) for k in range(game.count)),
+        clients=tuple(str(game.label(k)) for k in range(game.count)),
         measure="server loss",
         shapley=spread(found),
         low=spread(below),

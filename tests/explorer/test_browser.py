@@ -232,7 +232,7 @@ def test_who_would_leave_is_marked(opened, frontier):
     apart = float(np.sort(utilities)[2:4].mean())  # the three that are worst off leave
     retype(opened.find_element(By.ID, "outside"), repr(apart))
     rows = opened.find_elements(By.CSS_SELECTOR, "#rows tr.leaves th")
-    expected = {frontier.game.who(k) for k in np.flatnonzero(utilities < apart)}
+    expected = {frontier.game.label(k) for k in np.flatnonzero(utilities < apart)}
     assert {row.text for row in rows} == {str(name) for name in expected}
     assert len(opened.find_elements(By.CSS_SELECTOR, "#participation circle.leaves")) == 3
     assert "3 would leave" in opened.find_element(By.ID, "leave-words").text

@@ -16,7 +16,7 @@ from stackfu.judging.bound_formula import Checker
 from stackfu.judging.large_space import LargeSpace
 from stackfu.judging.numbers import IntervalArithmetic
 from stackfu.judging.space import Space
-from stackfu.leader.certified import bound, court, knots, large, room, sifting
+from stackfu.leader.certified import bound, certificate_builder, knots, large, memory, sifting
 from stackfu.leader.certified.bound import BoundProblem, Multipliers, ball, box_margin, classify, interpolate
 from stackfu.leader.certified.large import search_large
 from stackfu.leader.certified.normalised import certificate_knot, normalised
@@ -298,15 +298,15 @@ def test_no_time_at_all_still_returns_the_unpaid_outcome_or_better():
 
 def test_inner_products_that_take_longer_to_read_than_there_is_time_are_not_read(monkeypatch, counted_clock):
     game, budget = small_game(gram=True)
-    monkeypatch.setattr(court, "ALL_PAIRS", 1)
+    monkeypatch.setattr(certificate_builder, "ALL_PAIRS", 1)
     seen = []
-    monkeypatch.setattr(court, "held_products", lambda *game: seen.append(game))
+    monkeypatch.setattr(certificate_builder, "held_products", lambda *game: seen.append(game))
     options = {"gap": 0.0, "max_nodes": 1, "starts": (game.equilibrium().participation,)}
     search_large(game, Objective(budget), time_limit=np.inf, **options)
     assert seen
     seen.clear()
-    monkeypatch.setattr(court, "TIMED", 2)
-    monkeypatch.setattr(court, "CAUTION", 1e9)
+    monkeypatch.setattr(certificate_builder, "TIMED", 2)
+    monkeypatch.setattr(certificate_builder, "CAUTION", 1e9)
     found = search_large(game, Objective(budget), time_limit=60.0, **options)
     assert not seen
     assert (found.status, found.bound) == (sf.Status.TIME_LIMIT, -np.inf)
@@ -338,23 +338,23 @@ def test_profiles_to_start_from_are_not_kept(monkeypatch):
 
 def test_what_is_freed_is_given_back_where_clients_are_very_many(monkeypatch):
     calls = []
-    monkeypatch.setattr(room, "_trim", lambda: calls.append)
+    monkeypatch.setattr(memory, "_trim", lambda: calls.append)
     game, budget = small_game()
     starts = (game.equilibrium().participation,)
     options = {"gap": 0.0, "time_limit": np.inf, "max_nodes": 3, "starts": starts}
     game.solve(budget, gap=1e-3)
     search_large(game, Objective(budget), **options)
     assert not calls
-    monkeypatch.setattr(room, "COMPACT", 1)
+    monkeypatch.setattr(memory, "COMPACT", 1)
     game.solve(budget, gap=1e-3)
     assert len(calls) == 3  # before the search, before payments are played back, and after that
     search_large(game, Objective(budget), **options)
     assert len(calls) > 5
 
 
-@pytest.mark.skipif(room._trim() is None, reason="the C library has no malloc_trim")
+@pytest.mark.skipif(memory._trim() is None, reason="the C library has no malloc_trim")
 def test_the_c_library_is_asked_in_its_own_words():
-    assert room._trim()(0) in (0, 1)
+    assert memory._trim()(0) in (0, 1)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -389,7 +389,7 @@ def test_what_no_budget_can_do_is_said_with_what_it_takes():
     outside[3] = 1e3
     with pytest.raises(sf.InfeasibleError, match="keeping everybody") as error:
         game.solve(1e-3 * budget, offers="capped", min_total=0.1, outside=outside, progress=False)
-    assert f"client {game.who(3)}, whose outside utility is 1000" in str(error.value)
+    assert f"client {game.label(3)}, whose outside utility is 1000" in str(error.value)
 
 
 @pytest.mark.parametrize("each", [1.0, 0.05])
@@ -400,7 +400,7 @@ def test_outside_utilities_that_no_budget_meets_are_named_without_a_floor(each):
     with pytest.raises(sf.InfeasibleError, match="keeping everybody: that takes at least") as error:
         game.solve(0.1 * each * budget, offers="capped", outside=outside, progress=False)
     assert f"whose outside utility is {each:g}" in str(error.value)
-    assert f"client {game.who(2)}," not in str(error.value)
+    assert f"client {game.label(2)}," not in str(error.value)
 
 
 def test_small_totals_are_ruled_out_by_what_keeping_costs_and_not_for_nothing():

@@ -139,7 +139,7 @@ def test_intervals_upside_down_are_refused_by_client(low, high, words):
     with pytest.raises(sf.InputError, match=words) as error:
         game.solve(0.1, offers="capped", costs_between=(lows, highs))
     if np.isfinite(low):
-        assert str(game.who(3)) in str(error.value)
+        assert str(game.label(3)) in str(error.value)
     with pytest.raises(sf.InputError):
         PostedPrices(game, lows, highs, 0.1)
 

@@ -111,7 +111,7 @@ def _of_table(path: Path, game: StackelbergGame) -> Any:
 
     columns = read_columns(path, "measured")
     clients = [name for name in columns if name != "value"]
-    names = [str(game.who(k)) for k in range(game.count)]
+    names = [str(game.label(k)) for k in range(game.count)]
     if unknown := [name for name in clients if name not in names]:
         raise InputError("measured", f"has a column {unknown[0]!r}, which is no remaining client", value=path)
     if "value" not in columns or not clients:

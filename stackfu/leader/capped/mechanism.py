@@ -28,7 +28,7 @@ from ..asked import (
     objective_of,
     refuse_what_has_no_optimum,
     refuse_what_no_plan_can_keep,
-    refuse_what_nobody_wants,
+    require_positive_weight,
     starting_profiles,
 )
 from .plans import Plan, Plans
@@ -97,7 +97,7 @@ def capped(
         max_nodes=max_nodes,
     )
     apart = check_outside(game, outside)
-    refuse_what_nobody_wants(game, goal)
+    require_positive_weight(game, goal)
     refuse_what_has_no_optimum(game, goal, "capped")
     refuse_what_no_plan_can_keep(game, goal.budget, apart)
     check_listeners(progress, callback)
@@ -287,7 +287,7 @@ def _dearest(game: GameModel, outside: Array | None, plan: Plan | None) -> str:
     extra = plan.prices * plan.x + plan.retainers - bare.prices * bare.caps
     k = int(np.argmax(extra))
     return (
-        f" ({extra[k]:.6g} of it to keep client {game.who(k)}, whose outside utility is {outside[k]:.6g})"
+        f" ({extra[k]:.6g} of it to keep client {game.label(k)}, whose outside utility is {outside[k]:.6g})"
         if extra[k] > 0
         else ""
     )

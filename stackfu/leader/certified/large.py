@@ -41,12 +41,12 @@ from ..tolerances import BROKEN, GENEROUS, ONE_TOTAL, ROUNDING, SAFETY, SMALLEST
 from .bound import MANY, Between, BoundProblem, Classes, Multipliers
 from .boxes import Boxes, Node, Step, Verdict, recipe_of
 from .candidates import Candidate, Candidates
-from .court import Court, Deadline
+from .certificate_builder import CertificateBuilder, Deadline
 from .interior_point import Columns, Constants, Goal, Rows, solve_slice
 from .knots import Knots
+from .memory import trim_heap
 from .normalised import normalised
 from .points import FeaturePoints
-from .room import give_back
 from .search import Run
 from .sifting import Prices, Restriction, SliceAnswer, sample, solve_at
 
@@ -88,7 +88,7 @@ class _Search:
         self.local: LocalSearch | None = None
         self.local_until = np.inf
         self.boxes = Boxes(self.problem, self.knots, self.out_of_time)
-        self.court = Court(game, objective, self.boxes, self.out_of_time)
+        self.builder = CertificateBuilder(game, objective, self.boxes, self.out_of_time)
         self.solves = 0
         self.patience, self.patient_until = 1, 0
         self.recent: dict[Node, tuple[Any, Verdict]] = {}
@@ -463,7 +463,7 @@ def search_large(
     """
     search = _Search(game, objective, gap, time_limit)
     with _one_thread() as threads:
-        search.court.threads = threads
+        search.builder.threads = threads
         return _run(search, max_nodes, starts, later, callback)
 
 
@@ -496,7 +496,7 @@ def _run(
             f"no feasible payments were found, and none were proved impossible ({found.status.name.lower()})"
         )
     unit = search.unit
-    certificate, verdict = search.court.certificate(found.root, found.bound * unit, search.gap * unit)
+    certificate, verdict = search.builder.certificate(found.root, found.bound * unit, search.gap * unit)
     return Run(
         best=best,
         bound=-np.inf if certificate is None else certificate.lower,
@@ -548,8 +548,8 @@ def _explore(
             report(root)
         for x in later() if later is not None and not search.out_of_time() else ():
             search.candidates.offer(x)
-        if search.court.prepare(-search.worst * unit):
-            search.court.leaf_steps += search.court.to_check(root)
+        if search.builder.prepare(-search.worst * unit):
+            search.builder.leaf_steps += search.builder.to_check(root)
         else:  # no bound that nobody has time to check
             root.bound = -np.inf
             heap[0] = (root.bound, 0, root)
@@ -563,17 +563,17 @@ def _explore(
             expanding = node = heap[0][2]
             current = [node]
             heapq.heappop(heap)
-            before = search.court.to_check(node)
+            before = search.builder.to_check(node)
             search.expand(node)
             search.recent.clear()
-            give_back(search.game.count)
+            trim_heap(search.game.count)
             out.nodes += 1
             children = node.children or [node]
             for child in children:
                 search.examine(child)
             current, expanding = children, None
-            search.court.leaf_steps += sum(map(search.court.to_check, children)) - before
-            search.court.keep_reserve()
+            search.builder.leaf_steps += sum(map(search.builder.to_check, children)) - before
+            search.builder.keep_reserve()
             for child in children:
                 if child.bound < search.target:
                     heapq.heappush(heap, (child.bound, out.nodes * 2 + len(heap), child))
@@ -615,10 +615,10 @@ def refute(
     """Search until payments reach the goal or every box is shown to hold none, which the caller has the judge look at."""
     with _one_thread() as threads:
         search = _Search(game, objective, gap, time_limit, goal)
-        search.court.threads = threads
+        search.builder.threads = threads
         found = _explore(search, max_nodes, starts, callback)
         ruled_out = found.status is Status.CERTIFIED and found.bound >= search.goal and not search.reached
-        tree = search.court.tree(found.root, goal) if ruled_out else None
+        tree = search.builder.tree(found.root, goal) if ruled_out else None
         return Refutation(search.candidates.best, tree, found.status, found.nodes)
 
 

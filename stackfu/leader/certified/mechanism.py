@@ -36,14 +36,14 @@ from ...model import Array, GameModel, Limits, Objective, frozen
 from ...model.arguments import flag
 from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
-from ..asked import check_listeners, objective_of, refuse_what_nobody_wants, starting_profiles
+from ..asked import check_listeners, objective_of, require_positive_weight, starting_profiles
 from ..haipo import best_iterate
 from ..homogeneous import buy_data
 from ..tolerances import LIMIT_ROUNDING, SAFETY, SAME_FACE, SAME_PROFILE, SAME_SPEND
 from ..uniform import best_price
 from .candidates import Candidate
 from .choice import best_search as search
-from .room import give_back
+from .memory import trim_heap
 from .search import Run
 
 __all__ = ["certified"]
@@ -97,7 +97,7 @@ def certified(
     limits = Limits(
         gap=Limits.default_gap(game.count) if gap is None else gap, time_limit=time_limit, max_nodes=max_nodes
     )
-    refuse_what_nobody_wants(game, goal)
+    require_positive_weight(game, goal)
     check_listeners(progress, callback)
     given, robust = starting_profiles(game, start), flag(robust, "robust")
     if game.is_homogeneous:
@@ -130,7 +130,7 @@ def _optimise(
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
     profiles = iter(starts)
     del unpaid, starts  # whoever has looked at a profile may forget it
-    give_back(game.count)
+    trim_heap(game.count)
     run = search(
         game,
         sought,
@@ -142,12 +142,12 @@ def _optimise(
         later=later,
         callback=report,
     )
-    give_back(game.count)
+    trim_heap(game.count)
     best, message = run.best, ""
     if robust:
         best, message = _most_robust(game, goal, run.pool, best)
     equilibrium, reproduced = play_back(game, best.payments, best.x, goal)
-    give_back(game.count)
+    trim_heap(game.count)
     found = Solution(
         game=game,
         budget=goal.budget,

@@ -206,7 +206,7 @@ def _check_claims(removal: Removal, client: int, answer: EmbeddingAnswer, sent: 
         return f"claims {size} samples"
     if used - {size}:
         return _other_size(size, used)
-    unexpected = terms.refused_size(client, removal.who, size, None)
+    unexpected = terms.refused_size(client, removal.naming, size, None)
     if unexpected is not None:
         return unexpected
     expected = 0.0 if terms.epsilon is None else gaussian_deviation(terms.epsilon, terms.delta, size)
@@ -225,7 +225,7 @@ def _without_oversized(
         sizes = {c: answer.size for c, answer in found.items() if isinstance(answer, EmbeddingReceived)}
         median = float(np.median(list(sizes.values()))) if sizes else None
         for client in sorted(sizes, key=lambda c: -sizes[c]):
-            problem = removal.terms.refused_size(client, removal.who, sizes[client], median)
+            problem = removal.terms.refused_size(client, removal.naming, sizes[client], median)
             if problem is not None:
                 found[client] = Refusal(problem)
                 break
@@ -267,7 +267,8 @@ def found_game(removal: Removal, bandwidth: float) -> None:
     received = ledger.by_client(removal.name, EmbeddingReceived)
     total = sum(event.size for event in received.values())
     costs = {
-        client: terms.cost_of(client, removal.who, event.size / total) for client, event in received.items()
+        client: terms.cost_of(client, removal.naming, event.size / total)
+        for client, event in received.items()
     }
     board = removal.board(costs)
     full = float(board.game.full_participation_price)

@@ -144,7 +144,7 @@ def _hear_shares(
             offer,
             number,
             attempt,
-            terms.least_cost_of(client, removal.who),
+            terms.least_cost_of(client, removal.naming),
             terms.rounds,
             terms.stated_decimals,
             removed,
@@ -191,7 +191,7 @@ def _deviations(removal: Removal, told: Mapping[int, Offer], shares: Mapping[int
     terms, found = removal.terms, {}
     for client, offer in told.items():
         best = offer.best_response()
-        least = terms.least_cost_of(client, removal.who)
+        least = terms.least_cost_of(client, removal.naming)
         most = best if least is None else replace(offer, cost=least).best_response()
         if not best - terms.tolerance <= shares[client] <= most + terms.tolerance:
             upto = "" if least is None else f" to {most:.6g}"

@@ -75,13 +75,13 @@ class Session:
         return self.timeout
 
     @property
-    def who(self) -> Naming:
+    def naming(self) -> Naming:
         """Names of the clients, or their numbers where they have none."""
         return Naming(self.names)
 
     def name_of(self, client: int) -> str:
         """Return a client's name; without one, its number."""
-        return self.who(client)
+        return self.naming(client)
 
     def refused_receipt(self, client: int, receipt: Receipt | None, what: str, **facts: object) -> str | None:
         """Say what is wrong with a client's receipt; a client that enrolled without a key has none to give."""

@@ -83,7 +83,7 @@ class Case:
         return self.ledger.place_of(self.request, kind)
 
     @cached_property
-    def who(self) -> Naming:
+    def naming(self) -> Naming:
         """Names of the clients."""
         return self.ledger.naming
 

@@ -28,7 +28,7 @@ def check(case: Case) -> None:
     terms, offers = case.terms_at(case.place_of(CommitmentsClosed)), case.offers(solved.attempt)
     commitments = case.by_client(ClientCommitted)
     for client, agreed in commitments.items():
-        where = f"{case.request}: the commitment of client {case.who(client)}"
+        where = f"{case.request}: the commitment of client {case.naming(client)}"
         slack = max(terms.tolerance, closed.move) + TOLERANCE
         _check_commitment(where, agreed, offers.get(client), answered.get(client), slack)
         _check_rules(where, agreed, answered[client], case.sizes[client], terms)

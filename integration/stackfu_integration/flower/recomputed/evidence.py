@@ -43,7 +43,9 @@ def check(case: Case) -> None:
     hidden, plain = case.by_client(GradientHidden), case.by_client(GradientReported)
     reported: Mapping[int, GradientHidden | GradientReported] = hidden or plain
     strangers = sorted(set(reported) - set(case.by_client(ClientCommitted)))
-    need(not strangers, f"{case.request}: {case.who.all(strangers)} reported gradients without a commitment")
+    need(
+        not strangers, f"{case.request}: {case.naming.all(strangers)} reported gradients without a commitment"
+    )
     need(bound.l2 == terms.certify_l2, f"{case.request}: the bound has another l2 than the terms")
     need(
         bound.clients == tuple(sorted(reported))

@@ -24,7 +24,7 @@ def check(case: Case) -> None:
     if group is not None:
         need(
             sum(sizes[client] for client in group.clients) == group.size,
-            f"{case.request}: the sum of {case.who.all(group.clients)} is of another size",
+            f"{case.request}: the sum of {case.naming.all(group.clients)} is of another size",
         )
     _check_sizes(case)
     if case.has(PayloadsErased) and sizes:
@@ -45,18 +45,18 @@ def _check_sizes(case: Case) -> None:
     alone = [size for client, size in case.sizes.items() if client not in summed]
     median = float(np.median(alone)) if alone else None
     for client, size in case.sizes.items():
-        problem = case.terms.refused_size(client, case.who, size, None if client in summed else median)
-        need(problem is None, f"{case.request}: client {case.who(client)} {problem}, and was not left out")
+        problem = case.terms.refused_size(client, case.naming, size, None if client in summed else median)
+        need(problem is None, f"{case.request}: client {case.naming(client)} {problem}, and was not left out")
 
 
 def _check_founded(case: Case, place: int, founded: GameFounded) -> None:
     where, terms, sizes = f"row {place} (game)", case.terms_at(place), case.sizes
     total = sum(sizes.values())
     for client, size in sizes.items():
-        cost = terms.cost_of(client, case.who, size / total)
+        cost = terms.cost_of(client, case.naming, size / total)
         need(
             same(founded.costs.get(client), cost),
-            f"{where}: the cost of client {case.who(client)} is {cost!r} by the terms",
+            f"{where}: the cost of client {case.naming(client)} is {cost!r} by the terms",
         )
     budget = terms.budget_share * founded.full_price if terms.budget is None else terms.budget
     need(same(founded.budget, budget), f"{where}: the budget is {budget!r} by the terms")

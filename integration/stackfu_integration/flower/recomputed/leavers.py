@@ -92,21 +92,21 @@ def check(case: Case) -> None:
         for kind, did in kinds:
             need(
                 client not in case.by_client(kind),
-                f"{case.request}: client {case.who(client)}, which left, {did}",
+                f"{case.request}: client {case.naming(client)}, which left, {did}",
             )
     _check_enrolled(case)
     left = {*opened.removed, *opened.gone}
     for what, clients in _taking_part(case, opened):
         need(
             not left & set(clients),
-            f"{case.request}: {case.who.all(sorted(left & set(clients)))}, which left, took part in {what}",
+            f"{case.request}: {case.naming.all(sorted(left & set(clients)))}, which left, took part in {what}",
         )
     _check_signed_offers(case, opened)
     _check_order(case)
     _check_not_asked(case)
     work = "no work but that which the method asks of those who leave" if case.has(PartingWork) else "no work"
     case.proved.append(
-        f"{case.request}: by the ledger {case.who.all(opened.removed)} got no offer, did {work} and was paid nothing"
+        f"{case.request}: by the ledger {case.naming.all(opened.removed)} got no offer, did {work} and was paid nothing"
     )
 
 
@@ -123,7 +123,7 @@ def _check_enrolled(case: Case) -> None:
         for place, event in case.placed(kind):
             need(
                 enrolled.get(event.client, place) < place,
-                f"{case.request}: client {case.who(event.client)}, which had not enrolled, {did}",
+                f"{case.request}: client {case.naming(event.client)}, which had not enrolled, {did}",
             )
 
 
@@ -136,16 +136,17 @@ def _check_opening(case: Case, opened: RemovalRequested) -> None:
     gone = {c for name in earlier for c in case.ledger.need(name, RemovalRequested).removed}
     need(
         set(opened.gone) == gone,
-        f"{case.request}: {case.who.all(opened.gone)} are said to be gone, by earlier requests it is {case.who.all(sorted(gone))}",
+        f"{case.request}: {case.naming.all(opened.gone)} are said to be gone, "
+        f"by earlier requests it is {case.naming.all(sorted(gone))}",
     )
     need(
         bool(opened.removed) and not set(opened.removed) & gone,
-        f"{case.request}: {case.who.all(opened.removed)} cannot leave: nobody is named, or somebody who is gone",
+        f"{case.request}: {case.naming.all(opened.removed)} cannot leave: nobody is named, or somebody who is gone",
     )
     run = case.ledger.last(RUN, RunStarted)
     need(
         run is None or all(0 <= client < run.clients for client in opened.removed),
-        f"{case.request}: {case.who.all(opened.removed)} are no clients of this run",
+        f"{case.request}: {case.naming.all(opened.removed)} are no clients of this run",
     )
     before = last_model(case.ledger, earlier[-1]) if earlier else last_model(case.ledger)
     need(
@@ -186,7 +187,7 @@ def _check_signed_offers(case: Case, opened: RemovalRequested) -> None:
             continue
         need(
             said["removed"] == sorted(opened.removed),
-            f"{case.request}: client {case.who(answer.client)} was told that others leave than the ledger says",
+            f"{case.request}: client {case.naming(answer.client)} was told that others leave than the ledger says",
         )
     last = case.by_client(ShareAnswered)
     for client in case.by_client(ClientCommitted):
@@ -194,11 +195,11 @@ def _check_signed_offers(case: Case, opened: RemovalRequested) -> None:
         said = (receipt or {}).get("statement", {})
         need(
             said.get("unlearning", terms.unlearning) == terms.unlearning,
-            f"{case.request}: client {case.who(client)} agreed to another method than the terms state",
+            f"{case.request}: client {case.naming(client)} agreed to another method than the terms state",
         )
     if unsaid:
         case.questions.append(
-            f"{case.request}: if {case.who.all(sorted(set(unsaid)))} knew who leaves: that is not in what they "
+            f"{case.request}: if {case.naming.all(sorted(set(unsaid)))} knew who leaves: that is not in what they "
             "signed, and so the server's "
             "word"
         )
@@ -245,14 +246,14 @@ def _check_not_asked(case: Case) -> None:
         over = METHODS[case.terms.unlearning].gradients and work.number > max(rounds, default=0)
         need(
             bool(strategy) or silent or (over and work.client in ready),
-            f"{case.request}: client {case.who(work.client)} is said not to have been asked in round {work.number}, and the terms "
-            "name no strategy that chooses clients",
+            f"{case.request}: client {case.naming(work.client)} is said not to have been asked in round {work.number}, and the "
+            "terms name no strategy that chooses clients",
         )
         if not over:
             excused.add(work.client)
     if excused:
         case.questions.append(
-            f"{case.request}: if a strategy {strategy} left out {case.who.all(sorted(excused))} in the rounds for "
+            f"{case.request}: if a strategy {strategy} left out {case.naming.all(sorted(excused))} in the rounds for "
             "which they are paid "
             "without work: that is the server's word"
         )

@@ -33,9 +33,9 @@ def check(case: Case) -> None:
     for client, agreed in commitments.items():
         owed = amount_of(agreed, passed[client], terms)
         paid = payments[client].amount if client in payments else 0.0
-        need(paid == owed, f"{case.request}: client {case.who(client)} is owed {owed!r} and paid {paid!r}")
+        need(paid == owed, f"{case.request}: client {case.naming(client)} is owed {owed!r} and paid {paid!r}")
     strangers = sorted(set(payments) - set(commitments))
-    need(not strangers, f"{case.request}: {case.who.all(strangers)} paid without a commitment")
+    need(not strangers, f"{case.request}: {case.naming.all(strangers)} paid without a commitment")
     total = sum(event.amount for event in payments.values())
     need(
         same(settled.paid, total),
@@ -52,7 +52,7 @@ def _ask_clients(case: Case, paid: set[int]) -> None:
     silent = sorted(paid - set(acknowledged))
     if silent:
         case.questions.append(
-            f"{case.request}: whether {case.who.all(silent)} got what the ledger says: nothing was acknowledged"
+            f"{case.request}: whether {case.naming.all(silent)} got what the ledger says: nothing was acknowledged"
         )
     for client, said in acknowledged.items():
         if not said.agreed:
@@ -62,7 +62,7 @@ def _ask_clients(case: Case, paid: set[int]) -> None:
             if owed == _brief(said.amount):  # the sum follows from what passed, and that is what is disputed
                 about = f"what passed, not the sum: {_brief(said.amount)} is what it is owed if "
             case.questions.append(
-                f"{case.request}: client {case.who(client)} disputes {about}{passed} of the {delivered} rounds that it "
+                f"{case.request}: client {case.naming(client)} disputes {about}{passed} of the {delivered} rounds that it "
                 "delivered passed"
             )
 

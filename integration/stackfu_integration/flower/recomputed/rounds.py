@@ -65,7 +65,7 @@ def _check_starts(case: Case) -> None:
         )
         need(
             signed == wanted,
-            f"{case.request}: client {case.who(work.client)} signed that its work in round {work.number} started from "
+            f"{case.request}: client {case.naming(work.client)} signed that its work in round {work.number} started from "
             "another model "
             f"than {origin}",
         )
@@ -238,12 +238,12 @@ def _check_shown(case: Case) -> None:
         for name, wanted in (("before", opened.before), ("after", unlearned.model)):
             need(
                 statement.get(name) == wanted,
-                f"{case.request}: client {case.who(said.client)} signed that it was shown another model {name} the "
+                f"{case.request}: client {case.naming(said.client)} signed that it was shown another model {name} the "
                 "removal than the ledger "
                 "names",
             )
     if unsaid or not signed:
-        whom = case.who.all(sorted(unsaid)) if unsaid else "clients"
+        whom = case.naming.all(sorted(unsaid)) if unsaid else "clients"
         case.questions.append(
             f"{case.request}: which model {whom} were shown at the end: it is in no receipt, and so the server's word"
         )

@@ -25,7 +25,7 @@ def check(case: Case) -> None:
     commitments = case.by_client(ClientCommitted)
     delivered = {(work.client, work.number) for work in case.events(WorkDelivered)}
     for judged in case.events(WorkJudged):
-        where = f"{case.request}: round {judged.number} of client {case.who(judged.client)}"
+        where = f"{case.request}: round {judged.number} of client {case.naming(judged.client)}"
         agreed = commitments.get(judged.client)
         need(agreed is not None and 1 <= judged.number <= agreed.rounds, f"{where} was not committed to")
         asked = judged.problem != NOT_ASKED
@@ -48,12 +48,12 @@ def _check_partings(case: Case) -> None:
     method, rounds = case.terms.unlearning, case.terms.rounds
     need(
         not parted or METHODS[method].leavers,
-        f"{case.request}: {case.who.all(sorted({work.client for work in parted}))}, which left, worked, and "
+        f"{case.request}: {case.naming.all(sorted({work.client for work in parted}))}, which left, worked, and "
         f"{METHODS[method].name} asks for no work of those who leave",
     )
     for work in parted:
         where = (
-            f"{case.request}: work of client {case.who(work.client)}, which leaves, in round {work.number}"
+            f"{case.request}: work of client {case.naming(work.client)}, which leaves, in round {work.number}"
         )
         need(work.client in removed, f"{where}: it does not leave")
         need((work.client, method) in consents, f"{where}: it did not consent to that")

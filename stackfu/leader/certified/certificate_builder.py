@@ -1,4 +1,4 @@
-"""The judge asked in time: what a check will cost, what must be left for it, and a claim lowered until it is accepted."""
+"""Builds certificates within the time limit: the cost of a check, the time reserved for it, and a claim lowered until accepted."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ...results.certificate import Node as CertificateNode
 from ...threads import factoring
 from .boxes import Boxes, Node, Step
 from .claims import accepted
+from .memory import trim_heap
 from .normalised import certificate_knot
-from .room import give_back
 
-__all__ = ["Court", "Deadline"]
+__all__ = ["CertificateBuilder", "Deadline"]
 
-#: How far a claim stays below what was found, and how far below that it may fall at no loss: parts of the gap that was closed.
+#: Safety margin subtracted from the claimed bound, and the largest harmless one: parts of the gap that was closed.
 MODESTY, RESERVE = 0.005, 0.015
-#: What checking is expected to cost, relative to what was measured.
+#: Expected cost of a check, relative to the measured one.
 CAUTION = 1.3
-#: Clients for whom a factorisation is timed, to know what one for all takes.
+#: Number of clients in a timed factorisation, which predicts the time for all.
 TIMED = 1000
 #: A check is timed up to so many times, as long as that takes no longer than so many seconds.
 REPEATS, BRIEF = 4, 0.03
@@ -35,18 +35,18 @@ SHORT = 4
 
 
 class Deadline:
-    """Whether time is over: what is left of it is needed to check the certificate."""
+    """Deadline of a search; the remaining time is reserved for checking the certificate."""
 
     def __init__(self, until: float) -> None:
         self.until, self.reserve = until, 0.0
 
     def __call__(self) -> bool:
-        """Whether it is."""
+        """Return True once the deadline has passed."""
         return clock() > self.until - self.reserve
 
 
-class Court:
-    """The judge of one search's certificates."""
+class CertificateBuilder:
+    """Builds and checks the certificates of one search, and reserves the time for it."""
 
     def __init__(self, game: GameModel, objective: Objective, boxes: Boxes, out_of_time: Deadline) -> None:
         self.game, self.objective, self.boxes, self.out_of_time = game, objective, boxes, out_of_time
@@ -85,7 +85,7 @@ class Court:
             self.knot_cost = one_leaf
         if few:  # the search needs the room more
             self.checker = None
-            give_back(self.game.count)
+            trim_heap(self.game.count)
         self.keep_reserve()
         return True
 
@@ -112,10 +112,10 @@ class Court:
 
     def _read(self) -> None:
         """The game as the checker knows it, where reading it takes long."""
-        give_back(self.game.count)
+        trim_heap(self.game.count)
         if self.large:
             self.checker = ScaleChecker(self.game, self.objective)
-            give_back(self.game.count)
+            trim_heap(self.game.count)
         elif self.game.count > ALL_PAIRS and self.products is None:
             with factoring(self.game.count, self.threads):
                 self.products = held_products(self.game, self.objective)

@@ -1,4 +1,4 @@
-r"""Who may reject its contract: every equilibrium of a plan's contracts, and the premium that leaves only acceptance.
+r"""Equilibria of a plan's contracts with rejections, and the premium that leaves only acceptance.
 
 Where a set I of clients rejects, those outside I bring what their contracts say and those in I play the unpaid game below
 their caps; its equilibria are enumerated with the proof that none is missing. Client k in I is content to reject as long as
@@ -8,8 +8,8 @@ its transfer is at most
 
 and a client outside I to accept as long as its transfer is at least what its best unpaid answer saves. With transfers that
 move from those that are posted (premium 0) to the capped payouts where these are more (premium 1), both hold on an interval of
-premiums. Beyond the largest end acceptance by everybody is the only equilibrium; Theorem 3 of ``docs/theory/offers.md`` says that
-it lies below 1. What is posted may be more than the least transfers, to keep somebody who has more outside; that can add
+premiums. Beyond the largest end, acceptance by all is the only equilibrium; by Theorem 3 of ``docs/theory/offers.md``
+it lies below 1. Posted transfers may exceed the least ones, to keep a client with a better outside option; that can add
 equilibria: who is paid more accepts whatever the others do, and may leave them no reason to. The least transfers leave every single
 client indifferent: what a hair of premium ends (posted contracts pay one) is not listed.
 """
@@ -35,7 +35,7 @@ __all__ = ["Acceptance", "Rejection", "acceptance"]
 
 #: Up to this many clients with a contract all sets of them are tried.
 MOST_CONTRACTS = 10
-#: Who brings this part of what its contract says does not hold back.
+#: A client that brings this part of its contract's participation does not hold back.
 ALL = 1.0 - 1e-9
 #: Premiums up to this are ties: the least transfers are computed to about as many digits.
 TIE = 1e-9
@@ -68,13 +68,13 @@ class Acceptance:
         return max((r.most for r in self.rejections), default=0.0)
 
     def transfers(self, premium: float) -> Array:
-        """What is paid for acceptance at a premium between 0 and 1."""
+        """Return the payments for acceptance at a premium between 0 and 1."""
         if not 0.0 <= number(premium, "premium") <= 1.0:
             raise InputError("premium", "must lie in [0, 1]", value=premium)
         return frozen(self.posted + premium * (self.capped - self.posted))
 
     def at(self, premium: float = 0.0) -> tuple[Rejection, ...]:
-        """The other equilibria at a premium, the worst for the server first."""
+        """Return the other equilibria at a premium, the worst for the server first."""
         here = (r for r in self.rejections if r.least <= premium <= r.most)
         return tuple(sorted(here, key=lambda r: -r.server_loss))
 
@@ -84,7 +84,7 @@ def acceptance(
 ) -> Acceptance:
     """Try every set of clients that might reject the contracts of a plan.
 
-    ``transfers`` are what is posted for acceptance, by default the least that keep everybody in; ``finite_sample`` says whether
+    ``transfers`` are the posted payments for acceptance, by default the least that keep all clients in. With ``finite_sample``
     losses count the variance of the used samples' embedding.
 
     >>> import stackfu as sf
@@ -143,7 +143,7 @@ def _among(
 def _premiums(
     game: GameModel, profile: Profile, caps: Array, who: np.ndarray, posted: Array, capped: Array
 ) -> tuple[float, float]:
-    """The premiums for which those who reject are content to, and the others to accept."""
+    """Return the premiums for which those who reject are content to, and the others to accept."""
     rejects = np.zeros(game.count, dtype=bool)
     rejects[who] = True
     top = game.alpha * caps

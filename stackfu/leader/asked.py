@@ -1,4 +1,4 @@
-"""What was asked for, as an objective; what the clients could not give at any price is refused before anything is computed."""
+"""Turn a request into an objective; refuse impossible requests before any computation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 def objective_of(
     game: GameModel, *, min_total: float, min_samples: float, finite_sample: bool, **asked: Any
 ) -> Objective:
-    """The objective whose floor is a share of the remaining data, a number of samples, or the larger of both.
+    """Return the objective with a floor on the share of the remaining data, the number of samples, or the larger of both.
 
     The sampling term counts if it was asked for or if the game's own loss has it.
     """
@@ -76,7 +76,7 @@ def refuse_what_has_no_optimum(game: GameModel, goal: Objective, kind: Kind) -> 
 
 
 def refuse_what_no_plan_can_keep(game: GameModel, budget: float, outside: Array | None) -> None:
-    """An error before anything is searched if keeping everybody costs more than the budget whatever the plan."""
+    """Raise an error before any search if keeping all clients costs more than the budget under every plan."""
     if outside is None:
         return
     each = least_keeping(game, outside)
@@ -97,7 +97,7 @@ def check_listeners(progress: object, callback: object) -> None:
 
 
 def starting_profiles(game: GameModel, start: npt.ArrayLike | None) -> list[Array]:
-    """The profiles that a search is told to start from, one or one per row."""
+    """Return the user's starting profiles of a search, one or one per row."""
     if start is None:
         return []
     named = rows_by_name(start, "start", game.client_names)

@@ -65,7 +65,7 @@ class Problem:
     capped
         Whether a client that takes part unpaid may bring less than all of its data: capped offers.
     outside
-        What each client has outside, ``-inf`` for clients who cannot leave; None: nobody can.
+        Outside utility of each client, ``-inf`` for clients that cannot leave; None: no client can.
     """
 
     alpha: Array
@@ -222,7 +222,7 @@ class Multipliers:
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """What multipliers prove on a region: no point of it has an objective below ``lower`` if ``margin >= 0``.
+    """Result of multipliers on a region: no point of it has an objective below ``lower`` if ``margin >= 0``.
 
     With a multiplier ``objective = 1`` the region's own bound is ``lower + margin``. Where the region is empty the margin is
     ``inf``, and ``-inf`` where nothing is proved.

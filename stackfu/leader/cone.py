@@ -117,7 +117,7 @@ class Blocks:
         return powers[:3] @ self.values, powers @ self.b, powers[:3] @ self.q
 
     def solver(self, data: Array, right: Array, cost: Array, settings: Any) -> Any:
-        """A solver of the programme with these values."""
+        """Return a solver of the programme with these values."""
         matrix = sparse.csc_matrix((data, self.indices, self.indptr), shape=(self.height, self.width))
         nothing = sparse.csc_matrix((self.width, self.width))
         return clarabel.DefaultSolver(nothing, cost, matrix, right, self.cones, settings)

@@ -73,7 +73,7 @@ def solve(game: GameModel, budget: float | None, method: Any, options: dict[str,
 
 
 def _require_moderate_costs(game: GameModel) -> None:
-    """Refuse costs whose powers overflow in solvers and judges, so that no answer is given that cannot be verified."""
+    """Refuse costs with powers that overflow in solvers and checkers, so that every answer can be verified."""
     with np.errstate(over="ignore"):
         ratio = game.kappa / game.lam
     if not (ratio <= FAR_FROM_OVERFLOW).all():

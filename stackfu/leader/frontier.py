@@ -29,7 +29,7 @@ __all__ = ["Frontier", "trace_frontier"]
 
 #: Options of a single search that mean nothing to the next one.
 _OF_ONE_SEARCH = frozenset({"start", "progress", "callback"})
-#: How often the way between two profiles is halved to find what a budget reaches.
+#: Number of halvings between two profiles to find the one that a budget reaches.
 HALVINGS = 8
 #: Objectives that differ by less than this part are the same.
 ALIKE = 1e-9
@@ -64,7 +64,7 @@ def trace_frontier(game: GameModel, budgets: npt.ArrayLike, method: Any, options
 
 
 def _warmed(game: GameModel, ascending: list[float], method: Any, options: dict[str, Any]) -> list[Solution]:
-    """Solutions of which each starts from the one before, and from the way from there to the last and to what was given."""
+    """Return solutions of which each starts from the one before, and from the way from there to the last and to what was given."""
     last = solve(game, ascending[-1], method, options)
     far = [last.participation, np.ones(game.count), *starting_profiles(game, options.get("start"))]
     near = find_equilibrium(game, game.no_payments).participation
@@ -77,7 +77,7 @@ def _warmed(game: GameModel, ascending: list[float], method: Any, options: dict[
 
 
 def _towards(game: GameModel, budget: float, near: Array, far: Array) -> Array:
-    """How far the way from one profile to another is within the budget, by bisection."""
+    """Return the part of the way from one profile to another that is within the budget, by bisection."""
     low, high = 0.0, 1.0
     for step in range(HALVINGS):
         share = 1.0 if step == 0 else 0.5 * (low + high)
@@ -91,7 +91,7 @@ def _towards(game: GameModel, budget: float, near: Array, far: Array) -> Array:
 
 
 def _cheapest(game: GameModel, x: Array) -> Array | None:
-    """The cheapest payments for a profile, or None if no payments induce it."""
+    """Return the cheapest payments for a profile, or None if no payments induce it."""
     try:
         return game.payments_for(x)
     except NotInducibleError:
@@ -99,7 +99,7 @@ def _cheapest(game: GameModel, x: Array) -> Array | None:
 
 
 def _at_least(own: Solution, x: Array, payments: Array | None) -> Solution:
-    """The solution, or a neighbour's profile and payments where they are better, with what is proved of this budget."""
+    """Return the solution, or a neighbour's profile and payments where they are better, with what is proved of this budget."""
     from .certified.mechanism import judged, play_back
 
     game, goal = own.game, own.goal

@@ -1,7 +1,7 @@
 """One price per sample for each group of clients: what an operator with types of clients can post.
 
-Clients that answer to one type (a device, a region, a tariff) are offered one price per sample, ``p_k = q_g n_k``. Solving the game
-whose clients are the groups is where such prices come from, but its groups answer as one client would: their members differ, so
+Clients of one type (a device, a region, a tariff) are offered one price per sample, ``p_k = q_g n_k``. Such prices come from the
+game with the groups as clients. But there a group answers as one client would, while its members differ. So
 each group supplies more or less than its mean, and prices from there alone may overspend by half. Here they are only a start:
 
 - prices are always played back by the real members, and scaled until *their* equilibrium meets the budget;
@@ -67,7 +67,7 @@ def grouped(
     gap: float = 1e-3,
     time_limit: float = 60.0,
 ) -> Proposal:
-    """One price per sample for each group of clients, its spend that of the real members."""
+    """Return one price per sample for each group of clients, its spend that of the real members."""
     of, limits = check_groups(game, groups), Limits(gap=gap, time_limit=time_limit)
     gap, time_limit = limits.gap, limits.time_limit
     deadline = clock() + time_limit
@@ -85,7 +85,7 @@ def grouped(
 
 
 def check_groups(game: GameModel, groups: Any) -> Index:
-    """The number of every remaining client's group, counted in the order of the labels' first appearance."""
+    """Return the number of every remaining client's group, counted in the order of the labels' first appearance."""
     if groups is None:
         raise InputError("groups", 'method "grouped" needs a label for every remaining client')
     try:
@@ -144,7 +144,7 @@ class _Search:
         return True
 
     def improve(self, step: float, deadline: float) -> bool:
-        """Whether another price for some group, up or down by ``step`` of the mean price, is better."""
+        """Return True if another price for some group, up or down by ``step`` of the mean price, is better."""
         found = False
         for group in range(self.count):
             for sign in (1.0, -1.0):
@@ -158,7 +158,7 @@ class _Search:
         return found
 
     def proposal(self) -> Proposal:
-        """The best prices with the equilibrium of the real members, proved; a hair lower where that spends too much."""
+        """Return the best prices with the equilibrium of the real members, proved; a hair lower where that spends too much."""
         if self.best is None:
             raise NoEquilibriumError(
                 f"no prices by group within the budget {self.budget:g} make anybody take part"
@@ -180,7 +180,7 @@ class _Search:
 
 
 def _from_the_groups(game: GameModel, budget: float, of: Index, gap: float, time_limit: float) -> list[Array]:
-    """Prices per sample that are best in the game whose clients are the groups; none if there are no two of them."""
+    """Return the best prices per sample in the game with the groups as clients; none if there are no two of them."""
     if int(of.max()) == 0:
         return []
     few = game_of_groups(game, of)
@@ -223,7 +223,7 @@ def game_of_groups(game: GameModel, of: Index) -> GameModel:
 
 
 def _loss_of_groups(loss: ServerLoss, place: Index, total: int) -> ServerLoss:
-    """A loss whose mixtures of clients are mixtures of their groups."""
+    """Return a loss on mixtures of clients as a loss on mixtures of their groups."""
     targets = tuple(
         Target("mixture", tuple(np.bincount(place, weights=np.array(t.values), minlength=total).tolist()))
         if t.kind == "mixture"

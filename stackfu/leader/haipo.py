@@ -43,7 +43,7 @@ __all__ = ["LevelBisection", "best_iterate", "budget_prices", "haipo", "least_ra
 
 #: The spend may exceed the budget by this, relative to it.
 KEPT = 1e-9
-#: How far the published bisection goes, and what its level may lie above the closed form's, both relative to the spread of the
+#: Tolerances of the published bisection, and of its level above the closed form's, both relative to the spread of the
 #: gradient: a conic solver's own accuracy.
 BISECTED, MATCHED = 1e-9, 1e-6
 
@@ -63,7 +63,7 @@ def budget_prices(game: GameModel, shares: Array, profile: Profile, iterations: 
 
 
 def responses(game: GameModel, prices: Array, profile: Profile) -> Array:
-    """Every ``y_k`` that answers a price, the others as in ``profile``."""
+    """Return every ``y_k`` that answers a price, the others as in ``profile``."""
     return best_responses(game.alpha, game.reluctance_under(prices), profile, game.sampling)
 
 
@@ -81,7 +81,7 @@ def prices_of(game: GameModel, y: Array, profile: Profile, cap: Array) -> Array:
 
 
 def least_ratio(g: Array, low: Array, high: Array, thin: float = 0.0) -> tuple[Array, float]:
-    """The minimiser of ``(g . y + thin) / (1 . y)`` over the box, and the minimum.
+    """Return the minimiser of ``(g . y + thin) / (1 . y)`` over the box, and the minimum.
 
     At the optimal level t every ``y_k`` minimises ``(g_k - t) y_k``: the upper end where ``g_k < t``, the lower one elsewhere.
 
@@ -149,7 +149,7 @@ def haipo(
     tolerance: float = 1e-6,
     max_iterations: int = 50,
 ) -> Proposal:
-    """The published algorithm: linearise, pay who helps most, repeat; its best iterate within the budget."""
+    """Return the published algorithm: linearise, pay who helps most, repeat; its best iterate within the budget."""
     if others not in ("equilibrium", "full"):
         raise InputError("others", 'must be "equilibrium" or "full"', value=others)
     if solver not in ("closed", "cvxpy"):
@@ -175,7 +175,7 @@ def best_iterate(
     max_iterations: int = 50,
     player: Callable[[GameModel, Array], Profile] = play,
 ) -> tuple[Array, Profile, Status, str, tuple[dict[str, Any], ...]]:
-    """The best payments within the budget, the profile they lead to, how the iteration ended, and its history."""
+    """Return the best payments within the budget, the profile they lead to, how the iteration ended, and its history."""
     weight, pull, _ = game.loss_centre
     thin = game.loss.weight * game.sampling
     nothing = player(game, game.no_payments)

@@ -1,6 +1,6 @@
-"""Remaining clients whose data are all alike: drift is no concern, so participation is bought at cost.
+"""The case of remaining clients with equal data: there is no drift, so participation is bought at cost.
 
-Without a sampling constant the clients see the same whatever the mixture. Unpaid, everybody waits for somebody else and nobody
+Without a sampling constant the clients see the same at any mixture. Unpaid, every client waits for another and none
 takes part; a client that is paid its cost is indifferent, so any share is an equilibrium. The most data for the money is a
 fractional knapsack: cheapest cost per sample first.
 
@@ -33,12 +33,12 @@ __all__ = ["buy_data", "prove"]
 #: Totals at which the knapsack's multipliers are written down on each side of the optimum, and the nearest of them.
 PIECES = 200
 FINEST = 1e-5
-#: Totals that are compared where money counts and more data help everybody.
+#: Number of totals compared if money counts and more data help all clients.
 TOTALS_COMPARED = 400
 
 
 def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
-    """The largest total participation the budget buys, cheapest clients first; no more than is asked for if money counts.
+    """Return the largest total participation the budget buys, cheapest clients first; no more than is asked for if money counts.
 
     What it says about itself is not judged yet.
     """
@@ -91,7 +91,7 @@ def buy_data(game: GameModel, goal: Objective, limits: Limits) -> Solution:
 
 
 def _at_cost(game: GameModel, goal: Objective) -> Array:
-    """The knapsack: whole clients from the cheapest on, and a part of the one at which money or need ends."""
+    """Return the knapsack: whole clients from the cheapest on, and a part of the one at which money or need ends."""
     x = np.zeros(game.count)
     left, wanted = goal.budget, goal.min_total if goal.payment_weight else 1.0
     for k in np.argsort(game.kappa, kind="stable"):
@@ -107,7 +107,7 @@ def _at_cost(game: GameModel, goal: Objective) -> Array:
 
 
 def _part(there: float, needed: float) -> float:
-    """How much of what is needed is there, at most all of it; a budget of 1e300 is no reason to overflow."""
+    """Return the available part of the needed amount, at most 1; a budget of 1e300 does not overflow."""
     return 1.0 if there >= needed else float(there / needed)
 
 
@@ -166,7 +166,7 @@ def _with_sampling(game: GameModel, goal: Objective) -> Array:
 
 
 def _least(value: Callable[[float], float], low: float, high: float) -> float:
-    """The argument with the least value: the best of a grid, then golden section around it."""
+    """Return the argument with the least value: the best of a grid, then golden section around it."""
     grid = np.linspace(low, high, TOTALS_COMPARED)
     values = [value(float(s)) for s in grid]
     best = int(np.argmin(values))
@@ -176,7 +176,7 @@ def _least(value: Callable[[float], float], low: float, high: float) -> float:
 
 
 def _the_one(game: GameModel, meant: Equilibrium) -> Equilibrium:
-    """The equilibrium that is meant with what the clients' own solver knows about how many there are."""
+    """Return the intended equilibrium with the solver's knowledge about the number of equilibria."""
     found = find_equilibrium(game, meant.payments)
     if float(np.abs(found.participation - meant.participation).max()) <= SNAP:
         return found

@@ -1,4 +1,4 @@
-"""What misreporting pays: offers are made for the reported game, clients behave in the true one.
+"""Gains from misreporting: offers are made for the reported game, clients behave in the true one.
 
 =============  ==========================================================================================================
 cost           client k reports ``factor * c_k``; everything else is as it is
@@ -48,7 +48,7 @@ def manipulation(
     clients: Iterable[int | str] | None = None,
     factors: Sequence[float] = FACTORS,
 ) -> Manipulation:
-    """The best misreport of every kind for every client (by name, or by number among the original ones), under offers that a
+    """Return the best misreport of every kind for every client (by name, or by number among the original ones), under offers that a
     mechanism makes."""
     factors = _several(factors, "factors", "factors")
     for factor in factors:
@@ -79,14 +79,14 @@ def manipulation(
 
 
 def _several(values: Any, name: str, what: str) -> tuple[Any, ...]:
-    """What was given as a list, whatever it was iterated by."""
+    """Return the items of any iterable as a tuple."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InputError(name, f"must be a list of {what}", value=repr(values))
     return tuple(values)
 
 
 def _utilities(game: GameModel, offers: Offers) -> Array:
-    """Everybody's utility where the clients of this game settle under the offers, starting from what is asked of them."""
+    """Return all utilities after the clients of this game settle under the offers, starting from the offered quantities."""
     if offers.kind == "contract":
         found = settle_contracts(game, offers.caps, offers.prices * offers.caps, offers.caps)
         if found is None:

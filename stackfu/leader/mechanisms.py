@@ -8,7 +8,7 @@ A mechanism is a callable ``(game, budget, *, its own options) -> payments``. It
 >>> import numpy as np, stackfu as sf
 >>> from stackfu.leader import mechanisms
 >>> def at_cost(game, budget, *, share=1.0):
-...     "Pay everybody a share of its cost, as far as the budget goes."
+...     "Pay all clients the same share of their costs, as far as the budget goes."
 ...     return game.costs * min(share, budget / game.costs.sum())
 >>> sf.register_mechanism("at-cost", at_cost)
 >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1, 1, 2], costs=[1.0, 1.0, 2.0])
@@ -51,12 +51,12 @@ class Mechanism(Protocol):
     """``mechanism(game, budget, **options)``; keyword-only parameters are the options it knows."""
 
     def __call__(self, game: GameModel, budget: float, **options: Any) -> Solution | Proposal | Array:
-        """Payments for a budget."""
+        """Return payments for a budget."""
 
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """Payments with the equilibrium they are meant to lead to, how the mechanism ended, and its history."""
+    """Payments with their intended equilibrium, the status of the mechanism, and its history."""
 
     equilibrium: Equilibrium
     status: Status = Status.CONVERGED
@@ -87,7 +87,7 @@ class Registered:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is one of the library's own."""
+        """True for a mechanism of the library."""
         return self.name in _ANNOUNCED
 
     @property
@@ -100,7 +100,7 @@ _REGISTRY: dict[str, Registered] = {}
 #: Mechanisms of the library itself by their address, ``module:function``, imported when they are first asked for.
 _ANNOUNCED: dict[str, tuple[str, bool]] = {}
 _looked_around = False
-#: What solve reads itself, so that a mechanism would never see it.
+#: Options read by solve itself, which a mechanism would never see.
 RESERVED = frozenset({"budget", "costs_between", "game", "method", "offers", "outside"})
 
 
@@ -182,13 +182,13 @@ def mechanism(name: Any) -> Registered:
 
 
 def _name_of(run: Any) -> str:
-    """The name under which answers show a function: its own, unless that is the name of one of the library's mechanisms."""
+    """Return the name under which answers show a function: its own, unless that is the name of one of the library's mechanisms."""
     name = getattr(run, "__name__", type(run).__name__)
     return f"own {name}" if name in _ANNOUNCED else name
 
 
 def mechanism_names() -> tuple[str, ...]:
-    """Every name that ``solve(method=...)`` knows, the library's own first."""
+    """Return every name that ``solve(method=...)`` knows, the library's own first."""
     _look_around()
     return (*_ANNOUNCED, *sorted(set(_REGISTRY) - set(_ANNOUNCED)))
 
@@ -220,7 +220,7 @@ def refuse_unknown(chosen: Registered, options: dict[str, Any]) -> None:
 
 
 def read(name: str, run: Any, needs_budget: bool) -> Registered:
-    """A mechanism with the options that its signature knows."""
+    """Return a mechanism with the options that its signature knows."""
     problem = "must be a function of a game and a budget"
     try:
         signature = inspect.signature(run)

@@ -1,6 +1,6 @@
 """The clients' equilibrium under payments that are only tried: the profile, without the proofs that a result needs.
 
-:func:`~stackfu.followers.find_equilibrium` proves that nobody gains by deviating and whether other equilibria exist, which takes
+:func:`~stackfu.followers.find_equilibrium` proves that no client gains by deviating and whether other equilibria exist, which takes
 far longer than following the path. Algorithms that try many payments follow it alone; what they return is found again, with proofs.
 """
 
@@ -13,14 +13,14 @@ from ..model import Array, GameModel, Profile, frozen
 
 __all__ = ["play", "play_with_proofs", "same_play"]
 
-#: A profile whose residual, beside the clients' own terms, is larger than this is found with all care.
+#: Profiles with a larger residual, relative to the clients' own terms, are recomputed with all care.
 ROUGH = 1e-9
 #: Spend and loss of a profile that was tried agree with those of the equilibrium to this, relative to them.
 AGREES = 1e-7
 
 
 def play(game: GameModel, payments: Array) -> Profile:
-    """The profile of ``find_equilibrium(game, payments)``: where there are several, the one with the largest total.
+    """Return the profile of ``find_equilibrium(game, payments)``: where there are several, the one with the largest total.
 
     >>> import numpy as np, stackfu as sf
     >>> game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), [1, 2, 1], costs=[1.0, 1.0, 1.0])
@@ -38,12 +38,12 @@ def play(game: GameModel, payments: Array) -> Profile:
 
 
 def play_with_proofs(game: GameModel, payments: Array) -> Profile:
-    """The profile of an equilibrium that was judged."""
+    """Return the profile of an equilibrium that was judged."""
     return find_equilibrium(game, frozen(payments)).profile
 
 
 def same_play(game: GameModel, payments: Array, tried: Profile, found: Profile) -> bool:
-    """Whether an equilibrium found with proofs is the one that was tried, as far as spend and loss go."""
+    """Return True if an equilibrium found with proofs agrees in spend and loss with the tried one."""
     for one, other in (
         (float(payments @ tried.x), float(payments @ found.x)),
         (game.loss_of(tried), game.loss_of(found)),

@@ -1,4 +1,4 @@
-"""Costs that nobody knows: plans that are safe for a box of costs, and prices that learn where in the box they lie.
+"""Unknown costs: plans that are safe for a box of costs, and prices that learn the position in the box.
 
 Capped offers for the upper ends of cost intervals are safe for the whole box: the plan is the only equilibrium for every lower
 cost, at the same spend (Theorem 2 of the theory of offers). To pay less, the server probes: it posts offers as if costs were
@@ -36,11 +36,11 @@ from .mechanisms import read, refuse_unknown
 
 __all__ = ["PostedPrices", "Regret", "regret_curve"]
 
-#: A client whose interval is this narrow, relative to its upper end, is not probed any more.
+#: A client with an interval this narrow, relative to its upper end, is no longer probed.
 NARROW_ENOUGH = 1e-3
 #: Gap of the linear payments that the posted offers are compared with: guessed costs are wrong by more.
 GUESS_GAP = 1e-3
-#: What is asked of linear payments as of the posted offers.
+#: Constraints that linear payments share with the posted offers.
 BY_LINEAR_PAYMENTS = frozenset(
     {
         *("payment_weight", "loss_weight", "max_loss", "min_total", "min_samples", "finite_sample"),
@@ -75,7 +75,7 @@ class PostedPrices:
             raise InputError("probe", "must lie in [0, 1]", value=self.probe)
 
     def post(self, **options: Any) -> Offers:
-        """Offers for the next request; ``options`` are those of capped offers."""
+        """Return offers for the next request; ``options`` are those of capped offers."""
         refuse_unknown(read("capped offers", capped, False), options)
         if "costs_between" in options:
             raise InputError("costs_between", "are what the loop knows by now; begin it with low and high")
@@ -115,7 +115,7 @@ class PostedPrices:
 
 @dataclass(frozen=True, eq=False)
 class Regret:
-    """Losses of the posted prices, request by request, beside what knowing the costs reaches and what linear payments do.
+    """Losses of the posted prices, request by request, compared with the optimum for known costs and with linear payments.
 
     Losses are the server's, in its own units whatever their weight; not a number where no linear payments meet what was asked for.
     """
@@ -150,10 +150,10 @@ def regret_curve(
     linear_guesses: npt.ArrayLike = (1.0, 1.1, 1.25, 1.67),
     **options: Any,
 ) -> Regret:
-    """Run the loop against clients whose true costs are the game's, and compare.
+    """Run the loop against clients with the game's costs as true ones, and compare.
 
-    ``linear_guesses`` are factors by which linear payments overestimate costs: what they lead to is shown beside it, for the same
-    weights, floor and cap on the loss (linear payments keep nobody who has more ``outside``).
+    ``linear_guesses`` are factors by which linear payments overestimate costs: their outcome is shown too, for the same
+    weights, floor and cap on the loss (linear payments keep no client with a better ``outside`` option).
     """
     from .certified import certified
 

@@ -19,7 +19,7 @@ REPEATED_GAP = 1e-2
 
 
 def offers_like(solution: Solution, time_limit: float = 10.0) -> Callable[[GameModel], Offers]:
-    """What the solution's mechanism offers in another game, for the same request."""
+    """Return the offers of the solution's mechanism in another game, for the same request."""
     goal, kind = solution.goal, solution.offers.kind
     method: Any = solution.method if solution.mechanism is None else solution.mechanism
     options: dict[str, Any] = {**solution.own_options}

@@ -13,7 +13,7 @@ TINY = 1e-300
 ROUNDING = 1e-12
 #: Budget, floor and cap on the loss may be missed by this, relative to the limit: rounding of sums (judges use the same number).
 LIMIT_ROUNDING = 1e-12
-#: What heuristics, whose sums are longer, may spend beyond the budget, relative to it, before they are said to overspend.
+#: Allowed overspending of heuristics, which have longer sums, relative to the budget.
 OVERSPENT = 1e-9
 #: Participation closer than this to 0 or 1 is a cone solver's way of saying 0 or 1.
 SNAP = 1e-9
@@ -37,9 +37,9 @@ EIGENVALUE_ROUNDING = 1e-15
 
 # ---------------------------------------------------------------- playing payments back
 
-#: An equilibrium whose amounts differ by less than this part of the total from those that were meant is the one that was meant.
+#: An equilibrium with amounts within this part of the total of the intended one is the intended one.
 SAME_PROFILE = 1e-7
 #: Totals and losses that differ by less than this part belong to one face of equilibria, on which both are constant.
 SAME_FACE = 1e-6
-#: What an equilibrium found again may spend beyond the one that was meant, relative to it.
+#: Allowed excess spend of an equilibrium found again over the intended one, relative to it.
 SAME_SPEND = 1e-10

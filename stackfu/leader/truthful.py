@@ -1,15 +1,15 @@
 """Posted prices that do not depend on what a client itself reports about its cost.
 
 Client k is offered a cap and a price that follow from public data (sizes, embeddings, the budget) and from the costs per
-share that the *others* report:
-as if ``kappa_k`` were their largest, and as if everybody brought the same share t of its data. Its part of the budget is
+share that the *others* report,
+as if ``kappa_k`` were their largest, and as if all clients brought the same share t of their data. Its part of the budget is
 ``alpha_k B``:
 
     p_k(t) = alpha_k (max_{j != k} kappa_j - 2 lam (||mu_N - mu_k||^2 + a / (2 t)) / t)_+,      cap_k = the largest t
     with p_k(t) t <= alpha_k B
 
-So misreporting its own cost changes nothing about a client's own offer, and the spend is at most B whatever anybody does. It
-does change what the others are offered, if nobody reports a larger cost: by that a client can still gain. With ``public_cost``, a
+So misreporting its own cost changes nothing about a client's own offer, and no behaviour raises the spend above B. It
+does change the others' offers, unless another client reports a larger cost: so a client can still gain. With ``public_cost``, a
 cost per share that is known without asking, no offer depends on any report, and there is nothing to gain at all.
 """
 
@@ -31,7 +31,7 @@ SHARES_COMPARED = 200
 
 
 def posted_offers(game: GameModel, budget: float, public_cost: float | None = None) -> Offers:
-    """Caps and prices that do not depend on a client's own cost; with a public cost per share, on nobody's."""
+    """Return caps and prices that do not depend on a client's own cost; with a public cost per share, on no reported cost."""
     if public_cost is not None:
         if not 0.0 < number(public_cost, "public_cost") < np.inf:
             raise InputError("public_cost", "must be positive and finite", value=public_cost)

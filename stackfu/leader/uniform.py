@@ -1,7 +1,7 @@
-"""One price for everybody that just meets the budget: the baseline an operator would try first.
+"""One price for all clients that just meets the budget: the baseline an operator would try first.
 
 The total ``p sum_k x_k(p)`` at the clients' equilibrium need not be continuous in the price p (the equilibrium may jump), so
-"just meets" means: the largest price found, by false position and bisection, whose equilibrium stays within the budget.
+"just meets" means: the largest price found, by false position and bisection, with an equilibrium within the budget.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SPENT = 1e-6
 def uniform(
     game: GameModel, budget: float, *, tolerance: float = 1e-12, max_iterations: int = 200
 ) -> Proposal:
-    """One price for everybody: the largest whose equilibrium stays within the budget."""
+    """Return one price for all clients: the largest with an equilibrium within the budget."""
     tolerance, max_iterations = not_negative(tolerance, "tolerance"), count(max_iterations, "max_iterations")
     # prices are tried without proofs; should the equilibrium of the chosen one be another one, all are tried with proofs
     for player in (play, play_with_proofs):
@@ -52,15 +52,15 @@ def best_price(
     player: Callable[[GameModel, Array], Profile] = play,
     shape: Array | None = None,
 ) -> tuple[float, Profile, str, tuple[dict[str, Any], ...]]:
-    """The price, the profile it leads to, what is to be said about it, and the prices tried.
+    """Return the price, the profile it leads to, what is to be said about it, and the prices tried.
 
-    With a ``shape`` client k is offered ``price * shape_k``; without one, everybody the price itself.
+    With a ``shape`` client k is offered ``price * shape_k``; without one, all clients the price itself.
     """
     rates = np.ones(game.count) if shape is None else shape
     history: list[dict[str, Any]] = []
 
     def attempt(price: float) -> tuple[float, float, Profile] | None:
-        """The price, what it spends and the profile."""
+        """Return the price, what it spends and the profile."""
         payments = price * rates
         try:
             profile = player(game, payments)
@@ -72,7 +72,7 @@ def best_price(
         )
         return price, spend, profile
 
-    # nobody needs more than this to take part fully, so a higher price buys nothing
+    # no client needs more than this to take part fully, so a higher price buys nothing
     needed = game.payments_for(np.ones(game.count))
     enough = float((needed[rates > 0] / rates[rates > 0]).max(initial=0.0))
     top = attempt(enough)

@@ -71,7 +71,7 @@ def root_region(problem: PlanProblem, low: float, high: float = 1.0) -> Region:
 
 
 def restricted(region: Region, clients: npt.NDArray[np.int64]) -> Region:
-    """What a region says about some of the clients."""
+    """Return the part of a region that concerns some of the clients."""
     return Region(
         region.low,
         region.high,
@@ -93,7 +93,7 @@ def eagerness(problem: PlanProblem, region: Region) -> tuple[Array, Array]:
 
 
 def is_empty(problem: PlanProblem, region: Region) -> bool:
-    """Whether the region obviously holds no plan."""
+    """Return True if the region obviously holds no plan."""
     low, high = eagerness(problem, region)
     most = np.minimum(region.most, problem.alpha / region.low)
     return bool(
@@ -108,7 +108,7 @@ def is_empty(problem: PlanProblem, region: Region) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Multipliers:
-    """Multipliers and the mixture whose embedding is the centre; they need not be good."""
+    """Multipliers and a mixture with the centre as embedding; they need not be good."""
 
     total: float  # S they were found at
     objective: float
@@ -118,7 +118,7 @@ class Multipliers:
     direct: float  # nu_2: the part of the spend's price that counts the spend client by client
     rows: Array  # P, any sign
     keep: Array | None  # X; None: zero
-    mixture: Array | None  # weights whose embedding is the centre
+    mixture: Array | None  # weights with the centre as embedding
     centre: Array | None = None  # the centre itself, in the coordinates of the points, where it is no mixture
 
 
@@ -150,7 +150,7 @@ def _products(p: PlanProblem, y: Multipliers) -> _Products:
 
 
 def _direct(u: _Products, told: Mask) -> Array | float:
-    """What reluctance is counted with: nu_2, of those whose stakes f tells without what it takes from ``X z theta S``."""
+    """Return the coefficient of reluctance: nu_2, minus X for clients with stakes determined by f."""
     return u.direct - np.where(told, u.keep, 0.0) if told.any() else u.direct
 
 
@@ -207,7 +207,7 @@ def _corners(
     capped: Mask,
     told: Mask,
 ) -> Array:
-    """What every client adds at a total: at either end of its share, at three places of its eagerness."""
+    """Return every client's terms at a total: at either end of its share, at three values of its eagerness."""
     v = 1.0 / total
     psi = y.level - 2.0 * u.slope - u.nu * (p.theta * total - p.diagonal) - u.ell * v * p.noise
     if u.keep.any():
@@ -273,7 +273,7 @@ def _deviation(
     spare: Array,
     told: Mask,
 ) -> float:
-    """How far ``g`` can lie below its chord on [low, high]; second order in the width.
+    """Return the largest distance of ``g`` below its chord on [low, high]; second order in the width.
 
     ``spare`` is how far the corners of every client lie above the least one at both ends: so far they may fall for free.
     """

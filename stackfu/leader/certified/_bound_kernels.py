@@ -114,7 +114,7 @@ def client_sums(
 
 @njit(cache=True)
 def classify_many(alpha, theta, reach, paid, volunteer, near, far, extra_low, extra_high, low, high, room):
-    """Who is paid, who volunteers, upper bounds of ``D_k``, what the volunteers own, and whether that contradicts itself."""
+    """Classify clients as paid or volunteers, with upper bounds of ``D_k``, the volunteers' total, and contradictions."""
     n = len(alpha)
     now_paid, now_full = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
     ceiling = np.empty(n)

@@ -1,4 +1,4 @@
-"""Jitted passes over feature rows; the NumPy versions stand beside the calls in :mod:`stackfu.leader.certified.points`."""
+"""Jitted passes over feature rows; the NumPy versions are next to the calls in :mod:`stackfu.leader.certified.points`."""
 
 import numpy as np
 from numba import prange

@@ -104,7 +104,7 @@ def inner_products(points, weights, inner):
 
 @njit(cache=True, error_model="numpy")
 def same_guess(seen, count, current):
-    """Whether one of the first ``count`` rows is the current guess."""
+    """Return True if one of the first ``count`` rows is the current guess."""
     for i in range(count):
         alike = True
         for j in range(len(current)):
@@ -159,7 +159,7 @@ def members(mask):
 
 @njit(cache=True, error_model="numpy")
 def set_out(u, rows, nu, moving, capped, tight, eager, hull, z, own, tight_rows, followed):
-    """What the guess fixes: shares that do not move, rows' multipliers on the hull, whose rows follow the budget's price."""
+    """Set the variables fixed by the guess: unmoved shares, and rows' multipliers on the hull, tied to the budget's price."""
     for k in range(len(u)):
         if not moving[k]:
             z[k] = u[k] if capped[k] else 0.0
@@ -173,7 +173,7 @@ def prices_at(
     points, theta, diagonal, noise, pull, room, loss_square, loss_constant, client_sampling, loss_sampling,
     s, nu, ell, z, own, tight_rows, followed, inner, every, mixed, q, distance,
 ):  # fmt: skip
-    """What a share costs everybody (``q``) and how far everybody is (``distance``); T, the sum of shares, spend and loss."""
+    """Return each share's cost (``q``) and each client's distance; also T, the sum of shares, spend and loss."""
     v = 1.0 / s
     half_a = 0.5 * client_sampling * v
     tau = inner_products(points, z, inner)
@@ -322,7 +322,7 @@ def correct_guess(
                 moving[k], capped[k], changed = True, False, True
         slack = distance[k] - (theta[k] * s if volunteer[k] else limit[k])
         free = not (paid[k] or volunteer[k])
-        # tight rows whose multiplier has the wrong sign, loose rows that are broken
+        # tight rows with a multiplier of wrong sign, and violated loose rows
         if was_tight:
             if not volunteer[k] and rows[k] < -TOUCHING:
                 tight[k], changed = False, True

@@ -70,7 +70,7 @@ def _nothing() -> Array:
 
 @dataclass(frozen=True, eq=False)
 class BoundProblem:
-    """What the bound needs to know, in any consistent units and from any origin."""
+    """Data of the bound, in any consistent units and from any origin."""
 
     alpha: Array
     theta: Array  # c_k / (2 lam alpha_k), in units of squared distance
@@ -90,7 +90,7 @@ class BoundProblem:
     reach: Array = field(default_factory=_nothing)
     #: ``W <mu_k, ideal point>``; by default 0: the ideal point is the origin.
     loss_pull: Array = field(default_factory=_nothing)
-    #: Whether ``z_k <= 1`` counts for clients who own more than a box's largest total; a bound that the judge knows without it
+    #: True if ``z_k <= 1`` counts for clients that own more than a box's largest total; a bound checked without it
     #: must not rely on it.
     tells_large_clients: bool = True
 
@@ -180,7 +180,7 @@ class Multipliers:
     share = 0.0
 
     def at_best_level(self, problem: BoundProblem, classes: Classes) -> Multipliers:
-        """The same multipliers with the level t that makes the bound at ``total`` largest.
+        """Return the same multipliers with the level t that makes the bound at ``total`` largest.
 
         ``t - v sum_k alpha_k (t - q_k)_+`` is concave in t and largest at the weighted quantile of q where the caps add up to 1.
         """
@@ -207,7 +207,7 @@ class Multipliers:
 
 @dataclass(frozen=True, eq=False)
 class Between:
-    """Multipliers between two knots, for whoever asks for ``Multipliers``; arrays over clients are only made when asked for."""
+    """Multipliers between two knots, in place of ``Multipliers``; arrays over clients are made on request."""
 
     knots: tuple[Multipliers, Multipliers]
     share: float  # of the second knot
@@ -272,7 +272,7 @@ def interpolate(first: Multipliers, second: Multipliers, total: float) -> Prices
 
 
 def _parts(at_low: Prices, at_high: Prices) -> tuple[Any, Any, tuple[float, float, float, float]]:
-    """Two knots that both ends lie between, and their shares at the lower and at the upper end."""
+    """Return two knots that both ends lie between, and their shares at the lower and at the upper end."""
     pair: tuple[Prices, Prices] = (at_low, at_high)
     if isinstance(at_low, Between) or isinstance(at_high, Between):
         wide = (at_low if isinstance(at_low, Between) else at_high).knots
@@ -283,7 +283,7 @@ def _parts(at_low: Prices, at_high: Prices) -> tuple[Any, Any, tuple[float, floa
 
 
 def _share_in(y: Prices, pair: tuple[Prices, Prices]) -> float | None:
-    """What y has of the second of a pair, None if it does not lie between the two."""
+    """Return the weight of the second of a pair in y, None if y does not lie between the two."""
     if isinstance(y, Between):
         return y.share if y.knots[0] is pair[0] and y.knots[1] is pair[1] else None
     return 0.0 if y is pair[0] else 1.0 if y is pair[1] else None
@@ -291,14 +291,14 @@ def _share_in(y: Prices, pair: tuple[Prices, Prices]) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """What a box knows about every client: paid (``e_k = 0``), volunteer (full, ``D_k >= theta_k S``), and ``D_k <= high_k``."""
+    """Facts about every client in a box: paid (``e_k = 0``), volunteer (full, ``D_k >= theta_k S``), and ``D_k <= high_k``."""
 
     paid: Mask
     volunteer: Mask
     ceiling: Array  # upper bounds of D_k on the box
 
     def agrees(self, other: Classes) -> bool:
-        """Whether the same clients are decided in the same way."""
+        """Return True if the same clients are decided in the same way."""
         return np.array_equal(self.paid, other.paid) and np.array_equal(self.volunteer, other.volunteer)
 
 
@@ -446,7 +446,7 @@ def _constant(p: BoundProblem, y: Prices, ell: float, lower: float) -> float:
 
 
 def _margin_from_zero(p: BoundProblem, high: float, y: Prices, classes: Classes, lower: float) -> float:
-    """The bound on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
+    """Return the bound on ``(0, high]`` with constant multipliers and ``z_k <= 1`` for the caps."""
     nu = p.payment_unit * (y.objective * p.payment_weight + y.budget)
     ell = y.objective * p.loss_weight + y.loss_cap
     scattered = ell * p.loss_sampling + 0.5 * p.client_sampling * (float(y.rows.sum()) - nu)

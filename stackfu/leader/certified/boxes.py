@@ -49,7 +49,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
     def close_up(self) -> None:
-        """A leaf again: children that nobody has looked at prove nothing."""
+        """Make the node a leaf again: unexplored children prove nothing."""
         self.cut, self.children = None, []
 
     @property
@@ -79,7 +79,7 @@ class Node:
 
 @dataclass(eq=False)
 class Verdict:
-    """What the steps show on a box: a bound, the steps that give it, and what is known about the clients after them."""
+    """Result of steps on a box: a bound, the steps behind it, and the known facts about the clients after them."""
 
     bound: float
     steps: tuple[Step, ...]
@@ -96,13 +96,13 @@ def recipe_of(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 class Boxes:
-    """What multipliers show about boxes."""
+    """Bounds from multipliers on boxes."""
 
     def __init__(self, problem: LeaderProblem, knots: Knots, out_of_time: Callable[[], bool]) -> None:
         self.problem, self.knots, self.out_of_time = problem, knots, out_of_time
 
     def masks(self, node: Node) -> tuple[Mask, Mask]:
-        """Who is decided to be paid, and who to be a volunteer."""
+        """Return the clients decided to be paid, and those decided to be volunteers."""
         paid, full = (
             np.zeros(len(self.problem.alpha), dtype=bool),
             np.zeros(len(self.problem.alpha), dtype=bool),
@@ -174,7 +174,7 @@ class Boxes:
     def _judge_at_once(
         self, node: Node, low: float, high: float, pairs: Sequence[Step], goal: float
     ) -> Verdict:
-        """The same in one step: from S = 0, where there are no balls, and without anything to compare with."""
+        """Return the same in one step: from S = 0, where there are no balls, and without anything to compare with."""
         paid, full = self.masks(node)
         classes = classify(self.problem, low, high, paid, full)
         if classes is None:
@@ -190,11 +190,11 @@ class Boxes:
         return Verdict(goal + margin, (pair,), classes, (pair,))
 
     def at(self, pair: Step, total: float) -> Multipliers | Between:
-        """The multipliers of a step at S."""
+        """Return the multipliers of a step at S."""
         return interpolate(self.knots[pair[0]], self.knots[pair[1]], total)
 
     def prove(self, node: Node, steps: Sequence[Step], lower: float) -> bool:
-        """Whether these steps, one after the other, refute everything below ``lower``."""
+        """Return True if these steps, one after the other, refute everything below ``lower``."""
         p, (paid, full) = self.problem, self.masks(node)
         near: Array | None = None
         far: Array | None = None

@@ -83,7 +83,7 @@ class Candidates:
         return self._candidate(profile, firm) or self._candidate(profile, payments)
 
     def _candidate(self, profile: Profile, payments: Array) -> Candidate | None:
-        """A profile with payments that induce it, unless it breaks a constraint."""
+        """Return a profile with payments that induce it, unless it breaks a constraint."""
         game, objective = self.game, self.objective
         if profile.total < objective.min_total * (1.0 - LIMIT_ROUNDING):
             return None

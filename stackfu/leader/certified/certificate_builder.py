@@ -137,7 +137,7 @@ class CertificateBuilder:
         return min(len(node.steps), SHORT) if self.large else len(node.steps)
 
     def _fewest_steps(self, node: Node, lower: float) -> tuple[Step, ...]:
-        """The last few of a leaf's steps if they prove as much as all: each costs the judge ten times what it costs here."""
+        """Return the last few of a leaf's steps if they prove as much as all: each costs the judge ten times what it costs here."""
         if not self.large or node.low <= 0.0:
             return node.steps
         for count in range(1, min(len(node.steps), SHORT + 1)):
@@ -148,7 +148,7 @@ class CertificateBuilder:
     def certificate(
         self, root: Node, lower: float, gap: float
     ) -> tuple[LeaderCertificate | None, BoundVerdict | None]:
-        """The tree as a certificate, its claim lowered until the judge accepts it, and the judge's verdict.
+        """Return the tree as a certificate, its claim lowered until the judge accepts it, and the judge's verdict.
 
         ``lower`` was found, ``gap`` is what it may be away from the incumbent.
         """
@@ -160,7 +160,7 @@ class CertificateBuilder:
         return accepted(self.check, claim, RESERVE * gap) or (None, None)
 
     def tree(self, root: Node, lower: float) -> LeaderCertificate:
-        """The tree in preorder with the knots it uses; the search ends here, and its knots with it."""
+        """Return the tree in preorder with the knots it uses; the search ends here, and its knots with it."""
         problem, unit = self.boxes.problem, self.boxes.problem.unit_loss
         used: dict[int, int] = {}
         tree: list[CertificateNode] = []

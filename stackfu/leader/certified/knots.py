@@ -90,9 +90,9 @@ class Knots:
         self._packed.clear()
 
     def total(self, number: int) -> float:
-        """The total participation at which a knot was found."""
+        """Return the total participation at which a knot was found."""
         return self._bare[number].total
 
     def without_products(self, number: int) -> Multipliers:
-        """A knot for whoever works out its own products."""
+        """Return a knot without products, for callers that compute their own."""
         return replace(self._bare[number], rows=self._rows(number))

@@ -35,13 +35,13 @@ from .search import Run
 
 __all__ = ["least_spend"]
 
-#: A budget that pays for everybody: prices never exceed costs.
+#: A budget that suffices for all clients: prices never exceed costs.
 ALL_COSTS = 1.01
 #: Losses are shown to be above the cap by this part of it: the judge rounds against the claim.
 BEYOND = 1e-5
-#: How near to the cap a loss is worth telling from it.
+#: Distance from the cap above which a loss counts as different from it.
 NEAR_THE_CAP = 1e-4
-#: What is left to be shown is asked for at once where it is this part of what is known, or more.
+#: The remaining claim is requested at once if it is this part of the known one, or more.
 ALL_AT_ONCE = 0.3
 #: Part of the gap that the last budgets leave to the judge.
 LAST = 0.95
@@ -61,7 +61,7 @@ def least_spend(
     starts: Iterable[Array] = (),
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
-    """Payments that keep the loss below its cap for the least spend, within ``gap``, and a certificate."""
+    """Return payments that keep the loss below its cap for the least spend, within ``gap``, and a certificate."""
     until = clock() + time_limit
     profiles = list(starts)
     kept = Candidates(game, objective, normalised(game, objective))
@@ -108,7 +108,7 @@ def least_spend(
 def _any_payments(
     game: GameModel, objective: Objective, time_limit: float, max_nodes: int, profiles: list[Array]
 ) -> Array:
-    """The participation of some payments that keep the loss below its cap, or an error."""
+    """Return the participation of some payments that keep the loss below its cap, or an error."""
     most = min(objective.budget, ALL_COSTS * float(game.costs.sum()))
     found = refute(
         game,
@@ -132,7 +132,7 @@ def _any_payments(
 
 
 def _for_loss(objective: Objective, budget: float) -> Objective:
-    """The least loss for a budget, with everything else as it was asked for."""
+    """Return the least loss for a budget, with everything else as it was asked for."""
     return replace(objective, budget=budget, loss_weight=1.0, payment_weight=0.0, max_loss=np.inf)
 
 
@@ -166,12 +166,12 @@ class _Asked:
 
     @property
     def done(self) -> bool:
-        """Whether the gap is closed."""
+        """True if the gap is closed."""
         return self.certificate is not None and self.best.value - self.low <= self.gap
 
     @property
     def next_budget(self) -> float:
-        """Where between the ends the loss is likely to be at its cap."""
+        """Return a budget between the ends at which the loss is likely to be at its cap."""
         cap, high = self.objective.max_loss, min(self.best.value, self.ceiling)
         width = high - self.low
         share = 0.5  # of a budget that was ruled out one knows only that its loss is above the cap

@@ -1,7 +1,7 @@
 """Certified payments: what was asked for, the search, and the payments played back.
 
 The search (:mod:`.search`) works with profiles; here its answer becomes payments whose equilibrium is computed by the
-followers' own solver and compared with the profile that was meant.
+followers' own solver and compared with the intended profile.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _optimise(
     if np.isfinite(sought.budget) and not met:  # a floor or a cap that is not met for nothing
         starts.append(_cheapest_admissible(game, sought, 0.5 * limits.time_limit))
     profiles = iter(starts)
-    del unpaid, starts  # whoever has looked at a profile may forget it
+    del unpaid, starts  # release the start profiles
     trim_heap(game.count)
     run = search(
         game,
@@ -173,11 +173,11 @@ def _optimise(
 
 
 def judged(found: Solution, gap: Gap, verdict: BoundVerdict | None = None) -> Solution:
-    """The solution with what the judges accept: its objective, its lower bound, and a status that claims no more than that.
+    """Return the solution with the objective, lower bound and status that the checkers accept.
 
-    CERTIFIED needs a participation from which no client gains by deviating, beside its own stakes, constraints that hold, and a
-    certificate that proves a bound within ``gap`` of it; ``verdict`` is what the judge said about this certificate and this
-    goal, if it was asked already.
+    CERTIFIED needs a participation from which no client gains by deviating, relative to its own stakes, satisfied constraints, and
+    a certificate that proves a bound within ``gap`` of it; ``verdict`` is the checker's earlier verdict on this certificate and
+    this goal, if there is one.
     """
     game, goal, eq = found.game, found.goal, found.equilibrium
     point = enclose_point(game, goal, found.payments, eq.participation)
@@ -212,7 +212,7 @@ def judged(found: Solution, gap: Gap, verdict: BoundVerdict | None = None) -> So
 
 
 def _baselines(game: GameModel, sought: Objective, most: int) -> list[Array]:
-    """What the published algorithm and one price for everybody lead to: the search is never worse than they are.
+    """Return the outcomes of the published algorithm and of one price for all: the search is never worse than they are.
 
     Each may play at most so many equilibria; where that is too few to mean anything it is left out.
     """
@@ -228,7 +228,7 @@ def _baselines(game: GameModel, sought: Objective, most: int) -> list[Array]:
 
 
 def effective_budget(game: GameModel, budget: float) -> float:
-    """The budget, or infinity if it cannot bind: the cheapest payments never exceed the costs.
+    """Return the budget, or infinity if it cannot bind: the cheapest payments never exceed the costs.
 
     A budget of 1e300 would otherwise spoil the scaling of the cone programs.
     """
@@ -236,7 +236,7 @@ def effective_budget(game: GameModel, budget: float) -> float:
 
 
 def _cheapest_admissible(game: GameModel, objective: Objective, time_limit: float) -> Array:
-    """A profile that meets the floor and the loss cap for as little as possible, or an error that says what it takes."""
+    """Return a profile that meets the floor and the loss cap for as little as possible, or an error that says what it takes."""
     bill = replace(objective, budget=np.inf, loss_weight=0.0, payment_weight=1.0)
     everything = float(game.costs.sum())
     half, most = 0.5 * time_limit, 10_000
@@ -282,7 +282,7 @@ def _least_loss(game: GameModel, objective: Objective, time_limit: float) -> Arr
 def play_back(
     game: GameModel, payments: Array, x: Array, goal: Objective | None = None
 ) -> tuple[Equilibrium, bool]:
-    """The clients' equilibrium under the payments that is meant, and whether it reproduces x, its spend and its loss.
+    """Return the intended equilibrium of the clients under the payments, and whether it reproduces x, its spend and its loss.
 
     What is found again within rounding stands for x, unless it is rounding that makes it miss the goal's constraints.
     """
@@ -328,7 +328,7 @@ def play_back(
         residual=residual,
     )
     settled = itself.status is not Status.FAILED
-    # where nobody knows all equilibria, one that the judge has found to be one is not refuted by another
+    # if not all equilibria are known, one accepted by the checker is not refuted by another
     judged_itself = itself.status is Status.CERTIFIED and unique is Uniqueness.UNKNOWN
     return itself, settled and (bool(near) or same or unique is Uniqueness.CONTINUUM or judged_itself)
 
@@ -336,7 +336,7 @@ def play_back(
 def _most_robust(
     game: GameModel, goal: Objective, pool: tuple[Candidate, ...], best: Candidate
 ) -> tuple[Candidate, str]:
-    """Among the profiles met by the search, the one whose worst equilibrium is best and whose every equilibrium keeps the
+    """Return the profile found by the search with the best worst-case equilibrium, and with every equilibrium within the
     budget.
     """
     ranked = []

@@ -20,7 +20,7 @@ __all__ = ["certificate_knot", "normalised"]
 
 
 def normalised(game: GameModel, objective: Objective) -> LeaderProblem:
-    """The leader's problem of a game of any size."""
+    """Return the leader's problem of a game of any size."""
     geometry = game.geometry
     weight, pull, mean_square = game.loss_centre
     points: Points
@@ -58,7 +58,7 @@ def normalised(game: GameModel, objective: Objective) -> LeaderProblem:
 
 
 def _ideal_row(game: GameModel, geometry: FeatureGeometry) -> Array:
-    """The weighted mean of the loss's targets, as a feature row."""
+    """Return the weighted mean of the loss's targets, as a feature row."""
     loss = game.loss
     row: Array = np.zeros(geometry.features.shape[1])
     for weight, target in zip(loss.weights, loss.targets, strict=True):

@@ -30,12 +30,12 @@ Index = npt.NDArray[np.intp]
 
 #: Directions the interior-point method may see.
 LARGEST_BASIS = 256
-#: Directions whose share of the spread is below this are left out of the basis.
+#: Directions with a smaller share of the spread are left out of the basis.
 NEGLIGIBLE = 1e-12
 #: Clients from whom a basis is computed when there are more.
 LANDMARKS = 2000
-#: What a basis may leave out of the squared length of the longest client, where it is taken for all there is: the judge has the
-#: last word on bounds, and he sees all pairs.
+#: Part of the longest client's squared length that a basis may omit, if it is used for all clients: the checker has the
+#: last word on bounds, and it uses all pairs.
 LEFT_OUT = 1e-11
 _BLOCK = 8192
 
@@ -49,7 +49,7 @@ class Points(ABC):
 
     @abstractmethod
     def combine(self, weights: Array) -> Array:
-        """The point ``sum_k weights_k (mu_k - o)``, in the form that the other methods take."""
+        """Return the point ``sum_k weights_k (mu_k - o)``, in the form that the other methods take."""
 
     @abstractmethod
     def inner(self, point: Array) -> Array:
@@ -67,7 +67,7 @@ class Points(ABC):
     @property
     @abstractmethod
     def rank(self) -> int:
-        """How many directions the basis of :meth:`rows` has."""
+        """Return the number of directions in the basis of :meth:`rows`."""
 
     @abstractmethod
     def rows(self, clients: Index) -> Array:
@@ -238,7 +238,7 @@ class GramPoints(Points):
 
     @cached_property
     def _spanned(self) -> bool:
-        """Whether many clients lie in the basis up to rounding: then a pass over coordinates stands for one over all pairs.
+        """Return True if many clients lie in the basis up to rounding: a pass over coordinates then replaces one over all pairs.
 
         What the basis leaves out of two clients has an inner product of at most what it leaves out of either with itself.
         """

@@ -63,7 +63,7 @@ class ActiveSet:
         no_gain: Array,
         hull: Array,
     ) -> ActiveSet:
-        """The guess of an interior point: of a complementary pair, whichever is larger beside its own size is not zero.
+        """Return the guess of an interior point: of a complementary pair, the larger one relative to its own size is not zero.
 
         Multipliers: of shares at 0 and at their caps, of rows (``steep``), of ``e_k >= 0`` (``no_gain``) and of the hull; ``gain``
         is ``e_k``.
@@ -94,7 +94,7 @@ class ActiveSet:
         return cls(moving, capped, tight, eager, on_hull, spent, loss_cap > 0.0)
 
     def fitted(self, classes: Classes) -> ActiveSet:
-        """A copy that respects what is known about the clients: volunteers are at their caps, paid ones gain nothing."""
+        """Return a copy that respects what is known about the clients: volunteers are at their caps, paid ones gain nothing."""
         full, paid = classes.volunteer, classes.paid
         return ActiveSet(
             self.moving & ~full,
@@ -107,7 +107,7 @@ class ActiveSet:
         )
 
     def joined(self, other: ActiveSet, *, free: bool) -> ActiveSet:
-        """What holds on either side of a total where the active set changes: there both hold.
+        """Return the conditions that hold on either side of a total with a change of the active set: there both hold.
 
         A share that moves on one side only is ``free`` to move, or at the limit that it has reached.
         """
@@ -123,7 +123,7 @@ class ActiveSet:
         )
 
     def but(self, *, budget: bool, loose: int | None = None) -> ActiveSet:
-        """The same guess about everything but the budget and one row, which is not tight."""
+        """Return the same guess about everything but the budget and one row, which is not tight."""
         tight = self.tight.copy()
         if loose is not None:
             tight[loose] = False
@@ -169,7 +169,7 @@ def polish_with_total(
     loss_cap: float,
     guess: ActiveSet,
 ) -> tuple[float, Array, Array, float, float] | None:
-    """The conditions with S free as well: at a local optimum the Lagrangian does not change with S either.
+    """Return the conditions with S free as well: at a local optimum the Lagrangian does not change with S either.
 
         ell v^2 (noise.z + A) = nu [theta.z + a v^2 / 2 - sum_eager alpha_k (v^2 (D_k - theta_k S) + v (a v^2 / 2 + theta_k))]
                                 - sum_tight P_k (a v^2 / 2 + theta_k) + v^2 sum_capped alpha_k (t - q_k)

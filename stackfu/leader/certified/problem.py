@@ -116,7 +116,7 @@ class LeaderProblem(BoundProblem):
         )
 
     def usable_budget(self, total: float) -> float:
-        """What may be planned for at S (in units of squared distance), so that rounding and firmness never overspend."""
+        """Return the usable budget at S (in units of squared distance), so that rounding and firmness never overspend."""
         room = self.budget / self.payment_unit
         return room * (1.0 - HELD_BACK) - min(self.spend_rounding * total, HELD_BACK_AT_MOST * room)
 

@@ -1,6 +1,6 @@
 """The leader's problem at one total participation S as a second-order cone programme, built from named blocks.
 
-At fixed S everything is convex but the choice "paid or volunteer" of undecided clients, whose hull is
+At fixed S everything is convex but the choice "paid or volunteer" of undecided clients, with the hull
 
     D_k - theta_k S <= e_k,      0 <= e_k,      v (D_k - theta_k S) <= (R_k - theta_k S) z_k / alpha_k
 
@@ -42,7 +42,7 @@ NOISE = 1e-8
 #: totals where nothing is feasible a steeper row would make the programme ill-conditioned.
 SMALLEST_BUDGET = 1e-4
 SMALLEST_ROOM = 1e-8
-#: What the hull gets wrong by less than this is rounding.
+#: Errors of the hull below this are rounding.
 NO_SPLIT = 1e-12
 #: Singular values below this part of the largest are zero: clients that depend affinely on each other make the system singular.
 SINGULAR = 1e-13
@@ -50,7 +50,7 @@ SINGULAR = 1e-13
 
 @dataclass(frozen=True, eq=False)
 class PointAnswer:
-    """What the convex problem at one total says: a mixture, multipliers, and how far undecided clients are from being
+    """Solution of the convex problem at one total: a mixture, multipliers, and the distance of undecided clients from being
     decided."""
 
     total: float
@@ -101,7 +101,7 @@ def answer_at(
 
 
 class _Spend(NamedTuple):
-    """What the spend over U is made of: per variable its slope, also per S and per ``v = 1 / S``, and what no variable moves."""
+    """Terms of the spend over U: per variable its slope, also per S and per ``v = 1 / S``, and the constant."""
 
     slopes: dict[str, tuple[Any, Any, Any]]
     fixed: float
@@ -224,7 +224,7 @@ class PointProgramme:
         )
 
     def _budget(self, spend: _Spend) -> None:
-        """The spend stays within what the budget leaves; a small budget must not be small beside the solver's tolerance."""
+        """Keep the spend within the budget, scaled so that a small budget is not small relative to the solver's tolerance."""
         blocks, p = self.blocks, self.problem
         strict = self._strict = 1.0 / min(max(p.budget / p.payment_unit, SMALLEST_BUDGET), 1.0)
         blocks.block("budget", 1, clarabel.NonnegativeConeT)
@@ -251,7 +251,7 @@ class PointProgramme:
         )
 
     def _loss_cap(self, shrink: float) -> None:
-        """The loss stays below its cap; the room above the least loss must not be small beside the tolerance either."""
+        """Keep the loss below its cap, scaled so that the margin above the least loss is not small relative to the tolerance."""
         blocks, p = self.blocks, self.problem
         narrow = self._narrow = 1.0 / min(max(p.loss_cap - p.nearest_loss, SMALLEST_ROOM), 1.0)
         every = np.arange(len(p.points))
@@ -282,7 +282,7 @@ class PointProgramme:
             self._solver.set_termination_callback(lambda _: clock() > self._deadline)
 
     def solve(self, total: float) -> PointAnswer | None:
-        """The relaxation at S; None if the solver has no usable answer."""
+        """Return the relaxation at S; None if the solver has no usable answer."""
         data, b, q = self.blocks.at(total)
         unit_cost = 1.0 / self.unit**2
         if self._solver is None:
@@ -334,7 +334,7 @@ def by_slice(
     shrink: float,
     stop: Callable[[], bool],
 ) -> PointAnswer | None:
-    """The relaxation at S by the interior-point method made for it, without the rows of volunteers; to be polished."""
+    """Return the relaxation at S by the interior-point method made for it, without the rows of volunteers; to be polished."""
     roof = np.where(
         classes.paid, classes.ceiling, np.maximum(classes.ceiling, problem.theta)
     )  # as in polishing
@@ -361,7 +361,7 @@ def by_slice(
 
 
 def tolerance(problem: LeaderProblem, answer: PointAnswer) -> float:
-    """How far value and bound of a good answer may differ: rounding, and what is held back of the budget."""
+    """Return the largest difference of value and bound of a good answer: rounding, and the reserve of the budget."""
     held_back = 0.0
     if answer.multipliers.budget:
         held_back = answer.multipliers.budget * (
@@ -399,7 +399,7 @@ def warm(
 
 
 def optimum(problem: LeaderProblem, classes: Classes, near: PointAnswer, shrink: float) -> PointAnswer | None:
-    """The local optimum over S as well, from an answer nearby, with multipliers that do not change with S; None if that
+    """Return the local optimum over S as well, from an answer nearby, with multipliers that do not change with S; None if that
     fails."""
     if near.active is None or near.excess > HELD:
         return None

@@ -51,9 +51,9 @@ CLOSEST = 1e-4
 #: A search that is not done after this many boxes, or this part of its time, asks for further profiles to start from.
 SOON_NODES = 100
 SOON = 0.2
-#: After this part of its time a search has what it has so far judged once, to know what judging will take at the end.
+#: Part of its time after which a search has its present result checked once, to learn the time of a check.
 PROBE = 0.1
-#: How far the final claim may fall below what was found at no loss: part of the gap, which is not closed quite
+#: Largest harmless distance of the final claim below the found bound: part of the gap, which is not closed quite
 #: (:data:`stackfu.leader.certified.totals.CLOSED_PART`).
 CLAIM_RESERVE = 9e-4
 #: Relative rounding of the least loss over all mixtures.
@@ -191,7 +191,7 @@ class Search(Totals):
         box.value, box.steps, box.classes, box.trail = value, proof, classes, tuple(steps)
 
     def companions(self, box: Box) -> list[Pair]:
-        """The settled optimum's prices at both ends of a box nearby."""
+        """Return the settled optimum's prices at both ends of a box nearby."""
         near = self.settled
         if (
             near is None
@@ -237,7 +237,7 @@ class Search(Totals):
         return tuple(out)
 
     def stale(self, box: Box) -> bool:
-        """Whether more is known in this box than when its ends were solved."""
+        """Return True if more is known in this box than when its ends were solved."""
         known = box.classes
         assert known is not None
         if box.refreshed is not None and box.refreshed.agrees(known):
@@ -362,7 +362,7 @@ class Search(Totals):
                 self.open.push(child)
 
     def lower(self) -> float:
-        """The least bound of all boxes: open, set aside, and the one that is being worked on."""
+        """Return the least bound of all boxes: open, set aside, and the one that is being worked on."""
         current = -np.inf if self.root is None else np.inf if self.current is None else self.current.value
         return min(self.open.lower(), min((b.value for b in self.aside), default=np.inf), current)
 

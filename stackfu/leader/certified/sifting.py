@@ -1,20 +1,20 @@
 r"""The leader's problem at one total participation for any number of clients: solve for the few in doubt, price all the others.
 
 At an optimum almost every client sits at 0 or at full, and almost every distance condition is either slack or belongs to a plain
-volunteer; only about ``r`` shares lie between. So the interior-point method is given a working set of columns and rows, everybody
-else is held where the last multipliers put it, and one pass over all clients prices them:
+volunteer; only about ``r`` shares lie between. So the interior-point method gets a working set of columns and rows. All
+others are held where the last multipliers put them, and one pass over all clients prices them:
 
-    cost_k - t      per unit of z_k: who is held at full and should leave, who is held at 0 and should come
-    D_k - theta_k S     whose condition is broken, who is held as a volunteer and is none
+    cost_k - t      per unit of z_k: clients held at full that should leave, clients held at 0 that should come
+    D_k - theta_k S     violated conditions, and clients wrongly held as volunteers
 
-The worst violators join the working set (nobody leaves: reselecting oscillates) until the gap between the point and the bound
+The worst violators join the working set (none leaves it: reselecting oscillates) until the gap between the point and the bound
 that the multipliers prove for *all* clients is small enough, or a few rounds are over.
 
 With very many clients a good share of them is in doubt at first, far more than a working set holds. Then samples come before
-sifting (:func:`_narrow`): every client is put where the last prices say, and a sample of those in doubt, each standing for many,
-says how all of them would move. Since what the sample brings at the last prices is taken out again, the step vanishes exactly where
-the prices are right for everybody: Newton's method with a second derivative from a sample. Plain sampling would not do, because the
-mixture of n clients drawn at random is ``1 / n`` away from the ideal one, squared, and losses worth reaching are smaller than that.
+sifting (:func:`_narrow`): every client is put where the last prices say, and a sample of the doubtful ones, each representing many,
+shows how all of them would move. The sample's part at the last prices is subtracted, so that the step vanishes exactly where
+the prices are right for all clients: Newton's method with a second derivative from a sample. Plain sampling would not do, because
+the mixture of n clients drawn at random is ``1 / n`` away from the ideal one, squared, and useful losses are smaller than that.
 
 Whatever happens here, the multipliers are only ever used through the bound, which holds for any.
 """
@@ -45,7 +45,7 @@ SAMPLE = 2000
 ROUNDS = 6
 #: Samples of those in doubt before sifting, at most; how many times the working set each of them has, and how exactly it is solved.
 LEVELS, BUNDLES, SAMPLED_TOLERANCE = 8, 4, 1e-7
-#: How exactly everybody's problem is solved for the first prices where clients are few, and a first sample's where they are many.
+#: Tolerance of the problem of all clients for the first prices if there are few, and of a first sample's if there are many.
 GUESSED, FIRST_SAMPLED = 1e-3, 1e-5
 #: Sifting begins with at most so many times the working set.
 SIFTED = 3
@@ -59,7 +59,7 @@ PENALTY = 30.0
 
 @dataclass(frozen=True, eq=False)
 class Restriction:
-    """What is known in a box: who is paid (``e_k = 0``), who is at full, and ``D_k <= ceiling_k`` for points worth finding."""
+    """Known facts in a box: paid clients (``e_k = 0``), clients at full, and ``D_k <= ceiling_k`` for points worth finding."""
 
     paid: Mask
     full: Mask
@@ -170,7 +170,7 @@ class Slice:
         return filled_at(cost[free], self.cap[free], 1.0 - float(self.cap[~free].sum()))
 
     def bound(self, prices: Prices, advantage: Array) -> float:
-        """The Lagrangian bound at this S."""
+        """Return the Lagrangian bound at this S."""
         p = self.problem
         loss, pay = p.loss_weight + prices.cap, p.payment_weight + prices.budget
         weight = loss + pay + float(prices.rows.sum())
@@ -221,7 +221,7 @@ class Slice:
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the answer at hand has to do."""
+        """Return True if the current answer must suffice."""
         return self.stop is not None and self.stop()
 
 
@@ -266,7 +266,7 @@ def solve_at(
 
 
 def _all_columns(slice_: Slice, tolerance: float) -> SliceAnswer:
-    """Every column; rows that cannot bind near better points come in only if they are broken."""
+    """Return every column; rows that cannot bind near better points come in only if they are broken."""
     restriction = slice_.restriction
     in_row = slice_.conditional | restriction.full
     columns = np.flatnonzero(~restriction.full)
@@ -294,7 +294,7 @@ def _round(
     volunteers: Mask,
     tolerance: float,
 ) -> tuple[SliceAnswer, Array]:
-    """One interior-point solve, priced for all clients; with it what taking part a little more is worth to each of them."""
+    """Return one interior-point solve, priced for all clients; with it what taking part a little more is worth to each of them."""
     problem, cap = slice_.problem, slice_.cap
     held, counted = np.where(at_full, cap, 0.0), np.where(volunteers, cap, 0.0)
     point = slice_.solve(columns, mass, rows, held, counted, tolerance)
@@ -365,7 +365,7 @@ def _sift(
 
 
 def _at_prices(slice_: Slice, prices: Prices) -> tuple[Array, Array]:
-    """What taking part a little more is worth to each client, and by how much its distance exceeds its threshold."""
+    """Return each client's gain from a little more participation, and the excess of its distance over its threshold."""
     cost = slice_.cost(prices.budget, prices.cap, prices.rows, prices.inner, prices.pulled)
     return slice_._level(cost) - cost, slice_.distances(prices)
 
@@ -373,9 +373,9 @@ def _at_prices(slice_: Slice, prices: Prices) -> tuple[Array, Array]:
 def _narrow(
     slice_: Slice, guess: Prices, rough: bool, working: int, enough: float | None, stop_above: float
 ) -> tuple[SliceAnswer, Prices, int]:
-    """Prices by samples of those in doubt, and the answer that they give, until its bound is ``enough`` or hardly anybody in doubt.
+    """Return prices from samples of the doubtful clients, and their answer, until its bound is ``enough`` or few are doubtful.
 
-    Everybody is put where the last prices say, exactly. A sample of those in doubt then stands for how all of them would move: it
+    All clients are put where the last prices say, exactly. A sample of the doubtful ones then represents the movement of all: it
     enters the program, and what it brings at the last prices is taken out again. So a sample's error slows the steps down but is
     no error of what they lead to, as in Newton's method with a sampled second derivative. What is in doubt shrinks with the steps.
     """
@@ -439,7 +439,7 @@ def _narrow(
 
 
 def filled_at(values: Array, weights: Array, wanted: float) -> float:
-    """The value at which weights, added up in the order of the values, reach ``wanted``; the last one if they never do.
+    """Return the value at which weights, added up in the order of the values, reach ``wanted``; the last one if they never do.
 
     >>> filled_at(np.array([3.0, 1.0, 2.0]), np.array([0.5, 0.25, 0.25]), 0.4)
     2.0
@@ -478,7 +478,7 @@ def _bundles(chosen: Mask, cap: Array, count: int, rng: np.random.Generator) -> 
 
 
 def _nearest(values: Array, count: int, among: Mask) -> Mask:
-    """The ``count`` clients with values nearest to 0."""
+    """Return the ``count`` clients with values nearest to 0."""
     return _largest(-np.abs(values), count, among)
 
 
@@ -509,9 +509,9 @@ def _enough_columns(in_column: Mask, advantage: Array, cap: Array, full: Mask) -
 
 
 def sample(problem: BoundProblem) -> tuple[Index, BoundProblem]:
-    """A sample of the clients, likelier the more data they own, and the problem in which they stand for everybody.
+    """Return a sample of the clients, likelier the more data they own, and the problem in which they represent all.
 
-    Systematic sampling along a random order: whoever owns more than its share of a sample is in it for certain.
+    Systematic sampling along a random order: a client that owns more than its share of a sample is in it for certain.
     """
     n = len(problem.alpha)
     rng = np.random.default_rng(n)

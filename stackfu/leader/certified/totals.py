@@ -1,4 +1,4 @@
-"""What a search knows at single totals: the relaxation solved there, profiles proposed from it, the incumbent's own optimum."""
+"""Results at single totals: the relaxation solved there, profiles proposed from it, the incumbent's own optimum."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOME_ROOM = 1.0 - 1e-7
 NARROWEST = 1e-10
 #: Ratio of neighbouring totals that are solved first.
 GRID_STEP = 1.25
-#: Totals beside the best one that show what changes there, relative to it.
+#: Distance of further totals from the best one, relative to it, to detect changes.
 ASIDE = 0.02
 #: Part of the budget that is spent where the budget binds.
 BUDGET_BINDS = 1.0 - 1e-3
@@ -41,9 +41,9 @@ BUDGET_BINDS = 1.0 - 1e-3
 GOLDEN_STEPS = 12
 #: A bracket below this part of its upper end is one total: the value is flat there to second order.
 ONE_BRACKET = 1e-6
-#: How full a keen client must be to be taken for a volunteer, in turn.
+#: Participation at which a keen client counts as a volunteer, in turn.
 FULL_ENOUGH = (1.0 - 1e-5, 0.5, 0.0)
-#: The gap that is closed, beside the one asked for: rounding must not spoil the last digit.
+#: The gap that is closed, relative to the requested one: rounding must not spoil the last digit.
 CLOSED_PART = 0.999
 #: Budgets above one that leaves no room, relative to what those who take part would cost: the first, the last, and their ratio.
 EXTRA_FIRST, EXTRA_LAST, EXTRA_STEP = 1e-2, 1e-15, 0.25
@@ -94,11 +94,11 @@ class Totals:
 
     @property
     def target(self) -> float:
-        """A box whose bound reaches this is closed."""
+        """A box with a bound of at least this is closed."""
         return self.incumbent - self.gap if self.found.best is not None else self.worst
 
     def solve(self, total: float, classes: Classes, near: PointAnswer | None = None) -> PointAnswer | None:
-        """The relaxation at one total, with what a box knows about the clients; from an answer nearby if that works."""
+        """Return the relaxation at one total, with what a box knows about the clients; from an answer nearby if that works."""
         if not np.isfinite(classes.ceiling).all():  # the box reaches down to 0, this point does not
             here = self.problem.reach + 0.5 * self.problem.client_sampling / total
             classes = replace(classes, ceiling=np.minimum(classes.ceiling, here))
@@ -123,7 +123,7 @@ class Totals:
         return best
 
     def _by_slice(self, total: float, classes: Classes) -> PointAnswer | None:
-        """The relaxation by the method made for it, if polishing brings in the rows that it leaves out or nobody needs them."""
+        """Solve the relaxation by the special method, if polishing adds the missing rows or none is needed."""
         p, owned = self.problem, float(self.problem.alpha[classes.volunteer].sum())
         if not p.loss_square or owned >= total * SOME_ROOM:
             return None
@@ -135,7 +135,7 @@ class Totals:
         return polished or (rough if rough is not None and rough.bound > self.target else None)
 
     def _programme(self, classes: Classes, penalty: float) -> PointProgramme:
-        """The cone programme for what is known, built once."""
+        """Return the cone programme for what is known, built once."""
         exponent = self._exponent()
         key = (exponent, penalty, classes.paid.tobytes(), classes.volunteer.tobytes())
         programme = self._programmes.get(key)
@@ -291,7 +291,7 @@ class Totals:
         return float(self.problem.theta @ (self.problem.alpha * x))
 
     def settle_from_above(self, classes: Classes, at: float) -> bool:
-        """The settled optimum where the budget leaves no room: the limit of budgets that do, from above.
+        """Return the settled optimum where the budget leaves no room: the limit of budgets that do, from above.
 
         Where hardly anything can be bought, the budget's price may be unbounded: the loss falls as the root of what may be spent.
         Any multipliers bound it, and those of a budget that is larger by ``extra`` bound it as closely as the loss at that budget.
@@ -325,7 +325,7 @@ class Totals:
         return False
 
     def at_best(self, low: float, high: float, classes: Classes) -> PointAnswer | None:
-        """The settled optimum if its total lies inside an interval and agrees with what is known there."""
+        """Return the settled optimum if its total lies inside an interval and agrees with what is known there."""
         answer = self.settled
         if answer is None or not low * (1.0 + NARROWEST) < answer.total < high * (1.0 - NARROWEST):
             return None
@@ -337,7 +337,7 @@ class Totals:
 
 
 def _spending(answer: PointAnswer) -> list[PointAnswer]:
-    """The same answer with the guess that the budget is spent, as it is and with one tight row fewer."""
+    """Return the same answer with the guess that the budget is spent, as it is and with one tight row fewer."""
     guess = answer.active
     if guess is None:
         return []

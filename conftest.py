@@ -1,4 +1,4 @@
-"""What all tests of both packages and all examples of the documentation share: machine code, clocks, and where files go.
+"""Shared by all tests of both packages and all examples of the documentation: machine code, clocks, and temporary files.
 
 A search that is limited by time would do more on a fast machine than on a slow one. In the tests the clock that limits searches
 (:func:`stackfu.jit.clock`) therefore counts how often it is read: a second is :data:`READINGS` readings, so a search stops after

@@ -1,4 +1,4 @@
-"""What measurements by number of clients share: games that one process makes and another plays, rows that outlive a run.
+"""Shared by measurements by number of clients: games that one process makes and another plays, rows that outlive a run.
 
 The most memory that a process ever had is what it needs for a game only if the game was made elsewhere: the numbers of a
 federation are drawn in double precision, several times what is kept of them.
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def apart(task: Callable[..., T], *arguments: Any) -> T:
-    """What a function returns, run in a process of its own that starts from nothing."""
+    """Return the result of a function, run in a new process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(task, *arguments).result()
 
@@ -49,7 +49,7 @@ def make(
 
 
 def load(folder: Path, gram: bool = False) -> sf.StackelbergGame:
-    """The game whose numbers are in a folder."""
+    """Return the game with its numbers in a folder."""
     rows, sizes, costs = (np.load(folder / f"{name}.npy") for name in ("rows", "sizes", "costs"))
     embed = sf.MeanEmbeddings.from_gram if gram else sf.MeanEmbeddings.from_features
     return sf.StackelbergGame(embed(rows), sizes, range(len(sizes) - len(costs)), costs=costs)

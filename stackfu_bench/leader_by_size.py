@@ -1,7 +1,7 @@
 """Certified linear payments by number of clients and by what is asked for: time, memory, gap and loss.
 
     python -m stackfu_bench.leader_by_size                      # all rows, the largest of which take minutes each
-    python -m stackfu_bench.leader_by_size 1000: floor          # rows whose names contain one of these words
+    python -m stackfu_bench.leader_by_size 1000: floor          # rows with one of these words in their names
     python -m stackfu_bench.leader_by_size --quick --list       # one federation of the smallest size; its rows' names
 
 Every row is measured in a process of its own, on a game that another one made (:mod:`stackfu_bench.by_size`), and written to
@@ -49,12 +49,12 @@ class Row:
     #: Gap asked for, relative to the unpaid loss.
     gap: float = 1e-3
     option: str = "budget"
-    #: What it costs all clients together to take part fully; the less it is, the more do so without payments.
+    #: Price of full participation of all clients; the lower it is, the more of them take part fully without payments.
     cost: float = 3.0
 
     @property
     def name(self) -> str:
-        """What a command line calls it."""
+        """Name of the row on the command line."""
         form = "gram" if self.gram else f"D={self.width}"
         cost = "" if self.cost == 3.0 else f" cost={self.cost:g}"
         return f"{self.clients}: {form} share={self.share:g} seed={self.seed} gap={self.gap:g}{cost} {self.option}"
@@ -172,7 +172,7 @@ def measure(row: Row, limit: float = LIMIT, warm_up: int = WARM_UP) -> dict[str,
 
 
 def chosen(words: Sequence[str], quick: bool, rows: Sequence[Row] = ROWS) -> list[Row]:
-    """The rows whose names contain one of the words, or all; ``quick``: of those one federation of the smallest size."""
+    """Return the rows with one of the words in their names, or all; ``quick``: of those one federation of the smallest size."""
     found = [row for row in rows if not words or any(word in row.name for word in words)]
     if quick and found:
         least = min(row.clients for row in found)

@@ -1,4 +1,4 @@
-"""What figures were measured on."""
+"""Description of the machine of a measurement."""
 
 from __future__ import annotations
 

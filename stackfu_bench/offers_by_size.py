@@ -1,4 +1,4 @@
-"""Capped plans at every size, beside the best linear payments and beside a local search that shares no code with them.
+"""Capped plans at every size, compared with the best linear payments and a local search that shares no code with them.
 
     python -m stackfu_bench.offers_by_size                                  # all sizes, into stackfu_bench/results
     python -m stackfu_bench.offers_by_size 50 200 --only capped --seconds 60
@@ -39,7 +39,7 @@ WARM_UP = 50
 
 
 def width_of(clients: int) -> int:
-    """How many features a federation of this size has here."""
+    """Return the number of features of a federation of this size."""
     return 64 if clients < 10_000 else 128
 
 

@@ -1,4 +1,4 @@
-"""What mechanisms that lying does not pay cost in loss, on the digits federation: ``python -m stackfu_bench.truthfulness``.
+"""Loss of truthful mechanisms on the digits federation: ``python -m stackfu_bench.truthfulness``.
 
 Capped offers for known costs beside posted prices, by the others' reports and by a public cost that is right or too high. The
 file has losses alone, which are the same on every machine; it takes seconds.

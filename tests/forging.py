@@ -32,7 +32,7 @@ def name_of(path):
 
 
 def forgeries(value, switches=False):
-    """What the value is moved to: a millionth and 1 further, NaN, the other sign, another word; the other way for ``switches``."""
+    """Forged values of a number: a millionth and 1 further, NaN, the other sign, another word; the other way for ``switches``."""
     if value is None:
         return
     if isinstance(value, bool):

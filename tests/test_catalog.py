@@ -1,4 +1,4 @@
-"""The reference games are what they say: the known profiles satisfy the definition by themselves."""
+"""The reference games are correct: the known profiles satisfy the definition."""
 
 from __future__ import annotations
 

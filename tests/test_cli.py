@@ -188,7 +188,7 @@ def test_equilibria_under_payments(run, files, game):
     assert code == 0
     total = game.equilibrium(payments).total
     assert json.loads(out)["equilibria"][0]["total"] == pytest.approx(total, rel=1e-12)
-    # of a solution file, its own payments are meant
+    # a solution file stands for its own payments
     _, out, _ = run("equilibria", files / "solution.json", "--json")
     assert json.loads(out)["payments"] == sf.load(files / "solution.json").payments.tolist()
 
@@ -727,7 +727,7 @@ def test_budgets_end_where_more_buys_nothing_for_many_clients_too():
     assert grid(Game(), None, 4)[-1] == 9.6
     Game.count, Game.free = MANY + 1, True
     assert grid(Game(), None, 4) == [0.0]
-    # a search that was stopped and found nothing knows of no end; nobody needs more than the price of everything
+    # a stopped search without a result knows no end; more than the full price is never needed
     Game.status, Game.full_participation_price = Status.TIME_LIMIT, 0.519
     assert grid(Game(), None, 4)[-1] == 0.519
     assert even_grid(Game(), None, 5) == pytest.approx([0.15, 0.3, 0.45, 0.519])
@@ -1235,7 +1235,7 @@ def test_the_bare_command_shows_its_help(run):
 
 @pytest.fixture
 def hospitals(tmp_path, capsys):
-    """A game of four hospitals, one of whose names holds a comma."""
+    """A game of four hospitals, one with a comma in its name."""
     rng = np.random.default_rng(0)
     lines = ["hospital,a,b"]
     for i, name in enumerate(["Leeds", '"Hull, City of"', "York", "Ripon"]):

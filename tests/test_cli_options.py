@@ -1,4 +1,4 @@
-"""What a command ignores it refuses: every option of every command changes what is answered, or is turned away by name.
+"""Ignored options are refused: every option of every command changes the answer, or is refused by name.
 
 The commands and their options are read from the application itself, so an option that is added must say here by which value
 it shows.
@@ -18,7 +18,7 @@ from stackfu.cli.commands import app
 
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 
-#: How an answer is shown, not what it is; ``--output`` is looked at by whether there is a file.
+#: Options of the display, not of the answer; ``--output`` is checked by the existence of the file.
 MANNERS = {"--json", "--quiet", "--output"}
 #: Echoes of what was typed, and how long it took: nothing of these shows that an option was used.
 ECHOES = {"options", "seconds", "output", "goal", "budget", "own_options", "level"}
@@ -69,7 +69,7 @@ def options_of(command):
 
 @pytest.fixture
 def answer(folder, capsys, tmp_path):
-    """What a command line answers: its exit code, its complaint, and all that it states in JSON and in files."""
+    """Return the answer of a command line: its exit code, its error, and all values in JSON and in files."""
 
     def call(command, *arguments):
         words = [

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
 
 @pytest.fixture(scope="module")
 def hospitals(tmp_path_factory):
-    """Hospitals, one of them with a single row, whose data costs about 9,150 in all."""
+    """Hospitals with data that costs about 9,150 in all, one of them with a single row."""
     rng = np.random.default_rng(7)
     points = [rng.normal(size=(n, 2)) + rng.normal(size=2) for n in (60, 40, 55, 1, 30, 80)]
     names = ["Leeds", "York", "Hull", "Bath", "Ely", "Ripon"]

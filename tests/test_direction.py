@@ -137,7 +137,7 @@ def test_no_import_goes_round_in_a_circle():
 
 
 def test_no_module_is_hidden_by_a_name_of_its_package():
-    """What a package's front exports under the name of a module would take the module's place."""
+    """An export with the name of a module would hide the module."""
     for name in set(MODULES) - {DOOR, f"{DOOR}.__main__", f"{DOOR}.lemmas.__main__"}:
         package, _, own = name.rpartition(".")
         module = importlib.import_module(name)
@@ -169,7 +169,7 @@ def test_no_way_to_import_is_overlooked(text, seen):
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - {DOOR}))
 def test_nobody_goes_out_and_in_again_by_the_front_door(name):
-    """Whoever holds the whole package could reach anything; the version is all that stands in the door itself."""
+    """A module that holds the whole package could reach anything; only the version is in the front itself."""
     for node in ast.walk(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.Import):
             assert DOOR not in {alias.name for alias in node.names}, name
@@ -182,7 +182,7 @@ def test_nobody_goes_out_and_in_again_by_the_front_door(name):
 
 
 def imports_what_is_computed(text):
-    """Whether a text imports modules whose full names do not stand in it; one that begins with a dot depends on a package."""
+    """Return True if a text imports modules by computed names; a name that begins with a dot depends on a package."""
     return any(
         isinstance(node, ast.Call)
         and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__", "exec", "eval")

@@ -138,7 +138,7 @@ def write_samples(path, column, names, rng):
 
 
 def fill_in(path, game, rng):
-    """What a pilot per row would have measured, were C = 2 and A = 0.2."""
+    """Fill in the measurements of pilots with C = 2 and A = 0.2."""
     truth = game.replace(loss_constant=2.0, sampling_constant=0.2)
     with path.open() as file:
         rows = list(csv.DictReader(file))

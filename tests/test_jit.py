@@ -33,7 +33,7 @@ print(add_column_sums.stats.cache_path)
 
 @pytest.fixture
 def installation(tmp_path):
-    """A copy of the package in which nothing can be written beside the source, not even by root."""
+    """A copy of the package in a folder that is not writable, even by root."""
     copy = tmp_path / "site" / "stackfu"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for folder in {path.parent for path in copy.rglob("*.py")}:

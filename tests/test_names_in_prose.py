@@ -66,7 +66,7 @@ WORDS = words_of_code()
 
 
 def unknown(name):
-    """Whether nothing in the code has this name, or one of its parts."""
+    """Return True if nothing in the code has this name, or one of its parts."""
     parts = name.removesuffix("()").strip("~.").split(".")
     longest = max(parts, key=len)
     return len(longest) > 2 and not SYMBOL.fullmatch(longest) and not WORDS.issuperset(parts)
@@ -110,7 +110,7 @@ def test_names_on_pages_exist():
 
 
 def test_folders_and_files_that_the_map_names_exist():
-    """What CONTRIBUTING.md sets as code and looks like a path is one, from the top or within a package."""
+    """Names in CONTRIBUTING.md that look like paths are paths, from the top or within a package."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     inside = ["", "stackfu", "integration/stackfu_integration"]
     inside += [f"integration/stackfu_integration/{room}" for room in ("lab", "flower")]

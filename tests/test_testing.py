@@ -154,7 +154,7 @@ def spendthrift(game, budget):
 
 
 def blackmail(game, budget):
-    """Nothing is paid for all of everybody's data, or none of it is taken: nobody would accept that."""
+    """A contract that pays nothing for all data, or takes nothing: no client would accept it."""
     return sf.Offers("contract", np.zeros(game.count), np.ones(game.count), np.zeros(game.count))
 
 

@@ -10,9 +10,9 @@ import stackfu
 
 ROOT = Path(stackfu.__file__).parent
 
-#: Where numbers are cases, examples and wording rather than tolerances of an algorithm.
+#: Modules with numbers as cases, examples and wording rather than tolerances of an algorithm.
 ELSEWHERE = ("lemmas", "testing", "demo", "catalog.py", "cli")
-#: What may stand inline, by module, and why.
+#: Numbers that may stand inline, by module, with the reason.
 ALLOWED = {
     "explorer/__init__.py": ({1e-12}, "steps of a slider: rounding must not add one"),
     "followers/reference.py": ({1e-13, 1e-9}, "the naive reference shares nothing, numbers included"),
@@ -32,7 +32,7 @@ ROOMS = ("followers", "judging", "leader", "model")
 
 
 def is_tolerance(node):
-    """Whether a node is a number so small or so large that somebody must have had a reason."""
+    """Return True if a node is a number so small or so large that it has a special reason."""
     return (
         isinstance(node, ast.Constant)
         and isinstance(node.value, float)

@@ -1,4 +1,4 @@
-"""What all tests of the package share."""
+"""Shared by all tests of the package."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_no_module_imports_itself_by_a_detour():
 
 
 def test_no_module_is_hidden_by_a_name_of_its_package():
-    """What a package's front exports under the name of a module would take the module's place."""
+    """An export with the name of a module would hide the module."""
     for name in MODULES:
         package, _, own = name.rpartition(".")
         if package:

@@ -87,7 +87,7 @@ class Solutions:
 
 
 class Start:
-    """What a user waits for before anything happens."""
+    """Waiting time of a user before anything happens."""
 
     def timeraw_import(self) -> str:
         return "import stackfu"

@@ -1,4 +1,4 @@
-"""What judging an equilibrium costs, beside finding it; for bounds see ``leader.Judge``."""
+"""Cost of checking an equilibrium, relative to finding it; for bounds see ``leader.Judge``."""
 
 import time
 
@@ -18,7 +18,7 @@ def least(job, repeat):
 
 
 class JudgedEquilibrium:
-    """An equilibrium with everything that is proved about it, beside the path alone."""
+    """An equilibrium with all its proofs, compared with the path alone."""
 
     params = [5, 10, 30, 100]
     param_names = ("clients",)

@@ -39,7 +39,7 @@ class Certified:
 
 
 def federation_of(clients, width, gram=False, seed=0, cost=3.0):
-    """Clusters of clients whose costs per sample differ by cluster and by client; a budget that binds."""
+    """Clusters of clients with costs per sample that differ by cluster and by client; a budget that binds."""
     rng = np.random.default_rng([clients, seed])
     gone, clusters = max(clients // 50, 3), 20
     who = rng.integers(0, clusters, clients + gone)
@@ -97,7 +97,7 @@ def features_of(clients, width=128, seed=0):
 
 
 class Judge:
-    """What it costs to check a certificate, beside finding it."""
+    """Cost of checking a certificate, relative to finding it."""
 
     params = [[12, 30, 100], ["auto", "intervals", "balls"]]
     param_names = ["clients", "arithmetic"]

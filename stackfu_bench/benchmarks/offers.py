@@ -1,15 +1,15 @@
-"""Offers with a price and a quantity: time, the gap that was reached, and what is saved beside linear payments."""
+"""Offers with a price and a quantity: time, the gap reached, and the saving over linear payments."""
 
 import numpy as np
 
 import stackfu as sf
 
-#: What keeps the best plan from using no data at all.
+#: Options that keep the best plan from using no data at all.
 KINDS = ("sampling", "floor", "finite")
 
 
 def game_of(clients, kind, seed=0, share=0.1):
-    """A game, a budget of a share of what everybody's full participation costs, and the options of its kind."""
+    """A game, a budget as a share of the price of full participation, and the options of its kind."""
     rng = np.random.default_rng([16, seed])
     points = rng.normal(size=(clients + 3, 5)) * 0.3
     points /= max(1.0, 1.001 * float(np.sqrt((points**2).sum(axis=1).max())))  # a kernel with k(a, a) = 1

@@ -1,4 +1,4 @@
-"""stackfu beside what a user would use instead, measured in one run.
+"""stackfu and its alternatives, measured in one run.
 
 One module per section. A section module defines
 

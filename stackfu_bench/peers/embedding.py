@@ -1,4 +1,4 @@
-"""Mean embeddings of 10 clients: stackfu beside scikit-learn, torch, KeOps and the bare matrix product.
+"""Mean embeddings of 10 clients: stackfu, scikit-learn, torch, KeOps and the bare matrix product.
 
 Every peer gets what favours it: the upper triangle of blocks only, samples centred and scaled outside the
 clock where that is its own preparation, all cores, and a tile size that suits its caches.
@@ -238,7 +238,7 @@ def _compare(
 
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
-    """Everybody on one thread, so that processor time is comparable whatever else the machine does."""
+    """Run all peers on one thread, so that processor time is comparable under load."""
     import torch
 
     threads, numba = torch.get_num_threads(), os.environ.get("NUMBA_NUM_THREADS")

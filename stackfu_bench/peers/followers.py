@@ -1,4 +1,4 @@
-"""Equilibria of the clients' game: stackfu beside general complementarity and Nash solvers, and at scale.
+"""Equilibria of the clients' game: stackfu, general complementarity and Nash solvers, and at scale.
 
 Every peer gets what favours it: an exact Jacobian, a model built before the clock starts, a start in the
 middle of the box, and credit for every point at which no client gains more than 1e-6 (relative) by
@@ -43,7 +43,7 @@ def small_games(count: int) -> list[tuple[sf.StackelbergGame, np.ndarray]]:
 
 
 def games_with_several(count: int) -> list[tuple[sf.StackelbergGame, np.ndarray]]:
-    """The reference game with three equilibria, disturbed a little, and five small clients beside it."""
+    """The reference game with three equilibria, slightly disturbed, with five small clients added."""
     entry = catalog.three_equilibria()
     values, vectors = np.linalg.eigh(entry.game.geometry.gram)
     core = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -62,7 +62,7 @@ def games_with_several(count: int) -> list[tuple[sf.StackelbergGame, np.ndarray]
 
 
 def is_right(game: sf.StackelbergGame, payments: np.ndarray, x: np.ndarray | None) -> bool:
-    """Whether no client gains by deviating, in units of the largest drift."""
+    """Return True if no client gains by deviating, in units of the largest drift."""
     if x is None or not np.all(np.isfinite(x)):
         return False
     x = np.clip(x, 0.0, 1.0)
@@ -273,7 +273,7 @@ def large_game(features: np.ndarray) -> tuple[sf.StackelbergGame, np.ndarray]:
 
 
 def measure_large(count: int, dimension: int, dtype: str) -> dict[str, float]:
-    """Time and memory of one large game beside passes ``F.T @ y``; run in a process of its own."""
+    """Return time and memory of one large game and of passes ``F.T @ y``; run in its own process."""
     warm, payments = large_game(large_features(110_000, dimension, dtype))
     warm.equilibrium(payments)
     del warm, payments

@@ -1,4 +1,4 @@
-"""Payments for a budget: the certified optimum beside what searches, on the same games and the same budget.
+"""Payments for a budget: the certified optimum and search methods, on the same games and the same budget.
 
 Differential evolution searches payments and plays the clients' equilibrium for each; Ipopt works on the
 complementarity-constrained program in payments, participation and multipliers, from several starts. Their answers are
@@ -138,7 +138,7 @@ def by_ipopt(
 
 
 def sizes(quick: bool) -> list[Row]:
-    """How the certificate scales: time against what is allowed, and the gap that was reached."""
+    """Measure how the certificate scales: time against its limit, and the gap reached."""
     rows = []
     for clients, allowed, wanted, count in (
         (12, 1, 1e-6, 20),

@@ -1,4 +1,4 @@
-"""Many clients: the convex program at one total beside general solvers, certified payments by size, and who else can play.
+"""Many clients: the convex program at one total and general solvers, certified payments by size, and other players.
 
 One federation per size: clusters of clients whose costs differ by cluster and by client, a budget that binds, 64 features (128 from
 10,000 clients on). Everything is processor time on one core. A peer that took longer than :data:`PATIENCE` at one size is not asked
@@ -106,7 +106,7 @@ def payments(quick: bool) -> list[Row]:
 
 
 def searches(quick: bool) -> list[Row]:
-    """What searches without a bound reach where they can still play."""
+    """Return the results of searches without a bound at sizes they can handle."""
     rows = []
     for clients in (12,) if quick else (12, 30):
         game, budget = federation(np.random.default_rng([5, clients, 0]), clients)

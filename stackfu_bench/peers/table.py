@@ -72,7 +72,7 @@ def wait_for_quiet(seconds: float = 0.1) -> None:
 
 
 def busy(seconds: float = 3.0) -> bool:
-    """Whether other processes use more than a fifth of a core."""
+    """Return True if other processes use more than a fifth of a core."""
     stat = Path("/proc/stat")
     if not stat.exists():
         return False

@@ -33,7 +33,7 @@ from follower_games import enumerate_supports, random_batch
 
 #: Binary digits of the reference; inputs are taken as the exact numbers that the floats are.
 BITS = 400
-#: What no client may gain beyond, relative to its own stakes, where the library says CERTIFIED (it says a billionth).
+#: Largest allowed gain of a client, relative to its own stakes, where the library says CERTIFIED (it says a billionth).
 GAIN = 1.01e-9
 #: Up to this many clients all patterns are looked at (3 to the power of them).
 MOST_ENUMERATED = 5
@@ -154,7 +154,7 @@ class Reference:
         self.singular = 0
 
     def gains(self, x):
-        """What every client gains by its best answer, relative to the largest of cost, payment and lam d_k^2."""
+        """Return every client's gain by its best answer, relative to the largest of cost, payment and lam d_k^2."""
         y = [a * v for a, v in zip(self.alpha, x, strict=True)]
         out = []
         for k in range(self.count):
@@ -181,7 +181,7 @@ class Reference:
         return out
 
     def _gain(self, k, share, rest, q, margin):
-        """What the best answer is worth more than ``share``: its closed form, without a sampling term."""
+        """Return the gain of the best answer over ``share``: its closed form, without a sampling term."""
 
         def utility(share):
             amount = rest + self.alpha[k] * share
@@ -307,7 +307,7 @@ def _real_roots(poly):
 
 def _positive_roots(poly, sizes):
     """Positive real roots, good to the last digits; factors of s are taken out."""
-    # what balls of 120 digits left of an exact zero, beside what it was added up from
+    # remainder of an exact zero in balls of 120 digits, relative to its terms
     coefficients = [
         c.mid() if abs(c.mid()) > size * arb("1e-90") else arb(0)
         for c, size in zip(poly.coeffs(), sizes.coeffs(), strict=False)
@@ -407,7 +407,7 @@ def attack(seed):
 
 
 def _covers(eq, point):
-    """Whether a listed equilibrium stands for the point, or its face contains it."""
+    """Return True if a listed equilibrium is the point, or its face contains it."""
     x, alpha = eq.participation, eq.game.alpha
     if eq.face is None:
         return abs(float(alpha @ x) - float(alpha @ point)) <= TOTAL * float(alpha @ point)

@@ -37,7 +37,7 @@ REQUESTS = (
 
 
 def nasty_game(rng, request="plain"):
-    """A game whose distances, sizes and costs live at unusual scales, and the name of its kind."""
+    """A game with distances, sizes and costs at unusual scales, and the name of its kind."""
     count, gone, width = int(rng.integers(2, 8)), int(rng.integers(0, 3)), int(rng.integers(1, 5))
     if request == "robust":
         count = min(count, 4)  # all its equilibria are enumerated
@@ -330,7 +330,7 @@ def attack(seed, time_limit=SECONDS):
 
 
 def judge(rng, game, budget, options, solution, reference, known):
-    """What is wrong with a solution, or its status."""
+    """Return the error of a solution, or its status."""
     # the solver's own profile, a hair inside its constraints, is the best place to look for a better one
     starts = [solution.participation, *known]
     if not game.is_homogeneous:
@@ -381,7 +381,7 @@ def judge(rng, game, budget, options, solution, reference, known):
 
 
 def simple_answers(rng, game, budget, options):
-    """What the baselines answer, for one in five requests that they understand."""
+    """Return the answers of the baselines, for one in five requests that they understand."""
     if set(options) - {"gap"} or budget is None or not 0 < budget < 1e299 or rng.random() > 0.2:
         return
     for method in ("uniform", "haipo"):

@@ -24,7 +24,7 @@ from flint import arb
 
 import stackfu as sf
 
-#: What nobody may gain beyond, relative to the largest of its own cost, payout and drift.
+#: Largest allowed gain, relative to the largest of the client's own cost, payout and drift.
 GAIN = 1.01e-9
 #: Limits are met to this part of themselves: the last digits of sums.
 LAST_DIGITS = 1e-9
@@ -225,7 +225,7 @@ def promises(rng, game, solution, reference, budget, options):
 
 
 def equilibrium(rng, game, solution, reference, budget, options):
-    """The plan is what everybody wants, and the only equilibrium if that is said."""
+    """The plan is every client's best response, and the only equilibrium if that is claimed."""
     x, offers = solution.participation, solution.offers
     if offers.kind == "contract":
         _, d2, _, paid = reference.parts(x)
@@ -293,7 +293,7 @@ def optimality(rng, game, solution, reference, budget, options):
     size = max(abs(float(solution.objective)), abs(value) if np.isfinite(value) else 0.0)
     if value < solution.lower_bound - CLEAR * size:
         return "bound beaten", {"value": value, "bound": solution.lower_bound, "x": as_list(x)}
-    # posted prices lie a hair above the least ones, so that nobody is indifferent
+    # posted prices lie slightly above the least ones, so that no client is indifferent
     certain = linear is not None and linear.status is sf.Status.CERTIFIED and linear.seconds < 0.1 * SECONDS
     if certain and solution.objective > linear.objective + 1e-7 * size + rounding:
         return "worse than linear", {"objective": solution.objective, "linear": linear.objective}

@@ -29,7 +29,7 @@ FOUND = (237, 256, 287, 327, 356, 603, 614, 701, 1039, 1442)
 
 
 #: The same of equilibria: faces below tiny caps were stated although their points were refused; in the last one it was the
-#: reference that missed an equilibrium, one whose polynomial has roots 324 digits apart.
+#: reference that missed an equilibrium, because its polynomial has roots 324 digits apart.
 FOUND_OF_EQUILIBRIA = (6119, 11563, 51939)
 
 

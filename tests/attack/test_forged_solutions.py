@@ -63,7 +63,7 @@ def accepted(folder, record):
 
 
 def untrue(solution):
-    """What the attack's reference finds wrong with a solution, None if nothing."""
+    """Return the error that the attack's reference finds in a solution, or None."""
     goal = solution.goal.to_dict()
     budget = goal.pop("budget")
     options = {**goal, **({"robust": True} if solution.robust else {})}

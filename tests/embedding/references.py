@@ -1,4 +1,4 @@
-"""What the fast paths are compared with: the formulas, spelled out in long double or in many digits."""
+"""References for the fast paths: the formulas, spelled out in long double or in many digits."""
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def clouds(seed, sizes, d, dtype=np.float64, spread=0.5, offset=0.0):
 
 
 def tight_clusters(dtype, distance):
-    """Two clients whose samples are a few steps apart and far from each other's, and a bandwidth of two steps."""
+    """Two clients with samples a few steps apart and far from each other's, and a bandwidth of two steps."""
     step = max(1.0, distance * 2.0**-20)
     steps = np.random.default_rng(2).integers(0, 4, size=(2, 50, 3)) * step
     return [steps[0].astype(dtype), (steps[1] + distance).astype(dtype)], 2.0 * step

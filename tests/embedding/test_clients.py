@@ -43,7 +43,7 @@ def test_dictionaries_and_tables_say_the_same_as_lists(kernel):
     by_row = MeanEmbeddings.from_samples(frame, client="town", labels=labels, kernel=kernel, **wide)
     assert by_row.names == NAMES
     np.testing.assert_allclose(by_row.gram, by_list.gram, atol=1e-14)
-    if seen:  # one label per row, beside the table
+    if seen:  # one label per row, in addition to the table
         frame = table(pandas)
         beside = MeanEmbeddings.from_samples(
             frame.drop(columns="kind"), client="town", labels=frame["kind"], kernel=kernel, **wide

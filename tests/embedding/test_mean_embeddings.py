@@ -139,7 +139,7 @@ def test_features_of_unequal_length_are_refused():
 @pytest.mark.parametrize("block", [2, 5, 1024])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_grams_of_many_clients_are_looked_at_in_blocks_and_factored_in_place(block, order, monkeypatch):
-    """What is done for thousands of clients, forced on a few: the same numbers, the same refusals."""
+    """The code for thousands of clients, forced on a few: the same numbers, the same refusals."""
     rng = np.random.default_rng(3)
     points = rng.normal(size=(12, 4))
     gram = np.asarray(points @ points.T, order=order)

@@ -83,7 +83,7 @@ def test_bandwidths_too_small_to_divide_by_are_refused_and_others_are_not():
 
 
 def test_small_numbers_whose_squares_underflow_are_told_apart():
-    """The spread beside the bandwidth decides the arithmetic: it must not be lost where squares vanish."""
+    """The ratio of spread and bandwidth decides the arithmetic: it must survive vanishing squares."""
     steps = np.random.default_rng(0).integers(0, 4, size=(2, 30, 2)) * 2.0**-620
     samples = [steps[0], steps[1] + 2.0**-580]
     sigma = 2.0**-619

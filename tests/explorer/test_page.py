@@ -1,4 +1,4 @@
-"""The page as text: its data are the library's, and it asks nobody for anything."""
+"""The page as text: its data are the library's, and it loads nothing from a network."""
 
 import json
 import re

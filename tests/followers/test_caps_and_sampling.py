@@ -49,7 +49,7 @@ def test_agrees_with_support_enumeration(clients, sampling, capped):
 
 
 def test_caps_can_bring_about_several_equilibria_and_take_them_away():
-    """Two clients that keep each other away beside one that is overpaid: two isolated equilibria and one between."""
+    """Two clients that exclude each other and one that is overpaid: two isolated equilibria and one between."""
     game = sf.StackelbergGame(
         sf.MeanEmbeddings.from_features(np.array([[0.0], [1.0], [2.0]])),
         [1, 1000, 1000],
@@ -65,7 +65,7 @@ def test_caps_can_bring_about_several_equilibria_and_take_them_away():
     only = game.equilibria(payments, caps=[1.0, 0.5, 0.0])
     assert only.uniqueness is sf.Uniqueness.UNIQUE
     np.testing.assert_allclose(only[0].participation, [1.0, 1e-3, 0.0], rtol=1e-9)
-    # samples matter so much that everybody joins
+    # samples matter so much that all clients join
     thick = game.replace(sampling_constant=1e6).equilibria(payments)
     assert thick.uniqueness is sf.Uniqueness.UNIQUE
     assert thick[0].total > 0.1

@@ -48,7 +48,7 @@ def test_ranges_and_dimension_are_those_of_many_vertices(seed):
 
 
 def test_where_trades_take_too_long_to_find_nothing_is_called_unique(monkeypatch):
-    """Of very many clients ranges are not worked out one by one; whoever lists equilibria has the patience."""
+    """Ranges of very many clients are not computed one by one, except for lists of equilibria."""
     half = np.random.default_rng(0).normal(size=(4, 3))
     twins = sf.MeanEmbeddings.from_features(np.concatenate([half, half]))
     game = sf.StackelbergGame(twins, np.full(8, 10.0), costs=np.full(8, 3.0))

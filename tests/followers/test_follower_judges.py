@@ -140,7 +140,7 @@ def test_diagnostics_of_the_simplex_in_closed_form():
 
 
 def test_the_papers_condition_and_what_it_implies():
-    # where the condition holds nobody takes part fully and S < 0.0284
+    # where the condition holds no client takes part fully and S < 0.0284
     rng = np.random.default_rng(2)
     held = 0
     for _ in range(200):

@@ -55,7 +55,7 @@ def test_agrees_with_the_numpy_reference():
         slow = follow_slowly(game.geometry.gram, game.alpha, game.reluctance())
         expected = sorted(root for piece in slow for root in piece.roots)
         fast = [float(game.alpha @ root.participation) for root in path.roots]
-        # an equilibrium with nobody inside lies on a vertical part, which the reference leaves to its caller
+        # an equilibrium without inside clients lies on a vertical part, which the reference leaves to its caller
         fast_inside = [s for s, root in zip(fast, path.roots, strict=True) if np.any(root.status == 0)]
         np.testing.assert_allclose(fast_inside, expected, rtol=1e-8)
         ends = {round(s, 9) for s in path.column("top")}
@@ -105,7 +105,7 @@ def test_the_level_agrees_with_a_qp_solver():
 @settings(max_examples=300 if DEEP else 60, deadline=None)
 @given(testing.plays())
 def test_every_returned_equilibrium_is_one(play):
-    """Nobody gains a billionth of its stakes. Payments at a threshold may leave open whether there are others, never silently."""
+    """No client gains a billionth of its stakes. Payments at a threshold may leave other equilibria open, never silently."""
     game, payments, _ = play
     found = game.equilibria(payments)
     assert found.complete == (found.uniqueness is not sf.Uniqueness.UNKNOWN) or game.is_homogeneous
@@ -407,7 +407,7 @@ def test_no_equilibrium_lies_above_the_largest_total():
         assert all(eq.total <= most for eq in found)
         path = _follow(game, w, 0.0, most)
         assert path.complete
-        # what is above belongs to smaller shares, except where nobody is at a cap
+        # above it the curve belongs to smaller shares, except where no client is at a cap
         assert np.all((path.column("top") <= most * (1 + 1e-12)) | (path.column("capped") == 0))
         assert path.column("bottom").min() == 0.0
         assert _follow(game, w).column("top").max() == pytest.approx(1.0)
@@ -461,7 +461,7 @@ def test_a_path_with_more_pieces_than_expected_gets_more_room(monkeypatch):
 
 
 def test_nearly_zero_on_an_interval_is_not_called_a_continuum():
-    """A client whose cost is almost nothing: alone it is almost, but not quite, at an equilibrium at many totals."""
+    """A client with almost zero cost: alone it is almost, but not quite, at an equilibrium at many totals."""
     alpha, square = np.array([1.0 - 1e-5, 1e-5]), 0.00390625
     game = sf.StackelbergGame(
         sf.MeanEmbeddings.from_gram(np.diag([0.0, square])), alpha, costs=[7.8e-13, 1.157e-3]

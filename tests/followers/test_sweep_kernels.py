@@ -100,7 +100,7 @@ def test_the_last_participant_faces_nobody():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_only_clients_that_cannot_change_are_screened(seed):
-    """Everybody left out keeps its answer for every mean and total nearby; everybody else has a reason to stay."""
+    """Clients left out keep their answers for every mean and total nearby; all others have a reason to stay."""
     rng = np.random.default_rng(seed)
     count = 30
     squares, w = rng.uniform(0, 2, count), rng.uniform(-0.2, 3, count)

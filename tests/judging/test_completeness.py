@@ -19,7 +19,7 @@ from stackfu.judging.stakes import NEGLIGIBLE, _in_balls, _in_floats, check_stak
 
 
 def play(seed, count=None):
-    """A game whose embeddings are affinely independent, and payments."""
+    """A game with affinely independent embeddings, and payments."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 8)) if count is None else count
     points, sizes = rng.normal(size=(n, n + 1)), rng.dirichlet(np.ones(n)) * 1000
@@ -196,7 +196,7 @@ def test_many_clients_are_judged_row_by_row():
 
 
 def exactly_definite(matrix):
-    """Whether a symmetric matrix of floats is positive definite, by rational pivots."""
+    """Return True if a symmetric matrix of floats is positive definite, by rational pivots."""
     rows = [[Fraction(float(v)) for v in row] for row in matrix]
     for k in range(len(rows)):
         if rows[k][k] <= 0:

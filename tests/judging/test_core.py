@@ -1,4 +1,4 @@
-"""How much code has to be trusted is said where a reader begins, and is what there is."""
+"""The stated size of the trusted code is its size."""
 
 import re
 from pathlib import Path

@@ -20,7 +20,7 @@ CLAIMS = (
     "participation", "regret", "residual", "status", "uniqueness", "face.clients", "face.lower", "face.upper",
     "face.dimension", "face.spend", "face.points", "face",
 )  # fmt: skip
-#: What the claims are about: another game, other payments, other caps, of which all claims must be true where they pass.
+#: Context of the claims: another game, other payments, other caps, for which all claims must be true where they pass.
 SUBJECT = (
     "payments", "caps", "game.embeddings.features", "game.embeddings.gram", "game.embeddings.complement", "game.sizes",
     "game.costs", "game.lambda_q", "game.loss_constant", "game.sampling_constant", "game.removed",
@@ -32,7 +32,7 @@ SERVER = (
 )  # fmt: skip
 #: Words that say how the file is to be read.
 READING = ("format", "kind", "dtype", "shape", "form")
-#: How much a number may be moved without being noticed, because what is claimed has no more digits.
+#: Undetectable changes of a number, because the claim has no more digits.
 DIGITS = {
     "regret": 1e-11,
     "residual": 1.1e-9,
@@ -67,7 +67,7 @@ def twins():
 
 
 def family(name):
-    """What kind of field it is; None if nobody has thought about it."""
+    """Return the kind of a field; None if it has none yet."""
     last = name.rsplit(".", 1)[-1]
     if last in READING:
         return "reading"
@@ -83,7 +83,7 @@ def claims_less(name, forged):
 
 
 def still_true(eq):
-    """By a search that shares nothing with the judges: nobody gains, and there are as many equilibria as is said."""
+    """By an independent search: no client gains, and there are as many equilibria as claimed."""
     game, x, most = eq.game, eq.participation, eq.game.check_caps(eq.caps)
     now = game.client_utilities(eq.payments, x)
     stakes = np.maximum(np.maximum(game.costs, eq.payments), game.lam * game.profile(x).to_clients)

@@ -16,7 +16,7 @@ from forging import changed, forgeries, leaves, name_of, read_unclaimed
 
 import stackfu as sf
 
-#: What may be moved without making anything stated untrue, by the field's path, and why.
+#: Harmless changes, by the field's path, with the reason.
 STILL_TRUE = (
     (
         r"\.seconds$|\.nodes$|\.iterations$|^seconds$|^nodes$|^iterations$",
@@ -69,7 +69,7 @@ def still_true(name, value, forged):
 
 
 def plan(kind):
-    """Capped offers that keep everybody, or contracts."""
+    """Capped offers that keep all clients, or contracts."""
     rng = np.random.default_rng(3)
     points = rng.normal(size=(5, 2)) * 0.4
     game = sf.StackelbergGame(
@@ -98,7 +98,7 @@ def saved(tmp_path_factory):
 
 
 def verdict(folder, record):
-    """What a reader of the file sees: not readable, refused, or accepted."""
+    """Return the reader's verdict on a file: not readable, refused, or accepted."""
     (folder / "forged.json").write_text(json.dumps(record))
     try:
         thing = sf.load(folder / "forged.json")
@@ -127,7 +127,7 @@ def test_every_field_of_a_plan_that_is_moved_is_caught_or_still_true(saved_plan)
 
 
 def walk(folder, record):
-    """How many forgeries are caught, and those that are not and say something untrue."""
+    """Return how many forgeries are caught, and those that are not and claim something untrue."""
     caught, true, wrong = 0, 0, []
     for path, value in leaves(
         {k: v for k, v in record.items() if k not in ("format", "kind", "certificate")}

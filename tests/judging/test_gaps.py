@@ -63,7 +63,7 @@ def test_files_that_claim_more_than_the_rule_are_refused(tmp_path):
     best = game.solve(0.9 * game.full_participation_price, gap=1e-3, progress=False)
     assert found.status is sf.Status.CERTIFIED
     reference = game.equilibrium().server_loss
-    # just closed beside the loss without payments, not beside the smaller one that is reached
+    # just closed relative to the loss without payments, not to the smaller one that is reached
     wide = 0.9 * best.limits.gap * reference
     assert wide > promised_gap(best)
     claimed = replace(best, lower_bound=best.objective - wide)

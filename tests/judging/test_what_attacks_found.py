@@ -86,7 +86,7 @@ def test_equally_reluctant_clients_can_trade_whatever_their_last_digit(sizes, ka
 
 
 def test_clients_alike_to_the_last_bit_but_one_are_told_apart():
-    """What is stored differs, so an equilibrium with a participant exists; what is the same does not have one."""
+    """Stored embeddings differ, so an equilibrium with a participant exists; equal ones have none."""
     row = np.array([1.25, -0.5, 2.0])
     other = row * (1 + 2.0**-52)
     game = game_of([row, other], [1.0, 1.0], costs=[1e-3, 1e-3])

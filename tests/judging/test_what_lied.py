@@ -76,7 +76,7 @@ def test_an_outlier_changes_nothing_between_two_clients(far):
     assert every.uniqueness is sf.Uniqueness.UNIQUE
 
 
-# ---------------------------------------------------------------- a face whose points spend differently
+# ---------------------------------------------------------------- a face with different spends
 
 
 def test_robust_payments_keep_the_budget_at_every_equilibrium():
@@ -98,7 +98,7 @@ def test_robust_payments_keep_the_budget_at_every_equilibrium():
 
 
 def test_payments_at_cost_of_clients_all_alike_are_not_called_robust():
-    """Everybody is indifferent: all of them taking part is another equilibrium, and spends more than there is."""
+    """All clients are indifferent: full participation is another equilibrium, and spends more than the budget."""
     game = homogeneous()
     solution = game.solve(0.35, robust=True)
     assert solution.status is not sf.Status.CERTIFIED
@@ -108,7 +108,7 @@ def test_payments_at_cost_of_clients_all_alike_are_not_called_robust():
 
 
 def test_clients_all_alike_who_gain_by_more_data_are_not_paid_their_cost():
-    """With a sampling constant nobody is indifferent at its cost: that was called certified, and somebody gained."""
+    """With a sampling constant no client is indifferent at its cost: that was called certified, and a client gained."""
     rng = np.random.default_rng(1)
     for _ in range(6):
         sizes = rng.uniform(50, 500, 5)

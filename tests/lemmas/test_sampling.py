@@ -1,4 +1,4 @@
-"""What a sampling constant changes about the paper's statements."""
+"""Effects of a sampling constant on the paper's statements."""
 
 import numpy as np
 import pytest

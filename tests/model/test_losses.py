@@ -309,7 +309,7 @@ def test_the_finite_sample_term_is_the_servers_side_of_a_sampling_constant_only_
     thin = game.replace(sampling_constant=constant * variance)
     both = game.server_loss(x) + game.finite_sample_penalty(x)
     assert thin.server_loss(x) == pytest.approx(both, rel=1e-9)
-    # the clients' side is another game: thin data ask for more of everybody's
+    # the clients' side is another game: thin data require more of all clients
     assert (thin.best_response(None, x) >= game.best_response(None, x) - 1e-12).all()
     # one client whose samples vary more: no constant fits both of these profiles, equal in samples
     rows[1] *= 0.5

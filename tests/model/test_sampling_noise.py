@@ -16,7 +16,7 @@ ATOMS = st.lists(st.floats(-3, 3), min_size=1, max_size=3, unique=True)
 
 
 def game_of(rows, others=((5.0,), (6.0,), (7.0,)), **options):
-    """A game whose first remaining client has these rows, beside one with other rows and one that leaves."""
+    """A game with these rows at its first remaining client, another client, and one that leaves."""
     data = [np.array([[9.0], [9.5]]), np.asarray(rows, dtype=float).reshape(-1, 1), np.array(others)]
     emb = sf.MeanEmbeddings.from_samples(data, bandwidth=1.0)
     return sf.StackelbergGame(emb, removed=[0], **options)

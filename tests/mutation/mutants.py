@@ -65,7 +65,7 @@ OPTIMUM = (
 
 
 def chosen(words: str, *files: str) -> list[str]:
-    """Arguments of pytest: the tests of some files whose names match."""
+    """Return the arguments of pytest: the tests of some files with matching names."""
     return ["-k", words, *files]
 
 
@@ -269,7 +269,7 @@ def sites(tree: ast.AST, functions: set[str]) -> list[tuple[int, str]]:
 
 
 def _tolerance(node: ast.expr) -> bool:
-    """Whether this is a number for rounding errors, written out or named in capitals: no formula to break."""
+    """Return True for a number about rounding errors, written out or named in capitals: no formula to break."""
     if isinstance(node, ast.UnaryOp):
         return _tolerance(node.operand)
     if isinstance(node, ast.BinOp):
@@ -280,7 +280,7 @@ def _tolerance(node: ast.expr) -> bool:
 
 
 def _clock(node: ast.AST) -> bool:
-    """Whether this computes seconds: no formula either."""
+    """Return True if this computes seconds: no formula either."""
     if isinstance(node, ast.keyword):
         return node.arg in ("seconds", "time_limit")
     return isinstance(node, ast.BinOp) and any(
@@ -294,7 +294,7 @@ TIES = {"idle", "loose", "eager", "harm", "take", "noise"}
 
 
 def _tie(node: ast.AST) -> bool:
-    """Whether this assignment or test is about the order of ties."""
+    """Return True if this assignment or test is about the order of ties."""
     if isinstance(node, ast.Assign):
         about: list[ast.AST] = list(node.targets)
     elif isinstance(node, ast.AugAssign):
@@ -307,7 +307,7 @@ def _tie(node: ast.AST) -> bool:
 
 
 def _room(node: ast.AST) -> bool:
-    """Whether this allocates an array: how much room there is changes no number."""
+    """Return True if this allocates an array: its size changes no number."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -365,7 +365,7 @@ def mutate(source: str, functions: set[str], number: int) -> tuple[str, int, str
     )
 
 
-#: Extra arguments of property tests, beside the play or the game.
+#: Extra arguments of property tests, in addition to the play or the game.
 SPECIAL = ("twins=False", "max_removed=0", "costs=", "interior=", "below_cost=", "distinct=False")
 #: pytest warns of what was imported before it started.
 REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"
@@ -468,7 +468,7 @@ def notices(tree: Path, tests: list[str], plays: list[dict[str, object]]) -> str
 
 
 def first_failure(arguments: list[str]) -> str | None:
-    """What pytest says of the chosen tests on the copy, or None if all pass."""
+    """Return pytest's failure of the chosen tests on the copy, or None if all pass."""
     import pytest
 
     code = pytest.main(["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-W", REWRITTEN, *arguments])
@@ -526,7 +526,7 @@ def owners(tree: ast.AST, functions: set[str]) -> dict[int, str]:
 
 
 def kept(path: Path) -> dict[str, dict[str, Any]]:
-    """What is known of each module; of those that are not mutated any more, nothing."""
+    """Return the known results of each module; none for modules that are no longer mutated."""
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
     return {row["module"]: row for row in rows if row["module"] in TARGETS}
 
@@ -545,7 +545,7 @@ def keep(path: Path, module: str, mutants: int, survivors: list[dict[str, str]])
 def places_again(
     source: str, functions: set[str], places: list[tuple[int, str]], row: dict[str, Any] | None
 ) -> list[tuple[int, str]] | None:
-    """Those places that survived the last time; None if the module has changed since, so that all have to be tried."""
+    """Return the survivors of the last time; None if the module has changed since, so that all have to be tried."""
     if row is None or row["mutants"] != len(places):
         return None
     listed = [(known["change"], known["text"]) for known in row["survivors"]]

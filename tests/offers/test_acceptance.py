@@ -12,7 +12,7 @@ from stackfu.judging.rejections import other_outcome
 from stackfu.leader.acceptance import acceptance
 from stackfu.leader.contract import worst_equilibrium
 
-#: Plans whose contracts have another equilibrium, and some that have none.
+#: Plans with and without another equilibrium of their contracts.
 SEVERAL, ALONE = (4, 19, 21), (0, 1, 5, 11)
 #: Plans with another equilibrium where some transfers are raised.
 RAISED = (23, 106, 190, 233, 242)

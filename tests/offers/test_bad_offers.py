@@ -190,7 +190,7 @@ def test_least_keeping_is_what_every_plan_costs_at_least():
 
 
 def test_contracts_without_a_floor_that_keep_everybody_are_found_or_cost_too_much():
-    """Asked for contracts, nobody is told that capped offers need a floor."""
+    """Errors about contracts do not mention that capped offers need a floor."""
     outside = np.full(7, -0.01)
     kept = GAME.solve(1.2, offers="contract", outside=outside, gap=0.3, max_nodes=20, progress=False)
     assert kept.verify(), kept.verify().message
@@ -375,7 +375,7 @@ def test_the_command_line_names_what_was_typed(arguments, code, said, tmp_path, 
 
 
 def in_order(values, others):
-    """What was given by name, in the clients' order."""
+    """Values given by name, in the clients' order."""
     return [values.get(name, others) for name in GAME.names] if isinstance(values, dict) else values
 
 

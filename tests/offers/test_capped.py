@@ -75,7 +75,7 @@ def random_region(p, rng, z, total):
 
 
 def outside_options(game, rng):
-    """What leaving is worth to some clients; the others have nowhere to go."""
+    """Outside utilities of some clients; the others have no outside option."""
     return np.where(rng.uniform(size=game.count) < 0.5, -np.inf, rng.normal(size=game.count))
 
 

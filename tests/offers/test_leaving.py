@@ -338,7 +338,7 @@ def test_bad_requests_for_removal_are_refused(budget, clients, options, words):
 
 
 def test_offers_that_cost_more_than_their_share_are_no_answer():
-    """A baseline that keeps everybody at any price fails; the rest of the budget is for other requests."""
+    """A baseline that keeps all clients at any price fails; the rest of the budget is for other requests."""
     game = digits_game(sampling_constant=30.0).replace(removed=[])
     requests = sf.Requests(game, budget=100.0)
     alone = without(game, [0]).solve(1.0, "uniform", offers="capped", outside=0.5)

@@ -1,4 +1,4 @@
-"""What misreporting pays, where clients' answers do not settle by themselves."""
+"""Gains from misreporting if the clients' answers do not settle by themselves."""
 
 import numpy as np
 

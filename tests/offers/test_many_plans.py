@@ -152,7 +152,7 @@ class Bought:
         return self(low * x)[0] if low > 0 and self(low * x)[2] >= floor else np.inf
 
     def best_of_many(self, budget, floor, starts):
-        """Everybody who lies on one side of a plane, weighed by cost, or near a point; then steps that help, one at a time."""
+        """Clients on one side of a plane, weighed by cost, or near a point; then steps that help, one at a time."""
         rng = np.random.default_rng(0)
         best, kept = min(
             ((self.within(x, budget, floor), i) for i, x in enumerate(starts)), default=(np.inf, 0)

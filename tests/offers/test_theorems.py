@@ -188,7 +188,7 @@ def test_contracts_have_other_equilibria():
 
 
 def test_contracts_that_pay_the_capped_payout_have_one_equilibrium():
-    # a hair beyond indifference on both sides: the starts include everybody rejecting
+    # slightly beyond indifference on both sides: the starts include rejection by all
     for seed in range(25):
         game, x = random_plan(seed)
         other, _ = worst_equilibrium(game, x, premium=1.0)

@@ -1,4 +1,4 @@
-"""Costs that nobody knows: what answers reveal, plans for a box of costs, prices that learn."""
+"""Unknown costs: intervals from answers, plans for a box of costs, prices that learn."""
 
 import numpy as np
 import pytest

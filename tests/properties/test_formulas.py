@@ -184,7 +184,7 @@ def test_regret_is_what_the_best_response_gains(play):
 
 @given(testing.plays())
 def test_residual_is_the_largest_violation(play):
-    """Beside each client's own terms, which are computed here from coordinates."""
+    """Relative to each client's own terms, which are computed here from coordinates."""
     game, p, x = play
     rows, _, _ = coordinates(game)
     drift = np.sum((mixture(game, x) - rows) ** 2, axis=1)

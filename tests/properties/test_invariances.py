@@ -1,4 +1,4 @@
-"""What must not matter: order, units, where the origin lies, and how a client's data are booked."""
+"""Invariances: order, units, position of the origin, and the division of a client's data."""
 
 import numpy as np
 import pytest
@@ -156,7 +156,7 @@ def test_equilibria_do_not_depend_on_the_currency(play, money):
 
 @given(testing.plays(), st.floats(1.0, 1e9))
 def test_size_of_an_overpayment(play, more):
-    """Who is paid more than its cost takes part fully; how much more changes nothing for anybody."""
+    """A client paid more than its cost takes part fully; the amount above the cost changes nothing."""
     game, p, _ = play
     over = p > game.costs * (1 + 1e-6)
     richer = np.where(over, p * more, p)

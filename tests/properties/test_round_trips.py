@@ -1,4 +1,4 @@
-"""What is written can be read back; what is priced can be played; what is proved can be checked."""
+"""Written results can be read back; priced profiles can be played; proofs can be checked."""
 
 import tempfile
 from pathlib import Path

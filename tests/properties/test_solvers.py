@@ -177,7 +177,7 @@ def test_baselines_stay_within_the_budget_and_above_the_bound(game):
 
 @given(testing.plays(below_cost=True))
 def test_no_equilibrium_lies_above_the_largest_total(play):
-    """Whoever takes part has S w_k <= d_k^2, and no mixture is further away than the furthest client."""
+    """Every participant has S w_k <= d_k^2, and no mixture is further away than the furthest client."""
     game, payments, _ = play
     w = game.reluctance(payments)
     assume((w > 0).all() and not game.is_homogeneous)

@@ -48,7 +48,7 @@ STEEP = from_gram(
 )
 #: Losses that differ by less than their rounding errors.
 ALMOST_ALONE = from_gram([[0.0, 0.0], [0.0, 0.00390625]], [1, 1], [0.00390625] * 2, [1e-9, 1.0])
-#: An equilibrium in which hardly anybody takes part.
+#: An equilibrium with hardly any participation.
 ALMOST_ALIKE = from_gram([[0.0, 0.0], [0.0, 1e-16]], [1, 1], [0.00390625] * 2, [0.125, 0.125])
 
 
@@ -223,7 +223,7 @@ def test_homogeneous_clients_at_their_cost(net):
 @given(testing.plays(max_clients=4))
 @share(0.5)
 def test_price_of_a_mixture_is_a_duality_gap(play):
-    """Equal kappa, no caps, smallest S: the price is 2 lam (max d_k^2 - Var z), zero where nobody is paid."""
+    """Equal kappa, no caps, smallest S: the price is 2 lam (max d_k^2 - Var z), zero if no client is paid."""
     game, _, x = play
     z = game.profile(x).mixture
     d2 = game.profile(x).to_clients

@@ -189,7 +189,7 @@ def check_saved(s, r, path):
 
 
 def check_lies(s, r):
-    """What misreporting pays is asked of mechanisms, of which the certified ones take minutes."""
+    """Gains from misreporting are computed for mechanisms, of which the certified ones take minutes."""
     if s.method in ("uniform", "posted"):
         assert s.manipulation(kinds=("cost",), factors=(0.9,), clients=[3]).misreports
 

@@ -193,7 +193,7 @@ def derivatives_at(t):
 
 @pytest.fixture(scope="module")
 def turn():
-    """The game whose equilibrium is the turning point, by bisection."""
+    """The game with the turning point as equilibrium, by bisection."""
 
     def sign(t):
         at = derivatives_at(t).at

@@ -101,7 +101,7 @@ def test_the_price_of_the_budget_is_the_derivative_of_the_objective():
 @pytest.mark.filterwarnings("ignore:.*noise is known roughly")
 @pytest.mark.parametrize("seed", range(3))
 def test_the_noise_of_samples_changes_with_sizes(seed):
-    """Where sizes are the numbers of samples that were embedded, the variance of one sample is estimated from them."""
+    """If sizes are numbers of embedded samples, the variance of one sample is estimated from them."""
     rng = np.random.default_rng(seed)
     emb = sf.MeanEmbeddings.from_features(0.25 * rng.normal(size=(4, 3)))
     game = sf.StackelbergGame(emb, rng.uniform(3.0, 9.0, 4), removed=[0], costs=[0.3, 0.2, 0.4])

@@ -88,7 +88,7 @@ WRONG = (
 
 @dataclass
 class Truth:
-    """What the harness knows: every row as it was meant, who was dishonest, and what is missing of the evidence."""
+    """The harness's knowledge: every row as intended, the dishonest parties, and the missing evidence."""
 
     rows: list[tuple] = field(default_factory=list)
     models: dict[str, str] = field(default_factory=dict)  # files and the hashes of their bytes
@@ -240,7 +240,7 @@ def _starts_from_the_trained_model(rng, live):
 
 
 def _averages_otherwise(rng, live):
-    """The model of a round is the old one, noise, or the average with somebody's update twice, or of one who left."""
+    """The model of a round is the old one, noise, or the average with an update counted twice or from a removed client."""
     wanted, how, honest, calls = (
         1 + rng.randrange(ROUNDS),
         rng.randrange(3),
@@ -676,7 +676,7 @@ def _server_strips_receipts(case):
 
 
 def _client_invents(case, client=None):
-    """A client signs what never happened, beside a head that the server really signed."""
+    """A client signs a false statement, together with a head that the server really signed."""
     rng = case.rng
     client = case.anybody() if client is None else client
     own = [r for r in case.evidence.receipts if r.key == case.signer(client).public]
@@ -885,7 +885,7 @@ HARMLESS = AFTERWARDS[:8]
 
 
 def books_are_false(case: Case) -> bool:
-    """What the records and models say is not what happened."""
+    """The records and models state something false."""
     if case.truth.server:
         return True
     if not case.truth.files_touched:

@@ -113,7 +113,7 @@ class Scene:
         return FaultyGrid(client_app(self.load), nodes, self.behaviours)
 
     def client_folder(self, client: int) -> Path:
-        """Where a client keeps its records; a second node that claims its number is somebody else."""
+        """Folder of a client's records; a second node that claims its number has another one."""
         return self.folder.parent / f"clients of {self.folder.name}" / str(client)
 
     def mechanism(self, **options: Any) -> UnlearningMechanism:
@@ -132,7 +132,7 @@ class Scene:
         return PaymentLedger(self.folder / "ledger.sqlite", create=False)
 
     def records(self, *kinds: str) -> list[tuple[Any, ...]]:
-        """What the ledger says, without the times."""
+        """Contents of the ledger, without the times."""
         with self.ledger() as ledger:
             rows = [row for row in ledger.rows() if not kinds or row.kind in kinds]
         return sorted((row.request, row.kind, row.client, row.round, row.amount) for row in rows)
@@ -170,7 +170,7 @@ class Killed(BaseException):
 
 
 def dies_in_round(number):
-    """A client whose server is killed when it is asked for this round of unlearning."""
+    """A client with a server that is killed when it asks for this round of unlearning."""
 
     def dies(message, answer):
         if message.metadata.message_type == UNLEARN and message.content["config"]["server-round"] == number:

@@ -132,7 +132,7 @@ def test_the_receipts_of_one_client_that_are_missing_are_named(sound):
     )
 
 
-# ---- somebody who left works
+# ---- a removed client works
 
 
 def test_a_removed_client_that_worked_is_a_misfit(scene):
@@ -167,7 +167,7 @@ def test_somebody_who_left_with_an_earlier_request_and_works_is_a_misfit(scene):
 
 
 def test_work_that_the_ledger_leaves_out_shows_by_the_receipts_of_the_client_that_left(scene):
-    """The server asks somebody who left for work by hand, and writes nothing of it down."""
+    """The server asks a removed client for work by hand, and records nothing of it."""
     scene.run()
     key = SigningKey.load(scene.client_folder(1) / "client.key")
     with scene.ledger() as book:
@@ -281,7 +281,7 @@ def test_rows_that_the_rules_of_a_ledger_refuse_are_a_misfit(copy, request_, eve
 
 
 def test_a_client_that_never_enrolled_and_works_is_a_misfit(scene):
-    """Somebody without a number of its own signs nothing, so that nothing it does could be compared."""
+    """A client without its own number signs nothing, so that its actions could not be compared."""
     mechanism = scene.mechanism()
     mechanism.ledger.close()
 
@@ -341,7 +341,7 @@ def mechanism_faults(scene: Scene):
 
 
 def test_two_clients_with_one_key_are_a_question(copy):
-    """A server that enrols somebody twice: whatever one of the two did counts for the other."""
+    """A server enrols a client twice: actions under one number count for the other."""
     with copy.ledger() as book:
         enrolled = book.by_client("", ClientEnrolled)
     add_without_rules(copy, "", replace(enrolled[FAULTY], client=8, signer=enrolled[1].signer))
@@ -350,7 +350,7 @@ def test_two_clients_with_one_key_are_a_question(copy):
 
 @pytest.mark.parametrize("what", [ENROLMENT, SHARE, WORK, PAYMENT])
 def test_receipts_of_which_some_are_missing_are_an_open_question(sound, what):
-    """Somebody cut the file of receipts: clients number what they sign, and the ledger has some of it."""
+    """Receipts were cut out: clients number their statements, and the ledger has some of them."""
     evidence = evidence_of(sound)
     cut = next(r for r in evidence.receipts if (r.statement["client"], r.statement["what"]) == (FAULTY, what))
     few = tuple(receipt for receipt in evidence.receipts if receipt != cut)
@@ -544,7 +544,7 @@ def move_rows(scene: Scene, which: str, after: str) -> None:
 
 
 def test_the_file_that_is_named_is_the_file_that_is_read(copy):
-    """A forged ledger beside an honest one was printed with the verdict of the honest one."""
+    """A forged ledger next to an honest one was printed with the verdict of the honest one."""
     forged = copy.folder / "leeds.sqlite"
     shutil.copy(copy.folder / "ledger.sqlite", forged)
     with closing(sqlite3.connect(forged)) as db, db:
@@ -760,7 +760,7 @@ MARKS = "![x](http://evil) [y](http://evil) **bold** \x1b[2J\u202e\u200b <b> `c`
 
 
 def test_what_the_server_wrote_is_no_text_of_the_audit(scene):
-    """Names, the currency and reasons come from a ledger that anybody can have written."""
+    """Names, the currency and reasons come from a ledger of unknown origin."""
     mechanism = scene.mechanism()
     with_lies(
         mechanism,
@@ -803,7 +803,7 @@ def test_a_name_that_is_a_link_is_refused(tmp_path):
 
 
 def test_erased_is_said_only_if_the_log_is_empty_too(scene):
-    """Somebody reads the ledger while the request closes: the embeddings are still in the write-ahead log."""
+    """The ledger is read while the request closes: the embeddings are still in the write-ahead log."""
     readers, vectors = [], []
 
     def read(phase):
@@ -895,7 +895,7 @@ def test_a_signed_file_is_verified_and_an_edited_one_is_not(copy, tmp_path, name
 
 
 def test_a_signed_file_that_two_programs_read_differently_is_refused(copy, tmp_path):
-    """JSON with two entries of one name, entries that nobody signed, and line ends that a terminal takes for another thing."""
+    """JSON with two entries of one name, unsigned entries, and line ends that a terminal displays differently."""
     run, key = str(copy.folder), copy.folder / "keys" / "server.pub"
     CliRunner().invoke(app, ["ledger", run, "--export", str(tmp_path / "export.json")])
 

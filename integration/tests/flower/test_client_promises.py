@@ -357,7 +357,7 @@ def test_only_sums_shows_no_update_no_gradient_and_no_measure(tmp_path):
 
 
 def test_a_server_that_chooses_the_model_reads_rows_out_of_one_update_and_sums_alone_prevent_it(tmp_path):
-    """What the policy cannot prevent where single updates are seen: weights that put every row into a neuron of its own."""
+    """The limit of the policy with single updates: weights that put every row into its own neuron."""
     torch = pytest.importorskip("torch")
     from stackfu_integration.flower.torch_client import TorchParticipant, model_arrays
 

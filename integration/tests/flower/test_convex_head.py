@@ -57,7 +57,7 @@ def whole(tmp_path_factory):
 
 
 def optimum(scene, clients=None, load=Softmax):
-    """What scipy makes of the pooled samples of the participants."""
+    """Return scipy's optimum for the pooled samples of the participants."""
     with scene.ledger() as ledger:
         shares = {c: agreed.share for c, agreed in ledger.by_client("r1", ClientCommitted).items()}
     parts = [load.data_of(c)[: round(shares[c] * len(load.data_of(c)))] for c in clients or shares]
@@ -167,7 +167,7 @@ def removed_data(shift):
 
 @pytest.mark.parametrize("unlearning", ["convex-head", "continue"])
 def test_the_head_does_not_depend_on_the_removed_data(scene, unlearning):
-    """To the last bit, once everybody who stays brings all data: what shares the game buys does depend on who leaves."""
+    """To the last bit, if all remaining clients bring all data: the shares of the game do depend on the leaving clients."""
     terms = replace(CONVEX, min_total=1.0, budget_share=1.0)
     if unlearning == "continue":
         terms = replace(terms, unlearning="continue", head=(), rounds=3)

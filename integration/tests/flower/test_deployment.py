@@ -82,7 +82,7 @@ def test_a_deployment_survives_the_death_of_its_server_app_and_names_a_dead_node
     run, before = tmp_path / "run", {p.pid for p in psutil.process_iter()}
     ledger_file = run / "ledger.sqlite"
     with Deployment(tmp_path / "deployment", clients=3) as deployment:
-        # a node whose key nobody registered is turned away
+        # a node with an unregistered key is turned away
         make_node_key(deployment.folder / "keys", 99)
         deployment.start_node(1, key=99)
 

@@ -76,7 +76,7 @@ def replayer():
 
 
 def test_an_update_sent_again_is_found_by_spot_checks_only_if_it_is_not_sent_the_same_way_twice(scene):
-    """Asked for again it says the same: nobody can tell it from training that ends at the same place. The audit counts it."""
+    """A repeated question gets the same false answer, like training that ends at the same place. The audit counts it."""
     scene.load, scene.terms = replayer(), replace(TERMS, spot_checks=1.0)
     facts = scene.run()
     assert of(facts)["paid"] > 0
@@ -508,7 +508,7 @@ def test_a_reason_for_failing_is_one_line_without_marks(scene):
     assert "<b>" not in text_of(scene)
 
 
-# ---- to make somebody else look guilty
+# ---- attacks that make others look guilty
 
 
 def test_whoever_claims_anothers_number_is_told_apart_from_it(scene):

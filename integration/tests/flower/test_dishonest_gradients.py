@@ -1,4 +1,4 @@
-"""Servers that ask for more derivatives than was agreed, and ledgers that aim at whoever audits them."""
+"""Servers that ask for more derivatives than was agreed, and ledgers that attack the auditor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CLIENT = 3
 
 
 def also(kind, change, answers):
-    """A server that asks the same client once more, otherwise; ``answers`` collects what it is told."""
+    """A server that asks the same client again with another question; ``answers`` collects the replies."""
 
     def act(message, answer):
         reply = answer(message)
@@ -79,7 +79,7 @@ def test_second_derivatives_by_themselves_need_the_policy(scene):
 
 
 def test_no_second_sum_at_one_head(scene):
-    """With somebody missing from it the difference of two sums would be its gradient."""
+    """With a missing member the difference of two sums would be its gradient."""
     answers = []
     facts, _, _ = play(
         scene, Shy, replace(SECURE, rounds=3), {CLIENT: also(SUMMED, {"server-round": 3}, answers)}

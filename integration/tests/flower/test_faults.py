@@ -52,7 +52,7 @@ def with_arrays(change):
 
 
 def check_books(scene: Scene, facts) -> dict:
-    """What must hold whatever happens; return the facts about the faulty client."""
+    """Check the invariants; return the facts about the faulty client."""
     clients = {c["client"]: c for c in facts["clients"]}
     for c in clients.values():
         agreed = (c["price"] or 0.0) * c["share"]

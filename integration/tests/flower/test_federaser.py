@@ -1,4 +1,4 @@
-"""FedEraser on Flower, beside the lab's."""
+"""FedEraser on Flower, compared with the lab's."""
 
 from __future__ import annotations
 

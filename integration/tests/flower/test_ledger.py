@@ -53,7 +53,7 @@ def ledger(tmp_path):
 
 
 def insert(ledger, **columns):
-    """Write a row past the code that knows events, as anybody with the file can."""
+    """Write a row without the code that knows events, as any program with the file can."""
     row = {"at": "", "request": "r1", "client": -1, "round": -1, "detail": "{}", "hash": "", **columns}
     with closing(sqlite3.connect(ledger.path)) as other, other:
         row.setdefault("seq", other.execute("SELECT max(seq) + 1 FROM events").fetchone()[0])

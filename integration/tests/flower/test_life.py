@@ -82,7 +82,7 @@ def test_one_client_is_left(scene):
 
 
 def test_the_budget_buys_nothing(scene):
-    """Nobody brings a whole sample: with costs this high nobody gains by taking part."""
+    """No client brings a whole sample: with costs this high none gains by taking part."""
     with_terms(scene, budget=0.0, cost_scale=1e5, method="uniform")
     check_aborted(scene, scene.run(), "whole sample")
 
@@ -294,7 +294,7 @@ def test_offers_are_capped_unless_the_terms_or_the_method_say_otherwise():
 
 
 def test_capped_offers(scene):
-    """Nobody is paid for more than its cap, and the plan is what clients answer."""
+    """No client is paid for more than its cap, and the plan is the clients' answer."""
     facts = with_terms(scene, offers="capped", finite_sample=True).run()
     assert facts["aborted"] is None
     assert facts["faults"] == []
@@ -357,7 +357,7 @@ def test_a_client_notices_another_price_cap_or_rule_under_way(scene, what):
 
 
 def test_a_client_disputes_a_payment_that_is_not_what_it_agreed_to(scene):
-    """Whoever passes the message on halves the amount: what the client signs is what it was told, and does not fit."""
+    """A relay of the message halves the amount: the client signs the amount it received, and it does not fit."""
     grid = scene.grid()
 
     def halve(message, answer):
@@ -502,7 +502,7 @@ def test_one_client_that_leaves_is_one(scene):
 
 @pytest.mark.parametrize("terms", [{"costs": {"Oslo": 3.0}}, {"cost_intervals": {"02": (1.0, 2.0)}}])
 def test_a_cost_of_somebody_who_is_no_client_is_refused(scene, terms):
-    """It was left out in silence, and a client whose name was mistyped got another cost than stated."""
+    """A client with a mistyped name was left out silently and got another cost than stated."""
     mechanism = with_terms(scene, **terms).mechanism()
     mechanism.train(scene.grid(), initial(), 1)
     with pytest.raises(InputError, match="there is no such client; the clients are 0, 1, 2"):

@@ -242,7 +242,7 @@ def test_those_who_leave_prepare_the_model_that_rounds_start_from(scene, terms):
 
 
 class Heady(Averager):
-    """A model with a body, which nobody but client 5 changes when only the head is to be trained."""
+    """A model with a body, which only client 5 changes when only the head is to be trained."""
 
     def train(self, arrays, share, config):
         old = ArrayRecord({"mean": arrays["mean"]})

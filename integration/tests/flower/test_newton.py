@@ -112,7 +112,7 @@ def test_the_labs_clients_and_a_network_of_ones_own_give_second_derivatives(tmp_
     given = {"clients": 6, "removed": "0", "training_rounds": 1, "rounds": 10, "certify_l2": "0.02"}
     told = {"unlearning": "newton", "head": "head.weight,head.bias", "epsilon": "none", "policy": "open"}
     run_in_process(APP_FOLDER, folder=str(tmp_path / "lab"), local_epochs=1.0, **given, **told)
-    # by default nobody shows its second derivatives by themselves
+    # by default second derivatives of single clients are not shown
     told = {
         "unlearning": "newton",
         "head": "5.weight,5.bias",

@@ -179,7 +179,7 @@ def test_every_command_of_the_removal_page_works_as_typed(tmp_path, monkeypatch)
     assert (found["exit_code"], found["open_questions"]) == (0, [])
 
 
-#: What pages said and was not so: gone from them, or true now by this test.
+#: False statements of earlier pages: removed from them, or true now by this test.
 ONCE_FALSE = {
     "recomputes everything": None,
     "recomputes all of it": None,
@@ -229,7 +229,7 @@ def test_every_documented_command_of_flowers_is_one(command):
     documented("flower-superexec|flower-supernode|python -m stackfu_integration.flower.superlink_auth"),
 )
 def test_what_is_typed_by_hand_is_what_the_deployment_types(command):
-    """Whose test runs every night: the options are the same, and none of a door is left out."""
+    """The test of this page runs every night: the options are the same, and none of an interface is left out."""
     typed = set(re.findall(r'"(--[a-z-]+)"', inspect.getsource(Deployment)))
     options = {word for word in shlex.split(command) if word.startswith("--")}
     assert options <= typed

@@ -14,7 +14,7 @@ from stackfu_integration.flower.verification import verify
 
 @pytest.fixture
 def at_cost():
-    """Pay everybody a share of its cost; known as long as a test takes."""
+    """Pay all clients a share of their costs; registered during one test."""
 
     def pay(game, budget):
         return game.costs * min(0.9, budget / game.costs.sum())

@@ -196,7 +196,7 @@ def test_of_clients_that_leave_the_server_sees_the_sum(sound):
 
 
 def test_a_sum_gives_the_same_game_as_its_parts(scene, sound):
-    """The game needs one mixture of those who leave, whoever summed it."""
+    """The game needs one mixture of the leaving clients, however it was summed."""
     scene.terms = replace(TERMS, secure_sum=False)
     scene.run()
     ours, theirs = ([row[4] for row in s.records("offer", "payment")] for s in (scene, sound))

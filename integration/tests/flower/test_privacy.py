@@ -100,7 +100,7 @@ def test_honest_noisy_embeddings_pass_the_norm_check():
 
 @pytest.mark.parametrize("epsilon", [5.0, 50.0])
 def test_a_run_with_noise(tmp_path, epsilon):
-    """Noisy embeddings give a game that clients can play, and nobody is taken for a cheat because of noise."""
+    """Noisy embeddings give a playable game, and noise alone makes no client look dishonest."""
     exact = Scene(tmp_path / "exact").run()
     scene = Scene(tmp_path / "noisy", terms=Terms(**{**vars(Scene(tmp_path).terms), "epsilon": epsilon}))
     facts = scene.run()

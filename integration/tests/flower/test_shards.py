@@ -1,4 +1,4 @@
-"""Shards on Flower: whoever leaves, only the heads that met it are trained anew, and the others stay to the last bit."""
+"""Shards on Flower: only the heads that met a leaving client are trained anew, and the others stay to the last bit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAULTY = 6
 
 
 class Shard(Softmax):
-    """A layer below the head, which nobody may change."""
+    """A layer below the head, which must not change."""
 
     def train(self, arrays, share, config):
         head, used = super().train(arrays, share, config)
@@ -118,7 +118,7 @@ def share_of(facts, client):
 
 @pytest.mark.parametrize("unlearning", ["shards", "continue"])
 def test_the_model_does_not_depend_on_the_removed_data(scene, unlearning):
-    """To the last bit, once everybody who is asked brings all data."""
+    """To the last bit, if all asked clients bring all data."""
     terms = replace(SHARDS, min_total=1.0, budget_share=1.0)
     outcomes = []
     for shift in (0.0, 2.0):
@@ -142,7 +142,7 @@ def test_the_model_does_not_depend_on_the_removed_data(scene, unlearning):
 
 
 def test_one_request_after_the_other_and_another_method_in_between(scene):
-    """A head that met somebody who left by another method is trained anew by the next request in shards."""
+    """A head that met a client removed by another method is trained anew by the next request in shards."""
     terms = replace(SHARDS, shards=2)
     place = Scene(scene.folder, terms=terms, load=Shard)
     grid, mechanism = place.grid(), place.mechanism()

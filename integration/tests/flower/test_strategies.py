@@ -87,7 +87,7 @@ def test_a_strategy_that_weighs_by_loss_trains_an_app_that_tells_it(scene):
 
 
 def test_a_strategy_evaluates_with_the_apps_own_handler(scene):
-    """In training with everybody, in unlearning with those who take part."""
+    """In training with all clients, in unlearning with the participants."""
     app, asked = client_app(), []
 
     @app.evaluate()

@@ -80,7 +80,7 @@ def test_newton_steps_are_taken_from_sums_too(scene):
 
 
 def test_the_head_alone_is_trained_on_in_sums(scene):
-    """Of layers that stay nobody sends anything, so nothing of them needs to be looked at."""
+    """Clients send nothing about fixed layers, so nothing of them needs to be checked."""
     terms = replace(SECURE, unlearning="head", head=("bias",), certify_l2=None, rounds=2)
     facts, model, _ = play(scene, Shy, terms, first=arrays_of(np.zeros((CLASSES, WIDTH + 1))))
     assert (facts["aborted"], facts["faults"]) == (None, [])

@@ -125,7 +125,7 @@ def test_wrong_shares_of_a_member_are_made_up_for_by_the_others():
 
 @pytest.mark.parametrize("liars", [[0], [23], [0, 5, 11]])
 def test_wrong_shares_are_made_up_for_in_large_groups_too(liars):
-    """Whoever comes first must not be part of every choice of shares that is tried."""
+    """The first member must not be part of every tried choice of shares."""
     members = list(range(24))
     there = Sum(members, {k: np.full(2, float(k)) for k in members}, gone=[7])
     lies = {liar: dict.fromkeys(members, f"{liar + 1:x}") for liar in liars}
@@ -324,7 +324,7 @@ def test_a_drop_out_at_any_step_is_made_up_for(scene, kind):
 
 
 def test_keys_that_are_none_are_refused_before_anybody_else_stumbles_over_them(scene):
-    """A key of zeros makes everybody's agreement fail; whoever announces it is named, and nobody else."""
+    """A key of zeros makes every agreement fail; its sender is named, and no other client."""
 
     class Stumbling(Averager):
         def __init__(self, context):
@@ -412,7 +412,7 @@ def test_modifiers_come_before_the_masks(scene):
 
 @pytest.mark.parametrize("kind", ["sum", "heard", "work", "round", "judged"])
 def test_killed_in_the_middle_of_a_sum_the_server_goes_on_with_it(scene, monkeypatch, kind):
-    """After the row, and just before it: a client takes part once, and nobody is asked for a second sum of a round."""
+    """After the row, and just before it: a client takes part once, and is not asked for a second sum of a round."""
     from stackfu_integration.flower import PaymentLedger
 
     reference = Scene(scene.folder.parent / "reference", terms=SECURE)
@@ -467,7 +467,7 @@ def removal_of(scene, leaving):
 
 
 def test_whoever_drops_out_of_those_who_leave_is_missing_from_the_sum(scene):
-    """Three leave; one falls silent after the keys were exchanged, and nobody is asked a second time."""
+    """Three leave; one falls silent after the keys were exchanged, and is not asked a second time."""
     asked = []
 
     def silent(message, answer):

@@ -164,7 +164,7 @@ def test_an_outsider_is_refused_at_every_door_of_a_running_superlink(tmp_path, w
         ):
             said = flwr(*door)
             assert "node registered" not in said.lower()
-        # the door of the process that runs server apps: nobody without the secret gets work
+        # the interface of the process that runs server apps: no work without the secret
         context = ssl.create_default_context(cafile=str(ca))
         answer = httpx.post(
             f"https://{deployment.address}/v1/runtime/acquire-task",
@@ -173,7 +173,7 @@ def test_an_outsider_is_refused_at_every_door_of_a_running_superlink(tmp_path, w
             headers={"Content-Type": PROTOBUF_MEDIA_TYPE, "Accept": PROTOBUF_MEDIA_TYPE},
         )
         assert answer.status_code in (401, 403), answer.text
-        # and a node whose key nobody registered
+        # and a node with an unregistered key
         make_node_key(deployment.folder / "keys", 99)
         process = deployment.start_node(0, key=99)
         log = deployment.folder / "logs" / "supernode-0-key-99.log"

@@ -1,4 +1,4 @@
-"""Whoever has the file of a ledger can change it; whoever has the file and the public keys sees that."""
+"""The file of a ledger can be changed by its holder; with the public keys the change is detected."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_cut_tail_with_a_head_of_another_key(copy):
 
 
 def test_an_older_copy_is_sound_in_itself_and_a_receipt_shows_that_it_is_old(tmp_path):
-    """Without anything from outside nobody can tell, and the report says so."""
+    """Undetectable without outside evidence, as the report states."""
     scene = Scene(tmp_path / "run")
 
     def copy(phase):

@@ -145,7 +145,7 @@ def through_the_wire(content: RecordDict) -> RecordDict:
 
 
 def plain(value):
-    """What a message says, in values that can be compared."""
+    """Return the content of a message, in values that can be compared."""
     if isinstance(value, ArrayRecord):
         return digest(value)
     if isinstance(value, np.ndarray):

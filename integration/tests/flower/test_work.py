@@ -106,7 +106,7 @@ def test_what_is_measured_of_an_update():
 
 
 def test_one_bad_round_is_forgiven_and_many_are_not():
-    """What counts is the mean over the rounds so far, this one included."""
+    """The mean over the rounds so far counts, this one included."""
     sent, reference = record(np.zeros(2)), np.array([1.0, 0.0])
     models = {0: record([-1, 0.0]), 1: record([1, 0.1]), 2: record([1, -0.1])}
 
@@ -141,7 +141,7 @@ def test_flipped_signs_are_not_paid_by_default_and_honest_clients_are():
 
 
 def test_near_the_end_honest_clients_cancel_and_nobody_is_refused_for_it():
-    """The updates sum to nothing: everybody points exactly against the others."""
+    """The updates sum to nothing: each points exactly against the others."""
     sent = record(np.zeros(2))
     models = {0: record([1, 0]), 1: record([-0.5, 0.9]), 2: record([-0.5, -0.9])}
     found = judge(models, dict.fromkeys(models, 5), sent, clip_factor=4.0, least_norm=0.01, least_cosine=-0.5)
@@ -230,7 +230,7 @@ def test_spot_checks_are_drawn_when_nobody_can_know_any_more(scene):
 
 
 def test_flipped_signs_are_refused_beside_data_of_the_servers_own(scene):
-    """The server's probe is a sample of everybody; without one the audit says that nothing would have been seen."""
+    """The server's probe is a sample of all data; without one the audit states that nothing would have been seen."""
 
     class Probe(Averager):
         def __init__(self):

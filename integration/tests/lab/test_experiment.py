@@ -151,7 +151,7 @@ def profiles(result):
 
 
 def test_predictions_are_those_of_the_game(results):
-    """What the report computes from distances alone is what the game predicts with the same constants."""
+    """The report's predictions from distances alone are those of the game with the same constants."""
     for result in results:
         plan = result.plan(PlanKey("capped-labels", 0.5))
         constants = result.game["views"]["labels"]["calibration"]["convex"]

@@ -130,7 +130,7 @@ def test_losses_that_end_at_knowing_nothing_are_read_as_such(views, pilots):
 
 @given(seed=st.integers(0, 10**6))
 def test_pooled_losses_are_own_losses_where_every_sample_of_a_class_is_alike(seed):
-    """One input per class: a client's own samples and everybody's in its mixture say the same."""
+    """One input per class: a client's own samples and the pooled ones in its mixture agree."""
     rng = np.random.default_rng(seed)
     inputs = torch.from_numpy(rng.normal(size=(3, 2)).astype(np.float32))
     clients = []
@@ -153,7 +153,7 @@ def test_pooled_losses_are_own_losses_where_every_sample_of_a_class_is_alike(see
 
 
 def test_clients_move_until_nobody_gains_and_never_beyond_their_caps():
-    """A game with a known equilibrium: losses that fall with the total, so that everybody waits for the others."""
+    """A game with a known equilibrium: losses that fall with the total, so that each client waits for the others."""
     looked = []
 
     def losses(x):

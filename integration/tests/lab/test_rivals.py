@@ -24,7 +24,7 @@ def game():
 
 
 def unequal(seed, clients=6):
-    """A game whose clients differ in data, size and cost per sample."""
+    """A game with clients that differ in data, size and cost per sample."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(20, 200, clients + 2)
     points = sf.MeanEmbeddings.from_features(rng.normal(size=(clients + 2, 4)))

@@ -65,7 +65,7 @@ def test_a_cascade_ends_where_nobody_gains_by_leaving(bench):
     with one_thread():
         prices, caps, retainers = offers_of(bench, game, SAME_SHARE, budget)
         ended = unfold(bench, game, prices, caps, retainers)
-        # paid a fortune for staying, nobody leaves, and the head is trained once
+        # paid a fortune for staying, no client leaves, and the head is trained once
         kept = unfold(bench, game, prices, caps, np.full(game.count, 100.0))
     for number, found in enumerate(ended["rounds"]):
         gains = dict(zip(found["clients"], found["gains_by_leaving"], strict=True))

@@ -1,4 +1,4 @@
-"""Whether a row has everything, and predictions of federations that came later: on results made by hand."""
+"""Targets met by a row, and predictions of later federations: on results made by hand."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def measured(s, q, v, cpu, samples, offer=None):
 
 
 def run(seed, s=-0.1, q=-0.1, v=0.005, cpu=0.2, game=0.1, backdoor=0.05, samples=10):
-    """A federation whose Retrain takes a second and 100 gradients, and has a backdoor rate of 5%."""
+    """A federation with a Retrain of one second and 100 gradients, and a backdoor rate of 5%."""
     cells = {
         RETRAIN: measured(1.0, 1.0, 0.8, 1.0, 100),
         PAID: measured(1.0 + s, 1.0 + q, 0.8 + v, cpu, samples, str(PAID.plan)),

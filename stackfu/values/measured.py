@@ -62,10 +62,15 @@ def values_of_measure(
     """
     if not callable(measure):
         raise InputError("measure", "must be a function of a coalition", value=repr(measure))
+    if isinstance(clients, str):
+        raise InputError("clients", "must be a list of names", value=repr(clients))
     names = tuple(map(str, clients))
     if not names or len(set(names)) != len(names):
         raise InputError("clients", "must be names, each of one client", value=repr(clients))
     level = check_confidence(confidence)
+    asked = _orders(orders)
+    start = count(seed, "seed")
+    limits = None if bounds is None else _limits(bounds)
     n = len(names)
     known: dict[bytes, float] = {}
 
@@ -76,7 +81,7 @@ def values_of_measure(
             found = number(measure(coalition), "measure", "must return a number")
             if not np.isfinite(found):
                 raise InputError("measure", f"is no finite number for the coalition {coalition}", value=found)
-            if bounds is not None and not bounds[0] <= found <= bounds[1]:
+            if limits is not None and not limits[0] <= found <= limits[1]:
                 raise InputError("bounds", f"do not hold for the coalition {coalition}", value=found)
             known[key] = found
         return known[key]
@@ -91,17 +96,12 @@ def values_of_measure(
         return _result(
             names, name, exact, exact, exact, leave_one_out(table), alone, whole, value(none), 1.0, 0
         )
-    if bounds is None:
+    if limits is None:
         raise InputError(
             "bounds", f"are needed to enclose values of {n} clients by sampling; (0, 1) for an accuracy"
         )
-    low, high = (number(end, "bounds") for end in bounds)
-    if not low < high:
-        raise InputError("bounds", "must be a smaller and a larger number", value=bounds)
-    asked = 100 if orders is None else count(orders, "orders")
-    if asked == 0:
-        raise InputError("orders", "must be at least 1", value=0)
-    rng = np.random.default_rng(seed)
+    low, high = limits
+    rng = np.random.default_rng(start)
     samples = np.empty((asked, n))
     for i in range(asked):
         members, before = none.copy(), value(none)
@@ -113,6 +113,23 @@ def values_of_measure(
     mean, below, above = enclosed(samples, -widest, widest, whole, level)
     last = np.array([value(everybody) - value(np.arange(n) != k) for k in range(n)])
     return _result(names, name, mean, below, above, last, alone, whole, value(none), level, asked)
+
+
+def _orders(orders: int | None) -> int:
+    asked = 100 if orders is None else count(orders, "orders")
+    if asked == 0:
+        raise InputError("orders", "must be at least 1", value=0)
+    return asked
+
+
+def _limits(bounds: object) -> tuple[float, float]:
+    """Return the ends of what a measure can be, or an error."""
+    if not isinstance(bounds, (tuple, list, np.ndarray)) or len(bounds) != 2:
+        raise InputError("bounds", "must be a smaller and a larger number", value=repr(bounds))
+    low, high = (number(end, "bounds") for end in bounds)
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise InputError("bounds", "must be a smaller and a larger number, both finite", value=bounds)
+    return low, high
 
 
 def _result(

@@ -218,6 +218,56 @@ def test_intervals_hold_as_often_as_they_say():
     assert missed <= 20
 
 
+@pytest.mark.parametrize("n", [16, 18])
+def test_intervals_hold_the_exact_values_of_games_of_more_than_fifteen_clients(n):
+    """Of many games with a confidence of 80%; the exact values of up to 20 clients are known."""
+    missed = 0
+    for seed in range(25):
+        rng = np.random.default_rng([n, seed])
+        options = {"sampling_constant": float(rng.choice([0.0, 0.5]))}
+        game = game_of(rng, n, **options)
+        x = rng.uniform(0.05, 1.0, n)
+        exact, found = game.values(x), game.values(x, orders=30, confidence=0.8, seed=seed)
+        inside = (found.low <= exact.shapley + 1e-12) & (exact.shapley <= found.high + 1e-12)
+        missed += not inside.all()
+        assert np.abs(found.shapley - exact.shapley).max() <= 0.02 * exact.whole
+    assert missed <= 5
+
+
+def test_intervals_of_a_measure_hold_values_that_are_known():
+    """Sums of games in which a coalition of a few clients is worth something: its members share it equally."""
+    n, missed = 17, 0
+    names = [str(k) for k in range(n)]
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        needed = [set(map(str, rng.choice(n, int(rng.integers(1, 5)), replace=False))) for _ in range(8)]
+        exact = sum(np.array([(name in group) / len(group) for name in names]) for group in needed) / 8
+
+        def share(coalition, needed=needed):
+            return sum(group <= set(coalition) for group in needed) / 8
+
+        found = values_of_measure(share, names, bounds=(0, 1), orders=60, confidence=0.8, seed=seed)
+        missed += not np.all((found.low <= exact + 1e-12) & (exact <= found.high + 1e-12))
+        assert found.leave_one_out == pytest.approx([sum(name in g for g in needed) / 8 for name in names])
+    assert missed <= 8
+
+
+def test_what_rounding_left_of_nothing_is_nothing():
+    game = game_of(np.random.default_rng(1), 4, sampling_constant=1.0)
+    without, rounded = game.values([0, 1, 1, 1]), game.values([1e-14, 1, 1, 1])
+    assert rounded.shapley == pytest.approx(without.shapley)
+    assert rounded.empty == pytest.approx(without.empty)
+
+
+def test_a_client_far_larger_than_the_others_leaves_exact_values():
+    """Differences of the sums of all clients would lose the small ones to rounding."""
+    rows = np.random.default_rng(2).normal(size=(4, 3))
+    game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(rows), [1e9, 1.0, 2.0, 3.0])
+    found = game.values()
+    without = game.server_loss(np.array([0.0, 1.0, 1.0, 1.0])) - game.server_loss(np.ones(4))
+    assert found.leave_one_out[0] == pytest.approx(without, rel=1e-9)
+
+
 def test_both_bounds_hold_for_the_worst_distribution_and_one_of_small_variance():
     rng = np.random.default_rng(8)
     for share in (0.5, 0.001):
@@ -287,6 +337,21 @@ def test_a_measure_of_many_clients_is_enclosed():
         (lambda: GAME.values(orders=0), "orders = 0: must be at least 1"),
         (lambda: GAME.values(empty=np.inf), "empty = inf: must be finite"),
         (lambda: GAME.values()["York"], "client = 'York'"),
+        (lambda: GAME.values(orders=3, seed=-1), "seed = -1: must be a whole number"),
+        (lambda: GAME.values(seed="x"), "seed = 'x': must be a whole number"),
+        (
+            lambda: GAME.values([1e-6, 1, 1], orders=3),
+            "participation.client 0. = 1e-06: brings less than 1e-05 of what client",
+        ),
+        (lambda: values_of_measure(len, "York"), "clients = 'York': must be a list of names"),
+        (lambda: values_of_measure(len, ["a"], seed=-1), "seed = -1"),
+        (
+            lambda: values_of_measure(len, ["a"], bounds=5),
+            "bounds = 5: must be a smaller and a larger number",
+        ),
+        (lambda: values_of_measure(len, ["a"], bounds=("x", 1)), "bounds = 'x': must be a number"),
+        (lambda: values_of_measure(len, ["a"], bounds=(0, np.inf)), "both finite"),
+        (lambda: values_of_measure(len, ["a"], bounds=(0, np.nan)), "both finite"),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -79,6 +79,7 @@ $(STAMP)-bench: $(STAMP)-core
 
 $(STAMP)-peers: $(STAMP)-bench stackfu_bench/requirements-peers.txt
 	$(PIP) -r stackfu_bench/requirements-peers.txt
+	$(PIP) --no-deps pyDVL==0.10.0  # asks for numpy 1, and runs with numpy 2
 	@touch $@
 
 demo: $(STAMP)-core  ## create the environment and run the main job on embedded data

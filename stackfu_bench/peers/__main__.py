@@ -1,4 +1,4 @@
-"""``python -m stackfu_bench.peers [embedding|followers|leader|scale ...] [--quick] [--json DIR | --no-json]``."""
+"""``python -m stackfu_bench.peers [section ...] [--quick] [--json DIR | --no-json]``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from stackfu_bench.peers import SECTIONS, Row
 
 RESULTS = Path(__file__).parents[1] / "results"
 PACKAGES = ("stackfu", "numpy", "scipy", "numba", "llvmlite", "scikit-learn", "torch", "pykeops", "cvxpy",
-            "clarabel", "scs", "ecos", "casadi", "nashopt", "nashpy", "pygambit", "quantecon")  # fmt: skip
+            "clarabel", "scs", "ecos", "casadi", "cvxpylayers", "diffcp",
+            "pyDVL", "nashopt", "nashpy", "pygambit", "quantecon")  # fmt: skip
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What more money for each client would bring, and what each client's data are worth: tables, sentences and records of both."""
+"""Effects of more money for each client, and values of each client's data: tables, sentences and records of both."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _budget_in_words(found: dict[str, Any] | None, step: float, currency: str | 
 
 
 def say_values(out: Console, values: ClientValues, receives: Any, nothing: Any, currency: str | None) -> None:
-    """Print values of clients beside what these receive (None: not known), and how sure the values are."""
+    """Print values of clients and their payments (None: not known), with the confidence of the values."""
     shown = range(min(len(values.clients), MOST_ROWS))
     cells: dict[str, list[Cell]] = {"client": [values.clients[k] for k in shown]}
     if receives is not None:

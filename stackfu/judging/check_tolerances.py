@@ -8,13 +8,13 @@ from __future__ import annotations
 
 # ---------------------------------------------------------------- what counts as the same
 
-#: A profile is an equilibrium for all purposes if nobody can gain this part of its own stakes.
+#: A profile is an equilibrium for all purposes if no client can gain this part of its own stakes.
 NEGLIGIBLE = 1e-9
 #: Spend and constraints are met if they are to this part of themselves: the last digits of a sum of payments.
 LAST_DIGITS = 1e-12
 #: A stated regret or residual is the one that is found again if they agree to this: both are small differences of large terms.
 FOUND_AGAIN = 1e-6
-#: Beside a client's stakes a regret below this is the rounding of its utility, and need not be found again.
+#: Relative to a client's stakes, a regret below this is the rounding of its utility, and need not be found again.
 REGRET_ROUNDING = 1e-12
 #: A gap that was asked for is closed if it is to this part of itself: it is a difference of two bounds that were rounded outward.
 GAP_ROUNDING = 1e-9

@@ -1,4 +1,4 @@
-"""What whole samples cost and are worth, enclosed.
+"""Enclosures of the cost and loss of whole samples.
 
 A plan in shares of data rounded to whole samples (:func:`stackfu.results.whole_plan.whole_counts`) is another plan. Its spend and
 its loss are enclosed (:mod:`.point`) at the shares that the whole samples are, and what was asked for (budget, floor, largest loss)

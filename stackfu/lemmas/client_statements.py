@@ -218,7 +218,7 @@ def _one_profile(case: Case) -> float:
 
 
 def _one_mixture(case: Case) -> float:
-    """Return all equilibria share S and m: largest difference, relative."""
+    """Return the largest relative difference of S and m over all equilibria."""
     found = list(case.equilibria)
     if not found:
         return -1.0
@@ -314,7 +314,7 @@ def _alike_and_paid(case: Case) -> dict[str, float]:
 
 
 def _threshold_profile(case: Case) -> float:
-    """Return the only equilibrium is full participation of those paid more than their cost."""
+    """Return the slack of: the only equilibrium is full participation of the clients paid more than their cost."""
     if not case.game.is_homogeneous:
         return float("nan")
     found = case.equilibria

@@ -29,7 +29,7 @@ def _exists(case: Case) -> float:
 
 
 def _stays(case: Case) -> float:
-    """Return every equilibrium has at least the data that one client alone would bring."""
+    """Return the slack of: every equilibrium has at least the data that one client alone would bring."""
     game = case.game
     with np.errstate(divide="ignore"):
         alone = np.sqrt(game.sampling / (2.0 * np.maximum(game.reluctance(case.payments), 0.0)))

@@ -15,7 +15,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train with everybody and remove the clients named in the run config."""
+    """Train with all clients and remove the clients named in the run config."""
     run = context.run_config
     names, count = words(str(run["names"])), int(run["clients"])
     mechanism = UnlearningMechanism(

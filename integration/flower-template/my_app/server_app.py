@@ -1,4 +1,4 @@
-"""The server: train, then remove whoever the run config names."""
+"""The server: train, then remove the clients named in the run config."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train with everybody and remove clients; after a crash, go on where it was."""
+    """Train with all clients and remove some; after a crash, continue where it stopped."""
     run = context.run_config
     mechanism = UnlearningMechanism(Path(str(run["folder"])), int(run["clients"]), Terms.from_config(run))
     removed = str(run["removed"]).split(",")

@@ -103,7 +103,7 @@ class Board:
     def _bias(self, x: FloatArray, aggregate: FloatArray, total: float) -> FloatArray:
         """Return the noise's part of every ``|a - S mu_k|^2``: the embeddings as sent minus those of the solved game.
 
-        Both must answer alike. Were the expected noise taken off instead, the clients would play a game whose inner
+        Both must answer alike. If the expected noise were subtracted instead, the clients would play a game with inner
         products no vectors have, and the plan that was certified would not be an equilibrium of theirs.
         """
         if not (self.deviations.any() and total > 0.0):

@@ -1,6 +1,6 @@
 """Convex heads: the last linear layer as the optimum of a penalised softmax loss, found from sums of gradients.
 
-All layers below go back to the first weights, which have met nobody's data, and stay; the head begins at zero and minimises
+All layers below go back to the first weights, which have met no data, and stay; the head begins at zero and minimises
 
     F(w) = 1/n sum_k f_k(w) + l2/2 |w|^2
 
@@ -170,7 +170,7 @@ class Seen:
 def of_one_objective(events: Sequence[SlopeSummed], clients: Collection[int]) -> list[SlopeSummed]:
     """Return the events that a round of these clients can still use: the last ones, their steps' starting points, and the best.
 
-    Whoever joins or leaves changes F, and what was seen before says nothing of the new one.
+    A client that joins or leaves changes F, and earlier events do not apply to the new one.
     """
     same: list[SlopeSummed] = []
     for event in reversed(events):

@@ -5,7 +5,7 @@
         deployment.wait_for(run)
 
 Certificates, keys and tokens are made when the deployment starts and live in its folder. Every SuperNode has a key
-pair, and only nodes whose public key an operator registered may connect; only operators start runs; only the process
+pair, and only nodes with a registered public key may connect; only operators start runs; only the process
 that knows a secret runs server apps. The commands can be typed by hand (``docs/howto/flower.md``).
 """
 

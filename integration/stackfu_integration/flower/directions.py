@@ -1,6 +1,6 @@
 """Measure how often the direction check refuses honest clients, and flipped signs: the basis of the default.
 
-Federations of digits are trained from their first weights, everybody honest, and once per client with that client's
+Federations of digits are trained from their first weights, all clients honest, and once per client with that client's
 signs flipped in every round. Every round is judged as the mechanism judges it (:func:`.robust.judge`); refused updates are
 left out of the average. A rate is a share of rounds, so it is a share of the pay.
 """

@@ -296,7 +296,7 @@ class GameSolved(Event, kind="solution"):
     """The game among the clients that are there, solved within ``limit``, for the ``attempt``-th time from 0.
 
     ``lower_bound`` is one of what ``proves`` names. ``solution`` is stackfu's own file of the solution with its game
-    and its certificate: whoever has it can verify it without anything else. ``predicted`` is the change of each remaining
+    and its certificate: it can be verified on its own. ``predicted`` is the change of each remaining
     client's loss that the game expects of the solution, a guess unless its constants were ``calibrated``.
     """
 

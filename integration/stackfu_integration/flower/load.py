@@ -1,8 +1,8 @@
 """Load and faults, counted: a thousand clients of which a fifth go wrong, a server that is killed, two servers at once.
 
 Everything runs in this process, through the same apps as anywhere else. What must hold whatever happens is checked on the
-ledger afterwards, by the same recomputation that an auditor runs: nobody is paid twice, nobody is paid for what was not
-delivered, whoever kept to the protocol is paid in full, and what was written before a kill is still there.
+ledger afterwards, by the same recomputation that an auditor runs: no client is paid twice or for undelivered
+work, honest clients are paid in full, and rows written before a kill are still there.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class _Reaper:
         self._next = self._draw()
 
     def _draw(self) -> int:
-        # the longest way without a commit is a message to everybody: some kills come sooner, some let it finish
+        # the longest time without a commit is a message to all clients: some kills come sooner, some let it finish
         return self._random.randint(1, 16)
 
     def step(self) -> None:
@@ -239,7 +239,7 @@ def count_faults_and_kills(clients: int = 1000, kills: int = 50, seed: int = 0) 
                         mechanism.remove(grid, leaving, request=name)
                 if reaper.left == 0:
                     break
-                # the records are closed and there are kills left: somebody else leaves
+                # the records are closed and there are kills left: another client leaves
                 requests.append(
                     (f"r{len(requests) + 1}", (draw.choice([c for c in rest if c not in kinds]),))
                 )

@@ -167,7 +167,7 @@ class UnlearningMechanism:
         """Train with all clients by Flower's own ``train`` message, from the last round in the ledger on.
 
         ``strategy`` is any of Flower's: it chooses whom to ask in a round, what becomes of the replies, and what is
-        evaluated. What it remembers beside the model, such as moments, does not survive a crash.
+        evaluated. Its state other than the model, such as moments, does not survive a crash.
         """
         train.open_run(self.ledger, self.models, self.folder, self.count, rounds, initial, self.names)
         if rounds_done(self.ledger) < rounds:

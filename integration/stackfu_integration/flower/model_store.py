@@ -47,7 +47,7 @@ class ModelStore:
         return name
 
     def get(self, name: str) -> ArrayRecord:
-        """Read a model; a file whose content does not match its name is refused."""
+        """Read a model; refuse a file with content that does not match its name."""
         path = self.folder / f"{name}.npz"
         try:
             with np.load(path, allow_pickle=False) as stored:

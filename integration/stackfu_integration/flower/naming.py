@@ -1,4 +1,4 @@
-"""What requests and clients are called, in words that are fit for a line of a report."""
+"""Names of requests and clients, and text that is safe in a line of a report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = 2000  # characters of one line of the audit
 
 
 def one_line(text: str) -> str:
-    r"""Return text that somebody else wrote as plain words: no end of a line, cell or page, no escape sequence, no link or image.
+    r"""Return text from another party as plain words: no end of a line, cell or page, no escape sequence, no link or image.
 
     Control and format characters, which terminals and the order of letters obey, are left out, and so are characters that mark
     text in Markdown. Brackets stay, apart from the round ones that would make them a link.

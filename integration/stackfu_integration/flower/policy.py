@@ -85,11 +85,11 @@ class Policy:
     ``most_features``, ``least_bandwidth`` and ``most_bandwidth`` bound what is computed, ``kernels`` of which kind.
     ``erase`` demands that the server erases embeddings after settlement. ``server_key`` is the server's public key;
     without it the first one that is seen is kept. ``train_rounds`` bounds the rounds of unlearning. ``only_sums`` refuses
-    rounds, and gradients, that the server would see of this client by themselves; second derivatives are shown by themselves with
+    rounds, and gradients, that the server would see of this client alone; single second derivatives are shown with
     ``curvature`` only, since those of few samples tell what the samples are. ``least_samples`` is how many samples an update,
     gradient or Hessian is made of at least that the server sees by itself. ``measured_requests`` is for how many requests, ever,
     this client measures models: losses at models of the server's choice tell more with every request. ``peers`` are other
-    clients' public keys: with them, nobody else is a member of a sum in which this client hides something. ``parting`` are the
+    clients' public keys: with them, no other client is a member of a sum in which this client hides something. ``parting`` are the
     methods for which this client works when it leaves (:mod:`.methods`): what it sends is made, once more, of the data that is
     to be forgotten. ``trusting`` believes
     the server about an agreement of which a client without a folder has no records any more, as after a restart.

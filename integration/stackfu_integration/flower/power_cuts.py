@@ -3,7 +3,7 @@
 A disk keeps what it was told to keep: the content of a file since its last ``fsync``, a name since the last ``fsync`` of its
 folder. Whatever was written later may be there or not. :class:`Disk` watches a run of server and clients and takes down, at every
 one of their writes, two extremes of what a power cut then leaves, nothing that was not told and everything that was written; and
-between two commits of the ledger its log torn in the middle. A new file whose name was kept and whose content was not is empty.
+between two commits of the ledger its log torn in the middle. A new file with its name kept and its content lost is empty.
 
 SQLite's own calls are not watched. It is trusted to bring its log to the disk before a commit returns, which is what
 ``synchronous = FULL`` promises; what it makes of a torn log is tried.

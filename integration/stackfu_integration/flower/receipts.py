@@ -1,6 +1,6 @@
 """Statements that clients sign: about an embedding, an answer, a round of work, a payment.
 
-A statement names the ledger and the head that the server showed with its question. A receipt in somebody else's hands
+A statement names the ledger and the head that the server showed with its question. A receipt in another party's hands
 therefore proves three things: what was said, that the client said it, and that the ledger had reached that head when it
 was said. A copy of the ledger that ends earlier, or has another row there, is not the ledger that the client dealt with.
 """

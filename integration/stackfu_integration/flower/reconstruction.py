@@ -1,6 +1,6 @@
-"""What a mean embedding gives away, and what hiding it costs: the measurement behind the default privacy.
+"""Measure what a mean embedding reveals, and what hiding it costs: the basis of the default privacy.
 
-**Attack.** Somebody holds a pool of candidates, all members of a client's data among them, and the client's embedding
+**Attack.** The attacker holds a pool of candidates, all members of a client's data among them, and the client's embedding
 ``mu``. With the candidates' features in the columns of F it solves
 
     min |F w - mu|^2   over   w >= 0
@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Attack:
-    """How well members were told from others, and how far off the class mix is."""
+    """Accuracy of telling members from others, and error of the class mix."""
 
     auc: float
     class_mix_error: float
@@ -57,7 +57,7 @@ def class_mix_error(weights: FloatArray, labels: IntArray, truth: FloatArray) ->
 
 
 def attack(embedding: FloatArray, pool: FloatArray) -> FloatArray:
-    """Return the weights of the candidates whose features are the rows of ``pool``."""
+    """Return the weights of the candidates with the rows of ``pool`` as features."""
     from scipy.optimize import nnls
 
     weights, _ = nnls(pool.T, embedding, maxiter=50 * pool.shape[0])

@@ -13,11 +13,11 @@ server holds or the sum of the other clients' clipped updates. An update of near
 that points against the reference undoes the others' work. What it does not show: which data it was trained on.
 
 Directions say something while the others agree. Near the end of training honest updates cancel, ``sum_k s_k u_k = 0``,
-and everybody points against the sum of the others. Of n equally long updates that cancel, the sum of all but one is
+and each points against the sum of the others. Of n equally long updates that cancel, the sum of all but one is
 ``1 / (n - 1)`` as long as they are together, at most 0.5. So the others are a reference only where that ``coherence`` is 0.6
 or more, and where there are six of them: fewer may agree by chance. In a model of few numbers any two updates may
 be at odds: the others are a reference only where an update without direction, uniform on the sphere of the model's dimension,
-would be refused less than once in a hundred. One round's cosine is a noisy thing, and whoever flips signs does it in every
+would be refused less than once in a hundred. One round's cosine is a noisy thing, and flipped signs appear in every
 round: what is judged is the mean of a client's cosines in all rounds so far that had a reference.
 :mod:`.directions` measures what that refuses, of honest clients and of flipped signs; every judgement says whether the same client
 with its signs flipped would have been refused.
@@ -56,7 +56,7 @@ _MANY = 6  # others; with four, one of four removals among six clients of digits
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether a client's update passes, why not, and what was measured of it."""
+    """Result of the check of a client's update, the reason of a refusal, and the measurements."""
 
     passed: bool
     problem: str = ""
@@ -74,7 +74,7 @@ def update_of(model: ArrayRecord, sent: ArrayRecord) -> FloatArray:
 
 
 def within_reach(values: NDArray[np.generic]) -> bool:
-    """Whether numbers are as small as single precision has them: sums of larger ones, and their squares, may be none."""
+    """Return True if numbers are within single precision: sums of larger ones, and their squares, may overflow."""
     return not np.issubdtype(values.dtype, np.floating) or bool(
         np.abs(values).max(initial=0.0) <= np.finfo(np.float32).max
     )
@@ -188,7 +188,7 @@ def _moved(sent: ArrayRecord, step: FloatArray, averaged: ArrayRecord) -> ArrayR
 
 
 def refused_by_chance(dimension: int, least_cosine: float) -> float:
-    """How often a uniform direction in so many dimensions has a cosine below ``least_cosine`` with a given one."""
+    """Return the probability that a uniform direction has a cosine below ``least_cosine`` with a given one."""
     if dimension < 2:
         return 0.5 if least_cosine > -1.0 else 0.0
     tail = float(betainc(0.5 * (dimension - 1), 0.5, 1.0 - least_cosine**2)) / 2.0

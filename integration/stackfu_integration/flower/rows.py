@@ -1,4 +1,4 @@
-"""How an event is a row of the ledger: which field is in which column, and the way there and back."""
+"""Conversion between events and rows of the ledger: the column of each field."""
 
 from __future__ import annotations
 

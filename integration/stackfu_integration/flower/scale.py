@@ -1,4 +1,4 @@
-"""How the mechanism grows with the clients: time of its phases, bytes per client, and Flower's part.
+"""Growth of the mechanism with the number of clients: time of its phases, bytes per client, and Flower's part.
 
 The clients hold fifty points around one of several centres and train a model of nine numbers, so that nearly
 all of the time is the mechanism's and the engine's. Without an engine the same apps are called directly,

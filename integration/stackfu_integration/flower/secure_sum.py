@@ -1,4 +1,4 @@
-"""A sum of vectors of which nobody learns a summand, also where members drop out or the server says that they did.
+"""A sum of vectors that reveals no summand, also if members drop out or the server claims that they did.
 
 The protocol of Bonawitz et al. (Practical Secure Aggregation for Privacy-Preserving Machine Learning, 2017), in whole
 numbers modulo 2^64:
@@ -8,7 +8,7 @@ numbers modulo 2^64:
     keys      a member announces two X25519 keys, one to mask and one to seal with, and the hash of its own seed b_k
     shares    it splits b_k and its mask key, so that any t members can put them together, and seals a share for each
     vectors   it sends y_k; s_kj is what the mask keys of k and j agree on, G a stream of ChaCha20
-    opening   whoever delivered gives its shares: of b_j for members that delivered, of the mask key for those that did not
+    opening   each delivering member gives its shares: of b_j for members that delivered, of the mask key for those that did not
 
 The masks between members cancel; of members that dropped out they follow from the mask key, and G(b_k) from the seed. Of one
 member no more than t - 1 others would give both (:class:`Member` gives one, once), and t is more than half of them: without both,
@@ -77,7 +77,7 @@ class SumError(StackfuError):
 
 @dataclass(frozen=True)
 class SumName:
-    """Which sum: of a request, of what, and which of them. Masks of one sum say nothing about another."""
+    """Name of a sum: its request, kind and number. Masks of one sum reveal nothing about another."""
 
     request: str
     what: str
@@ -86,7 +86,7 @@ class SumName:
 
 @dataclass(frozen=True)
 class Keys:
-    """What a member announces: where to seal shares, what to mask with, and the hash of its own seed."""
+    """Announcement of a member: its keys for shares and for masks, and the hash of its own seed."""
 
     seal: str
     mask: str
@@ -105,7 +105,7 @@ class Keys:
 
 
 def usable(keys: Keys) -> bool:
-    """Whether others can agree on anything with these keys: some numbers are no keys, and would stop them."""
+    """Return True if others can agree on a secret with these keys: some numbers are invalid, and would stop them."""
     mine = X25519PrivateKey.generate()
     try:
         for public in (keys.seal, keys.mask):
@@ -116,7 +116,7 @@ def usable(keys: Keys) -> bool:
 
 
 def threshold_of(members: int) -> int:
-    """How many members must be left for the sum to be opened: more than half of them, and two at least."""
+    """Return the number of members needed to open the sum: more than half of them, and at least two."""
     return max(members // 2 + 1, 2)
 
 
@@ -212,7 +212,7 @@ class Member:
 
     @cached_property
     def keys(self) -> Keys:
-        """What this member announces."""
+        """Announcement of this member."""
         return Keys(_public(self._seal), _public(self._mask), _hashed(self._seed))
 
     def _check_group(self, group: Mapping[int, Keys], threshold: int) -> None:
@@ -276,7 +276,7 @@ class Member:
         """Shares of the seeds of members that delivered and of the mask keys of those that did not.
 
         ``group`` shared secrets, of whom ``masked`` were to send vectors, and ``alive`` did. ``sealed`` are the others' shares for
-        this member. Whoever answers twice with another ``alive`` gives a summand away: remembering is for the caller.
+        this member. A second answer with another ``alive`` reveals a summand: remembering is for the caller.
         """
         self._check_group(group, threshold)
         if not set(alive) <= set(masked) <= set(group) or self.client not in alive:
@@ -292,7 +292,7 @@ class Member:
             try:
                 seed, key = json.loads(box.decrypt(b"\0" * 12, bytes.fromhex(sealed[other]), None))
             except (InvalidTag, KeyError, TypeError, ValueError):
-                continue  # whoever sealed nonsense is not helped; the others' shares may do
+                continue  # invalid shares are ignored; the others' shares may suffice
             share = str(seed if other in alive else key)
             if _HEXADECIMAL.fullmatch(share):
                 found[other] = share
@@ -357,7 +357,7 @@ def _public_of(private: bytes) -> str:
 
 
 def _choices(members: list[int], threshold: int) -> Iterator[tuple[int, ...]]:
-    """Sets of members whose shares are put together: all of them, or many at random, so that few liars are in few of them."""
+    """Yield sets of members to combine shares of: all of them, or many at random, so that few liars are in few of them."""
     if math.comb(len(members), threshold) <= _TRIES:
         yield from itertools.combinations(members, threshold)
         return

@@ -65,7 +65,7 @@ __all__ = ["Evidence", "SignedRows"]
 
 @dataclass(frozen=True)
 class Evidence:
-    """What somebody brings along who does not trust the folder: keys, and what clients kept.
+    """Evidence from outside the folder: keys, and receipts and models kept by clients.
 
     ``client_keys`` are public keys by client number; ``works`` are folders in which clients keep the models that they sent.
     """
@@ -160,7 +160,7 @@ class SignedRows:
     # ---------------------------------------------------------------- what clients signed
 
     def receipts(self) -> None:
-        """What clients signed is what the ledger says."""
+        """Check that the clients' signed statements are those of the ledger."""
         enrolled, who = self.ledger.by_client(RUN, ClientEnrolled), self.ledger.naming
         self._signers = {client: event.signer for client, event in enrolled.items()}
         self._check_signers(who)
@@ -189,7 +189,7 @@ class SignedRows:
                     )
 
     def _check_signers(self, who: Naming) -> None:
-        """Clients enrolled with the keys that somebody knows otherwise; whoever has none signs nothing."""
+        """Check that clients enrolled with the keys known from elsewhere; clients without a key sign nothing."""
         for client, key in self.evidence.client_keys.items():
             signer = self._signers.get(client)
             if signer is not None:
@@ -217,7 +217,7 @@ class SignedRows:
                 )
 
     def _facts(self, request: str, event: Event) -> tuple[str, dict[str, Any]] | None:
-        """What a client signs with an event, and which of its facts the ledger states; ``None``: nothing is signed."""
+        """Return the statement that a client signs with an event, and the facts stated by the ledger; ``None`` if unsigned."""
         match event:
             case EmbeddingReceived():
                 sent = {"vector": fingerprint_of(event.mean)} if len(event.mean) else {}
@@ -238,7 +238,7 @@ class SignedRows:
         return None
 
     def _measures(self) -> None:
-        """What clients measured is what they signed with their payment."""
+        """Check that the clients' measures are those they signed with their payment."""
         for request in self.ledger.requests():
             signed = self.ledger.by_client(request, PaymentAcknowledged)
             unsaid = []
@@ -303,7 +303,7 @@ class SignedRows:
         return found
 
     def _paid(self, request: str, client: int) -> float:
-        """What the ledger pays a client."""
+        """Return the ledger's payment to a client."""
         paid = self.ledger.by_client(request, ClientPaid).get(client)
         return 0.0 if paid is None else paid.amount
 

@@ -71,7 +71,7 @@ def _python_path() -> list[str]:
 
 
 def _node_config(config: Mapping[str, Any], client: int, policy: str) -> dict[str, Any]:
-    """What a client's own operator would say in a deployment: its number, its folder, its policy."""
+    """Settings of a client's own operator in a deployment: its number, its folder, its policy."""
     folder = Path(str(config["folder"])).resolve() / "clients" / str(client)
     return {"partition-id": client, "client-folder": str(folder), "policy": policy}
 

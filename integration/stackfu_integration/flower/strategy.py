@@ -67,7 +67,7 @@ class CohortMember:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What one client delivered in a round."""
+    """One client's delivery in a round."""
 
     samples: int
     model: str
@@ -325,7 +325,7 @@ class ParticipationFedAvg(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """What the inner strategy asks for; the mechanism itself measures once, at the end."""
+        """Return the questions of the inner strategy; the mechanism itself measures once, at the end."""
         if self.inner is None:
             return []
         with_us = [self.nodes[c] for c in sorted(self.cohort) if c in self.nodes]
@@ -338,7 +338,7 @@ class ParticipationFedAvg(Strategy):
         return chosen
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """What the inner strategy makes of it."""
+        """Return the result of the inner strategy."""
         if self.inner is None:
             return None
         metrics: MetricRecord | None = self.inner.aggregate_evaluate(server_round, replies)

@@ -69,7 +69,7 @@ class SumMember:
         return SharesAnswer(sealed)
 
     def _check_peers(self, asked: SharesQuestion) -> None:
-        """Where the policy names the other clients' keys, nobody else is a member."""
+        """Refuse other members if the policy names the other clients' keys."""
         peers = self.records.policy.peers
         if not peers:
             return

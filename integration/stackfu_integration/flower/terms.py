@@ -1,4 +1,4 @@
-"""What the server states before anybody answers."""
+"""Terms that the server states before the first answer."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _EMBEDDING = (
 
 @dataclass(frozen=True)
 class Terms:
-    """What the server states before anybody answers.
+    """Terms that the server states before the first answer.
 
     ``budget`` is the most that a removal may cost; without it, ``budget_share`` of the price of full
     participation. A client's cost of full participation is ``cost_scale`` times its share of all data, unless
     ``costs`` states it or ``cost_intervals`` states two ends, of which the upper one is planned with: a client
-    whose cost is lower only brings more. Both are by client name, or by number if there are no names.
+    with a lower cost only brings more. Both are by client name, or by number if there are no names.
     Payments are in ``currency``,
     rounded down to ``decimals`` places where that is given.
 
@@ -55,7 +55,7 @@ class Terms:
     when the request is settled.
 
     ``sizes`` states how many samples the operator expects of clients, each as one number or as two ends: a client that claims
-    another number is left out. Of all others, whoever claims more than ``size_factor`` times the median of the claims is.
+    another number is left out. Of all others, a client that claims more than ``size_factor`` times the median of the claims is.
 
     ``unlearning`` is one of :mod:`.methods`: ``"retrain"`` from the first model, which never meets the removed data,
     ``"continue"`` from the trained one, and others, of which some need work of those who leave. ``head`` names the arrays that
@@ -79,11 +79,11 @@ class Terms:
     ``certify_l2`` asks the participants for the gradient of their loss at the unlearned model, a softmax head: the audit
     then bounds how far it is from the head that minimises their mean loss plus ``certify_l2 / 2 |w|^2``, and has never
     met the removed data (:mod:`.phases.evidence`). ``"convex-head"`` and ``"newton"`` train that head, and stop when it is within
-    ``certify_distance`` of the optimum. What ``"newton"`` releases has noise, so much that whoever sees it cannot tell it from the
+    ``certify_distance`` of the optimum. What ``"newton"`` releases has enough noise that readers cannot distinguish it from the
     optimum with the same noise: by more than ``removal_epsilon``, but for a probability of ``removal_delta``.
 
     ``strategy`` names the strategy of Flower's that chooses clients in the rounds of unlearning;
-    :meth:`.UnlearningMechanism.remove` states it. Without one nobody is paid for a round in which it was not asked.
+    :meth:`.UnlearningMechanism.remove` states it. Without one no client is paid for a round in which it was not asked.
 
     ``deadline`` is how many seconds a request may take in all, ``attempt_seconds`` how many the clients have to agree
     to one set of offers.

@@ -197,7 +197,7 @@ def calibration_report(
 ) -> str:
     """Return one line per approach and view: the constants, how sure they are, and what they predict out of sample.
 
-    Each pilot is predicted by the others; ``other`` is a federation whose pilots are predicted by all of these. With the number
+    Each pilot is predicted by the others; ``other`` is a federation with pilots that are predicted by all of these. With the number
     of ``classes`` the report also says how well the others predict a pilot if few samples cost no more than knowing nothing.
     """
     lines = []

@@ -65,7 +65,7 @@ def values(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """What each client's data contribute: Shapley values, and what is lost without each client.
+    """Show what each client's data contribute: Shapley values, and the loss without each client.
 
     Exit code 0: all coalitions were evaluated; 1: values were estimated, within intervals of a stated confidence.
     """

@@ -40,7 +40,7 @@ def publish(
 ) -> list[Path]:
     """Write an audit, signed where the key is at hand, and return the files that say something else and were left alone.
 
-    A file that says the same is left as it is: it may carry a signature that nobody here can make.
+    A file with the same content is left as it is: its signature may not be reproducible here.
     """
     if not PLAIN_NAME.fullmatch(request):
         raise InputError("request", "no file can have the name of this request", value=request)

@@ -91,7 +91,7 @@ def _bound(ledger: PaymentLedger, request: str) -> dict[str, Any] | None:
 
 
 def _shards(ledger: PaymentLedger, request: str) -> dict[str, Any] | None:
-    """Return the shards that were trained anew, their heads, and the clients whose data they met."""
+    """Return the shards that were trained anew, their heads, and the clients with data in them."""
     trained = ledger.last(request, events.ShardsTrained)
     if trained is None:
         return None

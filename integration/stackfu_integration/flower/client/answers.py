@@ -307,7 +307,7 @@ def _check_gradient(inbox: Inbox, asked: wire.GradientQuestion) -> None:
 
 
 def _hidden_gradient(inbox: Inbox, asked: wire.GradientQuestion, vector: FloatArray) -> UIntArray:
-    """Return a gradient is in one sum: in two of them, one without somebody, it would be told."""
+    """Refuse a second sum with a gradient: two sums that differ in one member would reveal it."""
     if inbox.records.about(asked.request).setdefault("gradient sum", asked.number) != asked.number:
         raise InputError("number", "this client has told its gradient in another sum", value=asked.number)
     inbox.records.save()
@@ -369,7 +369,7 @@ def _acknowledgement(inbox: Inbox, told: wire.MeasureQuestion, measures: dict[st
 
 
 def _owed(known: dict[str, Any], told: wire.MeasureQuestion) -> float:
-    """What the rounds that passed are worth, by the rules that the offer stated, whatever is stated now."""
+    """Return the payment for the accepted rounds by the rules of the offer, which later statements do not change."""
     offer = known.get("offer")
     if offer is None:
         return 0.0
@@ -381,7 +381,7 @@ def _owed(known: dict[str, Any], told: wire.MeasureQuestion) -> float:
     return owed
 
 
-#: What the server may ask, how that is read, and who answers.
+#: Questions of the server, their decoders, and the functions that answer.
 ANSWERS: tuple[tuple[str, Callable[[RecordDict], Any], Callable[[Inbox, Any], Any]], ...] = (
     (wire.ROLL, wire.RollQuestion.decode, _roll),
     (wire.SPREAD, wire.SpreadQuestion.decode, _spread),

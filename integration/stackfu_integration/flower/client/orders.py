@@ -204,7 +204,7 @@ def _check_gradient_order(inbox: Inbox, order: TrainingOrder, known: dict[str, A
         inbox.check_curvature(summed)
     again = [n for n, start in known.get("starts", {}).items() if start == digest(order.model)]
     if summed and set(again) - {str(order.number)}:
-        # two sums at one head, one of them without somebody, would tell its gradient
+        # two sums at one head that differ in one member would reveal its gradient
         raise InputError("order", "this client has answered for this model", value=order.number)
 
 

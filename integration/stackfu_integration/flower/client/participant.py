@@ -24,7 +24,7 @@ class Participant(ABC):
     ``folder`` is where the client keeps its records: policy, key, state and receipts. Without one nothing is signed and
     nothing outlives the run. ``policy`` replaces the policy of the folder. ``cost`` is what full participation costs the
     client by its own reckoning; an offer that quotes another cost is refused. ``noise_key`` is a secret from which noise
-    is drawn, by default one made of the client's key: with it, whoever asks twice gets the same noise.
+    is drawn, by default one made of the client's key: with it, a repeated question gets the same noise.
     """
 
     folder: Path | None = None

@@ -1,12 +1,12 @@
 """Rounds of summed gradients, in which a softmax head is brought to its optimum (:mod:`..convex`).
 
-Whoever stays is asked first whether its app gives gradients at all, before anybody is asked for anything else. One whose app does
-not is left out of the game; where nobody's does, the request ends with a reason that says which methods can be had.
+The remaining clients are first asked whether their app gives gradients. A client without gradients is
+left out of the game; if none gives gradients, the request ends with a reason that lists the available methods.
 
 Rounds end when ``|grad F| / l2`` is at most ``certify_distance``, when the model's precision knows no further step, or with the
 last one agreed. The model is the head with the least gradient. With secure aggregation the sums are all that is seen, and
 nothing is judged (:mod:`.summed_rounds`). Clients agreed to a price for all rounds: those that worked to the
-end are paid for the rounds that were not needed as well, as whoever stands ready is.
+end are paid for the rounds that were not needed as well, like clients that stand ready.
 """
 
 from __future__ import annotations

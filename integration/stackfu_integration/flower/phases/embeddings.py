@@ -178,7 +178,7 @@ def _check_part(removal: Removal, client: int, answer: EmbeddingAnswer) -> str |
 
 
 def _take_sum(removal: Removal, agreed: Agreed, heard: SumHeard) -> None:
-    """Record the sum; refuse one that cannot be a sum of embeddings, whose wrong part cannot be attributed."""
+    """Record the sum; refuse one that cannot be a sum of embeddings; its wrong part cannot be attributed."""
     parts = removal.ledger.by_client(removal.name, EmbeddingReceived)
     size = sum(parts[client].size for client in heard.clients)
     deviation = float(np.sqrt(sum((parts[c].size * parts[c].deviation) ** 2 for c in heard.clients)))

@@ -1,7 +1,7 @@
 """Work of those who leave, for methods that cannot do without.
 
-They are asked for their consent before anybody else is asked for anything, and work in the phase of unlearning: before the first
-round, or in rounds of their own. Nobody pays them, and nobody can make them: where one refuses, is gone or sends something that is
+They are asked for their consent before all other questions, and work in the phase of unlearning: before the first
+round, or in rounds of their own. They are not paid, and not forced: where one refuses, is gone or sends something that is
 no model, the method cannot be had, and the request ends with a reason that says which methods can.
 
 What they send is seen by the server like any update, and is made of the data that is to be forgotten. It is bounded: one who leaves

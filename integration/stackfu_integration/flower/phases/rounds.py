@@ -84,7 +84,7 @@ def run_rounds(
     """Average from ``start``, from the round after the last one in the ledger up to round ``rounds``.
 
     ``write(outcome, model)`` enters a round and the name of its model into the ledger, within a transaction. A
-    ``strategy`` of Flower's takes the place of the averaging; what it remembers beside the model does not survive a
+    ``strategy`` of Flower's replaces the averaging; its state other than the model does not survive a
     crash. Without ``follow`` the next round starts from ``start``, and not from where the last one ended; ``combine(average,
     samples)`` may add to an average of so many samples. ``step`` takes the place of averaging; ``enough`` ends
     the rounds early; ``view(client, arrays)`` is what a client is sent of the arrays.

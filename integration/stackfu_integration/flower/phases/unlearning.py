@@ -1,7 +1,7 @@
 """Rounds of unlearning with the committed shares, each looked at before it counts.
 
 An update is judged by what can be seen of it (:mod:`~stackfu_integration.flower.robust`). Some work is asked for again:
-which, nobody knows before it is delivered, because the choice is made from the hash of the ledger's row that says so.
+the choice is unknown before the delivery, because it is made from the hash of the ledger's row about the delivery.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def check(case: Case) -> None:
 
 
 def _check_partings(case: Case) -> None:
-    """Those who leave worked for what they consented to, and all of them did where the method needs them."""
+    """Check that leaving clients did the work they consented to, and that all did if the method needs it."""
     parted, removed = case.events(PartingWork), case.needed(RemovalRequested).removed
     consents = {(event.client, event.method) for event in case.events(ConsentGiven)}
     method, rounds = case.terms.unlearning, case.terms.rounds

@@ -25,7 +25,7 @@ settings. Ordinary training uses Flower's own ``train`` message with ``arrays`` 
 Every class is one side of one message: ``encode`` makes Flower's records of it, ``decode`` reads them. What an
 answer claims is read as it is; whether it makes sense is for the phase to judge that asked.
 
-:mod:`.exchange` sends questions and knows whose answer is whose; :mod:`.records` has vectors, settings and metrics in
+:mod:`.exchange` sends questions and assigns answers to clients; :mod:`.records` has vectors, settings and metrics in
 Flower's records.
 """
 

@@ -35,7 +35,7 @@ GRADIENT = "query.stackfu_gradient"
 class GradientQuestion:
     """Question for the gradient of a client's losses at a model, summed over the samples of the agreed share.
 
-    ``only`` names the arrays whose gradient it is, where it is not that of all. With a ``group`` it is sent behind masks, for the
+    ``only`` names the arrays of the gradient, unless it is that of all. With a ``group`` it is sent behind masks, for the
     sum ``number``.
     """
 

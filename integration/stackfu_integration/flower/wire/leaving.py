@@ -77,7 +77,7 @@ class ConsentAnswer:
 class PartingOrder:
     """Work for ``method`` from this model, in round ``number`` (0: before the first).
 
-    ``aside`` is what the method looks at besides: the model whose labels MoDe learns, or the one that ascent stays close to, within
+    ``aside`` is a second model: the one with the labels that MoDe learns, or the one that ascent stays close to, within
     ``radius``.
     """
 

@@ -321,7 +321,7 @@ def minimise_softmax(
 ) -> Optimum:
     """Minimise ``F`` over the cohort's features until ``||grad F|| <= tolerance``.
 
-    ``start`` of ``None`` is the zero head, which has seen nobody; any other start gives the same optimum and may
+    ``start`` of ``None`` is the zero head, which has seen no data; any other start gives the same optimum and may
     save passes. ``curvature`` is what the server knows of the second derivative: the Kronecker model, or the clients'
     summed Hessians, which take fewer passes and suit small heads only. The certificate is evaluated at the
     single-precision head that is returned, by a pass of its own. ``passes``, that one included, stop earlier, wherever the

@@ -31,7 +31,7 @@ class Settings:
 
     ``budgets`` are fractions of the price of full participation, so that they mean the same for every
     federation; the first one is the main budget, at which retraining and backdoors are measured too.
-    ``loss_constant`` of ``None`` takes the C that the pilots fit to the paper's view. Views whose mechanisms need a
+    ``loss_constant`` of ``None`` takes the C that the pilots fit to the paper's view. Views with mechanisms that need a
     calibrated game always take C and A from the pilots.
     """
 

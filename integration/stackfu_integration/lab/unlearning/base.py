@@ -1,4 +1,4 @@
-"""The one interface of all unlearning methods."""
+"""Interface of all unlearning methods."""
 
 from __future__ import annotations
 

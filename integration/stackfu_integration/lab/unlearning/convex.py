@@ -50,7 +50,7 @@ class ConvexHead(ParticipationMethod):
     """Public layers and the optimal head on them.
 
     ``l2`` is the weight for all remaining data; who trains on a part of them, ``n`` of ``n_N`` samples, uses
-    ``l2 n_N / n``, which leaves the penalty beside the *sum* of losses as it is: less data, more caution.
+    ``l2 n_N / n``, which leaves the penalty relative to the *sum* of losses as it is: less data, more caution.
     ``score_gap`` is how far any class score may be from the optimum's, on inputs with features as long as the
     cohort's longest; it fixes the tolerance of the gradient, ``score_gap l2 / max ||z||``. ``warm`` starts from
     the trained head. ``passes`` over the data may be limited, and ``rounds`` of FedAvg with the federation's own

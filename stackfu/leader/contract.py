@@ -356,10 +356,7 @@ class _Target:
     def offer_mixture(self, z: Array, total: float) -> bool:
         return False
 
-    def settle(self, z: Array, total: float, steps: int = 4) -> Array:
-        return z
-
-    def polish(self, evaluations: int = 24) -> None:
+    def improve(self, x: Array) -> None:
         return None
 
 

@@ -19,7 +19,7 @@ to rounding, for which a hair of the limits is held back.
 >>> def offer(x):
 ...     met.append(x)
 ...     return True
->>> search = LocalSearch(problem, offer, lambda: False, unit=0.1)
+>>> search = LocalSearch(problem, offer, lambda: False, loss=0.1)
 >>> end = search.explore(np.array([1.0, 0.2]))
 >>> met[-1].round(3), bool(Landscape(problem).look(problem.alpha * met[-1]).spend <= 0.05)
 (array([0.944, 0.809]), True)
@@ -44,8 +44,9 @@ __all__ = ["Descent", "Landscape", "LocalSearch", "State"]
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-#: The first budget is this part of the price of full participation, and each one is this part of the one before.
-FIRST_BUDGET, SMALLER = 0.1, 0.5
+#: The first budget is this part of the price of full participation, and each one is about this part of the one before, unless so
+#: many would not be enough.
+FIRST_BUDGET, SMALLER, MOST_BUDGETS = 0.1, 0.5, 12
 #: Rounds of multipliers at a budget on the way and at the last one, and steps in each.
 ROUNDS, LAST_ROUNDS, DESCENT_STEPS = 6, 20, 80
 #: On the way limits may be broken by this part of them.
@@ -342,17 +343,26 @@ class LocalSearch:
         Told of every plan, as participation; returns True if it is feasible.
     late
         True once the search has had its time.
-    unit
-        The objective's size, for instance its value without payments.
+    loss
+        The loss's size, for instance without payments.
     """
 
     def __init__(
-        self, problem: Problem, offer: Callable[[Array], bool], late: Callable[[], bool], unit: float
+        self, problem: Problem, offer: Callable[[Array], bool], late: Callable[[], bool], loss: float
     ) -> None:
-        self.problem, self.offer, self.late, self.unit = problem, offer, late, max(unit, TINY)
+        self.problem, self.offer, self.late, self.loss = problem, offer, late, loss
         self.landscape = Landscape(problem)
         full = float((problem.theta * problem.alpha).sum())
         self.scale = problem.budget if np.isfinite(problem.budget) else full
+        self.unit = problem.loss_weight * loss + problem.payment_weight * self.scale
+
+    def explore_sample(self, x: Array, chosen: npt.NDArray[np.intp], few: Problem) -> None:
+        """Search from a plan with some of the clients alone, then ask everybody at the prices that this led to."""
+        small = LocalSearch(few, lambda _: True, self.late, self.loss)
+        state = small.explore(x[chosen])
+        if state is not None and not self.late():
+            self.scale, self.unit = small.scale, small.unit
+            self.improve(x, self.ask(small, chosen, state))
 
     def explore(self, x: Array) -> State | None:
         """Search from a plan, from large budgets to the one that counts; where it ends, None if there is no budget."""
@@ -360,11 +370,10 @@ class LocalSearch:
         if not p.budget > 0.0:
             return None
         state = None
-        if np.isfinite(p.budget):
-            budgets, first = [p.budget], FIRST_BUDGET * self.landscape.look(p.alpha).spend
-            while budgets[-1] <= SMALLER * first:
-                budgets.append(budgets[-1] / SMALLER)
-            for budget in budgets[:0:-1]:
+        if np.isfinite(p.budget) and p.loss_weight > 0.0:
+            first = FIRST_BUDGET * self.landscape.look(p.alpha).spend
+            steps = min(int(np.ceil(np.log(max(first / p.budget, 1.0)) / -np.log(SMALLER))), MOST_BUDGETS)
+            for budget in np.geomspace(first, p.budget, steps + 1)[:-1] if steps else ():
                 descent = Descent(self.landscape, self.unit, budget, budget)
                 state = descent.run(_fresh(state) or descent.start(x), ROUNDS, self.late, ROUGHLY_MET)
         elif p.payment_weight > 0.0:
@@ -376,7 +385,8 @@ class LocalSearch:
         p = self.problem
         state: State | None = None
         at = self.landscape.look(np.maximum(x, LEAST_ROOT) * p.alpha)
-        self.scale = max(at.spend, SMALLEST_SPEND * float((p.theta * p.alpha).sum()))
+        least = SMALLEST_SPEND * float((p.theta * p.alpha).sum())
+        self.scale = max(at.spend, least)
         while True:
             unit = p.loss_weight * at.loss + p.payment_weight * self.scale
             if state is not None:
@@ -385,15 +395,25 @@ class LocalSearch:
             descent = Descent(self.landscape, unit, np.inf, self.scale)
             state = descent.run(_fresh(state) or descent.start(x), ROUNDS, self.late, ROUGHLY_MET)
             at = self.landscape.look(state.y)
-            if at.spend > CHEAPER * self.scale or self.late():
+            if at.spend > CHEAPER * self.scale or self.scale <= least or self.late():
                 return state
-            self.scale = max(at.spend, SMALLER**3 * self.scale)
+            self.scale = max(at.spend, SMALLER**3 * self.scale, least)
 
-    def improve(self, x: Array, state: State | None = None) -> State:
-        """Search from a plan, or from where an earlier search is, at the budget that counts; where it ends."""
+    def improve(self, x: Array, state: State | None = None) -> State | None:
+        """Search from a plan, or from where an earlier search is, at the budget that counts; where it ends, None without one."""
+        if not self.problem.budget > 0.0:
+            return state
         descent = Descent(self.landscape, self.unit, self.problem.budget, self.scale)
         state = descent.run(_fresh(state) or descent.start(x), LAST_ROUNDS, self.late)
         return self.settle(state)
+
+    def known(self, x: Array, budget: float, loss_cap: float, rows: Array) -> State:
+        """Return the state at a plan with prices of the budget, of the cap on the loss and of thresholds that are known."""
+        p = self.problem
+        state = Descent(self.landscape, self.unit, p.budget, self.scale).start(x)
+        limits = np.array([budget * self.scale, 0.0, loss_cap * min(p.loss_cap, 1.0 / TINY)]) / self.unit
+        scale = self.scale / max(float(state.y.sum()), TINY)
+        return replace(state, limits=limits, rows=np.maximum(rows, 0.0) * (scale / self.unit) / p.alpha)
 
     def settle(self, state: State) -> State:
         """Fix the roles, solve for the others again, and offer the plan."""

@@ -4,20 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from plans import random_plan
 
 import stackfu as sf
 from stackfu.leader.capped import plans as plans_module
 from stackfu.leader.capped import problem as problem_module
 from stackfu.leader.capped.bound import at_best_level, margin, restricted, root_region
 from stackfu.leader.capped.columns import relaxed_columns
-from stackfu.leader.capped.descent import _gradients, _point, _slopes, descend
 from stackfu.leader.capped.problem import SMALL, PlanProblem
+from stackfu.leader.local_search import LocalSearch
 from stackfu.model import Objective
-
-SEEDS = st.integers(0, 10**6)
 
 
 def crowd(clients, seed=0, sampling=0.002):
@@ -33,59 +28,6 @@ def crowd(clients, seed=0, sampling=0.002):
     )
     game = game.replace(sampling_constant=sampling * game.geometry.scale * float(game.sizes.sum()))
     return game, 0.1 * game.full_participation_price
-
-
-@settings(max_examples=60)
-@given(SEEDS)
-def test_slopes_of_loss_and_spend_are_those_of_the_plan(seed):
-    game, x = random_plan(seed)
-    p = PlanProblem.of(game, Objective(budget=1.0))
-    x = np.clip(x, 0.05, 0.95)
-    at = _point(p, x)
-    assert at.loss == pytest.approx(p.loss(at.z, at.total), rel=1e-9)
-    assert at.spend == pytest.approx(p.spend(at.z, at.total), rel=1e-6, abs=1e-9)
-    price = p.theta * at.total - p.stakes(at.z, at.total)
-    if np.abs(price).min() < 1e-3 * (1 + np.abs(price).max()):
-        return  # somebody is about to be paid: the spend has a kink here
-    of_loss, of_spend = _gradients(p, at)
-    step = 1e-6
-    for k in range(game.count):
-        aside = step * (np.arange(game.count) == k)
-        above, below = _point(p, x + aside), _point(p, x - aside)
-        size = 1e-5 * (1 + abs(at.loss) / min(at.total, 1) ** 2 + p.theta.max())
-        assert of_loss[k] == pytest.approx((above.loss - below.loss) / (2 * step), rel=1e-4, abs=size)
-        assert of_spend[k] == pytest.approx((above.spend - below.spend) / (2 * step), rel=1e-4, abs=size)
-
-
-@given(SEEDS, st.floats(0, 1))
-def test_prices_between_two_mixtures_are_prices_of_the_mixture_between(seed, share):
-    game, x = random_plan(seed)
-    rng = np.random.default_rng(seed)
-    p = PlanProblem.of(game, Objective(budget=1.0))
-    total = float(game.alpha @ x)
-    start, end = rng.dirichlet(np.ones(p.count)), rng.dirichlet(np.ones(p.count))
-    direct = p.spend(start + share * (end - start), total)
-    assert p.spend_between(start, end, total)(share) == pytest.approx(direct, rel=1e-9, abs=1e-12)
-
-
-def test_local_search_offers_plans_that_improve_and_stops_when_late():
-    game, budget = crowd(150)
-    p = PlanProblem.of(game, Objective(budget=budget, min_total=0.1))
-    assert p.large
-    offered = []
-
-    def offer(x):
-        at = _point(p, np.clip(x, 1e-12, 1.0))
-        if at.spend <= p.budget * (1 + 1e-9) and at.total >= 0.1 * (1 - 1e-9):
-            offered.append(at.loss)
-        return True
-
-    start = game.equilibrium().participation
-    descend(p, start, offer, lambda: False)
-    assert min(offered) < 0.9 * _point(p, start).loss
-    offered.clear()
-    descend(p, start, offer, lambda: True)
-    assert not offered
 
 
 @pytest.mark.parametrize("clients", [SMALL + 20, 400, 2000])
@@ -172,25 +114,19 @@ class Bought:
 def test_plans_for_very_many_are_found_from_samples_and_judged_for_everybody(monkeypatch):
     """With the sizes at which samples begin made small: the same steps as with a hundred thousand clients."""
     monkeypatch.setattr(problem_module, "SAMPLED_CLIENTS", 300)
-    monkeypatch.setattr(plans_module, "SAMPLES", (60, 200))
-    asked, explored = [], []
-    everybody, by_samples = plans_module.everybody, plans_module.Plans._by_samples
+    monkeypatch.setattr(plans_module, "SAMPLED_FIRST", 200)
+    explored, by_sample = [], LocalSearch.explore_sample
 
-    def asking(problem, sample, found):
-        asked.append((problem.count, sample.count))
-        return everybody(problem, sample, found)
+    def exploring(self, x, chosen, few):
+        by_sample(self, x, chosen, few)
+        explored.append((len(chosen) // 10, few.count))
 
-    def exploring(self, start):
-        by_samples(self, start)
-        explored.append(None if self.best is None else self.best.loss)
-
-    monkeypatch.setattr(plans_module, "everybody", asking)
-    monkeypatch.setattr(plans_module.Plans, "_by_samples", exploring)
+    monkeypatch.setattr(LocalSearch, "explore_sample", exploring)
     game, budget = crowd(1200, seed=4)
     unpaid = game.equilibrium()
     linear = game.solve(budget, min_total=0.1, progress=False, gap=1e-3)
     plan = game.solve(budget, min_total=0.1, offers="capped", progress=False, gap=0.06, max_nodes=200)
-    assert [(count, sample // 10) for count, sample in asked] == [(200, 6), (1200, 20)]
+    assert explored == [(20, 200)]
     bought = Bought(game)
     loss, spend, total = bought(plan.participation)
     assert loss == pytest.approx(plan.objective)
@@ -201,8 +137,6 @@ def test_plans_for_very_many_are_found_from_samples_and_judged_for_everybody(mon
     assert plan.caps == pytest.approx(plan.participation, abs=0)
     assert plan.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
     assert plan.objective <= linear.objective * (1 + 1e-9)
-    # what samples alone led to is no worse than doing nothing, and not far from the end
-    assert explored == [pytest.approx(plan.objective, rel=0.15)]
     found = bought.best_of_many(
         budget, 0.1, [linear.participation, unpaid.participation, np.ones(game.count)]
     )
@@ -223,7 +157,7 @@ def test_plans_for_very_many_are_found_from_samples_and_judged_for_everybody(mon
 )
 def test_samples_serve_whatever_is_asked(asked, monkeypatch):
     monkeypatch.setattr(problem_module, "SAMPLED_CLIENTS", 150)
-    monkeypatch.setattr(plans_module, "SAMPLES", (60, 120))
+    monkeypatch.setattr(plans_module, "SAMPLED_FIRST", 120)
     game, _ = crowd(400, seed=5)
     plan = game.solve(None, offers="capped", progress=False, gap=0.2, max_nodes=200, **asked)
     loss, spend, _ = Bought(game)(plan.participation)
@@ -236,17 +170,6 @@ def test_samples_serve_whatever_is_asked(asked, monkeypatch):
         assert spend == pytest.approx(plan.spend, rel=1e-4)
     else:
         assert game.cascade(offers=plan.offers, outside=asked["outside"]).stable
-
-
-@settings(max_examples=30)
-@given(SEEDS)
-def test_slopes_of_clients_outside_the_plan_are_those_inside_it(seed):
-    game, x = random_plan(seed)
-    p = PlanProblem.of(game, Objective(budget=1.0))
-    at = _point(p, np.clip(x, 0.05, 0.95))
-    own, others = _slopes(p, at, p), _slopes(p, at, replace(p))
-    for mine, theirs in zip(own, others, strict=True):
-        assert theirs == pytest.approx(mine, rel=1e-6, abs=1e-9 * (1 + np.abs(mine).max()))
 
 
 def test_a_limit_of_time_is_kept_and_what_was_found_stands(counted_clock):

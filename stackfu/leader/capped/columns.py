@@ -1,6 +1,6 @@
 r"""The server's problem at one total participation for any number of clients, by simplicial decomposition.
 
-With every product replaced by something linear in z (a lower bound on a region, or a tangent at a plan) the problem at one S is
+With every product replaced by something linear in z (a lower bound on a region) the problem at one S is
 
     minimise    w_loss (W q + v noise . z) + w_pay s + M xi,         q >= ||m||^2,  m = sum_k z_k mu_k
     subject to  curve q + first . z + shift <= s,    second . z <= s,    s <= B + xi,    loss <= cap + xi
@@ -28,7 +28,7 @@ from .bound import Multipliers, Region, eagerness
 from .problem import PlanProblem
 from .programme import BUDGET_PENALTY, Answer
 
-__all__ = ["linearised_columns", "relaxed_columns"]
+__all__ = ["relaxed_columns"]
 
 #: Rounds at most, and the gap, relative to the objective's own range, at which they stop.
 COLUMN_ROUNDS, COLUMN_TOLERANCE = 60, 1e-6
@@ -75,31 +75,6 @@ def relaxed_columns(
         -half,
     )
     return _solve(p, total, p.budget, region.least, most, linear, penalty, deadline)
-
-
-def linearised_columns(
-    problem: PlanProblem, z: Array, total: float, deadline: float, shrink: float = 1e-9
-) -> Answer:
-    """The problem at one S with every product replaced by its tangent at a plan."""
-    p = problem
-    m = z @ p.points
-    gaps = np.maximum(p.diagonal - 2.0 * p.points @ m + float(m @ m), 0.0)
-    half = 0.5 * p.client_sampling / total
-    e = np.maximum(gaps + half - p.theta * total, 0.0)
-    riding = np.where(e > 0.0, z, 0.0)
-    mass = float(riding.sum())
-    # sum_F z0 (e(m) - e0) = <G, m - m0> + mass ||m - m0||^2 with G = sum_F 2 z0 (m0 - mu)
-    pull = 2.0 * (mass * m - riding @ p.points)
-    direction = pull - 2.0 * mass * m
-    linear = _Linear(
-        total * p.theta - p.diagonal + e + p.points @ direction,
-        np.zeros(p.count),
-        1.0 + mass,
-        -half - float(pull @ m) + mass * float(m @ m),
-    )
-    n = p.count
-    most = np.minimum(p.alpha / total, 1.0)
-    return _solve(p, total, p.budget * (1.0 - shrink), np.zeros(n), most, linear, BUDGET_PENALTY, deadline)
 
 
 def _solve(

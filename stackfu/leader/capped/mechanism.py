@@ -43,10 +43,8 @@ LINEAR_SHARE = 0.25
 SMALL_LINEAR_SHARE = 0.1
 #: Share of the gap that the search within_gap; the rest is room for the rounding of the claim.
 SEARCHED = 0.99
-#: Share of the time after which local search makes way for the bound.
-LOCAL_SHARE = 0.4
-#: The same with many clients: before the linear problem, and after it.
-FIRST_SHARE, LAST_SHARE = 0.25, 0.65
+#: Share of the time after which local search makes way for the linear problem and the bound.
+LOCAL_SHARE = 0.25
 #: Gap that is asked for unless said otherwise, at least: bounds under capped offers seldom come closer in a moment.
 FINEST_GAP = 1e-4
 #: How near to the least spend (or loss) of any plan one comes to tell whether one is within reach, at first and if it is in doubt.
@@ -132,15 +130,14 @@ def _optimise(
     unpaid = _unpaid(game)
     rule = plan_gap_rule(game, goal, limits.gap)
     unit = problem.unit_loss
-    starts = [unpaid, np.ones(game.count), *given]
-    if problem.large:
-        plans.deadline = began + FIRST_SHARE * limits.time_limit
-        plans.explore(tuple(starts))
+    plans.deadline = began + LOCAL_SHARE * limits.time_limit
+    plans.begin((unpaid, np.ones(game.count), *given))
     share = LINEAR_SHARE if problem.sampled is None else SMALL_LINEAR_SHARE
-    starts += _linear(game, goal, share * limits.time_limit)
-    plans.deadline = began + (LAST_SHARE if problem.large else LOCAL_SHARE) * limits.time_limit
-    plans.begin(tuple(starts))
+    linear = _linear(game, goal, share * limits.time_limit)
     plans.deadline = ends = began + limits.time_limit
+    for x in linear:
+        plans.offer(x)
+        plans.improve(x)
     if plans.best is None:
         _refuse_a_loss_out_of_reach(game, sought, 0.25 * limits.time_limit)
         cheap = _cheapest_admissible(game, sought, outside, 0.5 * limits.time_limit)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ...jit import clock
 from ...model import Array, GameModel, Objective
 from ...model.offers import capped_offers, firmness
+from ..bound import Problem
+from ..certified.points import ArrayPoints
+from ..local_search import LocalSearch
 from ..tolerances import COARSE_SNAP, LIMIT_ROUNDING, ROUNDING, SNAP
-from .columns import linearised_columns
-from .descent import Prices, affordable, descend, everybody
 from .problem import PlanProblem
-from .programme import linearised
 
 __all__ = ["Plan", "Plans"]
 
@@ -25,10 +26,8 @@ SMALLEST_SCALE = 1e-6
 LEAST_PLAN, FIRST_TOTAL = 1e-6, 1e-3
 #: Shares this near to 0 or 1 are tried there, the widest edge first: a plan that is as good with fewer fractions is the better one.
 EDGES = (1e-3, 1e-5, 1e-7)
-#: Clients in the samples by which a search among very many begins.
-SAMPLES = (2_000, 10_000)
-#: Steps of a local search end when no share moves by more than this.
-STILL = 1e-8
+#: Clients in the sample by which a search among very many begins.
+SAMPLED_FIRST = 2_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +48,7 @@ class Plans:
     def __init__(self, game: GameModel, goal: Objective, problem: PlanProblem, outside: Array | None) -> None:
         self.game, self.goal, self.problem, self.outside = game, goal, problem, outside
         self.best: Plan | None = None
-        self.known: Prices | None = None  # what the last search in all amounts found the limits to be worth
+        self._local: LocalSearch | None = None
         self.deadline = np.inf  # of local search, on the clock of :func:`stackfu.jit.clock`
 
     @property
@@ -118,89 +117,36 @@ class Plans:
 
     # ------------------------------------------------------------ local search
 
-    def settle(self, z: Array, total: float, steps: int = 4) -> Array:
-        """Sequential convex steps at one total: linearise the products, solve, go as far as the budget allows."""
-        p = self.problem
-        for _ in range(steps):
-            if self.late:
-                break
-            if p.large:
-                ahead = linearised_columns(p, z, total, self.deadline).z
-            else:
-                ahead = linearised(p, z, total, self.size).z
-            if p.spend(ahead, total) > p.budget and p.spend(z, total) <= p.budget:
-                ahead = self._as_far_as_paid(z, ahead, total)
-            moved = float(np.abs(ahead - z).max())
-            z = ahead
-            self.offer_mixture(z, total)
-            if moved < STILL:
-                break
-        return z
+    def _search(self, x: Array) -> LocalSearch:
+        """Return the local search; its unit is the loss of the first plan that it is asked for."""
+        if self._local is None:
+            p = self.problem
+            y = np.maximum(p.alpha * x, LEAST_PLAN * p.alpha)
+            total = float(y.sum())
+            self._local = LocalSearch(_plain(p), self.offer, lambda: self.late, p.loss(y / total, total))
+        return self._local
 
-    def _as_far_as_paid(self, start: Array, end: Array, total: float) -> Array:
-        spend = self.problem.spend_between(start, end, total)
-        low, high = 0.0, 1.0
-        for _ in range(40):
-            share = 0.5 * (low + high)
-            fits = spend(share) <= self.problem.budget
-            low, high = (share, high) if fits else (low, share)
-        return np.asarray(start + low * (end - start))
+    def improve(self, x: Array) -> None:
+        """Search from a plan."""
+        self._search(x).improve(x)
 
-    def polish(self, evaluations: int = 24) -> None:
-        """Search along the total around the best plan, settling at every value tried."""
-        if self.best is None:
-            return
-        p = self.problem
-        z, total = self.mixture(self.best)
-        floor = max(p.floor, LEAST_PLAN)
-        width = 0.1 * total
-        for _ in range(evaluations // 2):
-            if self.late:
-                break
-            before = self.target
-            for trial in (total - width, total + width):
-                trial = float(np.clip(trial, floor, 1.0))
-                start = np.minimum(z, p.alpha / trial)
-                self.settle(start / start.sum(), trial, 3)
-            assert self.best is not None
-            z, total = self.mixture(self.best)
-            if self.target >= before - ROUNDING * abs(before):
-                width *= 0.35
-            if width < COARSE_SNAP * total:
-                break
-
-    def descend(self) -> None:
-        """All amounts at once, from the best plan."""
-        if self.best is not None:
-            self.known = descend(self.problem, self.best.x, self.offer, lambda: self.late, self.known)
-
-    def explore(self, starts: tuple[Array, ...]) -> None:
-        """All amounts at once, from each start; with very many clients a sample of them goes first."""
+    def begin(self, starts: tuple[Array, ...]) -> None:
+        """Find plans from those given and from the ideal mixture at a few totals; with very many clients from a sample first."""
         p = self.problem
         for x in starts:
             self.offer(x)
-        if p.sampled is not None:
-            self._by_samples(starts[0])
-            self.descend()
+        for total in np.geomspace(max(p.floor, FIRST_TOTAL), 1.0, 6 if p.large else 10)[::-1]:
+            for mixture in (p.ideal, p.alpha):
+                z = np.minimum(mixture, p.alpha / total)
+                z = z / z.sum() if z.sum() < 1.0 else z
+                if (z <= p.alpha / total * (1.0 + ROUNDING)).all():
+                    self.offer_mixture(z, float(total))
+        if p.sampled is not None and p.outside is None:
+            self._search(starts[0]).explore_sample(starts[0], *_sample(p))
             return
         for x in starts:
-            descend(p, x, self.offer, lambda: self.late)
-
-    def _by_samples(self, start: Array) -> None:
-        """A search in the amounts of few clients, then of more; what the last one finds, everybody is asked for."""
-        p = self.problem
-        x, known = start, None
-        last: PlanProblem | None = None
-        for size in (s for s in SAMPLES if s < p.count):
-            rows, few = p.sample(size)
-            x = start[rows] if last is None or known is None else everybody(few, last, known)
-            known, last = descend(few, x, lambda _: True, lambda: self.late, known), few
-        if last is None or known is None:
-            return
-        x = everybody(p, last, known)
-        self.offer(x)
-        self.offer(affordable(p, x) * x)
-        self.known = known
+            if not self.late:
+                self._search(x).explore(x)
 
     def tidy(self) -> None:
         """Leave out who brings next to nothing and raise who brings next to everything, if the plan stays as good."""
@@ -213,22 +159,15 @@ class Plans:
                 self.best = plan
                 return
 
-    def begin(self, starts: tuple[Array, ...]) -> None:
-        """Feasible plans to start from: those given, the ideal mixture, and what settles along a few totals."""
-        p = self.problem
-        for x in starts:
-            self.offer(x)
-        if p.large:
-            self.descend()
-        floor = max(p.floor, FIRST_TOTAL)
-        # the largest totals first: with time for a few only, those that use the data
-        for total in np.geomspace(floor, 1.0, 6 if p.large else 10)[::-1]:
-            for mixture in (p.ideal, p.alpha):
-                z = np.minimum(mixture, p.alpha / total)
-                z = z / z.sum() if z.sum() < 1.0 else z
-                if (z <= p.alpha / total * (1.0 + ROUNDING)).all():
-                    self.offer_mixture(z, float(total))
-            self.settle(p.alpha, float(total), 3)
-        self.polish(10 if p.large else 24)
-        if p.large:
-            self.descend()
+
+def _sample(p: PlanProblem) -> tuple[npt.NDArray[np.int64], Problem]:
+    rows, few = p.sample(min(SAMPLED_FIRST, p.count))
+    return rows, _plain(few)
+
+
+def _plain(p: PlanProblem) -> Problem:
+    """Return the problem as local search sees it."""
+    return Problem(
+        p.alpha, p.theta, ArrayPoints(p.points), p.budget, p.loss_cap, p.floor, p.loss_square, p.loss_constant,
+        np.zeros(1), p.noise, p.loss_sampling, p.client_sampling, p.loss_weight, p.payment_weight, True, p.outside,
+    )  # fmt: skip

@@ -9,7 +9,6 @@ scale``. The origin is the point the server would like the mixture to be at, pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -186,21 +185,6 @@ class PlanProblem:
     def spend(self, z: Array, total: float) -> float:
         """The price of the plan, as it is posted."""
         return self._price(z, self.stakes(z, total), total)
-
-    def spend_between(self, start: Array, end: Array, total: float) -> Callable[[float], float]:
-        """The price on the way from one mixture (0) to another (1): passes over all points for the ends only."""
-        first, last = start @ self.points, end @ self.points
-        gaps, change = self.gaps(first), end - start
-        step = last - first
-        # ||m + s step - mu||^2 = ||m - mu||^2 (1 - s) + ||m + step - mu||^2 s - s (1 - s) ||step||^2
-        further, square = self.gaps(last) - gaps, float(step @ step)
-        half = 0.5 * self.client_sampling / total
-
-        def spend(share: float) -> float:
-            there = np.maximum(gaps + share * further - share * (1.0 - share) * square, 0.0)
-            return self._price(start + share * change, there + half, total)
-
-        return spend
 
     def _price(self, z: Array, stakes: Array, total: float) -> float:
         paid = z * np.maximum((1.0 + firmness(self.count)) * self.theta * total - stakes, 0.0)

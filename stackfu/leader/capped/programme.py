@@ -1,4 +1,4 @@
-"""Cone programmes at one total participation: the relaxation of a region, and the linearised problem of the local search.
+"""Cone programmes at one total participation: the relaxation of a region.
 
 Variables: the mixture z, its embedding m, ``q >= ||m||^2``, the spend, an elastic slack xi, and for every client, with the
 eagerness
@@ -7,10 +7,9 @@ eagerness
     e_k >= f_k,    plus_k  >= z_k e_k      (if it may ride free)      spend >= S theta.z - diag.z + q - a v / 2 + sum_k plus_k
     i_k >= -f_k,   minus_k >= z_k i_k      (if it may be paid)        spend >= sum_k minus_k
 
-with the products bounded below by McCormick's inequalities on the region, or by their tangents at a plan (local search). With
-outside options ``r_k >= d_k^2 / 2 + a v / 2 + o_k + z_k min(D_k, theta_k S)`` is added to both. There the product is ``z_k (theta_k
-S - (-f_k)_+)``, of which a region allows what lies in the hull of its corners, either end of the share and three places of the
-eagerness; local search takes the stakes of the plan.
+with the products bounded below by McCormick's inequalities on the region. With outside options ``r_k >= d_k^2 / 2 + a v / 2 +
+o_k + z_k min(D_k, theta_k S)`` is added to both. There the product is ``z_k (theta_k S - (-f_k)_+)``, of which a region allows
+what lies in the hull of its corners, either end of the share and three places of the eagerness.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ..cone import Blocks, quiet_settings
 from .bound import Multipliers, Region, eagerness
 from .problem import PlanProblem
 
-__all__ = ["BUDGET_PENALTY", "Answer", "linearised", "relaxed"]
+__all__ = ["BUDGET_PENALTY", "Answer", "relaxed"]
 
 Index = npt.NDArray[np.intp]
 
@@ -58,7 +57,7 @@ class _Products:
 
     clients: Index
     low: Array
-    high: Array | None
+    high: Array
     cuts: tuple[tuple[Array, Array, Array], ...]
 
     @classmethod
@@ -66,11 +65,6 @@ class _Products:
         """On a box of shares and factors."""
         least, most = least[clients], most[clients]
         return cls(clients, low, high, ((low, least, least * low), (high, most, most * high)))
-
-    @classmethod
-    def tangent(cls, clients: Index, z: Array, factor: Array) -> _Products:
-        """At a plan."""
-        return cls(clients, np.zeros(len(clients)), None, ((factor, z, z * factor),))
 
 
 _SETTINGS = quiet_settings(CONE_TOLERANCE)
@@ -86,9 +80,8 @@ class _Setting:
     most: Array
     plus: _Products
     minus: _Products
-    #: Of those who can leave: the places of their eagerness on a region, (3, N), or their stakes at a plan.
-    places: Array | None
-    stakes: Array
+    #: Of those who can leave: the places of their eagerness on a region, (3, N).
+    places: Array
     #: Scale of ``||m||^2``, and the price of broken limits.
     size: float
     penalty: float
@@ -106,21 +99,7 @@ def relaxed(
     plus = _Products.mccormick(rides, least, most, np.maximum(low[rides], 0.0), high[rides])
     minus = _Products.mccormick(paid, least, most, np.maximum(-high[paid], 0.0), -low[paid])
     places = np.stack([low, np.clip(0.0, low, high), high])
-    setting = _Setting(
-        total, problem.budget, least, most, plus, minus, places, np.zeros(problem.count), size, penalty
-    )
-    return _Programme(problem, setting).solve()
-
-
-def linearised(problem: PlanProblem, z: Array, total: float, size: float, shrink: float = 1e-9) -> Answer:
-    """The problem at one S with every product replaced by its tangent at a plan."""
-    n = problem.count
-    stakes = problem.stakes(z, total)
-    plus = _Products.tangent(np.arange(n), z, np.maximum(stakes - problem.theta * total, 0.0))
-    minus = _Products.tangent(np.zeros(0, dtype=np.intp), np.zeros(0), np.zeros(0))
-    most = np.minimum(problem.alpha / total, 1.0)
-    budget = problem.budget * (1.0 - shrink)
-    setting = _Setting(total, budget, np.zeros(n), most, plus, minus, None, stakes, size, BUDGET_PENALTY)
+    setting = _Setting(total, problem.budget, least, most, plus, minus, places, size, penalty)
     return _Programme(problem, setting).solve()
 
 
@@ -148,7 +127,7 @@ class _Programme:
         )  # reluctance of those who may be paid, and its product with z
         blocks.variable("minus", len(setting.minus.clients))
         blocks.variable("retainer", len(self.leavers))
-        blocks.variable("corners", 0 if setting.places is None else 6 * len(self.leavers))
+        blocks.variable("corners", 6 * len(self.leavers))
         blocks.variable("xi", 1)  # what limits are broken by
         self._mixture()
         self._spend()
@@ -237,10 +216,9 @@ class _Programme:
         self._rows(f"least {factor}", len(who))
         blocks.entries(f"least {factor}", factor, at, at, -1.0)
         blocks.right(f"least {factor}", -products.low)
-        if products.high is not None:
-            self._rows(f"most {factor}", len(who))
-            blocks.entries(f"most {factor}", factor, at, at, 1.0)
-            blocks.right(f"most {factor}", products.high)
+        self._rows(f"most {factor}", len(who))
+        blocks.entries(f"most {factor}", factor, at, at, 1.0)
+        blocks.right(f"most {factor}", products.high)
         self._rows(f"least {product}", len(who))
         blocks.entries(f"least {product}", product, at, at, -1.0)
 
@@ -252,12 +230,9 @@ class _Programme:
         self._rows("keep", len(who))
         blocks.entries("keep", "q", at, 0, 0.5)
         blocks.entries("keep", "m", at[:, None], self._all("m")[None, :], -p.points[who])
-        if self.setting.places is None:
-            blocks.entries("keep", "z", at, who, np.minimum(self.setting.stakes[who], most))
-        else:
-            shares, places = self._corners(self.setting.places)
-            self.drawn = shares * (most + np.minimum(places, 0.0))
-            blocks.entries("keep", "corners", at[None, :], self._corner_columns(), self.drawn)
+        shares, places = self._corners(self.setting.places)
+        self.drawn = shares * (most + np.minimum(places, 0.0))
+        blocks.entries("keep", "corners", at[None, :], self._corner_columns(), self.drawn)
         blocks.entries("keep", "retainer", at, at, -1.0)
         blocks.right("keep", -(0.5 * p.diagonal[who] + self.half + p.outside[who]))
         self._rows("least retainer", len(who))

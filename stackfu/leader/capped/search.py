@@ -224,11 +224,9 @@ class _Search:
         elif answer.value < before and self.waiting > 0 and plans.best is not None:
             self.waiting -= 1
         elif answer.value < before:
-            plans.settle(answer.z, answer.total, 3)
+            plans.improve(np.clip(answer.z * (answer.total / p.alpha), 0.0, 1.0))
             self.pause = 0 if plans.target < before else 2 * self.pause + 1
             self.waiting = self.pause
-        if plans.target < before - 0.5 * self.gap and np.isfinite(plans.target):
-            plans.polish(12)
 
     # ------------------------------------------------------------ cutting
 

@@ -209,7 +209,8 @@ class _Search:
         before = self.candidates.value
         now = clock()
         self.local_until = now + IMPROVING * max(self.out_of_time.until - self.out_of_time.reserve - now, 0.0)
-        self.local.improve(np.clip(answer.z * (total / self.problem.alpha), 0.0, 1.0))
+        x, y = np.clip(answer.z * (total / self.problem.alpha), 0.0, 1.0), answer.prices
+        self.local.improve(x, self.local.known(x, y.budget, y.cap, y.rows))
         self.patience = 1 if self.candidates.value < before else 2 * self.patience
         self.patient_until = self.solves + self.patience
         return self.candidates.value < before
@@ -234,14 +235,11 @@ class _Search:
         def late() -> bool:
             return clock() > self.local_until or self.reached
 
-        unit = self.game.loss_of(self.game.profile(self.origin), self.objective.finite_sample) / self.unit
-        self.local = LocalSearch(_plain(p), self.candidates.offer, late, unit)
+        loss = self.game.loss_of(self.game.profile(self.origin), self.objective.finite_sample) / self.unit
+        self.local = LocalSearch(_plain(p), self.candidates.offer, late, loss)
         if self.game.count > SAMPLED_BEYOND:
             chosen, few = sample(p)
-            small = LocalSearch(_plain(few), lambda _: True, late, unit)
-            state = small.explore(self.origin[chosen])
-            if state is not None and not late():
-                self.local.improve(self.origin, self.local.ask(small, chosen, state))
+            self.local.explore_sample(self.origin, chosen, _plain(few))
             return
         for x in (self.origin, np.ones(self.game.count)):
             if not late():

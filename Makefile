@@ -23,7 +23,7 @@ FEW_SEEDS ?= 3
 # Runs at a time, one core each
 JOBS      ?= 2
 
-.PHONY: help demo test test-core coverage attack attack-federation test-oldest test-deployment load properties mutants lint docs bench bench-full bench-compare bench-peers bench-sizes experiments dist dist-check clean
+.PHONY: help demo test test-core coverage attack attack-federation test-oldest test-deployment load properties verify-anywhere mutants lint docs bench bench-full bench-compare bench-peers bench-sizes experiments dist dist-check clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -124,6 +124,11 @@ attack: $(STAMP)-test  ## games at nasty scales against references that share no
 # A quarter of an hour on two idle cores; exits with an error if a verdict was wrong
 attack-federation: $(STAMP)-test $(STAMP)-lab  ## dishonest servers, clients and thieves against an oracle that knows what happened
 	OMP_NUM_THREADS=1 $(BIN)/python integration/tests/flower/attack_federation.py --steps 10000 --out integration/results/trust/attack.json
+
+# Some minutes; exits with an error if the two checkers disagree once
+verify-anywhere: $(STAMP)-test $(STAMP)-node  ## the second checker of saved solutions: forgeries and 1,000 random games
+	$(BIN)/python -m pytest -q tests/judging/test_forgery_corpus.py tests/judging/test_second_checker.py
+	$(BIN)/python tests/verify_anywhere.py --games 1000
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
 	$(BIN)/python tests/mutation/mutants.py $(MODULES)

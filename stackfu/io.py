@@ -399,6 +399,8 @@ def _plain(value: Any) -> Any:
 def _revive(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"array", "dtype", "shape"}:
+            if np.dtype(value["dtype"]).kind not in "fiub":
+                raise ValueError(f"an array of numbers cannot have the type {value['dtype']!r}")
             return np.array(_revive(value["array"]), dtype=value["dtype"]).reshape(value["shape"])
         if value.keys() == {"number"}:
             return float(value["number"])

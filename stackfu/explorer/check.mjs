@@ -216,7 +216,12 @@ function readGame(record) {
   if (!(game.lambda_q > 0 && game.loss_constant > 0)) throw new BadFile("lambda_q and loss_constant must be above 0");
   readLoss(record, game);
   const names = optional(record, "names", where);
-  game.who = (k) => (Array.isArray(names) && names.length === game.count ? `"${shown(names[game.keep[k]])}"` : String(game.keep[k]));
+  for (const given of [names, optional(stored, "names", "the embeddings")]) {
+    if (given === null) continue;
+    if (!Array.isArray(given) || given.length !== game.count) throw new BadFile("there is not one name per client");
+    if (given.some((name) => /[\p{Cc}\p{Cf}]/u.test(String(name)))) throw new BadFile("a name holds control characters");
+  }
+  game.who = (k) => (names !== null ? `"${shown(names[game.keep[k]])}"` : String(game.keep[k]));
   return game;
 }
 
@@ -665,9 +670,9 @@ function checkLinear(game, goal, space, record, progress) {
     return sub(add(value, end.level), div(end.pull, end.T));
   };
 
-  const judge = (leaf, progressed) => {
+  const judge = (leaf) => {
     let near = new Array(count).fill(0n), far = space.reach;
-    for (const [first, second] of leaf.steps) {
+    for (const [number, [first, second]] of leaf.steps.entries()) {
       const known = classify(space, leaf, near, far);
       if (known === null) return;
       const one = knot(first), two = knot(second), cross = one === two ? one.centre.square : crossOf(one.centre, two.centre);
@@ -680,11 +685,10 @@ function checkLinear(game, goal, space, record, progress) {
       const lost = space.defect === 0n ? 0n : mul(mul(larger(ends[0].T, ends[1].T), point(space.defect)), square(add(longest(leaf.low), larger(one.centre.size, two.centre.size)))).hi;
       const margin = marginOf(ends, known, distance) - lost;
       if (margin > 0n || (margin === 0n && ends.every((end) => end.omega.lo > 0n))) return;
-      progressed.margin = margin;
+      if (number + 1 === leaf.steps.length) throw new NotProved(`its multipliers prove ${words(approximate(margin), 3)}, not 0`);
       [near, far] = narrowed(ends, one.centre, two.centre, cross, distance, margin, near, far, longest(leaf.low));
     }
-    if (classify(space, leaf, near, far) === null) return;
-    throw new NotProved(leaf.steps.length ? `its multipliers prove ${words(approximate(progressed.margin), 3)}, not 0` : "it has no multipliers");
+    throw new NotProved("it has no multipliers");
   };
 
   const longest = (low) => {
@@ -794,7 +798,7 @@ function checkLinear(game, goal, space, record, progress) {
       const start = done ? stops[done - 1] : 0, steps = [];
       for (let i = start; i < stops[done]; i++) steps.push([pairs[2 * i], pairs[2 * i + 1]]);
       try {
-        judge({ low, high, paid, volunteer, steps }, { margin: 0n });
+        judge({ low, high, paid, volunteer, steps });
       } catch (error) {
         if (error instanceof NotProved) throw new NotProved(`leaf ${done}, totals from ${words(low)} to ${words(high)}: ${error.message}`);
         throw error;

@@ -97,9 +97,9 @@ def _require_comparable(game: GameModel, amounts: Array, places: Any) -> None:
     if amounts[most] > WIDEST * amounts[least]:
         raise InputError(
             "participation",
-            f"brings less than {1 / WIDEST:.0e} of what client {game.who(places[most])} does, and rounding would decide estimated "
-            "values; leave it out with a participation of 0",
-            client=game.who(places[least]),
+            f"brings less than {1 / WIDEST:.0e} of what client {game.label(places[most])} does, and rounding would decide "
+            "estimated values; leave it out with a participation of 0",
+            client=game.label(places[least]),
             value=f"{amounts[least] / game.alpha[places[least]]:.3g}",
         )
 

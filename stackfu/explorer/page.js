@@ -557,6 +557,12 @@
         : "Larger budgets were not computed.");
   };
 
+  const tooFew = (stop) => {
+    const taking = clients ? stop.participation.filter((x) => x > 0).length : 1;
+    return stop.used_samples < taking ? "Caution: less than one sample for each client that takes part, which is no data to train on. " +
+      "Compare the units of budget and costs. " : "";
+  };
+
   const plainWords = (stop) => {
     const unpaid = stops[0], share = stop.server_loss / unpaid.server_loss;
     if (stop.budget === 0) {
@@ -686,7 +692,7 @@
     put("used_samples", stop.used_samples, `${used(stop.used_samples)} of ${used(game.remaining_samples)} samples`);
     put("spend", stop.spend, digits(stop.spend) + currency);
     put("total", stop.total, percent(stop.total));
-    $("words").textContent = plainWords(stop);
+    $("words").textContent = tooFew(stop) + plainWords(stop);
     sayBetween(stop);
     sayLeaving(stop);
     if (shownProof !== i) { shownProof = i; offerProof(i); }

@@ -15,6 +15,7 @@ import pytest
 
 import stackfu as sf
 from stackfu import Status
+from stackfu.demo import digits_game
 from stackfu.explorer import explorer_data, write_explorer
 
 webdriver = pytest.importorskip(
@@ -148,6 +149,17 @@ def test_a_search_that_was_stopped_is_not_taken_for_what_money_buys(
     certificate = browser.find_element(By.ID, "certificate").get_attribute("textContent")
     assert "below 0;" not in certificate
     assert certificate.startswith("Proved" if proved else "Of these payments nothing is proved")
+
+
+@pytest.mark.parametrize(("cost_scale", "few"), [(1e5, True), (1.0, False)])
+def test_the_page_says_first_that_a_plan_uses_less_than_a_sample_each(browser, tmp_path, cost_scale, few):
+    game = digits_game(cost_scale=cost_scale)
+    frontier = game.frontier([0.0, 1e-3], progress=False)
+    write_explorer(frontier, tmp_path / "few.html", "Few", budget=1e-3)
+    browser.get((tmp_path / "few.html").as_uri())
+    words = browser.find_element(By.ID, "words").text
+    assert words.startswith("Caution: less than one sample for each client") is few
+    assert bool(frontier[-1].cautions) is few
 
 
 def test_home_and_end_reach_both_ends(opened, frontier):

@@ -242,6 +242,15 @@ def test_lists_of_numbers_of_clients_cannot_be_one_number(run, files):
     assert "is 12000, or 12 and 000?" in err
 
 
+def test_a_name_with_a_comma_that_lost_its_quotation_marks_is_pointed_out(run, files):
+    code, _, err = run("equilibria", files / "game.json", "--payments", "Bath, Somerset=0.1")
+    assert code == 2
+    assert (
+        "'Bath': must name its client, as the others do; a name that holds a comma stands in quotation marks"
+        in " ".join(err.split())
+    )
+
+
 # -------------------------------------------------------------------- numbers per client from tables
 
 

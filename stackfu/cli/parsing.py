@@ -258,7 +258,11 @@ def entries_of(text: str, argument: str, column: str, client: str = "client") ->
         for word in typed:
             name, equals, value = (part.strip() for part in word.rpartition("="))
             if not (equals and name):
-                raise InputError(argument, "must name its client, as the others do", value=repr(word))
+                raise InputError(
+                    argument,
+                    "must name its client, as the others do; a name that holds a comma stands in quotation marks",
+                    value=repr(word),
+                )
             found.append((name, value))
     seen: set[str] = set()
     for name, _ in found:

@@ -26,7 +26,7 @@ def random_game(seed, count, **options):
 
 
 def grid_optimum(game, budget, steps):
-    """Least server loss over a grid of participation profiles whose cheapest inducing payments fit the budget.
+    """Least server loss over a grid of participation profiles with inducing payments within the budget.
 
     Written from the definitions: embedding, distances, the equilibrium conditions and the price of a profile.
     """

@@ -986,7 +986,7 @@ def test_calibrate_from_plan_to_calibrated_game(run, files, tmp_path, game):
     assert "A guess" in run("solve", files / "game.json", "-b", 0.05, "-m", "haipo")[1]
     assert "A guess" not in run("solve", target, "-b", 0.05, "-m", "haipo")[1]
 
-    # against another model than the original one: C is told from zero and wrong, and the pilots are not predicted
+    # against another model than the original one: C differs from zero but is wrong, and the pilots are not predicted
     other = [{**row, "change": repr(float(row["change"]) + 0.2)} for row in rows]
     with (tmp_path / "other.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])

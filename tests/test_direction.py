@@ -31,7 +31,7 @@ ROOMS = (
 )
 #: The package's own front, which loads names when they are asked for.
 DOOR = "stackfu"
-#: The modules that face upward: a thin facade whose methods call files above it, and embeddings that draw themselves.
+#: The modules that import from later stages: a thin facade with methods that call files, and embeddings that draw themselves.
 FACADE = "stackfu.game"
 UPWARD = {FACADE: {"stackfu.io", "stackfu.plot"}, "stackfu.embedding.mean_embeddings": {"stackfu.plot"}}
 

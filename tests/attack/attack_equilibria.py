@@ -37,7 +37,7 @@ BITS = 400
 GAIN = 1.01e-9
 #: Up to this many clients all patterns are looked at (3 to the power of them).
 MOST_ENUMERATED = 5
-#: How well a complete list claims to know the totals of its equilibria (and the rounding of a float beside that).
+#: Accuracy of the totals in a list that claims to be complete (in addition to the rounding of a float).
 TOTAL = 1e-3 * (1 + 1e-9)
 #: Further than this from the exact participation an answer is rough.
 ROUGH = 1e-5

@@ -224,7 +224,7 @@ class Reference:
         return np.where(fine, value, np.inf), spend, loss
 
     def _transfers(self, x, y, s, d2):
-        """What makes bringing the whole quantity as good as the best other amount, which is not paid; by bisection of its slope."""
+        """Return the transfer that makes the whole quantity as good as the best unpaid amount; by bisection of its slope."""
         rest = np.maximum(s - y, 0)
         alone = rest <= 0
         q = np.where(alone, 0, s**2 * d2)

@@ -106,7 +106,7 @@ class Plans(attack_leader.Reference):
         return np.maximum(bracket, 0) * x
 
     def contracts(self, y, d2, total):
-        """What bringing all costs beyond the best that one could bring unpaid, by bisection of a slope that rises."""
+        """Return the cost of full participation beyond the best unpaid one, by bisection of a rising slope."""
         rest = np.maximum(total[:, None] - y, 0)
         q = np.where(rest > 0, total[:, None] ** 2 * d2, 0)
         low, high = np.zeros_like(y), y

@@ -1,4 +1,4 @@
-"""The one bound for linear and capped offers, written for reading: ``docs/theory/leader.md``, "One bound for both kinds of offers".
+"""Readable form of the bound for linear and capped offers: ``docs/theory/leader.md``, "One bound for both kinds of offers".
 
 Every client contributes the least of a few functions of the total S, each a Laurent polynomial with the degrees -2 to 2. On an
 interval the bound follows from their values at the ends and from second divided differences.
@@ -166,7 +166,7 @@ class Bound:
 
 
 def bound(p, r, first, second, lower):
-    """The one bound on a region, with multipliers that are affine between ``first`` at a and ``second`` at b."""
+    """Return the bound on a region, with multipliers that are affine between ``first`` at a and ``second`` at b."""
     a, b = r.a, r.b
 
     def mix(get):

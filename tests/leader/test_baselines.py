@@ -69,7 +69,7 @@ def test_price_of_an_answer_is_answered_by_it():
 
 
 def _first(game, price, profile):
-    """What client 0 answers to a price."""
+    """Return client 0's answer to a price."""
     return responses(game, np.full(game.count, price), profile)[0]
 
 

@@ -1,4 +1,4 @@
-"""The one bound: whatever the multipliers, it never cuts off a feasible point; with good ones it is sharp (test_certified)."""
+"""The bound never cuts off a feasible point, with any multipliers; with good ones it is sharp (test_certified)."""
 
 import numpy as np
 import pytest

@@ -20,7 +20,7 @@ from stackfu.model import Objective
 
 
 def check(game, budget, solution):
-    """What every certified solution owes."""
+    """Check the properties of every certified solution."""
     reference = game.equilibrium().server_loss
     assert solution.status is sf.Status.CERTIFIED, (solution, solution.message)
     assert solution.gap <= 1e-6 * reference * (1 + 1e-9)
@@ -94,7 +94,7 @@ def test_never_worse_than_the_baselines(seed, count, max_nodes):
 
 @pytest.mark.parametrize("sizes", [[1, 1, 1], [1, 1, 1 + 1e-9]])
 def test_a_loss_of_nothing_is_proved_at_once_and_costs_nothing(sizes):
-    """Nobody is removed and the clients mirror each other: what they do unpaid is the best there is, or as good as that."""
+    """Without removals and with symmetric clients, the unpaid outcome is optimal, or as good as that."""
     game = sf.StackelbergGame(sf.MeanEmbeddings.from_features(np.eye(3)), sizes)
     solution = game.solve(0.05)
     assert solution.status is sf.Status.CERTIFIED
@@ -264,7 +264,7 @@ class TestOptions:
         full = self.game.solve(price * (1 + 1e-6), min_total=1.0)
         assert np.all(full.participation == 1)
         assert full.spend == pytest.approx(price, rel=1e-6)
-        # at the cheapest payments everybody is indifferent; a hair more keeps them there
+        # at the cheapest payments all clients are indifferent; a slight increase keeps them there
         cheapest = self.game.payments_for(np.ones(5))
         assert np.all(full.payments[cheapest > 0] > cheapest[cheapest > 0])
         assert np.all(full.payments[cheapest == 0] == 0)
@@ -303,7 +303,7 @@ class TestOptions:
 
     @pytest.mark.parametrize("seed", range(4))
     def test_everybody_for_the_full_price(self, seed):
-        """The only feasible profile is everybody: whoever is found again within rounding must not miss the floor."""
+        """The only feasible profile is full participation: a client found again within rounding must not miss the floor."""
         game, _ = random_game(620 + seed, 5)
         solution = game.solve(game.full_participation_price, min_total=1.0)
         assert solution.status is sf.Status.CERTIFIED
@@ -569,7 +569,7 @@ def test_alike_clients_count_the_samples_they_bring():
     finite_sample=st.booleans(),
 )
 def test_what_alike_clients_sell_passes_the_judges(seed, count, scale, finite_sample):
-    """Nobody drifts and everybody who is paid is paid its cost: no client gains anything by deviating, whatever it has at stake."""
+    """Without drift and with payments at cost, no client gains anything by deviating, whatever its stakes."""
     rng = np.random.default_rng(seed)
     row = rng.uniform(-0.5, 0.5, size=3)
     features = np.vstack([rng.uniform(-0.5, 0.5, size=3), np.repeat(row[None, :], count, axis=0)])
@@ -675,7 +675,7 @@ def test_rounding_does_not_make_the_unpaid_equilibrium_cost_something():
 
 
 def test_a_client_that_owns_nearly_everything_leaves_the_unpaid_outcome_feasible():
-    """Its own terms are far below the others': the conditions hold beside what is at stake, not to more digits."""
+    """A client's own terms are far below the others': the conditions hold relative to its stakes, not to more digits."""
     points = [
         [1.308167, 0.610096, 0.594364],
         [1.588029, -1.759983, -0.312819],

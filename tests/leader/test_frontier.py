@@ -36,7 +36,7 @@ def test_saturation_budget_is_where_money_stops_helping():
 
 
 def test_saturation_is_that_of_the_objective_that_was_asked_for():
-    """Where spending is weighed too, money stops helping where the weighted sum does, long before the loss does."""
+    """If spending is weighed too, money stops helping where the weighted sum does, long before the loss does."""
     game, _ = random_game(2, 5)
     unlimited = game.solve(None)
     weight = 0.5 * (game.solve(0.0).server_loss - unlimited.server_loss) / unlimited.spend
@@ -65,7 +65,7 @@ def test_saturation_of_contracts_begins_where_the_first_ones_are_found(monkeypat
 
 @pytest.mark.parametrize("options", [{"min_total": 0.5}, {"gap": 1e-3}, {"start": np.ones(5)}])
 def test_what_a_mechanism_does_not_know_is_refused_by_its_own_name(options):
-    """A frontier starts each search from the one before only where the mechanism can, and blames nobody for it."""
+    """A frontier starts each search from the one before only if the mechanism can, and raises no error otherwise."""
     game, budget = random_game(4, 5)
     (name,) = options
     with pytest.raises(sf.InputError, match=f"^{name}: is not an option of method .haipo"):
@@ -98,7 +98,7 @@ def test_saturation_is_measured_by_the_range_of_the_loss_and_not_by_its_size():
 
 
 def test_searches_that_are_stopped_help_each_other():
-    """What a neighbour found is looked at from both sides: no budget shows worse than a smaller one, and none shows nothing."""
+    """Neighbours' results are used from both sides: no budget is worse than a smaller one, and none is empty."""
     game, _ = random_game(3, 12)
     budgets = np.linspace(0.1, 0.9, 5) * game.full_participation_price
     frontier = game.frontier(budgets, time_limit=0.0, gap=1e-12)

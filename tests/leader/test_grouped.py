@@ -9,7 +9,7 @@ from stackfu.leader.uniform import best_price
 
 
 def typed_game(seed=0, members=12, types=3, gram=False, **options):
-    """Clients of a few types whose members differ in data, size and cost."""
+    """Clients of a few types with members that differ in data, size and cost."""
     rng = np.random.default_rng(seed)
     kinds = np.arange(members * types + 2) % types
     points = 0.6 * rng.normal(size=(types, 3))[kinds] + 0.2 * rng.normal(size=(len(kinds), 3))
@@ -51,7 +51,7 @@ def test_it_is_no_worse_than_one_price_per_sample_for_all(seed):
 
 
 def test_prices_of_the_game_of_the_groups_alone_overspend_and_these_do_not():
-    """What groups would answer as single clients is not what their members answer."""
+    """Groups as single clients would answer differently from their members."""
     over = []
     for seed in range(6):
         game, kinds, budget = typed_game(seed)
@@ -72,7 +72,7 @@ def test_the_game_of_the_groups_keeps_what_groups_can_keep():
     assert few.count == 3
     assert few.costs.sum() == pytest.approx(game.costs.sum())
     assert few.all_sizes.sum() == pytest.approx(game.all_sizes.sum())
-    # everybody at full is the same mixture either way
+    # full participation is the same mixture either way
     assert few.server_loss(np.ones(3)) == pytest.approx(game.server_loss(np.ones(game.count)))
     assert same.server_loss([1.0, 0.2, 0.5]) == pytest.approx(few.server_loss([1.0, 0.2, 0.5]))
     aim = np.zeros(len(game.all_sizes))

@@ -54,7 +54,7 @@ def test_a_loss_out_of_reach_is_called_that():
 
 
 def test_what_is_proved_is_no_more_than_what_there_is(monkeypatch):
-    """A certificate whose claim is raised above the spend that was found is refused."""
+    """A certificate with a claim above the found spend is refused."""
     monkeypatch.setattr(module, "DIRECTLY", 0.0)
     game, _ = random_game(1, 8)
     goal, _, run = cheapest(game)

@@ -1,4 +1,4 @@
-"""Local search: feasible plans by an independent reference, never worse than what anybody would try first, better with time."""
+"""Local search: feasible plans by an independent reference, never worse than the obvious first attempts, better with time."""
 
 import numpy as np
 import pytest
@@ -106,7 +106,7 @@ def test_every_plan_at_the_end_is_feasible_and_later_searches_are_no_worse(seed,
 
 
 def federation(seed, clients):
-    """A game whose clients hold mixtures of ten kinds of data, costs and sizes uneven, and a budget."""
+    """A game with clients that hold mixtures of ten kinds of data, costs and sizes uneven, and a budget."""
     rng = np.random.default_rng(seed)
     rows = rng.dirichlet(np.full(10, 0.4), clients + clients // 10)
     sizes = rng.lognormal(4.0, 1.0, len(rows)).round() + 1.0

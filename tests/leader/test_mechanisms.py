@@ -1,4 +1,4 @@
-"""Mechanisms by name: one registry for solve, command line and everybody else."""
+"""Mechanisms by name: one registry for solve, command line and all other callers."""
 
 import inspect
 import json
@@ -20,7 +20,7 @@ WEIGHTLESS = sf.ServerLoss((Target("original"),), (0.0,))
 @pytest.fixture
 def at_cost():
     def mechanism(game, budget, *, share=1.0):
-        """Pay everybody a share of its cost, as far as the budget goes."""
+        """Pay all clients a share of their costs, as far as the budget goes."""
         return game.costs * min(share, budget / game.costs.sum())
 
     sf.register_mechanism("at-cost", mechanism)

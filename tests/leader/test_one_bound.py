@@ -1,4 +1,4 @@
-"""The one bound for linear and capped offers holds on intervals of the total, and is as sharp as the two it would replace."""
+"""The bound for linear and capped offers holds on intervals of the total, and is as sharp as the two it would replace."""
 
 from dataclasses import replace
 
@@ -93,7 +93,7 @@ def region_around(rng, p, z, s, eager):
 @settings(max_examples=150)
 @given(seed=seeds)
 def test_no_multipliers_cut_off_a_feasible_point_of_either_kind_of_offers(capped, seed):
-    """With any affine multipliers, g(S) + T |m - c|^2 is not positive at a feasible point whose objective is the claimed bound."""
+    """With any affine multipliers, g(S) + T |m - c|^2 is not positive at a feasible point with the claimed bound as objective."""
     rng = np.random.default_rng(seed)
     p = random_problem(rng, capped)
     for z, s, eager in feasible_points(rng, p, 0.05, 1.0, count=15):
@@ -274,7 +274,7 @@ def compiled_multipliers(q, y, total, keep=None):
 
 
 def value_at(g, share):
-    """What a bound says at a total this far from the lower end, and the centre there."""
+    """Return the value of a bound at a total this far from the lower end, and the centre there."""
     here = (1 - share) * g.ends[0] + share * g.ends[1] + share * (1 - share) * g.bend
     one, two = (part * y.centre for part, y in ((1.0, g.segment.first), (1.0, g.segment.second)))
     centres = [(1 - part) * one + part * two for part in g.segment.parts]
@@ -419,7 +419,7 @@ def test_no_multipliers_cut_off_a_feasible_point_near_total_zero(capped, seed):
 
 
 def test_a_client_that_can_only_just_be_eager_may_still_hold_back():
-    """Where the least eagerness is exactly 0, a client may be indifferent: it need not be full under linear payments."""
+    """If the least eagerness is exactly 0, a client may be indifferent: it need not be full under linear payments."""
     points = ArrayPoints(np.array([[0.0], [1.0]]))
     q = fast.Problem(np.array([0.5, 0.5]), np.array([0.0, 0.0]), points, constant=0.0)
     # without costs every client has f = d^2 >= 0, and the mixture of one client alone is feasible: that client has f = 0

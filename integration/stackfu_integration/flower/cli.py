@@ -47,7 +47,7 @@ def ledger(
     ] = None,
 ) -> None:
     """Print the ledger of a run: offers, responses, work done and payments, one row per event."""
-    from stackfu_integration.flower.events import EVENTS, NOBODY
+    from stackfu_integration.flower.events import EVENTS, NO_CLIENT
     from stackfu_integration.flower.ledger import PaymentLedger
     from stackfu_integration.flower.rows import told
     from stackfu_integration.storage import write_json
@@ -76,8 +76,8 @@ def ledger(
                 _short(row.at[:19].replace("T", " ")),
                 _short(row.request),
                 _short(row.kind),
-                "" if row.client == NOBODY else who(row.client),
-                "" if row.round == NOBODY else str(row.round),
+                "" if row.client == NO_CLIENT else who(row.client),
+                "" if row.round == NO_CLIENT else str(row.round),
                 "" if row.amount is None else f"{row.amount:.6g}",
                 detail if len(detail) <= 120 else f"{detail[:117]}...",
             )

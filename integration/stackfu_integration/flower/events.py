@@ -37,7 +37,7 @@ from typing import Any
 
 from stackfu_integration.flower.rows import (
     EVENTS,
-    NOBODY,
+    NO_CLIENT,
     Amount,
     ClientEvent,
     ClientNumbers,
@@ -65,7 +65,7 @@ from stackfu_integration.flower.rows import (
 
 __all__ = [
     "EVENTS",
-    "NOBODY",
+    "NO_CLIENT",
     "BandwidthAgreed",
     "ClientCommitted",
     "ClientEnrolled",
@@ -288,7 +288,7 @@ class GameFounded(Event, kind="game"):
     costs: NumberPerClient
     full_price: float
     clipped: float
-    amendment: Number = NOBODY
+    amendment: Number = NO_CLIENT
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ from stackfu.atomic import make_folder
 from stackfu.errors import FileFormatError, StackfuError
 from stackfu_integration.flower.chain import VERSION, Head, first_link, link, sealed
 from stackfu_integration.flower.events import (
-    NOBODY,
+    NO_CLIENT,
     ClientEvent,
     ClientFault,
     ClockSetBack,
@@ -356,7 +356,7 @@ class PaymentLedger:
                 (*stored, hash_),
             )
         except sqlite3.IntegrityError as error:
-            who = "" if row.client == NOBODY else f" of client {row.client}"
+            who = "" if row.client == NO_CLIENT else f" of client {row.client}"
             raise LedgerError(f"{row.kind}{who}: {error}") from error
         if row.payload is not None:
             self._db.execute("INSERT INTO payloads VALUES (?, ?, ?)", (seq + 1, salt, row.payload))
@@ -565,7 +565,7 @@ class PaymentLedger:
         return {row.client: _read(row, kind) for row in rows}
 
     def of_client(
-        self, request: str, kind: type[_OfClient], client: int, number: int = NOBODY
+        self, request: str, kind: type[_OfClient], client: int, number: int = NO_CLIENT
     ) -> _OfClient | None:
         """Return the event of this class, this client and this round, if there is one."""
         found = self._select(request, kind.kind, "seq", client=client, round=number)
@@ -599,7 +599,7 @@ def broken_link(ledger: PaymentLedger, public_key: str | None = None) -> str | N
     previous, last, missing = first_link(head.key), 0, []
     erased = {seq for row in ledger.rows(kind=PayloadsErased.kind) for seq in row.detail.get("rows", ())}
     for row, stored, salt, content in ledger.links():
-        seq, what = row[0], f"row {row[0]} ({row[3]}{'' if row[4] == NOBODY else f' of client {row[4]}'})"
+        seq, what = row[0], f"row {row[0]} ({row[3]}{'' if row[4] == NO_CLIENT else f' of client {row[4]}'})"
         if seq != last + 1:
             return f"row {last + 1} is missing"
         previous = link(previous, row)
@@ -639,7 +639,7 @@ def broken_rule(ledger: PaymentLedger) -> str | None:
                     (*row, hash_),
                 )
             except sqlite3.DatabaseError as error:
-                who = "" if row[4] == NOBODY else f" of client {row[4]}"
+                who = "" if row[4] == NO_CLIENT else f" of client {row[4]}"
                 return f"row {row[0]} ({one_line(str(row[3]))}{who}): {one_line(str(error))}"
     return None
 

@@ -15,7 +15,7 @@ from stackfu_integration.arrays import FloatArray
 
 __all__ = [
     "EVENTS",
-    "NOBODY",
+    "NO_CLIENT",
     "Amount",
     "Client",
     "ClientEvent",
@@ -45,7 +45,7 @@ __all__ = [
 
 NameOf: TypeAlias = Callable[[int], str]  # what a client is called
 
-NOBODY = -1  # in the columns client and round: an event of the server, or one that belongs to no round
+NO_CLIENT = -1  # in the columns client and round: an event of the server, or one that belongs to no round
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Row:
 
     request: str
     kind: str
-    client: int = NOBODY
-    round: int = NOBODY
+    client: int = NO_CLIENT
+    round: int = NO_CLIENT
     amount: float | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
     payload: bytes | None = field(default=None, repr=False)

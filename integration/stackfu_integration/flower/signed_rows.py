@@ -20,7 +20,7 @@ import numpy as np
 from stackfu.errors import FileFormatError
 from stackfu_integration.flower.chain import Head
 from stackfu_integration.flower.events import (
-    NOBODY,
+    NO_CLIENT,
     ClientEnrolled,
     ClientExcluded,
     ClientFault,
@@ -483,9 +483,9 @@ class SignedRows:
         kind = kinds.get(str(said.get("what")))
         if kind is None:
             return None
-        number = said.get("number", NOBODY)
+        number = said.get("number", NO_CLIENT)
         if not isinstance(number, int) or not 0 <= number < 2**62:
-            number = NOBODY
+            number = NO_CLIENT
         event = self.ledger.of_client(request, kind, client, number)
         plain = getattr(event, "receipt", None)
         if plain is None:

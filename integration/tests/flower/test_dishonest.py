@@ -119,7 +119,7 @@ def test_a_client_that_claims_three_times_its_size_everywhere_gains_and_the_audi
     assert of(facts)["samples"] == 3 * SIZES[FAULTY]
     assert of(facts)["paid"] > honest["paid"]
     assert (
-        "a client that claims more than it has is offered more; nobody can see that from outside"
+        "a client that claims more than it has is offered more; this cannot be seen from outside"
         in text_of(scene)
     )
 

@@ -11,7 +11,7 @@ from stackfu.errors import FileFormatError
 from stackfu_integration.flower import PaymentLedger
 from stackfu_integration.flower.events import (
     EVENTS,
-    NOBODY,
+    NO_CLIENT,
     ClientCommitted,
     ClientPaid,
     EmbeddingReceived,
@@ -99,7 +99,7 @@ def test_money_is_where_the_database_looks_for_it():
     work = to_row("r", WorkDelivered(client=1, number=2, samples=20))
     assert (work.kind, work.client, work.round) == ("work", 1, 2)
     paid = to_row("r", ClientPaid(client=1, amount=2.0, delivered=2, agreed=2))
-    assert (paid.kind, paid.client, paid.round, paid.amount) == ("payment", 1, NOBODY, 2.0)
+    assert (paid.kind, paid.client, paid.round, paid.amount) == ("payment", 1, NO_CLIENT, 2.0)
     game = to_row("r", GameFounded(10.0, bandwidth=1.0, costs={12: 3.0}, full_price=5.0, clipped=0.0))
     assert (game.kind, game.amount, game.detail["costs"]) == ("game", 10.0, {"12": 3.0})
 

@@ -278,7 +278,7 @@ def test_training_on_removed_data_cannot_be_seen_and_the_audit_says_so(scene):
     _, faulty, text = outcome(scene)
     assert faulty["paid"] > 0
     assert "was not used" not in text
-    assert "can have used it: nobody can see that from outside" in text
+    assert "can have used it: this cannot be seen from outside" in text
     assert any("copy of removed data" in q for q in verify(scene.folder).limits)
 
 

@@ -1,4 +1,4 @@
-r"""The one bound: any multipliers at the ends of an interval of S give a lower bound on that interval. Plain floats.
+r"""Lower bounds: any multipliers at the ends of an interval of S give one on that interval. Plain floats.
 
 With ``v = 1/S``, ``d_k^2 = ||m - mu_k||^2``, ``D_k = d_k^2 + a v / 2``, ``theta_k = c_k / (2 lam alpha_k)`` the leader solves
 

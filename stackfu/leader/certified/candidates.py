@@ -14,7 +14,7 @@ from .problem import LeaderProblem
 
 __all__ = ["Candidate", "Candidates"]
 
-#: What a client at full is paid beyond indifference, relative to its cost: it stays at full for certain.
+#: Payment beyond indifference for a client at full, relative to its cost: it stays at full for certain.
 FIRMNESS = 1e-10
 #: All such extra payments together stay below this part of the budget.
 FIRMNESS_OF_BUDGET = 1e-9
@@ -58,7 +58,7 @@ class Candidates:
         return np.inf if self.best is None else self.best.value
 
     def realise(self, x: Array) -> Candidate | None:
-        """What a profile costs and yields, or None if it breaks a constraint; tiny violations are repaired."""
+        """Return the cost and yield of a profile, or None if it breaks a constraint; tiny violations are repaired."""
         game = self.game
         for _ in range(6):
             x = np.clip(x, 0.0, 1.0)

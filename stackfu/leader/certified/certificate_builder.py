@@ -121,7 +121,7 @@ class CertificateBuilder:
                 self.products = held_products(self.game, self.objective)
 
     def check(self, claim: LeaderCertificate) -> BoundVerdict:
-        """What the judge says about a certificate."""
+        """Return the checker's verdict on a certificate."""
         if self.checker is None:
             return check_bound(self.game, self.objective, claim, "intervals")
         return self.checker.check(claim)
@@ -133,7 +133,7 @@ class CertificateBuilder:
         )
 
     def to_check(self, node: Node) -> int:
-        """How many steps of a leaf the judge is expected to look at; few are left of many, see :meth:`_fewest_steps`."""
+        """Return the expected number of a leaf's steps that the checker uses; few are left of many, see :meth:`_fewest_steps`."""
         return min(len(node.steps), SHORT) if self.large else len(node.steps)
 
     def _fewest_steps(self, node: Node, lower: float) -> tuple[Step, ...]:

@@ -1,4 +1,4 @@
-"""What a solver says it has proved becomes what the judge accepts."""
+"""Lower a solver's claim until the checker accepts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...results.certificate import LeaderCertificate
 
 __all__ = ["accepted"]
 
-#: How often a claim that the judge finds too high is lowered.
+#: Limit on the reductions of a claim that the checker finds too high.
 CLAIMS = 8
 #: A claim is lowered by this much more than what was missing, so that rounding does not call for another time.
 GENEROSITY = 1.5

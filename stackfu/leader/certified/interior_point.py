@@ -43,16 +43,16 @@ Index = npt.NDArray[np.intp]
 _TO_BOUNDARY = 0.995
 #: Primal and dual residuals, relative to the data, below which a point counts as feasible.
 _FEASIBLE = 1e-8
-#: Where the iteration starts: amounts keep this part of their caps away from both ends, slacks this part of what they may be.
+#: Start of the iteration: amounts keep this part of their caps away from both ends, slacks this part of their range.
 _INSIDE = 1e-3
-#: Units of the budget and of the objective are kept above these: a small number must not be small beside the elastic slack.
+#: Units of the budget and of the objective are kept above these: a small number must not be small relative to the elastic slack.
 _LEAST_BUDGET, _LEAST_UNIT = 1e-4, 1e-6
 #: Part of the complementarity that is aimed at, at the least; and a step so short that nothing moves any more.
 _LEAST_CENTRING, _NO_STEP = 1e-6, 1e-10
 
 
 class Columns(NamedTuple):
-    """Clients whose share ``z_k`` in ``[0, u_k]`` is sought."""
+    """Clients with an unknown share ``z_k`` in ``[0, u_k]``."""
 
     points: Array  # (n, r), mu_k
     cap: Array  # u_k
@@ -61,7 +61,7 @@ class Columns(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Clients whose condition ``||m||^2 - 2 <m, mu_k> + offset_k <= e_k + xi`` is imposed."""
+    """Clients with the imposed condition ``||m||^2 - 2 <m, mu_k> + offset_k <= e_k + xi``."""
 
     points: Array  # (n, r), mu_k
     offset: Array  # ||mu_k||^2 - theta_k S
@@ -71,7 +71,7 @@ class Rows(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What those who left the program contribute."""
+    """Contribution of the clients outside the program."""
 
     mass: float  # sum of the fixed z_k
     point: Array  # (r,), sum of the fixed z_k mu_k
@@ -82,7 +82,7 @@ class Constants(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What is minimised, and the limits."""
+    """The minimised quantity, and the limits."""
 
     loss_weight: float
     pay_weight: float
@@ -142,7 +142,7 @@ class _Newton:
         self.partner = partner[self.hulled]
         self.hull = self.h[self.hulled]
         self.with_budget, self.with_cap = bool(np.isfinite(goal.budget)), bool(np.isfinite(goal.loss_cap))
-        # a small budget must not be small beside xi
+        # a small budget must not be small relative to xi
         self.omega = min(max(goal.budget, _LEAST_BUDGET), 1.0) if self.with_budget else 1.0
         self._start()
 
@@ -202,7 +202,7 @@ class _Newton:
         return float(self.m @ self.m + self.g @ self.z + self.constants.loss)
 
     def _weight(self) -> float:
-        """What ``||m||^2`` is multiplied with in the Lagrangian."""
+        """Coefficient of ``||m||^2`` in the Lagrangian."""
         return self.wl + (self.ww + self.nu) * (1.0 + self.constants.square) + self.chi + float(self.P.sum())
 
     def _m_slope(self) -> Array:

@@ -14,23 +14,23 @@ _OF_THEIR_DATA = (
 )
 _FORGETTING = {
     "retrain": "The model was trained again from its first weights, and the removed clients were not asked. A remaining "
-    "client that holds a copy of their data can have used it: nobody can see that from outside.",
+    "client that holds a copy of their data can have used it: this cannot be seen from outside.",
     "continue": "The trained model was trained on without the removed clients.",
     "head": "The last layers of the trained model were trained on without the removed clients; all others are as they were, "
     "to the last bit, and whatever they learned of the removed data is still in them.",
     "convex-head": "All layers below the last one are the first weights, to the last bit. The last layer started at zero and was "
     "brought towards the minimum of a penalised softmax loss by sums of the participants' gradients; the removed clients were not "
     "asked. How far it can still be from that minimum is said further down. It holds if the first weights have not met the removed "
-    "data. A participant that holds a copy of it can have used it: nobody can see that from outside.",
+    "data. A participant that holds a copy of it can have used it: this cannot be seen from outside.",
     "newton": "All layers below the last one are the first weights, to the last bit. The last layer was brought from where it was "
     "towards the minimum of a penalised softmax loss by Newton steps, from sums of the participants' first and second derivatives; "
     "the removed clients were not asked. Where it ended it is near that minimum, as is said further down, and noise was added to "
     "hide the rest. It holds if the first weights have not met the removed data. A participant that holds a copy of it can have "
-    "used it: nobody can see that from outside.",
+    "used it: this cannot be seen from outside.",
     "shards": "Clients are dealt to shards, and each shard trains a head of its own on the first weights; the model is the mean of "
     "the heads. Those that had met a removed client were trained again from the first weights without it, and the others are as "
     "they were, to the last bit. That no head met another shard's data in training is the server's word. A remaining client that "
-    "holds a copy of removed data can have used it: nobody can see that from outside.",
+    "holds a copy of removed data can have used it: this cannot be seen from outside.",
     "federaser": "Rounds of training were replayed from the first weights without the removed clients (FedEraser): updates "
     "have the directions that they have now and the lengths that they had then, beside the removed clients. So the lengths still "
     "depend on the removed data.",

@@ -12,7 +12,7 @@ from typing import Any
 
 from stackfu.errors import FileFormatError
 from stackfu_integration.flower.chain import VERSION, Head, first_link, link
-from stackfu_integration.flower.events import NOBODY, RequestClosed
+from stackfu_integration.flower.events import NO_CLIENT, RequestClosed
 from stackfu_integration.flower.keys import SigningKey, canonical, signed_by
 from stackfu_integration.flower.ledger import PaymentLedger
 from stackfu_integration.flower.naming import one_line
@@ -148,7 +148,7 @@ def _checked_export(plain: Mapping[str, Any], server_key: str | None) -> tuple[s
         if set(row) != {*_CHAINED, "hash"}:
             return f"row {last + 1} has entries that are not part of a row, and that nobody signed", ""
         previous, last = link(previous, [row[name] for name in _CHAINED]), last + 1
-        who = "" if row["client"] == NOBODY else f" of client {row['client']}"
+        who = "" if row["client"] == NO_CLIENT else f" of client {row['client']}"
         if row["seq"] != last or row["hash"] != previous:
             return f"row {last} ({row['kind']}{who}) is not what the server wrote", ""
     if not head.is_signed or (head.seq, head.hash) != (last, previous):

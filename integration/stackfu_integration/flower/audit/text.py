@@ -103,7 +103,7 @@ def _payment_lines(facts: dict[str, Any], name: Naming) -> list[str]:
     lines += [*table(head, rows), ""]
     lines += [
         "Samples are the clients' own claims, the same in training and here. Cost and weight follow from them, so a "
-        "client that claims more than it has is offered more; nobody can see that from outside.",
+        "client that claims more than it has is offered more; this cannot be seen from outside.",
         "",
     ]
     return lines

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from stackfu.errors import StackfuError
-from stackfu_integration.flower.events import NOBODY, ClientEnrolled
+from stackfu_integration.flower.events import NO_CLIENT, ClientEnrolled
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 from stackfu_integration.flower.receipts import ENROLMENT
 from stackfu_integration.flower.wire import Refusal, RollAnswer, RollQuestion, ask, decoded
@@ -137,7 +137,7 @@ def _hear_claims(
 def _read_claim(content: RecordDict) -> RollAnswer:
     """Return what a node claims; nonsense is a claim to no number, and not asked for again."""
     answer = decoded(content, RollAnswer.decode)
-    return RollAnswer(NOBODY) if isinstance(answer, Refusal) else answer
+    return RollAnswer(NO_CLIENT) if isinstance(answer, Refusal) else answer
 
 
 def _admit(

@@ -19,7 +19,7 @@ from stackfu_integration.flower.client import round_of
 from stackfu_integration.flower.convex import METHOD as CONVEX
 from stackfu_integration.flower.convex import NEWTON
 from stackfu_integration.flower.events import (
-    NOBODY,
+    NO_CLIENT,
     ClientCommitted,
     ModelUnlearned,
     RoundFinished,
@@ -195,7 +195,7 @@ def _mode_round(removal: Removal, number: int, commitments: Mapping[int, ClientC
     sizes = {client: work.samples for client, (work, _) in parted.items()}
 
     def combine(averaged: ArrayRecord, samples: int) -> ArrayRecord:
-        return average({**theirs, NOBODY: averaged}, {**sizes, NOBODY: samples})
+        return average({**theirs, NO_CLIENT: averaged}, {**sizes, NO_CLIENT: samples})
 
     told = {"method": "mode", "step": "guidance", "learning_rate": MODE_GUIDANCE_RATE}
     also = partial(leaving.write, removal, parted)

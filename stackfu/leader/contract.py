@@ -148,7 +148,7 @@ def contract(
 
 
 def accepted(game: GameModel, offers: Offers, uniqueness: Uniqueness = Uniqueness.UNKNOWN) -> Equilibrium:
-    """Everybody accepting its contract."""
+    """Return the equilibrium with acceptance by all clients."""
     return Equilibrium(
         game=game,
         payments=offers.prices,
@@ -165,7 +165,7 @@ def accepted(game: GameModel, offers: Offers, uniqueness: Uniqueness = Uniquenes
 
 
 def _others(game: GameModel, offers: Offers, finite_sample: bool) -> tuple[Uniqueness, str]:
-    """What else may happen: by trying every set of clients where they are few, else by best responses."""
+    """Return other outcomes: by trying every set of few clients, else by best responses."""
     plan, transfers = offers.caps, frozen(offers.prices * offers.caps)
     asked = int(np.count_nonzero(plan))
     if asked > MOST_CONTRACTS:

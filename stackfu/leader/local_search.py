@@ -7,7 +7,7 @@ depend on y through m, S and a few sums, so that a gradient takes four passes ov
 
 :class:`Descent` is an augmented Lagrangian of all limits, minimised with L-BFGS-B in ``y / sqrt(alpha)`` (J. Nocedal and S. Wright,
 Numerical Optimization, chapter 17). Where the budget is small, the plans within it form a thin set that no descent enters
-directly: the budget is halved again and again, from a tenth of what everybody costs, and every round starts from the plan and the
+directly: the budget is halved again and again, from a tenth of the cost of all clients, and every round starts from the plan and the
 multipliers of the last one. The spend's kinks at ``f_k = 0`` are smoothed by multipliers of their own. At the end roles are fixed,
 whoever is eager and mostly takes part is full, and the others' thresholds are limits like any other: what is met is feasible up
 to rounding, for which a hair of the limits is held back.
@@ -64,7 +64,7 @@ CHEAPER, SMALLEST_SPEND = 0.7, 1e-6
 LIMITS_MET, SAME_OBJECTIVE = 1e-6, 1e-6
 #: Parts of the limits that are held back while roles are fixed, in turn, until rounding lets the plan pass.
 HOLDS = (1e-6, 1e-5, 1e-4)
-#: Amounts stay above this part of the square root of what a client owns: the mixture of nobody's data is undefined.
+#: Amounts stay above this part of the square root of what a client owns: the mixture of no data is undefined.
 LEAST_ROOT = 1e-14
 #: Coordinates that reproduce all squared lengths to this, relative to the largest one, stand for the points.
 EXACT = 1e-9
@@ -144,7 +144,7 @@ class Landscape:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a descent is: amounts, multipliers of budget, floor and cap in parts of the objective's unit, of roles, of kinks."""
+    """State of a descent: amounts, multipliers of budget, floor and cap in parts of the objective's unit, of roles, of kinks."""
 
     y: Array
     limits: Array
@@ -272,7 +272,7 @@ class Descent:
         return Partials(value, of_loss, of_spend, of_spend * by_z, by_eager, by_total, direct)
 
     def threshold(self, state: State) -> float:
-        """Return the eagerness at which everybody together costs as much as the budget: the unit of thresholds."""
+        """Return the eagerness at which all clients together cost as much as the budget: the unit of thresholds."""
         return self.scale / max(float(state.y.sum()), TINY)
 
     def run(self, state: State, rounds: int, late: Callable[[], bool], enough: float = LIMITS_MET) -> State:

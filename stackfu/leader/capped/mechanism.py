@@ -37,7 +37,7 @@ from .search import Run, search
 
 __all__ = ["breaks", "capped", "plan_equilibrium", "value_of", "within_rounding"]
 
-#: Share of the time that the linear problem may take, whose solution is where the search starts.
+#: Share of the time for the linear problem; the search starts from its solution.
 LINEAR_SHARE = 0.25
 #: The same where a sample stands for the clients: their linear problem is far from closed in any share.
 SMALL_LINEAR_SHARE = 0.1
@@ -216,7 +216,7 @@ def within_rounding(game: GameModel, goal: Objective) -> Objective:
 
 
 def breaks(game: GameModel, goal: Objective, offers: Offers) -> str | None:
-    """What a plan breaks of what was asked for, computed to the last digit, in words."""
+    """Return the constraint that a plan violates, computed to the last digit, as a sentence."""
     point = enclose_point(game, goal, offers.prices, offers.caps)
     return next(judge_point(goal, point, offers.most, "the offers can cost"), None)
 
@@ -256,7 +256,7 @@ def _unpaid(game: GameModel) -> Array:
 
 
 def _linear(game: GameModel, goal: Objective, time_limit: float) -> list[Array]:
-    """What the best linear payments lead to: a plan that capped offers have at no higher price."""
+    """Return the plan of the best linear payments, which capped offers have at no higher price."""
     from ..certified import certified
 
     try:
@@ -277,7 +277,7 @@ def _linear(game: GameModel, goal: Objective, time_limit: float) -> list[Array]:
 
 
 def _dearest(game: GameModel, outside: Array | None, plan: Plan | None) -> str:
-    """Whose outside utility costs most to meet, in words."""
+    """Return a phrase about the client with the most expensive outside utility."""
     if outside is None or plan is None:
         return ""
     bare = capped_offers(game, game.profile(plan.x))

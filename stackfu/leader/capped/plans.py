@@ -53,7 +53,7 @@ class Plans:
 
     @property
     def late(self) -> bool:
-        """Whether local search has had its time."""
+        """Return True once the time of the local search is over."""
         return clock() > self.deadline
 
     @property

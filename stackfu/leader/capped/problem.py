@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PlanProblem:
-    """What bound, programmes and local search see."""
+    """Data of bound, programmes and local search."""
 
     alpha: Array
     theta: Array  # kappa_k / (2 lam scale)
@@ -120,7 +120,7 @@ class PlanProblem:
 
     @property
     def large(self) -> bool:
-        """Whether clients are too many for cone programmes with a few variables for each."""
+        """True if there are too many clients for cone programmes with a few variables for each."""
         return self.count > SMALL
 
     @property
@@ -243,7 +243,7 @@ def _unit(game: GameModel) -> float:
 def _coordinates(game: GameModel, pull: Array) -> tuple[Array, Array]:
     """The clients' embeddings from the server's ideal point, and that point from ``mu_N``, in units of ``sqrt(scale)``."""
     geometry = game.geometry
-    if game.is_homogeneous:  # one point, whose distance to the ideal one is a constant of the loss
+    if game.is_homogeneous:  # one point; its distance to the ideal one is a constant of the loss
         return np.zeros((game.count, 1)), np.zeros(1)
     scale = geometry.scale
     if isinstance(geometry, FeatureGeometry) and game.count > SMALL:

@@ -31,7 +31,7 @@ Index = npt.NDArray[np.intp]
 
 #: Of the cone solver; bounds do not depend on it.
 CONE_TOLERANCE = 1e-9
-#: Price of breaking the budget or the cap on the loss, per unit, beside the objective's own size.
+#: Price of breaking the budget or the cap on the loss, per unit, relative to the objective's own size.
 BUDGET_PENALTY = 1e2
 #: The cone of ``q >= ||m||^2`` is scaled by the size of ``||m||``, whose square is kept above this.
 SMALLEST_CONE = 1e-10
@@ -72,7 +72,7 @@ _SETTINGS = quiet_settings(CONE_TOLERANCE)
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """What a programme is about: a total, ranges of the shares, what stands for the products, and bounds of the stakes."""
+    """Setting of a programme: a total, ranges of the shares, relaxations of the products, and bounds of the stakes."""
 
     total: float
     budget: float
@@ -223,7 +223,7 @@ class _Programme:
         blocks.entries(f"least {product}", product, at, at, -1.0)
 
     def _retainers(self) -> None:
-        """What keeps those who could leave: at least 0, and at least what they lose by staying."""
+        """Add the retainers of clients that could leave: at least 0, and at least their loss from staying."""
         p, blocks, who = self.problem, self.blocks, self.leavers
         assert p.outside is not None
         at, most = np.arange(len(who)), (p.theta * self.setting.total)[who]
@@ -239,7 +239,7 @@ class _Programme:
         blocks.entries("least retainer", "retainer", at, at, -1.0)
 
     def _corner_columns(self) -> Index:
-        """Where the weights of the corners are, (6, those who can leave)."""
+        """Return the positions of the corners' weights, (6, clients that can leave)."""
         return np.arange(6 * len(self.leavers)).reshape(6, -1)
 
     def _corners(self, places: Array) -> tuple[Array, Array]:

@@ -47,7 +47,7 @@ ROUNDS_IN_A_REGION = 4
 ANOTHER_ROUND = 0.05
 #: A ball is kept if it leaves less than this share of what was uncertain.
 NARROWED = 0.98
-#: What a bound is lowered by before it is claimed, relative to the objective: the checker rounds outwards.
+#: Reduction of a bound before it is claimed, relative to the objective: the checker rounds outwards.
 CLAIM = 1e-9
 #: The least objective that this is relative to, in normalised units: below, what rounds is the squared distances themselves.
 FAINT = 1e-3
@@ -57,9 +57,9 @@ NEVER_BELOW = 0.0
 BROKEN_BUDGET = 1e-9
 #: Totals are cut where their interval costs the bound this many times what the worst product does: cuts of a share last.
 TOTALS_FIRST = 2.0
-#: Intervals of totals whose ends have a larger ratio are cut at their geometric mean.
+#: Intervals of totals with a larger ratio of their ends are cut at their geometric mean.
 WIDE = 4.0
-#: What the judge of a certificate with very many clients takes for every leaf of its tree, in evaluations of the bound.
+#: Cost of a leaf for the checker of a certificate with very many clients, in evaluations of the bound.
 PASSES_TO_JUDGE = 20.0
 
 
@@ -188,7 +188,7 @@ class _Search:
             answer = relaxed_columns(p, region, total, self.deadline)
             if answer.slack > BROKEN_BUDGET:
                 answer = relaxed_columns(p, region, total, self.deadline, 1e3 * BUDGET_PENALTY)
-            if few is not None:  # a mixture of the sample is none of everybody's
+            if few is not None:  # a mixture of the sample is no mixture of all clients
                 nobody = np.zeros(self.problem.count)
                 answer = replace(answer, z=nobody[:0], multipliers=replace(answer.multipliers, rows=nobody))
         else:
@@ -264,7 +264,7 @@ class _Search:
         return Cut("eager", k, _between(low[k], high[k], float(raw[k])))
 
     def loose(self, node: _Node) -> float:
-        """What the interval of totals costs the bound of a node's own programme."""
+        """Return the loss of a node's own programme through the interval of totals."""
         p, region, knot = self.problem, node.region, self.knots[node.asked]
         total = cast("Answer", node.answer).total
         at_one = margin(p, replace(region, low=total, high=total), knot, 0.0)[0]
@@ -424,7 +424,7 @@ def _least_bound(node: _Node) -> float:
 
 
 def _thin(problem: PlanProblem, knots: list[Multipliers], root: _Node, reached: float) -> None:
-    """Leave out what the bound does not need: subtrees of regions that it closes, and knots beside the one that does.
+    """Leave out what the bound does not need: subtrees of regions that it closes, and knots other than the one that does.
 
     A region that was cut needs the knots that narrowed it, because what was shown about its parts rests on them.
     """

@@ -67,7 +67,7 @@ GAP_TO_CLOSE = 0.98
 
 
 def _kept_back(gap: Gap) -> Gap:
-    """Return a slightly narrower gap: the rest is left to the checker, whose arithmetic rounds against the claim."""
+    """Return a slightly narrower gap: the rest is left to the checker, which rounds against the claim."""
     return lambda value: GAP_TO_CLOSE * gap_at(gap, value)
 
 
@@ -122,12 +122,12 @@ class _Search:
 
     @property
     def target(self) -> float:
-        """A node whose bound reaches this needs no more work."""
+        """A node with a bound of at least this needs no more work."""
         return min(self.candidates.value / self.unit - self.gap, self.goal)
 
     @property
     def reached(self) -> bool:
-        """Whether what was to be reached is."""
+        """True if the goal is reached."""
         return bool(np.isfinite(self.goal)) and self.upper <= self.goal
 
     @cached_property
@@ -343,11 +343,11 @@ class _Search:
                     half.plan = plan
 
     def _forced(self, total: float, classes: Classes) -> bool:
-        """Whether those who are at full already bring all of S."""
+        """Return True if the clients at full already bring all of S."""
         return float(self.problem.alpha[classes.volunteer].sum()) > total * NEARLY_ALL
 
     def _all_held(self, total: float, classes: Classes) -> int:
-        """The knot at a total that leaves nothing to choose: everybody is where it must be."""
+        """Return the knot at a total that leaves no choice: all clients are where they must be."""
         p = self.problem
         brought = p.alpha if total > NEARLY_ALL else np.where(classes.volunteer, p.alpha, 0.0)
         centre = p.place.combine(brought / brought.sum())
@@ -359,7 +359,7 @@ class _Search:
         return node.high - node.low <= ONE_TOTAL * node.high
 
     def _doubtful(self, total: float, answer: SliceAnswer, classes: Classes | None) -> int | None:
-        """The client whose hull is most abused."""
+        """Return the client with the largest violation of its hull."""
         if classes is None:
             return None
         cap = self.problem.alpha / total
@@ -467,7 +467,7 @@ def search_large(
 
 @dataclass(eq=False)
 class _Explored:
-    """How a search ended."""
+    """End of a search."""
 
     root: Node
     status: Status = Status.CERTIFIED
@@ -548,7 +548,7 @@ def _explore(
             search.candidates.offer(x)
         if search.builder.prepare(-search.worst * unit):
             search.builder.leaf_steps += search.builder.to_check(root)
-        else:  # no bound that nobody has time to check
+        else:  # no bound that cannot be checked in time
             root.bound = -np.inf
             heap[0] = (root.bound, 0, root)
         while heap and max(heap[0][0], 0.0) < search.target and not search.reached:  # no objective is below 0

@@ -7,7 +7,7 @@ depend on y through m, S and a few sums, so that a gradient takes four passes ov
 
 :class:`Descent` is an augmented Lagrangian of all limits, minimised with L-BFGS-B in ``y / sqrt(alpha)`` (J. Nocedal and S. Wright,
 Numerical Optimization, chapter 17). Where the budget is small, the plans within it form a thin set that no descent enters
-directly: the budget is halved again and again, from a tenth of the cost of all clients, and every round starts from the plan and the
+directly: the budget is halved again and again, from a tenth of all costs, and every round starts from the plan and the
 multipliers of the last one. The spend's kinks at ``f_k = 0`` are smoothed by multipliers of their own. At the end roles are fixed,
 whoever is eager and mostly takes part is full, and the others' thresholds are limits like any other: what is met is feasible up
 to rounding, for which a hair of the limits is held back.

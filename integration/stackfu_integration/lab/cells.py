@@ -29,15 +29,18 @@ __all__ = [
     "COLD",
     "CONVEX",
     "FEDERASER",
+    "FEDOSD",
     "FEDRECOVERY",
     "HEAD",
     "MODE",
+    "NOT",
     "ORIGINAL",
     "PRIVATE",
     "QUICKDROP",
     "RETRAIN",
     "SCRATCH",
     "SHARDS",
+    "SIFU",
     "TUNED",
     "WARM",
     "Approach",
@@ -180,6 +183,9 @@ RETRAIN, FEDERASER, MODE, QUICKDROP = (
     CellKey(name) for name in ("retrain", "federaser", "mode", "quickdrop")
 )
 FEDRECOVERY = CellKey("fedrecovery")  # the removed clients' part of every stored round taken off
+NOT = CellKey("not")  # the first layer negated, then a few rounds
+FEDOSD = CellKey("fedosd")  # steps that leave the remaining clients' losses as they are, then a few rounds
+SIFU = CellKey("sifu")  # back to a round that the removed clients have hardly moved, noise, and on
 ASCENT = CellKey("ascent")  # the removed clients undo their own training, then a few rounds of the others
 AGAIN = CellKey("again")  # retrained with another seed: how far apart two models are that never saw the data
 COLD = CellKey("cold")  # the convex head from zero to its optimum, everybody with everything

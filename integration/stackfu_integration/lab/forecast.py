@@ -46,9 +46,12 @@ def passes_per_run(preset: Preset, budgets: int) -> tuple[float, float]:
     main = 1 + len(BUDGETED)
     whole = training * (twice + preset.references)  # the model itself and the attack's references
     whole += training * (twice + preset.rivals)  # Retrain, and again
-    whole += (0.75 * training + 5) * twice if preset.history else 0.0  # FedEraser, and ascent with its repair
+    # FedEraser, ascent with its repair, and SIFU
+    whole += (1.75 * training + 5) * twice if preset.history else 0.0
     whole += training * (1.5 * preset.pilots / 4 + 1)  # pilots, and every client alone
     whole += 16.0 * twice * preset.rivals  # MoDe: 6 rounds of a fresh model, 10 of guidance
+    # NoT's fine-tuning, and FedOSD's two stages of one epoch a round
+    whole += (0.25 * training + 0.5 * preset.rounds) * twice * preset.rivals
     whole += training * main if preset.retraining else 0.0
     shared = 0.25 * training + 2  # a convex head on public layers, then a quarter of the rounds; or shards
     whole += twice * (training if preset.train == "head" else shared) * preset.rivals

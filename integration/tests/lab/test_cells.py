@@ -7,16 +7,19 @@ from hypothesis import strategies as st
 from stackfu.errors import FileFormatError, InputError
 from stackfu_integration.lab.cells import (
     FEDERASER,
+    FEDOSD,
     HEAD,
     MODE,
+    NOT,
     QUICKDROP,
     RETRAIN,
     SCRATCH,
+    SIFU,
     CellKey,
     PlanKey,
 )
 from stackfu_integration.lab.mechanisms import BUDGETED
-from stackfu_integration.lab.unlearning import FedEraser, MoDe, QuickDrop, Retrain
+from stackfu_integration.lab.unlearning import FedEraser, FedOSD, MoDe, NoT, QuickDrop, Retrain, Sifu
 
 plans = st.just(PlanKey.full()) | st.builds(PlanKey, st.sampled_from(BUDGETED), st.floats(1e-9, 10.0))
 methods = st.sampled_from(["original", "retrain", "federaser", "mode", "quickdrop"])
@@ -66,4 +69,5 @@ def test_a_cell_needs_a_mechanism_where_its_approach_does():
 
 def test_methods_and_their_cells_have_one_name():
     cells = {Retrain: RETRAIN, FedEraser: FEDERASER, MoDe: MODE, QuickDrop: QUICKDROP}
+    cells |= {NoT: NOT, FedOSD: FEDOSD, Sifu: SIFU}
     assert all(method.name == key.method for method, key in cells.items())

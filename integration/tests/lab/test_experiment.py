@@ -33,7 +33,7 @@ from stackfu_integration.lab.cells import (
 )
 from stackfu_integration.lab.data import DatasetError
 from stackfu_integration.lab.experiment import Experiment, Settings, run_name
-from stackfu_integration.lab.mechanisms import AWARE, BUDGETED
+from stackfu_integration.lab.mechanisms import AWARE, BUDGETED, SHAPLEY
 from stackfu_integration.lab.presets import PRESETS, preset
 from stackfu_integration.lab.report import TABLES, collect, load_results
 from stackfu_integration.lab.report.figures import (
@@ -78,6 +78,7 @@ def test_every_method_mechanism_and_budget_has_its_cell(results):
     paper = ("uniform", "haipo", "certified", "certified-finite")
     mechanisms = (*paper, "capped-features", "capped-labels")
     alone = {"original", "retrain", "federaser", "fedrecovery", "ascent", "mode", "quickdrop"}
+    alone |= {"sifu", "not", "fedosd"}
     alone |= {"cold", "warm", "private", "shards"}
     expected = alone | {"again", "head.full", "convex.full", "scratch.full"}
     expected |= {f"convex.{m}.{b:g}" for m in mechanisms for b in (0.5, 0.1)}
@@ -88,8 +89,9 @@ def test_every_method_mechanism_and_budget_has_its_cell(results):
     expected |= {f"backdoor.head.{m}.0.5" for m in paper}
     for result in results:
         plans = result.game["offers"]
-        simple = {text for text in plans if text.partition(".")[0] in RULES}
-        wanted = {f"{rule}.{budget:g}" for rule in RULES for budget in (0.5, 0.1)}
+        rules = (*RULES, SHAPLEY)
+        simple = {text for text in plans if text.partition(".")[0] in rules}
+        wanted = {f"{rule}.{budget:g}" for rule in rules for budget in (0.5, 0.1)}
         assert wanted - simple == wanted & set(result.game["without_answer"])
         # what designed mechanisms spend is the budget of some rules, once more
         for text in plans:
@@ -409,7 +411,10 @@ def test_table_one_shows_differences_from_retrain(results):
         "FedEraser",
         "FedRecovery",
         "projected ascent",
+        "SIFU",
         "MoDe",
+        "NoT",
+        "FedOSD",
         "QuickDrop",
         "HAIPO",
         "certified",

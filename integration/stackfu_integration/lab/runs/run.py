@@ -19,15 +19,18 @@ from stackfu_integration.lab.cells import (
     COLD,
     CONVEX,
     FEDERASER,
+    FEDOSD,
     FEDRECOVERY,
     HEAD,
     MODE,
+    NOT,
     ORIGINAL,
     PRIVATE,
     QUICKDROP,
     RETRAIN,
     SCRATCH,
     SHARDS,
+    SIFU,
     TUNED,
     WARM,
     Approach,
@@ -44,14 +47,17 @@ from stackfu_integration.lab.runs.source import Source
 from stackfu_integration.lab.unlearning import (
     ConvexHead,
     FedEraser,
+    FedOSD,
     FedRecovery,
     GradientAscent,
     HeadFineTuning,
     MoDe,
+    NoT,
     ParticipationRetraining,
     QuickDrop,
     Retrain,
     Shards,
+    Sifu,
     UnlearningMethod,
 )
 from stackfu_integration.lab.unlearning.participation import ParticipationMethod
@@ -118,7 +124,10 @@ class Run:
             yield FEDERASER, FedEraser()
             yield FEDRECOVERY, FedRecovery()
             yield ASCENT, GradientAscent()
+            yield SIFU, Sifu()
         yield MODE, MoDe()
+        yield NOT, NoT()
+        yield FEDOSD, FedOSD()
         if self.materials.preset.distil_interval:
             yield QUICKDROP, QuickDrop()
         yield AGAIN, Retrain()

@@ -16,6 +16,7 @@ __all__ = ["clock_table", "cost_table", "game_cpu_seconds", "game_seconds", "gam
 
 
 _COOPERATION = {
+    "FedOSD": "train every round of unlearning",
     "MoDe": "train every round",
     "projected ascent": "undo their training",
     "QuickDrop": "distilled while training",

@@ -767,7 +767,7 @@ function checkLinear(game, goal, space, record, progress) {
   const narrowed = (ends, one, two, cross, distance, margin, near, far, q) => {
     const defect = point(space.defect), size = larger(one.size, two.size), room = (x, y) => mul(defect, square(add(x, y)));
     const radius = root(add(div(point(-margin), smaller(ends[0].T, ends[1].T)), room(q, size)));
-    const between = root(positive(add(distance, room(size, size))));
+    const between = one === two ? ZERO : root(positive(add(distance, room(size, size))));
     const norms = ends.map(({ parts: [p, r] }) => add(add(mul(square(p), one.square), mul(square(r), two.square)), mul(times(mul(p, r), 2n), cross)));
     const closer = [], farther = [];
     for (let k = 0; k < count; k++) {

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu.leader.bound import Problem
+from stackfu.leader.certified import large
 from stackfu.leader.certified.points import ArrayPoints
 from stackfu.leader.haipo import best_iterate
 from stackfu.leader.local_search import Descent, Landscape, LocalSearch
@@ -158,3 +159,13 @@ def test_the_incumbent_is_feasible_and_never_worse_than_what_one_would_try_first
     others += [x for x in [same_share(game, budget)] if x is not None]
     for other in others:
         assert found.server_loss <= game.server_loss(other) * (1.0 + 1e-9)
+
+
+def test_a_sample_of_the_clients_leads_to_payments_for_all(monkeypatch):
+    """With the size at which samples begin made small: the same steps as with very many clients."""
+    monkeypatch.setattr(large, "SAMPLED_BEYOND", 100)
+    game, budget = federation(3, 3000)
+    unpaid = game.equilibrium().server_loss
+    found = game.solve(budget, gap=1e-3, time_limit=60.0, max_nodes=1, progress=False)
+    assert found.spend <= budget * (1.0 + 1e-9)
+    assert found.server_loss < 0.98 * unpaid

@@ -556,6 +556,7 @@ def _sampled(problem: BoundProblem, chosen: Index, alpha: Array) -> BoundProblem
         theta=problem.theta[chosen],
         noise=problem.noise[chosen],
         reach=problem.reach[chosen],
+        loss_pull=problem.loss_pull[chosen],
     )
 
 

@@ -86,6 +86,24 @@ def test_the_audit_says_who_left_and_what_was_paid(sound):
         assert f"## {heading}" in text
 
 
+def test_the_audit_says_what_each_clients_data_is_worth(sound, tmp_path):
+    facts = json.loads((sound.folder / "audit-r1.json").read_text())
+    with sound.ledger() as ledger:
+        solved = ledger.need("r1", GameSolved)
+    (tmp_path / "s.npz").write_bytes(bytes(solved.solution))
+    solution = sf.load(tmp_path / "s.npz")
+    game, x = solution.game, solution.participation
+    stated = {c["client"]: c for c in facts["clients"]}
+    for k, client in enumerate(sorted(solved.participation)):
+        without = np.where(np.arange(game.count) == k, 0.0, x)
+        rise = game.server_loss(without) - game.server_loss(x)
+        assert stated[client]["leave_one_out"] == pytest.approx(rise, rel=1e-6, abs=1e-12)
+    total = sum(stated[client]["shapley"] for client in solved.participation)
+    assert total == pytest.approx(solution.values().whole, rel=1e-9)
+    assert all(stated[client]["shapley"] is None for client in REMOVED)
+    assert "Shapley value" in (sound.folder / "audit-r1.md").read_text()
+
+
 def test_removed_clients_do_no_work_and_their_data_is_not_met(sound):
     with sound.ledger() as ledger:
         workers = {e.client for e in ledger.events("r1", WorkDelivered)}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from stackfu.errors import InputError
+import stackfu as sf
+from stackfu.errors import InputError, StackfuError
 from stackfu_integration.flower import events
 from stackfu_integration.flower.convex import of_one_objective
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
 
 __all__ = ["audit"]
+
+#: Up to this many remaining clients the value of each client's data is stated: all coalitions take a moment.
+MOST_VALUED = 15
 
 
 def audit(ledger: PaymentLedger, request: str) -> dict[str, Any]:
@@ -151,6 +157,7 @@ def _clients(ledger: PaymentLedger, request: str, removed: tuple[int, ...]) -> l
     acknowledged = ledger.by_client(request, events.PaymentAcknowledged)
     payments = ledger.by_client(request, events.ClientPaid)
     measures = ledger.by_client(request, events.ClientMeasured)
+    values = _values(ledger.last(request, events.GameSolved))
     facts = []
     for client in sorted({*embeddings, *excluded, *removed}):
         agreed = commitments.get(client)
@@ -167,10 +174,36 @@ def _clients(ledger: PaymentLedger, request: str, removed: tuple[int, ...]) -> l
                 "rounds_passed": passed[client],
                 "acknowledged": acknowledged[client].agreed if client in acknowledged else None,
                 "paid": payments[client].amount if client in payments else 0.0,
+                **values.get(client, {"shapley": None, "leave_one_out": None}),
                 "measures": dict(measures[client].measures) if client in measures else {},
             }
         )
     return facts
+
+
+def _values(solved: events.GameSolved | None) -> dict[int, dict[str, float]]:
+    """Return what each client's planned participation contributes to the fall of the server's loss, by the solution on file.
+
+    Nothing is stated for more than :data:`MOST_VALUED` clients, or where the file holds no solution for these clients.
+    """
+    if solved is None or not solved.solution or len(solved.participation) > MOST_VALUED:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "solution.npz"
+        path.write_bytes(bytes(solved.solution))
+        try:
+            found = sf.load(path)
+            if not isinstance(found, sf.Solution) or found.game.count != len(solved.participation):
+                return {}
+            values = found.values()
+        except StackfuError:
+            return {}
+    return {
+        client: {"shapley": float(shapley), "leave_one_out": float(alone)}
+        for client, shapley, alone in zip(
+            sorted(solved.participation), values.shapley, values.leave_one_out, strict=True
+        )
+    }
 
 
 def _role(removed: bool, excluded: events.ClientExcluded | None) -> str:

@@ -86,6 +86,8 @@ def _payment_lines(facts: dict[str, Any], name: Naming) -> list[str]:
             f"{c['rounds_passed']} of {c['rounds_agreed']}",
             number(c["paid"], 6),
             signed[c["acknowledged"]],
+            number(c["shapley"]),
+            number(c["leave_one_out"]),
         ]
         for c in facts["clients"]
     ]
@@ -99,8 +101,17 @@ def _payment_lines(facts: dict[str, Any], name: Naming) -> list[str]:
         "rounds passed",
         "paid",
         "acknowledged",
+        "Shapley value",
+        "rise without it",
     ]
     lines += [*table(head, rows), ""]
+    if any(c["shapley"] is not None for c in facts["clients"]):
+        lines += [
+            "The last two columns are computed from the solution on file, for the planned shares: by how much the server's loss "
+            "falls through the client (Shapley value), and by how much it would rise if this client alone brought nothing. "
+            "They see the embeddings that were sent, noise included, and say nothing of measured accuracy.",
+            "",
+        ]
     lines += [
         "Samples are the clients' own claims, the same in training and here. Cost and weight follow from them, so a "
         "client that claims more than it has is offered more; this cannot be seen from outside.",

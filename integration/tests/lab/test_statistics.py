@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from stackfu_integration.lab.cells import CONVEX, CellKey, PlanKey
 from stackfu_integration.lab.report.results import RunResult
-from stackfu_integration.lab.report.statistics import PRIMARY, Paired, benjamini_hochberg, paired, realised
+from stackfu_integration.lab.report.statistics import (
+    POOLED,
+    PRIMARY,
+    Paired,
+    benjamini_hochberg,
+    paired,
+    realised,
+)
 from stackfu_integration.lab.report.tables.table import spread
 
 FIRST, SECOND = (CellKey(CONVEX, PlanKey(name, 0.5)) for name in PRIMARY[:2])
@@ -50,3 +57,25 @@ def test_few_runs_have_neither_interval_nor_p_value():
     assert Paired(np.array([-1.0, -2.0, -3.0])).p is None
     assert "±" not in spread([1.0, 2.0, 3.0], 1)
     assert "±" in spread([1.0, 2.0, 3.0, 4.0, 5.0], 1)
+
+
+def test_an_interval_counts_only_federations_in_which_neither_diverged():
+    kept = Paired(np.array([-1.0, -2.0, -3.0, -4.0, np.inf, np.inf]))
+    assert kept.interval[0] == -2.5
+    assert np.isnan(kept.interval[1])  # four finite differences
+    assert kept.p is not None  # six federations, two of them lost
+    assert Paired(np.array([-1.0, -2.0, -3.0, -4.0, -5.0])).interval[1] > 0
+
+
+def test_pooled_differences_are_those_of_v_and_s():
+    """References cancel: V is a mean over who remains, S over everybody, each weighted by data size."""
+    about = {"settings": {"budgets": [0.5]}, "sizes": [10, 30, 60], "removed": [1]}
+    first, second = np.array([0.4, 2.0, 0.9]), np.array([0.7, 1.0, 1.3])
+    stored = {FIRST: {"pooled_losses": first.tolist()}, SECOND: {"pooled_losses": second.tolist()}}
+    found = paired([RunResult("r", about, {}, stored)], FIRST, SECOND, POOLED)
+    apart = first - second
+    v = (10 * apart[0] + 60 * apart[2]) / 70
+    s = (10 * apart[0] + 30 * apart[1] + 60 * apart[2]) / 100
+    assert found.differences == pytest.approx([v + s])
+    lost = RunResult("r", about, {}, {SECOND: stored[SECOND]}, {FIRST: "diverged"})
+    assert paired([lost], FIRST, SECOND, POOLED).diverged == 1

@@ -18,11 +18,14 @@ from stackfu_integration.lab.intervals import mean_interval
 from stackfu_integration.lab.mechanisms import CAPPED_LABELS, SAME_SHARE
 from stackfu_integration.lab.report.results import RunResult
 
-__all__ = ["PRIMARY", "Paired", "benjamini_hochberg", "corrected", "paired", "realised"]
+__all__ = ["FEWEST", "POOLED", "PRIMARY", "Paired", "benjamini_hochberg", "corrected", "paired", "realised"]
 
 #: The comparison chosen in advance: capped offers in the labels view against the same share for all, convex
 #: heads, main budget, in V + S.
 PRIMARY = (CAPPED_LABELS, SAME_SHARE, "V + S")
+
+#: Federations from which on an interval or a p-value is shown.
+FEWEST = 5
 
 #: Quantities of a cell, in loss; smaller is better.
 _QUANTITIES = {
@@ -33,16 +36,30 @@ _QUANTITIES = {
 }
 
 
+#: V + S on the test samples of all clients, up to a constant of the run that differences do not contain.
+POOLED = "V + S, pooled"
+
+
 def realised(run: RunResult, cell: CellKey, quantity: str) -> float | None:
     """Return a quantity of a cell, infinity where the method diverged, nothing where it was not run.
 
-    Quantities are "V", "S", "V + S" and "worst Q".
+    Quantities are "V", "S", "V + S" and "worst Q", on each client's own test samples, and :data:`POOLED`.
     """
     if cell in run.diverged:
         return float("inf")
     if cell not in run.cells:
         return None
+    if quantity == POOLED:
+        return _pooled(run, run.cells[cell]["pooled_losses"])
     return float(sum(run.cells[cell][key] for key in _QUANTITIES[quantity]))
+
+
+def _pooled(run: RunResult, losses: Sequence[float]) -> float:
+    """Sum of the mean losses of the remaining and of all clients, weighted by data size."""
+    sizes = np.array(run.run["sizes"], dtype=np.float64)
+    stay = np.delete(np.arange(len(sizes)), run.run["removed"])
+    values = np.asarray(losses, dtype=np.float64)
+    return float(np.average(values[stay], weights=sizes[stay]) + np.average(values, weights=sizes))
 
 
 @dataclass(frozen=True)
@@ -68,16 +85,17 @@ class Paired:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Mean and half-width over the federations in which neither diverged."""
+        """Mean and half-width over the federations in which neither diverged; no half-width (NaN) below five of them."""
         finite = self.differences[np.isfinite(self.differences)]
-        return mean_interval(finite.tolist()) if len(finite) else (float("nan"), float("nan"))
+        mean, half = mean_interval(finite.tolist()) if len(finite) else (float("nan"), float("nan"))
+        return mean, half if len(finite) >= FEWEST else float("nan")
 
     @property
     def p(self) -> float | None:
-        """Two-sided p-value of Wilcoxon's signed-rank test; none for fewer than five federations."""
+        """Two-sided p-value of Wilcoxon's signed-rank test; none below five federations."""
         from scipy.stats import wilcoxon
 
-        if self.count < 5 or not np.any(self.differences):
+        if self.count < FEWEST or not np.any(self.differences):
             return None
         # infinite differences get the largest ranks
         finite = np.abs(self.differences[np.isfinite(self.differences)])

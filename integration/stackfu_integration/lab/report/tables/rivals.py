@@ -31,7 +31,7 @@ from stackfu_integration.lab.mechanisms import (
     UNPAID,
 )
 from stackfu_integration.lab.report.results import RunResult
-from stackfu_integration.lab.report.statistics import PRIMARY, Paired, corrected, paired, realised
+from stackfu_integration.lab.report.statistics import POOLED, PRIMARY, Paired, corrected, paired, realised
 from stackfu_integration.lab.report.tables.rows import APPROACHES
 from stackfu_integration.lab.report.tables.table import Cell, Table, by_preset, spread
 
@@ -45,7 +45,7 @@ def _difference(found: Paired, digits: int = 3) -> str:
     """Mean difference with its interval, and how many runs diverged."""
     mean, half = found.interval
     text = "–" if math.isnan(mean) else f"{mean:+.{digits}f}"
-    if not math.isnan(half) and found.count >= 5:
+    if not math.isnan(half):
         text += f" ± {half:.{digits}f}"
     return text + (f" ({found.diverged} diverged)" if found.diverged else "")
 
@@ -59,12 +59,15 @@ def headline_table(results: Sequence[RunResult]) -> Table:
         found = paired(runs, first, second, quantity)
         if not found.count:
             continue
+        pooled = paired(runs, first, second, POOLED)
         rows.append(
             (
                 preset,
                 _difference(found),
                 f"{found.better} of {found.count}",
                 found.p,
+                _difference(pooled),
+                f"{pooled.better} of {pooled.count}",
                 _points(runs, first, second),
             )
         )
@@ -75,11 +78,15 @@ def headline_table(results: Sequence[RunResult]) -> Table:
             "difference in V + S",
             "better runs",
             "p (Wilcoxon)",
+            "difference, pooled test samples",
+            "better runs, pooled",
             "difference in S (points of accuracy)",
         ),
         tuple(rows),
         "The one comparison that was named beforehand: convex heads, main budget, V + S in loss, negative is better for the "
-        "capped offers; mean ± 95% interval over federations (all β and seeds).",
+        "capped offers; mean ± 95% interval over federations (all β and seeds). Small clients test on few samples of their own; "
+        "the pooled columns use the test samples of all clients, weighted by class to each client's mixture. They are another "
+        "quantity where clients differ within a class.",
     )
 
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 from stackfu_integration.lab.intervals import mean_interval
 from stackfu_integration.lab.report.results import RunResult
+from stackfu_integration.lab.report.statistics import FEWEST
 
 __all__ = ["Cell", "Table", "by_group", "by_preset", "spread"]
 
-
-#: Runs from which on a confidence interval is shown: of three it says nothing.
-FEWEST = 5
 
 Cell = str | float | int | None
 

@@ -415,7 +415,7 @@ def test_table_one_shows_differences_from_retrain(results):
         "MoDe",
         "NoT",
         "FedOSD",
-        "QuickDrop",
+        "inspired by QuickDrop",
         "HAIPO",
         "certified",
         "certified, finite-sample",

@@ -1,4 +1,4 @@
-"""QuickDrop: unlearn on small synthetic sets that imitate the clients' gradients.
+"""Unlearning on small synthetic sets that imitate the clients' gradients, inspired by QuickDrop.
 
 While the federation trains, every client keeps ``ceil(s n_c)`` synthetic samples of each class ``c`` and
 moves them so that the gradient they cause matches the gradient of real batches: the distance is the sum over

@@ -209,7 +209,7 @@ def copy_table(results: Sequence[RunResult]) -> Table:
                 )
             )
     return Table(
-        "What QuickDrop keeps of the removed clients.",
+        "What the synthetic sets inspired by QuickDrop keep of the removed clients.",
         (
             "preset",
             "β",

@@ -46,7 +46,7 @@ def _rows(run: RunResult) -> dict[str, tuple[str, CellKey]]:
         "uniform, head fine-tuning": ("uniform", CellKey(HEAD, run.main_plan(UNIFORM))),
         "FedEraser": ("FedEraser", FEDERASER),
         "MoDe": ("MoDe", MODE),
-        "QuickDrop": ("QuickDrop", QUICKDROP),
+        "inspired by QuickDrop": ("QuickDrop", QUICKDROP),
         "HAIPO, head fine-tuning": ("Ours", CellKey(HEAD, run.main_plan(HAIPO))),
         "certified finite-sample, head fine-tuning": ("Ours", CellKey(HEAD, run.main_plan(CERTIFIED_FINITE))),
         "full participation, head fine-tuning": ("Ours", CellKey(HEAD, PlanKey.full())),

@@ -69,7 +69,7 @@ def compared(run: RunResult, approach: Approach = HEAD) -> dict[str, CellKey]:
         "MoDe": MODE,
         "NoT": NOT,
         "FedOSD": FEDOSD,
-        "QuickDrop": QUICKDROP,
+        "inspired by QuickDrop": QUICKDROP,
         **paid(HAIPO, CERTIFIED, CERTIFIED_FINITE, CAPPED_FEATURES, CAPPED_LABELS),
         **paid(*(rule for rule in BUDGETED if rule not in (UNIFORM, *AWARE))),
     }
@@ -92,7 +92,7 @@ def every_way(run: RunResult) -> dict[str, CellKey]:
         "MoDe": MODE,
         "NoT": NOT,
         "FedOSD": FEDOSD,
-        "QuickDrop": QUICKDROP,
+        "inspired by QuickDrop": QUICKDROP,
     }
     plans = [PlanKey.full(), *(run.main_plan(m) for m in BUDGETED)]
     for approach in (CONVEX, SCRATCH, HEAD):

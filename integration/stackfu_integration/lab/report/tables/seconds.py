@@ -19,7 +19,7 @@ _COOPERATION = {
     "FedOSD": "train every round of unlearning",
     "MoDe": "train every round",
     "projected ascent": "undo their training",
-    "QuickDrop": "distilled while training",
+    "inspired by QuickDrop": "distilled while training",
     "shards": "none; trained in shards",
 }
 

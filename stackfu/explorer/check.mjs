@@ -605,6 +605,7 @@ function checkMultipliers(goal, values, signed, where) {
 function centreOf(space, stored, isPoint, count, seen, where) {
   if (isPoint) {
     if (!space.centred) throw new NotProved(`${where} has a centre in feature space, and there are no features`);
+    if (!stored.what.every(Number.isFinite)) throw new NotProved(`${where} has a centre with a coordinate that is not finite`);
     const rows = seen.rows, coordinates = seen.origin(stored.what);
     if (coordinates.length !== rows[0].length) throw new NotProved(`${where} has a centre that does not fit the features`);
     return { coordinates, inner: rows.map((row) => dot(row, coordinates)), square: dot(coordinates, coordinates), size: ZERO };

@@ -1,4 +1,4 @@
-"""``{experiment-table}``, ``{experiment-tables}`` and ``{experiment-figure}``: ``integration/results`` on the pages."""
+"""Directives that show ``integration/results``: ``{experiment-table(s)}``, ``{experiment-figure}`` and ``{stream-table}``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from docutils.parsers.rst import directives
 from peer_tables import parsed
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+
+from stackfu_integration.lab.report.tables.streams import stream_table
 
 #: Folder of the drawn figures, next to the pages of the experiments; not committed.
 FIGURES = Path("experiments", "generated")
@@ -105,9 +107,21 @@ class ExperimentFigure(_Evidence):
         return [nodes.image(uri=f"/{name.as_posix()}", alt=self.options["alt"])]
 
 
+class StreamTable(SphinxDirective):
+    """Streams of removal requests in the federations of one preset."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        path = evidence.RESULTS / "studies" / f"streams-{self.arguments[0]}.json"
+        self.env.note_dependency(str(path))
+        return parsed(self, _lines(stream_table(path)))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives."""
     app.add_directive("experiment-table", ExperimentTable)
     app.add_directive("experiment-tables", ExperimentTables)
     app.add_directive("experiment-figure", ExperimentFigure)
+    app.add_directive("stream-table", StreamTable)
     return {"parallel_read_safe": True}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stackfu.errors import FileFormatError
 from stackfu_integration.lab.cells import CONVEX, CellKey, PlanKey
 from stackfu_integration.lab.report.results import RunResult
 from stackfu_integration.lab.report.statistics import (
@@ -17,6 +20,7 @@ from stackfu_integration.lab.report.statistics import (
     paired,
     realised,
 )
+from stackfu_integration.lab.report.tables.streams import stream_table
 from stackfu_integration.lab.report.tables.table import spread
 
 FIRST, SECOND = (CellKey(CONVEX, PlanKey(name, 0.5)) for name in PRIMARY[:2])
@@ -79,3 +83,32 @@ def test_pooled_differences_are_those_of_v_and_s():
     assert found.differences == pytest.approx([v + s])
     lost = RunResult("r", about, {}, {SECOND: stored[SECOND]}, {FIRST: "diverged"})
     assert paired([lost], FIRST, SECOND, POOLED).diverged == 1
+
+
+def test_streams_are_averaged_over_the_federations_that_answered(tmp_path):
+    def answer(spend, points):
+        return {"spend": spend, "takes_part": 3, "used": 0.2, "s_points": points, "worst_q": 0.5}
+
+    streams = [
+        {"unpaid": [answer(0.5, -1.0), answer(0.5, -3.0)]},
+        {"unpaid": [answer(1.0, -2.0), {"without_answer": "nobody"}]},
+    ]
+    path = tmp_path / "streams-digits.json"
+    path.write_text(json.dumps({"federations": [{"budget": 2.0, "streams": made} for made in streams]}))
+    rows = stream_table(path, (1, 2, 3)).rows
+    assert rows == (
+        (
+            "unpaid",
+            1,
+            "2 of 2",
+            "3.0 (3.0 to 3.0)",
+            "20 (20 to 20)",
+            "-1.5 (-2.0 to -1.0)",
+            "+0.50 (+0.50 to +0.50)",
+            "38 (25 to 50)",
+        ),
+        ("unpaid", 2, "1 of 2", "3.0", "20", "-3.0", "+0.50", "50"),
+    )
+    path.write_text("{}")
+    with pytest.raises(FileFormatError, match="streams"):
+        stream_table(path)

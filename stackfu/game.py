@@ -475,7 +475,7 @@ class StackelbergGame(GameModel):
             A solution per budget, with losses, bounds and spends as arrays.
         """
         given = _given(locals())
-        from .leader.frontier import trace_frontier
+        from .leader.budget_sequence import trace_frontier
         from .results.cautions import caution_of_frontier, check_floor
 
         least = check_floor(given.pop("warn_below", None))
@@ -605,7 +605,7 @@ class StackelbergGame(GameModel):
     ) -> Manipulation:
         """Return each client's gain from misreporting under the mechanism that made a solution.
 
-        See :mod:`stackfu.leader.manipulation`.
+        See :mod:`stackfu.leader.misreports`.
 
         Parameters
         ----------
@@ -625,7 +625,7 @@ class StackelbergGame(GameModel):
         Manipulation
             The largest gain of each client.
         """
-        from .leader.manipulation import manipulation
+        from .leader.misreports import manipulation
         from .leader.repeating import offers_like
 
         if getattr(result, "game", None) != self or not hasattr(result, "offers"):
@@ -639,7 +639,7 @@ class StackelbergGame(GameModel):
     def manipulations(self, *results: Solution, **options: Any) -> Manipulations:
         """Return the gains from misreporting under the mechanisms of several solutions of this game, as one table.
 
-        Options are those of :func:`stackfu.leader.manipulation.manipulation`.
+        Options are those of :func:`stackfu.leader.misreports.manipulation`.
         """
         from .results.manipulation import Manipulations
 

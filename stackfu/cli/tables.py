@@ -110,7 +110,7 @@ def best_in_words(solution: Solution) -> str:
         return f"{text} They have exactly one equilibrium.{said}"
     if solution.offers.kind != "linear":
         return f"{text}{said}"
-    from ..leader.certified.mechanism import ENUMERATE_UP_TO
+    from ..leader.certified.certified_payments import ENUMERATE_UP_TO
 
     if solution.game.count > ENUMERATE_UP_TO and several == "UNKNOWN":
         return f"{text} Whether they have other equilibria is not settled: {as_typed(solution.equilibrium.reason)}.{said}"

@@ -9,8 +9,8 @@ shapley      prices in proportion to the clients' Shapley values (:mod:`stackfu.
 posted       prices that do not depend on a client's own report (:mod:`stackfu.leader.truthful`)
 ===========  ==========================================================================================
 
-:mod:`.mechanisms` is where these and a user's own are known by name, :mod:`.dispatch` runs one of them, :mod:`.frontier` runs one
-along a list of budgets. What can be asked for is :class:`stackfu.Objective`.
+:mod:`.mechanisms` is where these and a user's own are known by name, :mod:`.dispatch` runs one of them, :mod:`.budget_sequence`
+runs one along a list of budgets. What can be asked for is :class:`stackfu.Objective`.
 """
 
 from .dispatch import solve

@@ -42,10 +42,10 @@ from .asked import (
     refuse_what_no_plan_can_keep,
     require_positive_weight,
 )
-from .capped.mechanism import breaks, capped, value_of, within_rounding
+from .capped.capped_offers import breaks, capped, value_of, within_rounding
+from .capped.plan_problem import PlanProblem
+from .capped.plan_search import search
 from .capped.plans import Plans
-from .capped.problem import PlanProblem
-from .capped.search import search
 from .tolerances import COARSE_SNAP, FLAT, LIMIT_ROUNDING, ROUNDING, SAFETY, SAME_PROFILE, SNAP, TINY
 
 __all__ = ["accepted", "contract", "worst_equilibrium"]

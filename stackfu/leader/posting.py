@@ -18,7 +18,7 @@ from ..model import GameModel
 from ..model.offers import Kind, Offers, capped_offers, check_outside, contract_offers, firmness
 from ..results import Solution, Status
 from .capped import capped
-from .capped.mechanism import plan_equilibrium, value_of
+from .capped.capped_offers import plan_equilibrium, value_of
 from .contract import accepted, contract
 from .mechanisms import mechanism, read, refuse_unknown
 from .tolerances import OVERSPENT

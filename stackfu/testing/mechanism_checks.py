@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ..errors import InfeasibleError, InputError, NoEquilibriumError
 from ..game import StackelbergGame
-from ..leader.manipulation import manipulation
+from ..leader.misreports import manipulation
 from ..model import Array
 from ..model.offers import Offers, check_outside, utilities_of
 from ..results import Solution

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stackfu.leader.certified.bound import BoundProblem, Multipliers, ball, box_margin, classify
+from stackfu.leader.certified.payment_bound import BoundProblem, Multipliers, ball, box_margin, classify
 
 
 def feasible_point(rng):

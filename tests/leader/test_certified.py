@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from leader_games import grid_optimum, random_game
 
 import stackfu as sf
-import stackfu.leader.certified.mechanism as mechanism
+import stackfu.leader.certified.certified_payments as mechanism
 from stackfu.judging.bound_check import check_bound
 from stackfu.judging.solution_check import within_gap
 from stackfu.judging.stakes import check_stakes
-from stackfu.leader.certified.bound import Classes, box_margin, classify
-from stackfu.leader.certified.mechanism import judged
-from stackfu.leader.certified.search import Box, Search
+from stackfu.leader.certified.certified_payments import judged
+from stackfu.leader.certified.payment_bound import Classes, box_margin, classify
+from stackfu.leader.certified.small_search import Box, Search
 from stackfu.model import Objective
 
 
@@ -366,7 +366,7 @@ class TestOptions:
         assert wide >= 3
 
     def test_time_limit_covers_the_search_for_a_first_profile(self, monkeypatch, counted_clock):
-        from stackfu.leader.certified import mechanism as module
+        from stackfu.leader.certified import certified_payments as module
 
         limits, search = [], module.search
 
@@ -384,7 +384,7 @@ class TestOptions:
     @pytest.mark.parametrize("count", [6, 70])
     def test_seconds_in_which_functions_were_compiled_are_not_taken_from_the_search(self, monkeypatch, count):
         """The unpaid equilibrium, found first, is where a new process compiles; what that took is no measure of the rest."""
-        from stackfu.leader.certified import mechanism
+        from stackfu.leader.certified import certified_payments as mechanism
 
         true = mechanism.find_equilibrium
 
@@ -698,8 +698,9 @@ def test_a_client_that_owns_nearly_everything_leaves_the_unpaid_outcome_feasible
 
 def test_time_for_the_judge_is_part_of_the_limit(monkeypatch, counted_clock):
     """By a clock on which every look takes a hundredth of a second, and the judge two seconds."""
-    from stackfu.leader.certified import programme, totals
-    from stackfu.leader.certified import search as module
+    from stackfu.leader.certified import payment_programme as programme
+    from stackfu.leader.certified import small_search as module
+    from stackfu.leader.certified import totals
 
     rng = np.random.default_rng(0)
     sizes, features = rng.pareto(2.0, size=12) + 1, rng.normal(size=(12, 4))

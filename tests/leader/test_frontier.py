@@ -114,7 +114,7 @@ def test_searches_that_are_stopped_help_each_other():
 def test_payments_of_a_smaller_budget_stand_in_for_worse_ones_judged_for_the_larger(monkeypatch):
     game, _ = random_game(2, 5)
     small, large = np.array([0.05, 0.2]) * game.full_participation_price
-    real = sf.leader.frontier.solve
+    real = sf.leader.budget_sequence.solve
 
     def lazy(game, budget, method, options):
         """A search that finds nothing for the larger budget, though it proves a bound."""
@@ -131,7 +131,7 @@ def test_payments_of_a_smaller_budget_stand_in_for_worse_ones_judged_for_the_lar
             status=sf.Status.TIME_LIMIT,
         )
 
-    monkeypatch.setattr("stackfu.leader.frontier.solve", lazy)
+    monkeypatch.setattr("stackfu.leader.budget_sequence.solve", lazy)
     frontier = game.frontier([small, large])
     assert frontier[1].objective <= frontier[0].objective
     assert frontier[1].budget == large

@@ -12,11 +12,11 @@ from leader_games import random_game
 import stackfu as sf
 from stackfu.judging.bound_check import check_bound
 from stackfu.leader.certified import boxes, large, totals
-from stackfu.leader.certified.bound import box_margin, classify
 from stackfu.leader.certified.candidates import Candidates
 from stackfu.leader.certified.large import search_large
 from stackfu.leader.certified.normalised import normalised
-from stackfu.leader.certified.search import search
+from stackfu.leader.certified.payment_bound import box_margin, classify
+from stackfu.leader.certified.small_search import search
 from stackfu.model import Objective
 
 #: A limit that only a search which does not end meets, however busy the machine is.

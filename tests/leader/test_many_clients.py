@@ -16,10 +16,18 @@ from stackfu.judging.bound_formula import Checker
 from stackfu.judging.large_space import LargeSpace
 from stackfu.judging.numbers import IntervalArithmetic
 from stackfu.judging.space import Space
-from stackfu.leader.certified import bound, certificate_builder, knots, large, memory, sifting
-from stackfu.leader.certified.bound import BoundProblem, Multipliers, ball, box_margin, classify, interpolate
+from stackfu.leader.certified import certificate_builder, knots, large, memory, sifting
+from stackfu.leader.certified import payment_bound as bound
 from stackfu.leader.certified.large import search_large
 from stackfu.leader.certified.normalised import certificate_knot, normalised
+from stackfu.leader.certified.payment_bound import (
+    BoundProblem,
+    Multipliers,
+    ball,
+    box_margin,
+    classify,
+    interpolate,
+)
 from stackfu.model import Objective
 from stackfu.results.certificate import LeaderCertificate, Leaf, Split
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from one_bound import Laurent, Multipliers, Problem, Region, bound
 
 from stackfu.leader import bound as fast
-from stackfu.leader.capped import bound as capped_bound
-from stackfu.leader.certified import bound as linear_bound
+from stackfu.leader.capped import capped_bound
+from stackfu.leader.certified import payment_bound as linear_bound
 from stackfu.leader.certified.points import ArrayPoints
 
 seeds = st.integers(0, 2**32 - 1)

@@ -174,8 +174,8 @@ TARGETS: dict[str, tuple[set[str], list[str]]] = {
         chosen("least_ratio or budget_price or haipo or price_of or alone", BASELINES),
     ),
     "stackfu/leader/uniform.py": ({"best_price", "attempt"}, chosen("uniform", BASELINES)),
-    "stackfu/leader/homogeneous.py": ({"buy_data"}, chosen("alike", CERTIFIED)),
-    "stackfu/leader/certified/bound.py": (
+    "stackfu/leader/identical_data.py": ({"buy_data"}, chosen("alike", CERTIFIED)),
+    "stackfu/leader/certified/payment_bound.py": (
         {"at_best_level", "box_margin", "_constant", "_margin_from_zero", "parabola_minimum", "ball"},
         chosen(f"{OPTIMUM} or test_bound", BOUND, CERTIFIED),
     ),

@@ -33,8 +33,8 @@ def no_search(monkeypatch):
         raise AssertionError("a search was begun")
 
     for place in (  # what only searches call, by the name under which they call it
-        "stackfu.leader.capped.mechanism._optimise",
-        "stackfu.leader.certified.mechanism._optimise",
+        "stackfu.leader.capped.capped_offers._optimise",
+        "stackfu.leader.certified.certified_payments._optimise",
         "stackfu.leader.contract._improve",
         "stackfu.followers.solve._binding",
         "stackfu.followers.below_caps.running_mixture",

@@ -15,11 +15,11 @@ from stackfu.cli import main
 from stackfu.judging import plan_bound
 from stackfu.judging.numbers import IntervalArithmetic
 from stackfu.judging.plan_bound import check_plan_bound
-from stackfu.leader.capped.bound import Multipliers, Region, at_best_level, ball, eagerness, margin
+from stackfu.leader.capped.capped_bound import Multipliers, Region, at_best_level, ball, eagerness, margin
+from stackfu.leader.capped.plan_problem import PlanProblem
+from stackfu.leader.capped.plan_programme import BUDGET_PENALTY, relaxed
+from stackfu.leader.capped.plan_search import search
 from stackfu.leader.capped.plans import Plans
-from stackfu.leader.capped.problem import PlanProblem
-from stackfu.leader.capped.programme import BUDGET_PENALTY, relaxed
-from stackfu.leader.capped.search import search
 from stackfu.model import Objective
 from stackfu.model.offers import plan_price
 from stackfu.results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode

@@ -12,7 +12,7 @@ import stackfu as sf
 from stackfu import testing
 from stackfu.demo import digits_game
 from stackfu.followers.below_caps import settle
-from stackfu.leader.manipulation import manipulation
+from stackfu.leader.misreports import manipulation
 from stackfu.leader.truthful import posted_offers
 from stackfu.requests import without
 

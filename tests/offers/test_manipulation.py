@@ -3,7 +3,7 @@
 import numpy as np
 
 import stackfu as sf
-from stackfu.leader.manipulation import manipulation
+from stackfu.leader.misreports import manipulation
 from stackfu.model.offers import Offers
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import stackfu as sf
+from stackfu.leader.capped import plan_problem as problem_module
 from stackfu.leader.capped import plans as plans_module
-from stackfu.leader.capped import problem as problem_module
-from stackfu.leader.capped.bound import at_best_level, margin, restricted, root_region
+from stackfu.leader.capped.capped_bound import at_best_level, margin, restricted, root_region
 from stackfu.leader.capped.columns import relaxed_columns
-from stackfu.leader.capped.problem import SMALL, PlanProblem
+from stackfu.leader.capped.plan_problem import SMALL, PlanProblem
 from stackfu.leader.local_search import LocalSearch
 from stackfu.model import Objective
 

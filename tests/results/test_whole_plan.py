@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import stackfu as sf
 from stackfu.demo import digits_game
-from stackfu.leader.capped.mechanism import plan_equilibrium
+from stackfu.leader.capped.capped_offers import plan_equilibrium
 from stackfu.model.offers import Offers, capped_offers
 from stackfu.results.whole_plan import whole_counts
 

@@ -12,6 +12,6 @@ mechanism    what was asked for, the search, and the offers
 ===========  ==========================================================================================
 """
 
-from .mechanism import capped
+from .capped_offers import capped
 
 __all__ = ["capped"]

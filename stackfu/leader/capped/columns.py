@@ -24,9 +24,9 @@ from ...jit import clock
 from ...model import Array
 from ..cone import Blocks, quiet_settings
 from ..tolerances import ROUNDING, SNAP
-from .bound import Multipliers, Region, eagerness
-from .problem import PlanProblem
-from .programme import BUDGET_PENALTY, Answer
+from .capped_bound import Multipliers, Region, eagerness
+from .plan_problem import PlanProblem
+from .plan_programme import BUDGET_PENALTY, Answer
 
 __all__ = ["relaxed_columns"]
 

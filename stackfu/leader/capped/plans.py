@@ -14,7 +14,7 @@ from ..bound import Problem
 from ..certified.points import ArrayPoints
 from ..local_search import LocalSearch
 from ..tolerances import COARSE_SNAP, LIMIT_ROUNDING, ROUNDING, SNAP
-from .problem import PlanProblem
+from .plan_problem import PlanProblem
 
 __all__ = ["Plan", "Plans"]
 

@@ -1,5 +1,5 @@
 """Payments with a certificate: the global optimum within a budget, and a lower bound that no payments can beat."""
 
-from .mechanism import certified
+from .certified_payments import certified
 
 __all__ = ["certified"]

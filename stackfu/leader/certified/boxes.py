@@ -1,7 +1,7 @@
 """Boxes of total participation with decided clients: the tree that a search grows, which becomes the certificate's.
 
 What is known about a box is a list of steps, pairs of knots. Each gives multipliers that are affine in S, a bound, and a ball that
-narrows every client's distance for the next step (:mod:`stackfu.leader.certified.bound`).
+narrows every client's distance for the next step (:mod:`stackfu.leader.certified.payment_bound`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy.typing as npt
 from ...model import Array
 from ...results.certificate import Decide, Split
 from ...results.certificate import Node as CertificateNode
-from .bound import Between, Classes, Multipliers, ball, box_margin, classify, interpolate
 from .knots import Knots
-from .problem import LeaderProblem
+from .payment_bound import Between, Classes, Multipliers, ball, box_margin, classify, interpolate
+from .payment_problem import LeaderProblem
 
 __all__ = ["Boxes", "Node", "Step", "Verdict", "recipe_of"]
 

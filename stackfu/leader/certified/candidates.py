@@ -10,7 +10,7 @@ from ...judging.stakes import NEGLIGIBLE, check_stakes
 from ...model import Array, GameModel, Objective, Profile
 from ...model.price import brackets, cheapest_payments
 from ..tolerances import LIMIT_ROUNDING, ROUNDING, SNAP
-from .problem import LeaderProblem
+from .payment_problem import LeaderProblem
 
 __all__ = ["Candidate", "Candidates"]
 

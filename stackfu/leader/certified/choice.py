@@ -9,7 +9,7 @@ import numpy as np
 
 from ...judging.gaps import Gap
 from ...model import Array, GameModel, Objective
-from .search import Run, search
+from .small_search import Run, search
 
 __all__ = ["SMALL", "best_search"]
 

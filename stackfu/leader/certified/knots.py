@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...model import Array
-from .bound import BoundProblem, Multipliers
+from .payment_bound import BoundProblem, Multipliers
 
 __all__ = ["COMPACT", "Knots", "compact"]
 

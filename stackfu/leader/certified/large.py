@@ -1,7 +1,7 @@
 r"""The leader's optimum for any number of clients: best-first search over boxes of total participation and volunteers.
 
 A node is an interval of S and a few decided clients. It is bounded by multipliers that are *affine in S between two solved totals*
-(:mod:`stackfu.leader.certified.bound`), so most nodes cost no solve, only passes over the clients. What fails to be closed is,
+(:mod:`.payment_bound`), so most nodes cost no solve, only passes over the clients. What fails to be closed is,
 whichever is to blame:
 
 width           the multipliers are good in the middle of the interval: it is halved
@@ -38,7 +38,6 @@ from ...results.certificate import LeaderCertificate
 from ..bound import Problem
 from ..local_search import LocalSearch
 from ..tolerances import BROKEN, GENEROUS, ONE_TOTAL, ROUNDING, SAFETY, SMALLEST_TOTAL
-from .bound import MANY, Between, BoundProblem, Classes, Multipliers
 from .boxes import Boxes, Node, Step, Verdict, recipe_of
 from .candidates import Candidate, Candidates
 from .certificate_builder import CertificateBuilder, Deadline
@@ -46,9 +45,10 @@ from .interior_point import Columns, Constants, Goal, Rows, solve_slice
 from .knots import Knots
 from .memory import trim_heap
 from .normalised import normalised
+from .payment_bound import MANY, Between, BoundProblem, Classes, Multipliers
 from .points import FeaturePoints
-from .search import Run
 from .sifting import Prices, Restriction, SliceAnswer, sample, solve_at
+from .small_search import Run
 
 __all__ = ["Refutation", "refute", "search_large"]
 

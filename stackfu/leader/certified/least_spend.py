@@ -31,7 +31,7 @@ from .candidates import Candidate, Candidates
 from .claims import accepted
 from .large import refute, search_large
 from .normalised import normalised
-from .search import Run
+from .small_search import Run
 
 __all__ = ["least_spend"]
 

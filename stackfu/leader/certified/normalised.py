@@ -1,7 +1,7 @@
 """A game's leader problem in normalised units, with points that need no N x N matrix and no copy of the features.
 
-The units are those of :class:`~stackfu.leader.certified.problem.LeaderProblem`; only the clients' coordinates are replaced by
-:class:`~stackfu.leader.certified.points.Points`.
+The units are those of :class:`~stackfu.leader.certified.payment_problem.LeaderProblem`; only the clients' coordinates are
+replaced by :class:`~stackfu.leader.certified.points.Points`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from ...judging.bound_check import is_large
 from ...model import Array, FeatureGeometry, GameModel, Objective
 from ...results.certificate import Knot
 from ..tolerances import TINY
-from .bound import Multipliers
+from .payment_bound import Multipliers
+from .payment_problem import LeaderProblem
 from .points import FeaturePoints, GramPoints, Points
-from .problem import LeaderProblem
 
 __all__ = ["certificate_knot", "normalised"]
 

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from ...model import Array
 from ._polish_kernels import polish_at, polish_jointly
-from .bound import Classes
-from .problem import HELD_BACK_AT_MOST, LeaderProblem
+from .payment_bound import Classes
+from .payment_problem import HELD_BACK_AT_MOST, LeaderProblem
 
 __all__ = ["ActiveSet", "polish", "polish_with_total"]
 

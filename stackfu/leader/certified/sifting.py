@@ -29,9 +29,9 @@ import numpy.typing as npt
 
 from ...model import Array
 from ..tolerances import SAFETY
-from .bound import BoundProblem
 from .interior_point import Columns, Constants, Goal, Rows, SlicePoint, solve_slice
 from .knots import compact
+from .payment_bound import BoundProblem
 from .points import ArrayPoints
 
 __all__ = ["Prices", "Restriction", "SliceAnswer", "sample", "solve_at"]

@@ -13,10 +13,10 @@ from ...jit import clock
 from ...judging.gaps import Gap, gap_at
 from ...model import Array, GameModel, Objective
 from ..tolerances import GENEROUS, ROUNDING, SAFETY, SMALLEST_TOTAL
-from .bound import Classes
 from .candidates import Candidate, Candidates
-from .problem import LeaderProblem
-from .programme import HELD, PointAnswer, PointProgramme, answer_at, by_slice, optimum, warm
+from .payment_bound import Classes
+from .payment_problem import LeaderProblem
+from .payment_programme import HELD, PointAnswer, PointProgramme, answer_at, by_slice, optimum, warm
 
 __all__ = ["Totals"]
 

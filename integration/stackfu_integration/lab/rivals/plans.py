@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stackfu.errors import InfeasibleError
-from stackfu.leader.capped.mechanism import plan_equilibrium, value_of
+from stackfu.leader.capped.capped_offers import plan_equilibrium, value_of
 from stackfu.model import Array, GameModel, Objective, frozen
 from stackfu.model.offers import Offers, capped_offers
 from stackfu.results import Solution, Status

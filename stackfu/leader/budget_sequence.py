@@ -100,7 +100,7 @@ def _cheapest(game: GameModel, x: Array) -> Array | None:
 
 def _at_least(own: Solution, x: Array, payments: Array | None) -> Solution:
     """Return the solution, or a neighbour's profile and payments where they are better, with what is proved of this budget."""
-    from .certified.mechanism import judged, play_back
+    from .certified.certified_payments import judged, play_back
 
     game, goal = own.game, own.goal
     if payments is None or own.robust:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...model import Array
-from .problem import PlanProblem
+from .plan_problem import PlanProblem
 
 __all__ = [
     "Multipliers",

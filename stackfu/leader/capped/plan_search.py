@@ -1,11 +1,9 @@
 """The best plan with a certificate: branch and bound over total participation, shares and eagerness.
 
-Regions of plans (:mod:`.bound`) are bounded by multipliers that a cone programme at one total proposes (:mod:`.programme`),
-and cut where the
-relaxation errs most: the interval of totals, a free rider's share, or the sign and size of its eagerness ``D_k - theta_k
-S``. Every region also
-proposes a plan, improved by local search (:mod:`.plans`). What is left behind is the tree with its multipliers, a
-:class:`~stackfu.results.plan_certificate.PlanCertificate`.
+Regions of plans (:mod:`.capped_bound`) are bounded by multipliers that a cone programme at one total proposes
+(:mod:`.plan_programme`), and cut where the relaxation errs most: the interval of totals, a free rider's share, or the sign and
+size of its eagerness ``D_k - theta_k S``. Every region also proposes a plan, improved by local search (:mod:`.plans`). What is
+left behind is the tree with its multipliers, a :class:`~stackfu.results.plan_certificate.PlanCertificate`.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from ...model import Array
 from ...results import Status
 from ...results.plan_certificate import Cut, PlanCertificate, PlanKnot, PlanNode
 from ..tolerances import EIGENVALUE_ROUNDING, ONE_TOTAL, SAFETY, SMALLEST_TOTAL
-from .bound import (
+from .capped_bound import (
     Multipliers,
     Region,
     at_best_level,
@@ -35,9 +33,9 @@ from .bound import (
     root_region,
 )
 from .columns import relaxed_columns
+from .plan_problem import PlanProblem
+from .plan_programme import BUDGET_PENALTY, Answer, relaxed
 from .plans import Plans
-from .problem import PlanProblem
-from .programme import BUDGET_PENALTY, Answer, relaxed
 
 __all__ = ["Run", "search"]
 

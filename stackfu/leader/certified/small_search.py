@@ -1,8 +1,8 @@
 """Branch and bound over total participation and volunteers, with a certificate.
 
 Each box ``[a, b]`` of total participation has multipliers at both ends, from the convex problem at those totals
-(:mod:`~stackfu.leader.certified.programme`); the bound on the box follows in closed form
-(:mod:`~stackfu.leader.certified.bound`). The box with the least bound is worked on next: its interval is split where
+(:mod:`~stackfu.leader.certified.payment_programme`); the bound on the box follows in closed form
+(:mod:`~stackfu.leader.certified.payment_bound`). The box with the least bound is worked on next: its interval is split where
 the bound is least, or an undecided client is decided both ways, whichever explains more of the error. Every solved
 total also proposes a profile, played back through the closed-form price. The boxes form the tree of the certificate.
 """
@@ -27,10 +27,10 @@ from ...model import Array, GameModel, Objective
 from ...results import Status
 from ...results.certificate import Decide, Knot, LeaderCertificate, Leaf, Node, Split
 from ..tolerances import ROUNDING, SMALLEST_TOTAL
-from .bound import Classes, ball, box_margin, classify, interpolate
 from .candidates import Candidate
 from .claims import accepted
-from .programme import PointAnswer, answer_at, companion
+from .payment_bound import Classes, ball, box_margin, classify, interpolate
+from .payment_programme import PointAnswer, answer_at, companion
 from .totals import NARROWEST, Totals
 
 __all__ = ["Run", "search"]

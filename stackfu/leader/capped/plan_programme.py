@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from ...model import Array
 from ..cone import Blocks, quiet_settings
-from .bound import Multipliers, Region, eagerness
-from .problem import PlanProblem
+from .capped_bound import Multipliers, Region, eagerness
+from .plan_problem import PlanProblem
 
 __all__ = ["BUDGET_PENALTY", "Answer", "relaxed"]
 

@@ -1,4 +1,4 @@
-"""Passes over the clients of a box: sums of its bound, who can be what, distances in a ball. Formulas stand in :mod:`.bound`.
+"""Passes over the clients of a box: sums of its bound, classes, distances in a ball; formulas are in :mod:`.payment_bound`.
 
 One thread: a pass takes milliseconds even over a million clients, and on a busy machine threads of so short a pass wait for each
 other ten times as long as they work.

@@ -1,6 +1,6 @@
 """Certified payments: what was asked for, the search, and the payments played back.
 
-The search (:mod:`.search`) works with profiles; here its answer becomes payments whose equilibrium is computed by the
+The search (:mod:`.small_search`) works with profiles; here its answer becomes payments whose equilibrium is computed by the
 followers' own solver and compared with the intended profile.
 """
 
@@ -38,13 +38,13 @@ from ...progress import reporting
 from ...results import Equilibrium, Solution, Status, Uniqueness
 from ..asked import check_listeners, objective_of, require_positive_weight, starting_profiles
 from ..haipo import best_iterate
-from ..homogeneous import buy_data
+from ..identical_data import buy_data
 from ..tolerances import LIMIT_ROUNDING, SAFETY, SAME_FACE, SAME_PROFILE, SAME_SPEND
 from ..uniform import best_price
 from .candidates import Candidate
 from .choice import best_search as search
 from .memory import trim_heap
-from .search import Run
+from .small_search import Run
 
 __all__ = ["certified"]
 

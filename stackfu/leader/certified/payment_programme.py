@@ -4,7 +4,7 @@ At fixed S everything is convex but the choice "paid or volunteer" of undecided 
 
     D_k - theta_k S <= e_k,      0 <= e_k,      v (D_k - theta_k S) <= (R_k - theta_k S) z_k / alpha_k
 
-(:mod:`stackfu.leader.certified.bound`). Budget, loss cap and distance rows may be broken by a common ``excess`` at a
+(:mod:`stackfu.leader.certified.payment_bound`). Budget, loss cap and distance rows may be broken by a common ``excess`` at a
 linear price: every S then has a solution and bounded multipliers, and an S that is infeasible by a hair shows as a
 high value instead of an inconclusive answer.
 
@@ -23,9 +23,9 @@ import numpy as np
 from ...jit import clock
 from ...model import Array
 from ..cone import Blocks, quiet_settings
-from .bound import Classes, Multipliers, box_margin
+from .payment_bound import Classes, Multipliers, box_margin
+from .payment_problem import HELD_BACK_AT_MOST, LeaderProblem
 from .polish import ActiveSet, polish, polish_with_total
-from .problem import HELD_BACK_AT_MOST, LeaderProblem
 from .sifting import Restriction, Slice, solve_at
 
 __all__ = ["PointAnswer", "PointProgramme"]

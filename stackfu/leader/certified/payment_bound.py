@@ -43,7 +43,7 @@ import numpy.typing as npt
 
 from ...results.certificate import Knot
 from ..tolerances import ROUNDING
-from . import _bound_kernels as kernels
+from . import _payment_bound_kernels as kernels
 from .points import ArrayPoints, Points
 
 __all__ = [

@@ -16,7 +16,7 @@ from scipy.optimize import nnls
 from ...model import Array, GameModel, Objective
 from ...results.certificate import Knot
 from ..tolerances import EIGENVALUE_ROUNDING
-from .bound import BoundProblem, Multipliers
+from .payment_bound import BoundProblem, Multipliers
 
 __all__ = ["LeaderProblem"]
 

@@ -31,9 +31,9 @@ from ..asked import (
     require_positive_weight,
     starting_profiles,
 )
+from .plan_problem import PlanProblem
+from .plan_search import Run, search
 from .plans import Plan, Plans
-from .problem import PlanProblem
-from .search import Run, search
 
 __all__ = ["breaks", "capped", "plan_equilibrium", "value_of", "within_rounding"]
 

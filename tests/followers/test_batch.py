@@ -56,7 +56,7 @@ def test_rows_on_several_threads_are_those_on_one(monkeypatch):
     game = game_of(3)
     payments = game.costs * np.random.default_rng(1).uniform(0.0, 1.2, (9, game.count))
     one = sf.equilibria_of(game, payments)
-    monkeypatch.setattr(at_once, "BLOCK", 2)
+    monkeypatch.setattr(at_once, "ROWS_PER_BLOCK", 2)
     monkeypatch.setattr(at_once, "cores", lambda: 3)
     several = sf.equilibria_of(game, payments)
     assert several == one

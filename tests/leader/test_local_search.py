@@ -140,9 +140,7 @@ def same_share(game, budget):
 def test_the_incumbent_is_feasible_and_never_worse_than_what_one_would_try_first(seed, clients):
     game, budget = federation(seed, clients)
     seen = []
-    found = game.solve(
-        budget, gap=1e-3, time_limit=20.0, max_nodes=1, callback=lambda r: seen.append(r["upper"])
-    )
+    found = game.solve(budget, gap=1e-3, max_nodes=1, callback=lambda r: seen.append(r["upper"]))
     assert seen == sorted(seen, reverse=True)
     x, embeddings = found.participation, np.asarray(game.embeddings.features)[clients // 10 :]
     total = float(game.alpha @ x)
@@ -166,6 +164,6 @@ def test_a_sample_of_the_clients_leads_to_payments_for_all(monkeypatch):
     monkeypatch.setattr(large, "SAMPLED_BEYOND", 100)
     game, budget = federation(3, 3000)
     unpaid = game.equilibrium().server_loss
-    found = game.solve(budget, gap=1e-3, time_limit=60.0, max_nodes=1, progress=False)
+    found = game.solve(budget, gap=1e-3, max_nodes=1, progress=False)
     assert found.spend <= budget * (1.0 + 1e-9)
     assert found.server_loss < 0.98 * unpaid

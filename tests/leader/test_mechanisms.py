@@ -37,7 +37,7 @@ def test_own_mechanism_is_played_and_checked(at_cost):
     assert solution.options["share"] == 0.3
     assert solution.verify(), solution.verify().message
     assert "at-cost" in sf.mechanism_names()
-    assert mechanisms.mechanism("at-cost").summary.startswith("Pay everybody")
+    assert mechanisms.mechanism("at-cost").summary.startswith("Pay all clients")
     assert [s.method for s in game.frontier([0.1, 0.2], method="at-cost")] == ["at-cost"] * 2
 
 

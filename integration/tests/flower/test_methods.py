@@ -91,7 +91,7 @@ def silent(message, answer):
 
 
 def test_the_methods_of_the_lab_are_spoken_or_named():
-    """Every method of the lab has a counterpart here; convex heads with noise are Newton's."""
+    """Every method of the lab but three has a counterpart here; convex heads with noise are Newton's."""
     from stackfu_integration.lab import unlearning
 
     here = {
@@ -113,7 +113,8 @@ def test_the_methods_of_the_lab_are_spoken_or_named():
         and issubclass(kind, unlearning.UnlearningMethod)
         and kind is not unlearning.UnlearningMethod
     }
-    assert methods == set(here)
+    lab_alone = {"NoT", "FedOSD", "Sifu"}  # docs/howto/flower.md says so
+    assert methods == set(here) | lab_alone
     assert set(METHODS) - set(here.values()) == {"continue", "newton"}
     assert {name for name, method in METHODS.items() if method.leavers} == set(PARTING_METHODS)
 

@@ -992,10 +992,10 @@ function checkCapped(game, goal, space, outside, record, progress) {
   }];
   let node = 0, done = 0;
   while (stack.length) {
-    let region = stack.pop(), closed = false, reached = null;
+    let region = stack.pop(), reached = null;
     if (node === nodes) throw new NotProved("the tree ends before everything is covered");
     const at = node++, axis = axes[at];
-    closed = isEmpty(region);
+    let closed = isEmpty(region);
     for (let i = at ? stops[at - 1] : 0; !closed && i < stops[at]; i++) {
       const p = knot(steps[i]);
       reached = marginOf(region, p);

@@ -349,12 +349,13 @@ def _stop(eq: Equilibrium, found: Equilibria | None, groups: Groups | None) -> d
 
 
 def _contributions(eq: Equilibrium) -> dict[str, Any]:
-    """Return the samples that a little more money for each client brings, and Shapley values; None where not known."""
+    """Return the samples that a little more money for each client brings, and values of clients; None where not known."""
     effects = eq.marginal_effects()
-    known = eq.participation.any() and eq.game.count <= MOST_EXACT
+    values = eq.values() if eq.participation.any() and eq.game.count <= MOST_EXACT else None
     return {
         "rates": None if effects.reason else effects.together.tolist(),
-        "values": eq.values().shapley.tolist() if known else None,
+        "values": None if values is None else values.shapley.tolist(),
+        "leave_one_out": None if values is None else values.leave_one_out.tolist(),
     }
 
 

@@ -413,7 +413,10 @@
     ["out_below", inUnit("out below"), (stop) => stop.out_below, pay],
     ["full_above", inUnit("full above"), (stop) => stop.full_above, pay],
     ["rate", `samples for ${inUnit(`${game.step} more`)}`, (stop) => stop.rates ?? unknown, (v) => (v === null ? "–" : signed(v, 3))],
-    ...(stops.some((stop) => stop.values !== null) ? [["value", "Shapley value", (stop) => stop.values ?? unknown, four]] : []),
+    ...(stops.some((stop) => stop.values !== null) ? [
+      ["value", "Shapley value", (stop) => stop.values ?? unknown, four],
+      ["leave_one_out", "leave-one-out value", (stop) => stop.leave_one_out ?? unknown, (v) => signed(v)],
+    ] : []),
   ];
 
   const tableAt = (stop) => {
@@ -728,7 +731,7 @@
     (groups ? "Median (10% to 90%) of each group. " : "") +
     "Cost and payment are for full participation, in proportion for less; receives is what is paid out. Predicted change: of the " +
     "client's loss against the model before forgetting" + (groups ? "." : "; out below, full above: payments at which it would, the others as they are. Samples for more: what all clients " +
-    "together bring more if a client is paid that much more, at the present rate; Shapley value: what its samples contribute to the fall of the server loss.");
+    "together bring more if a client is paid that much more, at the present rate; Shapley value: what its samples contribute to the fall of the server loss; leave-one-out value: by how much the loss would rise without them.");
   $("leave").hidden = Boolean(groups);
   $("footer").textContent = `stackfu ${data.version}. All numbers were computed by the library when this page was written.`;
 

@@ -114,6 +114,7 @@ def test_the_numbers_are_the_library_s_at_every_stop(opened, frontier):
         else:
             np.testing.assert_array_equal(column(opened, "rate"), effects.together)
         np.testing.assert_array_equal(column(opened, "value"), solution.values().shapley)
+        np.testing.assert_array_equal(column(opened, "leave_one_out"), solution.values().leave_one_out)
         # what people read is what the attribute says, rounded
         shown = float(opened.find_element(By.ID, "server_loss").text)
         assert shown == pytest.approx(solution.server_loss, rel=1e-4)

@@ -33,6 +33,7 @@ def test_the_data_are_the_library_s(frontier):
         effects = solution.marginal_effects()
         assert stop["rates"] == (None if effects.reason else effects.together.tolist())
         np.testing.assert_array_equal(stop["values"], solution.values().shapley)
+        np.testing.assert_array_equal(stop["leave_one_out"], solution.values().leave_one_out)
     assert data["game"]["step"] == frontier[0].marginal_effects().step
     assert any(stop["rates"] is not None for stop in paid)
 

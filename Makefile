@@ -125,10 +125,11 @@ attack: $(STAMP)-test  ## games at nasty scales against references that share no
 attack-federation: $(STAMP)-test $(STAMP)-lab  ## dishonest servers, clients and thieves against an oracle that knows what happened
 	OMP_NUM_THREADS=1 $(BIN)/python integration/tests/flower/attack_federation.py --steps 10000 --out integration/results/trust/attack.json
 
-# Some minutes; exits with an error if the two checkers disagree once
+# Some twenty minutes; exits with an error if the two checkers disagree once, or if broken copies of the second go unnoticed
 verify-anywhere: $(STAMP)-test $(STAMP)-node  ## the second checker of saved solutions: forgeries and 1,000 random games
 	$(BIN)/python -m pytest -q tests/judging/test_forgery_corpus.py tests/judging/test_second_checker.py
 	$(BIN)/python tests/verify_anywhere.py --games 1000
+	$(BIN)/python tests/mutation/mutants_of_second_checker.py
 
 mutants: $(STAMP)-test  ## break every formula once: which tests notice?
 	$(BIN)/python tests/mutation/mutants.py $(MODULES)

@@ -90,7 +90,7 @@ function* hostileIntervals(one) {
   const next = drawn(7), ends = [-3n * one, -one - 1n, -one, -7n, -1n, 0n, 1n, 5n, one - 1n, one, one + 3n, 5n * one / 3n];
   for (let i = 0; i < 6; i++) ends.push((next(one * 8n) - 4n * one), next(1000n) - 500n);
   ends.sort((a, b) => (a < b ? -1 : 1));
-  for (let i = 0; i < ends.length; i++) for (const j of [i, i + 1, i + 3, i + 7]) if (j < ends.length) yield { lo: ends[i], hi: ends[j] };
+  for (let i = 0; i < ends.length; i++) for (const j of [i, i + 1, i + 3, i + 7, i + 12, i + 17]) if (j < ends.length) yield { lo: ends[i], hi: ends[j] };
 }
 
 // ------------------------------------------------------------------ unit tests
@@ -253,6 +253,7 @@ export const TESTS = {
   "inner products of no vectors are refused, and a shift is found for others"(c) {
     const matrix = (rows) => rows.map((row) => row.map(c.exact));
     for (const [rows, shift, expected] of [[[[1, 0], [0, 1]], 0n, true], [[[1, 2], [2, 1]], 0n, false], [[[1, 1], [1, 1]], 0n, false], [[[1, 1], [1, 1]], 1n << 100n, true], [[[1, -0.5, 0.25], [-0.5, 1, 0.5], [0.25, 0.5, 1]], 0n, true], [[[1, 0.9, -0.9], [0.9, 1, 0.9], [-0.9, 0.9, 1]], 0n, false], [[[0, 0], [0, 1]], 0n, false], [[[-1]], 0n, false]]) equal(c.eliminates(matrix(rows), shift), expected, `eliminates ${JSON.stringify(rows)}`);
+    equal(c.eliminates([[{ lo: -1n, hi: c.ONE }]], 0n), false, "a diagonal that may be negative");
     const found = c.defectOf(matrix([[1, 1], [1, 1]]));
     if (!(found > 0n && found <= c.ONE >> 100n)) throw new Error("the defect of a singular matrix");
     const off = c.defectOf(matrix([[1, 1 + 2 ** -40], [1 + 2 ** -40, 1]]));

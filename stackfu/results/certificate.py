@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Decide", "Knot", "LeaderCertificate", "Leaf", "Node", "Split"]
+__all__ = ["Decide", "Knot", "LeaderCertificate", "Leaf", "Node", "Split", "split_at", "whole_numbers"]
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -127,12 +127,10 @@ class LeaderCertificate:
     def from_record(cls, record: Mapping[str, Any]) -> LeaderCertificate:
         """Read :meth:`to_record` back; ValueError, KeyError or TypeError if the arrays do not fit together."""
         numbers = np.asarray(record["knot_numbers"], dtype=np.float64).reshape(-1, 5)
-        clients = _cut(np.asarray(record["row_clients"], dtype=np.int64), record["row_ends"], len(numbers))
-        rows = _cut(np.asarray(record["row_values"], dtype=np.float64), record["row_ends"], len(numbers))
-        mixed = _cut(
-            np.asarray(record["centre_clients"], dtype=np.int64), record["centre_ends"], len(numbers)
-        )
-        centres = _cut(
+        clients = split_at(whole_numbers(record["row_clients"]), record["row_ends"], len(numbers))
+        rows = split_at(np.asarray(record["row_values"], dtype=np.float64), record["row_ends"], len(numbers))
+        mixed = split_at(whole_numbers(record["centre_clients"]), record["centre_ends"], len(numbers))
+        centres = split_at(
             np.asarray(record["centre_values"], dtype=np.float64), record["centre_ends"], len(numbers)
         )
         is_point = np.asarray(record["centre_is_point"]).astype(bool)
@@ -148,11 +146,11 @@ class LeaderCertificate:
             )
             for i in range(len(numbers))
         )
-        kinds = [int(v) for v in np.asarray(record["node_kinds"]).ravel()]
-        pairs = np.asarray(record["leaf_steps"], dtype=np.int64).reshape(-1, 2)
-        leaves = iter(_cut(pairs, record["leaf_ends"], kinds.count(2)))
+        kinds = whole_numbers(record["node_kinds"]).ravel().tolist()
+        pairs = whole_numbers(record["leaf_steps"]).reshape(-1, 2)
+        leaves = iter(split_at(pairs, record["leaf_ends"], kinds.count(2)))
         splits = iter(np.asarray(record["node_splits"], dtype=np.float64).ravel())
-        decided = iter(np.asarray(record["node_clients"], dtype=np.int64).ravel())
+        decided = iter(whole_numbers(record["node_clients"]).ravel())
         tree: list[Node] = []
         try:
             for kind in kinds:
@@ -166,6 +164,8 @@ class LeaderCertificate:
                     raise ValueError(f"unknown kind of node {kind}")
         except StopIteration:
             raise ValueError("fewer numbers than nodes in the tree") from None
+        if any(True for left in (splits, decided, leaves) for _ in left):
+            raise ValueError("more numbers than nodes in the tree")
         return cls(float(record["lower"]), knots, tuple(tree))
 
 
@@ -185,13 +185,20 @@ def _joined(parts: Sequence[Any], dtype: Any) -> Any:
     return np.concatenate([np.asarray(p, dtype=dtype) for p in parts]) if parts else np.zeros(0, dtype=dtype)
 
 
-def _cut(array: Any, ends: Any, count: int) -> list[Any]:
-    stops = [int(v) for v in np.asarray(ends).ravel()]
+def whole_numbers(values: Any) -> Indices:
+    """Return an array of indices; ValueError where a number is no whole one, which would otherwise be rounded."""
+    read = np.asarray(values)
+    found = read.astype(np.int64)
+    if read.size and not np.array_equal(found, read):
+        raise ValueError("an index is no whole number")
+    return found
+
+
+def split_at(array: Any, ends: Any, count: int) -> list[Any]:
+    """Return the parts of an array that end at the given places; ValueError where they are not ``count`` parts of all of it."""
+    stops = whole_numbers(ends).ravel().tolist()
     starts = [0, *stops[:-1]]
-    if (
-        len(stops) != count
-        or (stops and stops[-1] != len(array))
-        or any(i > j for i, j in zip(starts, stops, strict=True))
-    ):
+    fits = len(stops) == count and (stops[-1] if stops else 0) == len(array)
+    if not fits or any(i > j for i, j in zip(starts, stops, strict=True)):
         raise ValueError("the parts of an array do not fit its length")
     return [array[i:j] for i, j in zip(starts, stops, strict=True)]

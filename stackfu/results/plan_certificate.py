@@ -29,6 +29,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from .certificate import split_at, whole_numbers
+
 __all__ = ["Cut", "PlanCertificate", "PlanKnot", "PlanNode"]
 
 Floats = npt.NDArray[np.float64]
@@ -132,8 +134,8 @@ class PlanCertificate:
         sparse = {}
         for name in ("rows", "keep", "centre"):
             ends = record[f"{name}_ends"]
-            clients = _cut(np.asarray(record[f"{name}_clients"], dtype=np.int64), ends, len(numbers))
-            values = _cut(np.asarray(record[f"{name}_values"], dtype=np.float64), ends, len(numbers))
+            clients = split_at(whole_numbers(record[f"{name}_clients"]), ends, len(numbers))
+            values = split_at(np.asarray(record[f"{name}_values"], dtype=np.float64), ends, len(numbers))
             sparse[name] = list(zip(clients, values, strict=True))
         is_point = np.asarray(record["centre_is_point"]).astype(bool).ravel()
         if len(is_point) != len(numbers):
@@ -147,10 +149,10 @@ class PlanCertificate:
             )
             for i in range(len(numbers))
         )
-        axes = np.asarray(record["node_axes"], dtype=np.int64).ravel()
-        whose = np.asarray(record["node_clients"], dtype=np.int64).ravel()
+        axes = whole_numbers(record["node_axes"]).ravel()
+        whose = whole_numbers(record["node_clients"]).ravel()
         cuts = np.asarray(record["node_cuts"], dtype=np.float64).ravel()
-        steps = _cut(np.asarray(record["steps"], dtype=np.int64).ravel(), record["step_ends"], len(axes))
+        steps = split_at(whole_numbers(record["steps"]).ravel(), record["step_ends"], len(axes))
         if not len(axes) == len(whose) == len(cuts) or (axes >= len(_AXES)).any():
             raise ValueError("the arrays of the tree do not fit together")
         nodes = tuple(
@@ -161,12 +163,3 @@ class PlanCertificate:
             for i in range(len(axes))
         )
         return cls(float(record["lower"]), float(record["least"]), knots, nodes)
-
-
-def _cut(array: Any, ends: Any, count: int) -> list[Any]:
-    stops = [int(v) for v in np.asarray(ends).ravel()]
-    starts = [0, *stops[:-1]]
-    fits = len(stops) == count and (stops[-1] if stops else 0) == len(array)
-    if not fits or any(i > j for i, j in zip(starts, stops, strict=True)):
-        raise ValueError("the parts of an array do not fit its length")
-    return [array[i:j] for i, j in zip(starts, stops, strict=True)]

@@ -136,12 +136,13 @@ def test_plans_for_very_many_are_found_from_samples_and_judged_for_everybody(mon
     assert plan.offers.most <= budget * (1 + 1e-9)
     assert plan.caps == pytest.approx(plan.participation, abs=0)
     assert plan.equilibrium.uniqueness is sf.Uniqueness.UNIQUE
-    assert plan.objective <= linear.objective * (1 + 1e-9)
+    assert plan.objective <= linear.objective + 0.06 * unpaid.server_loss  # the gap that was asked for
     found = bought.best_of_many(
         budget, 0.1, [linear.participation, unpaid.participation, np.ones(game.count)]
     )
     assert found < 0.9 * unpaid.server_loss
-    assert 0.5 * unpaid.server_loss < plan.lower_bound <= plan.objective <= found
+    assert 0.5 * unpaid.server_loss < plan.lower_bound <= min(plan.objective, found)
+    assert plan.objective <= found + 0.06 * unpaid.server_loss
     assert plan.certificate is not None
     assert plan.verify(), plan.verify().message
 

@@ -57,7 +57,7 @@ class Calibration:
 
     @property
     def predicts(self) -> bool:
-        """Whether a pilot is predicted by the others better than by one number for all changes."""
+        """True if the other pilots predict a pilot better than one number for all changes does."""
         return self.r2 > 0.0
 
     def summary(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Both checkers on many random games: ``python tests/verify_anywhere.py --games 1000``; exits with an error if they disagree once.
 
-They agree where our own checker accepts a solution and the second one proves every claim that it checks; how many claims it
-leaves open is told. Each solution is then forged: its bound is raised to a billionth below its objective. What our checker
-accepts of these the second has to accept; a few it proves alone, because it works with more digits, and those are told.
+They agree where our own checker accepts a solution and the second one proves every claim that it checks; the number of
+claims left open is printed. Each solution is then forged: its bound is raised to a billionth below its objective. The second
+checker has to accept every forged bound that ours accepts; the few that it proves alone, with its additional digits, are printed.
 """
 
 import argparse

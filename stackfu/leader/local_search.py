@@ -2,15 +2,15 @@ r"""Good plans fast: a local search in the clients' amounts ``y``, all at once, 
 
 With ``S = sum y``, ``z = y / S``, ``m = sum z_k mu_k`` and the eagerness ``f_k = ||m - mu_k||^2 + a / (2 S) - theta_k S`` the
 leader minimises a loss of (m, z, S) and the spend ``sum z_k (-f_k)_+`` subject to a budget, a floor, a cap on the loss and, under
-linear payments, *roles*: whoever is eager takes part fully, ``(1 - x_k) f_k <= 0`` with ``x_k = y_k / alpha_k``. All of these
+linear payments, *roles*: eager clients take part fully, ``(1 - x_k) f_k <= 0`` with ``x_k = y_k / alpha_k``. All of these
 depend on y through m, S and a few sums, so that a gradient takes four passes over the clients.
 
 :class:`Descent` is an augmented Lagrangian of all limits, minimised with L-BFGS-B in ``y / sqrt(alpha)`` (J. Nocedal and S. Wright,
 Numerical Optimization, chapter 17). Where the budget is small, the plans within it form a thin set that no descent enters
 directly: the budget is halved again and again, from a tenth of all costs, and every round starts from the plan and the
-multipliers of the last one. The spend's kinks at ``f_k = 0`` are smoothed by multipliers of their own. At the end roles are fixed,
-whoever is eager and mostly takes part is full, and the others' thresholds are limits like any other: what is met is feasible up
-to rounding, for which a hair of the limits is held back.
+multipliers of the last one. The spend's kinks at ``f_k = 0`` are smoothed by multipliers of their own. At the end roles are
+fixed: eager clients with a large share take part fully, and the thresholds of the others become constraints. The result is
+feasible up to rounding, and a small part of each limit is left unused for that.
 
 >>> from stackfu.leader.bound import Problem
 >>> from stackfu.leader.certified.points import ArrayPoints
@@ -57,8 +57,8 @@ MEMORY, SHORT_MEMORY, TOO_MANY_TO_REMEMBER = 20, 5, 100_000
 FLAT_VALUE, FLAT_SLOPE = 1e-10, 1e-9
 #: First price of a broken limit, what it grows by, and the part of the violation that has to go in a round for it not to grow.
 FIRST_PRICE, STEEPER, PROGRESS = 10.0, 3.0, 0.3
-#: Where the spend is not limited, it is searched for less until a search saves less than this leaves; the least unit of the spend,
-#: in parts of all costs.
+#: Without a budget, searches for a smaller spend end when one keeps more than this part of the spend; the smallest unit of the
+#: spend, relative to all costs.
 CHEAPER, SMALLEST_SPEND = 0.7, 1e-6
 #: Limits are met when they are broken by less than this part, and rounds end when the objective changes by less than this part.
 LIMITS_MET, SAME_OBJECTIVE = 1e-6, 1e-6
@@ -72,8 +72,8 @@ EXACT = 1e-9
 LARGEST_COPY = 2**25
 #: The smoothing of the spend's kinks: one over the eagerness over which it acts, in units of the median threshold.
 SHARPNESS = 30.0
-#: When roles are fixed eager clients are full whose shares are above the first, or above the second where their eagerness is more
-#: than rounding: this part of the threshold at which it costs as much as the budget.
+#: When roles are fixed, an eager client takes part fully if its share is above the first number, or above the second if its
+#: eagerness is above the third, relative to the eagerness at which all clients together cost as much as the budget.
 NEARLY, MOSTLY, CLEARLY_EAGER = 0.999, 0.5, 1e-2
 
 
@@ -356,8 +356,12 @@ class LocalSearch:
         self.scale = problem.budget if np.isfinite(problem.budget) else full
         self.unit = problem.loss_weight * loss + problem.payment_weight * self.scale
 
+    def descent(self, volunteers: Mask | None = None, hold: float = 0.0) -> Descent:
+        """Return the descent at the budget that counts, with free or with fixed roles."""
+        return Descent(self.landscape, self.unit, self.problem.budget, self.scale, volunteers, hold)
+
     def explore_sample(self, x: Array, chosen: npt.NDArray[np.intp], few: Problem) -> None:
-        """Search from a plan with some of the clients alone, then ask everybody at the prices that this led to."""
+        """Search from a plan for a sample of the clients, then place all clients at the multipliers of that search."""
         small = LocalSearch(few, lambda _: True, self.late, self.loss)
         state = small.explore(x[chosen])
         if state is not None and not self.late():
@@ -403,17 +407,18 @@ class LocalSearch:
         """Search from a plan, or from where an earlier search is, at the budget that counts; where it ends, None without one."""
         if not self.problem.budget > 0.0:
             return state
-        descent = Descent(self.landscape, self.unit, self.problem.budget, self.scale)
+        descent = self.descent()
         state = descent.run(_fresh(state) or descent.start(x), LAST_ROUNDS, self.late)
         return self.settle(state)
 
     def known(self, x: Array, budget: float, loss_cap: float, rows: Array) -> State:
         """Return the state at a plan with prices of the budget, of the cap on the loss and of thresholds that are known."""
         p = self.problem
-        state = Descent(self.landscape, self.unit, p.budget, self.scale).start(x)
+        descent = self.descent()
+        state = descent.start(x)
         limits = np.array([budget * self.scale, 0.0, loss_cap * min(p.loss_cap, 1.0 / TINY)]) / self.unit
-        scale = self.scale / max(float(state.y.sum()), TINY)
-        return replace(state, limits=limits, rows=np.maximum(rows, 0.0) * (scale / self.unit) / p.alpha)
+        rows = np.maximum(rows, 0.0) * (descent.threshold(state) / self.unit) / p.alpha
+        return replace(state, limits=limits, rows=rows)
 
     def settle(self, state: State) -> State:
         """Fix the roles, solve for the others again, and offer the plan."""
@@ -427,8 +432,7 @@ class LocalSearch:
             state = replace(state, y=np.where(volunteers, p.alpha, state.y), rows=rows)
         for hold in HOLDS:
             fixed = None if p.capped else volunteers
-            descent = Descent(self.landscape, self.unit, p.budget, self.scale, fixed, hold)
-            state = descent.run(state, ROUNDS, self.late)
+            state = self.descent(fixed, hold).run(state, ROUNDS, self.late)
             if self.offer(np.clip(state.y / p.alpha, 0.0, 1.0)) or self.late():
                 break
         return state
@@ -439,7 +443,7 @@ class LocalSearch:
         y = np.zeros(p.count)
         y[chosen] = state.y
         at = self.landscape.look(y)
-        descent = Descent(few.landscape, few.unit, sample.budget, few.scale)
+        descent = few.descent()
         d = descent.partials(few.landscape.look(state.y), state, descent.threshold(state))
         by_eager = np.zeros(p.count)
         by_eager[chosen] = d.by_eager
@@ -449,8 +453,7 @@ class LocalSearch:
         asked = np.where((slope < 0.0) | (at.eager > 0.0), 1.0, 0.0)
         rows = np.zeros(p.count)
         rows[chosen] = state.rows * sample.alpha / p.alpha[chosen]
-        start = Descent(self.landscape, self.unit, p.budget, self.scale).start(asked)
-        return replace(start, limits=state.limits, rows=rows)
+        return replace(self.descent().start(asked), limits=state.limits, rows=rows)
 
 
 def _fresh(state: State | None) -> State | None:

@@ -188,7 +188,8 @@ def _joined(parts: Sequence[Any], dtype: Any) -> Any:
 def whole_numbers(values: Any) -> Indices:
     """Return an array of indices; ValueError where a number is no whole one, which would otherwise be rounded."""
     read = np.asarray(values)
-    found = read.astype(np.int64)
+    with np.errstate(invalid="ignore"):  # NaN and infinity are cast to some number, which then differs
+        found = read.astype(np.int64)
     if read.size and not np.array_equal(found, read):
         raise ValueError("an index is no whole number")
     return found

@@ -106,11 +106,11 @@ class WholePlan(Tables):
 def whole_counts(solution: Any) -> npt.NDArray[np.int64]:
     """Return whole samples that are less than one sample away from a plan for every client, within its budget.
 
-    Every client first brings its whole samples. The total of the plan, rounded (or what the floor asks for, if that is more), is
-    then filled up by single samples: first of the clients with the largest remaining fractions of a sample, and none whose price no
-    longer fits the budget. So no client is a whole sample away from the plan, and the shares of the clients, on which the loss
-    depends, are as near to it as whole samples of that total can be (the largest remainders minimise the sum of the distances).
-    Sizes that are not whole numbers are rounded down.
+    Every client first brings its whole samples. Single samples then fill up the rounded total of the plan, or the floor if that
+    is larger: first from the clients with the largest remaining fractions, and only while their price fits the budget. So no
+    client is a whole sample away from the plan, and the shares of the clients, on which the loss depends, are as near to it as
+    whole samples of that total can be (the largest remainders minimise the sum of the distances). Sizes that are not whole
+    numbers are rounded down.
     """
     game, offers, budget = solution.game, solution.offers, solution.goal.budget
     wanted = game.sizes * solution.participation

@@ -1,7 +1,7 @@
-"""Derivatives of equilibria: stackfu beside CasADi, cvxpylayers, and differences of equilibria.
+"""Derivatives of equilibria: stackfu compared with CasADi, cvxpylayers, and differences of equilibria.
 
 No peer can state the whole problem: equilibria with clients that stay out or take part fully are no root of smooth equations,
-and no convex programme. Each is told what it lacks, and its time does not count finding that:
+and no convex programme. Each gets the missing part as input, and its time excludes finding it:
 
 - CasADi gets the active set and solves the equations of the clients inside, with derivatives by the implicit function theorem;
 - cvxpylayers gets the total at the equilibrium and solves and differentiates the convex quadratic programme for the shares in it;
@@ -21,7 +21,7 @@ from stackfu.sensitivity import EquilibriumDerivatives
 from stackfu_bench.peers.table import Row, interleaved
 
 REPEATS = 20
-#: What counts as the same gradient.
+#: Relative difference up to which two gradients agree.
 AGREE = 1e-4
 
 

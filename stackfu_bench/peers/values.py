@@ -1,4 +1,4 @@
-"""Shapley values of clients: stackfu beside pyDVL, which knows nothing of the structure of the server's loss.
+"""Shapley values of clients: stackfu compared with pyDVL, which does not use the structure of the server's loss.
 
 pyDVL gets what favours it: one process, no cache to fill, and a utility that evaluates the loss of a coalition from a few sums,
 without a game around it.
@@ -16,7 +16,7 @@ from stackfu.values.coalitions import coalition_loss
 from stackfu_bench.peers.table import Row, interleaved
 
 REPEATS = 5
-#: What both must agree to, relative to the value of all clients.
+#: Largest difference between both, relative to the value of all clients.
 AGREE = 1e-9
 
 

@@ -1,4 +1,4 @@
-"""The forgeries of ``tests/forgeries``, and files that nobody could mean: both checkers refuse them and say why."""
+"""The forgeries of ``tests/forgeries``, and malformed files: both checkers refuse them and give a reason."""
 
 import json
 import re
@@ -76,7 +76,7 @@ def test_the_second_checker_proves_what_it_can_of_the_honest_files():
 
 
 def enormous(kinds, splits):
-    """A file whose tree is enormous."""
+    """Return a file with an enormous tree."""
     record = honest("linear")
     certificate = record["certificate"]
     leaves = kinds.count(2)

@@ -1,4 +1,4 @@
-"""Gains from misreporting if the clients' answers do not settle by themselves."""
+"""Gains from misreporting if best responses of the clients do not converge."""
 
 import numpy as np
 

@@ -180,7 +180,7 @@ TURNING = np.array([1.0, 0.2, 0.3])
 
 
 def turning_game(t):
-    """A game on a line between two whose determinants have different signs, and payments that make the profile an equilibrium."""
+    """Return a game between two games with determinants of different signs, and payments that make the profile an equilibrium."""
     third = (1 - t) * np.array([0.4, 0.05]) + t * np.array([1.0, 1.0])
     emb = sf.MeanEmbeddings.from_features(np.array([[0.0, 0.0], [1.0, 0.0], third]))
     game = sf.StackelbergGame(emb, [6, 1, 2], costs=[0.001, 50.0, 50.0])

@@ -6,7 +6,7 @@ after every step the audit gives its verdict. The oracle shares no code with the
 SQLite alone, with what really happened (which the harness wrote down), the
 files of models with what they were, and knows who is dishonest. Wrong are
 
-- ``false fit``: exit code 0, though the records or models say what did not happen, or somebody was paid or asked otherwise;
+- ``false fit``: exit code 0, though the records or models are false, or a client was paid or asked differently;
 - ``fits without evidence``: exit code 0, though some of what clients keep, or a key, was taken out of the evidence;
 - ``honest server blamed``: a misfit, though the server was honest and nobody touched its files;
 - ``honest client blamed``: a fault, or a contradiction, held against a client that was honest;

@@ -23,7 +23,7 @@ CLASSES, FEATURES = 4, 6
 
 
 def shares(weights, x):
-    """Predicted shares of a softmax head whose flat weights end with the biases."""
+    """Return the predicted shares of a softmax head; its flat weights end with the biases."""
     matrix, bias = weights[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), weights[CLASSES * FEATURES :]
     scores = x @ matrix.T + bias
     odds = np.exp(scores - scores.max(1, keepdims=True))

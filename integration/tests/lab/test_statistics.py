@@ -72,7 +72,7 @@ def test_an_interval_counts_only_federations_in_which_neither_diverged():
 
 
 def test_pooled_differences_are_those_of_v_and_s():
-    """References cancel: V is a mean over who remains, S over everybody, each weighted by data size."""
+    """References cancel: V is a mean over the remaining clients, S over all clients, each weighted by data size."""
     about = {"settings": {"budgets": [0.5]}, "sizes": [10, 30, 60], "removed": [1]}
     first, second = np.array([0.4, 2.0, 0.9]), np.array([0.7, 1.0, 1.3])
     stored = {FIRST: {"pooled_losses": first.tolist()}, SECOND: {"pooled_losses": second.tolist()}}

@@ -41,7 +41,7 @@ __all__ = ["breaks", "capped", "plan_equilibrium", "value_of", "within_rounding"
 LINEAR_SHARE = 0.25
 #: The same where a sample stands for the clients: their linear problem is far from closed in any share.
 SMALL_LINEAR_SHARE = 0.1
-#: Share of the gap that the search within_gap; the rest is room for the rounding of the claim.
+#: Share of the gap that the search closes; the rest is room for the rounding of the claim.
 SEARCHED = 0.99
 #: Share of the time after which local search makes way for the linear problem and the bound.
 LOCAL_SHARE = 0.25

@@ -33,38 +33,15 @@ def best_search(
 
     ``later`` gives further profiles to start from, to a search that is not done soon without them.
     """
+    asked: dict[str, Any] = {
+        "gap": gap, "time_limit": time_limit, "max_nodes": max_nodes, "starts": starts, "callback": callback
+    }  # fmt: skip
     if game.count <= SMALL:
-        return search(
-            game,
-            objective,
-            gap=gap,
-            time_limit=time_limit,
-            max_nodes=max_nodes,
-            starts=starts,
-            later=later,
-            callback=callback,
-        )
+        return search(game, objective, later=later, **asked)
     if objective.loss_weight == 0.0 and np.isfinite(objective.max_loss):
         from .least_spend import least_spend
 
-        return least_spend(
-            game,
-            objective,
-            gap=gap,
-            time_limit=time_limit,
-            max_nodes=max_nodes,
-            starts=starts,
-            callback=callback,
-        )
+        return least_spend(game, objective, **asked)
     from .large import search_large
 
-    return search_large(
-        game,
-        objective,
-        gap=gap,
-        time_limit=time_limit,
-        max_nodes=max_nodes,
-        starts=starts,
-        later=later,
-        callback=callback,
-    )
+    return search_large(game, objective, later=later, **asked)

@@ -225,7 +225,7 @@ class _Search:
             self.origin = self.candidates.best.x
 
     def explore(self) -> Iterator[None]:
-        """Search locally from the first profile and from everybody, with very many clients first for a sample of them; stop at
+        """Search locally from the first profile and from full participation, above a size first for a sample of clients; stop at
         each end on the way.
         """
         p = self.problem

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import stackfu as sf
 from stackfu.errors import InputError, StackfuError
+from stackfu.io import loads
 from stackfu_integration.flower import events
 from stackfu_integration.flower.convex import of_one_objective
 from stackfu_integration.flower.ledger import RUN, PaymentLedger
@@ -188,16 +187,13 @@ def _values(solved: events.GameSolved | None) -> dict[int, dict[str, float]]:
     """
     if solved is None or not solved.solution or len(solved.participation) > MOST_VALUED:
         return {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "solution.npz"
-        path.write_bytes(bytes(solved.solution))
-        try:
-            found = sf.load(path)
-            if not isinstance(found, sf.Solution) or found.game.count != len(solved.participation):
-                return {}
-            values = found.values()
-        except StackfuError:
+    try:
+        found = loads(bytes(solved.solution), "solution.npz")
+        if not isinstance(found, sf.Solution) or found.game.count != len(solved.participation):
             return {}
+        values = found.values()
+    except StackfuError:
+        return {}
     return {
         client: {"shapley": float(shapley), "leave_one_out": float(alone)}
         for client, shapley, alone in zip(

@@ -159,7 +159,7 @@ def _hear_shares(
     for client, answer in hurried.ask(questions, ShareAnswer.decode).items():
         if isinstance(answer, Refusal):
             # a client may decline an offer that its policy does not allow: it is left out, and has done nothing wrong
-            removal.leave_out(client, PHASE, answer.problem, blame="PolicyError" not in answer.problem)
+            removal.leave_out(client, PHASE, answer.problem, blame=not answer.by_policy)
             continue
         share, cap = answer.share, told[client].cap
         if not (np.isfinite(share) and 0.0 <= share <= cap):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import tempfile
-from pathlib import Path
 
 import numpy as np
 
 import stackfu as sf
 from stackfu.errors import StackfuError
+from stackfu.io import loads
 from stackfu.model.game_model import GameModel
 from stackfu_integration.flower.events import GameFounded, GameSolved
 from stackfu_integration.flower.ledger_error import LedgerError, need
@@ -35,13 +34,10 @@ def check(case: Case) -> None:
 
 
 def _load(content: bytes, where: str) -> sf.Solution:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "solution.npz"
-        path.write_bytes(content)
-        try:
-            found: sf.Solution = sf.load(path)
-        except StackfuError as error:
-            raise LedgerError(f"{where}: the solution's file cannot be read ({error})") from error
+    try:
+        found: sf.Solution = loads(content, "solution.npz")
+    except StackfuError as error:
+        raise LedgerError(f"{where}: the solution's file cannot be read ({error})") from error
     return found
 
 

@@ -32,11 +32,20 @@ class Question(Protocol):
         """Return the records to send."""
 
 
+#: Name of the error that clients raise where their policy forbids an answer, :class:`.policy.PolicyError`.
+_BY_POLICY = "PolicyError"
+
+
 @dataclass(frozen=True)
 class Refusal:
     """Reason why a client's answer does not count."""
 
     problem: str
+
+    @property
+    def by_policy(self) -> bool:
+        """True if the client says that its own policy does not allow the answer."""
+        return _BY_POLICY in self.problem
 
 
 def messages_to(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,16 +72,17 @@ def local_train(
     settings: LocalTraining,
     *,
     ascend: bool = False,
+    loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy,
     device: torch.device | None = None,
 ) -> int:
-    """Minimise the cross-entropy on ``data`` in place and return the number of samples processed.
+    """Minimise a loss of scores and labels on ``data`` in place and return the number of samples processed.
 
     ``ascend`` maximises it instead. The result depends on the model's weights, the data, the seed and the
     settings and on nothing else.
     """
     device = torch.device("cpu") if device is None else device
     head = _only_layer(model)
-    if head is not None and settings.is_plain and device.type == "cpu":
+    if loss is functional.cross_entropy and head is not None and settings.is_plain and device.type == "cpu":
         return _train_softmax(head, data, seed, settings, ascend)
     optimizer = settings.build([p for p in model.parameters() if p.requires_grad], ascend)
     processed = 0
@@ -89,8 +90,8 @@ def local_train(
         x, y = data.x[indices].to(device), data.y[indices].to(device)
         optimizer.zero_grad(set_to_none=True)
         with autocast(device):
-            loss = functional.cross_entropy(model(x), y)
-        loss.backward()
+            value = loss(model(x), y)
+        value.backward()
         optimizer.step()
         processed += len(indices)
     return processed

@@ -21,11 +21,12 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from stackfu.errors import InputError
 from stackfu_integration.lab.federation.clients import LabelledTensors
 from stackfu_integration.lab.federation.effort import Effort
-from stackfu_integration.lab.federation.local import LocalTraining, batches, client_seed, local_train
+from stackfu_integration.lab.federation.local import LocalTraining, client_seed, local_train
 from stackfu_integration.lab.federation.trained import Trained
 from stackfu_integration.lab.models.classifier import Classifier, read_weights, write_weights
 from stackfu_integration.lab.unlearning.base import UnlearningMethod
@@ -128,7 +129,7 @@ class FedOSD(UnlearningMethod):
 
 @dataclass(frozen=True)
 class _Clients:
-    """What a client does in a round of either stage."""
+    """Work of a client in a round of either stage."""
 
     model: Classifier
     device: torch.device
@@ -144,21 +145,10 @@ class _Clients:
     ) -> Tensor:
         """Return the change of weights in one local training over the learning rate, against the loss."""
         write_weights(self.model, weights)
+        loss = unlearning_cross_entropy if unlearn else functional.cross_entropy
         with self.effort.client_work():
-            if unlearn:
-                self.effort.samples += self._unlearn(data, seed, settings)
-            else:
-                self.effort.samples += local_train(self.model, data, seed, settings, device=self.device)
+            self.effort.samples += local_train(
+                self.model, data, seed, settings, loss=loss, device=self.device
+            )
         self.effort.exchange(weights.numel(), weights.numel())
         return (weights - read_weights(self.model)) / settings.learning_rate
-
-    def _unlearn(self, data: LabelledTensors, seed: int, settings: LocalTraining) -> int:
-        optimizer = settings.build([p for p in self.model.parameters() if p.requires_grad])
-        processed = 0
-        for indices in batches(len(data), settings, seed):
-            optimizer.zero_grad(set_to_none=True)
-            scores = self.model(data.x[indices].to(self.device))
-            unlearning_cross_entropy(scores, data.y[indices].to(self.device)).backward()
-            optimizer.step()
-            processed += len(indices)
-        return processed
